@@ -22,6 +22,7 @@ from sentineld.base.units import FastBudget, parse_bytes
 from sentineld.cli.output import Daemon
 from sentineld.host.memory_group import LimitedCommand, limited_command
 from sentineld.observe.pidfd import parent
+from sentineld.shim.client import FAST_VARIABLE
 
 POLL_S = 0.5
 UNLIMITED = LimitedCommand(())
@@ -88,7 +89,9 @@ class Launch:
         if self._prefix and shutil.which(command[0]) is None:
             raise _not_started(command[0], os.strerror(errno.ENOENT))
         try:
-            process = subprocess.Popen([*self._prefix, *command], env=environment(os.environ))
+            process = subprocess.Popen(
+                [*self._prefix, *command], env=environment(os.environ, self._wanted["fast"])
+            )
         except OSError as error:
             raise _not_started(command[0], str(error.strerror)) from None
         forward_signals(process)
@@ -136,12 +139,18 @@ def _limit_bytes(text: str) -> int:
     return limit_bytes
 
 
-def environment(base: Mapping[str, str]) -> dict[str, str]:
-    """A copy of base in which every Python process starts under the shim."""
+def environment(base: Mapping[str, str], fast: str | None) -> dict[str, str]:
+    """A copy of base in which every Python process starts under the shim. fast: the budget with
+    which the processes will be attached; None: the daemon's."""
     path = [str(SHIM_FOLDER / "inject"), str(SHIM_FOLDER.parent.parent)]
     if base.get("PYTHONPATH"):
         path.append(base["PYTHONPATH"])
-    return {**base, "PYTHONPATH": os.pathsep.join(path), shim.SWITCH_VARIABLE: "1"}
+    return {
+        **base,
+        "PYTHONPATH": os.pathsep.join(path),
+        shim.SWITCH_VARIABLE: "1",
+        FAST_VARIABLE: fast or "",
+    }
 
 
 def forward_signals(process: subprocess.Popen[bytes]) -> None:

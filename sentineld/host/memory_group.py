@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run a command in a memory cgroup of its own, which limits its memory (cgroup v2 or v1)."""
+"""Memory cgroups (v2 or v1): limit the memory of a command by a group of its own; find how much
+memory a process can still get."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -84,7 +86,7 @@ def _by_systemd(limit_bytes: int, proc: Path) -> LimitedCommand:
 
 
 def _by_v2(limit_bytes: int, proc: Path) -> LimitedCommand:
-    own = _own_group(proc, "cgroup2", "")
+    _, own = _group_of(proc, "self", "cgroup2", "")
     # A group that has processes cannot give controllers to its children (cgroup-v2.rst, "No
     # Internal Process Constraint"), except the root group.
     for parent in (own, own.parent):
@@ -95,7 +97,8 @@ def _by_v2(limit_bytes: int, proc: Path) -> LimitedCommand:
 
 
 def _by_v1(limit_bytes: int, proc: Path) -> LimitedCommand:
-    return _made(_own_group(proc, "cgroup", "memory"), "memory.limit_in_bytes", limit_bytes)
+    _, own = _group_of(proc, "self", "cgroup", "memory")
+    return _made(own, "memory.limit_in_bytes", limit_bytes)
 
 
 _WAYS: dict[str, Callable[[int, Path], LimitedCommand]] = {
@@ -105,20 +108,56 @@ _WAYS: dict[str, Callable[[int, Path], LimitedCommand]] = {
 }
 
 
-def _own_group(proc: Path, kind: str, controller: str) -> Path:
-    """The folder of this process's cgroup. kind: type of the file system."""
+def available_bytes(pid: int, proc: Path = Path("/proc")) -> int:
+    """Memory that a process can still get: what the machine has (MemAvailable), or less if its
+    memory cgroup or a group above it has a lower limit. Raises OSError."""
+    meminfo = re.search(r"^MemAvailable:\s*(\d+) kB", (proc / "meminfo").read_text(), re.MULTILINE)
+    found = int(meminfo[1]) << 10 if meminfo else 0
+    for kind, controller, files in (
+        ("cgroup2", "", ("memory.max", "memory.current")),
+        ("cgroup", "memory", ("memory.limit_in_bytes", "memory.usage_in_bytes")),
+    ):
+        try:
+            mount, group = _group_of(proc, str(pid), kind, controller)
+        except UnavailableError:
+            continue
+        for folder in (group, *group.parents):
+            if not folder.is_relative_to(mount):
+                break
+            found = min(found, _room_bytes(folder, *files, found))
+    return found
+
+
+def _room_bytes(folder: Path, limit_name: str, usage_name: str, unlimited: int) -> int:
+    """The limit of a group minus its usage; page cache that the kernel can take back is free."""
+    try:
+        limit = (folder / limit_name).read_text().strip()
+        used_bytes = int((folder / usage_name).read_text())
+        cached = re.search(
+            r"^(?:total_)?inactive_file (\d+)", (folder / "memory.stat").read_text(), re.MULTILINE
+        )
+    except OSError:
+        return unlimited  # the root group has no such files
+    if limit == "max":
+        return unlimited
+    return max(int(limit) - used_bytes + (int(cached[1]) if cached else 0), 0)
+
+
+def _group_of(proc: Path, pid: str, kind: str, controller: str) -> tuple[Path, Path]:
+    """(mount point of the hierarchy, folder of the process's cgroup). kind: type of the file
+    system. Raises UnavailableError and OSError."""
     for line in (proc / "self/mounts").read_text().splitlines():
-        _, folder, found, options, *_ = line.split()
+        _, mount, found, options, *_ = line.split()
         if found == kind and (not controller or controller in options.split(",")):
             break
     else:
         raise UnavailableError("it is not mounted")
-    for line in (proc / "self/cgroup").read_text().splitlines():
+    for line in (proc / pid / "cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
         if controller in controllers.split(","):
-            own = Path(folder) / path.lstrip("/")
+            own = Path(mount) / path.lstrip("/")
             # In a container, the path can be that of the host.
-            return own if own.is_dir() else Path(folder)
+            return Path(mount), own if own.is_dir() else Path(mount)
     raise UnavailableError("this process has no group in it")
 
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from sentineld.base.errors import SentinelError
+from sentineld.base.units import FastBudget
 from sentineld.config import TierOverrides
 from sentineld.host.presets import preset_tiers
 from sentineld.host.tiers import with_figures
@@ -107,6 +108,12 @@ class EmulatedSubstrate:
     def reserve_bytes(self, budget_bytes: int) -> int:
         """0: a page in flight is charged on both tiers, and moves need no other memory."""
         return 0
+
+    def first_provision(
+        self, link: ShimLink, fast: FastBudget | None
+    ) -> AbstractContextManager[Provision]:
+        """Nothing."""
+        return nullcontext(NO_PROVISION)
 
     def provision(self, link: ShimLink, layout: Layout) -> AbstractContextManager[Provision]:
         """Nothing."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 
+from sentineld.base.units import FastBudget
 from sentineld.config import TierOverrides
 from sentineld.host.allowed_nodes import bound_nodes, cpuset_nodes, require_allowed
 from sentineld.host.tiers import discover
@@ -58,6 +59,12 @@ class KernelSubstrate:
     def reserve_bytes(self, budget_bytes: int) -> int:
         """0: a move needs no memory but the page's new frame, which is charged."""
         return 0
+
+    def first_provision(
+        self, link: ShimLink, fast: FastBudget | None
+    ) -> AbstractContextManager[Provision]:
+        """Nothing."""
+        return nullcontext(NO_PROVISION)
 
     def provision(self, link: ShimLink, layout: Layout) -> AbstractContextManager[Provision]:
         """Nothing."""

@@ -16,12 +16,19 @@ from pathlib import Path
 import numpy as np
 
 from sentineld.base.errors import SentinelError
-from sentineld.base.units import format_bytes
+from sentineld.base.units import FastBudget, format_bytes
 from sentineld.config import TierOverrides
+from sentineld.host.memory_group import available_bytes
 from sentineld.host.presets import DRAM_BYTES_PER_S, SOCKET_THREADS
 from sentineld.host.tiers import with_figures
 from sentineld.host.userfaultfd import require_move
-from sentineld.machine.substrate import MeteredBy, Provision, figures_of, require_no_nodes
+from sentineld.machine.substrate import (
+    NO_PROVISION,
+    MeteredBy,
+    Provision,
+    figures_of,
+    require_no_nodes,
+)
 from sentineld.migrate.disk_speed import measure_disk
 from sentineld.migrate.paged import PagedMemory
 from sentineld.migrate.paging_file import open_paging_file
@@ -29,7 +36,7 @@ from sentineld.migrate.process_memory import Memory
 from sentineld.model.plan import Layout, Plan, Space
 from sentineld.model.profile import Profile
 from sentineld.model.protocol import ACCESS_DTYPE
-from sentineld.model.records import Records
+from sentineld.model.records import PAGE_BYTES, Records
 from sentineld.model.tiers import Tier, Tiers
 from sentineld.observe.shim_link import ShimLink
 from sentineld.plan.accesses import access_table
@@ -43,6 +50,11 @@ RESERVE_BYTES_MIN = 4 << 20
 FILE_SPARE = 1.25
 """Size of the file, relative to arena and heap. Tensors that are born later need room, too."""
 FILE_ALIGN_BYTES = 64 << 20
+FIRST_FILE_BYTES = 64 << 20
+"""Size of the file before the process is profiled."""
+FIRST_SHARE = 0.75
+"""Share of the available memory that tensors may take before the process is profiled, unless the
+budget is a number of bytes. The rest is for memory that is not paged."""
 
 
 class PagedSubstrate:
@@ -113,6 +125,30 @@ class PagedSubstrate:
         return (plan.budget_bytes + self.reserve_bytes(budget_bytes)) // page_bytes
 
     @contextmanager
+    def first_provision(self, link: ShimLink, fast: FastBudget | None) -> Iterator[Provision]:
+        """A file and a budget, if the process will be attached and has no pager yet. So a model
+        that is larger than memory can run the steps that are profiled. The pager enlarges the file
+        as necessary."""
+        if fast is None or link.paging is not None:
+            yield NO_PROVISION
+            return
+        budget_bytes = fast.bytes
+        if budget_bytes is None:
+            budget_bytes = int(available_bytes(link.pid) * FIRST_SHARE)
+        most_bytes = self._room_bytes()
+        file = open_paging_file(self._folder, min(FIRST_FILE_BYTES, most_bytes))
+        fields = {
+            "file_bytes": os.fstat(file).st_size,
+            "file_bytes_max": most_bytes,
+            "file": True,
+            "budget_pages": max(budget_bytes // PAGE_BYTES, 1),
+        }
+        try:
+            yield Provision({"paging": fields}, (file, link.wake_fd()))
+        finally:
+            os.close(file)
+
+    @contextmanager
     def provision(self, link: ShimLink, layout: Layout) -> Iterator[Provision]:
         """The file, unless the process has one, and the eventfd that wakes its pager."""
         held_bytes = layout.arena_bytes + link.segment.words().heap_used
@@ -126,7 +162,9 @@ class PagedSubstrate:
                 "raise tiers.paged_bytes",
             )
         running = link.paging is not None
-        fields = {"paging": {"file_bytes": size_bytes, "file": not running}}
+        most_bytes = max(size_bytes, self._room_bytes())
+        paging = {"file_bytes": size_bytes, "file_bytes_max": most_bytes, "file": not running}
+        fields = {"paging": paging}
         if running:
             yield Provision(fields, (link.wake_fd(),))
             return

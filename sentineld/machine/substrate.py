@@ -14,6 +14,7 @@ from enum import Enum, auto
 from typing import Any, NamedTuple, Protocol
 
 from sentineld.base.errors import SentinelError
+from sentineld.base.units import FastBudget
 from sentineld.config import TierOverrides
 from sentineld.migrate.process_memory import Memory
 from sentineld.model.plan import Layout, Plan, Space
@@ -70,6 +71,12 @@ class Substrate(Protocol):
     def fast_pages(self, plan: Plan, budget_bytes: int, page_bytes: int) -> int | None:
         """The number of fast pages that the shim may use under a plan for this budget; None:
         unlimited."""
+
+    def first_provision(
+        self, link: ShimLink, fast: FastBudget | None
+    ) -> AbstractContextManager[Provision]:
+        """What a process needs when it registers, before it is attached. fast: the budget with
+        which it will be attached; None if that is not known. Raises SentinelError."""
 
     def provision(self, link: ShimLink, layout: Layout) -> AbstractContextManager[Provision]:
         """What the process needs before it takes the layout. The descriptors are open within the

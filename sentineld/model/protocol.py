@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-SHIM_VERSION = 4
+SHIM_VERSION = 5
 CONTROL_MAGIC = 0x314C544E45534853
 LAYOUT_MAGIC = 0x3159414C53484E53
 RESIDENCY_MAGIC = 0x3153455253484E53
@@ -41,6 +41,7 @@ class Flag(IntFlag):
     RESIDENCY = 4
     SLEEPING = 8
     MESSAGE = 16
+    NO_STALLS = 32
 
 
 class Event(IntEnum):

@@ -222,7 +222,7 @@ class Driver:
         live = self.following.enter()
         if live is None:
             return
-        self._link.set_flags(off=protocol.Flag.RECORD)
+        self._link.set_flags(off=protocol.Flag.RECORD | protocol.Flag.NO_STALLS)
         self._states.live(self.name, self._inbox.layout_id)
         self._settle_budget()
         self.lifecycle.enter(State.MANAGED, live)
@@ -327,8 +327,8 @@ class Driver:
     def resume(self) -> None:
         """Resume the session that an earlier daemon left. Follow its plan if the plan is still
         live, else attach the process again. Raises the same errors as turn()."""
-        self._link.send({"type": "welcome", "session": self.name})
         layout_id = self._link.segment.words().layout_id
+        self._welcome(None if layout_id else self._announced())
         restored = self._states.load(self.name, layout_id)
         if restored is None:
             if self._machine.config.auto_attach:
@@ -351,13 +351,34 @@ class Driver:
         self._states.live(self.name, layout_id)
         self.lifecycle.enter(State.MANAGED, "resumed after the daemon's restart")
 
+    def _announced(self) -> FastBudget | None:
+        """The budget with which `sentinelctl run` will attach the process; None if the process was
+        started otherwise."""
+        announced = self._link.hello.get("fast")
+        if not isinstance(announced, str):
+            return None
+        try:
+            return FastBudget.parse(announced or self._machine.config.fast)
+        except SentinelError:
+            return None
+
+    def _welcome(self, fast: FastBudget | None) -> None:
+        """Answer the hello. Raises EOFError."""
+        welcome: Message = {"type": "welcome", "session": self.name}
+        try:
+            with self._machine.substrate.first_provision(self._link, fast) as provision:
+                self._link.send({**welcome, **provision.fields}, list(provision.fds))
+        except SentinelError as error:
+            log.warning("process %d is not paged before its plan: %s", self._link.pid, error)
+            self._link.send(welcome)
+
     def unmanage(self, reason: str) -> None:
         """Return to registered: nothing is armed or recorded, and no pages move. Does nothing after
         end()."""
         if self.ended:
             return
         self._stop_managing(reason)
-        self._link.set_flags(off=protocol.Flag.RECORD)
+        self._link.set_flags(off=protocol.Flag.RECORD | protocol.Flag.NO_STALLS)
         try:
             self._link.send({"type": "detach"})
         except EOFError:

@@ -20,6 +20,9 @@ from typing import Any
 
 SOCKET_VARIABLE = "SENTINELD_SHIM_SOCKET"
 SOCKET_PATH = "/run/sentineld/shim.sock"
+FAST_VARIABLE = "SENTINELD_FAST"
+"""Set by `sentinelctl run`: the budget with which the process will be attached; "": the
+configuration's. On paged tiers, such a process has a pager from its start."""
 RETRY_SECONDS = 1.0
 REFUSED_SECONDS = 60.0
 """Delay before reconnecting after a refusal. By then, another daemon version may be running."""
@@ -124,6 +127,11 @@ class Client:
                 self._outgoing.popleft()
             else:
                 self._outgoing[0] = (frame[sent:], [])
+
+    def wait(self, seconds: float) -> None:
+        """Wait until there is something to receive, at most this long."""
+        if self._socket is not None:
+            self._poll.poll(max(round(seconds * 1000), 0))
 
     def receive(self) -> list[Message]:
         """Return the complete messages that have arrived, after at most READS_MAX reads.

@@ -12,9 +12,9 @@ import subprocess
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-SHIM_VERSION = 4
+SHIM_VERSION = 5
 LIBRARY_NAME = "libsentinelshim.so"
 LIBRARY_VARIABLE = "SENTINELD_SHIM_LIBRARY"
 HEAP_VARIABLE = "SENTINELD_SHIM_HEAP_BYTES"
@@ -111,6 +111,20 @@ class _MethodDef(ctypes.Structure):
     )
 
 
+class PagingSettings(NamedTuple):
+    """The arguments of sentinel_paging()."""
+
+    file: int
+    """Descriptor of the backing file; -1 if the pager runs."""
+    file_bytes: int
+    file_bytes_max: int
+    """The pager may enlarge the file to this size."""
+    wake: int
+    """Eventfd to which the daemon writes after it has queued moves."""
+    budget_pages: int = 0
+    """Largest number of page frames; 0: no change, at first no limit."""
+
+
 class Native:
     """The loaded C library.
 
@@ -146,7 +160,8 @@ class Native:
         library.sentinel_start.argtypes = (ctypes.c_uint64,) * 3
         library.sentinel_layout.restype = ctypes.c_char_p
         library.sentinel_paging.restype = ctypes.c_char_p
-        library.sentinel_paging.argtypes = (ctypes.c_int, ctypes.c_uint64, ctypes.c_int)
+        sizes = ctypes.c_uint64
+        library.sentinel_paging.argtypes = (ctypes.c_int, sizes, sizes, ctypes.c_int, sizes)
         library.sentinel_control_words.restype = ctypes.c_void_p
         library.sentinel_methods.restype = ctypes.c_void_p
         library.sentinel_none.argtypes = (ctypes.py_object,)
@@ -226,13 +241,10 @@ class Native:
         """Give the library ownership of the kernel module's epoch fd; -1: stop advancing epochs."""
         self._library.sentinel_epoch_fd(fd)
 
-    def paging(self, file: int, size_bytes: int, wake: int) -> str:
-        """Start the pager, or enlarge its file; returns "" or the problem.
-
-        file: descriptor of the backing file; -1 if the pager runs. wake: eventfd to which the
-        daemon writes after it has queued moves. The library takes ownership of both.
-        """
-        problem: bytes | None = self._library.sentinel_paging(file, size_bytes, wake)
+    def paging(self, settings: PagingSettings) -> str:
+        """Start the pager, or enlarge its file; returns "" or the problem. The library takes
+        ownership of the descriptors."""
+        problem: bytes | None = self._library.sentinel_paging(*settings)
         return problem.decode() if problem else ""
 
     def layout(self, fd: int) -> str:

@@ -6,12 +6,13 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 from sentineld.base.text import text_of
 from sentineld.shim.binding import bound_nodes
-from sentineld.shim.client import BrokenPeerError, Client, Message
-from sentineld.shim.native import SHIM_VERSION, Native, ShimUnavailableError
+from sentineld.shim.client import FAST_VARIABLE, BrokenPeerError, Client, Message
+from sentineld.shim.native import SHIM_VERSION, Native, PagingSettings, ShimUnavailableError
 from sentineld.shim.selftest import HEAP_BASE_OFFSET, HEAP_BYTES_OFFSET, require_serving
 
 if TYPE_CHECKING:
@@ -24,6 +25,9 @@ LAYOUT_ID_OFFSET = 0xD0
 STEP_OFFSET = 0x90
 CURSOR_OFFSET = 0xA0
 REASON_CHARACTERS_MAX = 200
+
+WELCOME_S = 5.0
+"""Longest wait for the daemon when a process with FAST_VARIABLE starts."""
 
 
 def say(text: str) -> None:
@@ -58,8 +62,11 @@ class Shim:
         self._refusal_printed = False
         self._alive = True
         self._ending = threading.RLock()
+        self._welcomed = False
         os.register_at_fork(after_in_child=self._after_fork)
         self._connect()
+        if FAST_VARIABLE in os.environ:
+            self._await_welcome()
 
     def _after_fork(self) -> None:
         """In a forked child: drop the connection, which belongs to the parent."""
@@ -151,10 +158,22 @@ class Shim:
                 "bound_nodes": bound_nodes(),
                 "layout_id": self._native.word(LAYOUT_ID_OFFSET),
                 "session": self._session,
+                "fast": os.environ.get(FAST_VARIABLE),
                 **residency,
             },
             (self._native.control_fd, self._native.event_fd, *fds),
         )
+
+    def _await_welcome(self) -> None:
+        """Wait for the daemon's first message, which starts the pager on paged tiers. A model that
+        is larger than memory needs the pager before its first step."""
+        deadline_s = time.monotonic() + WELCOME_S
+        while self._client.connected and not self._welcomed:
+            if (left_s := deadline_s - time.monotonic()) <= 0:
+                break
+            self._client.wait(left_s)
+            for message in self._client.receive():
+                self._handle(message)
 
     def _residency(self) -> tuple[Message, tuple[int, ...]]:
         """Message fields and descriptors for the residency map; empty without emulated tiers."""
@@ -165,7 +184,10 @@ class Shim:
         kind = message["type"]
         try:
             if kind == "welcome":
+                self._welcomed = True
                 self._session = str(message.get("session", ""))
+                if problem := self._start_paging(message):
+                    self.note(f"the pager does not start: {problem}")
             elif kind == "epoch_fd":
                 self._native.epoch_fd(self._client.take_descriptor())
             elif kind == "epoch_fd_close":
@@ -210,14 +232,17 @@ class Shim:
         self._client.send(answer | residency, fds)
 
     def _start_paging(self, message: Message) -> str:
-        """Start the pager if the layout is for paged tiers; returns "" or the problem."""
+        """Start the pager if the message has a file for it; returns "" or the problem."""
         paging = message.get("paging")
         if not isinstance(paging, dict):
             return ""
         file = self._client.take_descriptor() if paging.get("file") is True else -1
         wake = self._client.take_descriptor()
-        size_bytes = paging.get("file_bytes")
-        return self._native.paging(file, size_bytes if type(size_bytes) is int else 0, wake)
+        file_bytes, most, budget = (
+            value if type(value := paging.get(name)) is int else 0
+            for name in ("file_bytes", "file_bytes_max", "budget_pages")
+        )
+        return self._native.paging(PagingSettings(file, file_bytes, most, wake, budget))
 
     def _offer_writes(self) -> None:
         """Send the daemon the descriptors through which it can track writes to the heap."""

@@ -7,7 +7,10 @@ tests/unit/shim/test_pager.py tests the pager alone.
 from __future__ import annotations
 
 import json
+import os
 import signal
+import subprocess
+import sys
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,6 +18,9 @@ from typing import Any
 
 import pytest
 
+from sentineld.base.errors import SentinelError
+from sentineld.host.memory_group import limited_command
+from tests.integration.shim.daemon_side import ROOT
 from tests.integration.test_daemon import Daemon
 from tests.integration.test_emulated import ManagedRun, wait
 from tests.unit.shim.paged import PAGE, pager_problem
@@ -23,6 +29,9 @@ pytest.importorskip("torch")
 pytestmark = pytest.mark.skipif(pager_problem() is not None, reason=pager_problem() or "")
 
 Start = Callable[..., ManagedRun]
+
+TRAIN = ROOT / "tests/integration/shim/train.py"
+LARGE_BYTES = 288 << 20
 
 
 @pytest.fixture
@@ -132,6 +141,47 @@ def test_accesses_that_no_plan_expects(start: Start) -> None:
     wait_steps(run, 20)
     paging(run)
     run.check_losses()
+
+
+def train(
+    command: list[str], steps: str, environment: dict[str, str]
+) -> tuple[int, list[str], int]:
+    """(exit status, losses, largest resident bytes) of a training of the large model."""
+    process = subprocess.Popen(
+        [*command, sys.executable, str(TRAIN), "large", steps],
+        env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    losses = process.stdout.read().split()
+    _, status, usage = os.wait4(process.pid, 0)
+    return os.waitstatus_to_exitcode(status), losses, usage.ru_maxrss << 10
+
+
+def test_a_model_larger_than_memory_trains_from_its_first_step(tmp_path: Path) -> None:
+    """The limit leaves room for about half of the tensors. Steps are profiled below this limit."""
+    try:
+        limited_command(1 << 40).close()
+    except SentinelError as error:
+        pytest.skip(str(error))
+    status, plain, peak_bytes = train([], "8", {})
+    assert status == 0
+    limit = ["--limit", str(peak_bytes - LARGE_BYTES // 2)]
+    daemon = Daemon(tmp_path, *tiers(tmp_path))
+    ctl = [sys.executable, "-c", "from sentineld.cli import main; main()"]
+    run = [*ctl, "--socket", str(daemon.control), "run", *limit]
+    environment = {"SENTINELD_SHIM_SOCKET": str(tmp_path / "shim.sock"), "PYTHONPATH": str(ROOT)}
+    try:
+        paged = [*run, "--fast", "40%", "--policy", "static", "--"]
+        status, losses, _ = train(paged, "8", environment)
+        assert (status, losses) == (0, plain)
+        if not Path("/proc/swaps").read_text().splitlines()[1:]:
+            unpaged = environment | {"SENTINELD_SHIM_SOCKET": str(tmp_path / "none.sock")}
+            status, losses, _ = train([*run, "--"], "8", unpaged)
+            assert (status, losses) == (128 + signal.SIGKILL, [])
+    finally:
+        daemon.stop()
 
 
 def test_a_file_beyond_the_limit_is_refused(tmp_path: Path) -> None:

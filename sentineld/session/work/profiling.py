@@ -18,6 +18,7 @@ import numpy as np
 from sentineld.base.errors import SentinelError
 from sentineld.machine.machine import Machine
 from sentineld.model.profile import Profile
+from sentineld.model.protocol import Flag
 from sentineld.model.records import OP_ACCESS_DTYPE, SAMPLE_DTYPE, OpAccesses, Records
 from sentineld.model.tiers import Tiers
 from sentineld.observe.shim_link import ShimLink
@@ -96,6 +97,8 @@ class Profiling:
         self._deadline_s = 0.0
 
     def _new_sampler(self) -> StepSampler:
+        # The stretches' times are taken from the steps before the sampled one.
+        self._link.set_flags(on=Flag.NO_STALLS)
         operators = OperatorSteps(self._link, KEPT_RECORDS)
         return StepSampler(self._link, self._machine.substrate, 2, operators)
 

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from sentineld.base.units import FastBudget
 from sentineld.machine.substrate import Substrate
+from sentineld.model.protocol import Flag
 from sentineld.model.records import OpAccesses
 from sentineld.model.tiers import Tiers
 from sentineld.observe.shim_link import ShimLink
@@ -138,6 +139,7 @@ class StepSampler:
         layout = provisional_layout(step, self.cuts)
         if sampling is not None:
             sampling.arm([heap_range(segment, segment.words())], residency=False)
+        self._link.set_flags(off=Flag.NO_STALLS)
         # The layout is sent last. Arming takes long, and a step that begins with the new cuts must
         # be sampled from its beginning.
         send_layout(self._link, layout, tiers, self._substrate.accesses(layout, None, tiers))

@@ -292,6 +292,8 @@ uint64_t step_begin(void)
 	pthread_mutex_lock(&shim.lock);
 	was_recording = shim.recording;
 	had_epochs = shim.epochs;
+	if (!is_owner())
+		shim.no_stalls = false; /* the CPU time so far is that of another thread */
 	shim.owner = pthread_self();
 	shim.step++;
 	shim.index = 0;
@@ -316,6 +318,7 @@ uint64_t step_begin(void)
 	/* A recorded step ends with the STEP record of the next step. */
 	if (was_recording || shim.recording)
 		ring_put(SENTINEL_EVENT_STEP, 0, epoch, shim.step, 0, 0);
+	stalls_begin(shim.recording && (flags & SENTINEL_FLAG_NO_STALLS));
 	if (shim.recording)
 		ring_put_live();
 	return cross(SENTINEL_BOUNDARY_STEP, 0, epoch);

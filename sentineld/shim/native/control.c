@@ -26,7 +26,8 @@ API int sentinel_residency_fd(void);
 API void *sentinel_control_words(void);
 API void sentinel_connected(int connected);
 API void sentinel_epoch_fd(int fd);
-API const char *sentinel_paging(int file, uint64_t bytes, int wake);
+API const char *sentinel_paging(int file, uint64_t bytes, uint64_t bytes_max, int wake,
+				uint64_t budget_pages);
 API const char *sentinel_layout(int fd);
 API void sentinel_detach(void);
 
@@ -190,17 +191,24 @@ static void publish_arena(uint64_t layout_id)
 }
 
 /*
- * Make the pager run: see paging_start(). Call this between two steps, before
+ * Make the pager run: see struct paging_settings. Call this between two steps, before
  * sentinel_layout(). Takes ownership of the descriptors. Returns NULL, or a
  * description of the problem.
  */
-API const char *sentinel_paging(int file, uint64_t bytes, int wake)
+API const char *sentinel_paging(int file, uint64_t bytes, uint64_t bytes_max, int wake, uint64_t budget_pages)
 {
+	struct paging_settings settings = {
+		.file = file,
+		.bytes = bytes,
+		.bytes_max = bytes_max,
+		.wake = wake,
+		.budget_pages = budget_pages,
+	};
 	const char *problem;
 
 	/* While the pager finds the heap's pages, no other thread may enlarge the heap. */
 	pthread_mutex_lock(&shim.lock);
-	problem = paging_start(&shim.heap, file, bytes, wake);
+	problem = paging_start(&shim.heap, &settings);
 	pthread_mutex_unlock(&shim.lock);
 	return problem;
 }

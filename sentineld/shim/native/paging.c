@@ -16,6 +16,7 @@
 
 #define REQUESTS 8u /* reads and writes in flight; more do not make a disk faster */
 #define FILE_BYTES_MAX (1ull << 44) /* a page of the file is numbered with 32 bits */
+#define GROWTH_BYTES_MIN (64ull << 20)
 
 /* The shim's lock is taken before this lock, and this lock before the pager's. */
 static struct {
@@ -23,10 +24,12 @@ static struct {
 	struct pager *_Atomic pager; /* NULL: does not run */
 	int file;
 	uint64_t file_bytes;
+	uint64_t file_bytes_max;
 	uint64_t budget_pages;
 	unsigned page_shift;
 	int wake; /* eventfd: the daemon has queued moves */
-	int notify; /* eventfd: wakes the thread of moves if it has work, or if `wake` changed */
+	/* eventfd: wakes the thread of moves if it has work, the file is nearly full, or `wake` changed */
+	int notify;
 	struct sentinel_paging *words; /* NULL: no segment */
 	char *base[2]; /* of arena and heap */
 	uint64_t pages[2];
@@ -106,6 +109,14 @@ static void publish(void)
 	__atomic_store_n(&words->file_bytes, paging.file_bytes, __ATOMIC_RELAXED);
 }
 
+/* Needs paging.lock. */
+static void set_budget(uint64_t pages)
+{
+	paging.budget_pages = pages;
+	pager_set_budget(paging.pager, pages);
+	publish();
+}
+
 void paging_publish(void)
 {
 	if (!paging_runs())
@@ -123,6 +134,34 @@ static void drain(int event)
 	(void)got;
 }
 
+/* Needs paging.lock. */
+static const char *enlarge(uint64_t bytes)
+{
+	if (bytes <= paging.file_bytes)
+		return NULL;
+	if (fallocate(paging.file, 0, 0, (off_t)bytes))
+		return errno == ENOSPC ? "the disk has no room for a larger paging file"
+				       : "the paging file cannot be enlarged";
+	if (!pager_file_grown(paging.pager, bytes >> paging.page_shift))
+		return "no memory for the pager's tables";
+	paging.file_bytes = bytes;
+	return NULL;
+}
+
+/* Enlarge a file that is nearly full by a quarter. If the disk is full, the file keeps its size; pages
+   then stay in memory. Needs paging.lock. */
+static void grow_file(void)
+{
+	uint64_t growth = paging.file_bytes / 4, left;
+
+	if (paging.file_bytes >= paging.file_bytes_max || !pager_file_low(paging.pager))
+		return;
+	left = paging.file_bytes_max - paging.file_bytes;
+	if (growth < GROWTH_BYTES_MIN)
+		growth = GROWTH_BYTES_MIN;
+	enlarge(paging.file_bytes + (growth < left ? growth : left));
+}
+
 static void *serve_moves(void *unused)
 {
 	(void)unused;
@@ -138,6 +177,7 @@ static void *serve_moves(void *unused)
 		pthread_mutex_lock(&paging.lock);
 		drain(paging.notify);
 		drain(paging.wake);
+		grow_file();
 		if (paging.words) {
 			begin_moves(&paging.words->evict, &paging.done[0], true);
 			begin_moves(&paging.words->fetch, &paging.done[1], false);
@@ -186,43 +226,42 @@ static const char *start(const struct heap *heap)
 }
 
 /* Needs paging.lock. */
-static const char *enlarge(uint64_t bytes)
+static const char *start_or_enlarge(const struct heap *heap, const struct paging_settings *settings)
 {
-	if (bytes <= paging.file_bytes)
-		return NULL;
-	if (fallocate(paging.file, 0, 0, (off_t)bytes))
-		return errno == ENOSPC ? "the disk has no room for a larger paging file"
-				       : "the paging file cannot be enlarged";
-	if (!pager_file_grown(paging.pager, bytes >> paging.page_shift))
-		return "no memory for the pager's tables";
-	paging.file_bytes = bytes;
-	return NULL;
+	const char *problem;
+
+	if (settings->bytes > FILE_BYTES_MAX || settings->bytes_max > FILE_BYTES_MAX)
+		return "the paging file's size is out of range";
+	paging.file_bytes_max = settings->bytes_max;
+	if (paging_runs()) {
+		event_signal(paging.notify); /* the thread of moves must poll the new eventfd */
+		return enlarge(settings->bytes);
+	}
+	if (settings->file < 0)
+		return "the paging file is missing";
+	paging.file = settings->file;
+	paging.file_bytes = settings->bytes;
+	problem = start(heap);
+	if (problem && paging.notify >= 0) {
+		close(paging.notify);
+		paging.notify = -1;
+	}
+	return problem;
 }
 
-const char *paging_start(const struct heap *heap, int file, uint64_t bytes, int wake)
+const char *paging_start(const struct heap *heap, const struct paging_settings *settings)
 {
 	const char *problem;
 
 	pthread_mutex_lock(&paging.lock);
 	if (paging.wake >= 0)
 		close(paging.wake);
-	paging.wake = wake;
-	if (bytes > FILE_BYTES_MAX) {
-		problem = "the paging file's size is out of range";
-	} else if (paging_runs()) {
-		event_signal(paging.notify); /* the thread of moves must poll the new eventfd */
-		problem = enlarge(bytes);
-	} else {
-		paging.file = file;
-		paging.file_bytes = bytes;
-		problem = file < 0 ? "the paging file is missing" : start(heap);
-		if (problem && paging.notify >= 0) {
-			close(paging.notify);
-			paging.notify = -1;
-		}
-	}
-	if (file >= 0 && (problem || file != paging.file))
-		close(file);
+	paging.wake = settings->wake;
+	problem = start_or_enlarge(heap, settings);
+	if (settings->file >= 0 && (!paging_runs() || settings->file != paging.file))
+		close(settings->file);
+	if (!problem && settings->budget_pages)
+		set_budget(settings->budget_pages);
 	pthread_mutex_unlock(&paging.lock);
 	return problem;
 }
@@ -265,12 +304,14 @@ void paging_use(struct emulation *emulation, const struct arena *arena)
 void paging_set_budget(uint64_t pages)
 {
 	pthread_mutex_lock(&paging.lock);
-	if (paging_runs()) {
-		paging.budget_pages = pages;
-		pager_set_budget(paging.pager, pages);
-		publish();
-	}
+	if (paging_runs())
+		set_budget(pages);
 	pthread_mutex_unlock(&paging.lock);
+}
+
+uint64_t paging_stalls(void)
+{
+	return paging_runs() ? pager_stalls(paging.pager) : 0;
 }
 
 static uint64_t whole_pages(uint64_t bytes)

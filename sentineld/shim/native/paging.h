@@ -14,15 +14,20 @@
 #include "emulate.h"
 #include "heap.h"
 
+struct paging_settings {
+	int file; /* backing file, opened with O_DIRECT; -1 if the pager runs */
+	uint64_t bytes; /* size that the file has or shall have */
+	uint64_t bytes_max; /* if the file is nearly full, it may grow to this size */
+	int wake; /* eventfd to which the daemon writes after it has queued moves */
+	uint64_t budget_pages; /* see paging_set_budget(); 0: no change, at first no limit */
+};
+
 /*
  * Start the pager with the heap, or give a running pager a larger file. Needs the shim's lock; call
- * this between two steps. Takes ownership of `file` and `wake`. Returns NULL, or a description of
- * the problem.
- *   file:  backing file, opened with O_DIRECT; -1 if the pager runs.
- *   bytes: size that the file has or shall have.
- *   wake:  eventfd to which the daemon writes after it has queued moves.
+ * this between two steps. Takes ownership of the descriptors. Returns NULL, or a description of the
+ * problem.
  */
-const char *paging_start(const struct heap *heap, int file, uint64_t bytes, int wake);
+const char *paging_start(const struct heap *heap, const struct paging_settings *settings);
 
 /* Whether the pager runs. It never stops. */
 bool paging_runs(void);
@@ -35,6 +40,9 @@ void paging_remove(const struct arena *arena);
 
 /* Use this residency segment and arena from now on; NULL: none. Needs the shim's lock. */
 void paging_use(struct emulation *emulation, const struct arena *arena);
+
+/* Number of times that a thread has waited for a page since the start. */
+uint64_t paging_stalls(void);
 
 /* Set the largest number of page frames. */
 void paging_set_budget(uint64_t pages);

@@ -23,7 +23,7 @@
 
 #include <stdint.h>
 
-#define SENTINEL_SHIM_VERSION 4
+#define SENTINEL_SHIM_VERSION 5
 #define SENTINEL_CONTROL_MAGIC 0x314c544e45534853ull /* "SHSENTL1" */
 #define SENTINEL_LAYOUT_MAGIC 0x3159414c53484e53ull /* "SNHSLAY1" */
 #define SENTINEL_RESIDENCY_MAGIC 0x3153455253484e53ull /* "SNHSRES1" */
@@ -41,12 +41,15 @@ enum sentinel_mode {
 	SENTINEL_MODE_DIVERGED = 3,
 };
 
-/* control.flags, written by the daemon; RECORD and EPOCHS take effect when a step begins */
+/* control.flags, written by the daemon; RECORD, EPOCHS and NO_STALLS take effect when a step begins */
 #define SENTINEL_FLAG_RECORD (1u << 0) /* write ring records */
 #define SENTINEL_FLAG_EPOCHS (1u << 1) /* advance the module's epoch at each boundary */
 #define SENTINEL_FLAG_RESIDENCY (1u << 2) /* log residency: in the module's log, or as SERVED records */
 #define SENTINEL_FLAG_SLEEPING (1u << 3) /* the daemon sleeps: write the eventfd at boundaries */
 #define SENTINEL_FLAG_MESSAGE (1u << 4) /* read the socket between two steps: it has a message */
+/* paged tiers: the times of ring records exclude the time in which the step's thread slept because
+   a page was not in memory */
+#define SENTINEL_FLAG_NO_STALLS (1u << 5)
 
 /*
  * 512 bytes; the ring begins in a later page (ring_offset >= 4096). The offsets of the fields are part

@@ -10,6 +10,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "paging.h"
+
 #define RING_OFFSET 4096 /* no record shares the page of the control words */
 
 _Static_assert(sizeof(struct sentinel_control) == 512, "the control words are 512 bytes");
@@ -21,6 +23,39 @@ uint64_t now_ns(void)
 
 	clock_gettime(CLOCK_MONOTONIC, &now);
 	return (uint64_t)now.tv_sec * 1000000000ull + (uint64_t)now.tv_nsec;
+}
+
+static uint64_t thread_cpu_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+	return (uint64_t)now.tv_sec * 1000000000ull + (uint64_t)now.tv_nsec;
+}
+
+void stalls_begin(bool exclude)
+{
+	shim.no_stalls = exclude && paging_runs();
+	shim.stalled_ns = 0;
+	if (!shim.no_stalls)
+		return;
+	shim.wall_ns = now_ns();
+	shim.cpu_ns = thread_cpu_ns();
+	shim.stalls = paging_stalls();
+}
+
+/* If a thread has waited for a page since the last call, all time in which the owner slept since then
+   counts as stalled: the owner's own waits cannot be told from those of others. Needs the lock. */
+static void count_stalls(void)
+{
+	uint64_t wall = now_ns(), cpu = thread_cpu_ns(), stalls = paging_stalls();
+	uint64_t slept = wall - shim.wall_ns - (cpu - shim.cpu_ns);
+
+	if (stalls != shim.stalls && (int64_t)slept > 0)
+		shim.stalled_ns += slept;
+	shim.wall_ns = wall;
+	shim.cpu_ns = cpu;
+	shim.stalls = stalls;
 }
 
 /* Allocate all pages now: if memory ran out later, a write to the mapping would raise SIGBUS. */
@@ -89,8 +124,10 @@ void ring_put(enum sentinel_event event, uint8_t detail, uint64_t address, uint6
 		publish(ring_lost, shim.control->ring_lost + 1);
 		return;
 	}
+	if (shim.no_stalls && is_owner())
+		count_stalls();
 	record = &shim.ring[shim.ring_head & shim.ring_mask];
-	record->time_ns = now_ns();
+	record->time_ns = now_ns() - shim.stalled_ns;
 	record->address = address;
 	record->bytes = bytes;
 	record->value = value;

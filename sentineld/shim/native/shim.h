@@ -51,6 +51,9 @@ struct shim {
 	_Atomic pthread_t owner; /* 0: none */
 	bool recording; /* write ring records; set when a step begins, constant in the step */
 	bool epochs; /* advance the module's epoch; set when a step begins, constant in the step */
+	bool no_stalls; /* SENTINEL_FLAG_NO_STALLS; set when a step begins, constant in the step */
+	uint64_t stalled_ns; /* time to subtract from the times of ring records */
+	uint64_t wall_ns, cpu_ns, stalls; /* of the owner, when stalled_ns was last computed */
 	_Atomic bool connected; /* to a daemon */
 	bool outside_pending; /* a leaf's forward ended: the next allocation passes an OUTSIDE boundary */
 	enum sentinel_mode mode;
@@ -86,6 +89,10 @@ int control_new(uint64_t ring_records);
 /* Append a record, or count it as lost if the ring is full. Needs the lock. */
 void ring_put(enum sentinel_event event, uint8_t detail, uint64_t address, uint64_t bytes, uint32_t value,
 	      uint16_t layer);
+
+/* From now on, exclude from the records' times the time in which the owner sleeps because of absent
+   pages, or include this time again. The caller is the owner. Needs the lock. */
+void stalls_begin(bool exclude);
 
 /* Write one ALLOC record with detail SENTINEL_ALLOC_LIVE for each live tensor. Needs the lock. */
 void ring_put_live(void);

@@ -68,7 +68,16 @@ class Perceptron(nn.Module):
         return torch.randn(size, 512), torch.randint(10, (size,))
 
 
-KINDS = {"cnn": Cnn, "transformer": Transformer, "perceptron": Perceptron}
+class Large(Perceptron):
+    """A model of 288 MiB: parameters, gradients and Adam's state."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        inner = [layer for _ in range(8) for layer in (nn.Linear(1536, 1536), nn.ReLU())]
+        self.body = nn.Sequential(nn.Linear(512, 1536), *inner, nn.Linear(1536, 10))
+
+
+KINDS = {"cnn": Cnn, "transformer": Transformer, "perceptron": Perceptron, "large": Large}
 
 
 class Batches(torch.utils.data.Dataset):  # type: ignore[type-arg]

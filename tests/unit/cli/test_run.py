@@ -75,15 +75,21 @@ def test_the_prefix_keeps_process_and_status(tmp_path: Path) -> None:
         limited.run(("/no/such/program",))
 
 
-@pytest.mark.parametrize(("before", "after"), [(None, ""), ("", ""), ("/mine:/too", ":/mine:/too")])
-def test_python_in_the_command_starts_under_the_shim(before: str | None, after: str) -> None:
+@pytest.mark.parametrize(
+    ("before", "after", "fast"),
+    [(None, "", None), ("", "", "20%"), ("/mine:/too", ":/mine:/too", "1GiB")],
+)
+def test_python_in_the_command_starts_under_the_shim(
+    before: str | None, after: str, fast: str | None
+) -> None:
     base = {"HOME": "/root"} | ({} if before is None else {"PYTHONPATH": before})
-    found = environment(base)
+    found = environment(base, fast)
     inject, package = SHIM_FOLDER / "inject", SHIM_FOLDER.parent.parent
     assert found == {
         "HOME": "/root",
         "PYTHONPATH": f"{inject}:{package}{after}",
         "SENTINELD_SHIM": "1",
+        "SENTINELD_FAST": fast or "",
     }
     assert (inject / "sitecustomize.py").is_file()
 

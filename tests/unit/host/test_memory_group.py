@@ -18,7 +18,7 @@ import pytest
 
 from sentineld.base.errors import SentinelError
 from sentineld.host import memory_group
-from sentineld.host.memory_group import limited_command
+from sentineld.host.memory_group import available_bytes, limited_command
 
 LIMIT_BYTES = 96 << 20
 
@@ -100,3 +100,27 @@ def test_a_command_does_not_get_more_memory_than_its_limit() -> None:
         limited.close()
     assert limited.folder is not None
     assert not limited.folder.exists()
+
+
+MIB = 1 << 20
+
+
+def test_available_memory_is_what_the_groups_leave(tmp_path: Path) -> None:
+    found = proc(tmp_path, V1, "2:memory:/a/b\n")
+    (found / "meminfo").write_text("MemFree: 1 kB\nMemAvailable:  4096000 kB\n")
+    (found / "7").mkdir()
+    (found / "7" / "cgroup").write_text("2:memory:/a/b\n")
+    group = tmp_path / "memory/a/b"
+    group.mkdir(parents=True)
+    assert available_bytes(7, found) == 4000 * MIB
+    for folder, limit, used, cached in ((group, 900, 500, 100), (group.parent, 1000, 950, 0)):
+        (folder / "memory.limit_in_bytes").write_text(str(limit * MIB))
+        (folder / "memory.usage_in_bytes").write_text(str(used * MIB))
+        (folder / "memory.stat").write_text(f"cache 0\ninactive_file {cached * MIB}\n")
+    assert available_bytes(7, found) == 50 * MIB
+    (group.parent / "memory.usage_in_bytes").write_text("0")
+    assert available_bytes(7, found) == 500 * MIB
+
+
+def test_every_process_has_available_memory() -> None:
+    assert 0 < available_bytes(os.getpid()) < 1 << 50

@@ -12,9 +12,11 @@ import numpy as np
 import pytest
 
 from sentineld.base.errors import SentinelError
+from sentineld.base.units import FastBudget
 from sentineld.config import TierOverrides
 from sentineld.machine import paged as module
 from sentineld.machine.paged import FILE_ALIGN_BYTES, RESERVE_BYTES_MIN, PagedSubstrate
+from sentineld.machine.substrate import NO_PROVISION
 from sentineld.migrate.disk_speed import DiskRates
 from sentineld.model.timing import timing_of
 from tests.unit.links import Linked
@@ -99,7 +101,11 @@ def test_a_process_gets_a_file_with_room_for_its_tensors(
     layout = replace(toy_plan().layout, arena_bytes=100 * MIB)
     with substrate.provision(linked.link, layout) as provision:
         size_bytes = provision.fields["paging"]["file_bytes"]
-        assert provision.fields == {"paging": {"file_bytes": size_bytes, "file": True}}
+        most_bytes = provision.fields["paging"]["file_bytes_max"]
+        assert provision.fields == {
+            "paging": {"file_bytes": size_bytes, "file_bytes_max": most_bytes, "file": True}
+        }
+        assert most_bytes >= size_bytes
         assert size_bytes >= 250 * MIB
         assert size_bytes % FILE_ALIGN_BYTES == 0
         file, wake = provision.fds
@@ -111,6 +117,27 @@ def test_a_process_gets_a_file_with_room_for_its_tensors(
     assert not list(tmp_path.iterdir())
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(file)
+
+
+@pytest.mark.parametrize(
+    ("fast", "budget_bytes"), [("20%", 600 * MIB), ("48MiB", 48 * MIB), ("1000", 4096)]
+)
+def test_a_process_that_will_be_attached_gets_a_pager_at_once(
+    substrate: PagedSubstrate,
+    linked: Linked,
+    monkeypatch: pytest.MonkeyPatch,
+    fast: str,
+    budget_bytes: int,
+) -> None:
+    monkeypatch.setattr(module, "available_bytes", lambda _: 800 * MIB)
+    with substrate.first_provision(linked.link, FastBudget.parse(fast)) as provision:
+        paging = provision.fields["paging"]
+        assert paging["budget_pages"] == budget_bytes // 4096
+        assert paging["file"] is True
+        assert os.fstat(provision.fds[0]).st_size == paging["file_bytes"]
+        assert paging["file_bytes"] < paging["file_bytes_max"]
+    with substrate.first_provision(linked.link, None) as provision:
+        assert provision == NO_PROVISION
 
 
 def test_a_file_beyond_the_limit_is_refused(tmp_path: Path, linked: Linked) -> None:

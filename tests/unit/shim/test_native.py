@@ -45,7 +45,7 @@ def test_a_library_is_built_once_for_the_same_sources(
     monkeypatch.setenv("CC", "/no/such/compiler")
     assert library_path() == built
     monkeypatch.setenv("CC", COMPILER)
-    (elsewhere / "native/one.c").write_text("int sentinel_version(void) { return 4; }\n")
+    (elsewhere / "native/one.c").write_text("int sentinel_version(void) { return 5; }\n")
     assert library_path() != built
     assert len(list(built.parent.iterdir())) == 2
 
@@ -127,7 +127,7 @@ def refusal(library: Path) -> str:
 def test_a_library_of_another_protocol_is_refused(tmp_path: Path) -> None:
     source, library = tmp_path / "one.c", tmp_path / "one.so"
     for text, reason in (
-        ("int sentinel_version(void) { return 99; }", "has protocol 99, not 4"),
+        ("int sentinel_version(void) { return 99; }", "has protocol 99, not 5"),
         ("int another(void) { return 3; }", "does not load"),
     ):
         source.write_text(text)

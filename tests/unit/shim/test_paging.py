@@ -23,6 +23,7 @@ from sentineld.model.plan import SLOT_DTYPE, Layout, Space
 from sentineld.model.tiers import Tier, Tiers
 from sentineld.observe.residency_segment import ResidencySegment
 from sentineld.plan.layout_wire import pack_layout
+from sentineld.shim.native import PagingSettings
 
 PAGE, MIB = 4096, 1 << 20
 BUDGET = 2048
@@ -32,7 +33,7 @@ wake = os.eventfd(0, os.EFD_NONBLOCK)
 
 def start(folder, size_bytes=64 * MIB):
     file = open_paging_file(folder, size_bytes)
-    return native.paging(file, size_bytes, os.dup(wake))
+    return native.paging(PagingSettings(file, size_bytes, size_bytes, os.dup(wake)))
 
 def budget(pages):
     slots, cuts, waits = np.zeros(0, SLOT_DTYPE), np.zeros(0, np.uint32), np.full(1, -1, np.int32)
@@ -161,7 +162,7 @@ assert not start(folder, 16 * MIB)
 segment = budget(BUDGET)
 wait(lambda: counts(segment).write_error)
 full = right()
-assert not native.paging(-1, 64 * MIB, os.dup(wake))
+assert not native.paging(PagingSettings(-1, 64 * MIB, 64 * MIB, os.dup(wake)))
 segment = budget(BUDGET)
 wait(lambda: right() and counts(segment).frames <= BUDGET)
 grown = counts(segment)
@@ -174,12 +175,60 @@ print(json.dumps([full, grown.write_error, grown.file_bytes >> 20, right(),
     assert found == [True, 0, 64, True, 8192]
 
 
+def test_a_file_that_is_nearly_full_grows(tmp_path: Path) -> None:
+    found = paged(
+        """
+file = open_paging_file(folder, 16 * MIB)
+assert not native.paging(PagingSettings(file, 16 * MIB, 160 * MIB, os.dup(wake), BUDGET))
+before = right()
+now = counts(budget(BUDGET))
+print(json.dumps([before, right(), now.write_error, 80 <= now.file_bytes >> 20 <= 160,
+                  now.budget_pages == BUDGET]))
+""",
+        tmp_path,
+    )
+    assert found == [True, True, 0, True, True]
+
+
+def test_times_of_records_exclude_stalls_on_request(tmp_path: Path) -> None:
+    found = paged(
+        """
+def step_s(flags, number):
+    # The time of a step that sleeps, and reads this tensor (None: reads no tensor).
+    control.set_flags(Flag.RECORD | flags)
+    control.drain()
+    native.step_begin()
+    time.sleep(1)
+    # This read allocates no tensor that is recorded, so it counts together with the sleep.
+    assert number is None or int(tensors[number][5]) == 5 + (number << 32)
+    native.step_end()
+    control.set_flags(0)
+    native.step_begin()
+    records = control.drain()
+    begin = records[records["event"] == Event.BOUNDARY][0]
+    end = records[records["event"] == Event.STEP][-1]
+    return (int(end["time_ns"]) - int(begin["time_ns"])) / 1e9
+
+control = segment
+assert not start(folder)
+wait(lambda: counts(budget(BUDGET)).frames <= BUDGET)
+assert right()  # the first tensors are in the file now
+print(json.dumps([step_s(flags, number) for flags, number in (
+    (0, 0), (Flag.NO_STALLS, None), (Flag.NO_STALLS, 1), (Flag.NO_STALLS, None), (0, 2))]))
+""",
+        tmp_path,
+    )
+    assert [step_s >= 1 for step_s in found] == [True, True, False, True, True]
+
+
 def test_problems_are_told(tmp_path: Path) -> None:
     found = paged(
         """
-found = [native.paging(-1, MIB, -1), native.paging(os.open("/dev/null", 2), 1 << 60, -1)]
+null = os.open("/dev/null", 2)
+wrong = ((-1, MIB, MIB, -1), (null, 1 << 60, 0, -1))
+found = [native.paging(PagingSettings(*some)) for some in wrong]
 assert not start(folder)
-found.append(native.paging(-1, 1 << 60, -1))
+found.append(native.paging(PagingSettings(-1, MIB, 1 << 60, -1)))
 print(json.dumps([*found, right()]))
 """,
         tmp_path,

@@ -272,3 +272,14 @@ void pager_read_counts(struct pager *pager, struct pager_counts *counts)
 	counts->frames = pager_frames(pager);
 	pthread_mutex_unlock(&pager->lock);
 }
+
+uint64_t pager_stalls(struct pager *pager)
+{
+	const struct pager_counts *counts = &pager->counts;
+	uint64_t stalls;
+
+	pthread_mutex_lock(&pager->lock);
+	stalls = counts->faults + counts->births_by_fault + counts->waits;
+	pthread_mutex_unlock(&pager->lock);
+	return stalls;
+}

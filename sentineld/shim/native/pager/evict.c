@@ -7,6 +7,7 @@
 
 #include "checksum.h"
 #include "pages.h"
+#include "threads.h"
 #include "uffd.h"
 
 /* Number of tries to move a busy frame: the kernel keeps a frame pinned for a moment after a read
@@ -95,6 +96,8 @@ static int assign(struct transit *transit)
 			continue;
 		}
 		got = filespace_take(&pager->space, run, &first);
+		if (pager->space.free_pages < PAGER_FILE_LOW)
+			event_signal(pager->notify);
 		if (!got)
 			return -ENOSPC;
 		for (uint32_t k = 0; k < got; k++, i++) {

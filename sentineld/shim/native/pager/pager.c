@@ -157,6 +157,16 @@ void pager_publish(struct pager *pager, void *base, uint8_t *table)
 	pthread_mutex_unlock(&pager->lock);
 }
 
+bool pager_file_low(struct pager *pager)
+{
+	bool low;
+
+	pthread_mutex_lock(&pager->lock);
+	low = pager->space.free_pages < PAGER_FILE_LOW;
+	pthread_mutex_unlock(&pager->lock);
+	return low;
+}
+
 bool pager_file_grown(struct pager *pager, uint64_t pages)
 {
 	bool grown;
@@ -279,14 +289,31 @@ const char *pager_start(struct pager **out, const struct pager_settings *setting
 	return problem;
 }
 
+/* Fetch the pages that are out; returns false if none is. */
+static bool fetch_all(struct pager *pager)
+{
+	bool any = false;
+
+	pthread_mutex_lock(&pager->lock);
+	for (struct paged_range *range = pager->ranges; range; range = range->next)
+		if (memchr(range->state, PAGE_OUT, range->top)) {
+			pages_want(pager, range, 0, range->top);
+			any = true;
+		}
+	pthread_mutex_unlock(&pager->lock);
+	pager_settle(pager);
+	return any;
+}
+
 void pager_stop(struct pager *pager)
 {
 	pthread_mutex_lock(&pager->lock);
 	pager->budget = UINT64_MAX;
-	for (struct paged_range *range = pager->ranges; range; range = range->next)
-		pages_want(pager, range, 0, range->top);
 	pthread_mutex_unlock(&pager->lock);
-	pager_settle(pager);
+	/* More than one pass can be necessary: if the kernel gives no frame for a moment, frame_ready()
+	   evicts pages, no matter how large the budget is. */
+	while (fetch_all(pager))
+		;
 	while (pager->ranges)
 		pager_remove(pager, pager->ranges->base);
 	pager_delete(pager);

@@ -31,7 +31,8 @@ struct pager_settings {
 	uint64_t file_pages; /* size of the file */
 	uint64_t budget_pages;
 	unsigned requests; /* largest number of reads and writes in flight, 1 to 32 */
-	/* eventfd, written when an incomplete pager_evict() or pager_fetch() can go on; -1: none */
+	/* eventfd, written when an incomplete pager_evict() or pager_fetch() can go on, or when the file
+	   is nearly full; -1: none */
 	int notify;
 };
 
@@ -65,6 +66,10 @@ void pager_remove(struct pager *pager, void *base);
    Each call replaces the former table; NULL: no table. */
 void pager_publish(struct pager *pager, void *base, uint8_t *table);
 
+/* Whether the file has less than PAGER_FILE_LOW free pages. */
+#define PAGER_FILE_LOW 16384u
+bool pager_file_low(struct pager *pager);
+
 /* The file has grown to this size. Returns false if there is no memory. */
 bool pager_file_grown(struct pager *pager, uint64_t pages);
 
@@ -91,6 +96,9 @@ void pager_set_budget(struct pager *pager, uint64_t pages);
 void pager_settle(struct pager *pager);
 
 void pager_read_counts(struct pager *pager, struct pager_counts *counts);
+
+/* Number of times that a thread has waited for a page since the start. */
+uint64_t pager_stalls(struct pager *pager);
 
 /* Call these around fork(). The first one waits like pager_settle(). */
 void pager_before_fork(struct pager *pager);
