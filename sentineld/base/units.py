@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from sentineld.base.errors import SentinelError
 
+BYTES_MAX = 1 << 63
 _UNITS = {
     "": 1,
     "B": 1,
@@ -27,7 +28,10 @@ def parse_bytes(text: str) -> int:
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
     if match is None or match[2].upper() not in _UNITS:
         raise SentinelError("usage", f"{text!r} is not a size", "write it like 48MiB, 2G or 4096")
-    return int(float(match[1]) * _UNITS[match[2].upper()])
+    count = float(match[1]) * _UNITS[match[2].upper()]
+    if count >= BYTES_MAX:
+        raise SentinelError("usage", f"{text[:40]!r} is too large", "give less than 8388608 TiB")
+    return int(count)
 
 
 def format_bytes(count: float) -> str:

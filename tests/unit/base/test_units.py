@@ -17,7 +17,9 @@ def test_sizes_are_parsed(text: str, count: int) -> None:
     assert parse_bytes(text) == count
 
 
-@pytest.mark.parametrize("text", ["", "MiB", "-1", "1e9", "4 parsecs", "1.2.3"])
+@pytest.mark.parametrize(
+    "text", ["", "MiB", "-1", "1e9", "4 parsecs", "1.2.3", "8388608T", "9" * 400]
+)
 def test_invalid_sizes_are_usage_errors(text: str) -> None:
     with pytest.raises(SentinelError) as caught:
         parse_bytes(text)
