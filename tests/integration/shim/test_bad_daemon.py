@@ -7,6 +7,7 @@ a daemon that restarts.
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import pytest
 
 from sentineld.model.protocol import Flag, Mode
 from tests.integration.shim import daemon_side as side
-from tests.integration.shim.daemon_side import Daemon
+from tests.integration.shim.daemon_side import Daemon, Training
 from tests.integration.shim.test_training import check_losses, start
 
 pytest.importorskip("torch")
@@ -40,6 +41,19 @@ def test_no_barrier_waits_for_a_hanging_daemon(daemon: Daemon, tmp_path: Path) -
     assert daemon.word("barrier_timeouts") == 0
     assert daemon.word("mode") == Mode.REPLAY
     check_losses(training)
+
+
+def test_a_daemon_that_never_answers_does_not_stop_a_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`sentinelctl run` makes the shim wait for the first message, but not forever."""
+    monkeypatch.setenv("SENTINELD_FAST", "20%")
+    with socket.socket(socket.AF_UNIX) as silent:
+        silent.bind(str(tmp_path / "shim.sock"))
+        silent.listen()
+        training = Training("cnn", socket_path=tmp_path / "shim.sock", stop=tmp_path / "stop")
+        training.wait_losses(6)
+        check_losses(training)
 
 
 def test_a_daemon_that_reads_nothing_only_loses_records(daemon: Daemon, tmp_path: Path) -> None:
