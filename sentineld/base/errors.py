@@ -43,6 +43,11 @@ class SentinelError(Exception):
         """Pickle all attributes, because planning processes return pickled errors."""
         return type(self), (self.code, self.message, self.hint)
 
+    def fresh(self) -> SentinelError:
+        """A new error with the same content. Raise it instead of an error that is kept: each raise
+        of one object adds frames to its traceback, and these keep their variables alive."""
+        return type(self)(self.code, self.message, self.hint)
+
     @property
     def exit_status(self) -> int:
         """The exit status of a command that ends with this error."""

@@ -50,6 +50,7 @@ class Machine:
         self.substrate = substrate
         self.tiers = tiers
         self._problems = problems
+        """What does not work here. If there are no tiers, the reason comes first."""
         self.budgets = Budgets(tiers.tiers[0].capacity_bytes if tiers is not None else 0)
         """The sessions' budgets of fast memory; a budget's holder is the session's ShimLink."""
         self.planners = Planners(
@@ -133,7 +134,7 @@ class Machine:
         when the peak is known, before the plan becomes live.
         """
         if self.tiers is None:
-            raise next(p for p in self._problems if p.code in ("no-second-tier", "bad-config"))
+            raise self._problems[0].fresh()
         self.substrate.require_allowed(link, self.tiers)
         if fast.bytes is not None:
             self.budgets.reserve(link, fast.bytes)

@@ -119,7 +119,7 @@ class DamonWatch:
         problem = usable(kdamonds, target.pid)
         if problem is not None:
             self._release()
-            raise problem
+            raise problem.fresh()
         self._remove()
         try:
             self._write("nr_kdamonds", 1)

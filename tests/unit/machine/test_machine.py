@@ -4,15 +4,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import cast
 
 import pytest
 
 from sentineld.base.errors import SentinelError
+from sentineld.base.units import FastBudget
 from sentineld.config import Config, TierOverrides
 from sentineld.machine import machine
 from sentineld.machine.choose import substrate_of
 from sentineld.machine.machine import Machine
 from sentineld.observe.module import MODULE
+from sentineld.observe.shim_link import ShimLink
 
 NO_MODULE = SentinelError("module-not-loaded", "no module here")
 
@@ -38,3 +41,15 @@ def test_huge_pages_are_used_unless_the_module_samples_small_pages(
     assert bool(one.huge_pages()) == wanted
     monkeypatch.setattr(machine, "MODULE", replace(MODULE, probe=lambda: None))
     assert not one.huge_pages()
+
+
+@pytest.mark.parametrize("code", ["no-second-tier", "not-permitted", "failed"])
+def test_without_tiers_each_attach_gets_an_error_of_its_own(code: str) -> None:
+    """A kept error that is raised itself would keep the variables of every attach alive."""
+    kept = SentinelError(code, "no tiers here", "add memory")
+    config = Config()
+    one = Machine(config, substrate_of(config), None, [kept])
+    with pytest.raises(SentinelError) as refused:
+        one.require(cast(ShimLink, None), FastBudget.parse("20%"))
+    assert (refused.value.code, str(refused.value)) == (code, str(kept))
+    assert kept.__traceback__ is None

@@ -52,6 +52,10 @@ def test_damon_without_operations_for_processes(kdamonds: Path) -> None:
     assert problem is not None
     assert "CONFIG_DAMON_VADDR" in problem.hint
     assert (kdamonds / "nr_kdamonds").read_text() == "0\n"
+    with pytest.raises(SentinelError, match="does not support"):
+        DamonWatch(Target(418), kdamonds)
+    # The result of the probe is kept; a traceback would keep the session's variables alive.
+    assert problem.__traceback__ is None
 
 
 def test_damon_is_not_usable_while_the_kernel_uses_it(kdamonds: Path, tmp_path: Path) -> None:
