@@ -15,7 +15,8 @@ from pathlib import Path
 
 from .host import CACHE, KEYRING, MachineError, phase, require_ready
 from .image import PARTIAL_SUFFIX, remove_tree
-from .recipe import DEBIAN
+from .mirror import source_lines
+from .recipe import MAIN
 
 APT_CONF = """\
 Dir::State "{place}/state";
@@ -58,7 +59,8 @@ def _download(suite: str, place: Path) -> None:
     for folder in ("state/lists/partial", "cache/archives/partial", "debs"):
         (place / folder).mkdir(parents=True)
     (place / "status").touch()
-    (place / "sources.list").write_text(f"deb [signed-by={KEYRING}] {DEBIAN} {suite} main\n")
+    (line,) = source_lines(MAIN.suite, (suite,), f"[signed-by={KEYRING}] ")
+    (place / "sources.list").write_text(f"{line}\n")
     (place / "apt.conf").write_text(APT_CONF.format(place=place))
     _apt(place, "apt-get", "update", "-qq")
     (headers,) = _depends(place, "linux-headers-amd64", "linux-headers-")

@@ -26,10 +26,11 @@ import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from . import initrd
+from . import initrd, mirror
 from . import recipe as recipes
 from .host import CACHE, MachineError, find_tool, phase, require_ready, say
 from .initrd import make_initrd
+from .mirror import source_lines
 from .recipe import MAIN, RECIPES, Recipe
 
 PARTIAL_SUFFIX = ".partial"
@@ -74,8 +75,8 @@ class Image:
 def image_name(recipe: Recipe) -> str:
     """The cache key: the suite and a hash of the recipes and of the code that builds images."""
     digest = hashlib.sha256(recipe.suite.encode())
-    for source in (Path(recipes.__file__), Path(__file__), Path(initrd.__file__)):
-        digest.update(source.read_bytes())
+    for source in (recipes.__file__, __file__, initrd.__file__, mirror.__file__):
+        digest.update(Path(source).read_bytes())
     return f"{recipe.suite}-{digest.hexdigest()[:16]}"
 
 
@@ -157,6 +158,7 @@ def _build(recipe: Recipe, lock: int) -> Image:
 def _install_packages(recipe: Recipe, image: Image, lock: int) -> None:
     early = image.directory / "early"
     recipes.write_files(early, {**recipes.EARLY_FILES, **dict(recipe.early_files)})
+    release, added = recipe.release or recipe.suite, recipe.added_suite
     command = [
         # mmdebstrap is terminated when this process dies, and its mounts disappear
         # with its mount namespace.
@@ -169,9 +171,9 @@ def _install_packages(recipe: Recipe, image: Image, lock: int) -> None:
         f"--include={','.join(recipe.packages)}",
         *(f"--dpkgopt={option}" for option in recipes.DPKG_OPTIONS),
         f'--setup-hook=cp -rT "{early}" "$1"',
-        recipe.release or recipe.suite,
+        release,
         str(image.root),
-        *recipe.mirrors,
+        *(source_lines(release, (release, added)) if added else ()),
     ]
     log = image.directory / "mmdebstrap.log"
     with log.open("w") as output:

@@ -223,8 +223,9 @@ class Recipe:
     """Free space in the root file system; sparse on the host's disk."""
     release: str = ""
     """Name of the release that mmdebstrap installs; "": the same name as `suite`."""
-    mirrors: tuple[str, ...] = ()
-    """Lines of sources.list; (): the lines that mmdebstrap writes by default."""
+    added_suite: str = ""
+    """A suite whose packages are available beside those of `release`; "": all suites that
+    mmdebstrap uses by default, and no other."""
     early_files: tuple[tuple[str, str], ...] = ()
     """Path below root and text of files that are written before any package is installed."""
 
@@ -250,8 +251,6 @@ BOOKWORM = Recipe(
 )
 """Debian 12, kernel 6.1: for tests of the module and the other backends."""
 
-DEBIAN = "http://deb.debian.org/debian"
-
 BACKPORTS = Recipe(
     suite="trixie-backports",
     # initramfs-tools: the newer kernel would choose dracut, which takes longer
@@ -259,7 +258,7 @@ BACKPORTS = Recipe(
     sshd_config=SSHD_CONFIG_9_8,
     free_bytes=1 << 30,
     release="trixie",
-    mirrors=(f"deb {DEBIAN} trixie main", f"deb {DEBIAN} trixie-backports main"),
+    added_suite="trixie-backports",
     early_files=(
         (
             "etc/apt/preferences.d/kernel",
