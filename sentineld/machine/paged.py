@@ -136,17 +136,14 @@ class PagedSubstrate:
         if budget_bytes is None:
             budget_bytes = int(available_bytes(link.pid) * FIRST_SHARE)
         most_bytes = self._room_bytes()
-        file = open_paging_file(self._folder, min(FIRST_FILE_BYTES, most_bytes))
-        fields = {
-            "file_bytes": os.fstat(file).st_size,
+        paging = {
+            "file_bytes": min(FIRST_FILE_BYTES, most_bytes),
             "file_bytes_max": most_bytes,
             "file": True,
             "budget_pages": max(budget_bytes // PAGE_BYTES, 1),
         }
-        try:
-            yield Provision({"paging": fields}, (file, link.wake_fd()))
-        finally:
-            os.close(file)
+        with self._with_file(link, paging) as provision:
+            yield provision
 
     @contextmanager
     def provision(self, link: ShimLink, layout: Layout) -> Iterator[Provision]:
@@ -164,13 +161,18 @@ class PagedSubstrate:
         running = link.paging is not None
         most_bytes = max(size_bytes, self._room_bytes())
         paging = {"file_bytes": size_bytes, "file_bytes_max": most_bytes, "file": not running}
-        fields = {"paging": paging}
         if running:
-            yield Provision(fields, (link.wake_fd(),))
+            yield Provision({"paging": paging}, (link.wake_fd(),))
             return
-        file = open_paging_file(self._folder, size_bytes)
+        with self._with_file(link, paging) as provision:
+            yield provision
+
+    @contextmanager
+    def _with_file(self, link: ShimLink, paging: dict[str, int]) -> Iterator[Provision]:
+        """The provision with a new file of paging["file_bytes"] bytes."""
+        file = open_paging_file(self._folder, paging["file_bytes"])
         try:
-            yield Provision(fields, (file, link.wake_fd()))
+            yield Provision({"paging": paging}, (file, link.wake_fd()))
         finally:
             os.close(file)
 
