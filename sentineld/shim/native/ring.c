@@ -17,20 +17,17 @@
 _Static_assert(sizeof(struct sentinel_control) == 512, "the control words are 512 bytes");
 _Static_assert(sizeof(struct sentinel_record) == 32, "a record is 32 bytes");
 
-uint64_t now_ns(void)
+static uint64_t clock_ns(clockid_t clock)
 {
 	struct timespec now;
 
-	clock_gettime(CLOCK_MONOTONIC, &now);
+	clock_gettime(clock, &now);
 	return (uint64_t)now.tv_sec * 1000000000ull + (uint64_t)now.tv_nsec;
 }
 
-static uint64_t thread_cpu_ns(void)
+uint64_t now_ns(void)
 {
-	struct timespec now;
-
-	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-	return (uint64_t)now.tv_sec * 1000000000ull + (uint64_t)now.tv_nsec;
+	return clock_ns(CLOCK_MONOTONIC);
 }
 
 void stalls_begin(bool exclude)
@@ -40,7 +37,7 @@ void stalls_begin(bool exclude)
 	if (!shim.no_stalls)
 		return;
 	shim.wall_ns = now_ns();
-	shim.cpu_ns = thread_cpu_ns();
+	shim.cpu_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID);
 	shim.stalls = paging_stalls();
 }
 
@@ -48,7 +45,7 @@ void stalls_begin(bool exclude)
    counts as stalled: the owner's own waits cannot be told from those of others. Needs the lock. */
 static void count_stalls(void)
 {
-	uint64_t wall = now_ns(), cpu = thread_cpu_ns(), stalls = paging_stalls();
+	uint64_t wall = now_ns(), cpu = clock_ns(CLOCK_THREAD_CPUTIME_ID), stalls = paging_stalls();
 	uint64_t slept = wall - shim.wall_ns - (cpu - shim.cpu_ns);
 
 	if (stalls != shim.stalls && (int64_t)slept > 0)
