@@ -20,7 +20,7 @@ from sentineld import shim
 from sentineld.base.errors import SentinelError
 from sentineld.base.units import FastBudget, parse_bytes
 from sentineld.cli.output import Daemon
-from sentineld.host.memory_group import LimitedCommand, limited_command
+from sentineld.host.memory_limit import LimitedCommand, limited_command
 from sentineld.observe.pidfd import parent
 from sentineld.shim.client import FAST_VARIABLE
 

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from sentineld.base.errors import SentinelError
-from sentineld.host.memory_group import limited_command
+from sentineld.host.memory_limit import limited_command
 from tests.integration.shim.daemon_side import ROOT
 from tests.integration.test_daemon import Daemon
 from tests.integration.test_emulated import ManagedRun, wait

@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hierarchies of cgroups that are ordinary folders:
+
+/proc/self/mounts   where each hierarchy is mounted
+/proc/self/cgroup   the path of this process's group in each hierarchy
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+V2 = "cgroup2 {}/unified cgroup2 rw,nosuid 0 0\n"
+V1 = "cgroup {}/cpu cgroup rw,cpu,cpuacct 0 0\ncgroup {}/memory cgroup rw,memory 0 0\n"
+
+
+def proc(folder: Path, mounts: str, groups: str) -> Path:
+    """A /proc with these files; "{}" in mounts stands for the folder."""
+    own = folder / "proc" / "self"
+    own.mkdir(parents=True)
+    (own / "mounts").write_text(mounts.replace("{}", str(folder)))
+    (own / "cgroup").write_text(groups)
+    return folder / "proc"
