@@ -78,9 +78,12 @@ test: $(VENV)/.torch vm-tools shim ## Run lint and all tests except the long one
 
 .PHONY: test-long
 test-long: $(VENV)/.trainer ## Run all tests, including the long ones, with the full number of examples; then run fuzz
-	SENTINELD_HYPOTHESIS=long $(MAKE) test SELECT="not alone" PYTEST_ARGS="--timeout 7200 $(PYTEST_ARGS)"
-	$(MAKE) integration SELECT=alone
-	$(MAKE) fuzz
+	@status=0; \
+	SENTINELD_HYPOTHESIS=long $(MAKE) test SELECT="not alone" \
+		PYTEST_ARGS="--timeout 7200 $(PYTEST_ARGS)" || status=$$?; \
+	$(MAKE) integration SELECT=alone || status=$$?; \
+	$(MAKE) fuzz || status=$$?; \
+	exit $$status
 
 FUZZ_SECONDS ?= 600
 FUZZ := $(BUILD)/fuzz
