@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Train one of the nine models: `python -m tests.bench.train MODEL (STEPS | STOP_FILE)`.
+"""Train one of the models: `python -m tests.bench.train MODEL (STEPS | STOP_FILE)`.
 
 Prints each step's loss as an exact hexadecimal float. With STOP_FILE, trains until that
 file exists.
@@ -13,13 +13,13 @@ import os
 
 import torch
 
-from tests.bench.models import MODELS
+from tests.bench.models import LARGE_MODELS, MODELS
 
 
 def main() -> None:
     """Train one model in this process."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("model", choices=sorted(MODELS))
+    parser.add_argument("model", choices=sorted(MODELS | LARGE_MODELS))
     parser.add_argument(
         "until", help="number of steps, or a file whose existence ends the training"
     )
@@ -27,7 +27,7 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     torch.manual_seed(1)
-    step = MODELS[arguments.model]()
+    step = (MODELS | LARGE_MODELS)[arguments.model]()
     steps = int(arguments.until) if arguments.until.isdigit() else None
     for _ in itertools.count() if steps is None else range(steps):
         if steps is None and os.path.exists(arguments.until):

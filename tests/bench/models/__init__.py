@@ -3,7 +3,8 @@
 
 Each entry of MODELS builds a model and returns its step: a function that trains
 once and returns the loss. Sizes are chosen so that a step takes one to two
-seconds on one core and peaks at 0.2 to 1 GiB.
+seconds on one core and peaks at 0.2 to 1 GiB. LARGE_MODELS are for machines whose memory
+is smaller than the model.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Callable
 
 import torch
 
-from tests.bench.models import dcgan, language, vision
+from tests.bench.models import dcgan, language, recommendation, vision
 
 Step = Callable[[], torch.Tensor]
 
@@ -26,4 +27,9 @@ MODELS: dict[str, Callable[[], Step]] = {
     "lstm": language.lstm,
     "lstmcell": language.lstmcell,
     "dcgan": dcgan.dcgan,
+}
+
+LARGE_MODELS: dict[str, Callable[[], Step]] = {
+    "gpt2-medium": language.gpt2_medium,
+    "dlrm": recommendation.dlrm,
 }

@@ -103,6 +103,14 @@ def bert() -> Callable[[], Tensor]:
     return by_adam(model, 8, 128)
 
 
+def gpt2_medium() -> Callable[[], Tensor]:
+    """GPT-2 medium (355 M parameters) as published, with Adam: 1 sequence of 256 tokens."""
+    transformers = imported()
+    config = transformers.GPT2Config(n_embd=1024, n_layer=24, n_head=16, use_cache=False)
+    model = transformers.GPT2LMHeadModel(config)
+    return by_adam(model, 1, 256)
+
+
 def gpt2() -> Callable[[], Tensor]:
     """GPT-2 of 6 layers, 512 wide: 4 sequences of 256 tokens."""
     transformers = imported()

@@ -11,10 +11,11 @@ from typing import Any
 from tests.bench.background import repeat_in_background
 from tests.bench.shim.coverage import coverage
 from tests.bench.shim.residency import resident_arena_bytes
-from tests.bench.training.managed import ManagedTraining
+from tests.bench.training.managed import ManagedTraining, Setup
+from tests.bench.training_process import pinned
 
 POLICY = "auto"
-TIERS = "cxl"
+TIERS = "emulated:cxl"
 SETTLING_STEPS = 3
 """After this many steps, all pages that are older than the plan are where the plan expects
 them."""
@@ -29,7 +30,8 @@ def measure_two_tiers(model: str, plain_losses: list[str], folder: Path) -> dict
         end of the shorter list.
     Raises RuntimeError, OSError, SentinelError.
     """
-    managed = ManagedTraining(model, POLICY, TIERS, min(os.sched_getaffinity(0)), folder)
+    setup = Setup(POLICY, TIERS, prefix=pinned(min(os.sched_getaffinity(0))))
+    managed = ManagedTraining(model, setup, folder)
     try:
         if note := managed.manage():
             raise RuntimeError(f"{model} under {POLICY}: {note}")

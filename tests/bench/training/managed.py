@@ -3,12 +3,9 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 import time
-from contextlib import AbstractContextManager
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,66 +14,16 @@ from sentineld.control.client import request
 from sentineld.model.plan import Plan
 from sentineld.model.profile import Profile
 from sentineld.plan.store import load_plan
-from tests.bench.background import repeat_in_background
-from tests.bench.traces import ROOT, Daemon, wait
+from tests.bench.process_figures import cpu_seconds
+from tests.bench.traces import Daemon, wait
+from tests.bench.training_process import Training
 from tests.bench.usage import Usage
 
-FAST = "20%"
 MANAGED_AFTER_S_MAX = 900.0
 CORRECTED_AFTER_STEPS, CORRECTED_AFTER_S = 24, 12.0
 """Correcting a plan takes 2 steps to detect the deviation, 16 steps to measure, and some seconds to
 plan."""
 STEPS_AT_ONCE = 4
-
-
-class Training:
-    """One training process, pinned to a CPU.
-
-    Only one thread at a time may request steps.
-    socket_path: run under the shim, which connects to a daemon at this path.
-    """
-
-    def __init__(self, model: str, cpu: int, socket_path: Path | None = None) -> None:
-        under = () if socket_path is None else ("-m", "sentineld.shim")
-        environment = dict(os.environ, OMP_NUM_THREADS="1")
-        environment |= {"SENTINELD_SHIM_SOCKET": str(socket_path)} if socket_path else {}
-        command = ["taskset", "-c", str(cpu), sys.executable, *under]
-        self._process = subprocess.Popen(
-            [*command, "-m", "tests.bench.turns", model],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=ROOT,
-            env=environment,
-        )
-        self.pid = self._process.pid  # taskset execs the training
-        self.losses: list[str] = []
-
-    def steps(self, count: int) -> list[Usage]:
-        """Run `count` steps; return each one's usage. Raises RuntimeError if the process exited."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        try:
-            self._process.stdin.write(f"{count}\n")
-            self._process.stdin.flush()
-        except BrokenPipeError:
-            pass  # the empty read below reports the exit status
-        line = self._process.stdout.readline()
-        if not line:
-            raise RuntimeError(f"a training ended with status {self._process.wait()}")
-        taken = json.loads(line)
-        self.losses += [loss for _, loss in taken]
-        return [Usage(*used) for used, _ in taken]
-
-    def stepping(self) -> AbstractContextManager[None]:
-        """Run steps in the background during the context."""
-        return repeat_in_background(lambda: self.steps(1))
-
-    def close(self) -> None:
-        """End the process."""
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait()
 
 
 class Turn(NamedTuple):
@@ -87,14 +34,27 @@ class Turn(NamedTuple):
     span_s: float  # elapsed seconds of the whole turn
 
 
-class ManagedTraining:
-    """A model trained under a policy. The daemon inherits this process's CPUs."""
+@dataclass(frozen=True)
+class Setup:
+    """How a training is started and managed."""
 
-    def __init__(self, model: str, policy: str, tiers: str, cpu: int, folder: Path) -> None:
-        self.policy = policy
+    policy: str
+    tiers: str  # the daemon's option --tiers
+    fast: str = "20%"
+    prefix: tuple[str, ...] = ()  # see Training
+    environment: Mapping[str, str] = field(default_factory=dict)  # of the training
+
+
+class ManagedTraining:
+    """A training with a daemon of its own. The daemon inherits this process's CPUs."""
+
+    def __init__(self, model: str, setup: Setup, folder: Path) -> None:
+        self.policy = setup.policy
+        self._fast = setup.fast
         self._folder = folder
-        self._daemon = Daemon(folder, "--tiers", f"emulated:{tiers}")
-        self.training = Training(model, cpu, self._daemon.shim_socket)
+        self._daemon = Daemon(folder, "--tiers", setup.tiers)
+        environment = {**setup.environment, "SENTINELD_SHIM_SOCKET": str(self._daemon.shim_socket)}
+        self.training = Training(model, setup.prefix, environment)
         try:
             wait(lambda: self._found() is not None)
         except TimeoutError:
@@ -107,7 +67,7 @@ class ManagedTraining:
         Raises RuntimeError.
         """
         try:
-            self._ask("attach", pid=self.training.pid, fast=FAST, policy=self.policy)
+            self._ask("attach", pid=self.training.pid, fast=self._fast, policy=self.policy)
         except SentinelError as error:
             return str(error)
         deadline_s = time.monotonic() + MANAGED_AFTER_S_MAX
@@ -144,9 +104,9 @@ class ManagedTraining:
 
         Moves continued while the training was idle; the unmeasured steps undo their effect.
         """
-        before_s, began_s = self._daemon_s(), time.monotonic()
+        before_s, began_s = self.daemon_cpu_s(), time.monotonic()
         used = self.training.steps(settle + 1)[-1]
-        return Turn(used, self._daemon_s() - before_s, time.monotonic() - began_s)
+        return Turn(used, self.daemon_cpu_s() - before_s, time.monotonic() - began_s)
 
     def meter(self, steps: int) -> list[dict[str, Any]]:
         """Meter some managed steps. Raises RuntimeError, SentinelError."""
@@ -165,6 +125,10 @@ class ManagedTraining:
             return load_plan(file)
         raise RuntimeError(f"{self.policy}: no plan is live")
 
+    def daemon_cpu_s(self) -> float:
+        """CPU seconds that the daemon has used."""
+        return cpu_seconds(self._daemon.pid)
+
     def close(self) -> None:
         """End the training and the daemon."""
         self.training.close()
@@ -177,8 +141,3 @@ class ManagedTraining:
     def _ask(self, verb: str, **arguments: Any) -> Any:
         """Send a control request, as sentinelctl does, without starting a process."""
         return request(self._daemon.control, verb, **arguments)
-
-    def _daemon_s(self) -> float:
-        """CPU seconds (user and system, all threads) that the daemon has used."""
-        stat = Path(f"/proc/{self._daemon.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(stat[11]) + int(stat[12])) / os.sysconf("SC_CLK_TCK")

@@ -24,7 +24,8 @@ from sentineld.policies.bounds.step_time import bound_seconds
 from sentineld.policies.registry import policy
 from sentineld.simulate.simulate import simulate
 from tests.bench.training.figures import ALL_FAST
-from tests.bench.training.managed import ManagedTraining, Training, Turn
+from tests.bench.training.managed import ManagedTraining, Setup, Turn
+from tests.bench.training_process import Training, pinned
 from tests.bench.usage import Usage
 
 Json = dict[str, Any]
@@ -105,7 +106,8 @@ def measure(model: str, settings: Settings, say: Callable[[str], None]) -> Json:
         for policy_name in settings.policies:
             folder = Path(name) / policy_name
             folder.mkdir()
-            managed = ManagedTraining(model, policy_name, settings.tiers, settings.cpu, folder)
+            setup = Setup(policy_name, f"emulated:{settings.tiers}", prefix=pinned(settings.cpu))
+            managed = ManagedTraining(model, setup, folder)
             ending.callback(managed.close)
             note = managed.manage()
             say(f"{model} {policy_name}: {note or 'managed'}")
@@ -152,7 +154,7 @@ def births_on(cpu: int) -> float:
 
 def plain_losses(model: str, steps: int, cpu: int) -> list[str]:
     """Return the losses of the training without shim and daemon."""
-    training = Training(model, cpu)
+    training = Training(model, pinned(cpu))
     try:
         training.steps(steps)
     finally:

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measures trainings in less memory than they need and writes build/bench/paging.json.
+
+    python3 -m tests.bench.paging [MODEL ...] [--fractions F ...] [--contestants NAME ...]
+                                  [--rounds N] [--folder DIR] [--resume]
+
+Each contestant trains the model in a memory cgroup of its own. All cgroups but that of the
+contestant "ram" have the limit that leaves room for a share of the tensors and for all else. In
+each round, every contestant runs some unmeasured steps and some measured ones, while the others
+pause. The contestants:
+
+    ram            no limit
+    swap           Linux swap on the disk, with the kernel's default settings
+    swap-tuned     the same with the fastest of several settings
+    zram           Linux swap on zram; its compressed pages do not count for the limit
+    saved-tensors  PyTorch's hooks write activations to files; the rest swaps
+    auto, sentinel sentineld on paged tiers, without swap
+
+The bound is the step in RAM plus the time that no policy can avoid under the timing model. Each
+training uses one torch thread; nothing is pinned to a CPU. The benchmark needs root and a machine
+without swap, which it gives its own. Exit status 0 if every goal holds, 1 if not, 2 if something
+could not be measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from sentineld.base.errors import SentinelError
+from tests.bench import results
+from tests.bench.memory_settings import free_pages_kept
+from tests.bench.models import LARGE_MODELS, MODELS
+from tests.bench.paging import figures
+from tests.bench.paging.measure import Settings, measure, needs_of
+from tests.bench.paging.plot import draw
+from tests.bench.paging.swap import require_no_swap
+from tests.bench.training_process import ROOT
+
+BENCH = ROOT / "build" / "bench"
+OUTPUT = BENCH / "paging.json"
+FRACTIONS = (0.4, 0.2)
+ROUNDS, SETTLE, STEPS = 5, 1, 2
+FOR_LARGE = (figures.RAM, "swap", *figures.MANAGED)
+"""Contestants for large models. Between turns, swapping trainings are in memory; with all of them
+a machine needs five times the model's size."""
+
+
+def say(line: str) -> None:
+    """Print progress to standard error."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def arguments_of(parser: argparse.ArgumentParser) -> argparse.Namespace:
+    """Parse the command line."""
+    parser.add_argument("models", nargs="*", choices=[*MODELS, *LARGE_MODELS, []])
+    parser.add_argument("--fractions", nargs="+", type=float, default=list(FRACTIONS))
+    parser.add_argument("--contestants", nargs="+", choices=figures.CONTESTANTS)
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--settle", type=int, default=SETTLE, help="unmeasured steps of a turn")
+    parser.add_argument("--steps", type=int, default=STEPS, help="measured steps of a turn")
+    parser.add_argument(
+        "--folder", type=Path, default=BENCH / "paging", help="a folder on the disk to use"
+    )
+    parser.add_argument(
+        "--resume", action="store_true", help="keep the models already in the output file"
+    )
+    parser.add_argument("--output", type=Path, default=OUTPUT)
+    arguments = parser.parse_args()
+    if arguments.rounds < 1 or arguments.settle < 0 or arguments.steps < 1:
+        parser.error("--rounds and --steps must be at least 1 and --settle at least 0")
+    if not all(0 < fraction < 1 for fraction in arguments.fractions):
+        parser.error("--fractions must be between 0 and 1")
+    return arguments
+
+
+def contestants_of(model: str, chosen: list[str] | None) -> list[str]:
+    """The contestants for a model; "ram" is always one of them."""
+    default = FOR_LARGE if model in LARGE_MODELS else figures.CONTESTANTS
+    return list(dict.fromkeys([figures.RAM, *(chosen or default)]))
+
+
+def measured(arguments: argparse.Namespace, common: dict[str, Any]) -> dict[str, Any]:
+    """Measure the models one by one; return the summary. Raises RuntimeError, OSError,
+    SentinelError."""
+    folder = arguments.folder
+    folder.mkdir(parents=True, exist_ok=True)
+    settings = Settings(folder, arguments.rounds, arguments.settle, arguments.steps)
+    found = results.earlier_models(arguments.output, common) if arguments.resume else {}
+    models = arguments.models or [*MODELS, *LARGE_MODELS]
+    for model in (model for model in models if model not in found):
+        began_s = time.monotonic()
+        contestants = contestants_of(model, arguments.contestants)
+        needs = needs_of(model, folder)
+        found[model] = {
+            str(fraction): measure(model, needs, fraction, contestants, settings, say)
+            for fraction in arguments.fractions
+        }
+        results.write_models(arguments.output, figures.summarise(found), common, found)
+        say(f"{model}: {time.monotonic() - began_s:.0f} s")
+    return figures.summarise(found)
+
+
+def main() -> int:
+    """Return the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python3 -m tests.bench.paging",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    arguments = arguments_of(parser)
+    common = {
+        "fractions": arguments.fractions,
+        "contestants": arguments.contestants,
+        "rounds": arguments.rounds,
+        "settle": arguments.settle,
+        "steps": arguments.steps,
+    }
+    try:
+        require_no_swap()
+        with free_pages_kept():
+            summary = measured(arguments, common)
+        pictures = draw(summary["rows"], arguments.output.parent)
+    except (RuntimeError, OSError, SentinelError) as error:
+        say(f"error: {error}")
+        return 2
+    print(figures.text(summary))
+    print(f"written to {', '.join(map(str, [arguments.output, *pictures]))}")
+    return 0 if all(goal["holds"] for goal in summary["goals"].values()) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

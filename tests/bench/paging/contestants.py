@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The contestants of bench-paging: one training each, in a memory cgroup of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from tests.bench.paging.disk import Disk
+from tests.bench.paging.group import MemoryGroup
+from tests.bench.paging.swap import SwapFile, SwapOnZram, SwapSettings
+from tests.bench.process_figures import major_faults
+from tests.bench.training.managed import ManagedTraining, Setup
+from tests.bench.training_process import Training
+
+Json = dict[str, Any]
+
+TRIED = (SwapSettings(0, 100), SwapSettings(5, 100), SwapSettings(3, 200))
+"""Settings of which the contestant swap-tuned keeps the fastest."""
+
+
+@dataclass(frozen=True)
+class Turn:
+    """Means over the measured steps of one turn."""
+
+    step_s: float
+    cpu_s: float  # of the training and its daemon
+    disk_bytes_read: float
+    disk_bytes_written: float
+    late_faults: float  # accesses that waited for a disk or for zram
+    peak_bytes: int  # largest usage of the cgroup during the turn
+
+
+class Contestant:
+    """A training and its cgroup; InRam, Swapping and Managed run it in different ways."""
+
+    training: Training
+
+    def __init__(self, name: str, disk: Disk, limit_bytes: int | None) -> None:
+        """limit_bytes: None: no limit. Raises RuntimeError."""
+        self.name = name
+        self.group = MemoryGroup(f"bench-paging-{name}")
+        self.limit_bytes = limit_bytes
+        self._disk = disk
+
+    def prepare(self) -> str:
+        """Get ready to be measured; returns "", or the reason why the training is not measured."""
+        return ""
+
+    def turn(self, settle: int, steps: int) -> Turn:
+        """Run `settle` unmeasured steps, then `steps` measured ones."""
+        with self.running():
+            self.group.reset_peak()
+            self.training.steps(settle)
+            before, cpu_s, faults = self._disk.transferred(), self.other_cpu_s(), self.faults()
+            used = self.training.steps(steps)
+            done = self._disk.transferred()
+            return Turn(
+                step_s=fmean(one.time_ns for one in used) / 1e9,
+                cpu_s=fmean(one.cpu_ns for one in used) / 1e9
+                + (self.other_cpu_s() - cpu_s) / steps,
+                disk_bytes_read=(done.read_bytes - before.read_bytes) / steps,
+                disk_bytes_written=(done.written_bytes - before.written_bytes) / steps,
+                late_faults=(self.faults() - faults) / steps,
+                peak_bytes=self.group.peak_bytes(),
+            )
+
+    def running(self) -> AbstractContextManager[None]:
+        """The context in which this training runs steps."""
+        return nullcontext()
+
+    def other_cpu_s(self) -> float:
+        """CPU seconds of processes that serve the training."""
+        return 0.0
+
+    def faults(self) -> int:
+        """Number of accesses so far that waited for a page."""
+        return major_faults(self.training.pid)
+
+    def figures(self) -> Json:
+        """Further figures for the result file."""
+        return {}
+
+    def close(self) -> None:
+        """End the training and remove the cgroup."""
+        self.training.close()
+        self.group.close()
+
+
+class InRam(Contestant):
+    """The training without a limit."""
+
+    def __init__(self, model: str, disk: Disk) -> None:
+        super().__init__("ram", disk, None)
+        self.training = Training(model, self.group.prefix)
+
+
+class Swapping(Contestant):
+    """The training under Linux swap. Between turns all of its pages are in memory, because swap
+    devices cannot be assigned to processes."""
+
+    def __init__(
+        self,
+        name: str,
+        model: str,
+        disk: Disk,
+        limit_bytes: int,
+        device: SwapFile | SwapOnZram,
+        options: tuple[str, ...] = (),
+    ) -> None:
+        """options: of tests/bench/turns.py."""
+        super().__init__(name, disk, limit_bytes)
+        self._device = device
+        self.settings = SwapSettings()
+        self.training = Training(model, self.group.prefix, options=options)
+
+    def prepare(self) -> str:
+        """Run the steps in which a training allocates its optimizer's state."""
+        self.training.steps(2)
+        return ""
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Swap is on and the limit is set."""
+        with ExitStack() as undo:
+            undo.enter_context(self.settings.applied())
+            undo.enter_context(self._device.on())
+            # Called before the device goes: its pages need room in memory.
+            undo.callback(self.group.limit, None)
+            self.group.limit(self.limit_bytes)
+            yield
+
+    def figures(self) -> Json:
+        """The swap settings."""
+        return asdict(self.settings)
+
+
+class TunedSwapping(Swapping):
+    """Linux swap with the fastest of several settings."""
+
+    def prepare(self) -> str:
+        """Measure each of the settings and keep the fastest."""
+        super().prepare()
+        found = {}
+        for self.settings in TRIED:
+            found[self.settings] = self.turn(1, 1).step_s
+        self.settings = min(found, key=lambda settings: found[settings])
+        return ""
+
+
+class Managed(Contestant):
+    """The training under sentineld on paged tiers, without swap."""
+
+    def __init__(
+        self, policy: str, model: str, disk: Disk, limit_bytes: int, fast_bytes: int, folder: Path
+    ) -> None:
+        super().__init__(policy, disk, limit_bytes)
+        self.group.limit(limit_bytes)
+        setup = Setup(
+            policy=policy,
+            tiers=f"paged:{disk.folder}",
+            fast=str(fast_bytes),
+            prefix=self.group.prefix,
+            # As under `sentinelctl run`: the process has a pager from its start.
+            environment={"SENTINELD_FAST": str(fast_bytes)},
+        )
+        self._managed = ManagedTraining(model, setup, folder)
+        self.training = self._managed.training
+
+    def prepare(self) -> str:
+        """Attach, train until the plan is live, and then until it has been corrected."""
+        note = self._managed.manage()
+        if not note:
+            self._managed.settle()
+        return note
+
+    def other_cpu_s(self) -> float:
+        """CPU seconds of the daemon; the pager belongs to the training."""
+        return self._managed.daemon_cpu_s()
+
+    def faults(self) -> int:
+        """Accesses that waited for the pager or for the kernel."""
+        return super().faults() + int(self._managed.session()["paging"]["faults"])
+
+    def figures(self) -> Json:
+        """The live plan's figures, and the pager's counters."""
+        metered = self._managed.meter(2)
+        plan, profile = self._managed.saved()
+        return {
+            "moved_bytes": fmean(step["moved_bytes"] for step in metered),
+            "late_moves": fmean(step["late_moves"] for step in metered),
+            "diverged_steps": self._managed.session()["diverged_steps"],
+            "paging": self._managed.session()["paging"],
+            "plan": plan,
+            "profile": profile,
+        }
+
+    def close(self) -> None:
+        """End the training and its daemon, and remove the cgroup."""
+        self._managed.close()
+        self.group.close()

@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The disk below a folder: how many bytes it has read and written."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+SECTOR_BYTES = 512  # in /sys/dev/block/*/stat, whatever the disk's sector size
+
+
+class Transferred(NamedTuple):
+    """Bytes since the machine's start."""
+
+    read_bytes: int
+    written_bytes: int
+
+
+class Disk:
+    """The block device of a folder's file system."""
+
+    def __init__(self, folder: Path) -> None:
+        """Raises RuntimeError if the file system has no block device of its own."""
+        self.folder = folder
+        number = folder.stat().st_dev
+        self._stat = Path(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}/stat")
+        if not self._stat.exists():
+            raise RuntimeError(f"{folder} is not on a disk; name a folder on one")
+
+    def transferred(self) -> Transferred:
+        """Read the device's counters (Documentation/block/stat.rst)."""
+        fields = [int(field) for field in self._stat.read_text().split()]
+        return Transferred(fields[2] * SECTOR_BYTES, fields[6] * SECTOR_BYTES)

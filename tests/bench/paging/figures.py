@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Makes rows, goals and a table of the turns that bench-paging has measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from statistics import median
+from typing import Any
+
+from tests.bench.figures import table
+from tests.bench.shim.figures import geomean, of_pairs
+
+Json = dict[str, Any]
+
+RAM, OURS = "ram", "auto"
+MANAGED = (OURS, "sentinel")
+CONTESTANTS = (RAM, "swap", "swap-tuned", "zram", "saved-tensors", *MANAGED)
+
+OVER_RAM_MAX = 1.08
+"""Limit for `auto` at 40 % over all in RAM, for the models whose bound is within it."""
+OVER_BOUND_MAX = {0.4: 1.10, 0.2: 1.15}  # by fraction
+SWAP_MIN = {"swap": (2.0, 3.0), "zram": (1.5, 2.0)}
+"""At 40 %, swap takes at least this many times as long as all in RAM: (each model, geometric
+mean)."""
+LATE_SHARE_MAX = 0.01  # late faults, as a share of the pages moved
+PREDICTED_WITHIN = 0.07  # allowed error of the prediction, as a share of the step time
+PAGE_BYTES = 4096
+
+
+def rows(model: str, fraction: float, raw: Json) -> list[Json]:
+    """Return a row per contestant. raw: see measure().
+
+    Each round has a bound of its own: this round's step in RAM plus bound_extra_s. So drift of the
+    machine's speed cancels out.
+    """
+    ram = [turn["step_s"] for turn in raw["contestants"][RAM]["turns"]]
+    bound = [step_s + raw["bound_extra_s"] for step_s in ram]
+    found = []
+    for name, one in raw["contestants"].items():
+        row: Json = {"model": model, "fraction": fraction, "contestant": name}
+        if one["note"]:
+            found.append(row | {"note": one["note"]})
+            continue
+        columns = {key: [turn[key] for turn in one["turns"]] for key in one["turns"][0]}
+        step = of_pairs(columns["step_s"], [1.0] * len(ram))
+        row |= {
+            "step_seconds": round(step.value, 5),
+            "ci95": [round(step.low, 5), round(step.high, 5)],
+            "ram_step_seconds": round(median(ram), 5),
+            "bound_seconds": round(median(bound), 5),
+            "over_ram": of_pairs(columns["step_s"], ram).to_json(),
+            "over_bound": of_pairs(columns["step_s"], bound).to_json(),
+            "limit_bytes": one["limit_bytes"],
+            "peak_bytes_used": max(columns["peak_bytes"]),
+            "disk_bytes_read": round(median(columns["disk_bytes_read"])),
+            "disk_bytes_written": round(median(columns["disk_bytes_written"])),
+            "late_faults": median(columns["late_faults"]),
+            "cpu_seconds": round(median(columns["cpu_s"]), 5),
+            "losses_equal": one["losses_equal"],
+            "rounds": len(ram),
+        }
+        if name in MANAGED:
+            row |= {
+                "predicted_seconds": round(one["predicted_s"], 5),
+                "over_predicted": round(step.value / one["predicted_s"], 5),
+                "moved_bytes": round(one["moved_bytes"]),
+                "late_moves": one["late_moves"],
+                "diverged_steps": one["diverged_steps"],
+            }
+        found.append(row)
+    return found
+
+
+def summarise(models: Mapping[str, Mapping[str, Json]]) -> Json:
+    """Return all rows and the goals. models: {model: {fraction: raw}}."""
+    found = [
+        row
+        for model, fractions in models.items()
+        for fraction, raw in fractions.items()
+        for row in rows(model, float(fraction), raw)
+    ]
+    return {"rows": found, "goals": goals(found)}
+
+
+def goals(found: list[Json]) -> Json:
+    """Return the value, limit and result of each goal for which there are rows."""
+    measured = [row for row in found if "step_seconds" in row]
+    limited = [row for row in measured if row["limit_bytes"] is not None]
+    above = sum(row["peak_bytes_used"] > row["limit_bytes"] for row in limited)
+    made = {
+        "rows_above_limit": _at_most(above, 0),
+        "unequal_losses": _at_most(sum(not row["losses_equal"] for row in measured), 0),
+    }
+    ours = [row for row in measured if row["contestant"] == OURS]
+    for fraction, limit in OVER_BOUND_MAX.items():
+        over = [row["over_bound"]["value"] for row in ours if row["fraction"] == fraction]
+        made |= _worst(f"auto_over_bound_at_{fraction:.0%}", over, limit)
+    possible = [
+        row["over_ram"]["value"]
+        for row in ours
+        if row["fraction"] == 0.4 and row["bound_seconds"] <= OVER_RAM_MAX * row["ram_step_seconds"]
+    ]
+    made |= _worst("auto_over_ram_at_40%_where_bound_allows", possible, OVER_RAM_MAX)
+    late = [row["late_faults"] * PAGE_BYTES / row["moved_bytes"] for row in ours if moves(row)]
+    made |= _worst("late_faults_share", late, LATE_SHARE_MAX)
+    off = [abs(row["over_predicted"] - 1) for row in ours]
+    made |= _worst("auto_off_prediction", off, PREDICTED_WITHIN)
+    for name, (each, mean) in SWAP_MIN.items():
+        over = [
+            row["over_ram"]["value"]
+            for row in measured
+            if row["contestant"] == name and row["fraction"] == 0.4
+        ]
+        if over:
+            made[f"{name}_over_ram_least"] = _at_least(min(over), each)
+            made[f"{name}_over_ram_mean"] = _at_least(geomean(over), mean)
+    return made
+
+
+def moves(row: Json) -> bool:
+    """Whether the plan of a row moves anything."""
+    return bool(row["moved_bytes"])
+
+
+def _worst(name: str, values: list[float], limit: float) -> Json:
+    return {name: _at_most(max(values), limit)} if values else {}
+
+
+def _at_most(value: float, limit: float) -> Json:
+    return {"value": round(value, 5), "limit": limit, "holds": bool(value <= limit)}
+
+
+def _at_least(value: float, limit: float) -> Json:
+    return {"value": round(value, 5), "at_least": limit, "holds": bool(value >= limit)}
+
+
+def text(summary: Json) -> str:
+    """Format the rows and the goals as text tables."""
+    head = (
+        "model", "of peak", "contestant", "step s", "/ RAM", "/ bound", "limit MiB", "used MiB",
+        "read MiB", "written MiB", "late faults", "CPU s", "losses",
+    )  # fmt: skip
+    lines = [table(head, (_cells(row) for row in summary["rows"])), ""]
+    lines += _goal_lines(summary["goals"])
+    return "\n".join(lines)
+
+
+def _cells(row: Json) -> list[str]:
+    first = [row["model"], f"{row['fraction']:.0%}", row["contestant"]]
+    if "note" in row:
+        return [*first, row["note"], *[""] * 9]
+    return [
+        *first,
+        f"{row['step_seconds']:.3f}",
+        f"{row['over_ram']['value']:.3f}",
+        f"{row['over_bound']['value']:.3f}",
+        "-" if row["limit_bytes"] is None else f"{row['limit_bytes'] / 2**20:.0f}",
+        f"{row['peak_bytes_used'] / 2**20:.0f}",
+        f"{row['disk_bytes_read'] / 2**20:.0f}",
+        f"{row['disk_bytes_written'] / 2**20:.0f}",
+        f"{row['late_faults']:.0f}",
+        f"{row['cpu_seconds']:.2f}",
+        "equal" if row["losses_equal"] else "DIFFER",
+    ]
+
+
+def _goal_lines(found: Json) -> Iterable[str]:
+    for name, goal in found.items():
+        limit = f"at least {goal['at_least']}" if "at_least" in goal else f"limit {goal['limit']}"
+        mark = "holds" if goal["holds"] else "FAILS"
+        yield f"{mark}  {name:<42} {goal['value']:.4f}  ({limit})"

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Swap on a disk or on zram for the duration of a context. Settings are restored at the end."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+VM = Path("/proc/sys/vm")
+ZRAM_CONTROL = Path("/sys/class/zram-control")
+BLOCK = Path("/sys/block")
+
+
+@dataclass(frozen=True)
+class SwapSettings:
+    """Kernel settings for swap; see Documentation/admin-guide/sysctl/vm.rst."""
+
+    page_cluster: int = 3  # log2 of the pages that a swap-in reads at once
+    swappiness: int = 60
+
+    @contextmanager
+    def applied(self) -> Iterator[None]:
+        """Set the settings for the duration of the context. Raises OSError."""
+        wanted = {"page-cluster": self.page_cluster, "swappiness": self.swappiness}
+        before = {name: (VM / name).read_text() for name in wanted}
+        try:
+            for name, value in wanted.items():
+                (VM / name).write_text(str(value))
+            yield
+        finally:
+            for name, text in before.items():
+                (VM / name).write_text(text)
+
+
+def require_no_swap() -> None:
+    """Raises RuntimeError if the machine uses swap: the contestants bring their own."""
+    if used := Path("/proc/swaps").read_text().splitlines()[1:]:
+        names = ", ".join(line.split()[0] for line in used)
+        raise RuntimeError(f"the machine swaps to {names}; run `swapoff -a` first")
+
+
+class SwapFile:
+    """A swap file in a folder."""
+
+    def __init__(self, folder: Path, size_bytes: int) -> None:
+        """Raises RuntimeError if the folder cannot hold a swap file."""
+        self._file = folder / "swapfile"
+        with open(os.open(self._file, os.O_CREAT | os.O_WRONLY, 0o600), "wb") as file:
+            os.posix_fallocate(file.fileno(), 0, size_bytes)
+        _run("mkswap", str(self._file))
+
+    @contextmanager
+    def on(self) -> Iterator[None]:
+        """Swap to the file. At the end, the kernel reads all swapped pages back."""
+        _run("swapon", str(self._file))
+        try:
+            yield
+        finally:
+            _run("swapoff", str(self._file))
+
+    def close(self) -> None:
+        """Remove the file."""
+        self._file.unlink()
+
+
+class SwapOnZram:
+    """A zram device of its own with the compressor lz4."""
+
+    def __init__(self, size_bytes: int) -> None:
+        """Raises RuntimeError if the kernel has no zram."""
+        with ExitStack() as undo:
+            try:
+                if not ZRAM_CONTROL.is_dir():
+                    _run("modprobe", "zram")
+                self._number = (ZRAM_CONTROL / "hot_add").read_text().strip()
+                undo.callback(self.close)
+                self._set("comp_algorithm", "lz4")
+                self._set("disksize", str(size_bytes))
+            except OSError as error:
+                raise RuntimeError(f"no zram device can be set up: {error}") from None
+            _run("mkswap", self._device)
+            undo.pop_all()
+
+    @property
+    def _device(self) -> str:
+        return f"/dev/zram{self._number}"
+
+    @contextmanager
+    def on(self) -> Iterator[None]:
+        """Swap to the device. At the end, the kernel reads all swapped pages back."""
+        _run("swapon", self._device)
+        try:
+            yield
+        finally:
+            _run("swapoff", self._device)
+
+    def close(self) -> None:
+        """Remove the device."""
+        (ZRAM_CONTROL / "hot_remove").write_text(self._number)
+
+    def _set(self, name: str, value: str) -> None:
+        (BLOCK / f"zram{self._number}" / name).write_text(value)
+
+
+def _run(*command: str) -> None:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        raise RuntimeError(f"{command[0]} is not installed: apt install util-linux kmod") from None
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command)}: {done.stderr.strip()}")

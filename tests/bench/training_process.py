@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A training in a process of its own, which runs steps on request."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+from tests.bench.background import repeat_in_background
+from tests.bench.usage import Usage
+
+ROOT = Path(__file__).parents[2]
+
+
+class Training:
+    """One training process with one torch thread.
+
+    Only one thread at a time may request steps.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        prefix: tuple[str, ...] = (),
+        environment: Mapping[str, str] | None = None,
+        options: tuple[str, ...] = (),
+    ) -> None:
+        """prefix: program to run the training with, which keeps the process id. environment: added
+        to this process's; with SENTINELD_SHIM_SOCKET the training runs under the shim. options:
+        of tests/bench/turns.py."""
+        added = environment or {}
+        under = ("-m", "sentineld.shim") if "SENTINELD_SHIM_SOCKET" in added else ()
+        self._process = subprocess.Popen(
+            [*prefix, sys.executable, *under, "-m", "tests.bench.turns", model, *options],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+            env={**os.environ, "OMP_NUM_THREADS": "1", **added},
+        )
+        self.pid = self._process.pid
+        self.losses: list[str] = []
+
+    def steps(self, count: int) -> list[Usage]:
+        """Run `count` steps; return each one's usage. Raises RuntimeError if the process exited."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        try:
+            self._process.stdin.write(f"{count}\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            pass  # the empty read below reports the exit status
+        line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"a training ended with status {self._process.wait()}")
+        taken = json.loads(line)
+        self.losses += [loss for _, loss in taken]
+        return [Usage(*used) for used, _ in taken]
+
+    def stepping(self) -> AbstractContextManager[None]:
+        """Run steps in the background during the context."""
+        return repeat_in_background(lambda: self.steps(1))
+
+    def close(self) -> None:
+        """End the process."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait()
+
+
+def pinned(cpu: int) -> tuple[str, ...]:
+    """Prefix of a training that runs on one CPU."""
+    return ("taskset", "-c", str(cpu))

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""bench-paging's arithmetic: rows, the bound of each round, goals, the table."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.bench.paging import figures
+
+ROUNDS = 5
+PACE = np.linspace(1.0, 1.4, ROUNDS)
+"""Seconds of a step in RAM: the machine becomes slower."""
+
+
+def contestant(over_ram: float, **changed: Any) -> dict[str, Any]:
+    turn = {
+        "cpu_s": 1.0,
+        "disk_bytes_read": 1e6,
+        "disk_bytes_written": 2e6,
+        "late_faults": 2.0,
+        "peak_bytes": 900,
+    }
+    return {
+        "note": "",
+        "limit_bytes": 1000,
+        "turns": [{"step_s": over_ram * step_s} | turn for step_s in PACE],
+        "losses_equal": True,
+        **changed,
+    }
+
+
+def managed(over_ram: float, **changed: Any) -> dict[str, Any]:
+    step_s = over_ram * float(np.median(PACE))
+    figures = {"moved_bytes": 1e6, "late_moves": 0.0, "diverged_steps": 0, "predicted_s": step_s}
+    return contestant(over_ram, **figures | changed)
+
+
+def raw(bound_extra_s: float = 0.0, **changed: dict[str, Any]) -> dict[str, Any]:
+    contestants = {
+        "ram": contestant(1.0, limit_bytes=None),
+        "swap": contestant(3.5),
+        "zram": contestant(2.5),
+        "saved-tensors": {"note": "not measured"},
+        "auto": managed(1.05),
+    }
+    return {"bound_extra_s": bound_extra_s, "contestants": contestants | changed}
+
+
+def holds(fraction: str = "0.4", extra_s: float = 0.0, **changed: dict[str, Any]) -> dict[str, Any]:
+    found = figures.summarise({"toy": {fraction: raw(extra_s, **changed)}})
+    json.dumps(found)
+    return {name: goal["holds"] for name, goal in found["goals"].items()}
+
+
+def test_rows() -> None:
+    rows = {row["contestant"]: row for row in figures.rows("toy", 0.4, raw(0.12))}
+    assert rows["saved-tensors"]["note"] == "not measured"
+    ours = rows["auto"]
+    assert ours["ram_step_seconds"] == pytest.approx(1.2)
+    assert ours["bound_seconds"] == pytest.approx(1.32)
+    # The machine's drift does not widen the intervals of ratios.
+    assert ours["over_ram"] == {"value": 1.05, "low": 1.05, "high": 1.05}
+    assert rows["ram"]["limit_bytes"] is None
+    assert rows["swap"]["disk_bytes_written"] == 2_000_000
+
+
+def test_all_goals_hold() -> None:
+    found = holds()
+    assert len(found) == 10
+    assert all(found.values())
+
+
+@pytest.mark.parametrize(
+    ("goal", "changed"),
+    [
+        ("rows_above_limit", {"auto": managed(1.05, limit_bytes=899)}),
+        ("unequal_losses", {"swap": contestant(3.5, losses_equal=False)}),
+        ("auto_over_bound_at_40%", {"auto": managed(1.11)}),
+        ("auto_over_ram_at_40%_where_bound_allows", {"auto": managed(1.09)}),
+        ("late_faults_share", {"auto": managed(1.05, moved_bytes=4096.0 * 190)}),
+        ("auto_off_prediction", {"auto": managed(1.05, predicted_s=1.05 * 1.2 / 1.08)}),
+        ("swap_over_ram_least", {"swap": contestant(1.9)}),
+        ("swap_over_ram_mean", {"swap": contestant(2.9)}),
+        ("zram_over_ram_least", {"zram": contestant(1.4)}),
+        ("zram_over_ram_mean", {"zram": contestant(1.9)}),
+    ],
+)
+def test_a_goal_that_fails(goal: str, changed: dict[str, Any]) -> None:
+    assert not holds(**changed)[goal]
+
+
+def test_ram_is_no_goal_where_the_bound_does_not_allow_it() -> None:
+    """The bound is 1.2 s + 0.6 s; so 1.6 times the step in RAM is within 1.10 of it."""
+    found = holds(extra_s=0.6, auto=managed(1.6))
+    assert "auto_over_ram_at_40%_where_bound_allows" not in found
+    assert found["auto_over_bound_at_40%"]
+
+
+def test_goals_at_other_fractions() -> None:
+    found = holds("0.2", auto=managed(1.14))
+    assert found["auto_over_bound_at_20%"]
+    assert not any("40%" in name or "swap" in name for name in found)
+
+
+def test_the_table_has_a_line_per_row() -> None:
+    text = figures.text(figures.summarise({"toy": {"0.4": raw()}}))
+    lines = text.splitlines()
+    assert sum(line.startswith("| toy") for line in lines) == 5
+    assert sum(line.startswith("holds") for line in lines) == 10
