@@ -101,7 +101,7 @@ class ManagedTraining:
 
     def steps_per_s(self, begin_s: float, end_s: float) -> float:
         """Speed between two times of time.monotonic()."""
-        times = self.training.times_s
+        times = list(self.training.times_s)  # a thread appends to it
         begun = np.interp([begin_s, end_s], times, np.arange(len(times)))
         return float(begun[1] - begun[0]) / max(end_s - begin_s, 1e-9)
 

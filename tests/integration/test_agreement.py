@@ -2,19 +2,15 @@
 """The simulator and emulated tiers agree on the delays and fast memory of real trainings.
 
 Only figures that do not depend on this machine's speed are compared: the delay
-that the residency map charges a step, and the fast memory used. In tests that
-move pages, the training pauses between its parts so that the mover keeps up on
-a busy machine; steps in which moves were skipped or late are ignored. Policies
-that leave the mover no slack (auto) are compared in virtual time:
-tests/unit/shim/test_agreement.py.
+that the residency map charges a step, and the fast memory used. Where pages
+move, these depend on when each move ends, so plans with moves are compared in
+virtual time: tests/unit/shim/test_agreement.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from statistics import median
-from typing import Any
 
 import pytest
 
@@ -27,14 +23,7 @@ from tests.integration.test_emulated import ManagedRun, wait
 pytest.importorskip("torch")
 
 POLICIES_WITHOUT_MOVES = ("first-touch", "static", "slow-only")
-FAST_FOR_SENTINEL = "40%"
-"""A fast fraction that holds the short-lived tensors of each of the three models."""
-
 STEPS_UNTIL_STEADY = 3
-PAUSE_MS = 20
-STEPS_COMPARED = 3
-METERED_AT_ONCE = 4
-METERED_MAX = 40
 
 
 def simulated(run: ManagedRun) -> Outcome:
@@ -74,13 +63,6 @@ def run(kind: str, tmp_path: Path) -> Iterator[ManagedRun]:
     started.close()
 
 
-@pytest.fixture
-def slowed_run(kind: str, tmp_path: Path) -> Iterator[ManagedRun]:
-    started = ManagedRun(tmp_path, kind, "--fixed", alone=("--pause", str(PAUSE_MS)))
-    yield started
-    started.close()
-
-
 def test_delays_and_fast_memory_agree_without_moves(run: ManagedRun) -> None:
     pytest.importorskip("scipy")
     for name in POLICIES_WITHOUT_MOVES:
@@ -102,38 +84,3 @@ def test_delays_and_fast_memory_agree_without_moves(run: ManagedRun) -> None:
             assert fast_bytes == pytest.approx(peak_bytes, abs=0.05 * budget_bytes)
         detach(run)
     run.check_losses()
-
-
-def steps_moved_as_simulated(run: ManagedRun, expected: Outcome) -> list[dict[str, Any]]:
-    """Meter steps; return the steps with as many moved bytes and late moves as in the
-    simulation."""
-    moves = (expected.bytes_promoted + expected.bytes_demoted, expected.late_moves)
-    found: list[dict[str, Any]] = []
-    for _ in range(METERED_MAX // METERED_AT_ONCE):
-        metered = run.meter(METERED_AT_ONCE)
-        found += [step for step in metered if (step["moved_bytes"], step["late_moves"]) == moves]
-        if len(found) >= STEPS_COMPARED:
-            break
-    return found
-
-
-@pytest.mark.alone  # the mover does not keep up while two guests are running
-def test_delays_agree_with_moves(slowed_run: ManagedRun) -> None:
-    budget_bytes = slowed_run.manage("sentinel", FAST_FOR_SENTINEL)["budget_bytes"]
-    slowed_run.meter(STEPS_UNTIL_STEADY)
-    expected = simulated(slowed_run)
-    assert expected.bytes_promoted + expected.bytes_demoted > 0
-    slow_ns = slow_ns_of(expected)
-    steps = steps_moved_as_simulated(slowed_run, expected)
-    assert len(steps) >= STEPS_COMPARED
-    for step in steps:
-        print(
-            f"owed {step['delay_owed_ns']} ns, simulated {slow_ns:.0f}; "
-            f"moved {step['moved_bytes'] >> 10} KiB"
-        )
-        assert step["charged_bytes_max"] <= budget_bytes
-    # A move that ends later than simulated, but before its deadline, may change one step's delay;
-    # the median is not affected.
-    median_ns = median(step["delay_owed_ns"] for step in steps)
-    assert median_ns == pytest.approx(slow_ns, rel=0.05, abs=1000)
-    slowed_run.check_losses()
