@@ -322,7 +322,7 @@ class Mover:
         """Account for the pages of one move; returns how many of their bytes are now on the move's
         tier."""
         direction = _direction(move)
-        there = np.isin(status, self._spaces.tiers.tiers[move.tier].nodes)
+        there = self._spaces.on_tier(status, move.tier)
         absent = (status == -errno.ENOENT) | (status == -errno.EFAULT)
         moved_bytes = int(np.count_nonzero(there)) * self._page_bytes
         if moved_bytes:

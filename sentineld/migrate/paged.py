@@ -80,7 +80,8 @@ class PagedMemory:
         resident = status >= 0
         for space, inside, index in self._parts(pages):
             left = self._append(evict, space, page_ranges(index[resident[inside]], 1))
-            resident[inside[np.isin(index, _pages_of(left))]] = False
+            if left:
+                resident[inside[np.isin(index, _pages_of(left))]] = False
         os.eventfd_write(self._wake_fd, 1)
         stuck = (status >= 0) & ~resident
         status[resident] = node
