@@ -31,7 +31,7 @@ struct watch {
 	u64 access_writes;
 };
 
-/* user space adds and removes entries; the programs only increment counters */
+/* user space adds and removes entries; the programs only update existing entries */
 BPF_HASH(watched, u32, struct watch, 1024);
 
 enum drop {

@@ -103,7 +103,7 @@ struct sentinel_range {
 };
 
 /* sentinel_epoch.flags, in */
-#define SENTINEL_EPOCH_RESIDENCY (1u << 0) /* log the resident pages of all ranges by node */
+#define SENTINEL_EPOCH_RESIDENCY (1u << 0) /* log the number of resident pages on each node */
 
 struct sentinel_epoch {
 	__u32 flags;

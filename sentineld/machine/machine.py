@@ -80,7 +80,8 @@ class Machine:
         machine = cls(config, substrate, tiers, problems)
         log.info("pages are observed by: %s", machine.backend().backend.name)
         # In an emulated guest it takes seconds to begin following processes and to load the
-        # probes. Sessions can begin before either is done.
+        # probes. Sessions can begin before either is done, except that the probes are loaded
+        # first if they are required.
         threading.Thread(target=machine._follow_processes, name="processes", daemon=True).start()
         if config.ebpf == "required":
             machine.probing.load(EBPF_START_TIMEOUT_S)

@@ -44,8 +44,9 @@ from sentineld.plan.accesses import access_table
 FAST_NODE, SLOW_NODE = 0, 1
 """The nodes in the residency map: memory, and the file."""
 RESERVE_SHARE = 1 / 16
-"""Share of the budget that plans leave free. Frames of pages that are being written are not free,
-and pages that the plan leaves in the file need frames while they are accessed."""
+"""Share of the budget that plans leave free. The frame of an evicted page is not free until the
+page has been written to the file, and pages that the plan leaves in the file need frames while they
+are accessed."""
 RESERVE_BYTES_MIN = 4 << 20
 FILE_SPARE = 1.25
 """Size of the file, relative to arena and heap. Tensors that are born later need room, too."""

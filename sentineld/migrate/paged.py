@@ -26,8 +26,8 @@ from sentineld.observe.residency_segment import ResidencySegment
 
 BATCH_PAGES = 2048
 QUEUED_RANGES_MAX = 16
-"""Ranges to fetch that may be queued. A fetch that is queued later cannot overtake them, so the
-queue must be short."""
+"""While this many ranges wait to be fetched, the fast tier counts as full. A fetch that is queued
+later cannot overtake them, so the queue must be short."""
 ROOM_WAIT_S = 1.0
 """Longest wait for room in the queue of evictions. The pager empties it without waiting for
 anything but the disk."""

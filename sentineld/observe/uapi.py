@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The structures, flags and ioctl numbers of kmod/sentinel_uapi.h, in ctypes.
 
-tests/unit/observe/test_page_sampler.py compiles the header and compares every
+tests/unit/observe/test_uapi.py compiles the header and compares every
 size, offset and number.
 """
 

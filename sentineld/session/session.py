@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A session: one registered process and the thread that serves it.
 
-All work on the process is done by the driver (driver.py) in the session's own
-thread. Other threads put commands into that thread's queue; between commands the
-session's thread checks the process.
+The driver (driver.py) handles commands, messages and records in the session's own
+thread. Moves and planning run in threads of their own. Other threads put commands into the queue of
+the session's thread, which checks the process between commands.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Names of persistent tensors: parameters, buffers, gradients, optimizer state.
 
-The names are collected once, after the access step. Modules and optimizers are held by weak
+The names are collected after each access step. Modules and optimizers are held by weak
 references, so a model that the script drops is freed.
 """
 

@@ -59,7 +59,7 @@ def backend(request: pytest.FixtureRequest, suite: str) -> Backend:
 
 @pytest.fixture
 def seen(backend: Backend, suite: str, kernel_guest: Guest) -> dict[str, Any]:
-    """The results of observe.py with this backend; observe.py runs once per kernel."""
+    """The results of observe.py with this backend; it runs once per kernel and backend."""
     key = suite, backend.name
     if key not in _results:
         if backend.name in IN_USE.get(suite, {}):

@@ -181,8 +181,8 @@ class Book:
         return None
 
     def _count(self, swap: Swap, sign: int) -> None:
-        """Update the usage for a swap: subtract the pages that are swapped out in each stretch
-        (sign -1), or add them again (sign 1)."""
+        """Update the usage for a swap: subtract the tensor's pages that are out of fast memory
+        in each stretch (sign -1), or add them again (sign 1)."""
         first, last = swap.out[0].position, swap.back[-1].position
         for position in range(first, last + 1):
             gone = sum(part.pages for part in swap.out if part.position < position)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The user-space interface of the kernel module compared with the C header."""
+"""The Python copies of the module's structures and constants agree with kmod/sentinel_uapi.h."""
 
 from __future__ import annotations
 

@@ -42,7 +42,10 @@ struct frames {
 const char *frames_init(struct frames *frames, int uffd, unsigned page_shift, uint64_t pages);
 void frames_destroy(struct frames *frames);
 
-/* Open a tray without frames; TRAY_NONE if there is none. */
+/*
+ * Open a tray without frames. If no closed tray is empty, discard the frames of the closed tray that
+ * has the fewest. Returns TRAY_NONE if all trays are open.
+ */
 uint32_t frames_open_empty(struct frames *frames);
 
 /* Open a tray with frames; TRAY_NONE if there is none. */
