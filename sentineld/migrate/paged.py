@@ -125,5 +125,6 @@ class PagedMemory:
 
 
 def _pages_of(ranges: list[tuple[int, int]]) -> Integers:
-    none: Integers = np.zeros(0, np.int64)
-    return np.concatenate([none, *(np.arange(page, page + n) for page, n in ranges)])
+    """The pages of (first page, pages) ranges, at least one."""
+    pages: Integers = np.concatenate([np.arange(page, page + n) for page, n in ranges])
+    return pages

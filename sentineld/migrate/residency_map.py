@@ -113,10 +113,9 @@ class PageMaps:
 
     def on_tier(self, status: Status, tier: int) -> npt.NDArray[np.bool_]:
         """Which statuses are nodes of the tier."""
-        nodes = self.tiers.tiers[tier].nodes
-        # Most tiers have one node; np.isin() takes more than ten times as long as a comparison.
-        found: npt.NDArray[np.bool_] = (
-            status == nodes[0] if len(nodes) == 1 else np.isin(status, nodes)
+        # np.isin() takes eight times as long: tiers have few nodes.
+        found: npt.NDArray[np.bool_] = np.logical_or.reduce(
+            [status == node for node in self.tiers.tiers[tier].nodes]
         )
         return found
 
