@@ -74,20 +74,37 @@ def _by_systemd(limit_bytes: int, proc: Path) -> LimitedCommand:
     return LimitedCommand(prefix)
 
 
-def _by_v2(limit_bytes: int, proc: Path) -> LimitedCommand:
+def v2_parent(proc: Path) -> Path:
+    """A cgroup (v2) in which this process can create groups with a memory limit.
+
+    Raises UnavailableError and OSError.
+    """
     _, own = group_of(proc, "self", "cgroup2", "")
     # A group that has processes cannot give controllers to its children (cgroup-v2.rst, "No
     # Internal Process Constraint"), except the root group.
     for parent in (own, own.parent):
         control = parent / "cgroup.subtree_control"
         if control.exists() and "memory" in control.read_text().split():
-            return _made(parent, "memory.max", limit_bytes)
+            return parent
     raise UnavailableError(f"{own} and its parent have no memory controller for their children")
 
 
+def v1_parent(proc: Path) -> Path:
+    """The cgroup (v1) of this process. Raises UnavailableError and OSError."""
+    return group_of(proc, "self", "cgroup", "memory")[1]
+
+
+def joining(folder: Path) -> tuple[str, ...]:
+    """Prefix of a command that runs in a cgroup. The command keeps the process id of the prefix."""
+    return ("/bin/sh", "-c", _JOIN, str(folder / "cgroup.procs"))
+
+
+def _by_v2(limit_bytes: int, proc: Path) -> LimitedCommand:
+    return _made(v2_parent(proc), "memory.max", limit_bytes)
+
+
 def _by_v1(limit_bytes: int, proc: Path) -> LimitedCommand:
-    _, own = group_of(proc, "self", "cgroup", "memory")
-    return _made(own, "memory.limit_in_bytes", limit_bytes)
+    return _made(v1_parent(proc), "memory.limit_in_bytes", limit_bytes)
 
 
 _WAYS: dict[str, Callable[[int, Path], LimitedCommand]] = {
@@ -105,5 +122,4 @@ def _made(parent: Path, name: str, limit_bytes: int) -> LimitedCommand:
     except OSError:
         folder.rmdir()
         raise
-    procs = str(folder / "cgroup.procs")
-    return LimitedCommand(("/bin/sh", "-c", _JOIN, procs), folder)
+    return LimitedCommand(joining(folder), folder)

@@ -6,35 +6,30 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from sentineld.host.memory_group import UnavailableError, group_of
+from sentineld.host.memory_group import UnavailableError
+from sentineld.host.memory_limit import joining, v1_parent, v2_parent
 
-PROC = Path("/proc")
-_JOIN = 'echo $$ > "$0" && exec "$@"'
-_V1 = ("cgroup", "memory", "memory.limit_in_bytes", "memory.max_usage_in_bytes", "-1")
-_V2 = ("cgroup2", "", "memory.max", "memory.peak", "max")
+_V1 = (v1_parent, "memory.limit_in_bytes", "memory.max_usage_in_bytes", "-1")
+_V2 = (v2_parent, "memory.max", "memory.peak", "max")
 RECLAIM_TRIES, RECLAIM_PAUSE_S = 50, 0.1
 
 
 class MemoryGroup:
-    """A cgroup below this process's. Raises RuntimeError if none can be created."""
+    """A new cgroup. Raises RuntimeError if none can be created."""
 
     def __init__(self, name: str) -> None:
         reasons = []
-        for kind, controller, limit, peak, unlimited in (_V2, _V1):
+        for parent_in, limit, peak, unlimited in (_V2, _V1):
             try:
-                _, own = group_of(PROC, "self", kind, controller)
-                self._folder = own / name
+                self._folder = parent_in(Path("/proc")) / name
                 self._folder.mkdir()
             except (UnavailableError, OSError) as error:
-                reasons.append(f"{kind}: {error}")
+                reasons.append(f"{limit}: {error}")
                 continue
             self._limit, self._unlimited = self._folder / limit, unlimited
-            if self._limit.exists():
-                self._peak = (self._folder / peak).open("r+")
-                self.prefix = ("/bin/sh", "-c", _JOIN, str(self._folder / "cgroup.procs"))
-                return
-            self._folder.rmdir()
-            reasons.append(f"{kind}: {own} has no memory controller for its children")
+            self._peak = (self._folder / peak).open("r+")
+            self.prefix = joining(self._folder)
+            return
         raise RuntimeError(f"no memory cgroup can be created: {'; '.join(reasons)}")
 
     def limit(self, limit_bytes: int | None) -> None:
