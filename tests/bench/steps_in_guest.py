@@ -10,17 +10,16 @@ Needs root and a running sentineld. Prints a JSON object per line: progress
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import sys
 import time
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 from tests.demo import control
 from tests.demo.trainer import Trainer
+from tests.process_figures import TICK_HZ, memory_bytes, stat_fields
 
 PLAIN_STEPS = 3
 MANAGED_STEPS = 3
@@ -50,19 +49,14 @@ class Usage:
 
 def usage(pid: int) -> Usage:
     """Read a process's usage from /proc."""
-    # the name in parentheses may contain spaces
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    tick = os.sysconf("SC_CLK_TCK")
-    status = dict(
-        line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines()
-    )
+    user, system, *of_children = stat_fields(pid)[10:14]
     resident, anonymous, peak = (
-        int(status[name].split()[0]) for name in ("VmRSS", "RssAnon", "VmHWM")
+        memory_bytes(pid, name) >> 10 for name in ("VmRSS", "RssAnon", "VmHWM")
     )
     return Usage(
-        user_seconds=int(fields[11]) / tick,
-        system_seconds=int(fields[12]) / tick,
-        children_cpu_seconds=(int(fields[13]) + int(fields[14])) / tick,
+        user_seconds=user / TICK_HZ,
+        system_seconds=system / TICK_HZ,
+        children_cpu_seconds=sum(of_children) / TICK_HZ,
         resident_kib=resident,
         anonymous_kib=anonymous,
         peak_kib=peak,

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import grp
 import os
-import re
 import resource
 import shutil
 import signal
@@ -21,6 +20,7 @@ from typing import Any
 from sentineld.base.errors import SentinelError
 from sentineld.control.client import request
 from tests.hostile.attacker import GROUP
+from tests.process_figures import memory_bytes
 
 ROOT = Path(__file__).parents[2]
 START_TIMEOUT_S = 60.0
@@ -124,11 +124,11 @@ class Daemon:
 
     def resident_bytes(self) -> int:
         """Resident memory now."""
-        return self._memory("VmRSS")
+        return memory_bytes(self.process.pid, "VmRSS")
 
     def peak_bytes(self) -> int:
         """Largest resident memory since reset_peak()."""
-        return self._memory("VmHWM")
+        return memory_bytes(self.process.pid, "VmHWM")
 
     def reset_peak(self) -> None:
         """Begin a new measurement of the peak."""
@@ -154,12 +154,6 @@ class Daemon:
                 self.process.kill()
                 self.process.wait()
         shutil.rmtree(self.folder, ignore_errors=True)
-
-    def _memory(self, name: str) -> int:
-        text = (self._proc / "status").read_text()
-        found = re.search(rf"^{name}:\s+(\d+) kB$", text, re.MULTILINE)
-        assert found is not None
-        return int(found[1]) << 10
 
 
 def _toml(value: Any) -> str:

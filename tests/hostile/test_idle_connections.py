@@ -14,6 +14,7 @@ from tests.hostile.attack import Attack, attack_alone
 from tests.hostile.attacker import OTHER_USER, Say, die_with_parent
 from tests.hostile.daemon import Daemon
 from tests.hostile.shim_client import Segment, ShimClient, registered
+from tests.process_figures import cpu_seconds
 
 IDLE = 1100
 """More connections than a service may have open descriptors by default (RLIMIT_NOFILE)."""
@@ -77,20 +78,14 @@ def register(say: Say, path: str) -> None:
     client.closed(600)
 
 
-def cpu_s(pid: int) -> float:
-    """CPU time of a process."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
 def test_idle_connections_neither_spin_nor_lock_out_others() -> None:
     with attack_alone("1,100 idle connections", descriptors=1024) as attack:
         daemon = attack.daemon
         attack.start(idle, str(daemon.shims), IDLE).heard()
         attack.hold(1)
-        begin_s, cpu_begin_s = time.monotonic(), cpu_s(daemon.process.pid)
+        begin_s, cpu_begin_s = time.monotonic(), cpu_seconds(daemon.process.pid)
         attack.hold(4)
-        share = (cpu_s(daemon.process.pid) - cpu_begin_s) / (time.monotonic() - begin_s)
+        share = (cpu_seconds(daemon.process.pid) - cpu_begin_s) / (time.monotonic() - begin_s)
         print(f"the daemon uses {share:.0%} of a CPU")
         # A user other than the attacker can register during the attack.
         later = attack.start(register, str(daemon.shims), user=OTHER_USER)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.bench.background import repeat_in_background
+from tests.process_figures import memory_bytes
 
 ROOT = Path(__file__).parents[3]
 STEPPER = ("-m", "tests.bench.stepper")
@@ -68,9 +69,7 @@ class SteppedTraining:
 
     def max_rss_bytes(self) -> int:
         """Return the process's peak resident memory (VmHWM)."""
-        status = Path(f"/proc/{self.pid}/status").read_text()
-        (line,) = (line for line in status.splitlines() if line.startswith("VmHWM:"))
-        return int(line.split()[1]) << 10
+        return memory_bytes(self.pid, "VmHWM")
 
     def close(self) -> None:
         """End the process."""

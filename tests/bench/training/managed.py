@@ -14,10 +14,10 @@ from sentineld.control.client import request
 from sentineld.model.plan import Plan
 from sentineld.model.profile import Profile
 from sentineld.plan.store import load_plan
-from tests.bench.process_figures import cpu_seconds
 from tests.bench.traces import Daemon, wait
 from tests.bench.training_process import Training
 from tests.bench.usage import Usage
+from tests.process_figures import cpu_seconds
 
 MANAGED_AFTER_S_MAX = 900.0
 CORRECTED_AFTER_STEPS, CORRECTED_AFTER_S = 24, 12.0

@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Memory, faults and CPU time of another process, from /proc."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+PROC = Path("/proc")
+TICK_HZ = os.sysconf("SC_CLK_TCK")
+
+
+def stat_fields(pid: int) -> list[int]:
+    """The numbers of /proc/PID/stat, from the parent's pid (field 4 in proc_pid_stat(5)) on."""
+    # The name in parentheses may contain spaces.
+    fields = (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
+    return [int(field) for field in fields[1:]]
+
+
+def memory_bytes(pid: int, name: str) -> int:
+    """A size in /proc/PID/status, such as VmHWM."""
+    status = (PROC / str(pid) / "status").read_text()
+    fields = dict(line.split(":", 1) for line in status.splitlines())
+    return int(fields[name].split()[0]) << 10
+
+
+def anonymous_peak_bytes(pid: int) -> int:
+    """Largest resident size of a process so far, without the files that it maps."""
+    return memory_bytes(pid, "VmHWM") - memory_bytes(pid, "RssFile")
+
+
+def major_faults(pid: int) -> int:
+    """Number of page faults of a process so far that had to read from a disk or from zram."""
+    return stat_fields(pid)[8]
+
+
+def cpu_seconds(pid: int) -> float:
+    """CPU seconds (user and system, all threads) that a process has used."""
+    return sum(stat_fields(pid)[10:12]) / TICK_HZ
