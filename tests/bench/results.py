@@ -6,6 +6,9 @@ from __future__ import annotations
 import json
 import os
 import platform
+import sys
+import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +25,32 @@ def earlier_models(output: Path, settings: Json) -> Json:
         raise RuntimeError(f"{output} has other settings: {found['settings']}")
     models: Json = found["raw"]
     return models
+
+
+def say(line: str) -> None:
+    """Print progress to standard error."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def measure_models(
+    models: Iterable[str], found: Json, measure: Callable[[str], Json], write: Callable[[], Json]
+) -> Json:
+    """Measure the models one by one and add them to `found`, except those that it already has.
+
+    write: writes all models of `found` to the output file and returns their summary.
+    """
+    for model in models:
+        if model not in found:
+            began_s = time.monotonic()
+            found[model] = measure(model)
+            write()
+            say(f"{model}: {time.monotonic() - began_s:.0f} s")
+    return write()
+
+
+def exit_status(summary: Json) -> int:
+    """0 if every goal holds, else 1."""
+    return 0 if all(goal["holds"] for goal in summary["goals"].values()) else 1
 
 
 def write_models(output: Path, summary: Json, settings: Json, raw: Json) -> None:

@@ -9,12 +9,10 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from pathlib import Path
 
 from tests.bench.background import repeat_in_background
+from tests.bench.traces import ROOT
 from tests.bench.usage import Usage
-
-ROOT = Path(__file__).parents[2]
 
 
 class Training:

@@ -26,7 +26,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +37,8 @@ from tests.bench.paging import figures
 from tests.bench.paging.measure import Settings, measure, needs_of
 from tests.bench.paging.plot import draw
 from tests.bench.paging.swap import require_no_swap
-from tests.bench.training_process import ROOT
+from tests.bench.results import say
+from tests.bench.traces import ROOT
 
 BENCH = ROOT / "build" / "bench"
 OUTPUT = BENCH / "paging.json"
@@ -47,11 +47,6 @@ ROUNDS, SETTLE, STEPS = 5, 1, 2
 FOR_LARGE = (figures.RAM, "swap", *figures.MANAGED)
 """Contestants for large models. Between turns, swapping trainings are in memory; with all of them
 a machine needs five times the model's size."""
-
-
-def say(line: str) -> None:
-    """Print progress to standard error."""
-    print(line, file=sys.stderr, flush=True)
 
 
 def arguments_of(parser: argparse.ArgumentParser) -> argparse.Namespace:
@@ -90,18 +85,22 @@ def measured(arguments: argparse.Namespace, common: dict[str, Any]) -> dict[str,
     folder.mkdir(parents=True, exist_ok=True)
     settings = Settings(folder, arguments.rounds, arguments.settle, arguments.steps)
     found = results.earlier_models(arguments.output, common) if arguments.resume else {}
-    models = arguments.models or [*MODELS, *LARGE_MODELS]
-    for model in (model for model in models if model not in found):
-        began_s = time.monotonic()
+
+    def measure_model(model: str) -> dict[str, Any]:
         contestants = contestants_of(model, arguments.contestants)
         needs = needs_of(model, folder)
-        found[model] = {
+        return {
             str(fraction): measure(model, needs, fraction, contestants, settings, say)
             for fraction in arguments.fractions
         }
-        results.write_models(arguments.output, figures.summarise(found), common, found)
-        say(f"{model}: {time.monotonic() - began_s:.0f} s")
-    return figures.summarise(found)
+
+    def write() -> dict[str, Any]:
+        summary = figures.summarise(found)
+        results.write_models(arguments.output, summary, common, found)
+        return summary
+
+    models = arguments.models or [*MODELS, *LARGE_MODELS]
+    return results.measure_models(models, found, measure_model, write)
 
 
 def main() -> int:
@@ -129,7 +128,7 @@ def main() -> int:
         return 2
     print(figures.text(summary))
     print(f"written to {', '.join(map(str, [arguments.output, *pictures]))}")
-    return 0 if all(goal["holds"] for goal in summary["goals"].values()) else 1
+    return results.exit_status(summary)
 
 
 if __name__ == "__main__":

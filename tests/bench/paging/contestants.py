@@ -10,12 +10,13 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from sentineld.shim.client import FAST_VARIABLE
 from tests.bench.paging.disk import Disk
 from tests.bench.paging.group import MemoryGroup
-from tests.bench.paging.swap import SwapFile, SwapOnZram, SwapSettings
-from tests.bench.process_figures import major_faults
+from tests.bench.paging.swap import Swap, SwapSettings
 from tests.bench.training.managed import ManagedTraining, Setup
 from tests.bench.training_process import Training
+from tests.process_figures import major_faults
 
 Json = dict[str, Any]
 
@@ -109,7 +110,7 @@ class Swapping(Contestant):
         model: str,
         disk: Disk,
         limit_bytes: int,
-        device: SwapFile | SwapOnZram,
+        device: Swap,
         options: tuple[str, ...] = (),
     ) -> None:
         """options: of tests/bench/turns.py."""
@@ -145,11 +146,12 @@ class TunedSwapping(Swapping):
     def prepare(self) -> str:
         """Measure each of the settings and keep the fastest."""
         super().prepare()
-        found = {}
-        for self.settings in TRIED:
-            found[self.settings] = self.turn(1, 1).step_s
-        self.settings = min(found, key=lambda settings: found[settings])
+        self.settings = min(TRIED, key=self._step_s)
         return ""
+
+    def _step_s(self, settings: SwapSettings) -> float:
+        self.settings = settings
+        return self.turn(1, 1).step_s
 
 
 class Managed(Contestant):
@@ -166,7 +168,7 @@ class Managed(Contestant):
             fast=str(fast_bytes),
             prefix=self.group.prefix,
             # As under `sentinelctl run`: the process has a pager from its start.
-            environment={"SENTINELD_FAST": str(fast_bytes)},
+            environment={FAST_VARIABLE: str(fast_bytes)},
         )
         self._managed = ManagedTraining(model, setup, folder)
         self.training = self._managed.training

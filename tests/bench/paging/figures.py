@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from statistics import median
 from typing import Any
 
+from sentineld.model.records import PAGE_BYTES
 from tests.bench.figures import table
 from tests.bench.shim.figures import geomean, of_pairs
 
@@ -24,7 +25,6 @@ SWAP_MIN = {"swap": (2.0, 3.0), "zram": (1.5, 2.0)}
 mean)."""
 LATE_SHARE_MAX = 0.01  # late faults, as a share of the pages moved
 PREDICTED_WITHIN = 0.07  # allowed error of the prediction, as a share of the step time
-PAGE_BYTES = 4096
 
 
 def rows(model: str, fraction: float, raw: Json) -> list[Json]:
@@ -101,7 +101,9 @@ def goals(found: list[Json]) -> Json:
         if row["fraction"] == 0.4 and row["bound_seconds"] <= OVER_RAM_MAX * row["ram_step_seconds"]
     ]
     made |= _worst("auto_over_ram_at_40%_where_bound_allows", possible, OVER_RAM_MAX)
-    late = [row["late_faults"] * PAGE_BYTES / row["moved_bytes"] for row in ours if moves(row)]
+    late = [
+        row["late_faults"] * PAGE_BYTES / row["moved_bytes"] for row in ours if row["moved_bytes"]
+    ]
     made |= _worst("late_faults_share", late, LATE_SHARE_MAX)
     off = [abs(row["over_predicted"] - 1) for row in ours]
     made |= _worst("auto_off_prediction", off, PREDICTED_WITHIN)
@@ -115,11 +117,6 @@ def goals(found: list[Json]) -> Json:
             made[f"{name}_over_ram_least"] = _at_least(min(over), each)
             made[f"{name}_over_ram_mean"] = _at_least(geomean(over), mean)
     return made
-
-
-def moves(row: Json) -> bool:
-    """Whether the plan of a row moves anything."""
-    return bool(row["moved_bytes"])
 
 
 def _worst(name: str, values: list[float], limit: float) -> Json:

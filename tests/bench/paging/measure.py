@@ -3,11 +3,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -15,12 +14,9 @@ from typing import Any
 from sentineld.config import TierOverrides
 from sentineld.machine.paged import PagedSubstrate
 from sentineld.model.profile import Profile
-from sentineld.model.tiers import Tiers
 from sentineld.policies.bounds.step_time import bound_seconds
-from sentineld.policies.registry import policy
 from sentineld.profile.trace import profile_of
 from sentineld.profile.trace_file import load_trace
-from sentineld.simulate.simulate import simulate
 from tests.bench.paging.contestants import (
     Contestant,
     InRam,
@@ -32,10 +28,10 @@ from tests.bench.paging.contestants import (
 from tests.bench.paging.disk import Disk
 from tests.bench.paging.figures import MANAGED, RAM
 from tests.bench.paging.swap import SwapFile, SwapOnZram
-from tests.bench.process_figures import anonymous_peak_bytes
 from tests.bench.traces import Daemon, record
-from tests.bench.training.measure import scaled_to
+from tests.bench.training.measure import scaled_to, simulated
 from tests.bench.training_process import Training
+from tests.process_figures import anonymous_peak_bytes
 
 Json = dict[str, Any]
 
@@ -125,9 +121,10 @@ def measure(
     for name, mine in losses.items():
         both = min(len(plain), len(mine))
         found[name]["losses_equal"] = mine[:both] == plain[:both]
-        found[name]["turns"] = [dataclasses.asdict(turn) for turn in turns[name]]
+        found[name]["turns"] = [asdict(turn) for turn in turns[name]]
         if name in MANAGED:
-            _add_prediction(found[name], ram_s, tiers)
+            plan, profile = found[name].pop("plan"), found[name].pop("profile")
+            found[name]["predicted_s"] = simulated(plan, profile, ram_s, tiers).step_seconds
     fast_bytes = needs.fast_bytes(fraction)
     least_s = bound_seconds(scaled_to(needs.profile, ram_s), tiers, fast_bytes)
     slow = tiers.tiers[1]
@@ -188,12 +185,3 @@ class _Entrants:
             self._file = SwapFile(self._disk.folder, self._swap_bytes)
             self._ending.callback(self._file.close)
         return self._file
-
-
-def _add_prediction(result: Json, ram_s: float, tiers: Tiers) -> None:
-    """Replace the result's plan and profile by the simulator's step time for the plan."""
-    plan, profile = result.pop("plan"), result.pop("profile")
-    outcome = simulate(
-        scaled_to(profile, ram_s), policy(plan.policy), tiers, plan.budget_bytes, plan=plan
-    )
-    result["predicted_s"] = outcome.step_seconds

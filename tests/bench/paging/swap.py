@@ -43,7 +43,25 @@ def require_no_swap() -> None:
         raise RuntimeError(f"the machine swaps to {names}; run `swapoff -a` first")
 
 
-class SwapFile:
+class Swap:
+    """A place for swapped pages, formatted by mkswap."""
+
+    def __init__(self, path: str) -> None:
+        """Raises RuntimeError."""
+        self._path = path
+        _run("mkswap", path)
+
+    @contextmanager
+    def on(self) -> Iterator[None]:
+        """Swap to this place. At the end, the kernel reads all swapped pages back."""
+        _run("swapon", self._path)
+        try:
+            yield
+        finally:
+            _run("swapoff", self._path)
+
+
+class SwapFile(Swap):
     """A swap file in a folder."""
 
     def __init__(self, folder: Path, size_bytes: int) -> None:
@@ -51,23 +69,14 @@ class SwapFile:
         self._file = folder / "swapfile"
         with open(os.open(self._file, os.O_CREAT | os.O_WRONLY, 0o600), "wb") as file:
             os.posix_fallocate(file.fileno(), 0, size_bytes)
-        _run("mkswap", str(self._file))
-
-    @contextmanager
-    def on(self) -> Iterator[None]:
-        """Swap to the file. At the end, the kernel reads all swapped pages back."""
-        _run("swapon", str(self._file))
-        try:
-            yield
-        finally:
-            _run("swapoff", str(self._file))
+        super().__init__(str(self._file))
 
     def close(self) -> None:
         """Remove the file."""
         self._file.unlink()
 
 
-class SwapOnZram:
+class SwapOnZram(Swap):
     """A zram device of its own with the compressor lz4."""
 
     def __init__(self, size_bytes: int) -> None:
@@ -82,21 +91,8 @@ class SwapOnZram:
                 self._set("disksize", str(size_bytes))
             except OSError as error:
                 raise RuntimeError(f"no zram device can be set up: {error}") from None
-            _run("mkswap", self._device)
+            super().__init__(f"/dev/zram{self._number}")
             undo.pop_all()
-
-    @property
-    def _device(self) -> str:
-        return f"/dev/zram{self._number}"
-
-    @contextmanager
-    def on(self) -> Iterator[None]:
-        """Swap to the device. At the end, the kernel reads all swapped pages back."""
-        _run("swapon", self._device)
-        try:
-            yield
-        finally:
-            _run("swapoff", self._device)
 
     def close(self) -> None:
         """Remove the device."""

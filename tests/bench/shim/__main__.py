@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from typing import Any
 from sentineld.base.errors import SentinelError
 from tests.bench import results
 from tests.bench.models import MODELS
+from tests.bench.results import say
 from tests.bench.shim import figures
 from tests.bench.shim.measure import Settings, measure
 from tests.bench.shim.stepped import ROOT
@@ -30,11 +30,6 @@ from tests.bench.shim.stepped import ROOT
 OUTPUT = ROOT / "build" / "bench" / "shim.json"
 PAIRS = 20
 PAIRS_MAX = 60
-
-
-def say(line: str) -> None:
-    """Print progress to standard error."""
-    print(line, file=sys.stderr, flush=True)
 
 
 def write(output: Path, found: dict[str, Any], settings: Settings) -> dict[str, Any]:
@@ -62,20 +57,18 @@ def main() -> int:
         found = (
             results.earlier_models(arguments.output, asdict(settings)) if arguments.resume else {}
         )
-        for model in arguments.models or MODELS:
-            if model in found:
-                continue
-            began_s = time.monotonic()
-            found[model] = measure(model, settings, say)
-            write(arguments.output, found, settings)
-            say(f"{model}: {time.monotonic() - began_s:.0f} s")
-        summary = write(arguments.output, found, settings)
+        summary = results.measure_models(
+            arguments.models or MODELS,
+            found,
+            lambda model: measure(model, settings, say),
+            lambda: write(arguments.output, found, settings),
+        )
     except (RuntimeError, OSError, AssertionError, EOFError, SentinelError) as error:
         say(f"error: {error}")
         return 2
     print(figures.tables(summary))
     print(f"written to {arguments.output}")
-    return 0 if all(goal["holds"] for goal in summary["goals"].values()) else 1
+    return results.exit_status(summary)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,6 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,7 @@ from sentineld.policies.registry import names
 from tests.bench import results
 from tests.bench.memory_settings import free_pages_kept, huge_sizes
 from tests.bench.models import MODELS
+from tests.bench.results import say
 from tests.bench.traces import ROOT
 from tests.bench.training import figures
 from tests.bench.training.measure import Settings, measure
@@ -35,11 +35,6 @@ OUTPUT = ROOT / "build" / "bench" / "train.json"
 POLICIES = (figures.ALL_FAST, figures.ALL_SLOW, "first-touch", "static", "sentinel", figures.OURS)
 ROUNDS = 10
 SETTLE = 1
-
-
-def say(line: str) -> None:
-    """Print progress to standard error."""
-    print(line, file=sys.stderr, flush=True)
 
 
 def arguments_of(parser: argparse.ArgumentParser) -> argparse.Namespace:
@@ -118,19 +113,18 @@ def main() -> int:
         with huge_sizes() as sizes, free_pages_kept() as fraction:
             common = common_settings(settings, sizes, fraction)
             found = results.earlier_models(arguments.output, common) if arguments.resume else {}
-            models = [model for model in arguments.models or MODELS if model not in found]
-            for model in models:
-                began_s = time.monotonic()
-                found[model] = measure(model, settings, say)
-                write(arguments.output, found, common)
-                say(f"{model}: {time.monotonic() - began_s:.0f} s")
-        summary = write(arguments.output, found, common)
+            summary = results.measure_models(
+                arguments.models or MODELS,
+                found,
+                lambda model: measure(model, settings, say),
+                lambda: write(arguments.output, found, common),
+            )
     except (RuntimeError, OSError, SentinelError) as error:
         say(f"error: {error}")
         return 2
     print(figures.table(summary))
     print(f"written to {arguments.output}")
-    return 0 if all(goal["holds"] for goal in summary["goals"].values()) else 1
+    return results.exit_status(summary)
 
 
 if __name__ == "__main__":

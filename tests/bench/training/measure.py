@@ -22,7 +22,7 @@ from sentineld.model.tiers import Tiers
 from sentineld.model.timing import timing_of
 from sentineld.policies.bounds.step_time import bound_seconds
 from sentineld.policies.registry import policy
-from sentineld.simulate.simulate import simulate
+from sentineld.simulate.simulate import Outcome, simulate
 from tests.bench.training.figures import ALL_FAST
 from tests.bench.training.managed import ManagedTraining, Setup, Turn
 from tests.bench.training_process import Training, pinned
@@ -170,6 +170,12 @@ def scaled_to(profile: Profile, step_s: float) -> Profile:
     return replace(profile, stretches=stretches)
 
 
+def simulated(plan: Plan, profile: Profile, fast_s: float, tiers: Tiers) -> Outcome:
+    """Simulate the plan at the speed at which the all-fast step takes fast_s."""
+    by, scaled = policy(plan.policy), scaled_to(profile, fast_s)
+    return simulate(scaled, by, tiers, plan.budget_bytes, plan=plan)
+
+
 def _bound_s(result: Json, fast_s: float, tiers: Tiers) -> float:
     plan: Plan = result["plan"]
     return bound_seconds(scaled_to(result["profile"], fast_s), tiers, plan.budget_bytes)
@@ -183,9 +189,7 @@ def _add_predictions(result: Json, fast_s: float, tiers: Tiers) -> None:
     """
     plan: Plan = result.pop("plan")
     profile: Profile = result.pop("profile")
-    outcome = simulate(
-        scaled_to(profile, fast_s), policy(plan.policy), tiers, plan.budget_bytes, plan=plan
-    )
+    outcome = simulated(plan, profile, fast_s, tiers)
     result["predicted_s"] = outcome.step_seconds
     result["predicted_wait_s"] = outcome.stall_seconds
     result["predicted_birth_s"] = outcome.birth_seconds

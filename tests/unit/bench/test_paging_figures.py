@@ -35,8 +35,8 @@ def contestant(over_ram: float, **changed: Any) -> dict[str, Any]:
 
 def managed(over_ram: float, **changed: Any) -> dict[str, Any]:
     step_s = over_ram * float(np.median(PACE))
-    figures = {"moved_bytes": 1e6, "late_moves": 0.0, "diverged_steps": 0, "predicted_s": step_s}
-    return contestant(over_ram, **figures | changed)
+    more = {"moved_bytes": 1e6, "late_moves": 0.0, "diverged_steps": 0, "predicted_s": step_s}
+    return contestant(over_ram, **more | changed)
 
 
 def raw(bound_extra_s: float = 0.0, **changed: dict[str, Any]) -> dict[str, Any]:
