@@ -9,7 +9,7 @@ import time
 
 from tests.hostile.attack import Attack
 from tests.hostile.attacker import Say
-from tests.hostile.test_idle_connections import cpu_s
+from tests.process_figures import cpu_seconds
 
 FLOOD_S = 5.0
 
@@ -28,12 +28,12 @@ def start_processes(say: Say, duration_s: float) -> None:
 def test_a_flood_of_processes(attack: Attack) -> None:
     pid = attack.daemon.process.pid
     attack.hold(2)
-    idle_s = cpu_s(pid)
+    idle_s = cpu_seconds(pid)
     attack.hold(FLOOD_S)
-    begin_s = cpu_s(pid)
+    begin_s = cpu_seconds(pid)
     idle_s = begin_s - idle_s
     count = attack.start(start_processes, attack.scaled_s(FLOOD_S)).heard()
-    flood_s = cpu_s(pid) - begin_s
+    flood_s = cpu_seconds(pid) - begin_s
     attack.check()
     per_process_s = (flood_s - idle_s) / count
     print(f"{count} processes, {per_process_s * 1e6:.0f} us of the daemon's CPU time for each")
