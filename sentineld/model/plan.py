@@ -51,7 +51,7 @@ MOVE_DTYPE = np.dtype(
 
 @dataclass(frozen=True)
 class Region:
-    """Part of the arena whose pages are all born on the same tier."""
+    """Part of the arena whose pages are all born on the same tier, unless tier is None."""
 
     offset: int  # bytes from the arena's base, page-aligned
     bytes: int  # whole pages

@@ -4,7 +4,7 @@
 torch.profiler stamps events with wall time derived from the cycle counter; the shim stamps the
 ring's records with CLOCK_MONOTONIC. Each allocation or free >= 4 KiB that both the profiler and
 the ring have recorded gives one pair of times (a pin). Times between two pins are interpolated and
-stay between these pins, so an access never moves across its tensor's birth or death.
+stay between these pins, so an access never moves across a birth or death that is a pin.
 """
 
 from __future__ import annotations

@@ -93,7 +93,9 @@ struct sentinel_control {
 	uint32_t reserved1;
 	uint64_t heartbeat; /* CLOCK_MONOTONIC ns, refreshed every 250 ms */
 	uint64_t ring_tail; /* records read since start */
-	uint64_t moves_done; /* a position: every move issued up to this position is complete */
+	/* a position: all demotions due up to it are complete, and promotions too where births wait
+	   for them (Plan.stalls_for_promotions) */
+	uint64_t moves_done;
 	uint64_t barrier_timeout_ns; /* 0: do not wait at barriers */
 	uint64_t reserved2[27];
 };
@@ -207,7 +209,8 @@ struct sentinel_residency { /* 128 bytes */
 	uint64_t heap_offset;
 	uint64_t heap_pages;
 	uint64_t owed_ns; /* delay for slow pages since the process first had emulated tiers */
-	uint64_t paid_ns; /* part of owed_ns that was spent waiting; owed_ns - paid_ns is the debt */
+	/* time spent waiting for this delay; the last wait may exceed it, then paid_ns > owed_ns */
+	uint64_t paid_ns;
 	int64_t moved_fast; /* written by the daemon: pages moved to node 0 minus pages moved from it */
 	uint64_t in_flight_fast; /* written by the daemon: pages in flight to node 0, which reserve room */
 	int64_t fast_own; /* number of pages used on node 0, minus moved_fast */

@@ -20,7 +20,7 @@ from tests.unit.trainer import HEAP, PAGE, Trainer
 def a_trace() -> Trace:
     # page of the heap   0   1   2   3      100
     # stretch 0         [A   A]
-    # stretch 1                 [B]  [thread's]
+    # stretch 1         [B   B   B] [thread's]
     trainer = Trainer()
     trainer.begin_step()
     first = trainer.alloc(2 * PAGE)

@@ -121,7 +121,8 @@ void control_run(void);
 void mark(uint32_t start, uint32_t count, uint32_t bits);
 struct region *region_of(uint32_t page);
 void wrong_word(const char *what, uint32_t page);
-/* Marks un-armed pages like mark(); in a region with huge pages, marks the whole 2 MiB as changed. */
+/* Marks pages that are not armed like mark(). In a region with huge pages, marks the whole 2 MiB
+   that contain a page as changed. */
 void mark_changed(uint32_t start, uint32_t count, uint32_t bits);
 
 /* The controller's verbs. */
