@@ -23,8 +23,8 @@ class Pace:
     def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._clock_s = clock_s
         self._paid_s: dict[int, float] = {}
-        """By user: the clock time until which the user's share is used up. Messages that took T seconds
-        use up the share of the next T / SHARE seconds."""
+        """By user: the clock time until which the user's share is used up. Messages that took T
+        seconds use up the share of the next T / SHARE seconds."""
 
     def charge(self, uid: int, took_s: float) -> None:
         """Count time that a user's messages took."""

@@ -47,8 +47,8 @@ class ProcessPorts:
     spaces: Mapping[Space, tuple[int, int]]
     """(start address, bytes) of arena and heap."""
     publish: Callable[[int], None]
-    """Tells the shim the last position up to which all due demotions are complete, and all promotions
-    too if births wait for them (Plan.stalls_for_promotions)."""
+    """Tells the shim the last position up to which all due demotions are complete, and all
+    promotions too if births wait for them (Plan.stalls_for_promotions)."""
     position: Callable[[], int] | None = None
     """Reads the shim's position between two batches; None: only Mover.notify() reports it."""
     unmanaged_bytes: Callable[[], int] = lambda: 0

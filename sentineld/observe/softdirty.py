@@ -48,8 +48,8 @@ class SoftDirtyWatch(WriteWatch):
     """Clears all soft-dirty bits of a process when a window begins, and reads them when it ends."""
 
     def __init__(self, target: Target) -> None:
-        """Take over the target's descriptors. Raises SentinelError if it sent none or if they are of
-        another kind."""
+        """Take over the target's descriptors. Raises SentinelError if it sent none or if they are
+        of another kind."""
         hint = "let it open its own /proc/self/clear_refs and pagemap"
         super().__init__(target, WAY, "soft-dirty bits", hint)
 
