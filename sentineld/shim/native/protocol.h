@@ -209,7 +209,7 @@ struct sentinel_residency { /* 128 bytes */
 	uint64_t heap_offset;
 	uint64_t heap_pages;
 	uint64_t owed_ns; /* delay for slow pages since the process first had emulated tiers */
-	/* time spent waiting for this delay; the last wait may exceed it, then paid_ns > owed_ns */
+	/* time spent waiting for this delay; can exceed owed_ns, because waits can take too long */
 	uint64_t paid_ns;
 	int64_t moved_fast; /* written by the daemon: pages moved to node 0 minus pages moved from it */
 	uint64_t in_flight_fast; /* written by the daemon: pages in flight to node 0, which reserve room */

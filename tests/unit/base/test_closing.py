@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Descriptors of other processes are closed in threads that may block, one thread for each
-user and at most THREADS_MAX threads."""
+user; users beyond THREADS_MAX share a thread."""
 
 from __future__ import annotations
 
