@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from sentineld.base.errors import EXIT_STATUS
+from tests.charged_steps import meter_within
 
 from .guest import TREE, Guest
 
@@ -66,6 +67,10 @@ class Training:
         assert answer.returncode == 0, answer.stderr
         metered: list[dict[str, Any]] = json.loads(answer.stdout)["steps"]
         return metered
+
+    def meter_within(self, most_bytes: int, steps: int) -> list[dict[str, Any]]:
+        """Meter steps, and assert that each is charged at most most_bytes; see meter_within()."""
+        return meter_within(most_bytes, lambda: self.meter(steps), self.session)
 
     def wait_for_charge(self, most_bytes: int) -> None:
         """Wait until the charge stays within most_bytes for a whole step."""

@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Metered steps under a live plan, which stay within the budget as long as barriers hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+TRIES = 8
+
+
+def meter_within(
+    most_bytes: int,
+    meter: Callable[[], list[dict[str, Any]]],
+    session: Callable[[], dict[str, Any] | None],
+) -> list[dict[str, Any]]:
+    """Meter steps, and assert that each is charged at most most_bytes.
+
+    If a barrier has timed out, tensors were born before the moves that make room for them; this
+    happens if the machine is too slow for the mover. Such steps are metered again.
+
+    session: returns the session's status.
+    """
+
+    def timeouts() -> int:
+        found = session()
+        assert found is not None
+        return int(found["barrier_timeouts"])
+
+    before, late = timeouts(), 0
+    for _ in range(TRIES):
+        steps = meter()
+        charged = [step["charged_bytes_max"] for step in steps]
+        if max(charged) <= most_bytes:
+            return steps
+        now = timeouts()
+        # After a time-out the shim passes barriers until the moves have caught up, so the next
+        # metered steps may exceed the budget without another time-out.
+        late = 1 if now > before else late - 1
+        assert late >= 0, f"charged {charged} bytes of {most_bytes}, and all barriers held"
+        before = now
+    raise AssertionError(f"barriers timed out in {TRIES} series of metered steps")
