@@ -90,8 +90,11 @@ def test_steady_training_is_planned_in_every_step(train: Start, kind: str) -> No
 def test_occasional_other_steps_diverge(train: Start, kind: str) -> None:
     daemon, training = train(kind)
     side.manage(daemon)
+    begin, before = daemon.word("step"), daemon.word("diverged_steps")
     daemon.wait_steps(12)
-    assert 1 <= daemon.word("diverged_steps") <= 9
+    diverged = daemon.word("diverged_steps") - before
+    # On a slow machine, more than 12 steps may have passed.
+    assert 1 <= diverged <= 0.75 * (daemon.word("step") - begin)
     check_losses(training)
 
 
