@@ -29,6 +29,11 @@ def anonymous_peak_bytes(pid: int) -> int:
     return memory_bytes(pid, "VmHWM") - memory_bytes(pid, "RssFile")
 
 
+def reset_resident_peak(pid: int) -> None:
+    """Let VmHWM begin again at the present resident size (proc_pid_clear_refs(5))."""
+    (PROC / str(pid) / "clear_refs").write_text("5")
+
+
 def major_faults(pid: int) -> int:
     """Number of page faults of a process so far that had to read from a disk or from zram."""
     return stat_fields(pid)[8]

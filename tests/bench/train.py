@@ -13,13 +13,13 @@ import os
 
 import torch
 
-from tests.bench.models import LARGE_MODELS, MODELS
+from tests.bench.models import ALL_MODELS
 
 
 def main() -> None:
     """Train one model in this process."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("model", choices=sorted(MODELS | LARGE_MODELS))
+    parser.add_argument("model", choices=sorted(ALL_MODELS))
     parser.add_argument(
         "until", help="number of steps, or a file whose existence ends the training"
     )
@@ -27,7 +27,7 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     torch.manual_seed(1)
-    step = (MODELS | LARGE_MODELS)[arguments.model]()
+    step = ALL_MODELS[arguments.model]()
     steps = int(arguments.until) if arguments.until.isdigit() else None
     for _ in itertools.count() if steps is None else range(steps):
         if steps is None and os.path.exists(arguments.until):

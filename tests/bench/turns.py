@@ -16,7 +16,7 @@ from pathlib import Path
 
 import torch
 
-from tests.bench.models import LARGE_MODELS, MODELS
+from tests.bench.models import ALL_MODELS
 from tests.bench.saved_tensors import saved_in_files
 from tests.bench.usage import Meter, Usage
 
@@ -24,14 +24,14 @@ from tests.bench.usage import Meter, Usage
 def main() -> None:
     """Train on request, with one thread."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("model", choices=sorted(MODELS | LARGE_MODELS))
+    parser.add_argument("model", choices=sorted(ALL_MODELS))
     parser.add_argument(
         "--saved-tensors", type=Path, metavar="DIR", help="keep activations in files in DIR"
     )
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(1)
-    step = (MODELS | LARGE_MODELS)[arguments.model]()
+    step = ALL_MODELS[arguments.model]()
     folder = arguments.saved_tensors
     hooks = nullcontext() if folder is None else saved_in_files(folder)
     meter = Meter()

@@ -76,6 +76,14 @@ def table(report: Report) -> str:
     return "\n".join(rows)
 
 
+def verdict_lines(verdicts: list[Verdict]) -> str:
+    """A Markdown list of the rules."""
+    return "\n".join(
+        f"- {'holds' if verdict.holds else '**FAILS**'}: {verdict.rule} ({verdict.seen})"
+        for verdict in verdicts
+    )
+
+
 def markdown(report: Report, verdicts: list[Verdict]) -> str:
     """The report as Markdown."""
     bound = report["bound_fast_share"]
@@ -90,10 +98,7 @@ def markdown(report: Report, verdicts: list[Verdict]) -> str:
         f"migration bandwidth: {best}.",
         table(report),
         "![resident tensor pages by node over a step, and fast shares](report.png)",
-        "\n".join(
-            f"- {'holds' if verdict.holds else '**FAILS**'}: {verdict.rule} ({verdict.seen})"
-            for verdict in verdicts
-        ),
+        verdict_lines(verdicts),
         "\n".join(f"- {note}" for note in report["notes"]),
     ]
     return "\n\n".join(parts) + "\n"

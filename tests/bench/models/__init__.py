@@ -4,7 +4,7 @@
 Each entry of MODELS builds a model and returns its step: a function that trains
 once and returns the loss. Sizes are chosen so that a step takes one to two
 seconds on one core and peaks at 0.2 to 1 GiB. LARGE_MODELS are for machines whose memory
-is smaller than the model.
+is smaller than the model. TOY_MODELS are for tests of the benchmarks.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import torch
 
-from tests.bench.models import dcgan, language, recommendation, vision
+from tests.bench.models import dcgan, language, recommendation, toy, vision
 
 Step = Callable[[], torch.Tensor]
 
@@ -33,3 +33,9 @@ LARGE_MODELS: dict[str, Callable[[], Step]] = {
     "gpt2-medium": language.gpt2_medium,
     "dlrm": recommendation.dlrm,
 }
+
+TOY_MODELS: dict[str, Callable[[], Step]] = {
+    "perceptron": toy.perceptron,
+}
+
+ALL_MODELS = MODELS | LARGE_MODELS | TOY_MODELS

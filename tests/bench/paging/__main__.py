@@ -34,8 +34,10 @@ from tests.bench import results
 from tests.bench.memory_settings import free_pages_kept
 from tests.bench.models import LARGE_MODELS, MODELS
 from tests.bench.paging import figures
-from tests.bench.paging.measure import Settings, measure, needs_of
+from tests.bench.paging.measure import measure
+from tests.bench.paging.needs import needs_of
 from tests.bench.paging.plot import draw
+from tests.bench.paging.race import Settings
 from tests.bench.paging.swap import require_no_swap
 from tests.bench.results import say
 from tests.bench.traces import ROOT

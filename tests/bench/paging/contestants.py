@@ -12,13 +12,14 @@ from typing import Any
 
 from sentineld.shim.client import FAST_VARIABLE
 from tests.bench.paging.disk import Disk
-from tests.bench.paging.group import MemoryGroup
+from tests.bench.paging.group import MemoryGroup, NoGroup
 from tests.bench.paging.swap import Swap, SwapSettings
-from tests.bench.training.managed import ManagedTraining, Setup
+from tests.bench.training.managed import WARM_UP_STEPS, ManagedTraining, Setup
 from tests.bench.training_process import Training
-from tests.process_figures import major_faults
+from tests.process_figures import anonymous_peak_bytes, major_faults, reset_resident_peak
 
 Json = dict[str, Any]
+Group = MemoryGroup | NoGroup
 
 TRIED = (SwapSettings(0, 100), SwapSettings(5, 100), SwapSettings(3, 200))
 """Settings of which the contestant swap-tuned keeps the fastest."""
@@ -30,10 +31,10 @@ class Turn:
 
     step_s: float
     cpu_s: float  # of the training and its daemon
-    disk_bytes_read: float
-    disk_bytes_written: float
+    disk_bytes_read: float | None  # None: the disk has no counters
+    disk_bytes_written: float | None
     late_faults: float  # accesses that waited for a disk or for zram
-    peak_bytes: int  # largest usage of the cgroup during the turn
+    peak_bytes: int  # largest usage of the cgroup, else the process's largest anonymous memory
 
 
 class Contestant:
@@ -41,10 +42,10 @@ class Contestant:
 
     training: Training
 
-    def __init__(self, name: str, disk: Disk, limit_bytes: int | None) -> None:
-        """limit_bytes: None: no limit. Raises RuntimeError."""
+    def __init__(self, name: str, disk: Disk, group: Group, limit_bytes: int | None) -> None:
+        """limit_bytes: of the group; None: no limit."""
         self.name = name
-        self.group = MemoryGroup(f"bench-paging-{name}")
+        self.group = group
         self.limit_bytes = limit_bytes
         self._disk = disk
 
@@ -55,20 +56,31 @@ class Contestant:
     def turn(self, settle: int, steps: int) -> Turn:
         """Run `settle` unmeasured steps, then `steps` measured ones."""
         with self.running():
-            self.group.reset_peak()
+            self._reset_peak()
             self.training.steps(settle)
             before, cpu_s, faults = self._disk.transferred(), self.other_cpu_s(), self.faults()
             used = self.training.steps(steps)
-            done = self._disk.transferred()
+            read_bytes, written_bytes = self._disk.since(before, steps)
             return Turn(
                 step_s=fmean(one.time_ns for one in used) / 1e9,
                 cpu_s=fmean(one.cpu_ns for one in used) / 1e9
                 + (self.other_cpu_s() - cpu_s) / steps,
-                disk_bytes_read=(done.read_bytes - before.read_bytes) / steps,
-                disk_bytes_written=(done.written_bytes - before.written_bytes) / steps,
+                disk_bytes_read=read_bytes,
+                disk_bytes_written=written_bytes,
                 late_faults=(self.faults() - faults) / steps,
-                peak_bytes=self.group.peak_bytes(),
+                peak_bytes=self._peak_bytes(),
             )
+
+    def _reset_peak(self) -> None:
+        if self.group.measures_peak:
+            self.group.reset_peak()
+        else:
+            reset_resident_peak(self.training.pid)
+
+    def _peak_bytes(self) -> int:
+        if self.group.measures_peak:
+            return self.group.peak_bytes()
+        return anonymous_peak_bytes(self.training.pid)
 
     def running(self) -> AbstractContextManager[None]:
         """The context in which this training runs steps."""
@@ -87,16 +99,15 @@ class Contestant:
         return {}
 
     def close(self) -> None:
-        """End the training and remove the cgroup."""
+        """End the training."""
         self.training.close()
-        self.group.close()
 
 
 class InRam(Contestant):
     """The training without a limit."""
 
-    def __init__(self, model: str, disk: Disk) -> None:
-        super().__init__("ram", disk, None)
+    def __init__(self, name: str, model: str, disk: Disk, group: Group) -> None:
+        super().__init__(name, disk, group, None)
         self.training = Training(model, self.group.prefix)
 
 
@@ -109,12 +120,13 @@ class Swapping(Contestant):
         name: str,
         model: str,
         disk: Disk,
+        group: Group,
         limit_bytes: int,
         device: Swap,
         options: tuple[str, ...] = (),
     ) -> None:
         """options: of tests/bench/turns.py."""
-        super().__init__(name, disk, limit_bytes)
+        super().__init__(name, disk, group, limit_bytes)
         self._device = device
         self.settings = SwapSettings()
         self.training = Training(model, self.group.prefix, options=options)
@@ -158,9 +170,18 @@ class Managed(Contestant):
     """The training under sentineld on paged tiers, without swap."""
 
     def __init__(
-        self, policy: str, model: str, disk: Disk, limit_bytes: int, fast_bytes: int, folder: Path
+        self,
+        policy: str,
+        model: str,
+        disk: Disk,
+        group: Group,
+        limit_bytes: int | None,
+        fast_bytes: int,
+        folder: Path,
+        corrected: bool = True,
     ) -> None:
-        super().__init__(policy, disk, limit_bytes)
+        """corrected: prepare() trains until the daemon has had time to correct the plan."""
+        super().__init__(policy, disk, group, limit_bytes)
         self.group.limit(limit_bytes)
         setup = Setup(
             policy=policy,
@@ -170,15 +191,20 @@ class Managed(Contestant):
             # As under `sentinelctl run`: the process has a pager from its start.
             environment={FAST_VARIABLE: str(fast_bytes)},
         )
+        self._corrected = corrected
         self._managed = ManagedTraining(model, setup, folder)
         self.training = self._managed.training
 
     def prepare(self) -> str:
-        """Attach, train until the plan is live, and then until it has been corrected."""
+        """Attach, train until the plan is live, and then until its pages are in place."""
         note = self._managed.manage()
-        if not note:
+        if note:
+            return note
+        if self._corrected:
             self._managed.settle()
-        return note
+        else:
+            self.training.steps(WARM_UP_STEPS)
+        return ""
 
     def other_cpu_s(self) -> float:
         """CPU seconds of the daemon; the pager belongs to the training."""
@@ -202,6 +228,5 @@ class Managed(Contestant):
         }
 
     def close(self) -> None:
-        """End the training and its daemon, and remove the cgroup."""
+        """End the training and its daemon."""
         self._managed.close()
-        self.group.close()

@@ -20,15 +20,29 @@ class Transferred(NamedTuple):
 class Disk:
     """The block device of a folder's file system."""
 
-    def __init__(self, folder: Path) -> None:
-        """Raises RuntimeError if the file system has no block device of its own."""
+    def __init__(self, folder: Path, counted: bool = True) -> None:
+        """counted: raise RuntimeError if the file system has no block device of its own."""
         self.folder = folder
         number = folder.stat().st_dev
         self._stat = Path(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}/stat")
-        if not self._stat.exists():
+        if counted and not self._stat.exists():
             raise RuntimeError(f"{folder} is not on a disk; name a folder on one")
 
-    def transferred(self) -> Transferred:
-        """Read the device's counters (Documentation/block/stat.rst)."""
+    def transferred(self) -> Transferred | None:
+        """Read the device's counters (Documentation/block/stat.rst); None: it has none."""
+        if not self._stat.exists():
+            return None
         fields = [int(field) for field in self._stat.read_text().split()]
         return Transferred(fields[2] * SECTOR_BYTES, fields[6] * SECTOR_BYTES)
+
+    def since(
+        self, before: Transferred | None, steps: int
+    ) -> tuple[float, float] | tuple[None, None]:
+        """Bytes read and written per step since `before`."""
+        now = self.transferred()
+        if before is None or now is None:
+            return None, None
+        return (
+            (now.read_bytes - before.read_bytes) / steps,
+            (now.written_bytes - before.written_bytes) / steps,
+        )

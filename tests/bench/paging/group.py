@@ -3,8 +3,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TextIO
 
 from sentineld.host.memory_group import UnavailableError
 from sentineld.host.memory_limit import joining, v1_parent, v2_parent
@@ -14,6 +18,53 @@ _V2 = (v2_parent, "memory.max", "memory.peak", "max")
 RECLAIM_TRIES, RECLAIM_PAUSE_S = 50, 0.1
 
 
+def group_name(pid: int, name: str) -> str:
+    """The name of a cgroup that a process creates. The process id keeps benchmarks apart."""
+    return f"sentineld-{pid}-{name}"
+
+
+def groups_of(pid: int) -> list[Path]:
+    """The cgroups that a process of this process's cgroup has created and not removed."""
+    return [path for parent in _parents() for path in parent.glob(group_name(pid, "*"))]
+
+
+def remove_group(folder: Path) -> bool:
+    """Remove a cgroup, whose processes have to end soon. Return whether the cgroup is gone."""
+    for _ in range(RECLAIM_TRIES):
+        try:
+            folder.rmdir()
+            return True
+        except OSError:  # an ended process leaves its group a little later
+            time.sleep(RECLAIM_PAUSE_S)
+    return False
+
+
+def _parents() -> Iterator[Path]:
+    for parent_in, *_ in (_V2, _V1):
+        with contextlib.suppress(UnavailableError, OSError):
+            yield parent_in(Path("/proc"))
+
+
+class NoGroup:
+    """Stands for a cgroup on a machine where none can be created: it limits nothing."""
+
+    prefix: tuple[str, ...] = ()
+    measures_peak = False
+
+    def limit(self, limit_bytes: int | None) -> None:
+        """Set no limit."""
+
+    def reset_peak(self) -> None:
+        """Measure nothing."""
+
+    def peak_bytes(self) -> int:
+        """There is no figure: measures_peak is false."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Remove nothing."""
+
+
 class MemoryGroup:
     """A new cgroup. Raises RuntimeError if none can be created."""
 
@@ -21,16 +72,21 @@ class MemoryGroup:
         reasons = []
         for parent_in, limit, peak, unlimited in (_V2, _V1):
             try:
-                self._folder = parent_in(Path("/proc")) / name
+                self._folder = parent_in(Path("/proc")) / group_name(os.getpid(), name)
                 self._folder.mkdir()
             except (UnavailableError, OSError) as error:
                 reasons.append(f"{limit}: {error}")
                 continue
             self._limit, self._unlimited = self._folder / limit, unlimited
-            self._peak = (self._folder / peak).open("r+")
+            self._peak = _resettable(self._folder / peak)
             self.prefix = joining(self._folder)
             return
         raise RuntimeError(f"no memory cgroup can be created: {'; '.join(reasons)}")
+
+    @property
+    def measures_peak(self) -> bool:
+        """Whether the kernel can reset the largest usage. Cgroup v2 needs Linux 6.12 for it."""
+        return self._peak is not None
 
     def limit(self, limit_bytes: int | None) -> None:
         """Set the limit; None: no limit. A lower limit reclaims memory until the usage is below it.
@@ -48,7 +104,8 @@ class MemoryGroup:
                 time.sleep(RECLAIM_PAUSE_S)
 
     def reset_peak(self) -> None:
-        """Begin to measure the largest usage. Raises OSError (v2: before Linux 6.12)."""
+        """Begin to measure the largest usage. Call only if measures_peak is true."""
+        assert self._peak is not None
         # v2: the reset holds for the file description that wrote (cgroup-v2.rst, memory.peak).
         self._peak.seek(0)
         self._peak.write("0")
@@ -56,15 +113,19 @@ class MemoryGroup:
 
     def peak_bytes(self) -> int:
         """Largest usage since reset_peak()."""
+        assert self._peak is not None
         self._peak.seek(0)
         return int(self._peak.read())
 
     def close(self) -> None:
         """Remove the group, which must have no processes."""
-        self._peak.close()
-        for _ in range(RECLAIM_TRIES):
-            try:
-                self._folder.rmdir()
-                return
-            except OSError:  # an ended process leaves its group a little later
-                time.sleep(RECLAIM_PAUSE_S)
+        if self._peak is not None:
+            self._peak.close()
+        remove_group(self._folder)
+
+
+def _resettable(peak: Path) -> TextIO | None:
+    try:
+        return peak.open("r+")
+    except OSError:
+        return None

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -11,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 VM = Path("/proc/sys/vm")
+SETTINGS = ("page-cluster", "swappiness")
+SWAPS = Path("/proc/swaps")
 ZRAM_CONTROL = Path("/sys/class/zram-control")
 BLOCK = Path("/sys/block")
 
@@ -25,7 +28,7 @@ class SwapSettings:
     @contextmanager
     def applied(self) -> Iterator[None]:
         """Set the settings for the duration of the context. Raises OSError."""
-        wanted = {"page-cluster": self.page_cluster, "swappiness": self.swappiness}
+        wanted = dict(zip(SETTINGS, (self.page_cluster, self.swappiness), strict=True))
         before = {name: (VM / name).read_text() for name in wanted}
         try:
             for name, value in wanted.items():
@@ -38,9 +41,20 @@ class SwapSettings:
 
 def require_no_swap() -> None:
     """Raises RuntimeError if the machine uses swap: the contestants bring their own."""
-    if used := Path("/proc/swaps").read_text().splitlines()[1:]:
-        names = ", ".join(line.split()[0] for line in used)
+    if used := swap_files():
+        names = ", ".join(map(str, used))
         raise RuntimeError(f"the machine swaps to {names}; run `swapoff -a` first")
+
+
+def swap_files() -> list[Path]:
+    """The files and devices that the machine swaps to."""
+    lines = SWAPS.read_text().splitlines() if SWAPS.exists() else []
+    return [Path(unescaped(line.split()[0])) for line in lines[1:]]
+
+
+def unescaped(name: str) -> str:
+    """A name from a file in /proc, in which the kernel writes spaces as octal numbers."""
+    return re.sub(r"\\(\d{3})", lambda code: chr(int(code[1], 8)), name)
 
 
 class Swap:
@@ -104,7 +118,10 @@ class SwapOnZram(Swap):
 
 def _run(*command: str) -> None:
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        # In a session of its own, so that Ctrl-C does not interrupt swapoff.
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, start_new_session=True
+        )
     except FileNotFoundError:
         raise RuntimeError(f"{command[0]} is not installed: apt install util-linux kmod") from None
     if done.returncode:

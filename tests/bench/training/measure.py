@@ -24,15 +24,12 @@ from sentineld.policies.bounds.step_time import bound_seconds
 from sentineld.policies.registry import policy
 from sentineld.simulate.simulate import Outcome, simulate
 from tests.bench.training.figures import ALL_FAST
-from tests.bench.training.managed import ManagedTraining, Setup, Turn
+from tests.bench.training.managed import WARM_UP_STEPS, ManagedTraining, Setup, Turn
 from tests.bench.training_process import Training, pinned
 from tests.bench.usage import Usage
 
 Json = dict[str, Any]
 
-WARM_UP_STEPS = 3
-"""After this many steps, all pages that are older than the plan are where the plan expects
-them."""
 METERED_STEPS = 2
 BIRTHS_BYTES = 64 << 20
 
