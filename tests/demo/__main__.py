@@ -18,6 +18,7 @@ from typing import Any
 
 from tests.demo import machines, report, rules
 from tests.demo.counter import Counter
+from tests.demo.progress import progress
 from tests.vm.host import REPOSITORY, MachineError
 
 
@@ -50,7 +51,7 @@ def run_all(machine: machines.Machine, begin: float) -> rules.Report:
             event = json.loads(line)
             kind = event.pop("event")
             if kind == "progress":
-                machines.progress(event["text"], begin)
+                progress(event["text"], begin)
             elif kind == "count":
                 if machine.counter is not None:
                     machine.counter.start([(low, high) for low, high in event["tensors"]])
@@ -63,7 +64,7 @@ def run_all(machine: machines.Machine, begin: float) -> rules.Report:
             elif kind == "run":
                 runs.append(event)
                 share = report.percent(event["fast_share"])
-                machines.progress(f"{event['policy']}: {share} served by fast memory", begin)
+                progress(f"{event['policy']}: {share} served by fast memory", begin)
             elif kind == "done":
                 done = event
     except BaseException:
@@ -107,7 +108,7 @@ def main(arguments: list[str]) -> int:
     if verdicts[0].holds:
         draw(result, options.output / "report.png")
     print(report.markdown(result, verdicts))
-    machines.progress(f"report in {options.output}", begin)
+    progress(f"report in {options.output}", begin)
     return 0 if all(verdict.holds for verdict in verdicts) else 1
 
 

@@ -7,9 +7,7 @@ import contextlib
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -139,8 +137,3 @@ def install(guest: Guest, folder: Path) -> None:
     drop_in = "[Service]\\nNUMAPolicy=preferred\\nNUMAMask=1\\n"
     guest.run(f"mkdir -p {Path(DROP_IN).parent} && printf '{drop_in}' > {DROP_IN}")
     guest.run(ACTIVATE)
-
-
-def progress(text: str, begin: float) -> None:
-    """Print one line with the seconds since BEGIN to stderr."""
-    print(f"demo: {time.monotonic() - begin:5.0f} s  {text}", file=sys.stderr, flush=True)

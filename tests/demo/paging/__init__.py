@@ -1,0 +1,7 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The demo's first part: a training in a share of its memory, beside Linux swap."""
+
+import sentineld.shim
+
+# The measuring process imports sentineld and torch; importing torch must not activate the shim.
+sentineld.shim.disarm()

@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finds out which contestants this machine can run, and why not the others."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from sentineld.base.errors import SentinelError
+from sentineld.base.units import format_bytes
+from sentineld.host.memory_group import available_bytes
+from sentineld.host.userfaultfd import require_move
+from tests.bench.paging.disk import Disk
+from tests.bench.paging.group import MemoryGroup
+from tests.bench.paging.swap import SwapFile, require_no_swap, unescaped
+
+IN_MEMORY = ("tmpfs", "ramfs")
+"""File systems whose files are in memory."""
+PROBE_BYTES = 1 << 20
+DISK_BYTES_MIN = 4 << 30
+"""Room for the swap file and the paged training's file."""
+MEMORY_BYTES_MIN = 4 << 30
+"""Room for all trainings: between its turns, the swapping training is in memory."""
+OTHER_FOLDER = "name a folder on a local disk: make demo DEMO_FOLDER=/mnt/nvme"
+
+
+class ImpossibleError(Exception):
+    """The first part cannot run here; the text says why and how to change it."""
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """Something that the first part does without on this machine."""
+
+    what: str
+    reason: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.what}: left out, because {self.reason} ({self.remedy})"
+
+
+@dataclass(frozen=True)
+class Possible:
+    """What the first part runs."""
+
+    grouped: bool  # each training has a memory cgroup
+    swap: bool
+    counted: bool  # the disk counts the bytes read and written
+    left_out: tuple[LeftOut, ...]
+
+
+def survey(folder: Path, swap_wanted: bool = True) -> Possible:
+    """Try what the contestants need. Raises ImpossibleError."""
+    try:
+        require_move()
+    except SentinelError as error:
+        raise ImpossibleError(f"{error.message} ({error.hint})") from None
+    _require_disk(folder)
+    _require_memory()
+    left_out: list[LeftOut] = []
+    grouped = True
+    try:
+        MemoryGroup("probe").close()
+    except RuntimeError as error:
+        grouped = False
+        left_out.append(LeftOut("memory limit", str(error), remedy_for_rights()))
+    swap = False
+    if not swap_wanted:
+        left_out.append(LeftOut("Linux swap", "it was not asked for", "omit --without-swap"))
+    elif not grouped:
+        left_out.append(LeftOut("Linux swap", "it needs a memory limit", "see above"))
+    elif problem := swap_problem(folder):
+        left_out.append(problem)
+    else:
+        swap = True
+    return Possible(grouped, swap, _counted(folder), tuple(left_out))
+
+
+def remedy_for_rights() -> str:
+    """How to get the right to create cgroups."""
+    if os.geteuid() != 0:
+        return "run the demo as root"
+    return "run the demo outside a container, or in one that may write to its cgroups"
+
+
+def swap_problem(folder: Path) -> LeftOut | None:
+    """Why a swap file in the folder cannot be used; None if it can. The test swaps for a moment."""
+    what = "Linux swap"
+    if os.geteuid() != 0:
+        return LeftOut(what, "only root may swap to a file", "run the demo as root")
+    try:
+        require_no_swap()
+    except RuntimeError as error:
+        text, _, remedy = str(error).partition("; ")
+        return LeftOut(what, text, remedy)
+    try:
+        with (
+            tempfile.TemporaryDirectory(dir=folder) as probe,
+            SwapFile(Path(probe), PROBE_BYTES).on(),
+        ):
+            pass
+    except (RuntimeError, OSError) as error:
+        return LeftOut(what, f"{folder} cannot hold a swap file: {error}", OTHER_FOLDER)
+    return None
+
+
+def filesystem_of(folder: Path, mountinfo: str) -> str:
+    """The type of a folder's file system. mountinfo: the text of /proc/self/mountinfo."""
+    found, best = "", -1
+    for point, kind in _mounts(mountinfo):
+        # Of several mounts on one folder, the last one is visible.
+        if folder.is_relative_to(point) and len(point.parts) >= best:
+            found, best = kind, len(point.parts)
+    return found
+
+
+def _mounts(mountinfo: str) -> Iterator[tuple[Path, str]]:
+    """(mount point, type) of each mount, in the order in which they were mounted."""
+    for line in mountinfo.splitlines():
+        mount, _, source = line.partition(" - ")
+        yield Path(unescaped(mount.split()[4])), source.split()[0]
+
+
+def _require_disk(folder: Path) -> None:
+    kind = filesystem_of(folder.resolve(), Path("/proc/self/mountinfo").read_text())
+    if kind in IN_MEMORY:
+        raise ImpossibleError(f"{folder} is in memory ({kind}), not on a disk ({OTHER_FOLDER})")
+    room_bytes = shutil.disk_usage(folder).free
+    if room_bytes < DISK_BYTES_MIN:
+        raise ImpossibleError(
+            f"{folder} has only {format_bytes(room_bytes)} of the "
+            f"{format_bytes(DISK_BYTES_MIN)} of room that are needed ({OTHER_FOLDER})"
+        )
+
+
+def _require_memory() -> None:
+    found = available_bytes(os.getpid())
+    if found < MEMORY_BYTES_MIN:
+        raise ImpossibleError(
+            f"only {format_bytes(found)} of memory are available, and the trainings need "
+            f"{format_bytes(MEMORY_BYTES_MIN)} (end other programs, or raise the memory limit)"
+        )
+
+
+def _counted(folder: Path) -> bool:
+    try:
+        Disk(folder)
+    except RuntimeError:
+        return False
+    return True

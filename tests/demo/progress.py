@@ -1,0 +1,12 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The demo's progress lines."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+
+def progress(text: str, begin: float) -> None:
+    """Print one line with the seconds since BEGIN to stderr."""
+    print(f"demo: {time.monotonic() - begin:5.0f} s  {text}", file=sys.stderr, flush=True)

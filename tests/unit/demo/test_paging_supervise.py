@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The demo's first part leaves nothing behind, however its measuring process ends.
+
+The processes are real; none of them swaps or changes a setting, because other tests run beside.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.bench.paging.group import MemoryGroup
+from tests.bench.traces import ROOT
+from tests.demo.paging.supervise import InterruptedBySignalError, Signals, supervised
+
+PRINT = "import sys; print(sys.argv[2], flush=True)"
+LEAVE = """
+import pathlib, subprocess, sys, time
+from tests.bench.paging.group import MemoryGroup
+group = MemoryGroup("left")
+(pathlib.Path(sys.argv[1]) / "swapfile").write_text("a file")
+child = [*group.prefix, sys.executable, "-c", "import time; time.sleep(600)"]
+print('{"child": %d}' % subprocess.Popen(child, stdout=subprocess.DEVNULL).pid, flush=True)
+time.sleep(600 * int(sys.argv[2]))
+"""
+"""A process with a cgroup, a file and a child. It sleeps if its argument is 1, else it ends."""
+
+
+def run(folder: Path, code: str, argument: str, events: list[Any], signals: Signals) -> int:
+    def command(work: Path) -> list[str]:
+        return [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{code}",
+                str(work), argument]  # fmt: skip
+
+    def on_event(event: Any) -> None:
+        events.append(event)
+        if argument == "1":
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with signals.caught():
+        return supervised(command, folder, folder / "log", on_event, signals)
+
+
+def ended(pid: int) -> bool:
+    """Whether a process has ended; its new parent may not have reaped it yet."""
+    deadline_s = time.monotonic() + 60
+    while time.monotonic() < deadline_s:
+        try:
+            if "Z (zombie)" in Path(f"/proc/{pid}/status").read_text():
+                return True
+        except OSError:
+            return True
+        time.sleep(0.05)
+    return False
+
+
+@pytest.fixture
+def groups() -> None:
+    try:
+        MemoryGroup("probe").close()
+    except RuntimeError as error:
+        pytest.skip(str(error))
+
+
+def groups_left() -> list[Path]:
+    return [path for path in Path("/sys/fs/cgroup").rglob("sentineld-*-left") if path.is_dir()]
+
+
+def test_events_arrive_and_the_files_are_removed(tmp_path: Path) -> None:
+    events: list[Any] = []
+    assert run(tmp_path, PRINT, '{"text": "a line"}', events, Signals()) == 0
+    assert events == [{"text": "a line"}]
+    assert [path.name for path in tmp_path.iterdir()] == ["log"]
+
+
+def test_the_status_of_a_failed_process(tmp_path: Path) -> None:
+    assert run(tmp_path, "raise SystemExit(7)", "", [], Signals()) == 7
+    assert run(tmp_path, "import os; os.kill(os.getpid(), 9)", "", [], Signals()) == -9
+
+
+@pytest.mark.usefixtures("groups")
+def test_a_signal_ends_everything(tmp_path: Path) -> None:
+    events: list[Any] = []
+    with pytest.raises(InterruptedBySignalError) as caught:
+        run(tmp_path, LEAVE, "1", events, Signals())
+    assert caught.value.number == signal.SIGINT
+    assert ended(events[0]["child"])
+    assert groups_left() == []
+    assert [path.name for path in tmp_path.iterdir()] == ["log"]
+
+
+@pytest.mark.usefixtures("groups")
+def test_a_process_that_cleans_nothing_up_leaves_nothing(tmp_path: Path) -> None:
+    events: list[Any] = []
+    assert run(tmp_path, LEAVE, "0", events, Signals()) == 0
+    assert ended(events[0]["child"])
+    assert groups_left() == []
+    assert [path.name for path in tmp_path.iterdir()] == ["log"]
+
+
+def test_a_signal_before_the_start_is_not_lost(tmp_path: Path) -> None:
+    signals = Signals()
+    with signals.caught():
+        os.kill(os.getpid(), signal.SIGTERM)
+    with pytest.raises(InterruptedBySignalError):
+        run(tmp_path, "import time; time.sleep(600)", "", [], signals)
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
