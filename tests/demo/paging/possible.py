@@ -59,7 +59,8 @@ def survey(folder: Path, swap_wanted: bool = True) -> Possible:
     try:
         require_move()
     except SentinelError as error:
-        raise ImpossibleError(f"{error.message} ({error.hint})") from None
+        as_root = "run the demo as root, or " if error.code == "not-permitted" else ""
+        raise ImpossibleError(f"{error.message} ({as_root}{error.hint})") from None
     _require_disk(folder)
     _require_memory()
     left_out: list[LeftOut] = []

@@ -65,9 +65,11 @@ def measured(parameters: Parameters, events: TextIO) -> dict[str, Any]:
         counted=parameters.counted,
         corrected=False,
     )
+    limit_bytes = needs.limit_bytes(parameters.fraction)
+    limit = f"; the limit is {limit_bytes >> 20} MiB" if parameters.grouped else ""
     say(
         f"it needs {needs.resident_bytes >> 20} MiB, {needs.profile.peak_bytes >> 20} MiB of them "
-        f"for tensors; the limit is {needs.limit_bytes(parameters.fraction) >> 20} MiB"
+        f"for tensors{limit}"
     )
     found = race(
         parameters.model, needs, parameters.fraction, parameters.contestants, settings, say_of_race
