@@ -27,8 +27,8 @@ from tests.demo.paging.run import Parameters
 from tests.demo.paging.supervise import Event, InterruptedBySignalError, Signals, supervised
 from tests.demo.progress import progress
 
-MODEL, FRACTION = "mobilenet", 0.3
-ROUNDS, SETTLE, STEPS = 3, 1, 2
+MODEL, FRACTION = "resnet18", 0.3
+ROUNDS, SETTLE, STEPS = 4, 1, 2
 ABOUT = "two minutes on two CPUs"
 
 IMPOSSIBLE = 3

@@ -17,6 +17,7 @@ import pytest
 
 from tests.bench.paging.group import MemoryGroup
 from tests.bench.traces import ROOT
+from tests.demo.paging import supervise
 from tests.demo.paging.supervise import InterruptedBySignalError, Signals, supervised
 
 PRINT = "import sys; print(sys.argv[2], flush=True)"
@@ -110,3 +111,15 @@ def test_a_signal_before_the_start_is_not_lost(tmp_path: Path) -> None:
     with pytest.raises(InterruptedBySignalError):
         run(tmp_path, "import time; time.sleep(600)", "", [], signals)
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def test_kernel_settings_are_restored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a folder that stands for /proc/sys/vm, because other tests need the real settings."""
+    monkeypatch.setattr(supervise, "VM", tmp_path)
+    (tmp_path / "page-cluster").write_text("3\n")
+    (tmp_path / "swappiness").write_text("10\n")
+    before = supervise.kernel_settings()
+    (tmp_path / "swappiness").write_text("60\n")
+    supervise.undo(tmp_path, os.getpid(), before)
+    assert (tmp_path / "page-cluster").read_text() == "3\n"
+    assert (tmp_path / "swappiness").read_text() == "10\n"
