@@ -85,12 +85,14 @@ def main(arguments: list[str]) -> int:
 
     for folder in (options.output, options.folder):
         folder.mkdir(parents=True, exist_ok=True)
+    report.remove(options.output)
     signals = Signals()
     try:
         with signals.caught():
             return run(options, signals, say)
     except ImpossibleError as error:
         say(f"part 1 cannot run here: {error}")
+        report.save_reason(str(error), options.output)
         return IMPOSSIBLE
     except InterruptedBySignalError as interrupted:
         say(f"{interrupted}; nothing is left behind")
@@ -137,7 +139,7 @@ def run(options: argparse.Namespace, signals: Signals, say: Callable[[str], None
     report.save(result, verdicts, options.output)
     draw(result, options.output / "paging.png")
     print(report.markdown(result, verdicts), flush=True)
-    say(f"report in {options.output}: paging.md, paging.json, paging.png")
+    say(f"report in {options.output}: {', '.join(report.FILES)}")
     return 0 if all(verdict.holds for verdict in verdicts) else 1
 
 

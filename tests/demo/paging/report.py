@@ -21,6 +21,8 @@ SWAP = "swap"
 TITLES = {RAM: "all in RAM", SWAP: "Linux swap", OURS: "sentineld"}
 """The contestants' names in the report."""
 
+TITLE = "# sentineld demo, part 1: less memory than the model needs"
+FILES = ("paging.md", "paging.json", "paging.png")
 MIB = 1 << 20
 NOTES = (
     "All figures are measured on this machine; nothing is emulated. The trainings run in turns, "
@@ -108,7 +110,7 @@ def markdown(report: Report, verdicts: list[Verdict]) -> str:
     machine = report["machine"]
     without = [str(LeftOut(**one)) for one in report["left_out"]]
     parts = [
-        "# sentineld demo, part 1: less memory than the model needs",
+        TITLE,
         f"{report['model']} on this machine ({machine['cpus']} CPUs, Linux {machine['kernel']}; "
         f"one torch thread; files in {report['folder']}). Peak of live tensors: "
         f"{report['tensor_peak_bytes'] / MIB:.0f} MiB; room for tensors: "
@@ -129,3 +131,15 @@ def save(report: Report, verdicts: list[Verdict], folder: Path) -> None:
         folder / "paging.json", {**report, "rules": [vars(verdict) for verdict in verdicts]}
     )
     (folder / "paging.md").write_text(markdown(report, verdicts))
+
+
+def save_reason(reason: str, folder: Path) -> None:
+    """Write paging.json and paging.md of a machine that cannot run this part."""
+    results.write(folder / "paging.json", {"cannot_run": reason})
+    (folder / "paging.md").write_text(f"{TITLE}\n\nThis part cannot run here: {reason}.\n")
+
+
+def remove(folder: Path) -> None:
+    """Remove the files of an earlier run, which could be mistaken for this run's."""
+    for name in FILES:
+        (folder / name).unlink(missing_ok=True)

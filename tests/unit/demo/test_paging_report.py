@@ -129,3 +129,14 @@ def test_files(tmp_path: Path) -> None:
     assert saved["contestants"]["swap"]["over_ram"] == 5.0
     assert (tmp_path / "paging.md").read_text().startswith("# sentineld demo")
     assert (tmp_path / "paging.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_machine_that_cannot_run_it(tmp_path: Path) -> None:
+    """No figures of an earlier run stay."""
+    for name in report.FILES:
+        (tmp_path / name).write_text("earlier")
+    report.remove(tmp_path)
+    report.save_reason("this kernel has no /dev/userfaultfd (use Linux 6.8 or later)", tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["paging.json", "paging.md"]
+    assert "use Linux 6.8" in (tmp_path / "paging.md").read_text()
+    assert "use Linux 6.8" in json.loads((tmp_path / "paging.json").read_text())["cannot_run"]
