@@ -23,6 +23,8 @@ TITLES = {RAM: "all in RAM", SWAP: "Linux swap", OURS: "sentineld"}
 
 TITLE = "# sentineld demo, part 1: less memory than the model needs"
 FILES = ("paging.md", "paging.json", "paging.png")
+QUIET_SHARE = 0.8
+"""The CPU time of a step in RAM over its time is at least this on a quiet machine."""
 MIB = 1 << 20
 NOTES = (
     "All figures are measured on this machine; nothing is emulated. The trainings run in turns, "
@@ -32,6 +34,7 @@ NOTES = (
     "for all else that the process needs. `used` is the cgroup's largest usage in a turn.",
     "Linux swap: a swap file with the kernel's default settings, on only in this training's turns. "
     "sentineld: paged tiers, without swap.",
+    "Read and written are counts of the disk, so they include other programs' traffic.",
     "Waits: accesses to pages that were not in memory (swap: major faults).",
 )
 
@@ -105,6 +108,19 @@ def summary(report: Report) -> str:
     return f"{text}{' and '.join(parts)} as with all in RAM." if parts else ""
 
 
+def busy(report: Report) -> str:
+    """A warning if the training in RAM waited for its CPU, else ""."""
+    turns = report["contestants"][RAM]["turns"]
+    share = median(turn["cpu_s"] / turn["step_s"] for turn in turns)
+    if share >= QUIET_SHARE:
+        return ""
+    return (
+        f"**The machine was busy.** The training in RAM had a CPU for only {share:.0%} of its "
+        "time, so the step times and their ratios are not reliable. Run the demo again when "
+        "nothing else runs."
+    )
+
+
 def markdown(report: Report, verdicts: list[Verdict]) -> str:
     """The report as Markdown."""
     machine = report["machine"]
@@ -117,6 +133,7 @@ def markdown(report: Report, verdicts: list[Verdict]) -> str:
         f"{report['fast_bytes'] / MIB:.0f} MiB ({report['fraction']:.0%}).",
         rows(report),
         summary(report),
+        busy(report),
         "\n".join(f"- {text}" for text in without),
         "![step times and memory](paging.png)",
         verdict_lines(verdicts),

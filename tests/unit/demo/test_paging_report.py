@@ -70,6 +70,15 @@ def test_a_good_report_passes() -> None:
     assert cells[:7] == ["500 MiB", "450 MiB", "1.25 s", "1.25 x", "300 MiB", "200 MiB", "12"]
 
 
+def test_a_busy_machine_is_reported() -> None:
+    result = made()
+    assert report.busy(result) == ""
+    for turn in result["contestants"]["ram"]["turns"]:
+        turn["cpu_s"] = 0.15 * turn["step_s"]
+    assert "only 15%" in report.busy(result)
+    assert report.busy(result) in report.markdown(result, rules.check(result))
+
+
 def test_what_was_left_out_is_reported() -> None:
     result = made((NO_SWAP,))
     del result["contestants"]["swap"]
