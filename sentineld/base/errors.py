@@ -39,14 +39,16 @@ class SentinelError(Exception):
         self.message = message
         self.hint = hint
 
-    def __reduce__(self) -> tuple[type[SentinelError], tuple[str, str, str]]:
-        """Pickle all attributes, because planning processes return pickled errors."""
+    def __reduce__(self) -> tuple[type[SentinelError], tuple[str, ...]]:
+        """Pickle the arguments of the constructor, because planning processes return pickled
+        errors. A subclass with another constructor must override this."""
         return type(self), (self.code, self.message, self.hint)
 
     def fresh(self) -> SentinelError:
         """A new error with the same content. Raise it instead of an error that is kept: each raise
         of one object adds frames to its traceback, and these keep their variables alive."""
-        return type(self)(self.code, self.message, self.hint)
+        kind, arguments = self.__reduce__()
+        return kind(*arguments)
 
     @property
     def exit_status(self) -> int:

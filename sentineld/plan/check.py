@@ -29,6 +29,10 @@ class PlanError(SentinelError):
             "failed", f"the plan violates {name}: {what}", "this is a bug in the policy"
         )
         self.name = name
+        self._what = what
+
+    def __reduce__(self) -> tuple[type[PlanError], tuple[str, ...]]:
+        return type(self), (self.name, self._what)
 
 
 def verify(plan: Plan, profile: Profile, budget_bytes: int | None) -> None:

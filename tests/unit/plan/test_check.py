@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -118,3 +119,11 @@ def test_births_wait_for_the_demotions_that_make_room() -> None:
 def _in_time(plan: Plan) -> Plan:
     """Promote the state in stretch 3, after the activation's death: at most 7 pages are charged."""
     return moves(plan, move(0, 1, 3, Space.HEAP, 1, 0, 4), move(3, 0, 3, Space.HEAP, 0, 0, 4))
+
+
+def test_an_error_crosses_a_process_with_all_parts() -> None:
+    """Plans are verified in planning processes, which return pickled errors."""
+    error = PlanError("budget", "2 pages are charged, 1 allowed")
+    for copy in (pickle.loads(pickle.dumps(error)), error.fresh()):
+        assert (type(copy), copy.name, copy.code) == (PlanError, "budget", "failed")
+        assert str(copy) == str(error)
