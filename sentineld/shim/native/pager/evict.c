@@ -16,10 +16,11 @@
 
 /* After fork() the parent shares its pages with the child, and a shared page cannot be moved. A write
    gives the parent a frame of its own. The write is an atomic operation, so it does not undo a
-   store that another thread makes at the same time. */
-__attribute__((no_sanitize("thread"))) static void stop_sharing(void *page)
+   store that another thread makes at the same time. It is written in assembler, because a compiler
+   may remove an atomic operation that changes nothing; clang does. */
+static void stop_sharing(void *page)
 {
-	__atomic_fetch_or((uint8_t *)page, 0, __ATOMIC_RELAXED);
+	__asm__ volatile("lock orb $0, %0" : "+m"(*(uint8_t *)page));
 }
 
 /* Move the frames of [page, page + pages) into the transit's tray. Returns how many moved. If
