@@ -263,6 +263,32 @@ def fork_children(library: ctypes.CDLL, folder: Path) -> None:
     paged.stop()
 
 
+def fork_overlaps(library: ctypes.CDLL, folder: Path) -> None:
+    """The first of two children ends while the second one still reads evicted pages."""
+    paged = filled_and_evicted(library, folder)
+    children = []
+    for _ in range(2):
+        go_reading, go_writing = os.pipe()
+        pid = paged.fork()
+        if pid == 0:
+            os.close(go_writing)
+            for _, earlier in children:
+                os.close(earlier)
+            os.read(go_reading, 1)
+            os._exit(0 if paged.holds(0, 256, 1) else 1)
+        os.close(go_reading)
+        children.append((pid, go_writing))
+    for pid, go_writing in children:
+        for seed in (2, 3):
+            paged.fill(0, 256, seed)
+            paged.evict(0, 256)
+            paged.settle()
+        os.write(go_writing, b"?")
+        assert os.waitpid(pid, 0)[1] == 0, "a child read wrong numbers"
+    assert paged.holds(0, 256, 3)
+    paged.stop()
+
+
 def kernel_reads(library: ctypes.CDLL, folder: Path) -> None:
     """write(2) of evicted pages, with and without O_DIRECT."""
     paged = filled_and_evicted(library, folder)
@@ -306,6 +332,7 @@ CASES: dict[str, Callable[[ctypes.CDLL, Path], None]] = {
         write_fails,
         file_full,
         fork_children,
+        fork_overlaps,
         kernel_reads,
         several_operands,
     )

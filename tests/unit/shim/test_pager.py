@@ -217,7 +217,11 @@ def run_case(library_path: Path, case: str, folder: Path) -> subprocess.Complete
 
 
 @pytest.mark.parametrize(
-    "case", ["write_fails", "file_full", "fork_children", "kernel_reads", "several_operands"]
+    "case",
+    [
+        *("write_fails", "file_full", "fork_children", "fork_overlaps", "kernel_reads"),
+        "several_operands",
+    ],
 )
 def test_in_a_process_of_its_own(library_path: Path, case: str, tmp_path: Path) -> None:
     done = run_case(library_path, case, tmp_path)

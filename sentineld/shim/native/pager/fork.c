@@ -45,6 +45,9 @@ void forget_children(struct pager *pager)
 	struct epoll_event event;
 
 	while (epoll_wait(pager->children, &event, 1, 0) == 1) {
+		/* Children that were forked later have this end, too. So close() alone would not end the
+		   polling, and the same child would be counted again and again. */
+		epoll_ctl(pager->children, EPOLL_CTL_DEL, event.data.fd, NULL);
 		close(event.data.fd);
 		if (!--pager->holders)
 			filespace_release(&pager->space);
