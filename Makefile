@@ -103,6 +103,9 @@ fuzz: $(VENV)/.fuzz $(BUILD)/.apt-fuzz shim ## Fuzz the shim's C library and the
 	( $(call fuzz_run,words,$(FUZZ)/native/words) ) || status=$$?; wait $$beside || status=$$?; \
 	( $(call fuzz_run,daemon,$(PY) -m tests.fuzz search daemon) ) & beside=$$!; \
 	( $(call fuzz_run,shim,$(PY) -m tests.fuzz search shim) ) || status=$$?; wait $$beside || status=$$?; \
+	[[ -w /dev/userfaultfd ]] || exit $$status; \
+	( $(call fuzz_run,moves,$(FUZZ)/native/moves) ) & beside=$$!; \
+	( $(call fuzz_run,paged,$(PY) -m tests.fuzz search paged) ) || status=$$?; wait $$beside || status=$$?; \
 	exit $$status
 
 ##@ Benchmarks

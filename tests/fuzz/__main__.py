@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""python -m tests.fuzz search|replay daemon|shim ARGUMENTS
+"""python -m tests.fuzz search|replay daemon|paged|shim ARGUMENTS
 
 search: fuzz with atheris; the arguments are libFuzzer's.
 replay: run a target on the named files, without a fuzzer.
@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-TARGETS = ("daemon", "shim")
+TARGETS = ("daemon", "paged", "shim")
 
 RSS_LIMIT_MIB = 8192
 """atheris's instrumentation leaks about 40 KiB per run of the daemon target; without the

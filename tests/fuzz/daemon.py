@@ -123,7 +123,8 @@ class TurnedSession(Session):
 class Daemon:
     """One server for all inputs; its event loop runs only in turn()."""
 
-    def __init__(self) -> None:
+    def __init__(self, config: Callable[[Path], Config]) -> None:
+        """config: the configuration; its argument is a folder for files."""
         self._directory = tempfile.TemporaryDirectory(prefix="fuzz-")
         folder = Path(self._directory.name)
         self.path = folder / "shim.sock"
@@ -134,8 +135,9 @@ class Daemon:
         threading.excepthook = self._on_thread_error
         plan_in_this_process()
         service.Session = TurnedSession  # type: ignore[misc]
-        substrate = substrate_of(CONFIG)
-        machine = Machine(CONFIG, substrate, substrate.tiers(), [])
+        configured = config(folder)
+        substrate = substrate_of(configured)
+        machine = Machine(configured, substrate, substrate.tiers(), [])
         self._table = service.Sessions(machine, StateFiles(self._state))
         self.sessions: list[TurnedSession] = []
         self._server = self._loop.run_until_complete(self._serve())
@@ -205,18 +207,25 @@ class Daemon:
 class Target:
     """The fuzz target: called with each input, it raises an exception on a failure."""
 
+    process: type[Process] = Process
+
+    @staticmethod
+    def config(folder: Path) -> Config:
+        """The daemon's configuration."""
+        return CONFIG
+
     def __init__(self) -> None:
         logger = logging.getLogger("sentineld")
         logger.addHandler(OneLine())
         logger.setLevel(logging.INFO)
         logger.propagate = False
-        self._daemon = Daemon()
+        self._daemon = Daemon(self.config)
         self._descriptors = open_descriptors()
 
     def __call__(self, data: bytes) -> None:
         """Run one input."""
         daemon, script = self._daemon, Script(data)
-        process = Process(script, daemon.path)
+        process = self.process(script, daemon.path)
         try:
             for _ in range(TURNS_MAX):
                 if not script.left():

@@ -8,6 +8,7 @@ import fcntl
 import json
 import os
 import socket
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -43,21 +44,22 @@ class Process:
 
     def act(self) -> None:
         """Do the script's next action."""
-        script = self._script
-        script.pick(
-            (
-                self._hello,
-                self._frame,
-                self._frame,
-                self._raw,
-                self._records,
-                self._records,
-                self._records,
-                self._word,
-                self._reconnect,
-                self._hang_up,
-            )
-        )()
+        self._script.pick(self.actions())()
+
+    def actions(self) -> tuple[Callable[[], None], ...]:
+        """The possible actions."""
+        return (
+            self._hello,
+            self._frame,
+            self._frame,
+            self._raw,
+            self._records,
+            self._records,
+            self._records,
+            self._word,
+            self._reconnect,
+            self._hang_up,
+        )
 
     def train(self) -> None:
         """Run a step of a training that the daemon can manage; the first call begins the

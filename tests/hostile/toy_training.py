@@ -64,15 +64,17 @@ def layer_names(network: Network) -> list[str]:
 
 
 class Residency:
-    """The residency map of a layout, on emulated tiers."""
+    """The residency map of a layout, on emulated or paged tiers. No pager empties the queues."""
 
-    def __init__(self, layout: WireLayout) -> None:
+    def __init__(self, layout: WireLayout, paged: bool = False) -> None:
         arena_pages, heap_pages = layout.arena_bytes // PAGE, HEAP_BYTES // PAGE
         heap_offset = _MAP_OFFSET + -(-arena_pages // 8) * 8
-        size = -(-(heap_offset + heap_pages) // PAGE) * PAGE
+        paging_offset = -(-(heap_offset + heap_pages) // PAGE) * PAGE
+        paging_bytes = protocol.PAGING_DTYPE.itemsize if paged else 0
+        size = -(-(paging_offset + paging_bytes) // PAGE) * PAGE
         self.fd = memfd(size, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
-        self._map = mmap.mmap(self.fd, size)
-        self.header = np.frombuffer(self._map, protocol.RESIDENCY_DTYPE, 1)
+        self.map = mmap.mmap(self.fd, size)
+        self.header = np.frombuffer(self.map, protocol.RESIDENCY_DTYPE, 1)
         for name, value in {
             "magic": protocol.RESIDENCY_MAGIC,
             "version": protocol.SHIM_VERSION,
@@ -82,9 +84,10 @@ class Residency:
             "arena_pages": arena_pages,
             "heap_offset": heap_offset,
             "heap_pages": heap_pages,
+            "paging_offset": paging_offset if paged else 0,
         }.items():
             self.header[name] = value
-        self.arena = np.frombuffer(self._map, np.uint8, arena_pages, _MAP_OFFSET)
+        self.arena = np.frombuffer(self.map, np.uint8, arena_pages, _MAP_OFFSET)
         self.arena[:] = 1 + 1  # all on the slow node
 
 
@@ -148,6 +151,9 @@ class ToyTraining:
 
     def _take_layout(self, message: Message) -> None:
         fd = self.client.take_descriptor()
+        paging = message.get("paging")
+        for _ in range(1 + paging["file"] if paging else 0):  # the file, if it is new; the eventfd
+            os.close(self.client.take_descriptor())
         layout = unpack_layout(os.pread(fd, os.fstat(fd).st_size, 0))
         os.close(fd)
         self._cuts = tuple(layout.cuts.tolist())
@@ -161,7 +167,7 @@ class ToyTraining:
         if layout.accesses is None:
             self.client.send(answer)
             return
-        self.residency = Residency(layout)
+        self.residency = Residency(layout, paged=paging is not None)
         self.client.send({**answer, "residency": True}, [self.residency.fd])
         os.close(self.residency.fd)
 

@@ -10,6 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.shim.paged import pager_problem
+
+paged = pytest.mark.skipif(pager_problem() is not None, reason=pager_problem() or "")
+
 FUZZ = Path(__file__).parents[1] / "fuzz"
 ROOT = FUZZ.parents[1]
 CORPUS_BYTES_MAX = 300 * 1024
@@ -40,7 +44,12 @@ def test_the_shim_library_survives_its_corpus(binaries: Path, target: str) -> No
     run(str(binaries / target), *corpus(target))
 
 
-@pytest.mark.parametrize("target", ["daemon", "shim"])
+@paged
+def test_the_pager_survives_its_corpus(binaries: Path) -> None:
+    run(str(binaries / "moves"), *corpus("moves"))
+
+
+@pytest.mark.parametrize("target", ["daemon", pytest.param("paged", marks=paged), "shim"])
 def test_the_protocol_code_survives_its_corpus(target: str) -> None:
     run(sys.executable, "-m", "tests.fuzz", "replay", target, *corpus(target))
 

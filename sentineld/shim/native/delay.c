@@ -24,7 +24,7 @@ static uint64_t monotonic_ns(void)
 static uint64_t slow_pages(const struct emulation *emulation, const struct sentinel_access *access)
 {
 	bool heap = access->flags & SENTINEL_ACCESS_HEAP, slow_birth = access->node != 0;
-	uint64_t whole = heap ? emulation->segment->heap_pages : emulation->segment->arena_pages;
+	uint64_t whole = heap ? emulation->heap_pages : emulation->arena_pages;
 	const uint8_t *map = heap ? emulation->heap : emulation->arena;
 	uint64_t page = access->offset >> emulation->page_shift, slow = 0;
 

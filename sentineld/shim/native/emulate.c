@@ -77,6 +77,8 @@ static bool make_segment(struct emulation *emulation, const struct layout *layou
 	emulation->bytes = bytes;
 	emulation->arena = (uint8_t *)base + ARENA_MAP_OFFSET;
 	emulation->heap = (uint8_t *)base + heap_offset;
+	emulation->arena_pages = arena_pages;
+	emulation->heap_pages = heap->pages;
 	*emulation->segment = (struct sentinel_residency){
 		.magic = SENTINEL_RESIDENCY_MAGIC,
 		.version = SENTINEL_SHIM_VERSION,

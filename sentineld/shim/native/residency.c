@@ -119,7 +119,7 @@ void emulation_resident(const struct emulation *emulation, uint64_t heap_pages, 
 {
 	uint64_t fast = 0, slow = 0;
 
-	count(emulation->arena, emulation->segment->arena_pages, &fast, &slow);
+	count(emulation->arena, emulation->arena_pages, &fast, &slow);
 	count(emulation->heap, heap_pages, &fast, &slow);
 	*fast_bytes = fast << emulation->page_shift;
 	*slow_bytes = slow << emulation->page_shift;
@@ -132,7 +132,7 @@ void emulation_recount(struct emulation *emulation, uint64_t heap_pages)
 
 	if (!emulation->fast_limit)
 		return;
-	count(emulation->arena, emulation->segment->arena_pages, &fast, &slow);
+	count(emulation->arena, emulation->arena_pages, &fast, &slow);
 	count(emulation->heap, heap_pages, &fast, &slow);
 	emulation->fast_own = fast - moved;
 	residency_publish_fast(emulation);
