@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -27,9 +27,10 @@ START_TIMEOUT_S = 60
 
 
 class Daemon:
-    """A private daemon with its files in `folder`. options: command-line options."""
+    """A private daemon with its files in `folder`. options: command-line options. wrapper: a
+    command that execs the daemon."""
 
-    def __init__(self, folder: Path, *options: str) -> None:
+    def __init__(self, folder: Path, *options: str, wrapper: Sequence[str] = ()) -> None:
         self.folder = folder
         self.control = folder / "control.sock"
         with socket.create_server(("127.0.0.1", 0)) as probe:
@@ -43,7 +44,7 @@ class Daemon:
             'ebpf = "off"\n'
         )
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "sentineld.daemon", "--config", str(config), *options],
+            [*wrapper, sys.executable, "-m", "sentineld.daemon", "--config", str(config), *options],
             stderr=subprocess.PIPE,
             text=True,
         )

@@ -23,7 +23,8 @@ from sentineld.model.timing import timing_of
 from sentineld.profile.trace import profile_of
 from sentineld.profile.trace_file import load_trace
 from tests.charged_steps import meter_within
-from tests.integration.shim.daemon_side import Training
+from tests.integration.shim.daemon_side import TRAIN, Training
+from tests.integration.shim.place import HERE, Place
 from tests.integration.test_daemon import Daemon, refused
 
 pytest.importorskip("torch")
@@ -36,7 +37,8 @@ UNPLANNED_BYTES = 32 << 10
 class ManagedRun:
     """A training under the shim, and a daemon that a test can replace by another one.
 
-    alone: see Training. tiers: options of the daemon.
+    alone, script, place: see Training. tiers: options of the daemon. daemon: a daemon that other
+    tests use too, and that close() does not stop; None: a new one.
     """
 
     def __init__(
@@ -45,11 +47,20 @@ class ManagedRun:
         *arguments: str,
         alone: tuple[str, ...] = (),
         tiers: tuple[str, ...] = TIERS,
+        daemon: Daemon | None = None,
+        script: Path = TRAIN,
+        place: Place = HERE,
     ) -> None:
         self.folder = folder
-        self.daemon = Daemon(folder, *tiers)
+        self._shares_daemon = daemon is not None
+        self.daemon = daemon or Daemon(folder, *tiers)
         self.training = Training(
-            *arguments, socket_path=folder / "shim.sock", stop=folder / "stop", alone=alone
+            *arguments,
+            socket_path=self.daemon.folder / "shim.sock",
+            stop=folder / "stop",
+            alone=alone,
+            script=script,
+            place=place,
         )
         self.pid = self.training.process.pid
         wait(lambda: self.session() is not None)
@@ -97,15 +108,16 @@ class ManagedRun:
         assert self.daemon.process.stderr is not None
         self.daemon.process.stderr.close()
 
-    def check_losses(self) -> None:
+    def check_losses(self, more: int = 100) -> None:
+        """more: see Training.plain_losses()."""
         losses = self.training.finish()
         assert len(losses) > 5
-        assert losses == self.training.plain_losses(len(losses))
+        assert losses == self.training.plain_losses(len(losses), more)
 
     def close(self) -> None:
         self.training.process.kill()
         self.training.process.wait(timeout=PATIENCE_S)
-        if self.daemon.process.poll() is None:
+        if not self._shares_daemon and self.daemon.process.poll() is None:
             self.daemon.stop()
 
 

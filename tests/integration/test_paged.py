@@ -20,6 +20,7 @@ import pytest
 
 from sentineld.base.errors import SentinelError
 from sentineld.host.memory_limit import limited_command
+from tests.integration.paged_run import paging, tiers, wait_steps
 from tests.integration.shim.daemon_side import ROOT
 from tests.integration.test_daemon import Daemon
 from tests.integration.test_emulated import ManagedRun, wait
@@ -46,23 +47,6 @@ def start(tmp_path: Path) -> Iterator[Start]:
     yield start_one
     for run in started:
         run.close()
-
-
-def tiers(folder: Path) -> tuple[str, ...]:
-    return ("--tiers", f"paged:{folder}")
-
-
-def paging(run: ManagedRun) -> dict[str, int]:
-    counts: dict[str, int] = run.status()["paging"]
-    assert counts["frames"] <= counts["budget_pages"]
-    assert counts["overruns"] == counts["write_error"] == 0
-    return counts
-
-
-def wait_steps(run: ManagedRun, steps: int) -> None:
-    """Wait until the process has begun this number of further steps."""
-    begun = run.status()["step"]
-    wait(lambda: run.status()["step"] >= begun + steps)
 
 
 def test_a_training_stays_within_its_budget(start: Start, tmp_path: Path) -> None:

@@ -398,13 +398,20 @@ class Training:
         assert ("unmanaged" not in stderr) == managed, stderr
         return self._losses
 
-    def plain_losses(self, steps: int) -> list[str]:
-        """Losses of the same training without the shim, cached for the next call."""
+    def ended(self) -> tuple[int, list[str], str]:
+        """Wait until the training ends by itself; returns (exit status, losses, stderr)."""
+        status = self.process.wait(PATIENCE_SECONDS)
+        self._reader.join(PATIENCE_SECONDS)
+        return status, self._losses, self._stderr.read_text()
+
+    def plain_losses(self, steps: int, more: int = 100) -> list[str]:
+        """Losses of the same training without the shim. `more` further losses are cached for the
+        next call."""
         key = (self._place.name, self._script, *self._arguments)
         known = _PLAIN_LOSSES.get(key, [])
         if len(known) < steps:
             kind, *options = self._arguments
-            command = self._place.command([self._script, kind, str(steps + 100), *options], {})
+            command = self._place.command([self._script, kind, str(steps + more), *options], {})
             done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True)
             known = _PLAIN_LOSSES[key] = done.stdout.splitlines()
         return known[:steps]

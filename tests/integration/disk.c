@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * LD_PRELOAD library: reads and writes of a paging file are slow or fail. A paging
+ * file has no name and is opened with O_DIRECT. Variables:
+ *   DISK_SLOW_US: delay of each request
+ *   DISK_READS, DISK_WRITES: number of requests after which all further ones fail with EIO
+ */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static long reads, writes;
+
+static int is_paging_file(int file)
+{
+	struct stat status;
+
+	return fcntl(file, F_GETFL) & O_DIRECT && !fstat(file, &status) && !status.st_nlink;
+}
+
+/* Whether this request fails. */
+static int disturbed(int file, const char *variable, long *count)
+{
+	const char *slow = getenv("DISK_SLOW_US"), *most = getenv(variable);
+
+	if (!is_paging_file(file))
+		return 0;
+	if (slow)
+		usleep((useconds_t)atol(slow));
+	return most && __atomic_fetch_add(count, 1, __ATOMIC_RELAXED) >= atol(most);
+}
+
+ssize_t pread(int file, void *memory, size_t bytes, off_t offset)
+{
+	static ssize_t (*real)(int, void *, size_t, off_t);
+
+	if (!real)
+		real = (ssize_t(*)(int, void *, size_t, off_t))dlsym(RTLD_NEXT, "pread");
+	if (disturbed(file, "DISK_READS", &reads)) {
+		errno = EIO;
+		return -1;
+	}
+	return real(file, memory, bytes, offset);
+}
+
+ssize_t pwrite(int file, const void *memory, size_t bytes, off_t offset)
+{
+	static ssize_t (*real)(int, const void *, size_t, off_t);
+
+	if (!real)
+		real = (ssize_t(*)(int, const void *, size_t, off_t))dlsym(RTLD_NEXT, "pwrite");
+	if (disturbed(file, "DISK_WRITES", &writes)) {
+		errno = EIO;
+		return -1;
+	}
+	return real(file, memory, bytes, offset);
+}

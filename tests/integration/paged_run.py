@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the tests of paged tiers share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sentineld.shim.client import FAST_VARIABLE
+from tests.integration.shim.place import Within
+from tests.integration.test_daemon import Daemon
+from tests.integration.test_emulated import ManagedRun, wait
+
+
+def tiers(folder: Path) -> tuple[str, ...]:
+    """The daemon's options."""
+    return ("--tiers", f"paged:{folder}")
+
+
+def paging(run: ManagedRun) -> dict[str, int]:
+    """The pager's counters now; checks the budget."""
+    counts: dict[str, int] = run.status()["paging"]
+    assert counts["frames"] <= counts["budget_pages"]
+    assert counts["overruns"] == counts["write_error"] == 0
+    return counts
+
+
+def wait_steps(run: ManagedRun, steps: int) -> None:
+    """Wait until the process has begun this number of further steps."""
+    begun = run.status()["step"]
+    wait(lambda: run.status()["step"] >= begun + steps)
+
+
+def paged_from_start(
+    folder: Path,
+    *arguments: str,
+    daemon: Daemon,
+    script: Path,
+    fast: str,
+    wrapper: tuple[str, ...] = (),
+) -> ManagedRun:
+    """A training that has a pager before its first step and no plan, as `sentinelctl run` starts
+    it. Faults fetch all pages. wrapper: see Within."""
+    place = Within("env", f"{FAST_VARIABLE}={fast}", *wrapper)
+    return ManagedRun(folder, *arguments, daemon=daemon, script=script, place=place)
+
+
+def disk_bytes(run: ManagedRun) -> tuple[int, int]:
+    """(read, written) bytes of the process that went to a disk."""
+    lines = Path(f"/proc/{run.pid}/io").read_text().splitlines()
+    found = {name: int(value) for name, value in (line.split(": ") for line in lines)}
+    return found["read_bytes"], found["write_bytes"]
+
+
+def wait_paging(run: ManagedRun, size_bytes: int) -> None:
+    """Wait until the process has written and read this number of bytes."""
+    wait(lambda: run.training.process.poll() is not None or min(disk_bytes(run)) > size_bytes)
+    assert run.training.process.poll() is None
+
+
+def file_of(run: ManagedRun) -> Path:
+    """A name of the process's paging file."""
+    links = {link: str(link.readlink()) for link in Path(f"/proc/{run.pid}/fd").iterdir()}
+    (found,) = (
+        link
+        for link, target in links.items()
+        if target.endswith(" (deleted)") and not target.startswith("/memfd:")
+    )
+    return found
