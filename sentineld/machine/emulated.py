@@ -109,6 +109,9 @@ class EmulatedSubstrate:
         """0: a page in flight is charged on both tiers, and moves need no other memory."""
         return 0
 
+    def moves(self, plan: Plan, profile: Profile) -> None:
+        """None: the daemon moves all pages."""
+
     def first_provision(
         self, link: ShimLink, fast: FastBudget | None
     ) -> AbstractContextManager[Provision]:

@@ -60,6 +60,9 @@ class KernelSubstrate:
         """0: a move needs no memory but the page's new frame, which is charged."""
         return 0
 
+    def moves(self, plan: Plan, profile: Profile) -> None:
+        """None: the daemon moves all pages."""
+
     def first_provision(
         self, link: ShimLink, fast: FastBudget | None
     ) -> AbstractContextManager[Provision]:

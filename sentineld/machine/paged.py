@@ -40,6 +40,8 @@ from sentineld.model.records import PAGE_BYTES, Records
 from sentineld.model.tiers import Tier, Tiers
 from sentineld.observe.shim_link import ShimLink
 from sentineld.plan.accesses import access_table
+from sentineld.plan.after_use import after_use
+from sentineld.plan.pager_moves import pager_moves
 
 FAST_NODE, SLOW_NODE = 0, 1
 """The nodes in the residency map: memory, and the file."""
@@ -124,6 +126,10 @@ class PagedSubstrate:
     def fast_pages(self, plan: Plan, budget_bytes: int, page_bytes: int) -> int | None:
         """The pager's budget: the plan's budget plus the reserve."""
         return (plan.budget_bytes + self.reserve_bytes(budget_bytes)) // page_bytes
+
+    def moves(self, plan: Plan, profile: Profile) -> Records:
+        """All moves of the plan: the pager carries them out, even without a daemon."""
+        return pager_moves(after_use(plan, profile), profile)
 
     @contextmanager
     def first_provision(self, link: ShimLink, fast: FastBudget | None) -> Iterator[Provision]:

@@ -72,6 +72,10 @@ class Substrate(Protocol):
         """The number of fast pages that the shim may use under a plan for this budget; None:
         unlimited."""
 
+    def moves(self, plan: Plan, profile: Profile) -> Records | None:
+        """The moves that the process itself carries out under a plan (PAGER_MOVE_DTYPE); None: the
+        daemon moves all pages."""
+
     def first_provision(
         self, link: ShimLink, fast: FastBudget | None
     ) -> AbstractContextManager[Provision]:

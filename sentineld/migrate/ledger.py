@@ -93,12 +93,12 @@ class Ledger:
             totals = self._current()
             self._steps[-1] = replace(totals, failed_bytes=totals.failed_bytes + size)
 
-    def late_move(self) -> None:
-        """Count a move that moved pages, or was cancelled, after its deadline."""
+    def late_move(self, count: int = 1) -> None:
+        """Count moves that moved pages, or were cancelled, after their deadline."""
         with self._lock:
-            self._late_moves += 1
+            self._late_moves += count
             totals = self._current()
-            self._steps[-1] = replace(totals, late_moves=totals.late_moves + 1)
+            self._steps[-1] = replace(totals, late_moves=totals.late_moves + count)
 
     def call(self, duration_ns: int) -> None:
         """Count a move_pages call and its time."""

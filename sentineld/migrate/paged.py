@@ -21,7 +21,7 @@ from sentineld.model.arrays import Integers
 from sentineld.model.plan import Space
 from sentineld.model.records import PAGE_BYTES
 from sentineld.model.tiers import Tiers
-from sentineld.observe.paging_segment import PagingSegment
+from sentineld.observe.paging_segment import PagingCounts, PagingSegment
 from sentineld.observe.residency_segment import ResidencySegment
 
 BATCH_PAGES = 2048
@@ -94,6 +94,29 @@ class PagedMemory:
         found = self._tiers.tiers[tier]
         full = tier == 0 and self._paging.queued(evict=False) >= QUEUED_RANGES_MAX
         return found.nodes[0], 0 if full else found.capacity_bytes
+
+    def counts(self) -> PagingCounts:
+        """The pager's counters."""
+        return self._paging.counts()
+
+    def bytes_by_tier(self) -> list[int]:
+        """Bytes in memory and in the file, according to the map."""
+        return [
+            sum(
+                int(np.count_nonzero(entries == 1 + tier.nodes[0])) * self._page_bytes
+                for entries in self._segment.maps.values()
+            )
+            for tier in self._tiers.tiers
+        ]
+
+    def misplaced(self, space: Space, offset: int, length_bytes: int, tier: int) -> Addresses:
+        """Addresses of the range's resident pages that are on another tier."""
+        first, last = offset // self._page_bytes, -(-(offset + length_bytes) // self._page_bytes)
+        entries = self._segment.maps[space][first:last]
+        here = (entries != 0) & (entries != 1 + self._tiers.tiers[tier].nodes[0])
+        pages = (np.flatnonzero(here) + first).astype(np.uint64)
+        found: Addresses = np.uint64(self._spaces[space][0]) + pages * np.uint64(self._page_bytes)
+        return found
 
     def close(self) -> None:
         """Close this object's descriptor."""

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a mover needs: the plan with the step that it expects, and access to the process."""
+"""What a mover needs: the plan with the step that it expects, and access to the process; and what
+it offers."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from sentineld.migrate.ledger import Ledger
 from sentineld.migrate.process_memory import Memory
 from sentineld.model.plan import Plan, Space
 from sentineld.model.profile import Profile
@@ -55,6 +57,53 @@ class ProcessPorts:
     """Returns the tensor bytes outside the plan; they are charged to the budget too."""
     ended: Callable[[str], None] = lambda _: None
     """Called once from the mover's thread, with the reason, if the mover cannot go on."""
+
+
+class PlanMover(Protocol):
+    """Carries out a live plan's moves: Mover, or the pager with PagerMoves.
+
+    fast_bytes(), by_tier() and ledger may be used from any thread.
+    """
+
+    @property
+    def ledger(self) -> Ledger:
+        """Counts of the plan's moves."""
+
+    @property
+    def done_position(self) -> int:
+        """The position up to which all moves that the process may wait for are complete."""
+
+    def enter(self) -> None:
+        """Move persistent tensors to their initial tiers. Raises ProcessLookupError."""
+
+    def start(self, position: int) -> None:
+        """Follow the process from this position (step << 32 | boundary) on."""
+
+    def notify(self, position: int) -> None:
+        """Report that the process has reached a position."""
+
+    def pause(self) -> None:
+        """A step diverges from the plan."""
+
+    def resume(self, position: int) -> None:
+        """The process has followed the plan again since this position."""
+
+    def watch(self, backend: PageBackend, begin: Callable[[], None]) -> None:
+        """Call begin(), which arms pages; from then on do not let moves be mistaken for
+        accesses."""
+
+    def unwatch(self) -> None:
+        """End watch()."""
+
+    def fast_bytes(self, barriers_hold: bool = True) -> int:
+        """Fast bytes charged to the session. barriers_hold: whether the process waits at
+        barriers."""
+
+    def by_tier(self, barriers_hold: bool = True) -> list[int]:
+        """Resident bytes of arena and heap by tier."""
+
+    def stop(self) -> None:
+        """Follow the process no longer; pages stay where they are."""
 
 
 class PageBackend(Protocol):

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-SHIM_VERSION = 5
+SHIM_VERSION = 6
 CONTROL_MAGIC = 0x314C544E45534853
 LAYOUT_MAGIC = 0x3159414C53484E53
 RESIDENCY_MAGIC = 0x3153455253484E53
@@ -95,6 +95,13 @@ class LayoutFlag(IntFlag):
     """layout.flags."""
 
     EMULATED = 1
+
+
+class MoveFlag(IntFlag):
+    """move.flags."""
+
+    EVICT = 1
+    HEAP = 2
 
 
 class AccessFlag(IntFlag):
@@ -211,10 +218,25 @@ LAYOUT_DTYPE = _struct(
         "part_count": (120, "<u4"),
         "huge_count": (124, "<u4"),
         "huge_offset": (128, "<u8"),
+        "moves_offset": (136, "<u8"),
+        "move_count": (144, "<u4"),
     },
-    136,
+    152,
 )
-"""struct sentinel_layout."""
+"""struct sentinel_layout without its reserved word."""
+
+PAGER_MOVE_DTYPE = _struct(
+    {
+        "page": (0, "<u8"),
+        "pages": (8, "<u4"),
+        "boundary": (12, "<u4"),
+        "deadline": (16, "<u4"),
+        "end": (20, "<u4"),
+        "flags": (24, "<u4"),
+    },
+    32,
+)
+"""struct sentinel_move without its reserved word."""
 
 ACCESS_DTYPE = _struct(
     {
@@ -273,7 +295,10 @@ PAGING_DTYPE = np.dtype(
         ("budget_pages", "<u8"),
         ("file_bytes", "<u8"),
         ("write_error", "<i8"),
-        ("reserved", "<u8", 5),
+        ("evicted_pages", "<u8"),
+        ("fetched_pages", "<u8"),
+        ("late_moves", "<u8"),
+        ("reserved", "<u8", 2),
         ("evict", PAGE_QUEUE_DTYPE),
         ("fetch", PAGE_QUEUE_DTYPE),
     ]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The daemon's view of a process's pager: its counters, and the queues of planned moves.
+"""The daemon's view of a process's pager: its counters, and the queues of the daemon's moves.
 
 The process may write anything into the segment at any time.
 """
@@ -40,6 +40,13 @@ class PagingCounts:
     file_bytes: int
     write_error: int
     """Negative errno of a failed write, after which pages stay in memory; 0: none."""
+    evicted_pages: int
+    """Pages whose eviction the live layout's moves began. This and the next two values are counted
+    since the segment was created."""
+    fetched_pages: int
+    """Pages whose fetch the live layout's moves began."""
+    late_moves: int
+    """Fetches of the layout that began after their deadline, or not at all."""
 
 
 class PagingSegment:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,20 @@ from sentineld.model.protocol import LayoutFlag, WaitFlag
 from sentineld.model.tiers import Tiers
 
 _CUT_DTYPE = np.dtype("<u4")
+
+
+class Tables(NamedTuple):
+    """The parts of a layout's memfd that only emulated and paged tiers have."""
+
+    accesses: npt.NDArray[np.void] | None = None
+    """ACCESS_DTYPE; None: the tiers are the kernel's nodes."""
+    fast_pages: int | None = None
+    """Size of the fast tier; None: unlimited."""
+    moves: npt.NDArray[np.void] | None = None
+    """PAGER_MOVE_DTYPE: moves that the pager carries out; None: the daemon moves all pages."""
+
+
+NO_TABLES = Tables()
 
 
 @dataclass(frozen=True)
@@ -34,6 +48,7 @@ class WireLayout:
     # ACCESS_DTYPE: costs that the shim charges on emulated tiers; None on real nodes.
     accesses: npt.NDArray[np.void] | None = None
     fast_pages: int | None = None  # size of the emulated fast tier; None: unlimited
+    moves: npt.NDArray[np.void] | None = None  # PAGER_MOVE_DTYPE; None: there are none
 
 
 def pack_layout(
@@ -43,12 +58,12 @@ def pack_layout(
     boundary_count: int,
     accesses: npt.NDArray[np.void] | None = None,
     fast_pages: int | None = None,
+    moves: npt.NDArray[np.void] | None = None,
 ) -> bytes:
     """Return the contents of the layout memfd. A tier is written as the id of its first node.
 
-    accesses: ACCESS_DTYPE, for emulated tiers only.
-    fast_pages: size of the emulated fast tier; None: unlimited. A size of 0 is written as 1,
-        because 0 in the header means unlimited.
+    accesses, fast_pages, moves: see Tables. A size of 0 is written as 1, because 0 in the header
+        means unlimited.
 
     Raises ValueError if the layout does not have boundary_count boundaries or a tier is unknown.
     """
@@ -67,6 +82,7 @@ def pack_layout(
         layout.parts.astype(PART_DTYPE).tobytes(),
         accesses.tobytes() if accesses is not None else b"",
         huge.tobytes(),
+        moves.tobytes() if moves is not None else b"",
     ]
     header = np.zeros(1, protocol.LAYOUT_DTYPE)
     header["magic"] = protocol.LAYOUT_MAGIC
@@ -82,9 +98,10 @@ def pack_layout(
     header["part_count"] = len(layout.parts)
     header["access_count"] = len(accesses) if accesses is not None else 0
     header["huge_count"] = len(huge)
+    header["move_count"] = len(moves) if moves is not None else 0
     header["fast_pages"] = 0 if fast_pages is None else max(fast_pages, 1)
     end = _aligned(protocol.LAYOUT_DTYPE.itemsize)
-    names = ("slots", "cuts", "regions", "waits", "parts", "accesses", "huge")
+    names = ("slots", "cuts", "regions", "waits", "parts", "accesses", "huge", "moves")
     for name, part in zip(names, parts, strict=True):
         header[f"{name}_offset"] = end
         end += _aligned(len(part))
@@ -124,6 +141,9 @@ def unpack_layout(data: bytes) -> WireLayout:
         if header["flags"] & LayoutFlag.EMULATED
         else None,
         fast_pages=int(header["fast_pages"]) or None,
+        moves=part("moves", protocol.PAGER_MOVE_DTYPE, int(header["move_count"]))
+        if header["move_count"]
+        else None,
     )
 
 

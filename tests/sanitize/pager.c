@@ -92,7 +92,7 @@ static void operate(struct worker *worker, unsigned kind, unsigned first, unsign
 		pager_evict(pager, worker->memory[first], count, &done);
 		return;
 	case 4:
-		pager_fetch(pager, worker->memory[first], count);
+		pager_fetch(pager, worker->memory[first], count, &done);
 		return;
 	default:
 		for (unsigned page = first; page < first + count; page++)

@@ -11,14 +11,15 @@ import time
 from collections.abc import Callable, Mapping
 
 from sentineld.migrate.mover import Mover
-from sentineld.migrate.ports import PlannedStep, ProcessPorts
+from sentineld.migrate.paged import PagedMemory
+from sentineld.migrate.pager_moves import PagerMoves
+from sentineld.migrate.ports import PlanMover, PlannedStep, ProcessPorts
 from sentineld.migrate.process_memory import Memory
 from sentineld.model import protocol
 from sentineld.model.plan import Space
 from sentineld.model.tiers import Tiers
 from sentineld.observe.control_segment import ShimWords
 from sentineld.observe.shim_link import ShimLink
-from sentineld.plan.after_use import after_use
 from sentineld.plan.correct import Progress
 from sentineld.session.intake.claims import arena_range, heap_range
 from sentineld.session.live.barriers import Barriers
@@ -57,19 +58,16 @@ class Managed:
             Space.HEAP: heap_range(link.segment, words),
         }
         self._memory = memory(link, self.spaces, tiers)
-        self.mover = Mover(
-            tiers,
-            PlannedStep.of(after_use(plan, profile) if tiers.paged else plan, profile),
-            ProcessPorts(
-                pid=link.pid,
-                memory=self._memory,
-                spaces=self.spaces,
-                publish=link.segment.set_moves_done,
-                position=link.segment.position,
-                unmanaged_bytes=self._unmanaged_bytes,
-                ended=on_exit,
-            ),
+        ports = ProcessPorts(
+            pid=link.pid,
+            memory=self._memory,
+            spaces=self.spaces,
+            publish=link.segment.set_moves_done,
+            position=link.segment.position,
+            unmanaged_bytes=self._unmanaged_bytes,
+            ended=on_exit,
         )
+        self.mover = _mover(tiers, PlannedStep.of(plan, profile), ports)
         self._divergence = Divergence(words, patience)
         self._barriers = Barriers(link.segment)
         self._paused = False
@@ -152,3 +150,10 @@ class Managed:
             poll.poll()
             self._link.clear_event()
             self.mover.notify(self._link.segment.position())
+
+
+def _mover(tiers: Tiers, planned: PlannedStep, process: ProcessPorts) -> PlanMover:
+    memory = process.memory
+    if isinstance(memory, PagedMemory):
+        return PagerMoves(memory, planned, process)
+    return Mover(tiers, planned, process)

@@ -8,10 +8,9 @@ import time
 
 from sentineld.machine.substrate import NO_PROVISION, Provision
 from sentineld.model.plan import Layout
-from sentineld.model.records import Records
 from sentineld.model.tiers import Tiers
 from sentineld.observe.shim_link import ShimLink
-from sentineld.plan.layout_wire import pack_layout
+from sentineld.plan.layout_wire import NO_TABLES, Tables, pack_layout
 
 
 def new_layout_id() -> int:
@@ -23,14 +22,13 @@ def send_layout(
     link: ShimLink,
     layout: Layout,
     tiers: Tiers,
-    accesses: Records | None = None,
-    fast_pages: int | None = None,
+    tables: Tables = NO_TABLES,
     layout_id: int | None = None,
     provision: Provision = NO_PROVISION,
 ) -> None:
     """Send a layout to the shim. Raises EOFError.
 
-    accesses, fast_pages, provision: see Substrate.
+    provision: see Substrate.
     layout_id: None for a layout that only adds cuts: the shim's answer is then ignored.
     """
     layout_id = layout_id or new_layout_id()
@@ -38,7 +36,7 @@ def send_layout(
     try:
         with os.fdopen(fd, "wb", closefd=False) as file:
             count = len(layout.waits)
-            file.write(pack_layout(layout, layout_id, tiers, count, accesses, fast_pages))
+            file.write(pack_layout(layout, layout_id, tiers, count, *tables))
         message = {"type": "layout", "layout_id": layout_id, **provision.fields}
         link.send(message, [fd, *provision.fds])
     finally:

@@ -11,6 +11,8 @@ from sentineld.machine.machine import Machine
 from sentineld.model.tiers import Tiers
 from sentineld.observe.shim_link import ShimLink
 from sentineld.plan.huge import with_huge_pages
+from sentineld.plan.layout_wire import Tables
+from sentineld.plan.pager_moves import without_waits
 from sentineld.plan.populate import populated
 from sentineld.session.intake.claims import require_arena
 from sentineld.session.intake.inbox import Inbox
@@ -37,20 +39,24 @@ class Entering:
         self.layout_id = new_layout_id()
         layout = planned.plan.layout
         require_arena(layout.arena_bytes)
-        accesses = machine.substrate.accesses(layout, planned.charged, tiers)
-        fast_pages = machine.substrate.fast_pages(
-            planned.plan, planned.budget_bytes, planned.profile.page_bytes
+        substrate = machine.substrate
+        tables = Tables(
+            substrate.accesses(layout, planned.charged, tiers),
+            substrate.fast_pages(planned.plan, planned.budget_bytes, planned.profile.page_bytes),
+            substrate.moves(planned.plan, planned.profile),
         )
+        if tables.moves is not None:
+            layout = without_waits(layout)
         if sizes := machine.huge_pages():
             # Moves on emulated tiers change the residency map only, so they never split a huge
             # page.
-            whole_moves = bool(machine.substrate.emulated)
+            whole_moves = bool(substrate.emulated)
             layout = with_huge_pages(planned.plan, planned.profile.page_bytes, sizes, whole_moves)
         layout = populated(layout, planned.profile, planned.shape.threads)
         self._inbox = inbox
         self._deadline_s = float("inf")
-        self._provision = partial(machine.substrate.provision, link, layout)
-        self._send = partial(send_layout, link, layout, tiers, accesses, fast_pages, self.layout_id)
+        self._provision = partial(substrate.provision, link, layout)
+        self._send = partial(send_layout, link, layout, tiers, tables, self.layout_id)
 
     def send(self) -> None:
         """Send the layout. Raises SentinelError and EOFError."""

@@ -23,6 +23,7 @@ from sentineld.model.records import OpAccesses
 from sentineld.model.tiers import Tiers
 from sentineld.observe.shim_link import ShimLink
 from sentineld.plan.cuts import choose_cuts, provisional_layout
+from sentineld.plan.layout_wire import Tables
 from sentineld.profile.lifetimes import allocation_profile
 from sentineld.profile.steps import Step, births, boundary_records, cut_count, identical
 from sentineld.session.intake.claims import heap_range
@@ -142,7 +143,8 @@ class StepSampler:
         self._link.set_flags(off=Flag.NO_STALLS)
         # The layout is sent last. Arming takes long, and a step that begins with the new cuts must
         # be sampled from its beginning.
-        send_layout(self._link, layout, tiers, self._substrate.accesses(layout, None, tiers))
+        tables = Tables(self._substrate.accesses(layout, None, tiers))
+        send_layout(self._link, layout, tiers, tables)
         self._begin(sampling)
 
     def begin_managed(self, sampling: Sampling | None, managed: Managed) -> None:

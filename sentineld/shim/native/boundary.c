@@ -39,13 +39,17 @@ void diverge(void)
 	publish(mode, shim.mode);
 	publish(diverged_steps, shim.control->diverged_steps + 1);
 	publish(diverged_in_row, shim.control->diverged_in_row + 1);
+	paging_pass(SCHEDULE_NOWHERE, true);
 }
 
 /* Store the position, then read the flags. The daemon sets SLEEPING, then reads the position, so
-   one of the two always sees the other's store. */
+   one of the two always sees the other's store. On paged tiers the daemon moves no pages at
+   boundaries, so it only has to see each step. */
 static void publish_position(uint64_t position)
 {
 	__atomic_store_n(&shim.control->position, position, __ATOMIC_SEQ_CST);
+	if (paging_runs() && (uint32_t)position)
+		return;
 	if (__atomic_load_n(&shim.control->flags, __ATOMIC_SEQ_CST) & SENTINEL_FLAG_SLEEPING) {
 		uint64_t one = 1;
 		ssize_t written = write(shim.event_fd, &one, sizeof(one));
@@ -79,7 +83,9 @@ static uint64_t wait_target(void)
 static uint64_t cross(enum sentinel_boundary kind, uint32_t layer, uint32_t epoch)
 {
 	uint64_t position = shim.step << 32 | shim.index, target;
+	bool follows = shim.mode == SENTINEL_MODE_REPLAY, has_moves;
 
+	has_moves = follows && layout_has_moves(&shim.arena->layout, shim.index);
 	shim.outside_pending = false;
 	shim.layer = layer;
 	publish(layer, layer);
@@ -88,6 +94,8 @@ static uint64_t cross(enum sentinel_boundary kind, uint32_t layer, uint32_t epoc
 			 (uint16_t)layer);
 	target = wait_target();
 	pthread_mutex_unlock(&shim.lock);
+	if (follows)
+		paging_pass(position, has_moves);
 	publish_position(position);
 	return target;
 }

@@ -159,6 +159,7 @@ static void retire_arena(void)
 		return;
 	if (shim.mode == SENTINEL_MODE_REPLAY)
 		shim.mode = SENTINEL_MODE_DIVERGED;
+	paging_pass(SCHEDULE_NOWHERE, true);
 	shim.arena->older = shim.older;
 	shim.older = shim.arena;
 	shim.arena = NULL;

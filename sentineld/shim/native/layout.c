@@ -159,6 +159,29 @@ static const char *check_huge(const struct layout *layout, uint64_t page_bytes)
 	return NULL;
 }
 
+static const char *check_moves(const struct layout *layout, uint64_t page_bytes)
+{
+	const struct sentinel_layout *header = layout->header;
+
+	for (uint32_t i = 0; i < header->move_count; i++) {
+		const struct sentinel_move *move = &layout->moves[i];
+		uint64_t pages = move->flags & SENTINEL_MOVE_HEAP ? ARENA_BYTES_MAX : header->arena_bytes;
+
+		pages /= page_bytes;
+		if (move->flags & ~(uint32_t)(SENTINEL_MOVE_EVICT | SENTINEL_MOVE_HEAP))
+			return "a move has unknown flags";
+		if (move->boundary >= header->boundary_count ||
+		    (i && move->boundary < layout->moves[i - 1].boundary))
+			return "the moves are not sorted by boundary, or a boundary does not exist";
+		if (!move->deadline || move->deadline > header->boundary_count || !move->end ||
+		    move->end > header->boundary_count)
+			return "a move's deadline or end is out of range";
+		if (move->page > pages || move->pages > pages - move->page)
+			return "a move lies outside its space";
+	}
+	return NULL;
+}
+
 static const char *check(struct layout *layout, uint64_t bytes, uint64_t page_bytes)
 {
 	const struct sentinel_layout *header = layout->header;
@@ -195,6 +218,9 @@ static const char *check(struct layout *layout, uint64_t bytes, uint64_t page_by
 	if (end && header->huge_count)
 		end = table_end(header->huge_offset, header->huge_count, sizeof(struct sentinel_huge), end,
 				bytes);
+	if (end && header->move_count)
+		end = table_end(header->moves_offset, header->move_count, sizeof(struct sentinel_move), end,
+				bytes);
 	if (!end)
 		return "a table of the layout lies outside its file or is not aligned";
 	layout->slots = (const void *)(base + header->slots_offset);
@@ -204,6 +230,7 @@ static const char *check(struct layout *layout, uint64_t bytes, uint64_t page_by
 	layout->parts = header->part_count ? (const void *)(base + header->parts_offset) : NULL;
 	layout->accesses = header->access_count ? (const void *)(base + header->accesses_offset) : NULL;
 	layout->huge = header->huge_count ? (const void *)(base + header->huge_offset) : NULL;
+	layout->moves = header->move_count ? (const void *)(base + header->moves_offset) : NULL;
 	if (header->flags & ~(uint32_t)SENTINEL_LAYOUT_EMULATED)
 		return "the layout has unknown flags";
 	if (header->fast_pages > ARENA_BYTES_MAX / page_bytes)
@@ -215,6 +242,8 @@ static const char *check(struct layout *layout, uint64_t bytes, uint64_t page_by
 		problem = check_rest(layout, page_bytes);
 	if (!problem)
 		problem = check_huge(layout, page_bytes);
+	if (!problem)
+		problem = check_moves(layout, page_bytes);
 	return problem ? problem : check_accesses(layout, page_bytes);
 }
 
@@ -253,6 +282,21 @@ const struct sentinel_part *layout_parts(const struct layout *layout, uint32_t s
 		;
 	*count = end - low;
 	return *count ? &layout->parts[low] : NULL;
+}
+
+bool layout_has_moves(const struct layout *layout, uint32_t boundary)
+{
+	uint32_t low = 0, high = layout->header->move_count;
+
+	while (low < high) {
+		uint32_t middle = low + (high - low) / 2;
+
+		if (layout->moves[middle].boundary < boundary)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low < layout->header->move_count && layout->moves[low].boundary == boundary;
 }
 
 void layout_free(struct layout *layout)

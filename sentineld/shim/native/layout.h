@@ -10,7 +10,7 @@
 #define LAYOUT_BYTES_MAX (1ull << 30)
 
 struct layout {
-	/* the pointers below point into this copy; parts, accesses and huge are NULL if empty */
+	/* the pointers below point into this copy; parts, accesses, huge and moves are NULL if empty */
 	void *copy;
 	const struct sentinel_layout *header;
 	const struct sentinel_slot *slots;
@@ -20,6 +20,7 @@ struct layout {
 	const struct sentinel_part *parts;
 	const struct sentinel_access *accesses;
 	const struct sentinel_huge *huge;
+	const struct sentinel_move *moves;
 };
 
 /* Whether the layout's nodes are emulated. If they are, no memory is bound to them. */
@@ -33,6 +34,9 @@ const char *layout_read(struct layout *layout, int fd, uint64_t page_bytes);
 
 /* The parts of a slot with SENTINEL_SLOT_DROP_PARTS, and their count; NULL and 0 for other slots. */
 const struct sentinel_part *layout_parts(const struct layout *layout, uint32_t slot, uint32_t *count);
+
+/* Whether the layout has moves that begin at the boundary. */
+bool layout_has_moves(const struct layout *layout, uint32_t boundary);
 
 void layout_free(struct layout *layout);
 

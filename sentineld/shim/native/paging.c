@@ -35,8 +35,12 @@ static struct {
 	uint64_t pages[2];
 	/* by queue (evict, fetch): number of pages of its first range that need no further call */
 	uint64_t done[2];
+	struct schedule schedule; /* the layout's moves */
+	_Atomic uint64_t position; /* see paging_pass() */
+	uint64_t evicted_pages, fetched_pages; /* by the layout's moves */
 } paging = {
 	.lock = PTHREAD_MUTEX_INITIALIZER,
+	.position = SCHEDULE_NOWHERE,
 	.file = -1,
 	.wake = -1,
 	.notify = -1,
@@ -58,24 +62,29 @@ static bool first_range(const struct sentinel_page_queue *queue, struct sentinel
 	return true;
 }
 
+/* Begin to evict or to fetch pages. Returns the number of pages that have begun to move. *done: number of
+   pages, counted from the first one, that need no further call. Needs paging.lock. */
+static uint64_t begin(unsigned space, uint64_t page, uint64_t pages, bool evict, uint64_t *done)
+{
+	char *address = paging.base[space] + (page << paging.page_shift);
+
+	*done = pages;
+	if (space > 1 || page > paging.pages[space] || pages > paging.pages[space] - page)
+		return 0;
+	return evict ? pager_evict(paging.pager, address, pages, done)
+		     : pager_fetch(paging.pager, address, pages, done);
+}
+
 /* Begin the moves of a queue, as far as possible. Needs paging.lock. */
-static void begin_moves(struct sentinel_page_queue *queue, uint64_t *done, bool evict)
+static void begin_queued(struct sentinel_page_queue *queue, uint64_t *done, bool evict)
 {
 	struct sentinel_page_range range;
 
 	while (first_range(queue, &range)) {
-		bool valid = range.space < 2 && range.page <= paging.pages[range.space] &&
-			     range.pages <= paging.pages[range.space] - range.page;
-
-		if (valid && *done < range.pages) {
-			char *address =
-				paging.base[range.space] + ((range.page + *done) << paging.page_shift);
+		if (*done < range.pages) {
 			uint64_t left = range.pages - *done, some;
 
-			if (evict)
-				pager_evict(paging.pager, address, left, &some);
-			else
-				some = pager_fetch(paging.pager, address, left);
+			begin(range.space, range.page + *done, left, evict, &some);
 			*done += some;
 			if (some < left)
 				return;
@@ -83,6 +92,45 @@ static void begin_moves(struct sentinel_page_queue *queue, uint64_t *done, bool 
 		*done = 0;
 		__atomic_store_n(&queue->tail, queue->tail + 1, __ATOMIC_RELEASE);
 	}
+}
+
+/* Begin the layout's moves that are due, as far as possible. Needs paging.lock. */
+static void begin_due(struct due_moves *moves, bool evict, uint64_t *began_pages)
+{
+	while (moves->count) {
+		struct due_move *due = moves->first;
+		const struct sentinel_move *move = due->move;
+		uint64_t some, began;
+
+		began = begin(move->flags & SENTINEL_MOVE_HEAP ? 1 : 0, move->page + due->done,
+			      move->pages - due->done, evict, &some);
+		*began_pages += began;
+		if (!schedule_done(&paging.schedule, moves, due, some, began))
+			return;
+	}
+}
+
+/* Needs paging.lock. */
+static void begin_moves(void)
+{
+	struct schedule *schedule = &paging.schedule;
+
+	schedule_pass(schedule, atomic_load(&paging.position));
+	begin_due(&schedule->evict, true, &paging.evicted_pages);
+	if (paging.words)
+		begin_queued(&paging.words->evict, &paging.done[0], true);
+	begin_due(&schedule->fetch, false, &paging.fetched_pages);
+	if (paging.words)
+		begin_queued(&paging.words->fetch, &paging.done[1], false);
+}
+
+void paging_pass(uint64_t position, bool has_moves)
+{
+	if (!paging_runs())
+		return;
+	atomic_store(&paging.position, position);
+	if (has_moves)
+		event_signal(paging.notify);
 }
 
 /* Needs paging.lock. */
@@ -107,6 +155,9 @@ static void publish(void)
 #undef PUBLISH
 	__atomic_store_n(&words->budget_pages, paging.budget_pages, __ATOMIC_RELAXED);
 	__atomic_store_n(&words->file_bytes, paging.file_bytes, __ATOMIC_RELAXED);
+	__atomic_store_n(&words->evicted_pages, paging.evicted_pages, __ATOMIC_RELAXED);
+	__atomic_store_n(&words->fetched_pages, paging.fetched_pages, __ATOMIC_RELAXED);
+	__atomic_store_n(&words->late_moves, paging.schedule.late, __ATOMIC_RELAXED);
 }
 
 /* Needs paging.lock. */
@@ -178,11 +229,8 @@ static void *serve_moves(void *unused)
 		drain(paging.notify);
 		drain(paging.wake);
 		grow_file();
-		if (paging.words) {
-			begin_moves(&paging.words->evict, &paging.done[0], true);
-			begin_moves(&paging.words->fetch, &paging.done[1], false);
-			publish();
-		}
+		begin_moves();
+		publish();
 		pthread_mutex_unlock(&paging.lock);
 	}
 	return NULL;
@@ -297,6 +345,12 @@ void paging_use(struct emulation *emulation, const struct arena *arena)
 	pager_publish(paging.pager, paging.base[1], mapped ? emulation->heap : NULL);
 	paging.words = mapped ? emulation_paging(emulation) : NULL;
 	paging.done[0] = paging.done[1] = 0;
+	atomic_store(&paging.position, SCHEDULE_NOWHERE);
+	schedule_destroy(&paging.schedule);
+	/* Without memory for the moves, pages are evicted and fetched on demand. */
+	if (arena && mapped)
+		schedule_init(&paging.schedule, &arena->layout);
+	paging.evicted_pages = paging.fetched_pages = 0;
 	publish();
 	pthread_mutex_unlock(&paging.lock);
 }

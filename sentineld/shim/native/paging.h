@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Paged memory: the pager manages the pages of the heap and of the arenas. This
- * file connects it with the shim: births and drops, layouts, forks, and the
- * moves that the daemon plans. pager/pager.h describes the pager itself.
+ * file connects it with the shim: births and drops, layouts and their moves, forks, and
+ * the moves that the daemon queues. pager/pager.h describes the pager itself.
  */
 #ifndef SENTINELD_SHIM_PAGING_H
 #define SENTINELD_SHIM_PAGING_H
@@ -13,6 +13,7 @@
 #include "arena.h"
 #include "emulate.h"
 #include "heap.h"
+#include "schedule.h"
 
 struct paging_settings {
 	int file; /* backing file, opened with O_DIRECT; -1 if the pager runs */
@@ -38,8 +39,13 @@ const char *paging_add(const struct arena *arena);
 /* Stop managing an arena without live tensors. */
 void paging_remove(const struct arena *arena);
 
-/* Use this residency segment and arena from now on; NULL: none. Needs the shim's lock. */
+/* Use this residency segment from now on, and this arena and its moves; NULL: none. Needs the shim's
+   lock. */
 void paging_use(struct emulation *emulation, const struct arena *arena);
+
+/* The process has passed the boundary at this position, or does not follow the layout from now on
+   (SCHEDULE_NOWHERE). has_moves: whether the layout has moves at this boundary. */
+void paging_pass(uint64_t position, bool has_moves);
 
 /* Number of times that a thread has waited for a page since the start. */
 uint64_t paging_stalls(void);

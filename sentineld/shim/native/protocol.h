@@ -23,7 +23,7 @@
 
 #include <stdint.h>
 
-#define SENTINEL_SHIM_VERSION 5
+#define SENTINEL_SHIM_VERSION 6
 #define SENTINEL_CONTROL_MAGIC 0x314c544e45534853ull /* "SHSENTL1" */
 #define SENTINEL_LAYOUT_MAGIC 0x3159414c53484e53ull /* "SNHSLAY1" */
 #define SENTINEL_RESIDENCY_MAGIC 0x3153455253484e53ull /* "SNHSRES1" */
@@ -45,7 +45,8 @@ enum sentinel_mode {
 #define SENTINEL_FLAG_RECORD (1u << 0) /* write ring records */
 #define SENTINEL_FLAG_EPOCHS (1u << 1) /* advance the module's epoch at each boundary */
 #define SENTINEL_FLAG_RESIDENCY (1u << 2) /* log residency: in the module's log, or as SERVED records */
-#define SENTINEL_FLAG_SLEEPING (1u << 3) /* the daemon sleeps: write the eventfd at boundaries */
+/* the daemon sleeps: write the eventfd at boundaries; if the pager runs, only when a step begins */
+#define SENTINEL_FLAG_SLEEPING (1u << 3)
 #define SENTINEL_FLAG_MESSAGE (1u << 4) /* read the socket between two steps: it has a message */
 /* paged tiers: the times of ring records exclude the time in which the step's thread slept because
    a page was not in memory */
@@ -220,9 +221,9 @@ struct sentinel_residency { /* 128 bytes */
 };
 
 /*
- * Paged memory: node 0 is memory, node 1 is the file. The pager (pager/pager.h) writes the maps. The
- * daemon appends planned moves to the two queues and then writes to the eventfd that it sent with the
- * layout.
+ * Paged memory: node 0 is memory, node 1 is the file. The pager (pager/pager.h) writes the maps. It
+ * carries out the layout's moves without the daemon. For other moves, the daemon appends ranges to the
+ * two queues and then writes to the eventfd that it sent with the layout.
  */
 #define SENTINEL_QUEUE_RANGES 1024u /* a power of two */
 
@@ -251,7 +252,11 @@ struct sentinel_paging {
 	uint64_t budget_pages;
 	uint64_t file_bytes; /* size of the file */
 	int64_t write_error;
-	uint64_t reserved[5];
+	/* counted since the segment was created: pages whose eviction or fetch the layout's moves began */
+	uint64_t evicted_pages;
+	uint64_t fetched_pages;
+	uint64_t late_moves; /* fetches of the layout that began after their deadline, or did not begin */
+	uint64_t reserved[2];
 	struct sentinel_page_queue evict;
 	struct sentinel_page_queue fetch;
 };
@@ -272,10 +277,25 @@ struct sentinel_wait { /* 8 bytes; index = boundary within the step */
 	uint32_t flags;
 };
 
+/* move.flags */
+#define SENTINEL_MOVE_EVICT (1u << 0) /* from memory to the file; if not set, from the file to memory */
+#define SENTINEL_MOVE_HEAP (1u << 1) /* `page` counts from the heap's base, not the arena's */
+
+struct sentinel_move { /* 32 bytes: paged tiers only; sorted by boundary */
+	uint64_t page; /* first page in the space */
+	uint32_t pages;
+	uint32_t boundary; /* the move begins when the process passes this boundary of the step */
+	/* numbers of boundaries, counted from `boundary`, 1 to boundary_count: */
+	uint32_t deadline; /* from then on, a fetch is late */
+	uint32_t end; /* from then on, the move is obsolete */
+	uint32_t flags;
+	uint32_t reserved;
+};
+
 /*
  * Header of the layout. After it come, in this order and each 8-byte aligned: slots, cuts (one
  * uint32_t cursor each, ascending), regions, waits, parts (sorted by slot, then by offset),
- * accesses, huge ranges (ascending).
+ * accesses, huge ranges (ascending), moves.
  */
 struct sentinel_layout {
 	uint64_t magic;
@@ -302,6 +322,9 @@ struct sentinel_layout {
 	uint32_t part_count;
 	uint32_t huge_count;
 	uint64_t huge_offset; /* offset of the huge ranges; ignored if huge_count is 0 */
+	uint64_t moves_offset; /* offset of the moves; ignored if move_count is 0 */
+	uint32_t move_count;
+	uint32_t reserved;
 };
 
 #endif

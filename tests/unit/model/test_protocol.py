@@ -28,6 +28,7 @@ STRUCTS = {
     "sentinel_page_range": protocol.PAGE_RANGE_DTYPE,
     "sentinel_page_queue": protocol.PAGE_QUEUE_DTYPE,
     "sentinel_paging": protocol.PAGING_DTYPE,
+    "sentinel_move": protocol.PAGER_MOVE_DTYPE,
 }
 ENUMS: dict[str, type[IntEnum] | Any] = {
     "SENTINEL_MODE": protocol.Mode,
@@ -37,6 +38,7 @@ ENUMS: dict[str, type[IntEnum] | Any] = {
     "SENTINEL_BOUNDARY": protocol.Boundary,
     "SENTINEL_SLOT": protocol.SlotFlag,
     "SENTINEL_WAIT": protocol.WaitFlag,
+    "SENTINEL_MOVE": protocol.MoveFlag,
 }
 VALUES = {
     "SENTINEL_SHIM_VERSION": protocol.SHIM_VERSION,

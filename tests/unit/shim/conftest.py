@@ -18,9 +18,9 @@ COMPILER = os.environ.get("CC", "cc")
 @pytest.fixture(scope="session")
 def harness(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     path = tmp_path_factory.mktemp("harness") / "harness.so"
-    parts = ("heap.c", "layout.c", "arena.c", "emulate.c", "residency.c", "delay.c", "paging.c")
+    parts = "heap layout arena emulate residency delay paging schedule".split()
     pager = (NATIVE / "pager").glob("*.c")
-    sources = [*(NATIVE / part for part in parts), *sorted(pager), HERE / "harness.c"]
+    sources = [*(NATIVE / f"{part}.c" for part in parts), *sorted(pager), HERE / "harness.c"]
     flags = "-std=gnu11 -O1 -g -Wall -Wextra -Werror -fPIC -shared -pthread".split()
     subprocess.run(
         [COMPILER, *flags, "-I", str(NATIVE), "-o", str(path), *map(str, sources)], check=True
@@ -66,6 +66,24 @@ def harness(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     for name in ("heap_born", "heap_dropped"):
         function = getattr(library, f"emulation_{name}")
         function.argtypes = (ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint64)
+    library.test_schedule_new.restype = ctypes.c_void_p
+    library.test_schedule_new.argtypes = (ctypes.c_int, ctypes.POINTER(ctypes.c_char_p))
+    library.test_schedule_delete.argtypes = (ctypes.c_void_p,)
+    library.schedule_pass.argtypes = (ctypes.c_void_p, ctypes.c_uint64)
+    library.test_schedule_due.restype = ctypes.c_uint32
+    library.test_schedule_due.argtypes = (
+        ctypes.c_void_p,
+        ctypes.c_int,
+        ctypes.POINTER(ctypes.c_uint32),
+    )
+    library.test_schedule_done.argtypes = (
+        ctypes.c_void_p,
+        ctypes.c_int,
+        ctypes.c_uint64,
+        ctypes.c_uint64,
+    )
+    library.test_schedule_late.restype = ctypes.c_uint64
+    library.test_schedule_late.argtypes = (ctypes.c_void_p,)
     library.emulation_recount.argtypes = (ctypes.c_void_p, ctypes.c_uint64)
     library.emulation_due.restype = ctypes.c_uint64
     library.emulation_due.argtypes = (ctypes.c_void_p, ctypes.c_bool)

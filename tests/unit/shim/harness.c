@@ -8,6 +8,7 @@
 #include "arena.h"
 #include "emulate.h"
 #include "heap.h"
+#include "schedule.h"
 
 struct heap *test_heap_new(uint64_t bytes)
 {
@@ -120,4 +121,47 @@ void test_emulation_charge(struct emulation *emulation, uint32_t stretch, uint32
 
 	served[0] = found.accesses;
 	served[1] = found.fast;
+}
+
+struct schedule *test_schedule_new(int fd, const char **problem)
+{
+	struct schedule *schedule = calloc(1, sizeof(*schedule));
+	struct layout layout;
+
+	*problem = layout_read(&layout, fd, (uint64_t)sysconf(_SC_PAGESIZE));
+	if (*problem || !schedule_init(schedule, &layout)) {
+		free(schedule);
+		return NULL;
+	}
+	layout_free(&layout);
+	return schedule;
+}
+
+void test_schedule_delete(struct schedule *schedule)
+{
+	schedule_destroy(schedule);
+	free(schedule);
+}
+
+/* Write the rows of the due moves, in order; returns their number. */
+uint32_t test_schedule_due(const struct schedule *schedule, int evict, uint32_t *rows)
+{
+	const struct due_moves *due = evict ? &schedule->evict : &schedule->fetch;
+
+	for (uint32_t i = 0; i < due->count; i++)
+		rows[i] = (uint32_t)(due->first[i].move - schedule->moves);
+	return due->count;
+}
+
+/* schedule_done() for the first due move. */
+int test_schedule_done(struct schedule *schedule, int evict, uint64_t pages, uint64_t began)
+{
+	struct due_moves *due = evict ? &schedule->evict : &schedule->fetch;
+
+	return schedule_done(schedule, due, due->first, pages, began);
+}
+
+uint64_t test_schedule_late(const struct schedule *schedule)
+{
+	return schedule->late;
 }

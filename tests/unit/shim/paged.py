@@ -70,10 +70,11 @@ def load(path: Path) -> ctypes.CDLL:
     library.pager_start.argtypes = (ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(Settings))
     library.pager_add.restype = ctypes.c_char_p
     library.pager_evict.restype = library.pager_fetch.restype = ctypes.c_uint64
-    for name in ("born", "dropped", "fetch"):
+    for name in ("born", "dropped"):
         getattr(library, f"pager_{name}").argtypes = pages
     library.pager_add.argtypes = (*pages, ctypes.c_uint64)
-    library.pager_evict.argtypes = (*pages, ctypes.POINTER(ctypes.c_uint64))
+    for name in ("evict", "fetch"):
+        getattr(library, f"pager_{name}").argtypes = (*pages, ctypes.POINTER(ctypes.c_uint64))
     for name in ("checksum", "checksum_portable"):
         getattr(library, name).restype = ctypes.c_uint64
         getattr(library, name).argtypes = (ctypes.c_void_p, ctypes.c_uint64)
@@ -126,7 +127,10 @@ class Paged:
 
     def fetch(self, first: int, pages: int) -> int:
         """Begin to fetch pages if frames are free; returns how many pages need no further call."""
-        return int(self._library.pager_fetch(self._pager, self._base + first * PAGE, pages))
+        done = ctypes.c_uint64()
+        at = self._base + first * PAGE
+        self._library.pager_fetch(self._pager, at, pages, ctypes.byref(done))
+        return done.value
 
     def discard(self, first: int, pages: int) -> None:
         """Drop pages without the pager, as a program can do."""

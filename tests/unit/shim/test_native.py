@@ -11,7 +11,12 @@ from pathlib import Path
 import pytest
 
 from sentineld.shim import native
-from sentineld.shim.native import LIBRARY_NAME, ShimUnavailableError, library_path
+from sentineld.shim.native import (
+    LIBRARY_NAME,
+    SHIM_VERSION,
+    ShimUnavailableError,
+    library_path,
+)
 from tests.unit.shim.conftest import COMPILER
 from tests.unit.shim.shimmed import LOAD, ROOT, run
 
@@ -127,7 +132,7 @@ def refusal(library: Path) -> str:
 def test_a_library_of_another_protocol_is_refused(tmp_path: Path) -> None:
     source, library = tmp_path / "one.c", tmp_path / "one.so"
     for text, reason in (
-        ("int sentinel_version(void) { return 99; }", "has protocol 99, not 5"),
+        ("int sentinel_version(void) { return 99; }", f"has protocol 99, not {SHIM_VERSION}"),
         ("int another(void) { return 3; }", "does not load"),
     ):
         source.write_text(text)

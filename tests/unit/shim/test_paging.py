@@ -239,3 +239,40 @@ print(json.dumps([*found, right()]))
         "the paging file's size is out of range",
         True,
     ]
+
+
+def test_the_layouts_moves_are_carried_out_without_the_daemon(tmp_path: Path) -> None:
+    found = paged(
+        """
+assert not start(folder)
+segment = budget(BUDGET)
+wait(lambda: counts(segment).frames <= BUDGET)
+heap = native.word(0x20)
+first = [(tensor.data_ptr() - heap) // PAGE for tensor in tensors]
+# At boundary 0 the last three tensors leave; at boundary 1 the first two come in.
+moves = np.zeros(5, protocol.PAGER_MOVE_DTYPE)
+for row, number in enumerate((TENSORS - 1, TENSORS - 2, TENSORS - 3, 0, 1)):
+    evict = row < 3
+    moves[row] = (first[number], 256, 0 if evict else 1, 1, 2, 3 if evict else 2)
+slots, cuts, waits = np.zeros(0, SLOT_DTYPE), np.zeros(0, np.uint32), np.full(2, -1, np.int32)
+fd = os.memfd_create("layout")
+none = np.zeros(0, protocol.ACCESS_DTYPE)
+os.write(fd, pack_layout(Layout(slots, cuts, (), waits, 0), 8, TIERS, 2, none, BUDGET, moves))
+assert not native.layout(fd)
+segment = ResidencySegment(native.residency_fd)
+states = lambda number: segment.maps[Space.HEAP][first[number]:first[number] + 256]
+native.step_begin()
+wait(lambda: all((states(TENSORS - n) == 2).all() for n in (1, 2, 3)))
+native.forward(1)
+wait(lambda: all((states(number) == 1).all() for number in (0, 1)))
+before = counts(segment)
+assert torch.equal(tensors[0], made(0)) and torch.equal(tensors[1], made(1))
+after = counts(segment)
+print(json.dumps([after.faults - before.faults, before.evicted_pages <= 768,
+                  before.fetched_pages, before.late_moves, right()]))
+""",
+        tmp_path,
+    )
+    faults, evicted, fetched, late, right = found
+    assert (faults, evicted, late, right) == (0, True, 0, True)
+    assert fetched >= 256

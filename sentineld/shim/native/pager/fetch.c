@@ -134,6 +134,7 @@ static uint32_t begin(struct pager *pager, struct paged_range *range, uint64_t p
 		transit->sum[i] = range->sum[page + i];
 	}
 	memset(range->transit + page, (int)(transit - pager->transits + 1), pages);
+	pager->fetches += pages;
 	transit->job.run = arrive;
 	workers_add(&pager->workers, &transit->job, false);
 	return pages;
@@ -193,20 +194,23 @@ void pages_want(struct pager *pager, struct paged_range *range, uint64_t page, u
 		(struct wanted){.range = range, .page = page + done, .pages = pages - done};
 }
 
-uint64_t pager_fetch(struct pager *pager, void *address, uint64_t pages)
+uint64_t pager_fetch(struct pager *pager, void *address, uint64_t pages, uint64_t *done)
 {
 	struct paged_range *range;
-	uint64_t done = pages;
+	uint64_t before;
 
+	*done = pages;
 	pthread_mutex_lock(&pager->lock);
+	before = pager->fetches;
 	range = range_of(pager, address);
 	if (range)
 		set_planned(range, page_number(pager, range, address), pages, true);
 	if (range && (pager->wanted_count || pager->births_waiting))
-		done = 0;
+		*done = 0;
 	else if (range)
-		done = pages_fetch(pager, range, page_number(pager, range, address), pages, frame_free);
-	pager->incomplete |= done < pages;
+		*done = pages_fetch(pager, range, page_number(pager, range, address), pages, frame_free);
+	pager->incomplete |= *done < pages;
+	before = pager->fetches - before;
 	pthread_mutex_unlock(&pager->lock);
-	return done;
+	return before;
 }

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Paged tiers: the daemon's part in a live plan's moves.
+
+The pager in the process carries out the plan's moves by itself (shim/native/schedule.c). The daemon
+queues only the moves to the plan's initial tiers, and those of misplaced pages that no planned move
+touches, and it accounts for what the pager has moved.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import numpy as np
+
+from sentineld.migrate.ledger import Ledger
+from sentineld.migrate.paged import PagedMemory
+from sentineld.migrate.ports import PageBackend, PlannedStep, ProcessPorts
+from sentineld.model.arrays import Table
+from sentineld.model.plan import Space
+from sentineld.model.records import PAGE_BYTES
+from sentineld.plan.expected import settled
+
+HEAL_STEPS_MAX = 16
+"""Misplaced pages are looked for after 1, 2, 4 ... steps, at most this many steps apart."""
+
+_FAST = 0
+
+
+class PagerMoves:
+    """Accounts for one live plan's moves; see PlanMover."""
+
+    def __init__(
+        self,
+        memory: PagedMemory,
+        planned: PlannedStep,
+        process: ProcessPorts,
+        page_bytes: int = PAGE_BYTES,
+    ) -> None:
+        """process.position must be set."""
+        self._memory, self._process = memory, process
+        self._initial = planned.plan.initial
+        self._settled = settled(planned.plan, page_bytes)
+        self._page_bytes = page_bytes
+        self._ledger = Ledger()
+        self._lock = threading.Lock()  # guards the fields below
+        self._counted = memory.counts()
+        self._step = self._position() >> 32
+        self._heal_at_step, self._heal_steps = 0, 1
+
+    @property
+    def ledger(self) -> Ledger:
+        """The moves up to the beginning of the current step."""
+        self._count()
+        return self._ledger
+
+    @property
+    def done_position(self) -> int:
+        """The process's position: it waits for no move of the daemon."""
+        return self._position()
+
+    def enter(self) -> None:
+        """Queue the moves of persistent tensors to their initial tiers, evictions first."""
+        self._queue(self._initial, "initial")
+
+    def start(self, position: int) -> None:
+        """The pager follows the plan without the daemon; heal pages from this position on."""
+        with self._lock:
+            self._heal_at_step, self._heal_steps = position >> 32, 1
+
+    def notify(self, position: int) -> None:
+        """Account for the moves of the steps before this position; heal misplaced pages if that is
+        due."""
+        self._count()
+        step = position >> 32
+        with self._lock:
+            if step < self._heal_at_step:
+                return
+            self._heal_at_step = step + self._heal_steps
+            self._heal_steps = min(2 * self._heal_steps, HEAL_STEPS_MAX)
+        self._queue(self._settled, "heal")
+
+    def pause(self) -> None:
+        """Do nothing: the shim notices a divergence before the daemon does."""
+
+    def resume(self, position: int) -> None:
+        """Do nothing: the pager follows the plan again from the next step on."""
+
+    def watch(self, backend: PageBackend, begin: Callable[[], None]) -> None:
+        """Call begin(), which arms pages. The pager moves pages whether or not they are armed; a
+        page that has moved is no longer armed."""
+        begin()
+
+    def unwatch(self) -> None:
+        """Do nothing: no move of the daemon disarms pages."""
+
+    def fast_bytes(self, barriers_hold: bool = True) -> int:
+        """Bytes in memory, and bytes outside the maps."""
+        return self.by_tier()[_FAST] + self._process.unmanaged_bytes()
+
+    def by_tier(self, barriers_hold: bool = True) -> list[int]:
+        """Bytes of arena and heap in memory and in the file, according to the residency map."""
+        return self._memory.bytes_by_tier()
+
+    def stop(self) -> None:
+        """Account for the last moves. The pager follows the plan until the shim gets another one or
+        is detached."""
+        self._count()
+
+    def _position(self) -> int:
+        assert self._process.position is not None
+        return self._process.position()
+
+    def _count(self) -> None:
+        """Assign the pages moved since the last call to the step that ended last. The shim updates
+        its counters when a step begins."""
+        with self._lock:
+            step = self._position() >> 32
+            if step <= self._step:
+                return
+            now, before = self._memory.counts(), self._counted
+            self._counted, self._step = now, step
+            self._ledger.begin_step(step - 1)
+            for direction, pages in (
+                ("demote", now.evicted_pages - before.evicted_pages),
+                ("promote", now.fetched_pages - before.fetched_pages),
+            ):
+                if pages > 0:
+                    self._ledger.moved(direction, "plan", pages * self._page_bytes, late=False)
+            self._ledger.late_move(max(now.late_moves - before.late_moves, 0))
+            self._ledger.begin_step(step)
+
+    def _queue(self, table: Table, reason: str) -> None:
+        """Queue moves of those resident pages of the rows that are on another tier."""
+        for row in sorted(table, key=lambda row: int(row["tier"]) == _FAST):
+            tier = int(row["tier"])
+            addresses = self._memory.misplaced(
+                Space(row["space"]), int(row["offset"]), int(row["bytes"]), tier
+            )
+            for first in range(0, len(addresses), self._memory.batch_pages):
+                batch = addresses[first : first + self._memory.batch_pages]
+                node, room = self._memory.best_node(tier)
+                direction = "promote" if tier == _FAST else "demote"
+                if not room:
+                    self._ledger.skipped(direction, "no-room", len(batch) * self._page_bytes)
+                    continue
+                moved = int(np.count_nonzero(self._memory.move_pages(batch, node).status == node))
+                self._ledger.moved(direction, reason, moved * self._page_bytes, late=False)

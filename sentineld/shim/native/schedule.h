@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The moves of a layout on paged tiers: which of them are due as the process passes boundaries,
+ * and which have become obsolete. Uses no lock, clock or thread.
+ */
+#ifndef SENTINELD_SHIM_SCHEDULE_H
+#define SENTINELD_SHIM_SCHEDULE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "layout.h"
+
+/* A position that no step has: the process does not follow the layout. */
+#define SCHEDULE_NOWHERE UINT64_MAX
+
+struct due_move {
+	const struct sentinel_move *move;
+	uint64_t done; /* number of its pages, counted from the first, that need no further call */
+	uint64_t deadline, end; /* boundaries, counted since the first step */
+	bool late; /* counted in schedule.late */
+};
+
+struct due_moves {
+	struct due_move *first; /* evictions in the order of the layout, fetches by deadline */
+	uint32_t count;
+};
+
+struct schedule {
+	struct sentinel_move *moves;
+	uint32_t *first; /* index of each boundary's first move; one more entry ends the table */
+	uint32_t count;
+	uint32_t boundaries;
+	bool follows; /* whether the process follows the layout */
+	uint64_t next; /* the first boundary, counted since the first step, that was not passed yet */
+	struct due_moves evict, fetch;
+	uint64_t late; /* fetches that began after their deadline, or did not begin in time */
+};
+
+/* Copy the layout's moves. Returns false if there is no memory. */
+bool schedule_init(struct schedule *schedule, const struct layout *layout);
+void schedule_destroy(struct schedule *schedule);
+
+/*
+ * The process is at this position (step << 32 | boundary) or SCHEDULE_NOWHERE. Adds the moves of the
+ * boundaries passed since the last call, and removes moves that are obsolete. If the process has passed
+ * more than a step since then, only the moves of its current boundary are added.
+ */
+void schedule_pass(struct schedule *schedule, uint64_t position);
+
+/* `pages` further pages of a due move need no further call; `began` of them have begun to move. Removes
+   the move if it is complete, and returns whether it is. */
+bool schedule_done(struct schedule *schedule, struct due_moves *moves, struct due_move *due, uint64_t pages,
+		   uint64_t began);
+
+#endif

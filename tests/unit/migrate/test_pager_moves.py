@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The daemon's part in the moves of a plan on paged tiers: initial places, healing, accounting."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from sentineld.migrate.ledger import Entry
+from sentineld.migrate.paged import PagedMemory
+from sentineld.migrate.pager_moves import HEAL_STEPS_MAX, PagerMoves
+from sentineld.migrate.ports import PlannedStep, ProcessPorts
+from sentineld.model import protocol
+from sentineld.model.plan import Space
+from sentineld.model.tiers import Tier, Tiers
+from sentineld.observe.paging_segment import PagingSegment
+from tests.unit.plan.toys import HEAP, PAGE, toy_plan, toy_profile
+
+ARENA = 1 << 40
+TIERS = Tiers((Tier((0,), 1 << 30), Tier((1,), 1 << 40)), 1e9, "paged", paged=True)
+IN, OUT = 1, 2
+
+
+@dataclass
+class Process:
+    """A process with a pager: 5 pages of arena, 6 pages of heap."""
+
+    position: int = 7 << 32
+    unmanaged_bytes: int = 0
+    words: npt.NDArray[np.void] = field(default_factory=lambda: np.zeros(1, protocol.PAGING_DTYPE))
+    maps: dict[Space, npt.NDArray[np.uint8]] = field(
+        default_factory=lambda: {
+            Space.ARENA: np.zeros(5, np.uint8),
+            Space.HEAP: np.full(6, IN, np.uint8),
+        }
+    )
+
+    def queued(self, queue: str) -> list[tuple[int, ...]]:
+        """The queue's (page, pages, space) ranges; empties the queue."""
+        head = int(self.words[queue]["head"][0])
+        found: list[tuple[int, ...]] = self.words[queue]["ranges"][0, :head].tolist()
+        self.words[queue]["head"] = 0
+        return found
+
+
+@pytest.fixture
+def process() -> Process:
+    return Process()
+
+
+@pytest.fixture
+def moves(process: Process) -> Iterator[PagerMoves]:
+    spaces = {Space.ARENA: (ARENA, 5 * PAGE), Space.HEAP: (HEAP, 6 * PAGE)}
+    wake_fd = os.eventfd(0, os.EFD_NONBLOCK)
+    memory = PagedMemory(
+        cast(Any, process), PagingSegment(process.words), spaces, TIERS, wake_fd, PAGE
+    )
+    ports = ProcessPorts(
+        pid=1,
+        memory=memory,
+        spaces=spaces,
+        publish=lambda _: None,
+        position=lambda: process.position,
+        unmanaged_bytes=lambda: process.unmanaged_bytes,
+    )
+    yield PagerMoves(memory, PlannedStep.of(toy_plan(), toy_profile()), ports)
+    memory.close()
+    os.close(wake_fd)
+
+
+def test_entering_queues_the_moves_to_the_initial_tiers(
+    process: Process, moves: PagerMoves
+) -> None:
+    process.maps[Space.HEAP][4] = OUT  # half of the parameter
+    moves.enter()
+    assert process.queued("evict") == [(2, 2, 1)]  # half of the state
+    assert process.queued("fetch") == [(4, 1, 1)]
+    assert moves.ledger.totals() == {
+        Entry("demote", "initial", "moved"): 2 * PAGE,
+        Entry("promote", "initial", "moved"): PAGE,
+    }
+
+
+def test_misplaced_pages_that_no_move_touches_are_healed(
+    process: Process, moves: PagerMoves
+) -> None:
+    process.maps[Space.HEAP][:] = [OUT, OUT, OUT, OUT, IN, OUT]
+    moves.start(process.position)
+    moves.notify(process.position)
+    # The plan moves the state's pages 0 and 1; page 5 belongs to the parameter.
+    assert process.queued("fetch") == [(5, 1, 1)]
+    healed = []
+    for step in range(8, 80):
+        process.position = step << 32
+        moves.notify(process.position)
+        if process.queued("fetch"):
+            healed.append(step)
+    assert healed == [8, 10, 14, 22, 38, 54, 70]
+    assert healed[-1] - healed[-2] == HEAL_STEPS_MAX
+
+
+def test_moves_are_counted_for_the_step_that_ended(process: Process, moves: PagerMoves) -> None:
+    process.words["evicted_pages"], process.words["fetched_pages"] = 30, 20
+    process.words["late_moves"] = 2
+    assert moves.ledger.step(7).moved_bytes == 0  # the step has not ended
+    process.position = 8 << 32 | 3
+    step = moves.ledger.step(7)
+    assert (step.demoted_bytes, step.promoted_bytes, step.late_moves) == (30 * PAGE, 20 * PAGE, 2)
+    process.words["evicted_pages"] = 31
+    process.position = 9 << 32
+    moves.notify(process.position)
+    assert moves.ledger.step(8).demoted_bytes == PAGE
+    assert moves.ledger.step(8).promoted_bytes == 0
+    assert moves.ledger.late_moves == 2
+
+
+def test_counters_that_decrease_count_nothing(process: Process, moves: PagerMoves) -> None:
+    process.maps[Space.HEAP][2:4] = OUT  # no page is misplaced
+    process.words["evicted_pages"], process.words["late_moves"] = 30, 9
+    process.position = 8 << 32
+    moves.notify(process.position)
+    process.words["evicted_pages"], process.words["late_moves"] = 10, 3
+    process.position = 9 << 32
+    assert moves.ledger.step(8).moved_bytes == 0
+    assert moves.ledger.late_moves == 9
+
+
+def test_bytes_in_memory_and_in_the_file_come_from_the_map(
+    process: Process, moves: PagerMoves
+) -> None:
+    process.maps[Space.ARENA][:] = [0, IN, IN, OUT, 77]
+    process.maps[Space.HEAP][0] = OUT
+    process.unmanaged_bytes = 100
+    assert moves.by_tier() == [7 * PAGE, 2 * PAGE]
+    assert moves.fast_bytes() == 7 * PAGE + 100
+    assert moves.done_position == process.position
