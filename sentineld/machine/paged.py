@@ -53,7 +53,7 @@ RESERVE_BYTES_MIN = 4 << 20
 FILE_SPARE = 1.25
 """Size of the file, relative to arena and heap. Tensors that are born later need room, too."""
 FILE_ALIGN_BYTES = 64 << 20
-FIRST_FILE_BYTES = 64 << 20
+FIRST_FILE_BYTES = 512 << 20
 """Size of the file before the process is profiled."""
 FIRST_SHARE = 0.75
 """Share of the available memory that tensors may take before the process is profiled, unless the

@@ -16,7 +16,7 @@
 
 #define REQUESTS 8u /* reads and writes in flight; more do not make a disk faster */
 #define FILE_BYTES_MAX (1ull << 44) /* a page of the file is numbered with 32 bits */
-#define GROWTH_BYTES_MIN (64ull << 20)
+#define GROWTH_BYTES_MIN (256ull << 20)
 
 /* The shim's lock is taken before this lock, and this lock before the pager's. */
 static struct {
