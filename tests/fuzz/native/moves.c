@@ -282,7 +282,7 @@ static void start(void)
 
 	header = (struct sentinel_layout){.arena_bytes = ARENA_PAGES * PAGE_BYTES, .boundary_count = 1};
 	layout.header = &header;
-	arena = (struct arena){.bytes = ARENA_PAGES * PAGE_BYTES, .page_shift = 12};
+	arena = (struct arena){.layout = layout, .bytes = ARENA_PAGES * PAGE_BYTES, .page_shift = 12};
 	arena.base = mmap(NULL, arena.bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	require(arena.base != MAP_FAILED);
 	require(!heap_init(&heap, HEAP_PAGES * PAGE_BYTES, HEAP_PAGES * PAGE_BYTES));
