@@ -66,11 +66,12 @@ static bool first_range(const struct sentinel_page_queue *queue, struct sentinel
    pages, counted from the first one, that need no further call. Needs paging.lock. */
 static uint64_t begin(unsigned space, uint64_t page, uint64_t pages, bool evict, uint64_t *done)
 {
-	char *address = paging.base[space] + (page << paging.page_shift);
+	char *address;
 
 	*done = pages;
 	if (space > 1 || page > paging.pages[space] || pages > paging.pages[space] - page)
 		return 0;
+	address = paging.base[space] + (page << paging.page_shift);
 	return evict ? pager_evict(paging.pager, address, pages, done)
 		     : pager_fetch(paging.pager, address, pages, done);
 }
