@@ -23,7 +23,8 @@ class Tiers:
     """The tiers of a machine and the cost of moves and births."""
 
     tiers: tuple[Tier, ...]  # fastest first
-    migration_bytes_per_s: float  # bandwidth of moves between tiers
+    # Bandwidth of moves between tiers. On paged tiers: of moving a page out and back.
+    migration_bytes_per_s: float
     # "config", "sysfs:memory_tiering", "sysfs:hmat", "sysfs:distance", "preset:NAME" or "paged"
     source: str
     birth_ns_per_byte: float = 0.0  # time of a page fault at first touch; 0: unknown

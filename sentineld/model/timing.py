@@ -15,12 +15,14 @@ R and W are the read and write bandwidths of the tiers. Tensors smaller than
 CACHED_BYTES are assumed to be in the processor's caches and cost the same on either
 tier. In a stretch, accesses to a page are served by the page's tier at the boundary before the
 stretch, or at its birth if it is born within the stretch. A page in flight is accessed on its
-source tier and takes capacity on both tiers. Moves in both directions share one bandwidth and
-continue while the process waits. If a tensor is born on an absent (dropped) page, the page is born.
+source tier and takes capacity on both tiers. Moves in both directions share the time of a stretch
+and continue while the process waits. If a tensor is born on an absent (dropped) page, the page is
+born.
 
 On paged tiers the slow tier is a file. An access to a slow page waits until the page has been read.
 So all pages that the access touches cost their bytes x 1/R_slow, whether they are read or written,
-and however small the tensor is.
+and however small the tensor is. A promotion reads the file and a demotion writes it, so a promoted
+byte takes 1/R_slow and a demoted byte 1/W_slow. On other tiers both take the same time.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ import numpy as np
 
 from sentineld.model.arrays import Floats
 from sentineld.model.profile import Profile
-from sentineld.model.tiers import Tiers
+from sentineld.model.tiers import Tier, Tiers
 
 CACHED_BYTES = 64 << 10
 """Tensors below this size cost the same on either tier. They stay in a core's second-level cache
@@ -44,9 +46,22 @@ class Timing:
 
     read_ns_per_byte: float  # extra time of a read from the slow tier
     write_ns_per_byte: float  # extra time of a write to the slow tier
-    move_ns_per_byte: float  # time of a move in either direction; inf: no moves are possible
+    promote_ns_per_byte: float  # time of a move to the fast tier; inf: no moves are possible
+    demote_ns_per_byte: float  # time of a move to the slow tier; inf: no moves are possible
     birth_ns_per_byte: float = 0.0  # time of a page birth (page fault)
     paged: bool = False  # see Tiers
+
+    @property
+    def demotion_weight(self) -> float:
+        """Time of a demoted byte, divided by the time of a promoted byte."""
+        if self.promote_ns_per_byte == float("inf"):
+            return 1.0
+        return self.demote_ns_per_byte / self.promote_ns_per_byte
+
+    @property
+    def mean_move_ns_per_byte(self) -> float:
+        """Mean time of a move over both directions; inf: no moves are possible."""
+        return (self.promote_ns_per_byte + self.demote_ns_per_byte) / 2
 
     def stretch_ns(self, profile: Profile, slow: Floats) -> Floats:
         """(S,): the time of each stretch, without births and waits.
@@ -87,17 +102,32 @@ def timing_of(tiers: Tiers) -> Timing:
     rate = tiers.migration_bytes_per_s
     move = 1e9 / rate if rate > 0 else float("inf")
     if len(tiers.tiers) < 2:
-        return Timing(0.0, 0.0, move, tiers.birth_ns_per_byte)
+        return Timing(0.0, 0.0, move, move, tiers.birth_ns_per_byte)
     fast, slow = tiers.tiers[:2]
     if tiers.paged:
         read = 1e9 / slow.read_bytes_per_s if slow.read_bytes_per_s > 0 else 0.0
-        return Timing(read, read, move, tiers.birth_ns_per_byte, paged=True)
+        promote, demote = _paged_moves(slow, move)
+        return Timing(read, read, promote, demote, tiers.birth_ns_per_byte, paged=True)
     return Timing(
         _extra(fast.read_bytes_per_s, slow.read_bytes_per_s),
         _extra(fast.write_bytes_per_s, slow.write_bytes_per_s),
         move,
+        move,
         tiers.birth_ns_per_byte,
     )
+
+
+def _paged_moves(slow: Tier, move: float) -> tuple[float, float]:
+    """(promote_ns_per_byte, demote_ns_per_byte) of paged tiers.
+
+    move: mean time of a byte in both directions. If less bandwidth than the file's is left for
+        moves, both directions are slower in the same proportion.
+    """
+    if slow.read_bytes_per_s <= 0 or slow.write_bytes_per_s <= 0:
+        return move, move
+    read, write = 1e9 / slow.read_bytes_per_s, 1e9 / slow.write_bytes_per_s
+    share = 2 * move / (read + write)
+    return read * share, write * share
 
 
 def _extra(fast_rate: float, slow_rate: float) -> float:

@@ -51,9 +51,9 @@ class AccessFeed:
     def _observation(self) -> Observation:
         world = self._world
         move_pages = 0.0
-        if world.page_ns < float("inf"):
+        if world.mean_page_ns < float("inf"):
             move_pages = max(self._reactor.interval_ns, world.now_ns - self._asked_ns)
-            move_pages = min(move_pages / world.page_ns, float(NEVER))
+            move_pages = min(move_pages / world.mean_page_ns, float(NEVER))
         return Observation(
             now_ns=world.now_ns,
             accesses=self._gathered.copy(),

@@ -69,10 +69,11 @@ class Training:
     steps_max: int
 
     @property
-    def page_ns(self) -> float:
-        """Time to move one page at the bandwidth that interference leaves."""
-        move_ns = timing_of(self.tiers).move_ns_per_byte * self.profile.page_bytes
-        return move_ns / (1 - self.disturbance.interference)
+    def page_ns(self) -> tuple[float, float]:
+        """Times to promote and to demote one page at the bandwidth that interference leaves."""
+        timing, page = timing_of(self.tiers), self.profile.page_bytes
+        left = 1 - self.disturbance.interference
+        return timing.promote_ns_per_byte * page / left, timing.demote_ns_per_byte * page / left
 
     def replay(
         self, reactor: Reactor | None = None, at_boundary: Callable[[], None] | None = None
@@ -125,6 +126,6 @@ class Training:
         at_boundary: Callable[[], None] | None = None,
     ) -> Replay:
         made = scripts(plan, self.profile, timing_of(self.tiers))
-        world = World(made.cells, capacity_pages, self.page_ns)
+        world = World(made.cells, capacity_pages, *self.page_ns)
         feed = AccessFeed(self.profile, made.cells, world, reactor) if reactor is not None else None
         return Replay(made, world, feed.passed if feed is not None else None, at_boundary)

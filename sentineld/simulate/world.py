@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The state of a simulated process: its pages, the mover and a clock.
 
-The simulated mover moves one page after the other at the migration bandwidth. It follows the
-rules of plan/move_queue.py, as the daemon's mover does. A page in flight has a frame on both
-tiers, and counts as being on its source tier until it has been moved completely.
+The simulated mover moves one page after the other at the bandwidth of the move's direction. It
+follows the rules of plan/move_queue.py, as the daemon's mover does. A page in flight has a frame on
+both tiers, and counts as being on its source tier until it has been moved completely.
 """
 
 from __future__ import annotations
@@ -80,8 +80,10 @@ class World:
     cells: Cells
     capacity_pages: int | None
     """Frames of the fast tier; None: unlimited."""
-    page_ns: float
-    """Time to move one page; infinite: nothing moves."""
+    promote_ns: float
+    """Time to promote one page; infinite: nothing moves."""
+    demote_ns: float
+    """Time to demote one page; infinite: nothing moves."""
     now_ns: float = 0.0
     boundary: int = 0
     """The last boundary that was passed, counted since the first step."""
@@ -143,12 +145,13 @@ class World:
         at_ns = self.now_ns
         while (work := self._next()) is not None:
             item, cell, limit = work
-            pages = min(limit, int((until_ns - at_ns + self._done_ns) // self.page_ns))
+            page_ns = self._page_ns(item)
+            pages = min(limit, int((until_ns - at_ns + self._done_ns) // page_ns))
             if pages <= 0:
                 self._done_ns += until_ns - at_ns
                 self._in_flight = (item, cell) if self._done_ns > 0 else None
                 break
-            at_ns += pages * self.page_ns - self._done_ns
+            at_ns += pages * page_ns - self._done_ns
             self._in_flight, self._done_ns = None, 0.0
             self._land(item, cell, pages)
         self.now_ns = until_ns
@@ -160,19 +163,28 @@ class World:
         promotions: also stall for promotions that are late now and for which there is room.
         """
         began_ns = self.now_ns
-        while self.page_ns < float("inf"):
+        while self.promote_ns < float("inf"):
             left = self.queue.due_demotions(due)
             pages = sum(int(self.fast[item.low : item.high].sum()) for item in left)
+            page_ns = self.demote_ns
             if promotions and not pages:
-                pages = self._late_pages()
+                pages, page_ns = self._late_pages(), self.promote_ns
             if not pages:
                 break
             # The page in flight arrives first, and may belong to a promotion.
-            flight = int(self._in_flight is not None and self._in_flight[0].tier == 0)
+            flight = self._held()
             spent_ns = self._done_ns if not flight else 0.0
-            ahead = (pages + flight) * self.page_ns - spent_ns
-            self.run(self.now_ns + max(ahead, 1.0))
+            ahead_ns = (pages + flight * self.promote_ns / page_ns) * page_ns - spent_ns
+            self.run(self.now_ns + max(ahead_ns, 1.0))
         self.counts.stall_ns += self.now_ns - began_ns
+
+    @property
+    def mean_page_ns(self) -> float:
+        """Mean time to move a page over both directions."""
+        return (self.promote_ns + self.demote_ns) / 2
+
+    def _page_ns(self, item: Item) -> float:
+        return self.demote_ns if item.tier else self.promote_ns
 
     def _late_pages(self) -> int:
         """Number of pages of late promotions, at most as many as fit into the fast tier."""
@@ -207,7 +219,7 @@ class World:
             self.counts.peak_pages = taken
 
     def _next(self) -> _Work | None:
-        if self.page_ns == float("inf"):
+        if self.promote_ns == float("inf"):
             return None
         if self._in_flight is not None:
             item, cell = self._in_flight
@@ -271,7 +283,7 @@ class World:
         self.slow[cell] -= pages if up else -pages
         self.fast_pages += pages if up else -pages
         item.left -= pages
-        self.counts.busy_ns += pages * self.page_ns
+        self.counts.busy_ns += pages * self._page_ns(item)
         if up:
             self.counts.promoted_pages += pages
         else:

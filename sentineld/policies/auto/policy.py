@@ -67,7 +67,8 @@ class Auto:
         timing = timing_of(tiers)
         limits = Limits(
             times_ns=profile.stretches["time_ns"].astype(np.float64),
-            page_ns=timing.move_ns_per_byte * profile.page_bytes / self.move_share,
+            promote_ns=timing.promote_ns_per_byte * profile.page_bytes / self.move_share,
+            demote_ns=timing.demote_ns_per_byte * profile.page_bytes / self.move_share,
             capacity_pages=int(budget_bytes * (1 - self.margin_share)) // profile.page_bytes,
         )
         planner = _Planner(self.name, profile, tiers, budget_bytes)

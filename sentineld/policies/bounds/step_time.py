@@ -40,7 +40,8 @@ def bound_seconds(profile: Profile, tiers: Tiers, budget_bytes: int) -> float:
     groups = groups_of(profile, timing, generous=True)
     limits = Limits(
         times_ns=profile.stretches["time_ns"].astype(np.float64),
-        page_ns=timing.move_ns_per_byte * profile.page_bytes,
+        promote_ns=timing.promote_ns_per_byte * profile.page_bytes,
+        demote_ns=timing.demote_ns_per_byte * profile.page_bytes,
         capacity_pages=budget_bytes // profile.page_bytes,
         generous=True,
     )

@@ -34,22 +34,24 @@ def lower_bound(groups: Groups, limits: Limits, prices: Prices) -> LowerBound:
 
     limits: limits with `generous` set.
     prices: negative prices count as 0; the price of a moved page is capped at the time that its
-        move takes.
+        promotion takes.
     """
     count, many = len(limits.times_ns), len(groups.pages)
     of = np.repeat(np.arange(count), np.diff(groups.points.first))
     boundaries, points = np.maximum(prices.boundaries, 0.0), np.maximum(prices.points, 0.0)
     moves, timed = np.maximum(prices.moves, 0.0), np.maximum(prices.timed_points, 0.0)
     # Cap the price of a moved page at the time of its move: at a higher price it would be cheaper
-    # to make the stretch longer by that time.
-    sums = moves + np.bincount(of, timed, minlength=count)
+    # to make the stretch longer by that time. Timed points count demoted pages; `out` converts
+    # their number to promoted pages.
+    out = limits.demotion_weight
+    sums = moves + np.bincount(of, timed, minlength=count) / out
     kept = np.ones(count)
-    if np.isfinite(limits.page_ns):
-        kept = limits.page_ns / np.maximum(sums, limits.page_ns)
+    if np.isfinite(limits.promote_ns):
+        kept = limits.promote_ns / np.maximum(sums, limits.promote_ns)
     moves, timed = moves * kept, timed * kept[of]
     # Net cost of each ns of a stretch: 1 minus the value of the moves that are possible in this ns.
-    paid = moves + np.bincount(of, timed * groups.points.share, minlength=count)
-    weight = 1.0 - paid / limits.page_ns
+    paid = moves + np.bincount(of, timed * groups.points.share, minlength=count) / out
+    weight = 1.0 - paid / limits.promote_ns
     position = np.arange(count)[:, None]
     alive = position < groups.length[None, :]
     stretch = (groups.birth[None, :] + position) % max(count, 1)
@@ -63,11 +65,11 @@ def lower_bound(groups: Groups, limits: Limits, prices: Prices) -> LowerBound:
     # A page that is demoted and promoted again within a stretch, or demoted in the stretch of its
     # death, frees its room for a part of the stretch.
     last = (position == groups.length[None, :] - 1) & ~groups.persistent[None, :]
-    relief = np.maximum(0.0, at_points - np.where(last, moved, 2 * moved))
+    relief = np.maximum(0.0, at_points - np.where(last, out * moved, (1.0 + out) * moved))
     lives = best_walks(
         Gains(
             keep=cost - held + relief,
-            leave=cost - held + at_points - moved,
+            leave=cost - held + at_points - out * moved,
             enter=-moved,
             stay=np.zeros((count, many)),
         ),
@@ -76,5 +78,6 @@ def lower_bound(groups: Groups, limits: Limits, prices: Prices) -> LowerBound:
     )
     room = max(limits.capacity_pages, 0) * (boundaries.sum() + points.sum() + timed.sum())
     fixed = float(weight @ limits.times_ns + cost.sum(axis=0) @ groups.pages)
-    fixed -= float(room + (moves.sum() + timed.sum()) * limits.in_flight_pages)
+    in_flight = moves.sum() * max(1.0, out) + timed.sum()
+    fixed -= float(room + in_flight * limits.in_flight_pages)
     return LowerBound(fixed - float(lives.value @ groups.pages), lives.moving)

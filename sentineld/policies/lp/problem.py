@@ -45,8 +45,11 @@ class Limits:
     times_ns: Floats
     """(S,): time of each stretch with all memory fast."""
 
-    page_ns: float
-    """Time to move a page; infinite: no page is moved."""
+    promote_ns: float
+    """Time to promote a page; infinite: no page is moved."""
+
+    demote_ns: float
+    """Time to demote a page; infinite: no page is moved."""
 
     capacity_pages: int
     """Size of fast memory."""
@@ -66,7 +69,17 @@ class Limits:
     def in_flight_pages(self) -> float:
         """Number of pages that a stretch may move in addition to the pages for which it has
         time."""
-        return 1.0 if self.generous and np.isfinite(self.page_ns) else 0.0
+        return 1.0 if self.generous and np.isfinite(self.promote_ns) else 0.0
+
+    @property
+    def demotion_weight(self) -> float:
+        """Time to demote a page, divided by the time to promote a page."""
+        return self.demote_ns / self.promote_ns if np.isfinite(self.promote_ns) else 1.0
+
+    @property
+    def in_flight_weight(self) -> float:
+        """The pages in flight, as a number of promoted pages that take at least as long."""
+        return self.in_flight_pages * max(1.0, self.demotion_weight)
 
 
 @dataclass(frozen=True)
@@ -74,7 +87,7 @@ class Prices:
     """Dual values of the program: time saved by one more page, in ns."""
 
     moves: Floats
-    """(S,): price of the capacity to move one more page in the stretch."""
+    """(S,): price of the capacity to promote one more page in the stretch."""
 
     boundaries: Floats
     """(S,): price of room for one more page at the boundary."""

@@ -148,7 +148,7 @@ class _Program:
         from scipy.sparse import coo_matrix
 
         limits, count = self._limits, self._count
-        move = limits.page_ns * UNIT_PAGES / self._unit_ns
+        move = limits.promote_ns * UNIT_PAGES / self._unit_ns
         slow = np.zeros(count)
         demotions = self._demotions
         for at in range(len(self._groups.pages)):
@@ -163,12 +163,14 @@ class _Program:
         most = np.zeros(self._pool + (self._put_pool() if self._transient else 0))
         all_slow = limits.times_ns / self._unit_ns + slow
         most[:count] = -all_slow
-        most[self._moving : self._boundaries] = limits.in_flight_pages / UNIT_PAGES
+        most[self._moving : self._boundaries] = limits.in_flight_weight / UNIT_PAGES
         capacity = max(limits.capacity_pages, 0) / UNIT_PAGES
         most[self._boundaries : self._saving] = capacity
         most[self._before : self._promotions] = capacity
         if limits.generous:
-            most[self._after : self._promotions] += self._put_timed(all_slow, move)
+            most[self._after : self._promotions] += self._put_timed(
+                all_slow, move * limits.demotion_weight
+            )
         goal = self._goal(move)
         matrix = coo_matrix(
             (
@@ -181,13 +183,14 @@ class _Program:
         return matrix[self._needed], most[self._needed], goal
 
     def _goal(self, move: float) -> Floats:
-        """Return the goal's coefficient of each column. move: time to move a unit of memory."""
+        """Return the goal's coefficient of each column. move: time to promote a unit of memory."""
         groups = self._groups
         goal = np.zeros(len(self.upper))
         if not self._limits.generous:
             costs = groups.cost_ns[groups.cost_ns > 0]
             use = float(costs.mean()) * UNIT_PAGES / self._unit_ns if len(costs) else 0.0
-            goal[self._demotions : self._dying] = 2 * MOVE_WORTH * min(move, use)
+            both = 1.0 + self._limits.demotion_weight
+            goal[self._demotions : self._dying] = both * MOVE_WORTH * min(move, use)
             for at, segment in enumerate(self._segments):
                 early = _early_worth(groups, at, self._limits.times_ns)
                 np.add.at(goal, self._first[at] + segment, early * min(move, use))
@@ -257,6 +260,7 @@ class _Program:
         of pages.
 
         all_slow: (S,), time of each stretch if everything is slow.
+        move: time to demote a unit of memory.
         """
         points, count = self._groups.points, self._count
         stretches = np.arange(count)
@@ -301,11 +305,13 @@ class _Program:
         column = demotions + np.arange(len(positions))
         self.upper[column] = pages
         here, there = first + segment[positions], first + self._following(at)[positions]
-        # Pages moved at a change: the increase of the fast part plus twice the demoted part.
+        # Pages moved at a change, in promoted pages: the promoted part, which is the increase of
+        # the fast part plus the demoted part, and the demoted part by its weight.
+        weight = self._limits.demotion_weight
         row = self._moving + stretch[positions]
         self._put(row, there, 1.0)
         self._put(row, here, -1.0)
-        self._put(row, column, 2.0)
+        self._put(row, column, 1.0 + weight)
         # The promoted part (the increase plus the demoted part) is not negative.
         row = self._promotions + column - self._demotions
         self._put(row, here, 1.0)
@@ -314,7 +320,7 @@ class _Program:
         if at in self._dying_column:
             dying = np.array([self._dying_column[at]])
             self.upper[dying] = pages
-            self._put(np.array([self._moving + int(stretch[-1])]), dying, 1.0)
+            self._put(np.array([self._moving + int(stretch[-1])]), dying, weight)
             row = self._promotions + dying - self._demotions
             self._put(row, dying, 1.0)
             self._put(row, np.array([first + int(segment[-1])]), -1.0)

@@ -66,16 +66,17 @@ class AutoTM:
         migration bandwidth is 0.
         """
         timing = timing_of(tiers)
-        page_ns = timing.move_ns_per_byte * profile.page_bytes
-        if budget_bytes < profile.page_bytes or not np.isfinite(page_ns):
+        page = profile.page_bytes
+        page_ns = (timing.promote_ns_per_byte * page, timing.demote_ns_per_byte * page)
+        if budget_bytes < page or not np.isfinite(page_ns[0]):
             raise SentinelError(
                 "failed",
                 f"infeasible: {format_bytes(max(budget_bytes, 0))} of fast memory at "
                 f"{tiers.migration_bytes_per_s:g} bytes per second",
                 "give the process fast memory, and the tiers a bandwidth",
             )
-        problem = problem_of(profile, timing.extra_ns(profile), page_ns)
-        limit = budget_bytes // profile.page_bytes
+        problem = problem_of(profile, timing.extra_ns(profile), sum(page_ns))
+        limit = budget_bytes // page
         room = limit
         for _ in range(TRIES):
             answer = solve(problem, max(room, 0), page_ns, GAP, (RELAXATION_S, SEARCH_S))

@@ -95,11 +95,11 @@ class Answer:
     """How the solution was found."""
 
 
-def problem_of(profile: Profile, extra_ns: Floats, page_ns: float) -> Problem:
+def problem_of(profile: Profile, extra_ns: Floats, both_ns: float) -> Problem:
     """Find spans and gaps of all tensors whose slow accesses cost time; other tensors stay slow.
 
     extra_ns: cost of each access row if it is slow.
-    page_ns: time to transfer a page.
+    both_ns: time to transfer a page out and back in.
     """
     count = profile.stretch_count
     births, lengths = lifetimes(profile)
@@ -138,13 +138,17 @@ def problem_of(profile: Profile, extra_ns: Floats, page_ns: float) -> Problem:
             inside = range(spans[before].until + 1, until)
             if inside:
                 stretch_ns = times[(birth + np.array(inside)) % count]
-                out, back = _windows(inside, stretch_ns, 2 * page_ns * float(pages[tensor]))
+                out, back = _windows(inside, stretch_ns, both_ns * float(pages[tensor]))
                 gaps.append(Gap(tensor, before, after, out, back))
     return Problem(profile, tuple(spans), tuple(gaps), costs, births, lengths)
 
 
 def solve(
-    problem: Problem, room: int, page_ns: float, gap: float, limits_s: tuple[float, float]
+    problem: Problem,
+    room: int,
+    page_ns: tuple[float, float],
+    gap: float,
+    limits_s: tuple[float, float],
 ) -> Answer:
     """Solve the relaxation, then search for integer decisions on the tensors that it divides.
 
@@ -152,6 +156,7 @@ def solve(
     the search finds no solution in time, the divided tensors are slow, which is always feasible.
 
     room: fast pages in every stretch.
+    page_ns: times to swap a page in and out.
     gap: relative distance from the optimum at which the search stops.
     limits_s: time limits for the relaxation and for the search.
     Raises SentinelError if scipy is not installed.
@@ -235,11 +240,11 @@ class _Model:
     - for each stretch, the fast memory in use.
     """
 
-    def __init__(self, problem: Problem, room: int, page_ns: float) -> None:
+    def __init__(self, problem: Problem, room: int, page_ns: tuple[float, float]) -> None:
         self._problem = problem
         self._times_ns = problem.profile.stretches["time_ns"].astype(np.float64)
         self._unit_ns = max(float(self._times_ns.mean()), 1.0)
-        self._move = page_ns * UNIT_PAGES / self._unit_ns
+        self._move_in, self._move_out = (one * UNIT_PAGES / self._unit_ns for one in page_ns)
         self._pages = tensor_pages(problem.profile)
         self._size = self._pages / UNIT_PAGES
         self._lay_out_columns(room / UNIT_PAGES)
@@ -272,7 +277,9 @@ class _Model:
         ]
         self.upper[self._fast :] = room
         self.goal = np.zeros(many)
-        self.goal[self._first_out : self._fast] = MOVE_WEIGHT * self._move
+        for number in range(len(gaps)):
+            for column, move in self._transfers(number):
+                self.goal[column] = MOVE_WEIGHT * move
 
     def _out(self, number: int) -> list[tuple[int, int]]:
         """(column, position) of each part of a tensor that is swapped out during a gap."""
@@ -283,6 +290,14 @@ class _Model:
         """(column, position) of each part of a tensor that is swapped back in during a gap."""
         end, gap = int(self._ends[number + 1]), self._problem.gaps[number]
         return list(zip(range(end - len(gap.back), end), gap.back, strict=True))
+
+    def _transfers(self, number: int) -> list[tuple[int, float]]:
+        """(column, time to move a unit of memory) of each part that is moved during a gap."""
+        out, back = self._out(number), self._back(number)
+        return [
+            *((column, self._move_out) for column, _ in out),
+            *((column, self._move_in) for column, _ in back),
+        ]
 
     def _add_transfers(self, rows: _Rows) -> None:
         """Add the rows of each gap: the spans' tiers determine what is swapped out and back in."""
@@ -354,8 +369,9 @@ class _Model:
                 lanes[stretch].append((number, each))
         for number, gap in enumerate(problem.gaps):
             birth = int(problem.births[gap.tensor])
-            for column, at in [*self._out(number), *self._back(number)]:
-                lanes[(birth + at) % count].append((column, self._move))
+            positions = [at for _, at in (*self._out(number), *self._back(number))]
+            for (column, move), at in zip(self._transfers(number), positions, strict=True):
+                lanes[(birth + at) % count].append((column, move))
         for stretch in range(count):
             most = float(self._times_ns[stretch]) / self._unit_ns + float(slow[stretch])
             rows.add(lanes[stretch], -np.inf, most)

@@ -8,7 +8,8 @@ memory, the policy uses the candidate with the most free time: the tensor is swa
 the first access and swapped back in just in time for the second, or earlier if other transfers use
 the bandwidth.
 
-Adapted to memory tiers: one bandwidth for both directions, stretches instead of accesses.
+Adapted to memory tiers: transfers in both directions share the time of a stretch, and stretches
+replace accesses.
 Recomputation is left out because a memory policy can't do it; gaps without free time are therefore
 not used. The feedback from running steps is left out, too: in the original, a transfer that is
 still in flight when its tensor is accessed is started earlier in the next step, by 5 % of its time.
@@ -44,7 +45,7 @@ class Capuchin(SwappingPolicy):
     def relieve(self, book: Book, tiers: Tiers, value: float) -> str:
         """See SwappingPolicy. value: one of EARLIER."""
         book.lanes /= 1 + value
-        page_ns = timing_of(tiers).move_ns_per_byte * book.profile.page_bytes * (1 + value)
+        page_ns = timing_of(tiers).mean_move_ns_per_byte * book.profile.page_bytes * (1 + value)
         relieve(book, page_ns)
         return f"{value:.0%} more time for each transfer"
 
@@ -52,7 +53,7 @@ class Capuchin(SwappingPolicy):
 def relieve(book: Book, page_ns: float) -> None:
     """Add swaps to the book until everything fits, those in the gaps with most free time first.
 
-    page_ns: time to transfer a page.
+    page_ns: time to transfer a page, as the mean of both directions.
     """
     times = book.profile.stretches["time_ns"].astype(np.float64)
     pages = tensor_pages(book.profile)

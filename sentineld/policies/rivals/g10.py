@@ -10,12 +10,12 @@ tensor is swapped out right after the first use and swapped back in as late as t
 provided that the transfer out ends before the transfer in begins. Finally, tensors are swapped in
 earlier where there is room.
 
-Adapted to memory tiers: one slow tier (the artifact's host memory; no SSD), one bandwidth for both
-directions, stretches instead of kernels. `g10` never accesses slow memory, as on a GPU. If it can't
-make everything fit, it fails with the error "infeasible as published". `g10+slow` is our extension:
-tensors that do not fit into fast memory stay on the slow tier. The tensors with the lowest cost per
-freed page are chosen first. The values in DELTAS are tried; the plan with the shortest predicted
-step is kept.
+Adapted to memory tiers: one slow tier (the artifact's host memory; no SSD), transfers in both
+directions share the time of a stretch, stretches instead of kernels. `g10` never accesses slow
+memory, as on a GPU. If it can't make everything fit, it fails with the error "infeasible as
+published". `g10+slow` is our extension: tensors that do not fit into fast memory stay on the slow
+tier. The tensors with the lowest cost per freed page are chosen first. The values in DELTAS are
+tried; the plan with the shortest predicted step is kept.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def relieve(book: Book, tiers: Tiers, delta: float) -> None:
     profile = book.profile
     times = profile.stretches["time_ns"].astype(np.float64)
     pages = tensor_pages(profile).astype(np.float64)
-    page_ns = timing_of(tiers).move_ns_per_byte * profile.page_bytes
+    page_ns = timing_of(tiers).mean_move_ns_per_byte * profile.page_bytes
     found = gaps(book)
     size = pages[[gap.tensor for gap in found]]
     # (gaps, S): 1 for stretches between the two uses of the gap.

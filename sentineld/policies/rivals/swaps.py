@@ -75,7 +75,10 @@ class Book:
     """(S,): fast pages in use in each stretch, including the pool."""
 
     lanes: Floats
-    """(S,): pages that can still be moved in each stretch."""
+    """(S,): pages that can still be swapped in in each stretch."""
+
+    out_weight: float
+    """Time to swap a page out, divided by the time to swap a page in."""
 
     birth: Integers
     """(T,): birth stretch of each tensor."""
@@ -119,13 +122,12 @@ class Book:
         Returns whether the swap was added.
         """
         pages = int(tensor_pages(self.profile)[gap.tensor])
-        out = self._parts(gap, list(range(gap.since + 1, gap.until)), pages)
-        back = self._parts(gap, list(range(gap.until - 1, gap.since, -1)), pages)
+        out = self._parts(gap, list(range(gap.since + 1, gap.until)), pages, self.out_weight)
+        back = self._parts(gap, list(range(gap.until - 1, gap.since, -1)), pages, 1.0)
         if out is None or back is None or max(out)[0] + 1 >= min(back)[0]:
             return False
         swap = Swap(gap, _numbered(sorted(out)), _numbered(sorted(back)))
-        for part in (*swap.out, *swap.back):
-            self.lanes[self.stretch(gap, part.position)] -= part.pages
+        self._transfer(swap, 1)
         self._count(swap, -1)
         self.swaps.append(swap)
         return True
@@ -156,22 +158,31 @@ class Book:
         """Make a tensor slow for its whole life and remove its swaps."""
         for swap in [swap for swap in self.swaps if swap.gap.tensor == tensor]:
             self._count(swap, 1)
-            for part in (*swap.out, *swap.back):
-                self.lanes[self.stretch(swap.gap, part.position)] += part.pages
+            self._transfer(swap, -1)
             self.swaps.remove(swap)
         self.usage[self.lived(tensor)] -= tensor_pages(self.profile)[tensor]
         self.slow[tensor] = True
 
-    def _parts(self, gap: Gap, positions: list[int], pages: int) -> list[tuple[int, int]] | None:
+    def _transfer(self, swap: Swap, sign: int) -> None:
+        """Take the bandwidth of a swap's transfers (sign 1), or give it back (sign -1)."""
+        for parts, weight in ((swap.out, self.out_weight), (swap.back, 1.0)):
+            for part in parts:
+                self.lanes[self.stretch(swap.gap, part.position)] -= sign * part.pages * weight
+
+    def _parts(
+        self, gap: Gap, positions: list[int], pages: int, weight: float
+    ) -> list[tuple[int, int]] | None:
         """Distribute pages over the positions in list order; return (position, pages) of each
         part.
+
+        weight: bandwidth that a page takes.
 
         Returns None if too little bandwidth is left.
         """
         found: list[tuple[int, int]] = []
         left = pages
         for position in positions:
-            lane = int(self.lanes[self.stretch(gap, position)])
+            lane = int(self.lanes[self.stretch(gap, position)] / weight)
             if lane < min(left, PART_PAGES_MIN):
                 continue
             found.append((position, min(lane, left)))
@@ -221,9 +232,10 @@ def open_book(
     slow[np.setdiff1d(short, pooled)] = True
     for tensor in np.flatnonzero(_swappable(profile, pooled) & ~slow).tolist():
         usage[(birth[tensor] + np.arange(length[tensor])) % count] += pages[tensor]
-    page_ns = timing_of(tiers).move_ns_per_byte * page
-    lanes = profile.stretches["time_ns"].astype(np.float64) / page_ns
-    return Book(profile, limit, usage, lanes, birth, length, slow, pooled, [])
+    timing = timing_of(tiers)
+    lanes = profile.stretches["time_ns"].astype(np.float64) / (timing.promote_ns_per_byte * page)
+    weight = timing.demotion_weight
+    return Book(profile, limit, usage, lanes, weight, birth, length, slow, pooled, [])
 
 
 def _packed(profile: Profile, tensors: Integers) -> int:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,7 +26,7 @@ def test_a_stretchs_time_equals_the_hand_computed_one() -> None:
     # write.
     timing = timing_of(tiers(8 * GB, 4 * GB, 2 * GB, 1 * GB))
     assert (timing.read_ns_per_byte, timing.write_ns_per_byte) == (0.375, 0.75)
-    assert (timing.move_ns_per_byte, timing.birth_ns_per_byte) == (1.0, 0.0)
+    assert (timing.promote_ns_per_byte, timing.birth_ns_per_byte) == (1.0, 0.0)
     profile = large_profile()
     rows = profile.accesses
     slow = np.zeros(len(rows))
@@ -53,7 +54,35 @@ def test_unknown_bandwidths_cost_nothing() -> None:
     alone = Tiers((Tier((0,), 0, GB, GB),), 0.0, "test")
     timing = timing_of(alone)
     assert (timing.read_ns_per_byte, timing.write_ns_per_byte) == (0.0, 0.0)
-    assert timing.move_ns_per_byte == float("inf")
+    assert timing.promote_ns_per_byte == float("inf")
+
+
+def paged(read: float, write: float, share: float = 1.0) -> Tiers:
+    file = Tier((1,), 0, read, write)
+    both = share * 2 / (1 / read + 1 / write)
+    return Tiers((Tier((0,), 0, 8 * GB, 8 * GB), file), both, "test", paged=True)
+
+
+def test_a_paged_byte_is_promoted_by_a_read_and_demoted_by_a_write() -> None:
+    timing = timing_of(paged(1 * GB, 4 * GB))
+    assert timing.promote_ns_per_byte == pytest.approx(1.0)
+    assert timing.demote_ns_per_byte == pytest.approx(0.25)
+    assert timing.mean_move_ns_per_byte == pytest.approx(0.625)
+    assert timing.demotion_weight == pytest.approx(0.25)
+    assert timing.read_ns_per_byte == 1.0
+
+
+def test_less_bandwidth_for_moves_slows_both_directions() -> None:
+    timing = timing_of(paged(1 * GB, 4 * GB, share=0.5))
+    assert timing.promote_ns_per_byte == pytest.approx(2.0)
+    assert timing.demote_ns_per_byte == pytest.approx(0.5)
+    assert timing.read_ns_per_byte == 1.0
+
+
+def test_on_other_tiers_both_directions_take_the_same_time() -> None:
+    timing = timing_of(tiers(8 * GB, 4 * GB, 2 * GB, 1 * GB))
+    assert timing.demote_ns_per_byte == timing.promote_ns_per_byte == timing.mean_move_ns_per_byte
+    assert timing.demotion_weight == 1.0
 
 
 rates = st.floats(1e8, 1e12)

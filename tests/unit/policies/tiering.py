@@ -7,6 +7,13 @@ from sentineld.model.tiers import Tier, Tiers
 from tests.unit.plan.toys import PAGE
 
 
+def paged_tiers(read_pages_per_s: float, write_pages_per_s: float) -> Tiers:
+    """Memory over a file that reads and writes this many pages per second."""
+    read, write = read_pages_per_s * PAGE, write_pages_per_s * PAGE
+    fast, slow = Tier((0,), 0, 8e9, 4e9), Tier((1,), 0, read, write)
+    return Tiers((fast, slow), 2 / (1 / read + 1 / write), "toy", paged=True)
+
+
 def tiers(pages_per_s: float) -> Tiers:
     fast, slow = Tier((0,), 0, 8e9, 4e9), Tier((1,), 0, 2e9, 1e9)
     return Tiers((fast, slow), pages_per_s * PAGE, "toy")

@@ -37,7 +37,9 @@ def fed(
     """The world after some stretches of a second each; all pages are resident."""
     profile, timing = large_profile(), timing_of(two_tiers(pages_per_s * PAGE))
     cells = scripts(large_plan(), profile, timing).cells
-    world = World(cells, capacity, timing.move_ns_per_byte * PAGE)
+    world = World(
+        cells, capacity, timing.promote_ns_per_byte * PAGE, timing.demote_ns_per_byte * PAGE
+    )
     world.place(0, len(cells.pages), cells.born_fast)
     feed = AccessFeed(profile, cells, world, reactor)
     for stretch in range(stretches):

@@ -38,7 +38,15 @@ def replayed(
 ) -> tuple[Replay, list[Step]]:
     profile, timing = large_profile(), timing_of(tiers(pages_per_s))
     made = scripts(plan, profile, timing)
-    replay = Replay(made, World(made.cells, capacity, timing.move_ns_per_byte * PAGE))
+    replay = Replay(
+        made,
+        World(
+            made.cells,
+            capacity,
+            timing.promote_ns_per_byte * PAGE,
+            timing.demote_ns_per_byte * PAGE,
+        ),
+    )
     replay.begin()
     replay.world.run(0.0)
     return replay, [replay.step() for _ in range(steps)]
@@ -62,7 +70,15 @@ def test_births_of_dropped_pages_take_time() -> None:
     profile = large_profile()
     timing = timing_of(replace(tiers(1000.0), birth_ns_per_byte=0.5))
     made = scripts(large_plan(), profile, timing)
-    replay = Replay(made, World(made.cells, 7 * LARGE, timing.move_ns_per_byte * PAGE))
+    replay = Replay(
+        made,
+        World(
+            made.cells,
+            7 * LARGE,
+            timing.promote_ns_per_byte * PAGE,
+            timing.demote_ns_per_byte * PAGE,
+        ),
+    )
     replay.begin()
     first, *_, last = [replay.step() for _ in range(4)]
     _, free = replayed(large_plan(), 1000.0)
@@ -105,7 +121,15 @@ def test_an_idle_mover_demotes_ahead_of_time(used: int, stall_s: float) -> None:
     profile, timing = large_profile(), timing_of(tiers(STATE))
     profile.accesses["stretch"][profile.accesses["tensor"] == 3] = used
     made = scripts(plan, profile, timing)
-    replay = Replay(made, World(made.cells, 7 * LARGE, timing.move_ns_per_byte * PAGE))
+    replay = Replay(
+        made,
+        World(
+            made.cells,
+            7 * LARGE,
+            timing.promote_ns_per_byte * PAGE,
+            timing.demote_ns_per_byte * PAGE,
+        ),
+    )
     replay.begin()
     last = [replay.step(np.array([1.0, 0.5, 1.0, 1.0])) for _ in range(6)][-1]
     assert last.counts.demoted_pages == last.counts.promoted_pages == STATE

@@ -77,7 +77,12 @@ def test_a_step_that_begins_in_an_earlier_state_repeats_that_step(
     timing, budget = timing_of(preset_tiers("cxl", 12)), training.peak_bytes // 4
     plan = policy(name).plan(training, preset_tiers("cxl", 12), budget)
     made = scripts(plan, training, timing)
-    world = World(made.cells, budget // PAGE, timing.move_ns_per_byte * PAGE)
+    world = World(
+        made.cells,
+        budget // PAGE,
+        timing.promote_ns_per_byte * PAGE,
+        timing.demote_ns_per_byte * PAGE,
+    )
     replay = Replay(made, world)
     replay.begin()
     passed: list[Step] = []

@@ -40,7 +40,7 @@ def cells() -> Cells:
 
 def world(capacity: int | None = 100, page_ns: float = PAGE_NS) -> World:
     """A world in which all cells have their pages."""
-    made = World(cells(), capacity, page_ns)
+    made = World(cells(), capacity, page_ns, page_ns)
     made.born(0, 2)
     made.place(2, 3, np.array([0]))
     return made
@@ -69,11 +69,11 @@ def test_pages_are_born_on_their_tier() -> None:
 
 
 def test_births_without_room_are_slow() -> None:
-    one = World(cells(), 3, PAGE_NS)
+    one = World(cells(), 3, PAGE_NS, PAGE_NS)
     assert one.born(0, 1) == 1
     assert tiers(one)[0] == (3, 1)
     assert (one.room(), one.counts.peak_pages) == (0, 3)
-    assert World(cells(), None, PAGE_NS).room() == NEVER
+    assert World(cells(), None, PAGE_NS, PAGE_NS).room() == NEVER
 
 
 def test_dropped_pages_are_absent_and_their_moves_cancelled() -> None:
@@ -106,6 +106,29 @@ def test_pages_move_one_by_one() -> None:
         assert one.counts.promoted_pages == one.fast[1] == arrived
     assert one.counts.busy_ns == 4 * PAGE_NS
     assert one.counts.late_moves == 0
+
+
+def test_each_direction_has_its_own_rate() -> None:
+    one = World(cells(), 100, PAGE_NS, 2.5)
+    one.born(0, 2)
+    one.queue.add(demotion(0))
+    one.queue.add(promotion(1))
+    one.run(25.0)
+    assert (one.counts.demoted_pages, one.counts.promoted_pages) == (4, 1)
+    one.wait_for(0, promotions=False)
+    assert one.counts.stall_ns == 0.0
+
+
+def test_a_wait_ends_when_the_page_in_flight_and_the_demotions_are_done() -> None:
+    one = World(cells(), 100, PAGE_NS, 2.5)
+    one.born(0, 2)
+    one.queue.add(promotion(1))
+    one.run(4.0)
+    one.queue.add(demotion(0))
+    one.wait_for(0, promotions=False)
+    assert one.counts.demoted_pages == 4
+    # The whole time of the page in flight counts, even if a part of it has passed.
+    assert one.counts.stall_ns == pytest.approx(PAGE_NS + 4 * 2.5)
 
 
 def test_a_page_in_flight_takes_a_frame_on_both_tiers() -> None:
@@ -216,7 +239,7 @@ def test_the_state_does_not_depend_on_the_time() -> None:
 def test_pages_are_neither_lost_nor_beyond_the_capacity(
     capacity: int, deeds: list[tuple[str, int, int]]
 ) -> None:
-    one = World(cells(), capacity, PAGE_NS)
+    one = World(cells(), capacity, PAGE_NS, PAGE_NS)
     one.born(0, 2)
     one.place(2, 3, np.array([4]))
     begun_ns = 0.0

@@ -18,7 +18,7 @@ from sentineld.policies.lp.groups import Groups, groups_of
 from sentineld.policies.lp.problem import Limits, Prices, changes_of
 from sentineld.policies.lp.program import solve
 from tests.unit.plan.toys import LARGE, PAGE, large_profile
-from tests.unit.policies.tiering import tiers
+from tests.unit.policies.tiering import paged_tiers, tiers
 from tests.unit.workloads import Network, profiled
 
 NETWORK = Network(blocks=2, weight_bytes=40 * PAGE, activation_bytes=90 * PAGE, bytes_per_s=2e9)
@@ -32,12 +32,21 @@ def everywhere(groups: Groups) -> list[np.ndarray[tuple[int], np.dtype[np.int64]
     ]
 
 
-def problem(pages: int, pages_per_s: float, toy: bool) -> tuple[Groups, Limits]:
+def problem(
+    pages: int, pages_per_s: float, toy: bool, write_weight: float | None = None
+) -> tuple[Groups, Limits]:
+    """write_weight: None: ordinary tiers; otherwise paged ones on which a write takes this many
+    times as long as a read."""
     profile = large_profile() if toy else profiled(NETWORK, (3, 7, 12, 20))[0]
-    timing = timing_of(tiers(pages_per_s))
+    if write_weight is None:
+        found = tiers(pages_per_s)
+    else:
+        found = paged_tiers(pages_per_s, pages_per_s / write_weight)
+    timing = timing_of(found)
     return groups_of(profile, timing, generous=True), Limits(
         times_ns=profile.stretches["time_ns"].astype(np.float64),
-        page_ns=timing.move_ns_per_byte * PAGE,
+        promote_ns=timing.promote_ns_per_byte * PAGE,
+        demote_ns=timing.demote_ns_per_byte * PAGE,
         capacity_pages=pages,
         generous=True,
     )
@@ -46,10 +55,11 @@ def problem(pages: int, pages_per_s: float, toy: bool) -> tuple[Groups, Limits]:
 @pytest.mark.parametrize("toy", [True, False])
 @pytest.mark.parametrize("pages", [0, LARGE, 3 * LARGE, 100 * LARGE])
 @pytest.mark.parametrize("pages_per_s", [LARGE / 2, 5.0 * LARGE, 3e5])
+@pytest.mark.parametrize("write_weight", [None, 0.4, 1.0, 3.0])
 def test_at_the_programs_prices_the_bound_is_the_programs_value(
-    toy: bool, pages: int, pages_per_s: float
+    toy: bool, pages: int, pages_per_s: float, write_weight: float | None
 ) -> None:
-    groups, limits = problem(pages, pages_per_s, toy)
+    groups, limits = problem(pages, pages_per_s, toy, write_weight)
     solution = solve(groups, limits, everywhere(groups), "the test")
     assert solution is not None
     found = lower_bound(groups, limits, solution.prices)
@@ -77,14 +87,20 @@ def test_fewer_positions_cost_more(pages: int) -> None:
     pages=st.integers(0, 12 * LARGE),
     pages_per_s=st.floats(1.0, 1e5),
     toy=st.booleans(),
+    write_weight=st.none() | st.floats(0.1, 5.0),
     scale=st.floats(0.0, 3.0),
     seed=st.integers(0, 1 << 30),
 )
 @settings(deadline=None)
 def test_at_any_prices_the_dual_is_a_lower_bound(
-    pages: int, pages_per_s: float, toy: bool, scale: float, seed: int
+    pages: int,
+    pages_per_s: float,
+    toy: bool,
+    write_weight: float | None,
+    scale: float,
+    seed: int,
 ) -> None:
-    groups, limits = problem(pages, pages_per_s, toy)
+    groups, limits = problem(pages, pages_per_s, toy, write_weight)
     solution = solve(groups, limits, everywhere(groups), "the test")
     assert solution is not None
     random = np.random.default_rng(seed)

@@ -99,7 +99,7 @@ def test_costs_have_four_digits_and_a_bound_rounds_them_down(
 ) -> None:
     profile = large_profile()
     profile.accesses["bytes_read"] = sizes
-    timing = Timing(read_ns, write_ns, 1.0)
+    timing = Timing(read_ns, write_ns, 1.0, 1.0)
     exact = by_position(profile, timing.extra_ns(profile)) / tensor_pages(profile)
     for generous in (False, True):
         groups = groups_of(profile, timing, generous=generous)

@@ -98,7 +98,8 @@ def test_the_program_counts_the_births_that_its_answer_needs(
     # Moves take nearly no time, so a stretch's time depends only on its accesses and births.
     limits = Limits(
         times_ns=times,
-        page_ns=1e-3,
+        promote_ns=1e-3,
+        demote_ns=1e-3,
         capacity_pages=int(training.peak_bytes * share) // training.page_bytes,
         birth_ns=birth_ns,
     )

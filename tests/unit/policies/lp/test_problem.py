@@ -29,7 +29,7 @@ def changes(stretches: int, *lives: Life, generous: bool = False) -> list[list[i
     [(10.0, False, 0.0), (10.0, True, 1.0), (float("inf"), True, 0.0)],
 )
 def test_only_a_bound_has_a_page_in_flight(page_ns: float, generous: bool, pages: float) -> None:
-    limits = Limits(np.ones(3), page_ns, 9, generous=generous)
+    limits = Limits(np.ones(3), page_ns, page_ns, 9, generous=generous)
     assert limits.in_flight_pages == pages
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -29,7 +30,9 @@ def program(
 ) -> tuple[Groups, Limits]:
     timing = timing_of(tiers(1.0))
     times = profile.stretches["time_ns"].astype(np.float64)
-    return groups_of(profile, timing), Limits(times, page_ns, pages, iterations_max=iterations)
+    return groups_of(profile, timing), Limits(
+        times, page_ns, page_ns, pages, iterations_max=iterations
+    )
 
 
 def solved(profile: Profile, pages: int, page_ns: float) -> tuple[Groups, Solution]:
@@ -69,7 +72,7 @@ def test_what_is_used_in_turn_shares_the_room_by_moves() -> None:
     cost_ns = 64 * PAGE
 
     def step_ns(page_ns: float) -> float:
-        found = solve(groups, Limits(times, page_ns, 64), changes_of(groups), "the test")
+        found = solve(groups, Limits(times, page_ns, page_ns, 64), changes_of(groups), "the test")
         assert found is not None
         assert (found.fast_pages.sum(axis=1) <= 64 + 1e-6).all()
         return found.step_ns
@@ -97,7 +100,7 @@ def test_without_scipy_the_error_says_what_needs_it(
 ) -> None:
     monkeypatch.setitem(sys.modules, "scipy.optimize", None)
     groups, limits = program(large_profile(), 4 * LARGE, 1e6)
-    limits = Limits(limits.times_ns, limits.page_ns, limits.capacity_pages, generous=generous)
+    limits = replace(limits, generous=generous)
     with pytest.raises(SentinelError, match="the test needs scipy") as error:
         solve(groups, limits, changes_of(groups), "the test")
     assert error.value.hint == hint
@@ -117,7 +120,7 @@ def test_more_room_makes_no_step_longer_and_a_bound_is_below_every_plan(
     assert other.step_ns <= one.step_ns * (1 + 1e-4) + 0.05 * 19 * USE_NS
     assert 4e9 * (1 - 1e-9) <= one.step_ns <= 4e9 + 19.01 * USE_NS
     loose = groups_of(profile, timing_of(tiers(1.0)), generous=True)
-    wide = Limits(limits.times_ns, page_ns, pages, generous=True)
+    wide = Limits(limits.times_ns, page_ns, page_ns, pages, generous=True)
     least = solve(loose, wide, changes_of(loose, generous=True), "the test")
     assert least is not None
     assert least.step_ns <= one.step_ns * (1 + 1e-9)

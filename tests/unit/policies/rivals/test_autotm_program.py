@@ -39,8 +39,8 @@ def test_spans_and_gaps_by_hand() -> None:
 
 def solved(profile: Profile, room: int, pages_per_s: float) -> tuple[Problem, Answer]:
     page_ns = 1e9 / pages_per_s
-    problem = problem_of(profile, timing_of(moving(pages_per_s)).extra_ns(profile), page_ns)
-    return problem, solve(problem, room, page_ns, 1e-6, (10.0, 10.0))
+    problem = problem_of(profile, timing_of(moving(pages_per_s)).extra_ns(profile), 2 * page_ns)
+    return problem, solve(problem, room, (page_ns, page_ns), 1e-6, (10.0, 10.0))
 
 
 def test_with_room_for_everything_all_spans_are_fast() -> None:
