@@ -75,6 +75,15 @@ class Timing:
         )
         return found
 
+    def write_back_ns(self, profile: Profile) -> Floats:
+        """(A,): on paged tiers, the time to write the pages of each access row back to the file
+        if all of them were slow: 0 if the access only reads."""
+        writes = profile.accesses["bytes_written"] > 0
+        page_ns = self.read_ns_per_byte
+        share = self.demote_ns_per_byte / page_ns if self.paged and page_ns > 0 else 0.0
+        found: Floats = np.where(writes, self.extra_ns(profile) * share, 0.0)
+        return found
+
     def extra_ns(self, profile: Profile) -> Floats:
         """(A,): the extra time of each access row if all of its pages are on the slow tier."""
         rows = profile.accesses

@@ -11,23 +11,68 @@ from dataclasses import replace
 
 import numpy as np
 
+from sentineld.model.arrays import Integers, Table
 from sentineld.model.plan import Plan
 from sentineld.model.profile import Profile
 from sentineld.plan.expected import overlapping, places_of
+from sentineld.plan.items import lifetimes
+from sentineld.plan.residency import peak_fast_pages, residency
 
 
 def after_use(plan: Plan, profile: Profile) -> Plan:
-    """The plan, with a demotion postponed by one boundary if its first stretch uses the pages.
+    """The plan, with demotions postponed to the next boundary whose stretch does not use the pages.
 
-    A birth that needs the pages' frames then waits in the pager until the frames are free.
+    A demotion stays if its pages are used until they die or are promoted or, for persistent
+    tensors, until the step ends, or if the postponed demotion would make the plan exceed its
+    budget.
     """
-    count, moves = profile.stretch_count, plan.moves.copy()
+    delay = _delays(plan, profile)
+    late = _postponed(plan, delay, profile.stretch_count)
+    if not delay.any():
+        return plan
+    found = residency(late, profile)
+    over = peak_fast_pages(late, profile, found) > plan.budget_bytes // profile.page_bytes
+    for row in np.flatnonzero(delay).tolist():
+        # The pages stay longer, until the end of these stretches.
+        longer = int(plan.moves["boundary"][row]) + 1 + np.arange(int(delay[row]))
+        if over[longer % profile.stretch_count].any():
+            delay[row] = 0
+    return _postponed(plan, delay, profile.stretch_count)
+
+
+def _delays(plan: Plan, profile: Profile) -> Integers:
+    """(M,): the number of boundaries by which each move is postponed."""
+    count, moves = profile.stretch_count, plan.moves
+    found = np.zeros(len(moves), np.int64)
     places = places_of(profile, plan.layout)
+    birth, length = lifetimes(profile)
+    transient = profile.tensors["slot"] >= 0
     accessed, used = profile.accesses["tensor"], profile.accesses["stretch"]
-    for row in np.flatnonzero(moves["tier"] != 0):
+    for row in np.flatnonzero(moves["tier"] != 0).tolist():
+        boundary = int(moves["boundary"][row])
         here = overlapping(places, moves[row])
-        if np.any(used[here[accessed]] == moves["boundary"][row]):
-            for name in ("boundary", "deadline"):
-                moves[name][row] = (moves[name][row] + 1) % count
-    order = np.lexsort((moves["tier"] == 0, moves["boundary"]))
-    return replace(plan, moves=moves[order])
+        alive = here & transient & ((boundary - birth) % count < length)
+        # The tensors' last stretches, and the pages' next promotions, as distances.
+        ends = (birth + length - 1 - boundary)[alive] % count
+        up = overlapping(moves, moves[row]) & (moves["tier"] == 0)
+        promoted = (moves["boundary"][up].astype(np.int64) - boundary) % count
+        # Plan.initial says where persistent pages are at the beginning of the step.
+        stays = count - boundary if (here & ~transient).any() else count
+        end = int(min(stays, ends.min(initial=count), promoted.min(initial=count)))
+        uses = set((used[here[accessed]].astype(np.int64) - boundary).tolist())
+        uses = {use % count for use in uses}
+        delay = next((at for at in range(end) if at not in uses), 0)
+        found[row] = delay
+    return found
+
+
+def _postponed(plan: Plan, delay: Integers, count: int) -> Plan:
+    moves = plan.moves.copy()
+    for name in ("boundary", "deadline"):
+        moves[name] = (moves[name] + delay) % count
+    return replace(plan, moves=sorted_moves(moves))
+
+
+def sorted_moves(moves: Table) -> Table:
+    """The moves sorted by boundary, demotions first."""
+    return moves[np.lexsort((moves["tier"] == 0, moves["boundary"]))]

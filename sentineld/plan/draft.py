@@ -10,9 +10,13 @@ import numpy as np
 from sentineld.model.plan import MOVE_DTYPE, Layout, Plan
 from sentineld.model.profile import Profile
 from sentineld.model.tiers import Tiers
+from sentineld.plan.after_use import after_use
+from sentineld.plan.items import transient
 from sentineld.plan.predict import initial_tiers, predicted, unpredicted
 from sentineld.plan.reasons import reasons
-from sentineld.plan.residency import residency
+from sentineld.plan.residency import Residency, peak_fast_pages, residency
+from sentineld.plan.schedule import births_waits
+from sentineld.plan.slow_births import evict_slow_births
 
 
 def draft(
@@ -32,11 +36,23 @@ def draft(
 
 
 def finished(plan: Plan, profile: Profile, tiers: Tiers) -> Plan:
-    """Complete a plan whose moves are chosen: add initial tiers, prediction and reasons."""
+    """Complete a plan whose moves are chosen: add initial tiers, prediction and reasons.
+
+    On paged tiers the moves are also adapted to the pager.
+    """
+    if tiers.paged:
+        plan = after_use(plan, profile)
     plan = replace(plan, initial_tier=initial_tiers(plan, profile))
     found = residency(plan, profile)
-    return replace(
-        plan,
-        predicted=predicted(plan, profile, tiers, found),
-        reasons=reasons(plan, profile, found),
-    )
+    plan = replace(plan, reasons=reasons(plan, profile, found))
+    if tiers.paged:
+        plan = _with_waits(evict_slow_births(plan, profile), profile, found)
+    return replace(plan, predicted=predicted(plan, profile, tiers, found))
+
+
+def _with_waits(plan: Plan, profile: Profile, found: Residency) -> Plan:
+    """The plan with the waits that its demotions need."""
+    charged = peak_fast_pages(plan, profile, found)
+    limit = plan.budget_bytes // profile.page_bytes
+    waits = births_waits(plan, profile, found, charged, transient(profile), limit)
+    return replace(plan, layout=replace(plan.layout, waits=waits.astype(np.int32)))

@@ -178,7 +178,7 @@ def settled(plan: Plan, page_bytes: int) -> Table:
     parts = plan.layout.parts
     partly = np.isin(keeper, parts["slot"])
     whole = [
-        _without(row, parts[parts["slot"] == slot])
+        without(row, parts[parts["slot"] == slot])
         for row, slot in zip(standing[partly], keeper[partly], strict=True)
     ]
     standing = np.concatenate([standing[~partly], *whole])
@@ -189,12 +189,12 @@ def settled(plan: Plan, page_bytes: int) -> Table:
     standing["offset"], standing["bytes"] = offset, size
     standing["tier"] = _region_tiers(plan.layout, standing["offset"])
     rows = np.concatenate([plan.initial, standing[standing["tier"] != UNKNOWN_TIER]])
-    apart = [_without(row, plan.moves[overlapping(plan.moves, row)]) for row in rows]
+    apart = [without(row, plan.moves[overlapping(plan.moves, row)]) for row in rows]
     return _merged(np.concatenate([rows[:0], *apart]), ("space", "tier"))
 
 
-def _without(row: np.void, ranges: Table) -> Table:
-    """The parts of a row's range that overlap none of these ranges."""
+def without(row: np.void, ranges: Table) -> Table:
+    """The parts of a row's range that overlap none of these ranges, as MOVE_DTYPE rows."""
     low, high = int(row["offset"]), int(row["offset"]) + int(row["bytes"])
     left: list[tuple[int, int]] = []
     for one in np.sort(ranges, order="offset"):

@@ -34,7 +34,9 @@ RESIDENT_MAX = 1.06
 """Limit on resident arena pages, as a multiple of the peak of the live tensors' pages."""
 
 
-def keep(plan: Plan, profile: Profile, limit_pages: int, share: float = 1.0) -> Plan:
+def keep(
+    plan: Plan, profile: Profile, limit_pages: int, share: float = 1.0, keeps_slow: bool = True
+) -> Plan:
     """The plan with fewer drops: dead pages are kept until their next birth if memory has room.
 
     Kept fast pages take up at most `share` (0..1) of the free fast memory. Slow pages take no fast
@@ -42,7 +44,8 @@ def keep(plan: Plan, profile: Profile, limit_pages: int, share: float = 1.0) -> 
     peak of live pages. Pages that are on another tier at their tensor's death than at its birth are
     always dropped, because the next birth needs pages on the birth tier.
 
-    limit_pages: size of fast memory.
+    limit_pages: size of fast memory. keeps_slow: False on paged tiers, where the next birth would
+    read the dead content of a kept slow page from the file.
     """
     found = residency(plan, profile)
     birth = profile.tensors["birth_stretch"][found.tensor].astype(np.int64)
@@ -58,7 +61,8 @@ def keep(plan: Plan, profile: Profile, limit_pages: int, share: float = 1.0) -> 
     fast_stays = np.flatnonzero(~fast.dropped | kept)
     alive = alive_pages(plan.layout, profile)
     free = int(alive.max(initial=0) * RESIDENT_MAX) - alive - fast.used(fast_stays, moments)
-    kept = longest_kept(slow, ~_inside(slow, found, start, changes_tier), np.maximum(free, 0))
+    may = ~_inside(slow, found, start, changes_tier) & keeps_slow
+    kept = longest_kept(slow, may, np.maximum(free, 0))
     gone = [(fast, fast_gone), (slow, np.flatnonzero(~kept))]
     slot = profile.tensors["slot"].astype(np.int64)
     layout = with_drops(

@@ -89,7 +89,9 @@ class Replay:
         for stretch in range(count):
             world.boundary = first + stretch
             wait = self._waits[stretch]
-            if wait >= 0:
+            # On paged tiers births wait for frames themselves, and a barrier opens as soon as the
+            # pager has begun the moves.
+            if wait >= 0 and scripts.writes is None:
                 due = first + wait - (count if wait > stretch else 0)
                 world.wait_for(due, self._stalls)
             if self._react is not None:
@@ -99,16 +101,19 @@ class Replay:
             begin_ns = world.now_ns
             cost_ns = float(script.costs_ns[stretch] @ world.slow)
             span_ns = float(times[stretch]) + cost_ns
+            if scripts.writes is not None:
+                writes, costs_ns = scripts.writes, script.costs_ns[stretch]
+                world.accessed(costs_ns, writes.changed[stretch], writes.back_ns[stretch])
             for move in scripts.moves[stretch]:
                 self._queue(move, world.boundary + move.times.ahead)
             for event in script.events[stretch]:
                 world.run(max(world.now_ns, begin_ns + event.at * span_ns))
                 if isinstance(event, Birth):
-                    born_before = world.counts.born_pages
-                    late_ns = world.born(event.low, event.high) * event.cost_ns
+                    born_before, asked_ns = world.counts.born_pages, world.now_ns
+                    late_ns = world.born(event.low, event.high, event.cost_ns) * event.cost_ns
                     made_ns = (world.counts.born_pages - born_before) * scripts.birth_ns
                     cost_ns += late_ns
-                    span_ns += late_ns + made_ns
+                    span_ns += late_ns + made_ns + (world.now_ns - asked_ns)
                 else:
                     world.dropped(event.low, event.high)
             world.run(max(world.now_ns, begin_ns + span_ns))

@@ -27,6 +27,17 @@ class Birth(NamedTuple):
     cost_ns: float  # cost of each slow page of these cells in this stretch
 
 
+@dataclass(frozen=True)
+class Writes:
+    """What the accesses of each stretch change, on paged tiers."""
+
+    changed: Mask
+    """(S, C), whether the stretch writes to the cell's pages."""
+    back_ns: Floats
+    """(S, C), time to write back a page that is slow when the stretch begins and is written in
+    it."""
+
+
 class Drop(NamedTuple):
     """Cells [low, high) give their pages back."""
 
@@ -79,6 +90,8 @@ class Scripts:
     """(low, high, tier) of cells that the plan never moves: the tiers to which they belong."""
     birth_ns: float
     """Time of one page birth."""
+    writes: Writes | None
+    """None: the tiers are not paged."""
 
 
 def scripts(plan: Plan, profile: Profile, timing: Timing) -> Scripts:
@@ -98,6 +111,16 @@ def scripts(plan: Plan, profile: Profile, timing: Timing) -> Scripts:
         initial=_targets(plan.initial, cells, profile.page_bytes),
         settled=_targets(settled(plan, profile.page_bytes), cells, profile.page_bytes),
         birth_ns=timing.birth_ns_per_byte * profile.page_bytes,
+        writes=_writes(profile, cells, timing) if timing.paged else None,
+    )
+
+
+def _writes(profile: Profile, cells: Cells, timing: Timing) -> Writes:
+    rows = profile.accesses["bytes_written"] > 0
+    one = np.ones(len(rows))
+    return Writes(
+        changed=page_costs(profile, cells, one, rows) > 0,
+        back_ns=page_costs(profile, cells, timing.write_back_ns(profile), rows),
     )
 
 

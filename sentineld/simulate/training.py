@@ -126,6 +126,6 @@ class Training:
         at_boundary: Callable[[], None] | None = None,
     ) -> Replay:
         made = scripts(plan, self.profile, timing_of(self.tiers))
-        world = World(made.cells, capacity_pages, *self.page_ns)
+        world = World(made.cells, capacity_pages, *self.page_ns, paged=self.tiers.paged)
         feed = AccessFeed(self.profile, made.cells, world, reactor) if reactor is not None else None
         return Replay(made, world, feed.passed if feed is not None else None, at_boundary)

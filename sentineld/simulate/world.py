@@ -4,6 +4,16 @@
 The simulated mover moves one page after the other at the bandwidth of the move's direction. It
 follows the rules of plan/move_queue.py, as the daemon's mover does. A page in flight has a frame on
 both tiers, and counts as being on its source tier until it has been moved completely.
+
+On paged tiers the world also has these rules of the pager (docs/explanation/paging.md):
+
+- The faults of a stretch read the file before anything moves. A page that a fault has fetched stays
+  in memory if its promotion is queued; otherwise it is slow again, and is written back if the
+  stretch has changed it.
+- A page is not demoted in a stretch that uses it.
+- A page that has been fetched and not changed since is clean. Its demotion takes no time.
+- All pages are born into memory. A birth waits for frames as long as demotions make room. Pages
+  that are born slow are written to the file.
 """
 
 from __future__ import annotations
@@ -13,7 +23,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sentineld.model.arrays import Integers
+from sentineld.model.arrays import Floats, Integers, Mask
 from sentineld.model.plan import Space
 from sentineld.plan.move_queue import MoveQueue, is_late
 from sentineld.simulate.cells import Cells
@@ -71,6 +81,8 @@ class _Work(NamedTuple):
     item: Item
     cell: int
     pages: int
+    free: bool = False
+    """Whether the pages are clean, so that their demotion takes no time."""
 
 
 @dataclass
@@ -84,6 +96,8 @@ class World:
     """Time to promote one page; infinite: nothing moves."""
     demote_ns: float
     """Time to demote one page; infinite: nothing moves."""
+    paged: bool = False
+    """Whether the tiers are paged; see Tiers."""
     now_ns: float = 0.0
     boundary: int = 0
     """The last boundary that was passed, counted since the first step."""
@@ -93,14 +107,22 @@ class World:
     """Pages of each cell on the slow tier."""
     fast_pages: int = 0
     """The sum of `fast` over all cells."""
+    clean: Integers = field(init=False)
+    """Fast pages of each cell whose copy in the file is current; 0 unless the tiers are paged."""
     counts: Counts = field(default_factory=Counts)
     queue: MoveQueue[Item] = field(init=False)
     _in_flight: tuple[Item, int] | None = None  # the move and the cell of the page in flight
     _done_ns: float = 0.0  # time that this page has been in flight so far
+    _busy_ns: float = 0.0  # time that the file still needs before it serves moves
+    _changed: Mask = field(init=False)  # cells that the current stretch writes to
+    _used: Mask = field(init=False)  # cells that the current stretch uses
 
     def __post_init__(self) -> None:
         self.fast = np.zeros(len(self.cells.pages), np.int64)
         self.slow = np.zeros(len(self.cells.pages), np.int64)
+        self.clean = np.zeros(len(self.cells.pages), np.int64)
+        self._changed = np.zeros(len(self.cells.pages), np.bool_)
+        self._used = np.zeros(len(self.cells.pages), np.bool_)
         self.queue = MoveQueue(self._cancelled)
 
     def room(self) -> int:
@@ -109,18 +131,44 @@ class World:
             return NEVER
         return self.capacity_pages - self.fast_pages - self._held()
 
-    def born(self, low: int, high: int) -> int:
+    def born(self, low: int, high: int, fault_ns: float = 0.0) -> int:
         """Give pages to the absent cells among [low, high). Pages that do not fit into the fast
-        tier are born slow. Returns the number of slow pages in [low, high)."""
+        tier are born slow. Returns the number of slow pages in [low, high).
+
+        fault_ns: on paged tiers, the time that faults on each slow page take in this stretch.
+        """
         for cell in range(low, high):
             if self.fast[cell] or self.slow[cell]:
                 continue
-            pages = int(self.cells.pages[cell])
-            fast = max(min(int(self.cells.born_fast[cell]), self.room()), 0)
+            pages, wanted = int(self.cells.pages[cell]), int(self.cells.born_fast[cell])
+            if self.paged:
+                self._wait_for_frames(wanted)
+            fast = max(min(wanted, self.room()), 0)
             self._place(cell, fast, pages - fast)
+            if self.paged:
+                self._busy_ns += (pages - fast) * (fault_ns + self.demote_ns)
             # The measured time of the all-fast step already includes births in the heap.
             self.counts.born_pages += pages if self.cells.space[cell] == Space.ARENA else 0
         return int(self.slow[low:high].sum())
+
+    def accessed(self, costs_ns: Floats, changed: Mask, back_ns: Floats) -> None:
+        """A stretch begins on paged tiers. Its accesses fault on slow pages and change pages.
+
+        costs_ns: (C,), time to fetch a slow page of each cell by faults.
+        changed: (C,), whether the stretch writes to the cell's pages.
+        back_ns: (C,), time to write a page back that a fault has fetched and that does not stay.
+        """
+        self._changed, self._used = changed, costs_ns > 0
+        if self._in_flight is not None and self._used[self._in_flight[1]]:
+            self._in_flight, self._done_ns = None, 0.0
+        self.clean[changed] = 0
+        self._busy_ns += float(costs_ns @ self.slow)
+        faulted = (costs_ns > 0) & (self.slow > 0)
+        for item in self.queue.promotions if faulted.any() else ():
+            for cell in (item.low + faulted[item.low : item.high].nonzero()[0]).tolist():
+                pages = max(min(int(self.slow[cell]), self.room(), item.left), 0)
+                self._shift(item, cell, pages)
+        self._busy_ns += float(back_ns @ self.slow)
 
     def place(self, low: int, high: int, wanted: Integers) -> None:
         """Give pages to all cells of [low, high).
@@ -136,15 +184,20 @@ class World:
         self.fast_pages -= int(self.fast[low:high].sum())
         self.fast[low:high] = 0
         self.slow[low:high] = 0
+        self.clean[low:high] = 0
         if self._in_flight is not None and low <= self._in_flight[1] < high:
             self._in_flight, self._done_ns = None, 0.0
         self.queue.drop(lambda item: low <= item.low and item.high <= high)
 
     def run(self, until_ns: float) -> None:
         """Advance the clock to until_ns, moving pages meanwhile."""
-        at_ns = self.now_ns
+        at_ns = min(self.now_ns + self._busy_ns, until_ns)
+        self._busy_ns -= at_ns - self.now_ns
         while (work := self._next()) is not None:
-            item, cell, limit = work
+            item, cell, limit = work.item, work.cell, work.pages
+            if work.free:
+                self._land(item, cell, limit, free=True)
+                continue
             page_ns = self._page_ns(item)
             pages = min(limit, int((until_ns - at_ns + self._done_ns) // page_ns))
             if pages <= 0:
@@ -178,6 +231,19 @@ class World:
             self.run(self.now_ns + max(ahead_ns, 1.0))
         self.counts.stall_ns += self.now_ns - began_ns
 
+    def _wait_for_frames(self, pages: int) -> None:
+        """Stall until this many frames are free, as long as queued demotions make room."""
+        began_ns = self.now_ns
+        while self.promote_ns < float("inf") and (missing := pages - self.room()) > 0:
+            self.run(self.now_ns)  # clean pages take no time
+            if self.room() >= pages:
+                break
+            if self._demotion(NEVER) is None:
+                break
+            ahead_ns = self._busy_ns + missing * self.demote_ns - self._done_ns
+            self.run(self.now_ns + max(ahead_ns, 1.0))
+        self.counts.stall_ns += self.now_ns - began_ns
+
     @property
     def mean_page_ns(self) -> float:
         """Mean time to move a page over both directions."""
@@ -201,8 +267,9 @@ class World:
             for i in (*self.queue.demotions, *self.queue.promotions)
         ]
         flight = None if self._in_flight is None else self._in_flight[1]
-        rest = repr((queues, flight, round(self._done_ns)))
-        return self.fast.tobytes() + self.slow.tobytes() + rest.encode()
+        rest = repr((queues, flight, round(self._done_ns), round(self._busy_ns)))
+        pages = self.fast.tobytes() + self.slow.tobytes() + self.clean.tobytes()
+        return pages + rest.encode()
 
     def _held(self) -> int:
         """Number of fast frames that a promotion in flight holds; fast_pages excludes them."""
@@ -210,7 +277,7 @@ class World:
 
     def _place(self, cell: int, fast: int, slow: int) -> None:
         self.fast_pages += fast - int(self.fast[cell])
-        self.fast[cell], self.slow[cell] = fast, slow
+        self.fast[cell], self.slow[cell], self.clean[cell] = fast, slow, 0
         self._note_peak()
 
     def _note_peak(self) -> None:
@@ -259,14 +326,21 @@ class World:
 
     def _demotion(self, due: int) -> _Work | None:
         """The next pages of demotions that are due at boundary `due`."""
-        queue = self.queue.demotions
-        while queue and queue[0].due <= due:
-            item = queue[0]
+        queue, at = self.queue.demotions, 0
+        while at < len(queue) and queue[at].due <= due:
+            item = queue[at]
             there = self.fast[item.low : item.high].nonzero()[0]
+            if self.paged and len(there):
+                there = there[~self._used[item.low + there]]
+                if not len(there):
+                    at += 1
+                    continue
             if len(there) and item.left > 0:
                 cell = item.low + int(there[0])
+                if self.clean[cell]:
+                    return _Work(item, cell, min(int(self.clean[cell]), item.left), free=True)
                 return _Work(item, cell, min(int(self.fast[cell]), item.left))
-            queue.pop(0)
+            queue.pop(at)
         return None
 
     def _cancelled(self, item: Item, why: str) -> None:
@@ -277,17 +351,27 @@ class World:
         if is_late(item, self.boundary):
             self.counts.late_moves += int(self.slow[item.low : item.high].any())
 
-    def _land(self, item: Item, cell: int, pages: int) -> None:
+    def _land(self, item: Item, cell: int, pages: int, free: bool = False) -> None:
+        if free:
+            self.clean[cell] -= pages
+        else:
+            # Tiers.migration_bytes_per_s is a mean over both directions, too.
+            self.counts.busy_ns += pages * self.mean_page_ns
+            if item.tier == 0:
+                self.counts.promoted_pages += pages
+            else:
+                self.counts.demoted_pages += pages
+        self._shift(item, cell, pages)
+
+    def _shift(self, item: Item, cell: int, pages: int) -> None:
+        """Put pages on the tier of a move."""
         up = item.tier == 0
         self.fast[cell] += pages if up else -pages
         self.slow[cell] -= pages if up else -pages
         self.fast_pages += pages if up else -pages
         item.left -= pages
-        self.counts.busy_ns += pages * self._page_ns(item)
-        if up:
-            self.counts.promoted_pages += pages
-        else:
-            self.counts.demoted_pages += pages
+        if self.paged and up and not self._changed[cell]:
+            self.clean[cell] += pages
         if not item.late and is_late(item, self.boundary):
             item.late = True
             self.counts.late_moves += 1

@@ -47,8 +47,9 @@ def bound_seconds(profile: Profile, tiers: Tiers, budget_bytes: int) -> float:
     )
     bound_ns = float(limits.times_ns.sum())
     changes = changes_of(groups, generous=True)
+    clean = np.zeros(len(groups.pages), np.bool_)
     for _ in range(ROUNDS):
-        solution = solve(groups, limits, changes, "the step-time bound")
+        solution = solve(groups, limits, changes, "the step-time bound", clean)
         if solution is None:
             raise SentinelError(
                 "failed", "the step-time bound's linear program was not solved in time", ""
@@ -57,6 +58,7 @@ def bound_seconds(profile: Profile, tiers: Tiers, budget_bytes: int) -> float:
         bound_ns = max(bound_ns, dual.ns)
         if bound_ns >= solution.step_ns * (1 - GAP):
             break
+        clean |= dual.clean
         changes = [
             np.union1d(positions, np.flatnonzero(dual.moving[:, at]))
             for at, positions in enumerate(changes)

@@ -2,7 +2,8 @@
 """A lower bound on the step time at given prices: the dual of the generous program (see Limits).
 
 At fixed prices, the best life of a page does not depend on other pages. It is a shortest path over
-the positions with two states, fast and slow. By weak duality, the dual's value is a lower bound at
+the positions with two states, fast and slow, or on paged tiers three: fast pages are dirty or
+clean. By weak duality, the dual's value is a lower bound at
 any prices, so the prices can come from a program with fewer positions or from an inexact solver.
 """
 
@@ -13,9 +14,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from sentineld.model.arrays import Mask
+from sentineld.plan.lives import Lives
+from sentineld.policies.lp.clean_walks import CleanGains, CleanLives, best_clean_walks
 from sentineld.policies.lp.groups import Groups
 from sentineld.policies.lp.problem import Limits, Prices
-from sentineld.policies.lp.relax import Gains, best_walks
+from sentineld.policies.lp.relax import IMPOSSIBLE, Gains, best_walks
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,9 @@ class LowerBound:
 
     moving: Mask
     """(S, G): positions after which the best lives at these prices change tier."""
+
+    clean: Mask
+    """(G,): groups that the best lives at these prices demote while they are clean."""
 
 
 def lower_bound(groups: Groups, limits: Limits, prices: Prices) -> LowerBound:
@@ -55,7 +61,9 @@ def lower_bound(groups: Groups, limits: Limits, prices: Prices) -> LowerBound:
     position = np.arange(count)[:, None]
     alive = position < groups.length[None, :]
     stretch = (groups.birth[None, :] + position) % max(count, 1)
-    cost = np.where(alive, groups.cost_ns * weight[stretch], 0.0)
+    # On paged tiers the file that serves faults serves no moves meanwhile.
+    faults = weight + moves / limits.promote_ns if groups.paged else weight
+    cost = np.where(alive, groups.cost_ns * faults[stretch], 0.0)
     at_points, held = np.zeros((count, many)), np.zeros((count, many))
     for group, (point, at) in enumerate(groups.lived_points):
         np.add.at(at_points[:, group], at, points[point])
@@ -66,18 +74,37 @@ def lower_bound(groups: Groups, limits: Limits, prices: Prices) -> LowerBound:
     # death, frees its room for a part of the stretch.
     last = (position == groups.length[None, :] - 1) & ~groups.persistent[None, :]
     relief = np.maximum(0.0, at_points - np.where(last, out * moved, (1.0 + out) * moved))
-    lives = best_walks(
-        Gains(
-            keep=cost - held + relief,
-            leave=cost - held + at_points - out * moved,
-            enter=-moved,
-            stay=np.zeros((count, many)),
-        ),
-        groups.length,
-        groups.persistent,
-    )
+    relief[groups.stays] = 0.0
+    keep = cost - held + relief
+    leave = np.where(groups.stays, -IMPOSSIBLE, cost - held + at_points - out * moved)
+    lives: Lives | CleanLives
+    clean = np.zeros(many, np.bool_)
+    if groups.paged:
+        # A clean page that is demoted frees its room at once, without a move.
+        at_boundary = np.where(
+            (position > 0) | groups.persistent[None, :], boundaries[stretch], 0.0
+        )
+        clean_leave = np.where(groups.stays, -IMPOSSIBLE, cost - at_boundary)
+        renewed = np.where(last, 0.0, moved)
+        lives = best_clean_walks(
+            CleanGains(
+                dirty_stays=keep,
+                dirty_leaves=leave,
+                dirty_renews=leave - moved,
+                clean_stays=np.maximum(cost - held, clean_leave - renewed),
+                clean_leaves=clean_leave,
+                enters=-moved,
+            ),
+            groups.writes,
+            groups.length,
+            groups.persistent,
+        )
+        clean = lives.clean
+    else:
+        gains = Gains(keep=keep, leave=leave, enter=-moved, stay=np.zeros((count, many)))
+        lives = best_walks(gains, groups.length, groups.persistent)
     room = max(limits.capacity_pages, 0) * (boundaries.sum() + points.sum() + timed.sum())
     fixed = float(weight @ limits.times_ns + cost.sum(axis=0) @ groups.pages)
     in_flight = moves.sum() * max(1.0, out) + timed.sum()
     fixed -= float(room + in_flight * limits.in_flight_pages)
-    return LowerBound(fixed - float(lives.value @ groups.pages), lives.moving)
+    return LowerBound(fixed - float(lives.value @ groups.pages), lives.moving, clean)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Groups of tensors with equal lifetimes and costs, which are the units of the linear programs."""
+"""Groups of tensors with equal lifetimes, costs and writes: the units of the linear programs."""
 
 from __future__ import annotations
 
@@ -53,6 +53,14 @@ class Groups:
     points: PressurePoints
     """The pressure points of all groups of the profile; take() keeps all of them."""
 
+    writes: npt.NDArray[np.bool_]
+    """(S, G): whether an access writes to the group at each position of its lifetime. All False
+    unless the tiers are paged, because nothing depends on it otherwise."""
+
+    paged: bool
+    """Whether the tiers are paged; see Tiers. A page is then not demoted in a stretch that uses
+    it."""
+
     def take(self, which: Integers) -> Groups:
         """The groups with these indices, in the given order."""
         return Groups(
@@ -66,7 +74,14 @@ class Groups:
             points_before_death=self.points_before_death[which],
             cost_ns=self.cost_ns[:, which],
             points=self.points,
+            writes=self.writes[:, which],
+            paged=self.paged,
         )
+
+    @cached_property
+    def stays(self) -> npt.NDArray[np.bool_]:
+        """(S, G): at which positions of a group's lifetime its fast pages can't be demoted."""
+        return (self.cost_ns > 0) & self.paged
 
     @cached_property
     def stretches(self) -> tuple[Integers, ...]:
@@ -110,6 +125,9 @@ def groups_of(profile: Profile, timing: Timing, *, generous: bool = False) -> Gr
     pages = tensor_pages(profile)
     each = by_position(profile, timing.extra_ns(profile)) / np.maximum(pages, 1)
     cost = _rounded(each, down=generous)
+    writes = np.zeros(cost.shape, np.bool_)
+    if timing.paged:
+        writes = by_position(profile, profile.accesses["bytes_written"].astype(np.float64)) > 0
     matters = cost.any(axis=0) & (pages > 0)
     if not generous:
         matters &= transient(profile) | persistent(profile)
@@ -118,7 +136,7 @@ def groups_of(profile: Profile, timing: Timing, *, generous: bool = False) -> Gr
     death_stretch = (birth + length - 1) % max(count, 1)
     birth_event = profile.tensors["birth_event"].astype(np.int64)
     death_event = profile.tensors["death_event"].astype(np.int64)
-    found: dict[tuple[int, int, bool, int, int, bytes], list[int]] = {}
+    found: dict[tuple[int, int, bool, int, int, bytes, bytes], list[int]] = {}
     for row in chosen.tolist():
         begin, end = int(birth[row]), int(death_stretch[row])
         before_birth, before_death = 0, points.of(end)
@@ -135,6 +153,7 @@ def groups_of(profile: Profile, timing: Timing, *, generous: bool = False) -> Gr
             before_birth,
             before_death,
             cost[:, row].tobytes(),
+            writes[:, row].tobytes(),
         )
         found.setdefault(key, []).append(row)
     keys = list(found)
@@ -150,6 +169,8 @@ def groups_of(profile: Profile, timing: Timing, *, generous: bool = False) -> Gr
         points_before_death=np.array([key[4] for key in keys], dtype=np.int64),
         cost_ns=cost[:, [int(rows[0]) for rows in members]],
         points=points,
+        writes=writes[:, [int(rows[0]) for rows in members]],
+        paged=timing.paged,
     )
 
 

@@ -145,6 +145,10 @@ def _changes(groups: Groups, group: int, grid: tuple[int, float], generous: bool
         # stretch of its birth either, because the stretch's boundary comes before the birth.
         first = 0 if generous else 1
         found = {position for position in found if first <= position < length - 1}
+    if groups.paged and not generous:
+        # A plan can't evict a page in a stretch that uses the page, and a fault fetches a used page
+        # earlier than a promotion does.
+        found -= set(uses)
     return np.array(sorted(found), dtype=np.int64)
 
 

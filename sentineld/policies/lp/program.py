@@ -7,14 +7,19 @@ policies/lp/problem.py.
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import numpy as np
 import numpy.typing as npt
 
 from sentineld.base.errors import SentinelError
 from sentineld.base.stdout import silent_stdout
-from sentineld.model.arrays import Floats, Integers
+from sentineld.model.arrays import Floats, Integers, Mask
+from sentineld.policies.lp.clean import (
+    Places,
+    clean_columns,
+    clean_rows,
+    following_segments,
+)
+from sentineld.policies.lp.early import early_worth
 from sentineld.policies.lp.groups import Groups
 from sentineld.policies.lp.pool import PoolColumns, pool_rows, transient_groups_of
 from sentineld.policies.lp.problem import UNIT_PAGES, Changes, Limits, Prices, Solution
@@ -23,23 +28,22 @@ MOVE_WORTH = 0.02
 """Cost of a move in a plan's program, which prevents needless moves. The cost is this share of the
 time that the move takes or of the time that one use of a slow page costs, whichever is less."""
 
-EARLY_WORTH = 0.005
-"""Maximum credit in a plan's program for moving a page early, as a share of the same time as
-MOVE_WORTH. A promotion gets the full credit halfway between two uses, and none just before the
-second use. A demotion gets the full credit just after the first use, and none halfway. The credit
-breaks ties between equally good moves in favour of the earlier move. An early move is more robust
-if stretches take longer or shorter than profiled."""
-
 TIME_LIMIT_S = 100.0
 """Wall-clock limit on one run of the solver, a last resort for extremely large steps. A plan takes
 at most five runs; all five together end before the daemon's time-out for its planning process."""
 
 
-def solve(groups: Groups, limits: Limits, changes: Changes, needed_by: str) -> Solution | None:
+def solve(
+    groups: Groups, limits: Limits, changes: Changes, needed_by: str, clean: Mask | None = None
+) -> Solution | None:
     """Minimise the sum of the stretches' durations.
 
-    needed_by: what needs scipy, for the error message. Returns None if the solver finds no optimum
-    within its limits. Raises SentinelError if scipy is not installed.
+    needed_by: what needs scipy, for the error message.
+    clean: (G,): groups whose clean pages may be demoted without being written; None: no group,
+        which makes the program smaller.
+
+    Returns None if the solver finds no optimum within its limits. Raises SentinelError if scipy is
+    not installed.
     """
     try:
         from scipy.optimize import linprog
@@ -50,7 +54,7 @@ def solve(groups: Groups, limits: Limits, changes: Changes, needed_by: str) -> S
             f"{needed_by} needs scipy, which is not installed",
             hint if limits.generous else f"{hint}, or use the policy sentinel",
         ) from None
-    program = _Program(groups, limits, changes)
+    program = _Program(groups, limits, changes, clean)
     matrix, most, goal = program.constraints()
     with silent_stdout():
         answer = linprog(
@@ -80,7 +84,10 @@ class _Program:
     - generous: the time that fast pages save in each stretch;
     - if births cost time: the dead pages left in fast memory at each pressure point, the pages
       that births fault in at each pressure point, and the part of each transient group that is slow
-      at the birth and fast at the death.
+      at the birth and fast at the death;
+    - on paged tiers: the clean part of each group in each segment in which it can be clean, and the
+      clean part of what is demoted at each change after such a segment and (generous) in the
+      stretch of the death.
 
     Rows, in this order:
 
@@ -90,10 +97,18 @@ class _Program:
       demotions that had time to complete);
     - the pages promoted at each change and in each stretch of a death: their number is not
       negative;
-    - the pool of dead pages.
+    - the pool of dead pages;
+    - the clean pages.
+
+    On paged tiers the row of a stretch's moves also contains the faults on slow pages, because a
+    file that serves faults serves no moves meanwhile. A plan's program adds the pages that have to
+    be written because a fault has fetched them and the stretch has changed them, or because they
+    are born slow.
     """
 
-    def __init__(self, groups: Groups, limits: Limits, changes: Changes) -> None:
+    def __init__(
+        self, groups: Groups, limits: Limits, changes: Changes, clean: Mask | None = None
+    ) -> None:
         self._groups, self._limits, self._changes = groups, limits, changes
         self._count = count = len(limits.times_ns)
         self._unit_ns = max(float(limits.times_ns.sum()) / max(count, 1), 1.0)
@@ -127,13 +142,20 @@ class _Program:
         self._transient = transient_groups_of(groups) if priced else None
         self._birth = limits.birth_ns * UNIT_PAGES / self._unit_ns
         pool = 2 * points + len(self._transient.rows) if self._transient else 0
-        self.upper = np.full(self._left + pool, np.inf)
+        self._clean = self._left + pool
+        clean = np.zeros(len(groups.pages), np.bool_) if clean is None else clean
+        self._clean_columns = clean_columns(
+            groups, changes, self._segments, clean, set(self._dying_column), self._clean
+        )
+        self.upper = np.full(self._clean + self._clean_columns.count, np.inf)
         # The first row of each kind; the rows of the times begin at 0.
         self._moving, self._boundaries, self._saving = count, 2 * count, 3 * count
         self._before = 4 * count
         self._after = self._before + points
         self._promotions = self._after + points
         self._pool = self._promotions + self._durations - self._demotions
+        # (S,): pages that the file could move in the time that faults take if everything is slow.
+        self._faulted: Floats = np.zeros(count)
         self._rows: list[Integers] = []
         self._columns: list[Integers] = []
         self._values: list[Floats] = []
@@ -160,10 +182,12 @@ class _Program:
         duration = self._durations + stretches
         self._put(stretches, duration, -1.0)
         self._put(self._moving + stretches, duration, -1.0 / move)
-        most = np.zeros(self._pool + (self._put_pool() if self._transient else 0))
+        rows = self._pool + (self._put_pool() if self._transient else 0)
+        most = np.zeros(self._put_clean(rows))
         all_slow = limits.times_ns / self._unit_ns + slow
         most[:count] = -all_slow
         most[self._moving : self._boundaries] = limits.in_flight_weight / UNIT_PAGES
+        most[self._moving : self._boundaries] -= self._faulted
         capacity = max(limits.capacity_pages, 0) / UNIT_PAGES
         most[self._boundaries : self._saving] = capacity
         most[self._before : self._promotions] = capacity
@@ -191,13 +215,15 @@ class _Program:
             use = float(costs.mean()) * UNIT_PAGES / self._unit_ns if len(costs) else 0.0
             both = 1.0 + self._limits.demotion_weight
             goal[self._demotions : self._dying] = both * MOVE_WORTH * min(move, use)
+            for of in self._clean_columns.of_groups:
+                goal[list(of.demoted.values())] = (1.0 - both) * MOVE_WORTH * min(move, use)
             for at, segment in enumerate(self._segments):
-                early = _early_worth(groups, at, self._limits.times_ns)
+                early = early_worth(groups, at, self._limits.times_ns)
                 np.add.at(goal, self._first[at] + segment, early * min(move, use))
         goal[self._durations : self._saved] = 1.0
         # The time of births is a separate cost and not part of the durations. Otherwise, needless
         # page faults could pay off in the program, because longer durations allow more moves.
-        goal[self._made :] = self._birth
+        goal[self._made : self._clean] = self._birth
         return goal
 
     def _needed_rows(self, many: int) -> npt.NDArray[np.bool_]:
@@ -218,7 +244,7 @@ class _Program:
         for at, segment in enumerate(self._segments):
             fast[: len(segment), at] = answer[self._first[at] + segment] * UNIT_PAGES
         step = answer[self._durations : self._saved].sum()
-        step_ns = float(step + answer[self._made :].sum() * self._birth) * self._unit_ns
+        step_ns = float(step + answer[self._made : self._clean].sum() * self._birth) * self._unit_ns
         every = np.zeros(len(self._needed))
         every[self._needed] = prices * self._unit_ns / UNIT_PAGES
         return Solution(
@@ -247,7 +273,49 @@ class _Program:
         self._put(row, self._first[at] + self._segments[at][uses], -cost[uses])
         slow: Floats = np.zeros(self._count)
         np.add.at(slow, stretch[uses], cost[uses] * groups.pages[at] / UNIT_PAGES)
+        if groups.paged and np.isfinite(self._limits.promote_ns):
+            self._put_faults(at, cost)
         return slow
+
+    def _put_faults(self, at: int, cost: Floats) -> None:
+        """Add the entries for the time that the file needs for slow pages.
+
+        cost: cost of a slow unit of memory at each position of the group's lifetime.
+        """
+        groups, limits = self._groups, self._limits
+        length, stretch = int(groups.length[at]), groups.stretches[at]
+        pages = cost * self._unit_ns / (limits.promote_ns * UNIT_PAGES)
+        if not limits.generous:
+            written = groups.writes[:length, at].astype(np.float64)
+            pages = pages * (1.0 + limits.demotion_weight * written)
+            if not groups.persistent[at]:
+                # The pages that are born slow are written once.
+                pages[0] = cost[0] * self._unit_ns / (limits.promote_ns * UNIT_PAGES)
+                pages[0] += limits.demotion_weight
+        used = np.flatnonzero(pages > 0)
+        column = self._first[at] + self._segments[at][used]
+        self._put(self._moving + stretch[used], column, -pages[used])
+        np.add.at(self._faulted, stretch[used], pages[used] * groups.pages[at] / UNIT_PAGES)
+
+    def _put_clean(self, row: int) -> int:
+        """Add the rows of clean pages. row: the first row. Returns the first row after them."""
+        groups = self._groups
+        for at, of in enumerate(self._clean_columns.of_groups):
+            self.upper[list(of.segments.values())] = groups.pages[at] / UNIT_PAGES
+        places = Places(
+            first=self._first,
+            segments=self._segments,
+            changes=self._changes,
+            demotions=self._demotions,
+            dying=self._dying_column,
+            moving=self._moving,
+            timed=self._after if self._limits.generous else None,
+        )
+        weight = self._limits.demotion_weight
+        entries, end = clean_rows(groups, self._clean_columns, places, weight, row)
+        for rows, column, value in entries:
+            self._put(rows, column, value)
+        return end
 
     def _put_timed(self, all_slow: Floats, move: float) -> Floats:
         """Relax the room at each pressure point: demotions make room within the stretch.
@@ -281,7 +349,7 @@ class _Program:
         point, position = groups.lived_points[at]
         self._put(self._before + point, first + segment[position], 1.0)
         if not self._limits.generous:
-            following = self._following(at)
+            following = following_segments(segment, bool(groups.persistent[at]))
             self._put(self._after + point, first + following[position], 1.0)
             return
         stretch = groups.stretches[at]
@@ -303,8 +371,11 @@ class _Program:
         pages = groups.pages[at] / UNIT_PAGES
         self.upper[first : first + int(segment.max()) + 1] = pages
         column = demotions + np.arange(len(positions))
-        self.upper[column] = pages
-        here, there = first + segment[positions], first + self._following(at)[positions]
+        self.upper[column] = np.where(groups.stays[positions, at], 0.0, pages)
+        here, there = (
+            first + segment[positions],
+            first + following_segments(segment, bool(groups.persistent[at]))[positions],
+        )
         # Pages moved at a change, in promoted pages: the promoted part, which is the increase of
         # the fast part plus the demoted part, and the demoted part by its weight.
         weight = self._limits.demotion_weight
@@ -319,7 +390,7 @@ class _Program:
         self._put(row, column, -1.0)
         if at in self._dying_column:
             dying = np.array([self._dying_column[at]])
-            self.upper[dying] = pages
+            self.upper[dying] = 0.0 if groups.stays[len(segment) - 1, at] else pages
             self._put(np.array([self._moving + int(stretch[-1])]), dying, weight)
             row = self._promotions + dying - self._demotions
             self._put(row, dying, 1.0)
@@ -344,14 +415,6 @@ class _Program:
         self._put(self._after + each, self._left + each, 1.0)
         return count
 
-    def _following(self, at: int) -> Integers:
-        """For each position of a group, the segment after the position's moves."""
-        segment = self._segments[at]
-        found: Integers = np.append(
-            segment[1:], segment[0] if self._groups.persistent[at] else segment[-1]
-        )
-        return found
-
     def _points_with_deaths(self) -> npt.NDArray[np.bool_]:
         """(C,): which pressure points lie in a stretch in which a group dies."""
         groups, count = self._groups, self._count
@@ -360,33 +423,3 @@ class _Program:
         busy[(groups.birth + groups.length - 1)[transient] % count] = True
         found: npt.NDArray[np.bool_] = np.repeat(busy, np.diff(groups.points.first))
         return found
-
-
-def _early_worth(groups: Groups, at: int, times_ns: Floats) -> Floats:
-    """The cost that EARLY_WORTH adds to the goal, for each position of a group's lifetime.
-
-    Fast pages are charged in the first half of the time between two uses and credited in the second
-    half, so that the sum is 0 for pages that stay fast throughout.
-    """
-    length = int(groups.length[at])
-    uses = np.flatnonzero(groups.cost_ns[:length, at] > 0)
-    passed = np.concatenate([[0.0], np.cumsum(times_ns[groups.stretches[at]])])
-    found: Floats = np.zeros(length)
-    if groups.persistent[at]:
-        ends = [*uses.tolist(), int(uses[0]) + length]
-    else:
-        ends = sorted({0, *uses.tolist(), length})
-    whole = np.concatenate([passed, passed[1:] + passed[-1]])
-    for begin, end in pairwise(ends):
-        inside = np.arange(begin + 1, end)
-        span = float(whole[end] - whole[begin + 1]) if len(inside) else 0.0
-        if span <= 0:
-            continue
-        low, high = (np.minimum(whole[inside + late], whole[-1]) for late in (0, 1))
-        share = 2 * EARLY_WORTH * (high - low) / span
-        first = (low + high) / 2 < whole[begin + 1] + span / 2
-        # After the last use of a transient group, fast pages are only charged, because no use
-        # follows.
-        first |= (not groups.persistent[at]) & (end == length)
-        found[inside % length] += np.where(first, share, -share)
-    return found

@@ -38,6 +38,7 @@ TESTED_ELSEWHERE = {
 """Modules that need a whole session, a training or a kernel, and the file that tests them."""
 
 TESTS_OF_NO_MODULE = {
+    "policies/test_paged.py": "all policies on paged tiers, compared with the bound",
     "shim/test_agreement.py": "two C files, compared with the simulator",
 }
 """Test files of mirrored packages that test no single module, and what they test."""

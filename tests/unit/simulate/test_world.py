@@ -271,3 +271,128 @@ def test_pages_are_neither_lost_nor_beyond_the_capacity(
         begun_ns = one.now_ns
     moved = one.counts.promoted_pages + one.counts.demoted_pages
     assert one.counts.busy_ns == moved * PAGE_NS <= one.now_ns + 1e-6
+
+
+def paged(capacity: int = 100) -> World:
+    """A paged world: a page is fetched in 10 ns and written in 5 ns."""
+    made = World(cells(), capacity, PAGE_NS, 5.0, paged=True)
+    made.place(2, 3, np.array([0]))
+    return made
+
+
+def access(one: World, cell: int, cost_ns: float = 0.0, written: bool = False) -> None:
+    """Begin a stretch that uses a cell."""
+    costs, changed, back = np.zeros(3), np.zeros(3, np.bool_), np.zeros(3)
+    costs[cell], changed[cell], back[cell] = cost_ns, written, 5.0 * written
+    one.accessed(costs, changed, back)
+
+
+def rest(one: World) -> None:
+    """Begin a stretch that uses nothing."""
+    one.accessed(np.zeros(3), np.zeros(3, np.bool_), np.zeros(3))
+
+
+def test_faults_delay_moves_on_paged_tiers() -> None:
+    one = paged()
+    one.born(0, 1)
+    access(one, 2, cost_ns=10.0)
+    one.queue.add(demotion(0))
+    one.run(40.0)
+    assert one.counts.demoted_pages == 0
+    one.run(60.0)
+    assert one.counts.demoted_pages == 4
+
+
+def test_a_page_that_a_fault_fetches_stays_if_its_promotion_is_queued() -> None:
+    one = paged()
+    one.queue.add(promotion(2))
+    access(one, 2, cost_ns=10.0)
+    assert tiers(one)[2] == (4, 0)
+    assert one.clean[2] == 4
+    assert one.counts.promoted_pages == 0
+
+
+def test_a_changed_page_that_does_not_stay_is_written_back() -> None:
+    one = paged()
+    one.born(0, 1)
+    access(one, 2, cost_ns=10.0, written=True)
+    one.queue.add(demotion(0))
+    one.run(60.0)  # 40 ns for four fetches and 20 ns to write them
+    assert one.counts.demoted_pages == 0
+    one.run(65.0)
+    assert one.counts.demoted_pages == 1
+
+
+def test_clean_pages_are_demoted_in_no_time_and_written_pages_are_not() -> None:
+    for written, late in ((False, 4), (True, 0)):
+        one = paged()
+        one.queue.add(promotion(2))
+        one.run(40.0)
+        assert (one.fast[2], one.clean[2]) == (4, 4)
+        access(one, 2, written=written)
+        rest(one)
+        one.queue.add(demotion(2))
+        one.run(41.0)
+        assert one.slow[2] == late
+        assert one.counts.demoted_pages == 0
+        one.run(60.0)
+        assert one.slow[2] == 4
+        assert one.counts.demoted_pages == 4 - late
+
+
+def test_pages_in_use_are_not_demoted() -> None:
+    one = paged()
+    one.queue.add(promotion(2))
+    one.run(40.0)
+    access(one, 2, cost_ns=1.0)
+    one.queue.add(demotion(2))
+    one.run(100.0)
+    assert one.fast[2] == 4
+    rest(one)
+    one.run(101.0)
+    assert one.slow[2] == 4
+
+
+def test_a_birth_waits_for_frames_of_pages_that_are_being_written() -> None:
+    one = paged(capacity=4)
+    one.cells.born_fast[1] = 4
+    one.born(0, 1)
+    one.queue.add(demotion(0))
+    one.run(10.0)
+    assert one.born(1, 2) == 0
+    assert one.counts.stall_ns == 10.0
+    assert tiers(one)[:2] == [(0, 4), (4, 0)]
+
+
+def test_slow_births_are_written() -> None:
+    one = paged()
+    one.born(0, 2, fault_ns=1.0)
+    one.queue.add(demotion(0))
+    one.run(24.0)  # four pages are fetched in 1 ns each, and written in 5 ns each
+    assert one.counts.demoted_pages == 0
+    one.run(29.0)
+    assert one.counts.demoted_pages == 1
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("pdaxb"), st.integers(0, 2), st.floats(0, 60)), max_size=30),
+    st.integers(1, 12),
+)
+def test_paged_counts_stay_consistent(events: list[tuple[str, int, float]], capacity: int) -> None:
+    one = paged(capacity)
+    one.born(0, 2)
+    for kind, cell, ns in events:
+        if kind == "p":
+            one.queue.add(promotion(cell, deadline=NEVER, expiry=NEVER))
+        elif kind == "d":
+            one.queue.add(demotion(cell))
+        elif kind == "b":
+            one.dropped(cell, cell + 1) if cell < 2 else None
+            one.born(cell, cell + 1, 1.0)
+        else:
+            access(one, cell, cost_ns=ns, written=kind == "x")
+        one.run(one.now_ns + ns)
+        assert (one.clean >= 0).all()
+        assert (one.clean <= one.fast).all()
+        assert (one.fast + one.slow == one.cells.pages).all()
+        assert one.fast_pages == one.fast.sum() <= capacity

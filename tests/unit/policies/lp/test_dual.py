@@ -6,6 +6,8 @@ At the program's own prices, the dual equals the program's optimum.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -38,6 +40,11 @@ def problem(
     """write_weight: None: ordinary tiers; otherwise paged ones on which a write takes this many
     times as long as a read."""
     profile = large_profile() if toy else profiled(NETWORK, (3, 7, 12, 20))[0]
+    # Every second access only reads, so that there are clean pages.
+    rows = profile.accesses.copy()
+    if write_weight is not None:
+        rows["bytes_written"][::2] = 0
+    profile = replace(profile, accesses=rows)
     if write_weight is None:
         found = tiers(pages_per_s)
     else:
@@ -60,7 +67,8 @@ def test_at_the_programs_prices_the_bound_is_the_programs_value(
     toy: bool, pages: int, pages_per_s: float, write_weight: float | None
 ) -> None:
     groups, limits = problem(pages, pages_per_s, toy, write_weight)
-    solution = solve(groups, limits, everywhere(groups), "the test")
+    clean = np.ones(len(groups.pages), np.bool_)
+    solution = solve(groups, limits, everywhere(groups), "the test", clean)
     assert solution is not None
     found = lower_bound(groups, limits, solution.prices)
     assert found.ns == pytest.approx(solution.step_ns, rel=1e-6)
@@ -101,7 +109,8 @@ def test_at_any_prices_the_dual_is_a_lower_bound(
     seed: int,
 ) -> None:
     groups, limits = problem(pages, pages_per_s, toy, write_weight)
-    solution = solve(groups, limits, everywhere(groups), "the test")
+    clean = np.ones(len(groups.pages), np.bool_)
+    solution = solve(groups, limits, everywhere(groups), "the test", clean)
     assert solution is not None
     random = np.random.default_rng(seed)
 

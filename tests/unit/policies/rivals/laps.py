@@ -23,6 +23,7 @@ class Life:
     pages: int
     read_in: tuple[int, ...]  # stretches that read it
     lives: tuple[int, int] | None = None  # first and last stretch lived in; None: persistent
+    written_in: tuple[int, ...] = ()  # the stretches of `read_in` that also write to it
 
 
 def lap(stretches: int, *lives: Life) -> Profile:
@@ -54,7 +55,8 @@ def lap(stretches: int, *lives: Life) -> Profile:
     accesses = np.zeros(len(rows), ACCESS_DTYPE)
     for number, (stretch, at) in enumerate(rows):
         pages = lives[at].pages
-        accesses[number] = (stretch, at, pages * PAGE, 0, pages)
+        written = pages * PAGE if stretch in lives[at].written_in else 0
+        accesses[number] = (stretch, at, pages * PAGE, written, pages)
     table = np.zeros(stretches, STRETCH_DTYPE)
     table["kind"] = [Boundary.STEP, *[Boundary.FORWARD] * (stretches - 1)]
     table["layer"] = np.arange(stretches)

@@ -1,0 +1,270 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Clean pages in the linear program, on paged tiers.
+
+A page that was fetched from the file and has not been changed since is clean: its demotion takes no
+time. A stretch that writes to a group makes all its pages dirty. So a group has clean pages in a
+segment only if no stretch of the segment writes to the group.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from sentineld.model.arrays import Floats, Integers, Mask
+from sentineld.policies.lp.groups import Groups
+from sentineld.policies.lp.pool import Entry
+from sentineld.policies.lp.problem import Changes
+
+
+class CleanChange(NamedTuple):
+    """A change of a group's tier, before or after a segment with clean pages."""
+
+    change: int
+    """Number of the change, in the group's list of positions."""
+
+    before: int | None
+    """The segment that the change ends; None: it has no clean pages."""
+
+    demotes: bool
+    """Whether clean pages can be demoted at the change."""
+
+    after: int | None
+    """The segment that follows; None: it has no clean pages."""
+
+    fetches_clean: bool
+    """Whether pages that are promoted at the change are clean."""
+
+
+@dataclass
+class GroupColumns:
+    """The columns of a group's clean pages."""
+
+    segments: dict[int, int] = field(default_factory=dict)
+    """For each segment in which pages can be clean, the column of the clean part."""
+
+    changes: list[CleanChange] = field(default_factory=list)
+
+    demoted: dict[int, int] = field(default_factory=dict)
+    """For each change after such a segment, the column of the clean part of what is demoted."""
+
+    dying: int | None = None
+    """The column of the clean part of what is demoted in the stretch of the death, if any."""
+
+
+@dataclass(frozen=True)
+class CleanColumns:
+    """The columns of all groups' clean pages."""
+
+    of_groups: tuple[GroupColumns, ...]
+    count: int
+
+
+def clean_columns(
+    groups: Groups,
+    changes: Changes,
+    segments: list[Integers],
+    which: Mask,
+    dying: set[int],
+    first: int,
+) -> CleanColumns:
+    """Number the columns.
+
+    segments: for each group, the segment of each position of its lifetime.
+    which: (G,): the groups that get columns, if the tiers are paged.
+    dying: the groups that may be demoted in the stretch of their death.
+    first: number of the first column.
+    """
+    if not groups.paged or not which.any():
+        return CleanColumns((), 0)
+    found: list[GroupColumns] = []
+    column = first
+    for at, segment in enumerate(segments):
+        length, lasts = len(segment), bool(groups.persistent[at])
+        writes, used = groups.writes[:length, at], groups.cost_ns[:length, at] > 0
+        clean = clean_segments(segment, writes, lasts)
+        # A clean page saves something if it is demoted after a use.
+        stays = groups.stays[:length, at]
+        dies = at in dying and not bool(stays[-1])
+        kept = clean if lasts or dies else clean[clean < int(segment[-1])]
+        of = GroupColumns()
+        found.append(of)
+        if not which[at] or not used[np.isin(segment, kept)].any():
+            continue
+        for one in clean.tolist():
+            of.segments[one] = column
+            column += 1
+        following = following_segments(segment, lasts)
+        of.changes = _clean_changes(
+            changes[at], segment, following, writes, stays, set(of.segments)
+        )
+        for change in of.changes:
+            if change.demotes:
+                of.demoted[change.change] = column
+                column += 1
+        if dies and int(segment[-1]) in of.segments:
+            of.dying = column
+            column += 1
+    return CleanColumns(tuple(found), column - first)
+
+
+def clean_segments(segment: Integers, writes: Mask, persistent: bool) -> Integers:
+    """The segments of a group in which pages can be clean, ascending.
+
+    segment: (L,): the segment of each position of the group's lifetime.
+    writes: (L,): whether each position writes to the group.
+    """
+    written = np.bincount(segment, writes, minlength=int(segment.max()) + 1) > 0
+    if not persistent:
+        written[0] = True  # a tensor's content is new at its birth
+    if len(written) == 1:
+        written[0] = True  # without a change, no page leaves memory
+    found: Integers = np.flatnonzero(~written)
+    return found
+
+
+def _clean_changes(
+    positions: Integers,
+    segment: Integers,
+    following: Integers,
+    writes: Mask,
+    stays: Mask,
+    clean: set[int],
+) -> list[CleanChange]:
+    """The changes before or after a segment with clean pages.
+
+    positions: the group's changes. following: (L,): the segment after each position's moves.
+    stays: (L,): where no page is demoted. clean: the segments with clean pages.
+    """
+    found = []
+    for change, position in enumerate(positions.tolist()):
+        before, after = int(segment[position]), int(following[position])
+        if before in clean or after in clean:
+            found.append(
+                CleanChange(
+                    change,
+                    before if before in clean else None,
+                    before in clean and not bool(stays[position]),
+                    after if after in clean else None,
+                    not bool(writes[position]),
+                )
+            )
+    return found
+
+
+@dataclass(frozen=True)
+class Places:
+    """Rows and columns of the program that the rows of clean pages refer to."""
+
+    first: list[int]
+    """For each group, the column of its first segment."""
+
+    segments: list[Integers]
+    """For each group, the segment of each position of its lifetime."""
+
+    changes: Changes
+
+    demotions: int
+    """The first column of demotions, one for each change of each group."""
+
+    dying: dict[int, int]
+    """For each group that may be demoted in the stretch of its death, the column of that part."""
+
+    moving: int
+    """The first row of the stretches' moves."""
+
+    timed: int | None
+    """The first row of the room at pressure points after those demotions that had time; None: the
+    program has no such rows."""
+
+
+def clean_rows(
+    groups: Groups, columns: CleanColumns, places: Places, weight: float, row: int
+) -> tuple[list[Entry], int]:
+    """(entries, the first row after them). The sum of each new row has to be at most 0.
+
+    The entries also take clean pages out of the rows of moves and, because a clean page frees its
+    room at once, out of the rows of room.
+
+    weight: time to demote a page, divided by the time to promote one. row: the first new row.
+    """
+    found: list[Entry] = []
+
+    def add(*entries: tuple[int, float]) -> None:
+        nonlocal row
+        for column, value in entries:
+            found.append((np.array([row]), np.array([column]), value))
+        row += 1
+
+    def leaves(column: int, position: int) -> None:
+        """The pages of a column are demoted at a position, without a move."""
+        moving = np.array([places.moving + int(stretch[position])])
+        found.append((moving, np.array([column]), -weight))
+        if places.timed is not None:
+            here = places.timed + point[lived == position]
+            found.append((here, np.full(len(here), column), -1.0))
+
+    demotions = places.demotions
+    for at, of in enumerate(columns.of_groups):
+        first, segment, stretch = places.first[at], places.segments[at], groups.stretches[at]
+        point, lived = groups.lived_points[at]
+        following = following_segments(segment, bool(groups.persistent[at]))
+        for one, column in of.segments.items():
+            add((column, 1.0), (first + one, -1.0))
+        for change in of.changes:
+            position = int(places.changes[at][change.change])
+            demoted = demotions + change.change
+            balance: list[tuple[int, float]] = []
+            if change.before is not None:
+                balance.append((of.segments[change.before], -1.0))
+            if change.demotes:
+                gone = of.demoted[change.change]
+                leaves(gone, position)
+                add((gone, 1.0), *balance)
+                add((gone, 1.0), (demoted, -1.0))
+                balance.append((gone, 1.0))
+            if change.after is None:
+                continue
+            if change.fetches_clean:
+                # The promoted part is the increase of the fast part plus the demoted part.
+                here_, there = first + int(segment[position]), first + int(following[position])
+                balance += [(there, -1.0), (here_, 1.0), (demoted, -1.0)]
+            add((of.segments[change.after], 1.0), *balance)
+        if of.dying is not None:
+            leaves(of.dying, len(stretch) - 1)
+            add((of.dying, 1.0), (of.segments[int(segment[-1])], -1.0))
+            add((of.dying, 1.0), (places.dying[at], -1.0))
+        demotions += len(places.changes[at])
+    return found, row
+
+
+def following_segments(segment: Integers, persistent: bool) -> Integers:
+    """For each position of a group, the segment after the position's moves."""
+    found: Integers = np.append(segment[1:], segment[0] if persistent else segment[-1])
+    return found
+
+
+def demoted_clean(groups: Groups, fast_pages: Floats) -> Mask:
+    """(G,): the groups of which a schedule demotes clean pages.
+
+    fast_pages: (S, G), see Solution.
+    """
+    found = np.zeros(len(groups.pages), np.bool_)
+    for at in range(len(groups.pages)) if groups.paged else ():
+        length, lasts = int(groups.length[at]), bool(groups.persistent[at])
+        fast, writes = fast_pages[:length, at], groups.writes[:length, at]
+        change = np.diff(fast, append=fast[0] if lasts else fast[-1])
+        clean = 0.0
+        # The second pass over a circular life begins with the clean pages of the first pass.
+        for position in [*range(length), *(range(length) if lasts else ())]:
+            if writes[position]:
+                clean = 0.0
+            elif change[position] > 0:
+                clean += float(change[position])
+            elif change[position] < 0:
+                gone = min(-float(change[position]), clean)
+                found[at] |= gone >= 1.0
+                clean -= gone
+    return found
