@@ -17,6 +17,7 @@ from sentineld.plan.reasons import reasons
 from sentineld.plan.residency import Residency, peak_fast_pages, residency
 from sentineld.plan.schedule import births_waits
 from sentineld.plan.slow_births import evict_slow_births
+from sentineld.plan.working_set import streamed_note
 
 
 def draft(
@@ -38,7 +39,8 @@ def draft(
 def finished(plan: Plan, profile: Profile, tiers: Tiers) -> Plan:
     """Complete a plan whose moves are chosen: add initial tiers, prediction and reasons.
 
-    On paged tiers the moves are also adapted to the pager.
+    On paged tiers the moves are also adapted to the pager, and a note tells which stretches use
+    more memory than the budget.
     """
     if tiers.paged:
         plan = after_use(plan, profile)
@@ -47,6 +49,7 @@ def finished(plan: Plan, profile: Profile, tiers: Tiers) -> Plan:
     plan = replace(plan, reasons=reasons(plan, profile, found))
     if tiers.paged:
         plan = _with_waits(evict_slow_births(plan, profile), profile, found)
+        plan = replace(plan, notes=(*plan.notes, *streamed_note(profile, plan.budget_bytes)))
     return replace(plan, predicted=predicted(plan, profile, tiers, found))
 
 

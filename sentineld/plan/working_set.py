@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The working set of each stretch: the pages that it uses and that are alive at the same time.
+
+On paged tiers every page is in memory while it is used. If a stretch's working set exceeds the
+budget, faults fetch its pages in turn, whatever the plan.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sentineld.base.units import format_bytes
+from sentineld.model.arrays import Integers
+from sentineld.model.profile import Profile
+from sentineld.plan.items import tensor_pages
+from sentineld.plan.residency import ABSENT, Residency, occupied_pages
+from sentineld.plan.turnover import first_moments
+
+
+def working_set_pages(profile: Profile) -> Integers:
+    """(S,): the largest number of used pages that are alive at the same time, in each stretch."""
+    count, many = profile.stretch_count, len(profile.tensors)
+    tier = np.full((count, many), ABSENT, np.uint8)
+    tier[profile.accesses["stretch"], profile.accesses["tensor"]] = 0
+    used = Residency(
+        tensor=np.arange(many),
+        first_page=np.zeros(many, np.int64),
+        pages=tensor_pages(profile),
+        tier=tier,
+        moving=np.zeros(tier.shape, np.bool_),
+        end_tier=np.zeros(many, np.uint8),
+    )
+    first = first_moments(profile)
+    if len(first) < 2:
+        return np.zeros(0, np.int64)
+    most: Integers = np.maximum.reduceat(occupied_pages(profile, used), first[:-1])
+    return most
+
+
+def streamed_note(profile: Profile, budget_bytes: int) -> tuple[str, ...]:
+    """A note for the plan if the working set of any stretch exceeds the budget."""
+    over = working_set_pages(profile) * profile.page_bytes - budget_bytes
+    if int(over.max(initial=0)) <= 0:
+        return ()
+    worst = int(np.argmax(over))
+    layer = profile.layers[profile.stretches["layer"][worst]]
+    place = f"stretch {worst}" + (f" ({layer})" if layer else "")
+    many = int((over > 0).sum())
+    return (
+        f"{many} {'stretch uses' if many == 1 else 'stretches use'} more memory at once than the "
+        f"budget, {place} by {format_bytes(int(over[worst]))}: faults fetch these pages in turn",
+    )
