@@ -109,6 +109,8 @@ SOURCES: dict[str, tuple[str, str]] = {
     "presets.optane.read": (PRESETS, "PRESETS[optane].read_bytes_per_s"),
     "presets.optane.write": (PRESETS, "PRESETS[optane].write_bytes_per_s"),
     "presets.optane.migration": (PRESETS, "PRESETS[optane].migration_bytes_per_s"),
+    "presets.nvme.read": (PRESETS, "PRESETS[nvme].read_bytes_per_s"),
+    "presets.nvme.write": (PRESETS, "PRESETS[nvme].write_bytes_per_s"),
     "presets.dram.read": (PRESETS, "PRESETS[dram].read_bytes_per_s"),
     "presets.dram.write": (PRESETS, "PRESETS[dram].write_bytes_per_s"),
     "presets.dram.migration": (PRESETS, "PRESETS[dram].migration_bytes_per_s"),

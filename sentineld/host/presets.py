@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Presets: the tiers of well-known kinds of machines, by name.
 
-docs/reference/timing.md gives the source of each figure. The figures are for all cores
+docs/reference/timing.md gives the source of each figure. The figures of memory are for all cores
 of one processor socket; a training with few threads gets a share of the bandwidths
 (SOCKET_THREADS).
 """
@@ -33,11 +33,12 @@ FIGURES = (
 
 @dataclass(frozen=True)
 class Preset:
-    """A slow tier next to DRAM, described by the bandwidths of one socket."""
+    """A slow tier next to DRAM, described by the bandwidths of one socket or disk."""
 
     read_bytes_per_s: float
     write_bytes_per_s: float
     migration_bytes_per_s: float
+    paged: bool = False  # the slow tier is a file; a disk serves any number of threads alike
 
 
 PRESETS = {
@@ -47,14 +48,17 @@ PRESETS = {
     "cxl": Preset(24e9, 20e9, 10e9),
     # Six Optane DIMMs, interleaved.
     "optane": Preset(38e9, 12e9, 8e9),
+    # A file on an NVMe disk. A page that moves out and back is written and read.
+    "nvme": Preset(1.05e9, 2.6e9, 2 / (1 / 1.05e9 + 1 / 2.6e9), paged=True),
 }
 
 
 def preset_tiers(name: str, threads: int) -> Tiers:
     """The preset's two tiers for a training of `threads` threads.
 
-    Each bandwidth is the socket's bandwidth times min(threads / SOCKET_THREADS, 1). Capacities
-    are unknown (0). Raises SentinelError("usage") for an unknown name or fewer than 1 thread.
+    Each bandwidth of memory is the socket's bandwidth times min(threads / SOCKET_THREADS, 1).
+    Capacities are unknown (0). Raises SentinelError("usage") for an unknown name or fewer than 1
+    thread.
     """
     if name not in PRESETS:
         near = get_close_matches(name, PRESETS, n=1, cutoff=0.4)
@@ -64,8 +68,10 @@ def preset_tiers(name: str, threads: int) -> Tiers:
         raise SentinelError("usage", f"the number of threads is {threads}", "give 1 or more")
     preset, share = PRESETS[name], min(threads / SOCKET_THREADS, 1.0)
     fast = Tier((0,), 0, DRAM_BYTES_PER_S * share, DRAM_BYTES_PER_S * share)
+    share = 1.0 if preset.paged else share
     slow = Tier((1,), 0, preset.read_bytes_per_s * share, preset.write_bytes_per_s * share)
-    return Tiers((fast, slow), preset.migration_bytes_per_s * share, f"preset:{name}")
+    rate = preset.migration_bytes_per_s * share
+    return Tiers((fast, slow), rate, f"preset:{name}", paged=preset.paged)
 
 
 def configured_tiers(figures: TierOverrides) -> Tiers:

@@ -52,6 +52,12 @@ class EmulatedSubstrate:
             tiers = preset_tiers(figures.emulated, figures.emulated_threads)
         except SentinelError as error:
             raise SentinelError("bad-config", f"tiers: {error.message}", error.hint) from None
+        if tiers.paged:
+            raise SentinelError(
+                "bad-config",
+                f"the tiers {figures.emulated!r} are paged, not emulated",
+                "use sentineld --tiers paged:DIRECTORY, or sentinelctl simulate",
+            )
         self.emulated = figures.emulated
         # Each tier has the capacity of the machine's memory, so only the budget limits a session.
         memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

@@ -41,7 +41,14 @@ def test_the_cost_of_births_is_measured_or_configured() -> None:
 
 
 @pytest.mark.parametrize(
-    "figures", [{"emulated": "cxxl"}, {"emulated_threads": 0}, {"fast": (0,)}, {"slow": (1,)}]
+    "figures",
+    [
+        {"emulated": "cxxl"},
+        {"emulated": "nvme"},
+        {"emulated_threads": 0},
+        {"fast": (0,)},
+        {"slow": (1,)},
+    ],
 )
 def test_an_invalid_tiers_table_is_refused(figures: dict[str, float]) -> None:
     with pytest.raises(SentinelError) as caught:
