@@ -6,7 +6,7 @@ A request is pickled and sent to the child. It contains everything that its answ
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
 from sentineld.model.plan import Plan
@@ -17,6 +17,7 @@ from sentineld.plan.spare import Spare
 from sentineld.policies.bounds.fast_share import FastShareBound, fast_share_bound
 from sentineld.policies.registry import policy
 from sentineld.simulate.loop import plan_again, spare_plan
+from sentineld.simulate.steady import steady_step_ns
 
 Answer = TypeVar("Answer", covariant=True)
 
@@ -42,7 +43,7 @@ class PlanRequest:
         chosen = policy(self.policy_name)
         plan = chosen.plan(self.profile, self.tiers, self.budget_bytes)
         verify(plan, self.profile, self.budget_bytes if chosen.charges_budget else None)
-        return plan
+        return _with_steady_step(plan, self.profile, self.tiers)
 
 
 @dataclass(frozen=True)
@@ -70,9 +71,10 @@ class ReplanRequest:
 
     def answer(self) -> Plan | None:
         """The new plan; None if its steps would not be faster than the live plan's."""
-        return plan_again(
+        plan = plan_again(
             policy(self.policy_name), self.profile, self.tiers, self.budget_bytes, self.live
         )
+        return None if plan is None else _with_steady_step(plan, self.profile, self.tiers)
 
 
 @dataclass(frozen=True)
@@ -90,3 +92,15 @@ class SpareRequest:
         return spare_plan(
             policy(self.policy_name), self.profile, self.tiers, self.budget_bytes, self.live
         )
+
+
+def _with_steady_step(plan: Plan, profile: Profile, tiers: Tiers) -> Plan:
+    """On paged tiers, the plan with the time of its simulated step as prediction.
+
+    There, a plan may have more moves than the file has time for, and its faults delay moves. The
+    simulator includes this, a policy's own prediction does not.
+    """
+    if not tiers.paged:
+        return plan
+    step_ns = int(steady_step_ns(plan, profile, tiers))
+    return replace(plan, predicted=replace(plan.predicted, step_ns=step_ns))

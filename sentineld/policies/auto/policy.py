@@ -81,7 +81,8 @@ class Auto:
         planner = _Planner(self.name, profile, tiers, budget_bytes)
         plan, solved = planner.plan(limits, ATTEMPTS)
         births = births_ns(plan, profile, tiers)
-        if not solved or not births.any():
+        # On paged tiers the pager moves frames to births, which takes little time.
+        if not solved or not births.any() or tiers.paged:
             return finished(plan, profile, tiers)
         # Births take time. The program can put a price on this time, and it can let moves run in
         # this time. But it overestimates how many dead pages are reused, because it ignores

@@ -39,7 +39,7 @@ class Limits:
     flight when a stretch begins, so a stretch may complete one page more than its time allows. A
     plan's program is stricter: at every pressure point, the fast pages fit both before and after
     the moves of the point's stretch. A group moves in a stretch only if it is alive both at the
-    beginning and at the end of the stretch.
+    beginning and at the end of the stretch, and on paged tiers only if the stretch does not use it.
     """
 
     times_ns: Floats

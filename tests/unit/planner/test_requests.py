@@ -5,10 +5,17 @@ from __future__ import annotations
 
 import pickle
 
+import pytest
+
 from sentineld.planner.requests import BoundRequest, PlanRequest, ReplanRequest, SpareRequest
 from sentineld.policies.bounds.fast_share import fast_share_bound
+from sentineld.policies.bounds.step_time import bound_seconds
 from sentineld.policies.registry import policy
+from sentineld.simulate.simulate import simulate
+from sentineld.simulate.steady import steady_step_ns
 from tests.unit.plan.toys import LARGE, PAGE, large_plan, large_profile, two_tiers
+from tests.unit.policies.rivals.laps import Life, lap
+from tests.unit.policies.tiering import paged_tiers
 
 BUDGET = 7 * LARGE * PAGE
 
@@ -24,3 +31,15 @@ def test_a_pickled_request_gives_the_same_answer() -> None:
     assert found is None or found.policy == "auto"
     spare = pickle.loads(pickle.dumps(SpareRequest("auto", profile, tiers, BUDGET, live))).answer()
     assert spare is None or spare.up_to_bytes_per_s < tiers.migration_bytes_per_s
+
+
+def test_on_paged_tiers_the_prediction_is_the_simulated_step() -> None:
+    # Two tensors take turns in memory that holds one of them; the file is too slow for that.
+    profile, tiers = lap(6, Life(64, (0,)), Life(64, (3,))), paged_tiers(10.0, 20.0)
+    budget = 64 * PAGE
+    plan = PlanRequest("g10+slow", profile, tiers, budget).answer()
+    found = simulate(profile, policy("g10+slow"), tiers, budget, plan=plan)
+    assert plan.predicted.step_ns / 1e9 == pytest.approx(found.step_seconds)
+    plan = PlanRequest("auto", profile, tiers, budget).answer()
+    assert plan.predicted.step_ns == int(steady_step_ns(plan, profile, tiers))
+    assert plan.predicted.step_ns >= bound_seconds(profile, tiers, budget) * 1e9 - 1
