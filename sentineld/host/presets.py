@@ -38,6 +38,7 @@ class Preset:
     read_bytes_per_s: float
     write_bytes_per_s: float
     migration_bytes_per_s: float
+    read_latency_ns: float = 0.0
     paged: bool = False  # the slow tier is a file; a disk serves any number of threads alike
 
 
@@ -49,7 +50,7 @@ PRESETS = {
     # Six Optane DIMMs, interleaved.
     "optane": Preset(38e9, 12e9, 8e9),
     # A file on an NVMe disk. A page that moves out and back is written and read.
-    "nvme": Preset(1.05e9, 2.6e9, 2 / (1 / 1.05e9 + 1 / 2.6e9), paged=True),
+    "nvme": Preset(1.05e9, 2.6e9, 2 / (1 / 1.05e9 + 1 / 2.6e9), 70e3, paged=True),
 }
 
 
@@ -69,7 +70,8 @@ def preset_tiers(name: str, threads: int) -> Tiers:
     preset, share = PRESETS[name], min(threads / SOCKET_THREADS, 1.0)
     fast = Tier((0,), 0, DRAM_BYTES_PER_S * share, DRAM_BYTES_PER_S * share)
     share = 1.0 if preset.paged else share
-    slow = Tier((1,), 0, preset.read_bytes_per_s * share, preset.write_bytes_per_s * share)
+    read, write = preset.read_bytes_per_s * share, preset.write_bytes_per_s * share
+    slow = Tier((1,), 0, read, write, preset.read_latency_ns)
     rate = preset.migration_bytes_per_s * share
     return Tiers((fast, slow), rate, f"preset:{name}", paged=preset.paged)
 

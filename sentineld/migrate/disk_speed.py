@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import mmap
 import os
+import random
+import statistics
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -13,12 +15,15 @@ from pathlib import Path
 
 from sentineld.base.errors import SentinelError
 from sentineld.migrate.paging_file import open_paging_file
+from sentineld.model.timing import FAULT_BYTES
 
 REQUEST_BYTES = 1 << 20
 """Bytes of one read or write, the same as in the pager (TRAY_PAGES in pager/frames.h)."""
 REQUESTS = 8
 """Number of reads or writes in flight, the same as in the pager (paging.c)."""
 SCRATCH_BYTES = 256 << 20
+FAULT_REQUESTS = 64
+"""Number of reads, one after the other, from which the latency of a fault is measured."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +32,8 @@ class DiskRates:
 
     read_bytes_per_s: float
     write_bytes_per_s: float
+    # Time by which a read of FAULT_BYTES on its own exceeds its bytes / read_bytes_per_s.
+    read_latency_ns: float = 0.0
 
 
 def measure_disk(folder: Path, scratch_bytes: int = SCRATCH_BYTES) -> DiskRates:
@@ -48,13 +55,27 @@ def measure_disk(folder: Path, scratch_bytes: int = SCRATCH_BYTES) -> DiskRates:
             lambda at: os.preadv(file, [buffers[at // REQUEST_BYTES % REQUESTS]], at),
             scratch_bytes,
         )
+        latency_ns = max(_alone_ns(file, scratch_bytes) - FAULT_BYTES * 1e9 / read, 0.0)
     except OSError as error:
         raise SentinelError(
             "failed", f"the disk of {folder} cannot be measured: {error.strerror}"
         ) from None
     finally:
         os.close(file)
-    return DiskRates(read, written)
+    return DiskRates(read, written, latency_ns)
+
+
+def _alone_ns(file: int, scratch_bytes: int) -> float:
+    """Median time of a read of FAULT_BYTES while no other read is in flight."""
+    buffer = mmap.mmap(-1, FAULT_BYTES)
+    buffer.write(b"\1")
+    places = random.Random(1).choices(range(0, scratch_bytes, FAULT_BYTES), k=FAULT_REQUESTS)
+    spent_ns = []
+    for at in places:
+        began_ns = time.monotonic_ns()
+        os.preadv(file, [buffer], at)
+        spent_ns.append(time.monotonic_ns() - began_ns)
+    return statistics.median(spent_ns)
 
 
 def _bytes_per_s(transfer: Callable[[int], int], scratch_bytes: int) -> float:

@@ -20,9 +20,10 @@ and continue while the process waits. If a tensor is born on an absent (dropped)
 born.
 
 On paged tiers the slow tier is a file. An access to a slow page waits until the page has been read.
-So all pages that the access touches cost their bytes x 1/R_slow, whether they are read or written,
-and however small the tensor is. A promotion reads the file and a demotion writes it, so a promoted
-byte takes 1/R_slow and a demoted byte 1/W_slow. On other tiers both take the same time.
+So all pages that the access touches cost their bytes x (1/R_slow + latency of a read /
+FAULT_BYTES), whether they are read or written, and however small the tensor is. A promotion reads
+the file and a demotion writes it, so a promoted byte takes 1/R_slow and a demoted byte 1/W_slow. On
+other tiers both take the same time.
 """
 
 from __future__ import annotations
@@ -40,6 +41,10 @@ CACHED_BYTES = 64 << 10
 until their next use, or are accessed too rarely to matter."""
 
 
+FAULT_BYTES = 128 << 10
+"""Bytes that a fault on paged tiers fetches at most (the pager reads up to 31 pages ahead)."""
+
+
 @dataclass(frozen=True)
 class Timing:
     """The costs of two tiers in ns per byte."""
@@ -50,6 +55,7 @@ class Timing:
     demote_ns_per_byte: float  # time of a move to the slow tier; inf: no moves are possible
     birth_ns_per_byte: float = 0.0  # time of a page birth (page fault)
     paged: bool = False  # see Tiers
+    fault_share: float = 1.0  # on paged tiers: part of a fault's time in which the file is busy
 
     @property
     def demotion_weight(self) -> float:
@@ -114,9 +120,11 @@ def timing_of(tiers: Tiers) -> Timing:
         return Timing(0.0, 0.0, move, move, tiers.birth_ns_per_byte)
     fast, slow = tiers.tiers[:2]
     if tiers.paged:
-        read = 1e9 / slow.read_bytes_per_s if slow.read_bytes_per_s > 0 else 0.0
+        busy = 1e9 / slow.read_bytes_per_s if slow.read_bytes_per_s > 0 else 0.0
+        read = busy + slow.read_latency_ns / FAULT_BYTES
         promote, demote = _paged_moves(slow, move)
-        return Timing(read, read, promote, demote, tiers.birth_ns_per_byte, paged=True)
+        share = busy / read if read > 0 else 1.0
+        return Timing(read, read, promote, demote, tiers.birth_ns_per_byte, True, share)
     return Timing(
         _extra(fast.read_bytes_per_s, slow.read_bytes_per_s),
         _extra(fast.write_bytes_per_s, slow.write_bytes_per_s),

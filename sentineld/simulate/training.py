@@ -125,7 +125,8 @@ class Training:
         reactor: Reactor | None = None,
         at_boundary: Callable[[], None] | None = None,
     ) -> Replay:
-        made = scripts(plan, self.profile, timing_of(self.tiers))
-        world = World(made.cells, capacity_pages, *self.page_ns, paged=self.tiers.paged)
+        timing = timing_of(self.tiers)
+        made = scripts(plan, self.profile, timing)
+        world = World(made.cells, capacity_pages, *self.page_ns, timing.paged, timing.fault_share)
         feed = AccessFeed(self.profile, made.cells, world, reactor) if reactor is not None else None
         return Replay(made, world, feed.passed if feed is not None else None, at_boundary)

@@ -98,6 +98,8 @@ class World:
     """Time to demote one page; infinite: nothing moves."""
     paged: bool = False
     """Whether the tiers are paged; see Tiers."""
+    fault_share: float = 1.0
+    """See Timing."""
     now_ns: float = 0.0
     boundary: int = 0
     """The last boundary that was passed, counted since the first step."""
@@ -146,7 +148,7 @@ class World:
             fast = max(min(wanted, self.room()), 0)
             self._place(cell, fast, pages - fast)
             if self.paged:
-                self._busy_ns += (pages - fast) * (fault_ns + self.demote_ns)
+                self._busy_ns += (pages - fast) * (fault_ns * self.fault_share + self.demote_ns)
             # The measured time of the all-fast step already includes births in the heap.
             self.counts.born_pages += pages if self.cells.space[cell] == Space.ARENA else 0
         return int(self.slow[low:high].sum())
@@ -162,7 +164,7 @@ class World:
         if self._in_flight is not None and self._used[self._in_flight[1]]:
             self._in_flight, self._done_ns = None, 0.0
         self.clean[changed] = 0
-        self._busy_ns += float(costs_ns @ self.slow)
+        self._busy_ns += float(costs_ns @ self.slow) * self.fault_share
         faulted = (costs_ns > 0) & (self.slow > 0)
         for item in self.queue.promotions if faulted.any() else ():
             for cell in (item.low + faulted[item.low : item.high].nonzero()[0]).tolist():

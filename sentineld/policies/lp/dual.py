@@ -62,7 +62,9 @@ def lower_bound(groups: Groups, limits: Limits, prices: Prices) -> LowerBound:
     alive = position < groups.length[None, :]
     stretch = (groups.birth[None, :] + position) % max(count, 1)
     # On paged tiers the file that serves faults serves no moves meanwhile.
-    faults = weight + moves / limits.promote_ns if groups.paged else weight
+    faults = weight
+    if groups.paged:
+        faults = weight + groups.fault_share * moves / limits.promote_ns
     cost = np.where(alive, groups.cost_ns * faults[stretch], 0.0)
     at_points, held = np.zeros((count, many)), np.zeros((count, many))
     for group, (point, at) in enumerate(groups.lived_points):

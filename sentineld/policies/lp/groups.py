@@ -61,6 +61,9 @@ class Groups:
     """Whether the tiers are paged; see Tiers. A page is then not demoted in a stretch that uses
     it."""
 
+    fault_share: float
+    """See Timing."""
+
     def take(self, which: Integers) -> Groups:
         """The groups with these indices, in the given order."""
         return Groups(
@@ -76,6 +79,7 @@ class Groups:
             points=self.points,
             writes=self.writes[:, which],
             paged=self.paged,
+            fault_share=self.fault_share,
         )
 
     @cached_property
@@ -171,6 +175,7 @@ def groups_of(profile: Profile, timing: Timing, *, generous: bool = False) -> Gr
         points=points,
         writes=writes[:, [int(rows[0]) for rows in members]],
         paged=timing.paged,
+        fault_share=timing.fault_share,
     )
 
 

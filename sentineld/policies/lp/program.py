@@ -284,14 +284,14 @@ class _Program:
         """
         groups, limits = self._groups, self._limits
         length, stretch = int(groups.length[at]), groups.stretches[at]
-        pages = cost * self._unit_ns / (limits.promote_ns * UNIT_PAGES)
+        each_ns = limits.promote_ns * UNIT_PAGES
+        pages = read = cost * groups.fault_share * self._unit_ns / each_ns
         if not limits.generous:
             written = groups.writes[:length, at].astype(np.float64)
             pages = pages * (1.0 + limits.demotion_weight * written)
             if not groups.persistent[at]:
                 # The pages that are born slow are written once.
-                pages[0] = cost[0] * self._unit_ns / (limits.promote_ns * UNIT_PAGES)
-                pages[0] += limits.demotion_weight
+                pages[0] = read[0] + limits.demotion_weight
         used = np.flatnonzero(pages > 0)
         column = self._first[at] + self._segments[at][used]
         self._put(self._moving + stretch[used], column, -pages[used])

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sentineld.model.tiers import Tier, Tiers
-from sentineld.model.timing import CACHED_BYTES, timing_of
+from sentineld.model.timing import CACHED_BYTES, FAULT_BYTES, timing_of
 from tests.unit.plan.toys import large_profile
 
 GB = 1e9
@@ -70,6 +70,20 @@ def test_a_paged_byte_is_promoted_by_a_read_and_demoted_by_a_write() -> None:
     assert timing.mean_move_ns_per_byte == pytest.approx(0.625)
     assert timing.demotion_weight == pytest.approx(0.25)
     assert timing.read_ns_per_byte == 1.0
+
+
+def test_a_fault_takes_a_reads_latency_too() -> None:
+    tiers_ = paged(1 * GB, 4 * GB)
+    slow = replace(tiers_.tiers[1], read_latency_ns=0.5 * FAULT_BYTES)
+    timing = timing_of(replace(tiers_, tiers=(tiers_.tiers[0], slow)))
+    assert timing.read_ns_per_byte == pytest.approx(1.5)
+    assert timing.fault_share == pytest.approx(1 / 1.5)
+    assert timing.promote_ns_per_byte == pytest.approx(1.0)
+    profile = large_profile()
+    written = profile.accesses["bytes_written"] > 0
+    assert written.all()
+    each = timing.write_back_ns(profile) / timing.extra_ns(profile)
+    assert each == pytest.approx(0.25 / 1.5)
 
 
 def test_less_bandwidth_for_moves_slows_both_directions() -> None:

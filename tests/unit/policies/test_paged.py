@@ -67,11 +67,17 @@ def profiles(draw: st.DrawFn) -> Profile:
     share=st.floats(0.02, 0.9),
     reads_per_s=st.sampled_from([10.0, 60.0, 400.0]),
     write_speed=st.sampled_from([0.5, 1.0, 2.5]),
+    latency_ns=st.sampled_from([0.0, 2e8]),
 )
 def test_plans_are_valid_and_no_step_is_shorter_than_the_bound(
-    name: str, profile: Profile, share: float, reads_per_s: float, write_speed: float
+    name: str,
+    profile: Profile,
+    share: float,
+    reads_per_s: float,
+    write_speed: float,
+    latency_ns: float,
 ) -> None:
-    tiers = paged_tiers(reads_per_s, reads_per_s * write_speed)
+    tiers = paged_tiers(reads_per_s, reads_per_s * write_speed, latency_ns)
     budget = max(int(profile.peak_bytes * share), PAGE)
     try:
         found = simulate(profile, policy(name), tiers, budget, steps_max=20)

@@ -48,7 +48,7 @@ def problem(
     if write_weight is None:
         found = tiers(pages_per_s)
     else:
-        found = paged_tiers(pages_per_s, pages_per_s / write_weight)
+        found = paged_tiers(pages_per_s, pages_per_s / write_weight, 1e4)
     timing = timing_of(found)
     return groups_of(profile, timing, generous=True), Limits(
         times_ns=profile.stretches["time_ns"].astype(np.float64),
