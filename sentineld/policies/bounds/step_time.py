@@ -48,8 +48,10 @@ def bound_seconds(profile: Profile, tiers: Tiers, budget_bytes: int) -> float:
     bound_ns = float(limits.times_ns.sum())
     changes = changes_of(groups, generous=True)
     clean = np.zeros(len(groups.pages), np.bool_)
-    for _ in range(ROUNDS):
+    for number in range(ROUNDS):
         solution = solve(groups, limits, changes, "the step-time bound", clean)
+        if solution is None and number:
+            break  # the bound of an earlier, smaller program holds, too
         if solution is None:
             raise SentinelError(
                 "failed", "the step-time bound's linear program was not solved in time", ""

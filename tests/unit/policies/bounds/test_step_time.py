@@ -5,10 +5,14 @@ from __future__ import annotations
 
 import sys
 
+import numpy as np
 import pytest
 
 from sentineld.base.errors import SentinelError
+from sentineld.policies.bounds import step_time
 from sentineld.policies.bounds.step_time import bound_seconds
+from sentineld.policies.lp.problem import Solution
+from sentineld.policies.lp.program import solve
 from tests.unit.plan.toys import LARGE, PAGE, large_profile
 from tests.unit.policies.tiering import tiers
 
@@ -45,6 +49,34 @@ def test_moves_shorten_the_step_up_to_their_bandwidth() -> None:
     assert slow == pytest.approx((19 - 6) * LARGE * PAGE_S, rel=2e-3)
     assert many == pytest.approx((19 - 3 - 2 - 2 - 2) * LARGE * PAGE_S, rel=2e-3)
     assert many < some < slow
+
+
+@pytest.mark.parametrize("solved", [0, 1])
+def test_the_bound_of_the_last_solved_program_holds(
+    solved: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The first program allows no changes of tiers, so its prices are far from the best ones.
+    asked: list[int] = []
+
+    def solve_some(*arguments: object) -> Solution | None:
+        asked.append(1)
+        return solve(*arguments) if len(asked) <= solved else None  # type: ignore[arg-type]
+
+    monkeypatch.setattr(step_time, "solve", solve_some)
+    monkeypatch.setattr(step_time, "GAP", 0.0)
+    monkeypatch.setattr(
+        step_time,
+        "changes_of",
+        lambda groups, generous: [np.zeros(0, np.int64)] * len(groups.pages),
+    )
+    if not solved:
+        with pytest.raises(SentinelError, match="was not solved in time"):
+            bound(2, 100.0 * LARGE)
+        return
+    found = bound(2, 100.0 * LARGE)
+    monkeypatch.undo()
+    assert len(asked) == 2
+    assert 0.0 <= found <= bound(2, 100.0 * LARGE)
 
 
 def test_without_scipy_the_error_names_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
