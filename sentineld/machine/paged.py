@@ -40,7 +40,6 @@ from sentineld.model.records import PAGE_BYTES, Records
 from sentineld.model.tiers import Tier, Tiers
 from sentineld.observe.shim_link import ShimLink
 from sentineld.plan.accesses import access_table
-from sentineld.plan.after_use import after_use
 from sentineld.plan.pager_moves import pager_moves
 
 FAST_NODE, SLOW_NODE = 0, 1
@@ -131,7 +130,7 @@ class PagedSubstrate:
 
     def moves(self, plan: Plan, profile: Profile) -> Records:
         """All moves of the plan: the pager carries them out, even without a daemon."""
-        return pager_moves(after_use(plan, profile), profile)
+        return pager_moves(plan, profile)
 
     @contextmanager
     def first_provision(self, link: ShimLink, fast: FastBudget | None) -> Iterator[Provision]:
