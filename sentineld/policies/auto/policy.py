@@ -42,9 +42,9 @@ a step with 4004 groups; its 3000 costliest groups need 39,000 iterations."""
 
 CLEAN_GAIN_MIN = 1e-3
 """On paged tiers, the program is solved a second time with columns for the clean pages of those
-groups whose clean pages the first solution demotes. With such columns for all groups, it would take
-three to fifteen times as long. There is no second time if the first solution's step takes at most
-this share longer than the all-fast step."""
+groups whose clean pages the first solution demotes. With such columns for all groups, it took two
+to twenty times as long (four traces of tests/bench). There is no second time if the first
+solution's step takes at most this share longer than the all-fast step."""
 
 KEEP_SHARE = 0.97
 """Share of the temporarily free fast memory that dead pages may take until the next birth on them.
