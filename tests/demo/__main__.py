@@ -18,6 +18,7 @@ from typing import Any
 
 from tests.demo import machines, report, rules
 from tests.demo.counter import Counter
+from tests.demo.draw import draw
 from tests.demo.progress import progress
 from tests.vm.host import REPOSITORY, MachineError
 
@@ -81,16 +82,6 @@ def run_all(machine: machines.Machine, begin: float) -> rules.Report:
     )
 
 
-def draw(result: rules.Report, path: Path) -> None:
-    """Draw the picture, or say that matplotlib is missing."""
-    try:
-        from tests.demo import picture
-    except ImportError as error:
-        print(f"demo: no picture: {error} (make demo installs it)", file=sys.stderr)
-        return
-    picture.draw(result, path)
-
-
 def main(arguments: list[str]) -> int:
     """Run the demo and return the exit status."""
     parser = argparse.ArgumentParser(prog="python3 -m tests.demo", description=__doc__)
@@ -106,7 +97,7 @@ def main(arguments: list[str]) -> int:
     verdicts = rules.check(result)
     report.save(result, verdicts, options.output)
     if verdicts[0].holds:
-        draw(result, options.output / "report.png")
+        draw("tests.demo.picture", result, options.output / "report.png")
     print(report.markdown(result, verdicts))
     progress(f"report in {options.output}", begin)
     return 0 if all(verdict.holds for verdict in verdicts) else 1

@@ -21,6 +21,7 @@ from typing import Any
 
 from tests.bench.paging.figures import OURS, RAM
 from tests.bench.traces import ROOT
+from tests.demo.draw import draw
 from tests.demo.paging import report, rules
 from tests.demo.paging.possible import ImpossibleError, survey
 from tests.demo.paging.run import Parameters
@@ -139,7 +140,7 @@ def run(options: argparse.Namespace, signals: Signals, say: Callable[[str], None
     )
     verdicts = rules.check(result)
     report.save(result, verdicts, options.output)
-    draw(result, options.output / "paging.png")
+    draw("tests.demo.paging.picture", result, options.output / "paging.png")
     print(report.markdown(result, verdicts), flush=True)
     say(f"report in {options.output}: {', '.join(report.FILES)}")
     return 0 if all(verdict.holds for verdict in verdicts) else 1
@@ -148,16 +149,6 @@ def run(options: argparse.Namespace, signals: Signals, say: Callable[[str], None
 def command(parameters: Parameters) -> list[str]:
     """The command line of the measuring process."""
     return [sys.executable, "-m", "tests.demo.paging.run", json.dumps(asdict(parameters))]
-
-
-def draw(result: rules.Report, path: Path) -> None:
-    """Draw the picture, or say that matplotlib is missing."""
-    try:
-        from tests.demo.paging import picture
-    except ImportError as error:
-        print(f"demo: no picture: {error} (make demo installs it)", file=sys.stderr)
-        return
-    picture.draw(result, path)
 
 
 if __name__ == "__main__":
