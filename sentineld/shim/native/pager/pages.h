@@ -150,10 +150,17 @@ static inline void set_state(struct paged_range *range, uint64_t page, uint64_t 
 	find_strays(range, page, pages);
 }
 
+/* Begins at the first page that changes: a move that was incomplete sets all of its pages again. */
 static inline void set_planned(struct paged_range *range, uint64_t page, uint64_t pages, bool planned)
 {
-	memset(range->planned + page, planned, pages);
-	find_strays(range, page, pages);
+	const uint8_t *first = memchr(range->planned + page, !planned, pages);
+	uint64_t same;
+
+	if (!first)
+		return;
+	same = (uint64_t)(first - (range->planned + page));
+	memset(range->planned + page + same, planned, pages - same);
+	find_strays(range, page + same, pages - same);
 }
 
 /* The range that contains the address, or NULL. */
