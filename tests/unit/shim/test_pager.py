@@ -71,6 +71,25 @@ def test_the_budget_is_kept(start: Callable[..., Paged]) -> None:
     assert counts.bytes_written >= (PAGES - BUDGET) * PAGE
 
 
+def test_moves_may_reach_beyond_the_pages_that_were_ever_born(start: Callable[..., Paged]) -> None:
+    paged = start()
+    paged.born(0, 300)
+    paged.fill(0, 300, 1)
+    assert paged.evict(600, PAGES - 600) == 0
+    assert paged.evict(200, PAGES - 200) == 100
+    paged.settle()
+    assert paged.fetch(600, PAGES - 600) == PAGES - 600
+    assert paged.fetch(250, PAGES - 250) == PAGES - 250
+    paged.settle()
+    assert paged.holds(0, 300, 1)
+    assert paged.counts().faults > 0
+    paged.born(300, 10)  # directly above the former top
+    paged.fill(300, 10, 1)
+    assert paged.evict(300, PAGES - 300) == 10
+    paged.settle()
+    assert paged.holds(300, 10, 1)
+
+
 def test_unchanged_pages_are_not_written_again(start: Callable[..., Paged]) -> None:
     paged = start()
     paged.born(0, 300)

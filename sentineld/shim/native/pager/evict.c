@@ -297,9 +297,12 @@ uint64_t pager_evict(struct pager *pager, void *address, uint64_t pages, uint64_
 	range = range_of(pager, address);
 	if (range) {
 		uint64_t page = page_number(pager, range, address);
+		uint64_t below = pages_below_top(range, page, pages);
 
-		set_planned(range, page, pages, false);
-		begun = pages_evict(pager, range, page, pages, done);
+		set_planned(range, page, below, false);
+		begun = pages_evict(pager, range, page, below, done);
+		if (*done == below)
+			*done = pages;
 	}
 	/* After a failed write no page leaves, so there is nothing to wait for. */
 	if (pager->counts.write_error)

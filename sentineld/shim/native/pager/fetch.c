@@ -197,20 +197,25 @@ void pages_want(struct pager *pager, struct paged_range *range, uint64_t page, u
 uint64_t pager_fetch(struct pager *pager, void *address, uint64_t pages, uint64_t *done)
 {
 	struct paged_range *range;
-	uint64_t before;
+	uint64_t begun;
 
 	*done = pages;
 	pthread_mutex_lock(&pager->lock);
-	before = pager->fetches;
+	begun = pager->fetches;
 	range = range_of(pager, address);
-	if (range)
-		set_planned(range, page_number(pager, range, address), pages, true);
-	if (range && (pager->wanted_count || pager->births_waiting))
+	if (range) {
+		uint64_t page = page_number(pager, range, address);
+		uint64_t below = pages_below_top(range, page, pages);
+
+		set_planned(range, page, below, true);
 		*done = 0;
-	else if (range)
-		*done = pages_fetch(pager, range, page_number(pager, range, address), pages, frame_free);
+		if (!pager->wanted_count && !pager->births_waiting)
+			*done = pages_fetch(pager, range, page, below, frame_free);
+		if (*done == below)
+			*done = pages;
+	}
 	pager->incomplete |= *done < pages;
-	before = pager->fetches - before;
+	begun = pager->fetches - begun;
 	pthread_mutex_unlock(&pager->lock);
-	return before;
+	return begun;
 }

@@ -163,6 +163,14 @@ static inline void set_planned(struct paged_range *range, uint64_t page, uint64_
 	find_strays(range, page + same, pages - same);
 }
 
+/* Number of the `pages` pages from `page` on that can be in memory or out. The others are absent. */
+static inline uint64_t pages_below_top(const struct paged_range *range, uint64_t page, uint64_t pages)
+{
+	uint64_t below = page < range->top ? range->top - page : 0;
+
+	return pages < below ? pages : below;
+}
+
 /* The range that contains the address, or NULL. */
 struct paged_range *range_of(struct pager *pager, const void *address);
 
