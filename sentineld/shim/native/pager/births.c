@@ -79,6 +79,15 @@ static uint64_t absent_run(const struct paged_range *range, uint64_t page, uint6
 	return run;
 }
 
+/* Signal that incomplete moves can go on. */
+static void resume_moves(struct pager *pager)
+{
+	if (pager->incomplete && pager->notify >= 0) {
+		event_signal(pager->notify);
+		pager->incomplete = false;
+	}
+}
+
 void pages_born(struct pager *pager, struct paged_range *range, uint64_t page, uint64_t end)
 {
 	bool waited = false;
@@ -101,6 +110,9 @@ void pages_born(struct pager *pager, struct paged_range *range, uint64_t page, u
 			pager->births_waiting--;
 		}
 	}
+	/* While a birth waits, pager_fetch() leaves the free frames to it. Some may be left now. */
+	if (waited && !pager->births_waiting)
+		resume_moves(pager);
 }
 
 void pager_born(struct pager *pager, void *address, uint64_t pages)
@@ -216,10 +228,7 @@ void pages_continue(struct pager *pager)
 	if (used > pager->budget)
 		make_room(pager, used - pager->budget);
 	pthread_cond_broadcast(&pager->changed);
-	if (pager->incomplete && pager->notify >= 0) {
-		event_signal(pager->notify);
-		pager->incomplete = false;
-	}
+	resume_moves(pager);
 }
 
 void pager_set_budget(struct pager *pager, uint64_t pages)
