@@ -93,9 +93,10 @@ static uint64_t cross(enum sentinel_boundary kind, uint32_t layer, uint32_t epoc
 		ring_put(SENTINEL_EVENT_BOUNDARY, (uint8_t)kind, epoch, shim.cursor, shim.index,
 			 (uint16_t)layer);
 	target = wait_target();
-	pthread_mutex_unlock(&shim.lock);
+	/* With the lock, since a divergence or another layout in another thread may come next. */
 	if (follows)
 		paging_pass(position, has_moves);
+	pthread_mutex_unlock(&shim.lock);
 	publish_position(position);
 	return target;
 }
