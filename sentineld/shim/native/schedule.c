@@ -96,7 +96,8 @@ void schedule_pass(struct schedule *schedule, uint64_t position)
 	if (!schedule->follows || jumped) {
 		schedule->evict.count = schedule->fetch.count = 0;
 		schedule->follows = true;
-		schedule->next = now;
+		/* A process follows the layout from the beginning of a step on. */
+		schedule->next = now - boundary;
 	}
 	for (; schedule->next <= now; schedule->next++) {
 		uint32_t at = (uint32_t)(schedule->next % schedule->boundaries);

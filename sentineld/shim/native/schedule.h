@@ -44,7 +44,8 @@ void schedule_destroy(struct schedule *schedule);
 /*
  * The process is at this position (step << 32 | boundary) or SCHEDULE_NOWHERE. Adds the moves of the
  * boundaries passed since the last call, and removes moves that are obsolete. If the process has passed
- * more than a step since then, only the moves of its current boundary are added.
+ * more than a step since then, or did not follow the layout, only the moves of the boundaries passed in
+ * its current step are added.
  */
 void schedule_pass(struct schedule *schedule, uint64_t position);
 

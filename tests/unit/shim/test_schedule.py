@@ -115,7 +115,6 @@ def test_a_late_fetch_counts_once(harness: ctypes.CDLL) -> None:
 
 def test_pages_that_need_no_fetch_are_not_late(harness: ctypes.CDLL) -> None:
     with schedule(harness, table([(0, 1, 4, 0)], pages=10)) as made:
-        made.at(0, 2)
         made.at(1, 0)
         made.at(1, 2)
         assert made.done(False, 10, 0)
@@ -127,10 +126,16 @@ def test_nothing_is_due_while_a_step_diverges(harness: ctypes.CDLL) -> None:
         made.at(0, 1)
         made.leave()
         assert made.due(True) == []
-        made.at(0, 2)
-        assert made.due(True) == [2]
-        made.at(3, 0)
+        made.at(1, 0)
         assert made.due(True) == [0]
+
+
+def test_a_late_call_adds_the_moves_of_the_whole_step(harness: ctypes.CDLL) -> None:
+    with schedule(harness, table([(0, 5, 5, EVICT), (1, 1, 1, EVICT), (2, 5, 5, EVICT)])) as made:
+        made.at(0, 2)  # the first call
+        assert made.due(True) == [0, 2]
+        made.at(3, 1)  # more than a step later
+        assert made.due(True) == [0, 1]
 
 
 @pytest.mark.parametrize(
@@ -190,7 +195,7 @@ def test_due_moves_equal_a_model(
             now += advance
             made.at(*divmod(now, COUNT))
             if not follows or advance > COUNT:
-                begun, follows = now, True
+                begun, follows = now - now % COUNT, True
             for evict in (False, True):
                 model = []
                 for passed in range(begun, now + 1):
