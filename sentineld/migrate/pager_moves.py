@@ -15,9 +15,9 @@ import numpy as np
 
 from sentineld.migrate.ledger import Ledger
 from sentineld.migrate.paged import PagedMemory
-from sentineld.migrate.ports import PageBackend, PlannedStep, ProcessPorts
+from sentineld.migrate.ports import PageBackend, ProcessPorts
 from sentineld.model.arrays import Table
-from sentineld.model.plan import Space
+from sentineld.model.plan import Plan, Space
 from sentineld.model.records import PAGE_BYTES
 from sentineld.plan.expected import settled
 
@@ -33,14 +33,14 @@ class PagerMoves:
     def __init__(
         self,
         memory: PagedMemory,
-        planned: PlannedStep,
+        plan: Plan,
         process: ProcessPorts,
         page_bytes: int = PAGE_BYTES,
     ) -> None:
         """process.position must be set."""
         self._memory, self._process = memory, process
-        self._initial = planned.plan.initial
-        self._settled = settled(planned.plan, page_bytes)
+        self._initial = plan.initial
+        self._settled = settled(plan, page_bytes)
         self._page_bytes = page_bytes
         self._ledger = Ledger()
         self._lock = threading.Lock()  # guards the fields below

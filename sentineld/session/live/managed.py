@@ -16,7 +16,8 @@ from sentineld.migrate.pager_moves import PagerMoves
 from sentineld.migrate.ports import PlanMover, PlannedStep, ProcessPorts
 from sentineld.migrate.process_memory import Memory
 from sentineld.model import protocol
-from sentineld.model.plan import Space
+from sentineld.model.plan import Plan, Space
+from sentineld.model.profile import Profile
 from sentineld.model.tiers import Tiers
 from sentineld.observe.control_segment import ShimWords
 from sentineld.observe.shim_link import ShimLink
@@ -67,7 +68,7 @@ class Managed:
             unmanaged_bytes=self._unmanaged_bytes,
             ended=on_exit,
         )
-        self.mover = _mover(tiers, PlannedStep.of(plan, profile), ports)
+        self.mover = _mover(tiers, plan, profile, ports)
         self._divergence = Divergence(words, patience)
         self._barriers = Barriers(link.segment)
         self._paused = False
@@ -152,8 +153,8 @@ class Managed:
             self.mover.notify(self._link.segment.position())
 
 
-def _mover(tiers: Tiers, planned: PlannedStep, process: ProcessPorts) -> PlanMover:
+def _mover(tiers: Tiers, plan: Plan, profile: Profile, process: ProcessPorts) -> PlanMover:
     memory = process.memory
     if isinstance(memory, PagedMemory):
-        return PagerMoves(memory, planned, process)
-    return Mover(tiers, planned, process)
+        return PagerMoves(memory, plan, process)
+    return Mover(tiers, PlannedStep.of(plan, profile), process)

@@ -15,12 +15,12 @@ import pytest
 from sentineld.migrate.ledger import Entry
 from sentineld.migrate.paged import PagedMemory
 from sentineld.migrate.pager_moves import HEAL_STEPS_MAX, PagerMoves
-from sentineld.migrate.ports import PlannedStep, ProcessPorts
+from sentineld.migrate.ports import ProcessPorts
 from sentineld.model import protocol
 from sentineld.model.plan import Space
 from sentineld.model.tiers import Tier, Tiers
 from sentineld.observe.paging_segment import PagingSegment
-from tests.unit.plan.toys import HEAP, PAGE, toy_plan, toy_profile
+from tests.unit.plan.toys import HEAP, PAGE, toy_plan
 
 ARENA = 1 << 40
 TIERS = Tiers((Tier((0,), 1 << 30), Tier((1,), 1 << 40)), 1e9, "paged", paged=True)
@@ -69,7 +69,7 @@ def moves(process: Process) -> Iterator[PagerMoves]:
         position=lambda: process.position,
         unmanaged_bytes=lambda: process.unmanaged_bytes,
     )
-    yield PagerMoves(memory, PlannedStep.of(toy_plan(), toy_profile()), ports)
+    yield PagerMoves(memory, toy_plan(), ports)
     memory.close()
     os.close(wake_fd)
 
