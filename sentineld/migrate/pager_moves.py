@@ -103,24 +103,28 @@ class PagerMoves:
         return self._memory.bytes_by_tier()
 
     def stop(self) -> None:
-        """Account for the last moves. The pager follows the plan until the shim gets another one or
-        is detached."""
-        self._count()
+        """Account for the last moves, also in a step that has not ended. The pager follows the plan
+        until the shim gets another one or is detached."""
+        self._count(unfinished=True)
 
     def _position(self) -> int:
         assert self._process.position is not None
         return self._process.position()
 
-    def _count(self) -> None:
+    def _count(self, unfinished: bool = False) -> None:
         """Assign the pages moved since the last call to the step that ended last. The shim updates
-        its counters when a step begins."""
+        its counters when a step begins.
+
+        unfinished: if no step has ended since then, assign the pages to the current step.
+        """
         with self._lock:
             step = self._position() >> 32
-            if step <= self._step:
+            ended = step > self._step
+            if not ended and not unfinished:
                 return
             now, before = self._memory.counts(), self._counted
             self._counted, self._step = now, step
-            self._ledger.begin_step(step - 1)
+            self._ledger.begin_step(step - ended)
             for direction, pages in (
                 ("demote", now.evicted_pages - before.evicted_pages),
                 ("promote", now.fetched_pages - before.fetched_pages),

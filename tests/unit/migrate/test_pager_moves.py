@@ -120,6 +120,17 @@ def test_moves_are_counted_for_the_step_that_ended(process: Process, moves: Page
     assert moves.ledger.late_moves == 2
 
 
+def test_the_moves_of_an_unfinished_step_count_when_the_plan_ends(
+    process: Process, moves: PagerMoves
+) -> None:
+    process.words["evicted_pages"], process.words["late_moves"] = 30, 1
+    moves.stop()
+    assert moves.ledger.step(7).demoted_bytes == 30 * PAGE
+    assert moves.ledger.late_moves == 1
+    moves.stop()
+    assert moves.ledger.moved_bytes() == 30 * PAGE
+
+
 def test_counters_that_decrease_count_nothing(process: Process, moves: PagerMoves) -> None:
     process.maps[Space.HEAP][2:4] = OUT  # no page is misplaced
     process.words["evicted_pages"], process.words["late_moves"] = 30, 9
