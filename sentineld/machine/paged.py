@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Paged tiers: the fast tier is memory, the slow tier is a file for each process.
 
-The pager in the process (shim/native/pager/) moves the pages. The daemon creates the file, sets the
-pager's budget and queues planned moves.
+The pager in the process (shim/native/pager/) moves the pages. The daemon creates the file, and
+sends the pager's budget and the plan's moves with the layout.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class PagedSubstrate:
     def memory(
         self, link: ShimLink, spaces: Mapping[Space, tuple[int, int]], tiers: Tiers
     ) -> Memory:
-        """Queues moves for the process's pager."""
+        """Queues the moves that are not the layout's for the process's pager."""
         segment, paging = link.residency, link.paging
         if segment is None or paging is None:
             raise SentinelError(

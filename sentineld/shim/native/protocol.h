@@ -13,7 +13,7 @@
  *              SENTINEL_LAYOUT_EMULATED, sent with the shim's answer to that layout
  *              and with every later hello. The segment takes the place of the page
  *              table. If the shim's pager runs, the map shows which pages are in
- *              memory, and the segment also has the queues of planned moves.
+ *              memory, and the segment also has the queues of the daemon's moves.
  *
  * Each word has one writer; words are stored with release and loaded with acquire
  * order. The daemon must validate everything that it reads from these segments.

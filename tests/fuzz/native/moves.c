@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Fuzzes what the pager reads from the daemon: the queues of planned moves and the
- * other words of the residency segment. The input is a sequence of actions of the
+ * Fuzzes what the pager reads from the daemon: the queues of the daemon's moves and
+ * the other words of the residency segment. The input is a sequence of actions of the
  * training (births, drops, accesses, forks, budgets) and of the daemon (words). No
  * page may lose its content, and the budget must be kept.
  *
  * The pager, its threads, the kernel's userfaultfd and the file are real, so runs
  * are not repeatable in every detail. The pager never stops, so all inputs share
- * one pager. Not covered: errors of the file, and a file that grows.
+ * one pager. Not covered: errors of the file, a file that grows, and a layout's moves.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
