@@ -166,6 +166,7 @@ void page_recall(struct pager *pager, struct paged_range *range, uint64_t page)
 	for (uint32_t i = 0; i < transit->count; i++)
 		if (transit->of[i].range == range && transit->of[i].page == page) {
 			put_back(transit, i);
+			range->arrival[page] = pager->arrivals++;
 			return;
 		}
 }

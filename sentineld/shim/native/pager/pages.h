@@ -54,7 +54,7 @@ struct paged_range {
 	uint8_t *transit; /* 1 + index of the page's transit; 0: none */
 	uint8_t *recent; /* 1: the page arrived or was born since the hand last passed it */
 	uint32_t *file_page; /* number of the file page with the page's copy; 0: none */
-	uint32_t *arrival; /* pager->arrivals when the page was last fetched */
+	uint32_t *arrival; /* pager->arrivals when the page was last fetched or recalled */
 	uint64_t *sum; /* checksum of the page's copy in the file */
 };
 
@@ -111,7 +111,7 @@ struct pager {
 	uint64_t wanted_count;
 	uint64_t wanted_room;
 	uint64_t fetches; /* pages that have begun to be fetched since the start */
-	uint32_t arrivals; /* pages fetched since the start */
+	uint32_t arrivals; /* pages fetched or recalled since the start */
 	unsigned births_waiting; /* threads that wait for frames in pages_born() */
 	bool incomplete; /* a pager_evict() or pager_fetch() was incomplete */
 	pthread_t thread; /* serves faults */
