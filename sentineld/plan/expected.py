@@ -7,12 +7,13 @@ events because the shim does not report individual births and drops.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from sentineld.model.arrays import Table
+from sentineld.model.arrays import Integers, Table
 from sentineld.model.plan import MOVE_DTYPE, SLOT_DROP, SLOT_PLANNED, Layout, Plan, Space
 from sentineld.model.profile import Profile
 from sentineld.plan.drops import drops_by_tensor
@@ -144,20 +145,36 @@ def ahead_of_time(profile: Profile, plan: Plan) -> npt.NDArray[np.int64]:
     """
     count, moves = profile.stretch_count, plan.moves
     result = np.zeros(len(moves), dtype=np.int64)
-    places = places_of(profile, plan.layout)
+    for row, uses, births, others in _demoted(profile, plan):
+        boundary = int(moves["boundary"][row])
+        if not np.any(uses == boundary):
+            warm = np.concatenate([uses, births, others[others != boundary]])
+            result[row] = ((boundary - 1 - warm) % count).min(initial=count - 1)
+    return result
+
+
+def until_needed(profile: Profile, plan: Plan) -> npt.NDArray[np.int64]:
+    """(M,): for each demotion, the number of boundaries until its pages are used, born or moved
+    again, 1 to a step. Promotions have a whole step."""
+    count, moves = profile.stretch_count, plan.moves
+    result = np.full(len(moves), count, dtype=np.int64)
+    for row, uses, births, others in _demoted(profile, plan):
+        after = (np.concatenate([uses, births, others]) - int(moves["boundary"][row])) % count
+        result[row] = after[after > 0].min(initial=count)
+    return result
+
+
+def _demoted(profile: Profile, plan: Plan) -> Iterator[tuple[int, Integers, Integers, Integers]]:
+    """(row, stretches that use its pages, stretches in which they are born, boundaries of all moves
+    of them) for each demotion."""
+    moves, places = plan.moves, places_of(profile, plan.layout)
     accessed, used = profile.accesses["tensor"], profile.accesses["stretch"].astype(np.int64)
     born = profile.tensors["birth_stretch"].astype(np.int64)
     slotted = profile.tensors["slot"] >= 0
-    for row in np.flatnonzero(moves["tier"] != 0):
-        move = moves[row]
-        boundary = int(move["boundary"])
-        here = overlapping(places, move)
-        others = moves["boundary"][overlapping(moves, move)].astype(np.int64)
-        uses = used[here[accessed]]
-        if not np.any(uses == boundary):
-            warm = np.concatenate([uses, born[here & slotted], others[others != boundary]])
-            result[row] = ((boundary - 1 - warm) % count).min(initial=count - 1)
-    return result
+    for row in np.flatnonzero(moves["tier"] != 0).tolist():
+        here = overlapping(places, moves[row])
+        others = moves["boundary"][overlapping(moves, moves[row])].astype(np.int64)
+        yield row, used[here[accessed]], born[here & slotted], others
 
 
 def settled(plan: Plan, page_bytes: int) -> Table:

@@ -7,12 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from sentineld.model.arrays import Integers
 from sentineld.model.plan import Layout, Plan, Space
 from sentineld.model.profile import Profile
 from sentineld.model.protocol import PAGER_MOVE_DTYPE, MoveFlag
 from sentineld.model.records import Records
-from sentineld.plan.expected import overlapping, places_of, useful_until
+from sentineld.plan.expected import until_needed, useful_until
 from sentineld.plan.move_queue import move_times
 
 
@@ -32,7 +31,7 @@ def pager_moves(plan: Plan, profile: Profile) -> Records:
     table["boundary"] = moves["boundary"]
     table["deadline"] = [one.window for one in times]
     fetched_until = np.minimum(useful_until(profile, plan) + 1, count)
-    table["end"] = np.where(evicts, _until_needed(plan, profile), fetched_until)
+    table["end"] = np.where(evicts, until_needed(profile, plan), fetched_until)
     table["flags"] = evicts * int(MoveFlag.EVICT) + (moves["space"] == Space.HEAP) * int(
         MoveFlag.HEAP
     )
@@ -42,21 +41,3 @@ def pager_moves(plan: Plan, profile: Profile) -> Records:
 def without_waits(layout: Layout) -> Layout:
     """The layout without waits for moves: on paged tiers, births and accesses wait in the pager."""
     return replace(layout, waits=np.full_like(layout.waits, -1))
-
-
-def _until_needed(plan: Plan, profile: Profile) -> Integers:
-    """(M,): for each eviction, the number of boundaries until its pages are used, born or moved
-    again, at most a step. Other rows have no meaning."""
-    count, moves = profile.stretch_count, plan.moves
-    places = places_of(profile, plan.layout)
-    accessed, used = profile.accesses["tensor"], profile.accesses["stretch"].astype(np.int64)
-    born = profile.tensors["birth_stretch"].astype(np.int64)
-    slotted = profile.tensors["slot"] >= 0
-    result = np.full(len(moves), count, np.int64)
-    for row in np.flatnonzero(moves["tier"] != 0):
-        here = overlapping(places, moves[row])
-        others = moves["boundary"][overlapping(moves, moves[row])].astype(np.int64)
-        events = np.concatenate([used[here[accessed]], born[here & slotted], others])
-        after = (events - int(moves["boundary"][row])) % count
-        result[row] = after[after > 0].min(initial=count)
-    return result
