@@ -169,7 +169,7 @@ demo: $(VENV)/.torch shim ## Train in less memory than needed, then under five p
 	exit $$status
 
 .PHONY: demo-paging
-demo-paging: $(VENV)/.torch shim ## Train in less memory than needed, beside Linux swap; writes build/demo/paging.md
+demo-paging: $(VENV)/.torch shim ## Train in less memory than needed, compared with Linux swap; writes build/demo/paging.md
 	$(PY) -m tests.demo.paging
 
 ##@ Build
