@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Metered steps under a live plan, which stay within the budget as long as barriers hold."""
+"""Meters steps under a live plan. They stay within the budget as long as barriers hold."""
 
 from __future__ import annotations
 

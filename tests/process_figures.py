@@ -30,7 +30,7 @@ def anonymous_peak_bytes(pid: int) -> int:
 
 
 def reset_resident_peak(pid: int) -> None:
-    """Let VmHWM begin again at the present resident size (proc_pid_clear_refs(5))."""
+    """Reset VmHWM to the current resident size (proc_pid_clear_refs(5))."""
     (PROC / str(pid) / "clear_refs").write_text("5")
 
 

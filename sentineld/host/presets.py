@@ -39,7 +39,8 @@ class Preset:
     write_bytes_per_s: float
     migration_bytes_per_s: float
     read_latency_ns: float = 0.0
-    paged: bool = False  # the slow tier is a file; a disk serves any number of threads alike
+    # Whether the slow tier is a file. A file's bandwidths do not depend on the number of threads.
+    paged: bool = False
 
 
 PRESETS = {
@@ -49,7 +50,7 @@ PRESETS = {
     "cxl": Preset(24e9, 20e9, 10e9),
     # Six Optane DIMMs, interleaved.
     "optane": Preset(38e9, 12e9, 8e9),
-    # A file on an NVMe disk. A page that moves out and back is written and read.
+    # A file on an NVMe disk. Moves: the mean bandwidth of writing a page and reading it again.
     "nvme": Preset(1.05e9, 2.6e9, 2 / (1 / 1.05e9 + 1 / 2.6e9), 70e3, paged=True),
 }
 

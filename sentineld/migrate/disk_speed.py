@@ -28,11 +28,12 @@ FAULT_REQUESTS = 64
 
 @dataclass(frozen=True)
 class DiskRates:
-    """Bandwidths of a disk."""
+    """Bandwidths of a disk, and the latency of a read."""
 
     read_bytes_per_s: float
     write_bytes_per_s: float
-    # Time by which a read of FAULT_BYTES on its own exceeds its bytes / read_bytes_per_s.
+    # Time by which a read of FAULT_BYTES exceeds FAULT_BYTES / read_bytes_per_s if no other read
+    # is in flight.
     read_latency_ns: float = 0.0
 
 

@@ -22,13 +22,14 @@ from sentineld.model.records import PAGE_BYTES
 from sentineld.plan.expected import settled
 
 HEAL_STEPS_MAX = 16
-"""Misplaced pages are looked for after 1, 2, 4 ... steps, at most this many steps apart."""
+"""Largest number of steps between two searches for misplaced pages. The searches begin 1, 2, 4 ...
+steps apart."""
 
 _FAST = 0
 
 
 class PagerMoves:
-    """Accounts for one live plan's moves; see PlanMover."""
+    """Accounts for one live plan's moves and queues the daemon's own moves; see PlanMover."""
 
     def __init__(
         self,
@@ -56,7 +57,7 @@ class PagerMoves:
 
     @property
     def done_position(self) -> int:
-        """The process's position: it waits for no move of the daemon."""
+        """The process's position, because the process waits for no move of the daemon."""
         return self._position()
 
     def enter(self) -> None:
@@ -64,7 +65,7 @@ class PagerMoves:
         self._queue(self._initial, "initial")
 
     def start(self, position: int) -> None:
-        """The pager follows the plan without the daemon; heal pages from this position on."""
+        """Heal misplaced pages from this position on. The pager follows the plan by itself."""
         with self._lock:
             self._heal_at_step, self._heal_steps = position >> 32, 1
 
@@ -87,15 +88,14 @@ class PagerMoves:
         """Do nothing: the pager follows the plan again from the next step on."""
 
     def watch(self, backend: PageBackend, begin: Callable[[], None]) -> None:
-        """Call begin(), which arms pages. The pager moves pages whether or not they are armed; a
-        page that has moved is no longer armed."""
+        """Call begin(), which arms pages. The pager also moves armed pages, which unarms them."""
         begin()
 
     def unwatch(self) -> None:
         """Do nothing: no move of the daemon disarms pages."""
 
     def fast_bytes(self, barriers_hold: bool = True) -> int:
-        """Bytes in memory, and bytes outside the maps."""
+        """Bytes of arena and heap in memory, plus the unmanaged bytes."""
         return self.by_tier()[_FAST] + self._process.unmanaged_bytes()
 
     def by_tier(self, barriers_hold: bool = True) -> list[int]:
@@ -112,8 +112,8 @@ class PagerMoves:
         return self._process.position()
 
     def _count(self, unfinished: bool = False) -> None:
-        """Assign the pages moved since the last call to the step that ended last. The shim updates
-        its counters when a step begins.
+        """If a step has ended, assign the pages moved since the last count to it. The counters may
+        already include the first moves of the current step.
 
         unfinished: if no step has ended since then, assign the pages to the current step.
         """
@@ -135,7 +135,8 @@ class PagerMoves:
             self._ledger.begin_step(step)
 
     def _queue(self, table: Table, reason: str) -> None:
-        """Queue moves of those resident pages of the rows that are on another tier."""
+        """Queue moves of the rows' resident pages that are not on their row's tier, evictions
+        first."""
         for row in sorted(table, key=lambda row: int(row["tier"]) == _FAST):
             tier = int(row["tier"])
             addresses = self._memory.misplaced(

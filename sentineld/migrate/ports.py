@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a mover needs: the plan with the step that it expects, and access to the process; and what
-it offers."""
+"""The interface of movers: their methods, and their input, which is the plan with the step that it
+expects, and access to the process."""
 
 from __future__ import annotations
 
@@ -83,14 +83,13 @@ class PlanMover(Protocol):
         """Report that the process has reached a position."""
 
     def pause(self) -> None:
-        """A step diverges from the plan."""
+        """Report that a step diverges from the plan."""
 
     def resume(self, position: int) -> None:
-        """The process has followed the plan again since this position."""
+        """Report that the process has followed the plan again since this position."""
 
     def watch(self, backend: PageBackend, begin: Callable[[], None]) -> None:
-        """Call begin(), which arms pages; from then on do not let moves be mistaken for
-        accesses."""
+        """Call begin(), which arms pages. From then on, moves must not be sampled as accesses."""
 
     def unwatch(self) -> None:
         """End watch()."""
@@ -103,7 +102,7 @@ class PlanMover(Protocol):
         """Resident bytes of arena and heap by tier."""
 
     def stop(self) -> None:
-        """Follow the process no longer; pages stay where they are."""
+        """Stop following the process; pages stay where they are."""
 
 
 class PageBackend(Protocol):

@@ -42,7 +42,7 @@ until their next use, or are accessed too rarely to matter."""
 
 
 FAULT_BYTES = 128 << 10
-"""Bytes that a fault on paged tiers fetches at most (the pager reads up to 31 pages ahead)."""
+"""Largest number of bytes that a fault on paged tiers fetches: the page and 31 pages behind it."""
 
 
 @dataclass(frozen=True)
@@ -82,8 +82,8 @@ class Timing:
         return found
 
     def write_back_ns(self, profile: Profile) -> Floats:
-        """(A,): on paged tiers, the time to write the pages of each access row back to the file
-        if all of them were slow: 0 if the access only reads."""
+        """(A,): the time to write the pages of each access row back to the file if all of them are
+        slow. 0 if the access only reads, or if the tiers are not paged."""
         writes = profile.accesses["bytes_written"] > 0
         page_ns = self.read_ns_per_byte
         share = self.demote_ns_per_byte / page_ns if self.paged and page_ns > 0 else 0.0
@@ -137,8 +137,8 @@ def timing_of(tiers: Tiers) -> Timing:
 def _paged_moves(slow: Tier, move: float) -> tuple[float, float]:
     """(promote_ns_per_byte, demote_ns_per_byte) of paged tiers.
 
-    move: mean time of a byte in both directions. If less bandwidth than the file's is left for
-        moves, both directions are slower in the same proportion.
+    move: time of a moved byte, as the mean of both directions. If it exceeds the mean of the file's
+        times, both directions are slower in the same proportion.
     """
     if slow.read_bytes_per_s <= 0 or slow.write_bytes_per_s <= 0:
         return move, move

@@ -46,7 +46,8 @@ class PagingCounts:
     fetched_pages: int
     """Pages whose fetch the live layout's moves began."""
     late_moves: int
-    """Fetches of the layout that began after their deadline, or not at all."""
+    """Fetches of the layout that moved pages after their deadline, or were incomplete when they
+    became obsolete."""
 
 
 class PagingSegment:

@@ -22,9 +22,9 @@ from sentineld.plan.residency import peak_fast_pages, residency
 def after_use(plan: Plan, profile: Profile) -> Plan:
     """The plan, with demotions postponed to the next boundary whose stretch does not use the pages.
 
-    A demotion stays if its pages are used until they die or are promoted or, for persistent
-    tensors, until the step ends, or if the postponed demotion would make the plan exceed its
-    budget.
+    A demotion is not postponed in two cases. First, every stretch uses its pages until they die or
+    are promoted or, for persistent tensors, until the step ends. Second, the postponed demotion
+    would make the plan exceed its budget.
     """
     delay = _delays(plan, profile)
     late = _postponed(plan, delay, profile.stretch_count)
@@ -33,7 +33,7 @@ def after_use(plan: Plan, profile: Profile) -> Plan:
     found = residency(late, profile)
     over = peak_fast_pages(late, profile, found) > plan.budget_bytes // profile.page_bytes
     for row in np.flatnonzero(delay).tolist():
-        # The pages stay longer, until the end of these stretches.
+        # The additional stretches in which the pages stay in memory.
         longer = int(plan.moves["boundary"][row]) + 1 + np.arange(int(delay[row]))
         if over[longer % profile.stretch_count].any():
             delay[row] = 0
@@ -52,11 +52,12 @@ def _delays(plan: Plan, profile: Profile) -> Integers:
         boundary = int(moves["boundary"][row])
         here = overlapping(places, moves[row])
         alive = here & transient & ((boundary - birth) % count < length)
-        # The tensors' last stretches, and the pages' next promotions, as distances.
+        # Distances from the boundary, in stretches: of the tensors' last stretches, and of the
+        # pages' next promotions.
         ends = (birth + length - 1 - boundary)[alive] % count
         up = overlapping(moves, moves[row]) & (moves["tier"] == 0)
         promoted = (moves["boundary"][up].astype(np.int64) - boundary) % count
-        # Plan.initial says where persistent pages are at the beginning of the step.
+        # A persistent page has to be at its tier of Plan.initial when the step begins.
         stays = count - boundary if (here & ~transient).any() else count
         end = int(min(stays, ends.min(initial=count), promoted.min(initial=count)))
         uses = set((used[here[accessed]].astype(np.int64) - boundary).tolist())

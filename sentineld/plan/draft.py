@@ -39,7 +39,7 @@ def draft(
 def finished(plan: Plan, profile: Profile, tiers: Tiers) -> Plan:
     """Complete a plan whose moves are chosen: add initial tiers, prediction and reasons.
 
-    On paged tiers the moves are also adapted to the pager, and a note tells which stretches use
+    On paged tiers the moves are also adapted to the pager, and a note says how many stretches use
     more memory than the budget.
     """
     if tiers.paged:

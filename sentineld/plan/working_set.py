@@ -2,7 +2,7 @@
 """The working set of each stretch: the pages that it uses and that are alive at the same time.
 
 On paged tiers every page is in memory while it is used. If a stretch's working set exceeds the
-budget, faults fetch its pages in turn, whatever the plan.
+budget, faults fetch its pages in turn under any plan.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sentineld.plan.turnover import first_moments
 
 
 def working_set_pages(profile: Profile) -> Integers:
-    """(S,): the largest number of used pages that are alive at the same time, in each stretch."""
+    """(S,): of the pages that each stretch uses, the largest number alive at the same time."""
     count, many = profile.stretch_count, len(profile.tensors)
     tier = np.full((count, many), ABSENT, np.uint8)
     tier[profile.accesses["stretch"], profile.accesses["tensor"]] = 0

@@ -95,10 +95,10 @@ class SpareRequest:
 
 
 def _with_steady_step(plan: Plan, profile: Profile, tiers: Tiers) -> Plan:
-    """On paged tiers, the plan with the time of its simulated step as prediction.
+    """The plan; on paged tiers with the time of its simulated step as the predicted step time.
 
-    There, a plan may have more moves than the file has time for, and its faults delay moves. The
-    simulator includes this, a policy's own prediction does not.
+    On paged tiers a plan may have more moves than the file has time for, and faults delay moves.
+    The simulator models both effects; a policy's own prediction does not.
     """
     if not tiers.paged:
         return plan

@@ -89,8 +89,7 @@ class Replay:
         for stretch in range(count):
             world.boundary = first + stretch
             wait = self._waits[stretch]
-            # On paged tiers births wait for frames themselves, and a barrier opens as soon as the
-            # pager has begun the moves.
+            # On paged tiers the layout has no barriers: births and accesses wait in the pager.
             if wait >= 0 and scripts.writes is None:
                 due = first + wait - (count if wait > stretch else 0)
                 world.wait_for(due, self._stalls)

@@ -29,13 +29,13 @@ class Birth(NamedTuple):
 
 @dataclass(frozen=True)
 class Writes:
-    """What the accesses of each stretch change, on paged tiers."""
+    """On paged tiers, the pages that the accesses of each stretch change."""
 
     changed: Mask
     """(S, C), whether the stretch writes to the cell's pages."""
     back_ns: Floats
-    """(S, C), time to write back a page that is slow when the stretch begins and is written in
-    it."""
+    """(S, C), time to write back a page of the cell that is slow when the stretch begins; 0 if the
+    stretch only reads it."""
 
 
 class Drop(NamedTuple):

@@ -12,8 +12,8 @@ On paged tiers the world also has these rules of the pager (docs/explanation/pag
   stretch has changed it.
 - A page is not demoted in a stretch that uses it.
 - A page that has been fetched and not changed since is clean. Its demotion takes no time.
-- All pages are born into memory. A birth waits for frames as long as demotions make room. Pages
-  that are born slow are written to the file.
+- All pages are born into memory. A birth waits for frames as long as queued demotions free some.
+  Pages that the plan lets be born slow are written to the file in the stretch of their birth.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class World:
     queue: MoveQueue[Item] = field(init=False)
     _in_flight: tuple[Item, int] | None = None  # the move and the cell of the page in flight
     _done_ns: float = 0.0  # time that this page has been in flight so far
-    _busy_ns: float = 0.0  # time that the file still needs before it serves moves
+    _busy_ns: float = 0.0  # remaining time in which the file serves no moves
     _changed: Mask = field(init=False)  # cells that the current stretch writes to
     _used: Mask = field(init=False)  # cells that the current stretch uses
 
@@ -137,7 +137,7 @@ class World:
         """Give pages to the absent cells among [low, high). Pages that do not fit into the fast
         tier are born slow. Returns the number of slow pages in [low, high).
 
-        fault_ns: on paged tiers, the time that faults on each slow page take in this stretch.
+        fault_ns: on paged tiers, the time that faults take for each slow page in this stretch.
         """
         for cell in range(low, high):
             if self.fast[cell] or self.slow[cell]:
@@ -154,7 +154,7 @@ class World:
         return int(self.slow[low:high].sum())
 
     def accessed(self, costs_ns: Floats, changed: Mask, back_ns: Floats) -> None:
-        """A stretch begins on paged tiers. Its accesses fault on slow pages and change pages.
+        """Begin a stretch on paged tiers: its accesses fault on slow pages and change pages.
 
         costs_ns: (C,), time to fetch a slow page of each cell by faults.
         changed: (C,), whether the stretch writes to the cell's pages.
@@ -357,7 +357,7 @@ class World:
         if free:
             self.clean[cell] -= pages
         else:
-            # Tiers.migration_bytes_per_s is a mean over both directions, too.
+            # Pages in both directions count with the mean time, as in Tiers.migration_bytes_per_s.
             self.counts.busy_ns += pages * self.mean_page_ns
             if item.tier == 0:
                 self.counts.promoted_pages += pages

@@ -8,5 +8,5 @@ import time
 
 
 def progress(text: str, begin: float) -> None:
-    """Print one line with the seconds since BEGIN to stderr."""
+    """Print one line to stderr, with the seconds since `begin` (time.monotonic())."""
     print(f"demo: {time.monotonic() - begin:5.0f} s  {text}", file=sys.stderr, flush=True)

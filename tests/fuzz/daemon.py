@@ -124,7 +124,7 @@ class Daemon:
     """One server for all inputs; its event loop runs only in turn()."""
 
     def __init__(self, config: Callable[[Path], Config]) -> None:
-        """config: the configuration; its argument is a folder for files."""
+        """config: returns the configuration; its argument is a folder for files."""
         self._directory = tempfile.TemporaryDirectory(prefix="fuzz-")
         folder = Path(self._directory.name)
         self.path = folder / "shim.sock"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fuzzes what the daemon reads of a process's pager, on paged tiers.
+"""Fuzzes the data that the daemon reads from a process's pager, on paged tiers.
 
 Like tests/fuzz/daemon.py; in addition, the script writes to all parts of the residency segment: the
 header, the maps, the pager's counters and both queues. The toy training has no pager, so only the
@@ -56,7 +56,7 @@ class PagedProcess(Process):
         queue[word] = (script.number(8) if number & 64 else near) % (1 << 64)
 
     def _residency_word(self) -> None:
-        """Write any eight bytes of the segment, also those that the daemon writes."""
+        """Overwrite any eight bytes of the segment, also those that only the daemon writes."""
         script = self._script
         if self._toy is None or self._toy.residency is None:
             return

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * LD_PRELOAD library: reads and writes of a paging file are slow or fail. A paging
- * file has no name and is opened with O_DIRECT. Variables:
- *   DISK_SLOW_US: delay of each request
+ * LD_PRELOAD library that delays reads and writes of a paging file, or lets them fail.
+ * A file without a name that is opened with O_DIRECT counts as a paging file.
+ * Environment variables:
+ *   DISK_SLOW_US: delay of each request in microseconds
  *   DISK_READS, DISK_WRITES: number of requests after which all further ones fail with EIO
  */
 #define _GNU_SOURCE

@@ -45,20 +45,20 @@ def paged_from_start(
 
 
 def disk_bytes(run: ManagedRun) -> tuple[int, int]:
-    """(read, written) bytes of the process that went to a disk."""
+    """The bytes that the process has read from disks and written to disks."""
     lines = Path(f"/proc/{run.pid}/io").read_text().splitlines()
     found = {name: int(value) for name, value in (line.split(": ") for line in lines)}
     return found["read_bytes"], found["write_bytes"]
 
 
 def wait_paging(run: ManagedRun, size_bytes: int) -> None:
-    """Wait until the process has written and read this number of bytes."""
+    """Wait until the process has written and read more than this number of bytes each."""
     wait(lambda: run.training.process.poll() is not None or min(disk_bytes(run)) > size_bytes)
     assert run.training.process.poll() is None
 
 
 def file_of(run: ManagedRun) -> Path:
-    """A name of the process's paging file."""
+    """The path in /proc of the process's paging file."""
     links = {link: str(link.readlink()) for link in Path(f"/proc/{run.pid}/fd").iterdir()}
     (found,) = (
         link

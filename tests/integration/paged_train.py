@@ -2,8 +2,9 @@
 """Trainings whose tensors are accessed in ways that no plan foresees: paged_train.py KIND (STEPS |
 STOP_FILE).
 
-Each step does the accesses of its kind (KINDS). Prints for each step its loss, bit for bit, and the
-checksum of the bytes that the accesses saw. With STOP_FILE, trains until that file exists.
+Each step does the accesses of the KIND (KINDS). Prints for each step the loss as a hexadecimal
+float, and the checksum of the bytes that the accesses read. With STOP_FILE, trains until that file
+exists.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from torch import Tensor, nn
 
 WIDTH = 512
 LAYERS = 4
-SPAN_BYTES = 1 << 20  # of one request
+SPAN_BYTES = 1 << 20  # of an int64 tensor that is not part of the model
 
 Accesses = Callable[[], int]
 
@@ -95,7 +96,7 @@ def threads(training: Training) -> Accesses:
 
 
 def files(training: Training) -> Accesses:
-    """Checkpoints by write(2), and by O_DIRECT from and into the tensors' own memory."""
+    """Checkpoints by torch.save(), and requests with O_DIRECT on the tensors' own memory."""
     folder = Path(tempfile.mkdtemp())
     copies = [torch.empty_like(tensor) for tensor in training.tensors()]
 

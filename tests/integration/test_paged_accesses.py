@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Accesses to paged tensors that no plan foresees: by other threads, the kernel and children.
 
-paged_train.py prints the losses and the checksums of the bytes that the accesses saw; both must be
+paged_train.py prints the losses and the checksums of the bytes that the accesses read; both must be
 the same as without the pager, bit for bit.
 """
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Daemons of a paged training are killed at any time, or stopped, and the losses do not change.
+"""Daemons of a paged training are killed at any time, or stopped. The losses must not change.
 
-Meanwhile another training pages to the same disk.
+Meanwhile, another training pages to the same disk.
 """
 
 from __future__ import annotations
@@ -26,10 +26,11 @@ pytestmark = pytest.mark.skipif(pager_problem() is not None, reason=pager_proble
 
 OTHER = ROOT / "tests/integration/paged_train.py"
 LIFE_S_MAX = 3.0
-"""Longest life of a daemon: in this time it registers the trainings again, profiles one and plans
-for it, or is anywhere between."""
+"""Longest life of a daemon. When it is killed, it may be registering the trainings again, profiling
+one of them, planning, or managing it."""
 STOP_S = max(WELCOME_S, Config().barrier_timeout_ms / 1000, 2.0) + 1.0
-"""Longer than any time for which a training waits for its daemon; 2 s: the heartbeat's age."""
+"""Longer than any time for which a training waits for its daemon. After 2 s the heartbeat is
+stale."""
 
 
 @pytest.mark.timeout(3600)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Paged trainings on disks that are slow, full, or fail, and whose data are changed by others."""
+"""Paged trainings on slow, full and failing disks, and with files that other programs change."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def start(folder: Path, daemon: Daemon, *wrapper: str) -> ManagedRun:
 
 
 def check_end(run: ManagedRun, *messages: str) -> None:
-    """The training has ended with one of the messages, and has printed no wrong loss before."""
+    """Check that the training has ended with one of the messages, and has printed no wrong loss."""
     status, losses, stderr = run.training.ended()
     assert status == -6, stderr
     assert any(message in stderr for message in messages), stderr
@@ -99,7 +99,7 @@ def test_a_file_that_becomes_shorter_ends_the_training(daemon: Daemon, tmp_path:
     try:
         wait_paging(run, PAGED_BYTES)
         os.truncate(file_of(run), 0)
-        # If a page has been written behind it since, a lost page reads as zeros.
+        # If the pager has since written a page behind a lost one, the lost one reads as zeros.
         check_end(run, "cannot read pages back from the file", "a page read back from the file is")
     finally:
         run.close()

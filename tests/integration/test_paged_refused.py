@@ -40,7 +40,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
 
 
 def wrapper_of(lack: str, folder: Path) -> tuple[str, ...]:
-    """A command that runs another one on such a machine."""
+    """A command that runs another one as on a machine that lacks this."""
     if lack == "move":
         return NO_MOVE
     if os.geteuid():
@@ -82,7 +82,7 @@ def test_the_daemon_reports_what_is_missing(tmp_path: Path, lack: str) -> None:
 def test_a_training_without_a_pager_is_reported(
     daemon: Daemon, tmp_path: Path, lack: str, reason: str
 ) -> None:
-    """Only the training runs on such a machine."""
+    """Only the training lacks the feature; the daemon has it."""
     place = Within(*wrapper_of(lack, tmp_path))
     run = ManagedRun(tmp_path, "cnn", daemon=daemon, place=place)
     try:

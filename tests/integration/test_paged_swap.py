@@ -20,7 +20,7 @@ from tests.process_figures import anonymous_peak_bytes
 from tests.unit.shim.paged import pager_problem
 
 pytest.importorskip("torch")
-# Swap that is enabled changes what other trainings under a limit measure.
+# While swap is enabled, other tests of trainings under a limit would measure other figures.
 pytestmark = [
     pytest.mark.skipif(pager_problem() is not None, reason=pager_problem() or ""),
     pytest.mark.alone,

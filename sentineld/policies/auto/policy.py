@@ -41,10 +41,10 @@ fixed placement. The nine traces of tests/bench need 500 to 19,000 iterations. t
 a step with 4004 groups; its 3000 costliest groups need 39,000 iterations."""
 
 CLEAN_GAIN_MIN = 1e-3
-"""On paged tiers, the program is solved a second time with columns for the clean pages of those
-groups whose clean pages the first solution demotes. With such columns for all groups, it took two
-to twenty times as long (four traces of tests/bench). There is no second time if the first
-solution's step takes at most this share longer than the all-fast step."""
+"""On paged tiers, the program is solved a second time if the first solution's step is longer than
+the all-fast step by more than this share, and the solution demotes clean pages. The second program
+has columns for the clean pages of the groups concerned. With such columns for all groups, solving
+it took two to twenty times as long (four traces of tests/bench)."""
 
 KEEP_SHARE = 0.97
 """Share of the temporarily free fast memory that dead pages may take until the next birth on them.
@@ -81,7 +81,7 @@ class Auto:
         planner = _Planner(self.name, profile, tiers, budget_bytes)
         plan, solved = planner.plan(limits, ATTEMPTS)
         births = births_ns(plan, profile, tiers)
-        # On paged tiers the pager moves frames to births, which takes little time.
+        # On paged tiers births take little time, because the pager moves free frames to them.
         if not solved or not births.any() or tiers.paged:
             return finished(plan, profile, tiers)
         # Births take time. The program can put a price on this time, and it can let moves run in

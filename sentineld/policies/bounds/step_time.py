@@ -51,7 +51,7 @@ def bound_seconds(profile: Profile, tiers: Tiers, budget_bytes: int) -> float:
     for number in range(ROUNDS):
         solution = solve(groups, limits, changes, "the step-time bound", clean)
         if solution is None and number:
-            break  # the bound of an earlier, smaller program holds, too
+            break  # the bound from the earlier, smaller program is valid, too
         if solution is None:
             raise SentinelError(
                 "failed", "the step-time bound's linear program was not solved in time", ""

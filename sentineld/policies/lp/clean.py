@@ -48,10 +48,10 @@ class GroupColumns:
     changes: list[CleanChange] = field(default_factory=list)
 
     demoted: dict[int, int] = field(default_factory=dict)
-    """For each change after such a segment, the column of the clean part of what is demoted."""
+    """For each change at which clean pages can be demoted, the column of the clean demoted part."""
 
     dying: int | None = None
-    """The column of the clean part of what is demoted in the stretch of the death, if any."""
+    """The column of the clean part that is demoted in the stretch of the death, if any."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def clean_columns(
         length, lasts = len(segment), bool(groups.persistent[at])
         writes, used = groups.writes[:length, at], groups.cost_ns[:length, at] > 0
         clean = clean_segments(segment, writes, lasts)
-        # A clean page saves something if it is demoted after a use.
+        # Clean pages save time only if they can be demoted after a use.
         stays = groups.stays[:length, at]
         dies = at in dying and not bool(stays[-1])
         kept = clean if lasts or dies else clean[clean < int(segment[-1])]
@@ -135,8 +135,10 @@ def _clean_changes(
 ) -> list[CleanChange]:
     """The changes before or after a segment with clean pages.
 
-    positions: the group's changes. following: (L,): the segment after each position's moves.
-    stays: (L,): where no page is demoted. clean: the segments with clean pages.
+    positions: the positions of the group's changes.
+    following: (L,): the segment after each position's moves.
+    stays: (L,): whether no page can be demoted at the position.
+    clean: the segments with clean pages.
     """
     found = []
     for change, position in enumerate(positions.tolist()):
@@ -183,7 +185,7 @@ class Places:
 def clean_rows(
     groups: Groups, columns: CleanColumns, places: Places, weight: float, row: int
 ) -> tuple[list[Entry], int]:
-    """(entries, the first row after them). The sum of each new row has to be at most 0.
+    """Return (entries, the first row after them). The sum of each new row has to be at most 0.
 
     The entries also take clean pages out of the rows of moves and, because a clean page frees its
     room at once, out of the rows of room.
@@ -199,7 +201,7 @@ def clean_rows(
         row += 1
 
     def leaves(column: int, position: int) -> None:
-        """The pages of a column are demoted at a position, without a move."""
+        """Add the entries of a column whose pages are demoted at a position, without a move."""
         moving = np.array([places.moving + int(stretch[position])])
         found.append((moving, np.array([column]), -weight))
         if places.timed is not None:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The best lives of pages on paged tiers: walks through the states dirty, clean and slow.
 
-A fast page is clean if its copy in the file is current. A page is clean when it has been fetched,
-until a stretch writes to it. A clean page becomes slow without being written.
+A fast page is clean if its copy in the file is current: from its fetch until a stretch writes to
+it. A clean page becomes slow without a write to the file.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ DIRTY, CLEAN, SLOW = range(3)
 
 @dataclass(frozen=True)
 class CleanGains:
-    """What N chunks gain in each position, (S, N), for each pair of states before and after.
+    """The gains of N chunks in each position, (S, N), for each pair of states before and after.
 
     In a position that writes to the chunk, a clean page counts as dirty, and a promoted page
     becomes dirty. Slow chunks that stay slow gain nothing.

@@ -2,9 +2,9 @@
 """A lower bound on the step time at given prices: the dual of the generous program (see Limits).
 
 At fixed prices, the best life of a page does not depend on other pages. It is a shortest path over
-the positions with two states, fast and slow, or on paged tiers three: fast pages are dirty or
-clean. By weak duality, the dual's value is a lower bound at
-any prices, so the prices can come from a program with fewer positions or from an inexact solver.
+the positions with two states, fast and slow. On paged tiers there are three states, because a fast
+page is dirty or clean. By weak duality, the dual's value is a lower bound at any prices, so the
+prices can come from a program with fewer positions or from an inexact solver.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def lower_bound(groups: Groups, limits: Limits, prices: Prices) -> LowerBound:
     boundaries, points = np.maximum(prices.boundaries, 0.0), np.maximum(prices.points, 0.0)
     moves, timed = np.maximum(prices.moves, 0.0), np.maximum(prices.timed_points, 0.0)
     # Cap the price of a moved page at the time of its move: at a higher price it would be cheaper
-    # to make the stretch longer by that time. Timed points count demoted pages; `out` converts
-    # their number to promoted pages.
+    # to make the stretch longer by that time. Prices of timed points are prices of demoted pages;
+    # division by `out` converts them to prices of promoted pages.
     out = limits.demotion_weight
     sums = moves + np.bincount(of, timed, minlength=count) / out
     kept = np.ones(count)
@@ -61,7 +61,7 @@ def lower_bound(groups: Groups, limits: Limits, prices: Prices) -> LowerBound:
     position = np.arange(count)[:, None]
     alive = position < groups.length[None, :]
     stretch = (groups.birth[None, :] + position) % max(count, 1)
-    # On paged tiers the file that serves faults serves no moves meanwhile.
+    # On paged tiers the file serves no moves while it serves faults.
     faults = weight
     if groups.paged:
         faults = weight + groups.fault_share * moves / limits.promote_ns

@@ -54,12 +54,12 @@ class Groups:
     """The pressure points of all groups of the profile; take() keeps all of them."""
 
     writes: npt.NDArray[np.bool_]
-    """(S, G): whether an access writes to the group at each position of its lifetime. All False
-    unless the tiers are paged, because nothing depends on it otherwise."""
+    """(S, G): whether an access writes to the group at each position of its lifetime. All False if
+    the tiers are not paged, because then nothing depends on writes."""
 
     paged: bool
-    """Whether the tiers are paged; see Tiers. A page is then not demoted in a stretch that uses
-    it."""
+    """Whether the tiers are paged; see Tiers. If they are, no page is demoted in a stretch that
+    uses it."""
 
     fault_share: float
     """See Timing."""

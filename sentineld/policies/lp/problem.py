@@ -146,8 +146,8 @@ def _changes(groups: Groups, group: int, grid: tuple[int, float], generous: bool
         first = 0 if generous else 1
         found = {position for position in found if first <= position < length - 1}
     if groups.paged and not generous:
-        # A plan can't evict a page in a stretch that uses the page, and a fault fetches a used page
-        # earlier than a promotion does.
+        # A plan can't evict a page in a stretch that uses the page. Nor is a promotion in this
+        # stretch useful, because a fault fetches the page earlier.
         found -= set(uses)
     return np.array(sorted(found), dtype=np.int64)
 

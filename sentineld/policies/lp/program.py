@@ -39,8 +39,8 @@ def solve(
     """Minimise the sum of the stretches' durations.
 
     needed_by: what needs scipy, for the error message.
-    clean: (G,): groups whose clean pages may be demoted without being written; None: no group,
-        which makes the program smaller.
+    clean: (G,): groups whose clean pages can be demoted without a write; None: no group, which
+        makes the program smaller.
 
     Returns None if the solver finds no optimum within its limits. Raises SentinelError if scipy is
     not installed.
@@ -86,8 +86,8 @@ class _Program:
       that births fault in at each pressure point, and the part of each transient group that is slow
       at the birth and fast at the death;
     - on paged tiers: the clean part of each group in each segment in which it can be clean, and the
-      clean part of what is demoted at each change after such a segment and (generous) in the
-      stretch of the death.
+      clean part that is demoted at each change after such a segment and (generous) in the stretch
+      of the death.
 
     Rows, in this order:
 
@@ -100,10 +100,10 @@ class _Program:
     - the pool of dead pages;
     - the clean pages.
 
-    On paged tiers the row of a stretch's moves also contains the faults on slow pages, because a
-    file that serves faults serves no moves meanwhile. A plan's program adds the pages that have to
-    be written because a fault has fetched them and the stretch has changed them, or because they
-    are born slow.
+    On paged tiers the row of a stretch's moves also contains the faults on slow pages, because the
+    file serves no moves while it serves faults. In a plan's program, the row also contains pages
+    that have to be written: those that a fault has fetched and the stretch has changed, and those
+    that are born slow.
     """
 
     def __init__(
@@ -376,8 +376,8 @@ class _Program:
             first + segment[positions],
             first + following_segments(segment, bool(groups.persistent[at]))[positions],
         )
-        # Pages moved at a change, in promoted pages: the promoted part, which is the increase of
-        # the fast part plus the demoted part, and the demoted part by its weight.
+        # The moves at a change, as a number of promoted pages that take as long: the promoted part
+        # (the increase of the fast part plus the demoted part), plus the weighted demoted part.
         weight = self._limits.demotion_weight
         row = self._moving + stretch[positions]
         self._put(row, there, 1.0)

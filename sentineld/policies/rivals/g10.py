@@ -10,12 +10,12 @@ tensor is swapped out right after the first use and swapped back in as late as t
 provided that the transfer out ends before the transfer in begins. Finally, tensors are swapped in
 earlier where there is room.
 
-Adapted to memory tiers: one slow tier (the artifact's host memory; no SSD), transfers in both
-directions share the time of a stretch, stretches instead of kernels. `g10` never accesses slow
-memory, as on a GPU. If it can't make everything fit, it fails with the error "infeasible as
+Adapted to memory tiers: there is one slow tier (the artifact's host memory; no SSD), transfers in
+both directions share the time of a stretch, and stretches replace kernels. `g10` never accesses
+slow memory, as on a GPU. If it can't make everything fit, it fails with the error "infeasible as
 published". `g10+slow` is our extension: tensors that do not fit into fast memory stay on the slow
-tier. The tensors with the lowest cost per freed page are chosen first. The values in DELTAS are
-tried; the plan with the shortest predicted step is kept.
+tier. The tensors with the lowest cost per freed page are chosen first. The policy tries all values
+in DELTAS and keeps the plan with the shortest predicted step.
 """
 
 from __future__ import annotations

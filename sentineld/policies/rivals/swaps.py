@@ -75,7 +75,7 @@ class Book:
     """(S,): fast pages in use in each stretch, including the pool."""
 
     lanes: Floats
-    """(S,): pages that can still be swapped in in each stretch."""
+    """(S,): the number of pages that each stretch still has time to swap in."""
 
     out_weight: float
     """Time to swap a page out, divided by the time to swap a page in."""
@@ -175,7 +175,7 @@ class Book:
         """Distribute pages over the positions in list order; return (position, pages) of each
         part.
 
-        weight: bandwidth that a page takes.
+        weight: time to move a page, divided by the time to swap a page in.
 
         Returns None if too little bandwidth is left.
         """

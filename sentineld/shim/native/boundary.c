@@ -44,7 +44,7 @@ void diverge(void)
 
 /* Store the position, then read the flags. The daemon sets SLEEPING, then reads the position, so
    one of the two always sees the other's store. On paged tiers the daemon moves no pages at
-   boundaries, so it only has to see each step. */
+   boundaries, so it is woken only when a step begins. */
 static void publish_position(uint64_t position)
 {
 	__atomic_store_n(&shim.control->position, position, __ATOMIC_SEQ_CST);

@@ -35,7 +35,7 @@ struct emulation {
 	unsigned page_shift;
 	uint8_t *arena; /* the arena's map, a byte per page: 0 absent, otherwise 1 + node */
 	uint8_t *heap; /* the heap's map */
-	/* The segment has these numbers, too, but the daemon can write them. */
+	/* The segment contains these numbers, too, but the daemon can overwrite them there. */
 	uint64_t arena_pages;
 	uint64_t heap_pages;
 	struct slot_birth *slot_birth; /* by slot */

@@ -62,8 +62,8 @@ static bool first_range(const struct sentinel_page_queue *queue, struct sentinel
 	return true;
 }
 
-/* Begin to evict or to fetch pages. Returns the number of pages that have begun to move. *done: number of
-   pages, counted from the first one, that need no further call. Needs paging.lock. */
+/* Begin to evict or to fetch pages. Returns the number of pages whose move has begun. *done: number
+   of pages, counted from the first one, that need no further call. Needs paging.lock. */
 static uint64_t begin(unsigned space, uint64_t page, uint64_t pages, bool evict, uint64_t *done)
 {
 	char *address;
@@ -348,7 +348,7 @@ void paging_use(struct emulation *emulation, const struct arena *arena)
 	paging.done[0] = paging.done[1] = 0;
 	atomic_store(&paging.position, SCHEDULE_NOWHERE);
 	schedule_destroy(&paging.schedule);
-	/* Without memory for the moves, pages are evicted and fetched on demand. */
+	/* If memory for the moves cannot be allocated, pages are evicted and fetched on demand. */
 	if (arena && mapped)
 		schedule_init(&paging.schedule, &arena->layout);
 	paging.evicted_pages = paging.fetched_pages = 0;

@@ -44,7 +44,8 @@ void paging_remove(const struct arena *arena);
 void paging_use(struct emulation *emulation, const struct arena *arena);
 
 /* The process has passed the boundary at this position, or does not follow the layout from now on
-   (SCHEDULE_NOWHERE). has_moves: whether the layout has moves at this boundary. Needs the shim's
+   (SCHEDULE_NOWHERE). has_moves: whether the layout has moves at this boundary; true with
+   SCHEDULE_NOWHERE, so that the thread of moves discards the moves that are due. Needs the shim's
    lock. */
 void paging_pass(uint64_t position, bool has_moves);
 

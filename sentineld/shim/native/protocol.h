@@ -255,7 +255,8 @@ struct sentinel_paging {
 	/* counted since the segment was created: pages whose eviction or fetch the layout's moves began */
 	uint64_t evicted_pages;
 	uint64_t fetched_pages;
-	uint64_t late_moves; /* fetches of the layout that began after their deadline, or did not begin */
+	/* fetches of the layout that moved pages after the deadline, or were incomplete at the end */
+	uint64_t late_moves;
 	uint64_t reserved[2];
 	struct sentinel_page_queue evict;
 	struct sentinel_page_queue fetch;
@@ -285,7 +286,7 @@ struct sentinel_move { /* 32 bytes: paged tiers only; sorted by boundary */
 	uint64_t page; /* first page in the space */
 	uint32_t pages;
 	uint32_t boundary; /* the move begins when the process passes this boundary of the step */
-	/* numbers of boundaries, counted from `boundary`, 1 to boundary_count: */
+	/* these two are numbers of boundaries after `boundary`, 1 to boundary_count */
 	uint32_t deadline; /* from then on, a fetch is late */
 	uint32_t end; /* from then on, the move is obsolete */
 	uint32_t flags;

@@ -13,7 +13,7 @@ bool schedule_init(struct schedule *schedule, const struct layout *layout)
 		return true;
 	schedule->moves = malloc(count * sizeof(*schedule->moves));
 	schedule->first = malloc((boundaries + 1ull) * sizeof(*schedule->first));
-	/* A move ends at the latest when it is due again, so it is due at most once at a time. */
+	/* A move is obsolete when it is due again at the latest, so it is queued at most once. */
 	schedule->evict.first = malloc(count * sizeof(*schedule->evict.first));
 	schedule->fetch.first = malloc(count * sizeof(*schedule->fetch.first));
 	if (!schedule->moves || !schedule->first || !schedule->evict.first || !schedule->fetch.first) {
@@ -65,7 +65,7 @@ static void add(struct schedule *schedule, const struct sentinel_move *move)
 	moves->count++;
 }
 
-/* Remove the moves that are obsolete at the boundary; returns how many of them were not late before. */
+/* Remove the moves that are obsolete at the boundary. Returns how many were not counted as late. */
 static uint32_t expire(struct due_moves *moves, uint64_t boundary)
 {
 	uint32_t kept = 0, found = 0;

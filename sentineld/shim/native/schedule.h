@@ -32,9 +32,9 @@ struct schedule {
 	uint32_t count;
 	uint32_t boundaries;
 	bool follows; /* whether the process follows the layout */
-	uint64_t next; /* the first boundary, counted since the first step, that was not passed yet */
+	uint64_t next; /* the first boundary not passed yet, counted since the first step */
 	struct due_moves evict, fetch;
-	uint64_t late; /* fetches that began after their deadline, or did not begin in time */
+	uint64_t late; /* fetches that moved pages after the deadline, or were incomplete at `end` */
 };
 
 /* Copy the layout's moves. Returns false if there is no memory. */
@@ -43,14 +43,14 @@ void schedule_destroy(struct schedule *schedule);
 
 /*
  * The process is at this position (step << 32 | boundary) or SCHEDULE_NOWHERE. Adds the moves of the
- * boundaries passed since the last call, and removes moves that are obsolete. If the process has passed
- * more than a step since then, or did not follow the layout, only the moves of the boundaries passed in
- * its current step are added.
+ * boundaries passed since the last call, and removes moves that are obsolete. If the process has
+ * passed more boundaries than a step has, or did not follow the layout, removes all moves and adds
+ * those of the boundaries passed in its current step.
  */
 void schedule_pass(struct schedule *schedule, uint64_t position);
 
-/* `pages` further pages of a due move need no further call; `began` of them have begun to move. Removes
-   the move if it is complete, and returns whether it is. */
+/* Report that `pages` more pages of a due move need no further call, and that `began` of them are being
+   moved. Removes the move if it is complete, and returns whether it is. */
 bool schedule_done(struct schedule *schedule, struct due_moves *moves, struct due_move *due, uint64_t pages,
 		   uint64_t began);
 

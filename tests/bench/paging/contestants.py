@@ -34,7 +34,7 @@ class Turn:
     disk_bytes_read: float | None  # None: the disk has no counters
     disk_bytes_written: float | None
     late_faults: float  # accesses that waited for a disk or for zram
-    peak_bytes: int  # largest usage of the cgroup, else the process's largest anonymous memory
+    peak_bytes: int  # peak of the cgroup, or of the process's anonymous memory (measures_peak)
 
 
 class Contestant:

@@ -19,22 +19,24 @@ RECLAIM_TRIES, RECLAIM_PAUSE_S = 50, 0.1
 
 
 def group_name(pid: int, name: str) -> str:
-    """The name of a cgroup that a process creates. The process id keeps benchmarks apart."""
+    """The name of a cgroup that a process creates. It contains the process id, so that the cgroups
+    of concurrent benchmarks have different names."""
     return f"sentineld-{pid}-{name}"
 
 
 def groups_of(pid: int) -> list[Path]:
-    """The cgroups that a process of this process's cgroup has created and not removed."""
+    """The cgroups that the process `pid`, which ran in this process's cgroup, created and did not
+    remove."""
     return [path for parent in _parents() for path in parent.glob(group_name(pid, "*"))]
 
 
 def remove_group(folder: Path) -> bool:
-    """Remove a cgroup, whose processes have to end soon. Return whether the cgroup is gone."""
+    """Remove a cgroup as soon as its processes have ended. Return whether it has been removed."""
     for _ in range(RECLAIM_TRIES):
         try:
             folder.rmdir()
             return True
-        except OSError:  # an ended process leaves its group a little later
+        except OSError:  # an ended process is removed from its cgroup with a delay
             time.sleep(RECLAIM_PAUSE_S)
     return False
 
@@ -46,7 +48,7 @@ def _parents() -> Iterator[Path]:
 
 
 class NoGroup:
-    """Stands for a cgroup on a machine where none can be created: it limits nothing."""
+    """Replaces MemoryGroup on a machine where no cgroup can be created. It limits nothing."""
 
     prefix: tuple[str, ...] = ()
     measures_peak = False
@@ -58,7 +60,7 @@ class NoGroup:
         """Measure nothing."""
 
     def peak_bytes(self) -> int:
-        """There is no figure: measures_peak is false."""
+        """Raises NotImplementedError, because measures_peak is false."""
         raise NotImplementedError
 
     def close(self) -> None:
@@ -85,7 +87,7 @@ class MemoryGroup:
 
     @property
     def measures_peak(self) -> bool:
-        """Whether the kernel can reset the largest usage. Cgroup v2 needs Linux 6.12 for it."""
+        """Whether the kernel can reset the largest usage. With cgroup v2 this needs Linux 6.12."""
         return self._peak is not None
 
     def limit(self, limit_bytes: int | None) -> None:

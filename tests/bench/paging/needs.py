@@ -15,18 +15,19 @@ from tests.bench.training_process import Training
 from tests.process_figures import anonymous_peak_bytes
 
 STEADY_STEPS = 3
-"""After this many steps a training has allocated all that it will."""
+"""After this many steps a training has allocated all of its memory."""
 
 
 @dataclass(frozen=True)
 class Needs:
-    """What a model needs with all of its memory."""
+    """The memory that a model needs without a limit."""
 
     resident_bytes: int  # largest resident size, without mapped files
     profile: Profile  # of a recorded step
 
     def limit_bytes(self, fraction: float) -> int:
-        """The memory limit that leaves room for this share of the tensors and for all else."""
+        """The memory limit that leaves room for this share of the tensors and for all other
+        memory."""
         return self.resident_bytes - int((1 - fraction) * self.profile.peak_bytes)
 
     def fast_bytes(self, fraction: float) -> int:
@@ -35,7 +36,7 @@ class Needs:
 
 
 def needs_of(model: str, folder: Path) -> Needs:
-    """Train without a limit: plainly, then under the shim. Raises RuntimeError."""
+    """Train without a limit, first without the shim and then under it. Raises RuntimeError."""
     training = Training(model)
     try:
         training.steps(STEADY_STEPS)

@@ -86,7 +86,7 @@ def race(
 
 
 class _Entrants:
-    """Starts contestants; they end with the stack."""
+    """Starts contestants. They are closed when the exit stack is closed."""
 
     def __init__(
         self, model: str, needs: Needs, fraction: float, settings: Settings, ending: ExitStack
@@ -130,7 +130,7 @@ class _Entrants:
         return Swapping(*common, self._limit_bytes, self._swap_file(), options)
 
     def _swap_file(self) -> SwapFile:
-        """The file that all contestants with swap on the disk use in turns."""
+        """The swap file, which the contestants with swap on the disk use in alternating turns."""
         if self._file is None:
             self._file = SwapFile(self._disk.folder, self._swap_bytes)
             self._ending.callback(self._file.close)

@@ -53,7 +53,7 @@ def swap_files() -> list[Path]:
 
 
 def unescaped(name: str) -> str:
-    """A name from a file in /proc, in which the kernel writes spaces as octal numbers."""
+    """A name from a file in /proc, in which the kernel escapes spaces as octal numbers."""
     return re.sub(r"\\(\d{3})", lambda code: chr(int(code[1], 8)), name)
 
 

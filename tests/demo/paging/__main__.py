@@ -29,8 +29,8 @@ from tests.demo.paging.supervise import Event, InterruptedBySignalError, Signals
 from tests.demo.progress import progress
 
 MODEL, FRACTION = "mobilenet", 0.3
-"""Tensors are two thirds of this training's memory. In a model with fewer tensors, such as
-resnet18, Linux swap evicts memory that is never used again, and so hardly has to swap tensors."""
+"""Tensors are two thirds of this training's memory. If the share is smaller, as in resnet18, Linux
+swap can mostly evict other memory, which is never used again, and swaps few tensors."""
 ROUNDS, SETTLE, STEPS = 3, 1, 2
 ABOUT = "two to three minutes on two idle CPUs"
 

@@ -29,12 +29,12 @@ OTHER_FOLDER = "name a folder on a local disk: make demo DEMO_FOLDER=/mnt/nvme"
 
 
 class ImpossibleError(Exception):
-    """The first part cannot run here; the text says why and how to change it."""
+    """The first part cannot run here; the text says why and how to solve the problem."""
 
 
 @dataclass(frozen=True)
 class LeftOut:
-    """Something that the first part does without on this machine."""
+    """Something that the first part omits on this machine."""
 
     what: str
     reason: str
@@ -90,7 +90,8 @@ def remedy_for_rights() -> str:
 
 
 def swap_problem(folder: Path) -> LeftOut | None:
-    """Why a swap file in the folder cannot be used; None if it can. The test swaps for a moment."""
+    """Why no swap file in the folder can be used; None if one can. Enables a swap file to find this
+    out, and disables it again."""
     what = "Linux swap"
     if os.geteuid() != 0:
         return LeftOut(what, "only root may swap to a file", "run the demo as root")
@@ -134,8 +135,8 @@ def _require_disk(folder: Path) -> None:
     room_bytes = shutil.disk_usage(folder).free
     if room_bytes < DISK_BYTES_MIN:
         raise ImpossibleError(
-            f"{folder} has only {format_bytes(room_bytes)} of the "
-            f"{format_bytes(DISK_BYTES_MIN)} of room that are needed ({OTHER_FOLDER})"
+            f"{folder} has only {format_bytes(room_bytes)} of free space, and the demo needs "
+            f"{format_bytes(DISK_BYTES_MIN)} ({OTHER_FOLDER})"
         )
 
 
@@ -143,7 +144,7 @@ def _require_memory() -> None:
     found = available_bytes(os.getpid())
     if found < MEMORY_BYTES_MIN:
         raise ImpossibleError(
-            f"only {format_bytes(found)} of memory are available, and the trainings need "
+            f"only {format_bytes(found)} of memory is available, and the trainings need "
             f"{format_bytes(MEMORY_BYTES_MIN)} (end other programs, or raise the memory limit)"
         )
 

@@ -24,7 +24,7 @@ TITLES = {RAM: "all in RAM", SWAP: "Linux swap", OURS: "sentineld"}
 TITLE = "# sentineld demo, part 1: less memory than the model needs"
 FILES = ("paging.md", "paging.json", "paging.png")
 QUIET_SHARE = 0.8
-"""The CPU time of a step in RAM over its time is at least this on a quiet machine."""
+"""On a quiet machine, the CPU time of a step in RAM is at least this share of the step's time."""
 MIB = 1 << 20
 NOTES = (
     "All figures are measured on this machine; nothing is emulated. The trainings run in turns, "
@@ -151,7 +151,7 @@ def save(report: Report, verdicts: list[Verdict], folder: Path) -> None:
 
 
 def save_reason(reason: str, folder: Path) -> None:
-    """Write paging.json and paging.md of a machine that cannot run this part."""
+    """Write paging.json and paging.md on a machine that cannot run this part."""
     results.write(folder / "paging.json", {"cannot_run": reason})
     (folder / "paging.md").write_text(f"{TITLE}\n\nThis part cannot run here: {reason}.\n")
 

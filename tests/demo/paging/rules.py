@@ -53,7 +53,7 @@ def _limit(title: str, one: Report) -> Verdict:
 
 
 def _budget(title: str, paging: Report, fast_bytes: int) -> list[Verdict]:
-    """The pager's own counters: its page frames, and how often it exceeded their number."""
+    """Rules on the pager's counters: its page frames, and how often it exceeded its budget."""
     budget_bytes = paging["budget_pages"] * PAGE_BYTES
     frames_bytes = paging["frames"] * PAGE_BYTES
     return [

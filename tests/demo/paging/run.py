@@ -3,8 +3,8 @@
 
     python3 -m tests.demo.paging.run PARAMETERS
 
-PARAMETERS is the JSON text of Parameters. Its parent (tests/demo/paging/supervise.py) reads
-events from its standard output, one JSON object a line:
+PARAMETERS is the JSON text of Parameters. The parent process (tests/demo/paging/supervise.py) reads
+events from this program's standard output, one JSON object a line:
 
     {"event": "progress", "text"}
     {"event": "failed", "reason"}
@@ -95,7 +95,7 @@ def send(events: TextIO, event: str, **values: Any) -> None:
 
 def main() -> int:
     """Measure, and return the exit status."""
-    # What is printed by others, and the daemons' log, must not mix with the events.
+    # Output of other code, and the daemons' log, must not mix with the events.
     events = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     try:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the measuring process and leaves nothing behind, however that process ends.
 
-The measuring process removes what it sets up, but it can be killed, and Ctrl-C can interrupt it
-anywhere. So this process, which Ctrl-C does not interrupt, compares the machine with its state
-before: swap, kernel settings, cgroups.
+The measuring process removes everything that it sets up, unless it is killed or interrupted. So
+the supervising process, which Ctrl-C does not interrupt, afterwards disables remaining swap files,
+restores the kernel's settings, and removes remaining cgroups.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Event = dict[str, Any]
 
 
 class InterruptedBySignalError(Exception):
-    """The user or the system ended the demo. signal: the number of the signal."""
+    """The user or the system ended the demo. number: the number of the signal."""
 
     def __init__(self, number: int) -> None:
         super().__init__(f"ended by {signal.Signals(number).name}")
@@ -40,7 +40,7 @@ class InterruptedBySignalError(Exception):
 
 
 class Signals:
-    """SIGINT, SIGTERM and SIGHUP end another process group, and do not interrupt this process."""
+    """Lets SIGINT, SIGTERM and SIGHUP end another process group instead of this process."""
 
     NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -60,7 +60,7 @@ class Signals:
                 signal.signal(number, handler)
 
     def forward_to(self, group: int) -> None:
-        """Name the group, which also ends if a signal came earlier."""
+        """Set the process group that signals end. If a signal came earlier, end the group now."""
         self._group = group
         if self.received:
             signal_group(group, signal.SIGTERM)
@@ -78,11 +78,12 @@ def supervised(
     on_event: Callable[[Event], None],
     signals: Signals,
 ) -> int:
-    """Run a command and undo what it leaves; return its exit status.
+    """Run a command, undo the changes that it leaves, and return its exit status.
 
-    command: makes the command line from the name of a new folder in `folder`, for its files.
-    signals: are caught.
-    Raises InterruptedBySignalError after a signal, and RuntimeError if something stays.
+    command: returns the command line; its argument is a new folder in `folder` for the files of the
+        command.
+    signals: must be caught already.
+    Raises InterruptedBySignalError after a signal, and RuntimeError if a change cannot be undone.
     """
     before = kernel_settings()
     with (
@@ -140,9 +141,9 @@ def kernel_settings() -> dict[str, str]:
 
 
 def undo(work: Path, pid: int, settings: dict[str, str]) -> None:
-    """Undo what a process that has ended left: its swap, its settings, its cgroups.
+    """Undo the changes that an ended process left: its swap, its settings, its cgroups.
 
-    work: the folder with its files. Raises RuntimeError if something stays.
+    work: the folder with its files. Raises RuntimeError if a change cannot be undone.
     """
     left = [f"swapoff {file}" for file in swapped_off(work.resolve())]
     for name, text in settings.items():
@@ -160,7 +161,7 @@ def swapped_off(folder: Path) -> list[Path]:
         if time.monotonic() > deadline_s:
             break
         for file in files:
-            # This can fail because the ended process's own swapoff still works.
+            # This can fail because a swapoff that the ended process started still runs.
             subprocess.run(["swapoff", file], start_new_session=True, check=False)
         time.sleep(POLL_S)
     return files

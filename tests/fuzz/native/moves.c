@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Fuzzes what the pager reads from the daemon: the queues of the daemon's moves and
- * the other words of the residency segment. The input is a sequence of actions of the
- * training (births, drops, accesses, forks, budgets) and of the daemon (words). No
- * page may lose its content, and the budget must be kept.
+ * Fuzzes the data that the pager reads from the daemon: the queues of the daemon's
+ * moves and the other words of the residency segment. The input is a sequence of
+ * actions of the training (births, drops, accesses, forks, budgets) and of the daemon
+ * (words). No page may lose its content, and the budget must be kept.
  *
  * The pager, its threads, the kernel's userfaultfd and the file are real, so runs
  * are not repeatable in every detail. The pager never stops, so all inputs share
@@ -27,9 +27,9 @@
 #define FILE_PAGES 4096u
 #define BUDGET_MIN 48u
 #define ACTIONS_MAX 200u
-#define FORKS_MAX 1u /* by input */
-#define OVERRUNS_MAX 16u /* by input: the kernel can keep a frame pinned for a moment */
-#define ROUND 16u /* largest number of ranges in one round */
+#define FORKS_MAX 1u /* per input */
+#define OVERRUNS_MAX 16u /* per input: the kernel can keep a frame pinned for a moment */
+#define ROUND 16u /* largest number of ranges that one action queues */
 
 #define require(truth) ((truth) ? (void)0 : abort())
 
@@ -43,7 +43,7 @@ static struct sentinel_layout header;
 static struct emulation *emulation;
 static int wake;
 static int pipe_fds[2];
-static uint64_t marks[2][HEAP_PAGES]; /* by space and page: the number in the page; 0: absent */
+static uint64_t marks[2][HEAP_PAGES]; /* by space and page: the page's content; 0: absent */
 static uint64_t next_mark;
 static unsigned forks;
 static uint64_t overruns; /* of all earlier inputs */

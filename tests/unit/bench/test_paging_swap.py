@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the machine swaps to, according to /proc/swaps."""
+"""The machine's swap files and devices, according to /proc/swaps."""
 
 from __future__ import annotations
 

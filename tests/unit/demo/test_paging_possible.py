@@ -36,7 +36,7 @@ def test_the_file_system_of_a_folder(folder: str, kind: str) -> None:
 
 
 def test_a_folder_in_memory_is_refused() -> None:
-    """The real survey, of a real tmpfs."""
+    """The test runs the real survey on a real tmpfs."""
     folder = Path("/dev/shm")
     mounts = Path("/proc/self/mountinfo").read_text()
     if filesystem_of(folder, mounts) not in IN_MEMORY:

@@ -141,7 +141,7 @@ def test_files(tmp_path: Path) -> None:
 
 
 def test_a_machine_that_cannot_run_it(tmp_path: Path) -> None:
-    """No figures of an earlier run stay."""
+    """No figures of an earlier run remain."""
     for name in report.FILES:
         (tmp_path / name).write_text("earlier")
     report.remove(tmp_path)

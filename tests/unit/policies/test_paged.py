@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Policies on paged tiers: each makes a valid plan or says that none is feasible, and no simulated
-step is shorter than the bound."""
+"""Policies on paged tiers: each makes a valid plan or reports that none is feasible, and no
+simulated step is shorter than the bound."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def lives(draw: st.DrawFn, stretches: int) -> Life:
         span = first, last
     used = draw(st.sets(st.integers(first, last), min_size=1, max_size=4))
     if span is not None:
-        used |= {first}  # a tensor is written after its birth
+        used |= {first}  # the stretch of the birth writes to the tensor
     written = draw(st.sets(st.sampled_from(sorted(used))))
     if span is not None:
         written |= {first}

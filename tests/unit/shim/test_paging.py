@@ -249,7 +249,7 @@ segment = budget(BUDGET)
 wait(lambda: counts(segment).frames <= BUDGET)
 heap = native.word(0x20)
 first = [(tensor.data_ptr() - heap) // PAGE for tensor in tensors]
-# At boundary 0 the last three tensors leave; at boundary 1 the first two come in.
+# At boundary 0 the last three tensors are evicted; at boundary 1 the first two are fetched.
 moves = np.zeros(5, protocol.PAGER_MOVE_DTYPE)
 for row, number in enumerate((TENSORS - 1, TENSORS - 2, TENSORS - 3, 0, 1)):
     evict = row < 3

@@ -16,8 +16,8 @@
 
 /* After fork() the parent shares its pages with the child, and a shared page cannot be moved. A write
    gives the parent a frame of its own. The write is an atomic operation, so it does not undo a
-   store that another thread makes at the same time. It is written in assembler, because a compiler
-   may remove an atomic operation that changes nothing; clang does. */
+   store that another thread makes at the same time. It is inline assembly, because a compiler may
+   remove an atomic operation that changes nothing, as clang does. */
 static void stop_sharing(void *page)
 {
 	__asm__ volatile("lock orb $0, %0" : "+m"(*(uint8_t *)page));

@@ -45,8 +45,8 @@ void forget_children(struct pager *pager)
 	struct epoll_event event;
 
 	while (epoll_wait(pager->children, &event, 1, 0) == 1) {
-		/* Children that were forked later have this end, too. So close() alone would not end the
-		   polling, and the same child would be counted again and again. */
+		/* Children that were forked later have inherited this descriptor. So close() alone
+		   would leave it in the epoll set, and the ended child would be counted again. */
 		epoll_ctl(pager->children, EPOLL_CTL_DEL, event.data.fd, NULL);
 		close(event.data.fd);
 		if (!--pager->holders)

@@ -86,8 +86,8 @@ bool pager_dropped(struct pager *pager, void *address, uint64_t pages);
 uint64_t pager_evict(struct pager *pager, void *address, uint64_t pages, uint64_t *done);
 
 /* Begin to fetch the pages that are out, as far as frames are free and no birth or fault waits for a
-   frame. Returns the number of pages that are being fetched. *done: number of pages, counted from
-   `address`, that need no further call. */
+   frame. Returns the number of pages whose fetch this call has begun. *done: number of pages,
+   counted from `address`, that need no further call. */
 uint64_t pager_fetch(struct pager *pager, void *address, uint64_t pages, uint64_t *done);
 
 /* Change the budget; begins to evict pages if it is exceeded. */

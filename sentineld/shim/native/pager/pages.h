@@ -110,7 +110,7 @@ struct pager {
 	uint64_t wanted_first;
 	uint64_t wanted_count;
 	uint64_t wanted_room;
-	uint64_t fetches; /* pages that have begun to be fetched since the start */
+	uint64_t fetches; /* pages whose fetch has begun since the start */
 	uint32_t arrivals; /* pages fetched or recalled since the start */
 	unsigned births_waiting; /* threads that wait for frames in pages_born() */
 	bool incomplete; /* a pager_evict() or pager_fetch() was incomplete */

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clean pages in the linear program: a page that was only read is demoted for nothing."""
+"""Clean pages in the linear program: the demotion of a page that was only read takes no time."""
 
 from __future__ import annotations
 
@@ -43,15 +43,15 @@ def test_segments_are_clean_unless_they_write_or_begin_with_a_birth() -> None:
 
 @pytest.mark.parametrize("written", [(), (0,), (0, 6)])
 def test_pages_that_are_only_read_move_without_writes(written: tuple[int, ...]) -> None:
-    # Two tensors take turns in memory that holds one of them. In 12 stretches, two fetches take 4
-    # stretches; a write takes 3 more. The second tensor is only read.
+    # Memory holds one of two tensors, and they are used in alternation. In a step of 12 stretches,
+    # two fetches take the time of 4 stretches, and the write of each changed tensor that of 3.
     profile = lap(
         12, Life(64, (0,), written_in=written[:1]), Life(64, (6,), written_in=written[1:])
     )
     step_ns = [solved(profile, 64, clean)[1].step_ns for clean in (False, True)]
     fetches, writes = 4e9, 3e9 * len(written)
-    # Without clean pages, both tensors are written: 10 of 12 stretches are needed, but their moves
-    # have to lie between the uses.
+    # Without clean pages, both tensors are written. Their moves need 10 of 12 stretches, but have
+    # to lie between the uses.
     assert step_ns[1] <= step_ns[0] + 1
     assert 12e9 - 1 <= step_ns[1] <= max(12e9, fetches + writes) * 1.1
 

@@ -33,7 +33,7 @@ def gain(gains: CleanGains, before: int, after: int, wrote: bool, at: int) -> fl
     if (before, after) == (SLOW, SLOW):
         return 0.0
     if wrote:
-        # A stretch that writes leaves no clean page, and treats a clean page as a dirty one.
+        # After a stretch that writes, no page is clean. In it, a clean page counts as dirty.
         if after == CLEAN:
             return None
         if before == SLOW:
@@ -91,7 +91,8 @@ def test_a_page_that_is_only_read_is_fetched_and_leaves_without_a_move() -> None
     )
     lasts, length = np.array([True]), np.array([4])
     reads = best_clean_walks(gains, np.zeros((4, 1), np.bool_), length, lasts)
-    # It leaves in position 1, returns in position 2 and stays from then on to position 1.
+    # The page is demoted in position 1, promoted in position 2, and stays until position 1 of the
+    # next step.
     assert float(reads.value[0]) == pytest.approx(18.0 - move)
     assert reads.clean[0]
     writes = best_clean_walks(gains, np.array([[False], [True], [False], [True]]), length, lasts)

@@ -37,8 +37,8 @@ def everywhere(groups: Groups) -> list[np.ndarray[tuple[int], np.dtype[np.int64]
 def problem(
     pages: int, pages_per_s: float, toy: bool, write_weight: float | None = None
 ) -> tuple[Groups, Limits]:
-    """write_weight: None: ordinary tiers; otherwise paged ones on which a write takes this many
-    times as long as a read."""
+    """write_weight: time of a write divided by that of a read, on paged tiers; None: the tiers are
+    not paged."""
     profile = large_profile() if toy else profiled(NETWORK, (3, 7, 12, 20))[0]
     # Every second access only reads, so that there are clean pages.
     rows = profile.accesses.copy()
