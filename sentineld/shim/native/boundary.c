@@ -43,14 +43,11 @@ void diverge(void)
 }
 
 /* Store the position, then read the flags. The daemon sets SLEEPING, then reads the position, so
-   one of the two always sees the other's store. On paged tiers the daemon moves no pages at
-   boundaries, so it is woken only when a step begins. */
-static void publish_position(uint64_t position)
+   one of the two always sees the other's store. */
+static void publish_position(uint64_t position, bool may_wake)
 {
 	__atomic_store_n(&shim.control->position, position, __ATOMIC_SEQ_CST);
-	if (paging_runs() && (uint32_t)position)
-		return;
-	if (__atomic_load_n(&shim.control->flags, __ATOMIC_SEQ_CST) & SENTINEL_FLAG_SLEEPING) {
+	if (may_wake && __atomic_load_n(&shim.control->flags, __ATOMIC_SEQ_CST) & SENTINEL_FLAG_SLEEPING) {
 		uint64_t one = 1;
 		ssize_t written = write(shim.event_fd, &one, sizeof(one));
 
@@ -83,8 +80,10 @@ static uint64_t wait_target(void)
 static uint64_t cross(enum sentinel_boundary kind, uint32_t layer, uint32_t epoch)
 {
 	uint64_t position = shim.step << 32 | shim.index, target;
-	bool follows = shim.mode == SENTINEL_MODE_REPLAY, has_moves;
+	bool follows = shim.mode == SENTINEL_MODE_REPLAY, has_moves, may_wake;
 
+	/* On paged tiers the daemon moves no pages at boundaries. */
+	may_wake = !shim.index || !shim.emulation || !shim.emulation->paged;
 	has_moves = follows && layout_has_moves(&shim.arena->layout, shim.index);
 	shim.outside_pending = false;
 	shim.layer = layer;
@@ -97,7 +96,7 @@ static uint64_t cross(enum sentinel_boundary kind, uint32_t layer, uint32_t epoc
 	if (follows)
 		paging_pass(position, has_moves);
 	pthread_mutex_unlock(&shim.lock);
-	publish_position(position);
+	publish_position(position, may_wake);
 	return target;
 }
 

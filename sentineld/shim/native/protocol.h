@@ -45,7 +45,7 @@ enum sentinel_mode {
 #define SENTINEL_FLAG_RECORD (1u << 0) /* write ring records */
 #define SENTINEL_FLAG_EPOCHS (1u << 1) /* advance the module's epoch at each boundary */
 #define SENTINEL_FLAG_RESIDENCY (1u << 2) /* log residency: in the module's log, or as SERVED records */
-/* the daemon sleeps: write the eventfd at boundaries; if the pager runs, only when a step begins */
+/* the daemon sleeps: write the eventfd at boundaries; on paged tiers, only when a step begins */
 #define SENTINEL_FLAG_SLEEPING (1u << 3)
 #define SENTINEL_FLAG_MESSAGE (1u << 4) /* read the socket between two steps: it has a message */
 /* paged tiers: the times of ring records exclude the time in which the step's thread slept because
