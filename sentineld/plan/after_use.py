@@ -27,9 +27,9 @@ def after_use(plan: Plan, profile: Profile) -> Plan:
     would make the plan exceed its budget.
     """
     delay = _delays(plan, profile)
-    late = _postponed(plan, delay, profile.stretch_count)
     if not delay.any():
         return plan
+    late = _postponed(plan, delay, profile.stretch_count)
     found = residency(late, profile)
     over = peak_fast_pages(late, profile, found) > plan.budget_bytes // profile.page_bytes
     for row in np.flatnonzero(delay).tolist():
