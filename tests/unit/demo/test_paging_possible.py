@@ -13,8 +13,8 @@ from tests.demo.paging.possible import IN_MEMORY, ImpossibleError, filesystem_of
 
 MOUNTS = r"""21 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
 22 21 0:5 / /dev rw,nosuid shared:2 - devtmpfs udev rw
-30 21 0:40 / /work rw - tmpfs tmpfs rw
-31 30 8:2 / /work/my\040disk rw - xfs /dev/sdb1 rw
+30 21 0:40 / /data rw - tmpfs tmpfs rw
+31 30 8:2 / /data/my\040disk rw - xfs /dev/sdb1 rw
 32 21 0:41 / /twice rw - ext4 /dev/sdc1 rw
 33 32 0:42 / /twice rw master:3 - tmpfs tmpfs rw
 """
@@ -24,10 +24,10 @@ MOUNTS = r"""21 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
     ("folder", "kind"),
     [
         ("/home/alice", "ext4"),
-        ("/work", "tmpfs"),
-        ("/work/build/demo", "tmpfs"),
-        ("/work/my disk/demo", "xfs"),
-        ("/workshop", "ext4"),
+        ("/data", "tmpfs"),
+        ("/data/build/demo", "tmpfs"),
+        ("/data/my disk/demo", "xfs"),
+        ("/datashop", "ext4"),
         ("/twice/demo", "tmpfs"),
     ],
 )
