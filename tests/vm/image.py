@@ -135,6 +135,8 @@ def remove_tree(tree: Path) -> None:
 def _build(recipe: Recipe, lock: int) -> Image:
     final = CACHE / image_name(recipe)
     partial = CACHE / (final.name + PARTIAL_SUFFIX)
+    if partial.exists():
+        remove_tree(partial)  # a build that was killed has left it
     partial.mkdir()
     image = Image(partial)
     try:
