@@ -71,6 +71,50 @@ def test_the_budget_is_kept(start: Callable[..., Paged]) -> None:
     assert counts.bytes_written >= (PAGES - BUDGET) * PAGE
 
 
+def test_a_sequence_of_faults_reads_twice_as_many_pages_each_time(
+    start: Callable[..., Paged],
+) -> None:
+    paged = start(budget=PAGES)
+    paged.born(0, 1000)
+    paged.fill(0, 1000, 1)
+    paged.evict(0, 1000)
+    paged.settle()
+    read: list[int] = []
+    for first in (0, 32, 96, 224, 480):
+        before = paged.counts().bytes_read
+        assert paged.holds(first, 1, 1)
+        paged.settle()
+        read.append((paged.counts().bytes_read - before) // PAGE)
+    assert read == [32, 64, 128, 256, 512]
+    assert paged.holds(0, 1000, 1)
+
+
+def test_accesses_at_random_read_few_pages(start: Callable[..., Paged]) -> None:
+    paged = start(budget=PAGES)
+    paged.born(0, 1000)
+    paged.fill(0, 1000, 1)
+    paged.evict(0, 1000)
+    paged.settle()
+    for first in (800, 100, 500, 300):
+        assert paged.holds(first, 1, 1)
+        paged.settle()
+    assert paged.counts().bytes_read == 4 * 32 * PAGE
+
+
+def test_reading_ahead_ends_at_the_next_tensor(start: Callable[..., Paged]) -> None:
+    paged = start(budget=PAGES)
+    paged.born(0, 300)
+    paged.born(300, 300)
+    paged.fill(0, 600, 1)
+    paged.evict(0, 600)
+    paged.settle()
+    for first in (0, 32, 96, 224):
+        assert paged.holds(first, 1, 1)
+        paged.settle()
+    assert paged.counts().bytes_read == 300 * PAGE
+    assert paged.holds(0, 600, 1)
+
+
 def test_moves_may_reach_beyond_the_pages_that_were_ever_born(start: Callable[..., Paged]) -> None:
     paged = start()
     paged.born(0, 300)

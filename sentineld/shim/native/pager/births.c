@@ -50,16 +50,12 @@ bool frame_ready(struct pager *pager, uint64_t pages)
    Returns the number of pages that got a frame. */
 static uint64_t give_birth(struct pager *pager, struct paged_range *range, uint64_t page, uint64_t pages)
 {
-	uint32_t tray, count;
+	uint32_t tray, first, count;
 	uint64_t born;
 	int error = 0;
 
-	tray = frames_open_filled(&pager->frames);
-	count = pager->frames.trays[tray].present;
-	if (count > pages)
-		count = (uint32_t)pages;
-	born = frames_place(&pager->frames, tray, page_address(pager, range, page), count, &error);
-	frames_close(&pager->frames, tray);
+	count = frames_borrow(&pager->frames, pages, &tray, &first);
+	born = frames_place(&pager->frames, tray, first, page_address(pager, range, page), count, &error);
 	if (born < count && error == EEXIST)
 		pager_fatal("a page at %p is already in memory",
 			    (void *)page_address(pager, range, page + born));
@@ -124,6 +120,8 @@ void pager_born(struct pager *pager, void *address, uint64_t pages)
 	if (range) {
 		uint64_t page = page_number(pager, range, address);
 
+		memset(range->begins + page, 0, pages);
+		range->begins[page] = 1;
 		pages_born(pager, range, page, page + pages);
 	}
 	pthread_mutex_unlock(&pager->lock);
@@ -213,7 +211,7 @@ void pages_continue(struct pager *pager)
 
 	while (pager->wanted_count) {
 		struct wanted *next = &pager->wanted[pager->wanted_first];
-		uint64_t some = pages_fetch(pager, next->range, next->page, next->pages, frame_ready);
+		uint64_t some = pages_fetch(pager, next->range, next->page, next->pages, &fetch_demanded);
 
 		next->page += some;
 		next->pages -= some;
@@ -268,7 +266,8 @@ void transit_close(struct transit *transit)
 	struct pager *pager = transit->pager;
 
 	transit->used = false;
-	frames_close(&pager->frames, transit->tray);
+	if (transit->leaves)
+		frames_close(&pager->frames, transit->tray);
 	pages_continue(pager);
 }
 

@@ -114,7 +114,7 @@ static int assign(struct transit *transit)
 	return 0;
 }
 
-/* Write the assigned pages; contiguous pages with one request. Returns 0 or -errno. */
+/* Write the assigned pages, contiguous pages together. Returns 0 or -errno. */
 static int write_pages(struct transit *transit)
 {
 	struct pager *pager = transit->pager;
@@ -128,8 +128,10 @@ static int write_pages(struct transit *transit)
 			i++;
 			continue;
 		}
-		while (i + run < transit->count && transit->file_page[i + run] == transit->file_page[i] + run)
+		while (run < REQUEST_PAGES && i + run < transit->count &&
+		       transit->file_page[i + run] == transit->file_page[i] + run)
 			run++;
+		workers_pause(&pager->workers);
 		error = write_whole(pager->file, frames_address(&pager->frames, transit->tray, i),
 				    (uint64_t)run << pager->page_shift,
 				    (uint64_t)transit->file_page[i] << pager->page_shift);
@@ -225,7 +227,7 @@ void transit_cut(struct pager *pager, struct paged_range *range, uint64_t page)
 static void submit(struct transit *transit)
 {
 	transit->job.run = leave;
-	workers_add(&transit->pager->workers, &transit->job, true);
+	workers_add(&transit->pager->workers, &transit->job, JOB_WRITE);
 }
 
 static uint32_t leaving_run(const struct paged_range *range, uint64_t page, uint64_t end, uint32_t room)

@@ -7,8 +7,6 @@
 #include "pages.h"
 #include "uffd.h"
 
-#define READ_AHEAD_PAGES 32u
-
 /* Whether the page is in memory or in the kernel's swap. */
 static bool mapped(const struct pager *pager, uintptr_t address)
 {
@@ -18,12 +16,57 @@ static bool mapped(const struct pager *pager, uintptr_t address)
 	return pread(pager->pagemap, &entry, sizeof(entry), at) != sizeof(entry) || entry >> 62;
 }
 
+static bool is_out(const struct paged_range *range, uint64_t page)
+{
+	return range->state[page] == PAGE_OUT && !range->transit[page];
+}
+
+/* Number of pages from `page` on that are out and not in transit, up to `most`. After the first
+   READ_AHEAD_PAGES_MIN pages, it ends where a tensor begins. */
+static uint32_t out_run(const struct paged_range *range, uint64_t page, uint32_t most)
+{
+	uint32_t run = 0;
+
+	while (run < most && page + run < range->pages && is_out(range, page + run) &&
+	       (run < READ_AHEAD_PAGES_MIN || !range->begins[page + run]))
+		run++;
+	return run;
+}
+
+/* Fetch [page, page + pages), unless other accesses or births wait for frames. Returns the number of
+   pages whose fetch has begun, counted from `page`. */
+static uint32_t fetch_more(struct pager *pager, struct paged_range *range, uint64_t page, uint32_t pages)
+{
+	if (pager->wanted_count || pager->births_waiting)
+		return 0;
+	return (uint32_t)pages_fetch(pager, range, page, pages, &fetch_ahead);
+}
+
+/* Fetch a page that is out, the pages that follow it, and the pages that its sequence has skipped. */
+static void fetch_run(struct pager *pager, struct paged_range *range, uint64_t page)
+{
+	struct read_ahead_window window = read_ahead_window(&pager->read_ahead, range, page);
+	uint32_t run = out_run(range, page, window.pages);
+	uint32_t now = run < READ_AHEAD_PAGES_MIN ? run : READ_AHEAD_PAGES_MIN;
+	uint64_t gap = page - window.skipped;
+
+	pages_want(pager, range, page, now);
+	while (gap < page && !is_out(range, gap))
+		gap++;
+	fetch_more(pager, range, gap, out_run(range, gap, (uint32_t)(page - gap)));
+	now += fetch_more(pager, range, page + now, run - now);
+	read_ahead_began(&pager->read_ahead, page, now);
+	/* Evict behind a sequence of accesses, so that the next fault finds free frames. */
+	if (window.pages > READ_AHEAD_PAGES_MIN)
+		make_room_of_strays(pager, window.pages);
+}
+
 /* Serve one fault. When the page arrives, UFFDIO_MOVE or UFFDIO_COPY wakes the threads that wait
    for it. */
 static void serve(struct pager *pager, uintptr_t address)
 {
 	struct paged_range *range = range_of(pager, (void *)address);
-	uint64_t page, ahead = 1;
+	uint64_t page;
 
 	if (!range)
 		return;
@@ -46,14 +89,12 @@ static void serve(struct pager *pager, uintptr_t address)
 		return;
 	}
 	pager->counts.faults++;
-	if (range->transit[page]) {
-		pages_fetch(pager, range, page, 1, frame_ready);
-		return;
-	}
-	while (ahead < READ_AHEAD_PAGES && page + ahead < range->pages &&
-	       range->state[page + ahead] == PAGE_OUT && !range->transit[page + ahead])
-		ahead++;
-	pages_want(pager, range, page, ahead);
+	if (!range->transit[page])
+		fetch_run(pager, range, page);
+	else if (pager->transits[range->transit[page] - 1].leaves)
+		page_recall(pager, range, page);
+	else
+		workers_hurry(&pager->workers, &pager->transits[range->transit[page] - 1].job);
 }
 
 void *serve_faults(void *argument)

@@ -7,7 +7,27 @@
 #include "checksum.h"
 #include "pages.h"
 
-/* Read the transit's pages; contiguous pages of the file with one request. */
+/* Planned fetches leave this share of the budget free, at most FLOOR_PAGES_MAX pages, for faults. */
+#define FLOOR_SHARE 64u
+#define FLOOR_PAGES_MAX 512u
+
+static bool frame_above_floor(struct pager *pager, uint64_t pages)
+{
+	uint64_t floor = pager->budget / FLOOR_SHARE, used = pager_frames(pager);
+
+	if (floor > FLOOR_PAGES_MAX)
+		floor = FLOOR_PAGES_MAX;
+	/* Frames that the budget allows, but that the pager does not have yet, are free as well. */
+	if (pager->frames.free_pages + (used < pager->budget ? pager->budget - used : 0) <= floor)
+		return false;
+	return frame_free(pager, pages);
+}
+
+const struct fetch_mode fetch_planned = {frame_above_floor, TRAY_PAGES, JOB_PLANNED};
+const struct fetch_mode fetch_demanded = {frame_ready, READ_AHEAD_PAGES_MIN, JOB_DEMANDED};
+const struct fetch_mode fetch_ahead = {frame_free, READ_AHEAD_PAGES_MIN, JOB_AHEAD};
+
+/* Read the transit's pages, contiguous pages of the file together. */
 static void read_pages(struct transit *transit)
 {
 	struct pager *pager = transit->pager;
@@ -19,8 +39,11 @@ static void read_pages(struct transit *transit)
 		uint32_t run = 1;
 		int error;
 
-		while (i + run < transit->count && transit->file_page[i + run] == transit->file_page[i] + run)
+		while (run < REQUEST_PAGES && i + run < transit->count &&
+		       transit->file_page[i + run] == transit->file_page[i] + run)
 			run++;
+		if (transit->job.kind != JOB_DEMANDED)
+			workers_pause(&pager->workers);
 		error = read_whole(pager->file, to, (uint64_t)run << pager->page_shift, offset);
 		if (error)
 			pager_fatal("cannot read pages back from the file: %s", strerror(-error));
@@ -43,16 +66,16 @@ static void check_pages(const struct transit *transit)
 	}
 }
 
-/* Move the last `run` pages of the transit to their addresses. */
-static void place(struct transit *transit, uint32_t run)
+/* Move `run` pages of the transit, from page `first` on, to their addresses. */
+static void place(struct transit *transit, uint32_t first, uint32_t run)
 {
 	struct pager *pager = transit->pager;
-	uint32_t first = transit->count - run;
 	struct paged_range *range = transit->of[first].range;
 	uint64_t page = transit->of[first].page;
 	int error = 0;
 
-	if (frames_place(&pager->frames, transit->tray, page_address(pager, range, page), run, &error) < run)
+	if (frames_place(&pager->frames, transit->tray, transit->first + first,
+			 page_address(pager, range, page), run, &error) < run)
 		pager_fatal("a page cannot be moved to its address: %s", strerror(error));
 	set_state(range, page, run, PAGE_IN);
 	memset(range->recent + page, 1, run);
@@ -62,13 +85,13 @@ static void place(struct transit *transit, uint32_t run)
 	pager->resident += run;
 }
 
-/* The transit's last page was cut out: free its frame and its page in the file. */
-static void discard(struct transit *transit)
+/* Page i of the transit was cut out: free its frame and its page in the file. */
+static void discard(struct transit *transit, uint32_t i)
 {
 	struct pager *pager = transit->pager;
 
-	filespace_give(&pager->space, transit->file_page[transit->count - 1], 1);
-	frames_discard(&pager->frames, transit->tray, 1);
+	filespace_give(&pager->space, transit->file_page[i], 1);
+	frames_discard(&pager->frames, transit->tray, transit->first + i, 1);
 }
 
 static void arrive(struct job *job)
@@ -79,19 +102,15 @@ static void arrive(struct job *job)
 	read_pages(transit);
 	check_pages(transit);
 	pthread_mutex_lock(&pager->lock);
-	while (transit->count) {
-		uint32_t last = transit->count - 1, run = 1;
-
-		if (!transit->of[last].range) {
-			discard(transit);
-			transit->count--;
+	for (uint32_t i = 0, run; i < transit->count; i += run) {
+		run = 1;
+		if (!transit->of[i].range) {
+			discard(transit, i);
 			continue;
 		}
-		while (run <= last && transit->of[last - run].range == transit->of[last].range &&
-		       transit->of[last - run].page + run == transit->of[last].page)
+		while (i + run < transit->count && transit->of[i + run].range)
 			run++;
-		place(transit, run);
-		transit->count -= run;
+		place(transit, i, run);
 	}
 	transit_close(transit);
 	pthread_mutex_unlock(&pager->lock);
@@ -107,25 +126,16 @@ static uint32_t arriving_run(const struct paged_range *range, uint64_t page, uin
 	return run;
 }
 
-/* Begin to read pages that are out. Returns how many; 0 if there is no frame or no transit. */
+/* Begin to read pages that are out, for which a frame is free. Returns how many; 0 if there is no
+   transit. */
 static uint32_t begin(struct pager *pager, struct paged_range *range, uint64_t page, uint32_t pages,
-		      bool (*frame)(struct pager *pager, uint64_t pages))
+		      enum job_kind kind)
 {
-	struct transit *transit;
-	struct tray *tray;
-	uint32_t id;
+	struct transit *transit = transit_open(pager, false);
 
-	if (!frame(pager, pages))
-		return 0;
-	transit = transit_open(pager, false);
 	if (!transit)
 		return 0;
-	id = frames_open_filled(&pager->frames);
-	tray = &pager->frames.trays[id];
-	if (pages > tray->present)
-		pages = tray->present;
-	transit->tray = id;
-	transit->first = tray->present - pages;
+	pages = frames_borrow(&pager->frames, pages, &transit->tray, &transit->first);
 	transit->count = pages;
 	for (uint32_t i = 0; i < pages; i++) {
 		transit->of[i].range = range;
@@ -136,7 +146,7 @@ static uint32_t begin(struct pager *pager, struct paged_range *range, uint64_t p
 	memset(range->transit + page, (int)(transit - pager->transits + 1), pages);
 	pager->fetches += pages;
 	transit->job.run = arrive;
-	workers_add(&pager->workers, &transit->job, false);
+	workers_add(&pager->workers, &transit->job, kind);
 	return pages;
 }
 
@@ -146,15 +156,15 @@ static bool is_leaving(const struct pager *pager, const struct paged_range *rang
 }
 
 uint64_t pages_fetch(struct pager *pager, struct paged_range *range, uint64_t page, uint64_t pages,
-		     bool (*frame)(struct pager *pager, uint64_t pages))
+		     const struct fetch_mode *mode)
 {
 	uint64_t done = 0;
 
 	while (done < pages) {
-		uint32_t run = arriving_run(range, page + done, page + pages, TRAY_PAGES);
+		uint32_t run = arriving_run(range, page + done, page + pages, mode->pages);
 
 		if (run) {
-			run = begin(pager, range, page + done, run, frame);
+			run = mode->frame(pager, run) ? begin(pager, range, page + done, run, mode->kind) : 0;
 			if (!run)
 				break;
 			done += run;
@@ -184,7 +194,7 @@ static void enlarge(struct pager *pager)
 
 void pages_want(struct pager *pager, struct paged_range *range, uint64_t page, uint64_t pages)
 {
-	uint64_t done = pager->wanted_count ? 0 : pages_fetch(pager, range, page, pages, frame_ready);
+	uint64_t done = pager->wanted_count ? 0 : pages_fetch(pager, range, page, pages, &fetch_demanded);
 
 	if (done == pages)
 		return;
@@ -210,7 +220,7 @@ uint64_t pager_fetch(struct pager *pager, void *address, uint64_t pages, uint64_
 		set_planned(range, page, below, true);
 		*done = 0;
 		if (!pager->wanted_count && !pager->births_waiting)
-			*done = pages_fetch(pager, range, page, below, frame_free);
+			*done = pages_fetch(pager, range, page, below, &fetch_planned);
 		if (*done == below)
 			*done = pages;
 	}

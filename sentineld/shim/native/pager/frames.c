@@ -83,15 +83,23 @@ void frames_destroy(struct frames *frames)
 	frames->trays = NULL;
 }
 
-/* Take the tray with the fewest frames out of the list of filled trays; TRAY_NONE if it is empty. */
+/* Take the tray with the fewest frames, none of them borrowed, out of the list of filled trays;
+   TRAY_NONE if there is none. */
 static uint32_t pop_least(struct frames *frames)
 {
-	uint32_t *least = &frames->filled;
+	uint32_t *least = NULL;
 
-	for (uint32_t *link = least; *link != TRAY_NONE; link = &frames->trays[*link].next)
-		if (frames->trays[*link].present < frames->trays[*least].present)
+	for (uint32_t *link = &frames->filled; *link != TRAY_NONE; link = &frames->trays[*link].next)
+		if (!frames->trays[*link].borrowed &&
+		    (!least || frames->trays[*link].present < frames->trays[*least].present))
 			least = link;
-	return pop(frames, least);
+	return least ? pop(frames, least) : TRAY_NONE;
+}
+
+static void unmap(struct frames *frames, uint32_t tray, uint32_t first, uint32_t pages)
+{
+	frames->pages -= pages;
+	madvise(frames_address(frames, tray, first), (uint64_t)pages << frames->page_shift, MADV_DONTNEED);
 }
 
 uint32_t frames_open_empty(struct frames *frames)
@@ -105,16 +113,8 @@ uint32_t frames_open_empty(struct frames *frames)
 	if (tray == TRAY_NONE)
 		return tray;
 	frames->free_pages -= frames->trays[tray].present;
-	frames_discard(frames, tray, frames->trays[tray].present);
-	return tray;
-}
-
-uint32_t frames_open_filled(struct frames *frames)
-{
-	uint32_t tray = pop(frames, &frames->filled);
-
-	if (tray != TRAY_NONE)
-		frames->free_pages -= frames->trays[tray].present;
+	unmap(frames, tray, 0, frames->trays[tray].present);
+	frames->trays[tray].present = 0;
 	return tray;
 }
 
@@ -136,32 +136,55 @@ uint32_t frames_collect(struct frames *frames, uint32_t tray, void *from, uint32
 	return (uint32_t)(moved >> frames->page_shift);
 }
 
-void frames_discard(struct frames *frames, uint32_t tray, uint32_t pages)
+uint32_t frames_borrow(struct frames *frames, uint64_t pages, uint32_t *tray, uint32_t *first)
 {
-	struct tray *source = &frames->trays[tray];
+	struct tray *source;
+	uint32_t some;
 
-	source->present -= pages;
-	frames->pages -= pages;
-	madvise(frames_address(frames, tray, source->present), (uint64_t)pages << frames->page_shift,
-		MADV_DONTNEED);
+	*tray = frames->filled;
+	source = &frames->trays[*tray];
+	some = pages < source->present ? (uint32_t)pages : source->present;
+	source->present -= some;
+	source->borrowed += some;
+	frames->free_pages -= some;
+	*first = source->present;
+	if (!source->present)
+		pop(frames, &frames->filled);
+	return some;
 }
 
-uint32_t frames_place(struct frames *frames, uint32_t tray, void *to, uint32_t pages, int *error)
+/* The tray has lost some of its borrowed frames. */
+static void lost(struct frames *frames, uint32_t tray, uint32_t pages)
 {
 	struct tray *source = &frames->trays[tray];
+
+	source->borrowed -= pages;
+	if (!source->borrowed && !source->present)
+		push(frames, &frames->empty, tray);
+}
+
+void frames_discard(struct frames *frames, uint32_t tray, uint32_t first, uint32_t pages)
+{
+	unmap(frames, tray, first, pages);
+	lost(frames, tray, pages);
+}
+
+uint32_t frames_place(struct frames *frames, uint32_t tray, uint32_t first, void *to, uint32_t pages,
+		      int *error)
+{
 	uint64_t bytes = (uint64_t)pages << frames->page_shift, done;
-	char *from = frames_address(frames, tray, source->present - pages);
+	char *from = frames_address(frames, tray, first);
 
 	done = uffd_move(frames->uffd, to, from, bytes, error);
 	if (done == bytes) {
-		source->present -= pages;
 		frames->pages -= pages;
+		lost(frames, tray, pages);
 		return pages;
 	}
 	/* The kernel can keep a frame pinned for a moment after the frame was read from the file. */
 	if (*error == EBUSY)
 		done += uffd_copy(frames->uffd, (char *)to + done, from + done, bytes - done, error);
-	frames_discard(frames, tray, pages);
+	frames_discard(frames, tray, first, pages);
 	return (uint32_t)(done >> frames->page_shift);
 }
 
@@ -186,13 +209,10 @@ uint64_t frames_shrink(struct frames *frames, uint64_t pages)
 {
 	uint64_t done = 0;
 
-	while (done < pages && frames->filled != TRAY_NONE) {
-		uint32_t tray = frames_open_filled(frames), some = frames->trays[tray].present;
+	while (done < pages && frames->free_pages) {
+		uint32_t tray, first, some = frames_borrow(frames, pages - done, &tray, &first);
 
-		if (some > pages - done)
-			some = (uint32_t)(pages - done);
-		frames_discard(frames, tray, some);
-		frames_close(frames, tray);
+		frames_discard(frames, tray, first, some);
 		done += some;
 	}
 	return done;

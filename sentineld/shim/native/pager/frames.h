@@ -5,9 +5,18 @@
  * After the page is written, the frame is free for the next page that is read or
  * born. The frame is neither zeroed nor copied.
  *
- * The staging memory is divided into trays. A tray's frames are its first
- * `present` pages; the rest of the tray is absent. An open tray belongs to the
- * caller that opened it. All functions need the pager's lock.
+ * The staging memory is divided into trays. An open tray belongs to the caller
+ * that opened it, to be filled with the frames of pages that are evicted:
+ *
+ *     tray   | present | absent ...            |
+ *
+ * The frames of a closed tray are free. A fetch or birth borrows some of them, from
+ * the last one on, and moves them to their new addresses in any order:
+ *
+ *     tray   | present | borrowed, or absent   | absent ... |
+ *
+ * A closed tray is opened again when it has neither free nor borrowed frames. All
+ * functions need the pager's lock.
  */
 #ifndef SENTINELD_SHIM_FRAMES_H
 #define SENTINELD_SHIM_FRAMES_H
@@ -19,7 +28,8 @@
 #define TRAY_NONE UINT32_MAX
 
 struct tray {
-	uint32_t present;
+	uint32_t present; /* frames, without borrowed ones */
+	uint32_t borrowed;
 	uint32_t next; /* in the list of closed trays */
 };
 
@@ -31,10 +41,10 @@ struct frames {
 	uint64_t bytes; /* of staging and nursery */
 	struct tray *trays;
 	uint32_t count;
-	uint32_t filled; /* list of closed trays that have frames */
-	uint32_t empty; /* list of closed trays without frames */
+	uint32_t filled; /* list of closed trays that have free frames */
+	uint32_t empty; /* list of closed trays that have no frames, borrowed ones included */
 	uint64_t free_pages; /* frames in closed trays */
-	uint64_t pages; /* frames in all trays */
+	uint64_t pages; /* frames in all trays, borrowed ones included */
 };
 
 /* pages: the number of frames that the trays must have room for. Returns NULL, or a description of
@@ -48,9 +58,6 @@ void frames_destroy(struct frames *frames);
  */
 uint32_t frames_open_empty(struct frames *frames);
 
-/* Open a tray with frames; TRAY_NONE if there is none. */
-uint32_t frames_open_filled(struct frames *frames);
-
 /* Close a tray; its frames are free now. */
 void frames_close(struct frames *frames, uint32_t tray);
 
@@ -63,13 +70,18 @@ static inline char *frames_address(const struct frames *frames, uint32_t tray, u
    uffd_move() does. */
 uint32_t frames_collect(struct frames *frames, uint32_t tray, void *from, uint32_t pages, int *error);
 
-/* Move the last `pages` frames of an open tray to the absent range at `to`. If the kernel has
-   pinned a frame, its content is copied instead. The tray loses all of these frames, even if not
-   all pages arrive. Returns how many pages arrived, and sets *error as uffd_move() does. */
-uint32_t frames_place(struct frames *frames, uint32_t tray, void *to, uint32_t pages, int *error);
+/* Borrow up to `pages` of the free frames, of which there must be one: the frames from *first on of
+   *tray. Returns how many. */
+uint32_t frames_borrow(struct frames *frames, uint64_t pages, uint32_t *tray, uint32_t *first);
 
-/* Return the last `pages` frames of an open tray to the kernel. */
-void frames_discard(struct frames *frames, uint32_t tray, uint32_t pages);
+/* Move borrowed frames, from frame `first` on, to the absent range at `to`. If the kernel has pinned a
+   frame, its content is copied instead. The tray loses all of these frames, even if not all pages
+   arrive. Returns how many pages arrived, and sets *error as uffd_move() does. */
+uint32_t frames_place(struct frames *frames, uint32_t tray, uint32_t first, void *to, uint32_t pages,
+		      int *error);
+
+/* Return borrowed frames to the kernel. */
+void frames_discard(struct frames *frames, uint32_t tray, uint32_t first, uint32_t pages);
 
 /* Get up to `pages` new frames from the kernel. Returns how many; 0: no memory or no tray. */
 uint32_t frames_grow(struct frames *frames, uint32_t pages);

@@ -49,6 +49,8 @@ static void range_delete(struct paged_range *range)
 		munmap(range->planned, range->pages);
 	if (range->stray)
 		munmap(range->stray, range->pages);
+	if (range->begins)
+		munmap(range->begins, range->pages);
 	if (range->transit)
 		munmap(range->transit, range->pages);
 	if (range->recent)
@@ -73,13 +75,14 @@ static struct paged_range *range_new(char *base, uint64_t pages)
 	range->state = table(pages, 1);
 	range->planned = table(pages, 1);
 	range->stray = table(pages, 1);
+	range->begins = table(pages, 1);
 	range->transit = table(pages, 1);
 	range->recent = table(pages, 1);
 	range->file_page = table(pages, sizeof(*range->file_page));
 	range->arrival = table(pages, sizeof(*range->arrival));
 	range->sum = table(pages, sizeof(*range->sum));
-	if (range->state && range->planned && range->stray && range->transit && range->recent &&
-	    range->file_page && range->arrival && range->sum)
+	if (range->state && range->planned && range->stray && range->begins && range->transit &&
+	    range->recent && range->file_page && range->arrival && range->sum)
 		return range;
 	range_delete(range);
 	return NULL;
@@ -201,6 +204,7 @@ void pager_remove(struct pager *pager, void *base)
 			pager->resident -= range->state[page] == PAGE_IN;
 		if (pager->hand_range == range)
 			pager->hand_range = NULL;
+		read_ahead_forget(&pager->read_ahead, range);
 		for (uint64_t i = 0; i < pager->wanted_count; i++) {
 			struct wanted *wanted =
 				&pager->wanted[(pager->wanted_first + i) % pager->wanted_room];

@@ -8,6 +8,7 @@
  *   victims.c  which pages are evicted if frames are needed
  *   fetch.c    pages arrive in memory
  *   faults.c   accesses to pages that are not in memory
+ *   read_ahead.c  how many pages a fault fetches
  *   fork.c     the pages that a forked child sees
  *
  * A page that is being evicted or fetched belongs to a transit: a job that writes
@@ -29,9 +30,14 @@
 #include "filespace.h"
 #include "frames.h"
 #include "pager.h"
+#include "read_ahead.h"
 #include "workers.h"
 
 #define TRANSITS_MAX 64u
+
+/* Largest number of pages of one read or write: 256 KiB. With larger ones, a demanded read would wait
+   too long for requests that are in flight. */
+#define REQUEST_PAGES 64u
 
 enum page_state {
 	PAGE_ABSENT = 0,
@@ -51,6 +57,7 @@ struct paged_range {
 	   not been passed to pager_evict() since then */
 	uint8_t *planned;
 	uint8_t *stray; /* 1: the page is in memory, but is not planned to be there */
+	uint8_t *begins; /* 1: the page was the first of a pager_born() */
 	uint8_t *transit; /* 1 + index of the page's transit; 0: none */
 	uint8_t *recent; /* 1: the page arrived or was born since the hand last passed it */
 	uint32_t *file_page; /* number of the file page with the page's copy; 0: none */
@@ -63,7 +70,8 @@ struct paged_page {
 	uint64_t page;
 };
 
-/* Pages that are evicted or fetched together. Page i of a transit is page first + i of its tray. */
+/* Pages that are evicted or fetched together. Page i of a transit is page first + i of its tray. A
+   transit that evicts pages has opened its tray; one that fetches pages has borrowed frames of it. */
 struct transit {
 	struct job job; /* must be the first member */
 	struct pager *pager;
@@ -110,6 +118,7 @@ struct pager {
 	uint64_t wanted_first;
 	uint64_t wanted_count;
 	uint64_t wanted_room;
+	struct read_ahead read_ahead;
 	uint64_t fetches; /* pages whose fetch has begun since the start */
 	uint32_t arrivals; /* pages fetched or recalled since the start */
 	unsigned births_waiting; /* threads that wait for frames in pages_born() */
@@ -180,7 +189,7 @@ bool pager_busy(const struct pager *pager);
 /* Open a transit without pages and without a tray; NULL if all transits are in use. */
 struct transit *transit_open(struct pager *pager, bool leaves);
 
-/* Close a transit and its tray, and call pages_continue(). */
+/* Close a transit, and its tray if it has opened one, and call pages_continue(). */
 void transit_close(struct transit *transit);
 
 /* Remove a page from its transit. If the transit reads or writes the page's copy in the file, the
@@ -215,14 +224,26 @@ bool can_write(struct pager *pager);
 /* Begin to evict pages at the hand, until `pages` frames are free or about to become free. */
 void make_room(struct pager *pager, uint64_t pages);
 
+/* Like make_room(), but evicts only pages that are in memory without being planned to be there. */
+void make_room_of_strays(struct pager *pager, uint64_t pages);
+
 /* Cancel the eviction of a page: copy the page from the tray back to its address. */
 void page_recall(struct pager *pager, struct paged_range *range, uint64_t page);
 
+/* How pages are fetched. */
+struct fetch_mode {
+	/* makes sure that there is a free frame; see frame_free() */
+	bool (*frame)(struct pager *pager, uint64_t pages);
+	uint32_t pages; /* largest number of pages that arrive at the same time */
+	enum job_kind kind;
+};
+
+extern const struct fetch_mode fetch_planned, fetch_demanded, fetch_ahead;
+
 /* Begin to fetch the pages of [page, page + pages) that are out, in order, until there are no more
-   frames. frame: frame_free or frame_ready. Returns the number of pages, counted from `page`, that
-   need no further call. */
+   frames. Returns the number of pages, counted from `page`, that need no further call. */
 uint64_t pages_fetch(struct pager *pager, struct paged_range *range, uint64_t page, uint64_t pages,
-		     bool (*frame)(struct pager *pager, uint64_t pages));
+		     const struct fetch_mode *mode);
 
 /* Like pages_fetch() for a fault: evicts pages if necessary, and queues the pages for which there are no
    frames. */

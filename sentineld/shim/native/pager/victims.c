@@ -74,7 +74,7 @@ static void evict_at_hand(struct pager *pager, uint64_t pages, bool stray)
 	}
 }
 
-void make_room(struct pager *pager, uint64_t pages)
+void make_room_of_strays(struct pager *pager, uint64_t pages)
 {
 	struct paged_range *hand_range;
 	uint64_t hand;
@@ -89,5 +89,10 @@ void make_room(struct pager *pager, uint64_t pages)
 	/* The clock goes on where it was. */
 	pager->hand_range = hand_range;
 	pager->hand = hand;
+}
+
+void make_room(struct pager *pager, uint64_t pages)
+{
+	make_room_of_strays(pager, pages);
 	evict_at_hand(pager, pages, false);
 }

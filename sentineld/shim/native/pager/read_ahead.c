@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "read_ahead.h"
+
+#include <stdbool.h>
+#include <string.h>
+
+/* Whether a fault at the page belongs to the stream. Several threads of an operator, or a kernel that
+   accesses a few rows at once, access the pages of a sequence slightly out of order. */
+static bool belongs(const struct stream *stream, const struct paged_range *range, uint64_t page)
+{
+	return stream->range == range && page + stream->pages >= stream->next &&
+	       page <= stream->next + READ_AHEAD_PAGES_MIN;
+}
+
+struct read_ahead_window read_ahead_window(struct read_ahead *read_ahead, const struct paged_range *range,
+					   uint64_t page)
+{
+	struct stream *streams = read_ahead->streams, found = {.range = range, .next = page};
+	unsigned at = 0;
+
+	while (at < READ_AHEAD_STREAMS - 1 && !belongs(&streams[at], range, page))
+		at++;
+	if (belongs(&streams[at], range, page))
+		found = streams[at];
+	memmove(streams + 1, streams, at * sizeof(*streams));
+	if (!found.most)
+		found.most = READ_AHEAD_PAGES_MIN;
+	else if (page >= found.next && found.most < READ_AHEAD_PAGES_MAX)
+		found.most *= 2;
+	streams[0] = found;
+	return (struct read_ahead_window){
+		.pages = found.most,
+		.skipped = page > found.next ? (uint32_t)(page - found.next) : 0,
+	};
+}
+
+void read_ahead_began(struct read_ahead *read_ahead, uint64_t page, uint32_t pages)
+{
+	struct stream *stream = &read_ahead->streams[0];
+
+	if (page + pages > stream->next) {
+		stream->next = page + pages;
+		stream->pages = pages;
+	}
+}
+
+void read_ahead_forget(struct read_ahead *read_ahead, const struct paged_range *range)
+{
+	for (unsigned at = 0; at < READ_AHEAD_STREAMS; at++)
+		if (read_ahead->streams[at].range == range)
+			read_ahead->streams[at] = (struct stream){0};
+}

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * How many pages a fault fetches. A fault that continues a former one fetches
+ * twice as many pages as that one, as in the kernel's mm/readahead.c.
+ */
+#ifndef SENTINELD_SHIM_READ_AHEAD_H
+#define SENTINELD_SHIM_READ_AHEAD_H
+
+#include <stdint.h>
+
+#define READ_AHEAD_PAGES_MIN 32u
+#define READ_AHEAD_PAGES_MAX 512u
+#define READ_AHEAD_STREAMS 16u
+
+struct paged_range;
+
+/* A sequence of accesses. The last fault fetched the `pages` pages before page `next`. */
+struct stream {
+	const struct paged_range *range; /* NULL: unused */
+	uint64_t next;
+	uint32_t pages;
+	uint32_t most; /* read_ahead_window.pages of the last fault */
+};
+
+struct read_ahead_window {
+	uint32_t pages; /* largest number of pages to fetch, beginning with the fault's page */
+	uint32_t skipped; /* number of pages before the fault's page that its sequence has skipped */
+};
+
+struct read_ahead {
+	struct stream streams[READ_AHEAD_STREAMS]; /* the most recent one comes first */
+};
+
+/* What a fault at the page should fetch. Call read_ahead_began() next. */
+struct read_ahead_window read_ahead_window(struct read_ahead *read_ahead, const struct paged_range *range,
+					   uint64_t page);
+
+/* Note that the fault at the page, passed to read_ahead_window() last, fetches `pages` pages. */
+void read_ahead_began(struct read_ahead *read_ahead, uint64_t page, uint32_t pages);
+
+/* Forget the range's streams. */
+void read_ahead_forget(struct read_ahead *read_ahead, const struct paged_range *range);
+
+#endif
