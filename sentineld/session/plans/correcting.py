@@ -88,11 +88,15 @@ class Correcting:
             return False
         self.recording = self._corrector.needs_times
         self._spent, self._began = [], self._owed()
+        if self.recording and self._machine_tiers.paged:
+            self._link.set_flags(on=protocol.Flag.NO_STALLS)
         return self.recording
 
     def stop_recording(self) -> None:
         """Hand the recording of steps over to a request; the recording stops when the request
         ends."""
+        if self.recording:
+            self._link.set_flags(off=protocol.Flag.NO_STALLS)
         self.recording = False
 
     def on_step(self, step: Step) -> None:
@@ -106,7 +110,7 @@ class Correcting:
         self._spent.append(spent)
         if len(self._spent) < WINDOW_STEPS:
             return
-        self._link.set_flags(off=protocol.Flag.RECORD)
+        self._link.set_flags(off=protocol.Flag.RECORD | protocol.Flag.NO_STALLS)
         self.recording = False
         extra_ns = self._extra_ns(planned)
         times = all_fast_ns(planned.plan, planned.profile, np.array(self._spent), extra_ns)
@@ -120,7 +124,10 @@ class Correcting:
 
     def _extra_ns(self, planned: Planned) -> Floats:
         """Planned time of slow accesses and births in each recorded stretch. On emulated tiers the
-        time of slow accesses is scaled to the delay that the process owed."""
+        time of slow accesses is scaled to the delay that the process owed. On paged tiers the
+        recorded times do not contain it, because they do not contain waits for pages."""
+        if self._machine_tiers.paged:
+            return np.zeros(planned.profile.stretch_count)
         extra_ns = planned_extra_ns(planned.plan, planned.profile, self._machine_tiers)
         step, owed_ns = (
             now - before for now, before in zip(self._owed(), self._began, strict=True)

@@ -188,10 +188,12 @@ def steps_of(network: Network) -> list[Step]:
     return StepCutter().feed(train(network, WINDOW_STEPS + 2, CUTS).take_records())[1:]
 
 
-def timed(network: Network) -> Session:
+def timed(network: Network, paged: bool = False) -> Session:
     """A session under a plan for NETWORK that has recorded the times of this network's steps."""
     fast, slow = Tier((0,), 1 << 30), Tier((1,), 1 << 30)  # no speeds: slow accesses are free
-    tiers = Tiers((fast, slow), 200e6, "toy")
+    if paged:
+        slow = replace(slow, read_bytes_per_s=200e6, write_bytes_per_s=200e6)
+    tiers = Tiers((fast, slow), 200e6, "toy", paged=paged)
     profile = profiled(NETWORK, CUTS)[0]
     plan = policy("sentinel").plan(profile, tiers, profile.peak_bytes // 2)
     assert len(plan.moves)
@@ -203,14 +205,26 @@ def timed(network: Network) -> Session:
         assert session.look() is None
     assert session.correcting.begin_recording()
     assert not session.correcting.begin_recording()
+    assert bool(session.flags() & Flag.NO_STALLS) == paged
     session.linked.link.set_flags(on=Flag.RECORD)
     session.correcting.on_step(steps_of(replace(network, blocks=1))[0])  # of another shape
     for step in steps_of(network)[:WINDOW_STEPS]:
         assert session.flags() & Flag.RECORD
         session.correcting.on_step(step)
-    assert not session.flags() & Flag.RECORD
+    assert not session.flags() & (Flag.RECORD | Flag.NO_STALLS)
     assert not session.correcting.recording
     return session
+
+
+def test_on_paged_tiers_the_measured_times_contain_no_slow_accesses() -> None:
+    session = timed(replace(NETWORK, bytes_per_s=2 * NETWORK.bytes_per_s), paged=True)
+    wait(lambda: session.asked)
+    ((correction, _, _),) = session.asked
+    session.close()
+    assumed = profiled(NETWORK, CUTS)[0].stretches["time_ns"].astype(np.float64)
+    found = correction.profile.stretches["time_ns"].astype(np.float64)
+    assert found.sum() == pytest.approx(assumed.sum() / 2, rel=0.1)
+    assert (found > 0.4 * assumed).all()
 
 
 def test_faster_steps_lead_to_another_plan() -> None:
