@@ -101,6 +101,8 @@ SOURCES: dict[str, tuple[str, str]] = {
     "shim.retry": ("sentineld/shim/client.py", "RETRY_SECONDS"),
     "shim.retry_refused": ("sentineld/shim/client.py", "REFUSED_SECONDS"),
     "timing.cached_bytes": (TIMING, "CACHED_BYTES"),
+    "timing.fault_pages_max": (TIMING, "FAULT_PAGES_MAX"),
+    "timing.fault_pages_min": (TIMING, "FAULT_PAGES_MIN"),
     "presets.threads": (PRESETS, "SOCKET_THREADS"),
     "presets.dram": (PRESETS, "DRAM_BYTES_PER_S"),
     "presets.cxl.read": (PRESETS, "PRESETS[cxl].read_bytes_per_s"),

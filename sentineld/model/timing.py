@@ -20,10 +20,10 @@ and continue while the process waits. If a tensor is born on an absent (dropped)
 born.
 
 On paged tiers the slow tier is a file. An access to a slow page waits until the page has been read.
-So all pages that the access touches cost their bytes x (1/R_slow + latency of a read /
-FAULT_BYTES), whether they are read or written, and however small the tensor is. A promotion reads
-the file and a demotion writes it, so a promoted byte takes 1/R_slow and a demoted byte 1/W_slow. On
-other tiers both take the same time.
+So all pages that the access touches cost their bytes x 1/R_slow, and each fault (faults_of()) costs
+the latency of a read, whether the pages are read or written, and however small the tensor is. A
+promotion reads the file and a demotion writes it, so a promoted byte takes 1/R_slow and a demoted
+byte 1/W_slow. On other tiers both take the same time.
 """
 
 from __future__ import annotations
@@ -40,9 +40,25 @@ CACHED_BYTES = 64 << 10
 """Tensors below this size cost the same on either tier. They stay in a core's second-level cache
 until their next use, or are accessed too rarely to matter."""
 
+FAULT_PAGES_MIN, FAULT_PAGES_MAX = 32, 512
+"""On paged tiers, the largest number of pages that the first fault of a sequence fetches, and that
+any of its later faults fetches (READ_AHEAD_PAGES_* in shim/native/pager/read_ahead.h)."""
 
 FAULT_BYTES = 128 << 10
-"""Largest number of bytes that a fault on paged tiers fetches: the page and 31 pages behind it."""
+"""Size of the reads whose latency is measured: FAULT_PAGES_MIN pages of 4 KiB."""
+
+
+def faults_of(pages: Floats) -> Floats:
+    """Number of faults of accesses to so many pages one after the other, if all are slow.
+
+    Each fault fetches twice as many pages as the one before, up to FAULT_PAGES_MAX.
+    """
+    low, most = FAULT_PAGES_MIN, FAULT_PAGES_MAX
+    growing = int(np.log2(most / low)) + 1
+    fetched = low * (2**growing - 1)
+    early = np.ceil(np.log2(np.minimum(pages, fetched) / low + 1))
+    found: Floats = early + np.ceil(np.maximum(pages - fetched, 0) / most)
+    return found
 
 
 @dataclass(frozen=True)
@@ -55,7 +71,7 @@ class Timing:
     demote_ns_per_byte: float  # time of a move to the slow tier; inf: no moves are possible
     birth_ns_per_byte: float = 0.0  # time of a page birth (page fault)
     paged: bool = False  # see Tiers
-    fault_share: float = 1.0  # on paged tiers: part of a fault's time in which the file is busy
+    fault_ns: float = 0.0  # on paged tiers: time of a fault during which the file is not busy
 
     @property
     def demotion_weight(self) -> float:
@@ -84,21 +100,24 @@ class Timing:
     def write_back_ns(self, profile: Profile) -> Floats:
         """(A,): the time to write the pages of each access row back to the file if all of them are
         slow. 0 if the access only reads, or if the tiers are not paged."""
+        if not self.paged:
+            return np.zeros(len(profile.accesses))
         writes = profile.accesses["bytes_written"] > 0
-        page_ns = self.read_ns_per_byte
-        share = self.demote_ns_per_byte / page_ns if self.paged and page_ns > 0 else 0.0
-        found: Floats = np.where(writes, self.extra_ns(profile) * share, 0.0)
+        page_ns = profile.page_bytes * self.demote_ns_per_byte
+        found: Floats = np.where(writes, _touched_pages(profile) * page_ns, 0.0)
         return found
+
+    def busy_ns(self, profile: Profile) -> Floats:
+        """(A,): on paged tiers, the part of extra_ns() in which the file is busy; otherwise 0."""
+        if not self.paged:
+            return np.zeros(len(profile.accesses))
+        return _touched_pages(profile) * (profile.page_bytes * self.read_ns_per_byte)
 
     def extra_ns(self, profile: Profile) -> Floats:
         """(A,): the extra time of each access row if all of its pages are on the slow tier."""
         rows = profile.accesses
         if self.paged:
-            page = profile.page_bytes
-            tensors = np.ceil(profile.tensors["bytes"][rows["tensor"]] / page)
-            touched = np.ceil(np.maximum(rows["bytes_read"], rows["bytes_written"]) / page)
-            waits: Floats = np.minimum(touched, tensors) * (page * self.read_ns_per_byte)
-            return waits
+            return self.busy_ns(profile) + self.fault_ns * faults_of(_touched_pages(profile))
         extra = (
             rows["bytes_read"].astype(np.float64) * self.read_ns_per_byte
             + rows["bytes_written"].astype(np.float64) * self.write_ns_per_byte
@@ -106,6 +125,15 @@ class Timing:
         cached = profile.tensors["bytes"][rows["tensor"]] < CACHED_BYTES
         found: Floats = np.where(cached, 0.0, extra)
         return found
+
+
+def _touched_pages(profile: Profile) -> Floats:
+    """(A,): number of pages that each access touches."""
+    rows, page = profile.accesses, profile.page_bytes
+    tensors = np.ceil(profile.tensors["bytes"][rows["tensor"]] / page)
+    touched = np.ceil(np.maximum(rows["bytes_read"], rows["bytes_written"]) / page)
+    found: Floats = np.minimum(touched, tensors)
+    return found
 
 
 def timing_of(tiers: Tiers) -> Timing:
@@ -120,11 +148,10 @@ def timing_of(tiers: Tiers) -> Timing:
         return Timing(0.0, 0.0, move, move, tiers.birth_ns_per_byte)
     fast, slow = tiers.tiers[:2]
     if tiers.paged:
-        busy = 1e9 / slow.read_bytes_per_s if slow.read_bytes_per_s > 0 else 0.0
-        read = busy + slow.read_latency_ns / FAULT_BYTES
+        read = 1e9 / slow.read_bytes_per_s if slow.read_bytes_per_s > 0 else 0.0
         promote, demote = _paged_moves(slow, move)
-        share = busy / read if read > 0 else 1.0
-        return Timing(read, read, promote, demote, tiers.birth_ns_per_byte, True, share)
+        births = tiers.birth_ns_per_byte
+        return Timing(read, read, promote, demote, births, True, slow.read_latency_ns)
     return Timing(
         _extra(fast.read_bytes_per_s, slow.read_bytes_per_s),
         _extra(fast.write_bytes_per_s, slow.write_bytes_per_s),

@@ -101,15 +101,15 @@ class Replay:
             cost_ns = float(script.costs_ns[stretch] @ world.slow)
             span_ns = float(times[stretch]) + cost_ns
             if scripts.writes is not None:
-                writes, costs_ns = scripts.writes, script.costs_ns[stretch]
-                world.accessed(costs_ns, writes.changed[stretch], writes.back_ns[stretch])
+                writes, busy_ns = scripts.writes, script.busy_ns[stretch]
+                world.accessed(busy_ns, writes.changed[stretch], writes.back_ns[stretch])
             for move in scripts.moves[stretch]:
                 self._queue(move, world.boundary + move.times.ahead)
             for event in script.events[stretch]:
                 world.run(max(world.now_ns, begin_ns + event.at * span_ns))
                 if isinstance(event, Birth):
                     born_before, asked_ns = world.counts.born_pages, world.now_ns
-                    late_ns = world.born(event.low, event.high, event.cost_ns) * event.cost_ns
+                    late_ns = world.born(event.low, event.high, event.busy_ns) * event.cost_ns
                     made_ns = (world.counts.born_pages - born_before) * scripts.birth_ns
                     cost_ns += late_ns
                     span_ns += late_ns + made_ns + (world.now_ns - asked_ns)

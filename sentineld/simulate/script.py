@@ -25,6 +25,7 @@ class Birth(NamedTuple):
     low: int
     high: int
     cost_ns: float  # cost of each slow page of these cells in this stretch
+    busy_ns: float  # the part of cost_ns in which the file is busy; 0 unless the tiers are paged
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,8 @@ class Script:
     costs_ns: Floats
     """(S, C), what each page of a cell costs in a stretch if the page is slow when the stretch
     begins."""
+    busy_ns: Floats
+    """(S, C), the part of costs_ns in which the file is busy; 0 unless the tiers are paged."""
     events: tuple[tuple[Event, ...], ...]
     """The events of each stretch, in order."""
 
@@ -97,14 +100,14 @@ class Scripts:
 def scripts(plan: Plan, profile: Profile, timing: Timing) -> Scripts:
     """Prepare a plan for replay."""
     cells = cells_of(plan, profile)
-    extra_ns = timing.extra_ns(profile)
+    costs = timing.extra_ns(profile), timing.busy_ns(profile)
     transient = (profile.tensors["slot"] >= 0) & (profile.tensors["kind"] != Kind.PERSISTENT)
     reborn = transient & _any_inside(cells, cells.dropped)
     return Scripts(
         cells=cells,
         times_ns=profile.stretches["time_ns"].astype(np.float64),
-        first=_script(profile, cells, extra_ns, transient),
-        steady=_script(profile, cells, extra_ns, reborn),
+        first=_script(profile, cells, *costs, transient),
+        steady=_script(profile, cells, *costs, reborn),
         moves=_moves(plan, profile, cells),
         waits=tuple(plan.layout.waits.tolist()),
         stalls_for_promotions=plan.stalls_for_promotions,
@@ -131,16 +134,21 @@ def _any_inside(cells: Cells, mask: Mask) -> Mask:
     return found
 
 
-def _script(profile: Profile, cells: Cells, extra_ns: Floats, born: Mask) -> Script:
+def _script(
+    profile: Profile, cells: Cells, extra_ns: Floats, busy_ns: Floats, born: Mask
+) -> Script:
     """Make the script of a step.
 
+    extra_ns, busy_ns: (A,), see Timing.
     born: (T,), whether the tensor's pages are born when the tensor is allocated in this step.
     """
     rows, tensors = profile.accesses, profile.tensors
     at_birth = born[rows["tensor"]] & (rows["stretch"] == tensors["birth_stretch"][rows["tensor"]])
-    cost_ns = np.bincount(
-        rows["tensor"][at_birth], extra_ns[at_birth], minlength=len(tensors)
-    ) / np.maximum(tensor_pages(profile), 1)
+    birth_cost_ns, birth_busy_ns = (
+        np.bincount(rows["tensor"][at_birth], cost[at_birth], minlength=len(tensors))
+        / np.maximum(tensor_pages(profile), 1)
+        for cost in (extra_ns, busy_ns)
+    )
     count = profile.stretch_count
     born_at, dead_at = (
         share_passed(profile, tensors[f"{end}_stretch"], tensors[f"{end}_event"].astype(np.int64))
@@ -151,7 +159,11 @@ def _script(profile: Profile, cells: Cells, extra_ns: Floats, born: Mask) -> Scr
         tensor = tensors[row]
         stretch, event = int(tensor["birth_stretch"]), int(tensor["birth_event"])
         birth = Birth(
-            float(born_at[row]), int(cells.low[row]), int(cells.high[row]), float(cost_ns[row])
+            float(born_at[row]),
+            int(cells.low[row]),
+            int(cells.high[row]),
+            float(birth_cost_ns[row]),
+            float(birth_busy_ns[row]),
         )
         listed[stretch].append((event, 1, birth))
     for row, low, high in zip(
@@ -166,7 +178,10 @@ def _script(profile: Profile, cells: Cells, extra_ns: Floats, born: Mask) -> Scr
         tuple(event for _, _, event in sorted(stretch, key=lambda entry: entry[:2]))
         for stretch in listed
     )
-    return Script(page_costs(profile, cells, extra_ns, ~at_birth), events)
+    costs_ns, used_ns = (
+        page_costs(profile, cells, cost, ~at_birth) for cost in (extra_ns, busy_ns)
+    )
+    return Script(costs_ns, used_ns, events)
 
 
 def _moves(plan: Plan, profile: Profile, cells: Cells) -> tuple[tuple[Move, ...], ...]:

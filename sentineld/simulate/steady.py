@@ -24,9 +24,7 @@ def steady_step_ns(plan: Plan, profile: Profile, tiers: Tiers) -> float:
     capacity_pages = plan.budget_bytes // profile.page_bytes
     page = profile.page_bytes
     promote_ns, demote_ns = timing.promote_ns_per_byte * page, timing.demote_ns_per_byte * page
-    world = World(
-        made.cells, capacity_pages, promote_ns, demote_ns, timing.paged, timing.fault_share
-    )
+    world = World(made.cells, capacity_pages, promote_ns, demote_ns, timing.paged)
     replay = Replay(made, world)
     replay.begin()
     return [replay.step().ns for _ in range(STEPS)][-1]

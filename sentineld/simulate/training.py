@@ -127,6 +127,6 @@ class Training:
     ) -> Replay:
         timing = timing_of(self.tiers)
         made = scripts(plan, self.profile, timing)
-        world = World(made.cells, capacity_pages, *self.page_ns, timing.paged, timing.fault_share)
+        world = World(made.cells, capacity_pages, *self.page_ns, timing.paged)
         feed = AccessFeed(self.profile, made.cells, world, reactor) if reactor is not None else None
         return Replay(made, world, feed.passed if feed is not None else None, at_boundary)

@@ -98,8 +98,6 @@ class World:
     """Time to demote one page; infinite: nothing moves."""
     paged: bool = False
     """Whether the tiers are paged; see Tiers."""
-    fault_share: float = 1.0
-    """See Timing."""
     now_ns: float = 0.0
     boundary: int = 0
     """The last boundary that was passed, counted since the first step."""
@@ -133,11 +131,12 @@ class World:
             return NEVER
         return self.capacity_pages - self.fast_pages - self._held()
 
-    def born(self, low: int, high: int, fault_ns: float = 0.0) -> int:
+    def born(self, low: int, high: int, busy_ns: float = 0.0) -> int:
         """Give pages to the absent cells among [low, high). Pages that do not fit into the fast
         tier are born slow. Returns the number of slow pages in [low, high).
 
-        fault_ns: on paged tiers, the time that faults take for each slow page in this stretch.
+        busy_ns: on paged tiers, the time that the file needs for the faults of this stretch on each
+            slow page.
         """
         for cell in range(low, high):
             if self.fast[cell] or self.slow[cell]:
@@ -148,24 +147,24 @@ class World:
             fast = max(min(wanted, self.room()), 0)
             self._place(cell, fast, pages - fast)
             if self.paged:
-                self._busy_ns += (pages - fast) * (fault_ns * self.fault_share + self.demote_ns)
+                self._busy_ns += (pages - fast) * (busy_ns + self.demote_ns)
             # The measured time of the all-fast step already includes births in the heap.
             self.counts.born_pages += pages if self.cells.space[cell] == Space.ARENA else 0
         return int(self.slow[low:high].sum())
 
-    def accessed(self, costs_ns: Floats, changed: Mask, back_ns: Floats) -> None:
+    def accessed(self, busy_ns: Floats, changed: Mask, back_ns: Floats) -> None:
         """Begin a stretch on paged tiers: its accesses fault on slow pages and change pages.
 
-        costs_ns: (C,), time to fetch a slow page of each cell by faults.
+        busy_ns: (C,), time that the file needs to fetch a slow page of each cell by faults.
         changed: (C,), whether the stretch writes to the cell's pages.
         back_ns: (C,), time to write a page back that a fault has fetched and that does not stay.
         """
-        self._changed, self._used = changed, costs_ns > 0
+        self._changed, self._used = changed, busy_ns > 0
         if self._in_flight is not None and self._used[self._in_flight[1]]:
             self._in_flight, self._done_ns = None, 0.0
         self.clean[changed] = 0
-        self._busy_ns += float(costs_ns @ self.slow) * self.fault_share
-        faulted = (costs_ns > 0) & (self.slow > 0)
+        self._busy_ns += float(busy_ns @ self.slow)
+        faulted = (busy_ns > 0) & (self.slow > 0)
         for item in self.queue.promotions if faulted.any() else ():
             for cell in (item.low + faulted[item.low : item.high].nonzero()[0]).tolist():
                 pages = max(min(int(self.slow[cell]), self.room(), item.left), 0)

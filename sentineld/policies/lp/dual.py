@@ -62,10 +62,10 @@ def lower_bound(groups: Groups, limits: Limits, prices: Prices) -> LowerBound:
     alive = position < groups.length[None, :]
     stretch = (groups.birth[None, :] + position) % max(count, 1)
     # On paged tiers the file serves no moves while it serves faults.
-    faults = weight
+    cost = groups.cost_ns * weight[stretch]
     if groups.paged:
-        faults = weight + groups.fault_share * moves / limits.promote_ns
-    cost = np.where(alive, groups.cost_ns * faults[stretch], 0.0)
+        cost += groups.busy_ns * moves[stretch] / limits.promote_ns
+    cost = np.where(alive, cost, 0.0)
     at_points, held = np.zeros((count, many)), np.zeros((count, many))
     for group, (point, at) in enumerate(groups.lived_points):
         np.add.at(at_points[:, group], at, points[point])

@@ -61,8 +61,8 @@ class Groups:
     """Whether the tiers are paged; see Tiers. If they are, no page is demoted in a stretch that
     uses it."""
 
-    fault_share: float
-    """See Timing."""
+    busy_ns: Floats
+    """(S, G): on paged tiers, the part of cost_ns in which the file is busy; otherwise 0."""
 
     def take(self, which: Integers) -> Groups:
         """The groups with these indices, in the given order."""
@@ -79,7 +79,7 @@ class Groups:
             points=self.points,
             writes=self.writes[:, which],
             paged=self.paged,
-            fault_share=self.fault_share,
+            busy_ns=self.busy_ns[:, which],
         )
 
     @cached_property
@@ -129,6 +129,9 @@ def groups_of(profile: Profile, timing: Timing, *, generous: bool = False) -> Gr
     pages = tensor_pages(profile)
     each = by_position(profile, timing.extra_ns(profile)) / np.maximum(pages, 1)
     cost = _rounded(each, down=generous)
+    # The costs are rounded, so a group's busy time is rounded in the same proportion.
+    busy = by_position(profile, timing.busy_ns(profile)) / np.maximum(pages, 1)
+    busy *= np.divide(cost, each, out=np.ones(each.shape), where=each > 0)
     writes = np.zeros(cost.shape, np.bool_)
     if timing.paged:
         writes = by_position(profile, profile.accesses["bytes_written"].astype(np.float64)) > 0
@@ -162,6 +165,7 @@ def groups_of(profile: Profile, timing: Timing, *, generous: bool = False) -> Gr
         found.setdefault(key, []).append(row)
     keys = list(found)
     members = tuple(np.array(found[key], dtype=np.int64) for key in keys)
+    firsts = [int(rows[0]) for rows in members]
     return Groups(
         members=members,
         sizes=tuple(pages[rows] for rows in members),
@@ -171,11 +175,11 @@ def groups_of(profile: Profile, timing: Timing, *, generous: bool = False) -> Gr
         persistent=np.array([key[2] for key in keys], dtype=np.bool_),
         points_before_birth=np.array([key[3] for key in keys], dtype=np.int64),
         points_before_death=np.array([key[4] for key in keys], dtype=np.int64),
-        cost_ns=cost[:, [int(rows[0]) for rows in members]],
+        cost_ns=cost[:, firsts],
         points=points,
-        writes=writes[:, [int(rows[0]) for rows in members]],
+        writes=writes[:, firsts],
         paged=timing.paged,
-        fault_share=timing.fault_share,
+        busy_ns=busy[:, firsts],
     )
 
 

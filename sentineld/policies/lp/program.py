@@ -274,18 +274,14 @@ class _Program:
         slow: Floats = np.zeros(self._count)
         np.add.at(slow, stretch[uses], cost[uses] * groups.pages[at] / UNIT_PAGES)
         if groups.paged and np.isfinite(self._limits.promote_ns):
-            self._put_faults(at, cost)
+            self._put_faults(at)
         return slow
 
-    def _put_faults(self, at: int, cost: Floats) -> None:
-        """Add the entries for the time that the file needs for slow pages.
-
-        cost: cost of a slow unit of memory at each position of the group's lifetime.
-        """
+    def _put_faults(self, at: int) -> None:
+        """Add the entries for the time that the file needs for slow pages."""
         groups, limits = self._groups, self._limits
         length, stretch = int(groups.length[at]), groups.stretches[at]
-        each_ns = limits.promote_ns * UNIT_PAGES
-        pages = read = cost * groups.fault_share * self._unit_ns / each_ns
+        pages = read = groups.busy_ns[:length, at] / limits.promote_ns
         if not limits.generous:
             written = groups.writes[:length, at].astype(np.float64)
             pages = pages * (1.0 + limits.demotion_weight * written)

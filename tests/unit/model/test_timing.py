@@ -3,15 +3,24 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import sentineld.shim
 from sentineld.model.tiers import Tier, Tiers
-from sentineld.model.timing import CACHED_BYTES, FAULT_BYTES, timing_of
+from sentineld.model.timing import (
+    CACHED_BYTES,
+    FAULT_PAGES_MAX,
+    FAULT_PAGES_MIN,
+    faults_of,
+    timing_of,
+)
 from tests.unit.plan.toys import large_profile
 
 GB = 1e9
@@ -74,16 +83,28 @@ def test_a_paged_byte_is_promoted_by_a_read_and_demoted_by_a_write() -> None:
 
 def test_a_fault_takes_a_reads_latency_too() -> None:
     tiers_ = paged(1 * GB, 4 * GB)
-    slow = replace(tiers_.tiers[1], read_latency_ns=0.5 * FAULT_BYTES)
+    slow = replace(tiers_.tiers[1], read_latency_ns=1e5)
     timing = timing_of(replace(tiers_, tiers=(tiers_.tiers[0], slow)))
-    assert timing.read_ns_per_byte == pytest.approx(1.5)
-    assert timing.fault_share == pytest.approx(1 / 1.5)
-    assert timing.promote_ns_per_byte == pytest.approx(1.0)
+    assert timing.read_ns_per_byte == timing.promote_ns_per_byte == pytest.approx(1.0)
     profile = large_profile()
     written = profile.accesses["bytes_written"] > 0
     assert written.all()
-    each = timing.write_back_ns(profile) / timing.extra_ns(profile)
-    assert each == pytest.approx(0.25 / 1.5)
+    busy = timing.busy_ns(profile)
+    pages = busy / profile.page_bytes
+    assert pages == pytest.approx(np.rint(pages))
+    assert timing.extra_ns(profile) == pytest.approx(busy + 1e5 * faults_of(pages))
+    assert timing.write_back_ns(profile) == pytest.approx(0.25 * busy)
+
+
+def test_each_fault_of_a_sequence_fetches_more() -> None:
+    pages = np.array([0, 1, 32, 33, 96, 97, 224, 992, 993, 1504, 1505], np.float64)
+    assert faults_of(pages).tolist() == [0, 1, 1, 2, 2, 3, 3, 5, 6, 6, 7]
+
+
+def test_the_pager_reads_ahead_as_the_model_assumes() -> None:
+    header = Path(sentineld.shim.__file__).parent / "native" / "pager" / "read_ahead.h"
+    defined = dict(re.findall(r"#define READ_AHEAD_PAGES_(\w+) (\d+)u", header.read_text()))
+    assert defined == {"MIN": str(FAULT_PAGES_MIN), "MAX": str(FAULT_PAGES_MAX)}
 
 
 def test_less_bandwidth_for_moves_slows_both_directions() -> None:

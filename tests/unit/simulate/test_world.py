@@ -366,7 +366,7 @@ def test_a_birth_waits_for_frames_of_pages_that_are_being_written() -> None:
 
 def test_slow_births_are_written() -> None:
     one = paged()
-    one.born(0, 2, fault_ns=1.0)
+    one.born(0, 2, busy_ns=1.0)
     one.queue.add(demotion(0))
     one.run(24.0)  # four pages are fetched in 1 ns each, and written in 5 ns each
     assert one.counts.demoted_pages == 0
