@@ -212,9 +212,9 @@ static void settle_unwatchable(struct sentinel_session *s, struct sentinel_chunk
 }
 
 /*
- * Ends a chunk's epoch: writes its late records, records accesses that may have
- * been missed, and arms pages that were touched or that something else unarmed.
- * Returns the number of pages armed.
+ * Ends a chunk's epoch. Logs the accesses that the kernel resolved, and the pages
+ * whose accesses may have been missed. Arms the pages that were touched, and those
+ * that other code has unarmed. Returns the number of pages armed.
  */
 static u64 settle_chunk(struct sentinel_session *s, struct sentinel_chunk *chunk)
 {

@@ -51,7 +51,10 @@ bool sentinel_huge_clear_armed(struct sentinel_session *s, struct sentinel_chunk
 	return true;
 }
 
-/* Arms the chunk's huge page, whose lock is held; returns true if it was not armed before. */
+/*
+ * Arms the chunk's huge page, whose lock is held, if all of its pages are watched.
+ * Returns true if the page is armed now and was not before.
+ */
 bool sentinel_huge_arm(struct sentinel_session *s, struct sentinel_chunk *chunk, pmd_t *pmd)
 {
 	bool changed;
@@ -83,7 +86,7 @@ u64 sentinel_huge_disarm(struct sentinel_session *s, struct sentinel_chunk *chun
 		done = SENTINEL_CHUNK_PAGES;
 	}
 	spin_unlock(ptl);
-	if (done) /* the pages of the chunk that are still watched can no longer be armed */
+	if (done) /* a huge page is armed only as a whole; pages still watched are unarmed */
 		sentinel_note_unwatched(s, chunk, 0, SENTINEL_CHUNK_PAGES);
 	return done;
 }

@@ -117,7 +117,7 @@ struct sentinel_stats {
 	__u64 births; /* first touches of absent pages in armed ranges */
 	__u64 lost; /* records lost: the log was full, or the fault handler got no memory */
 	__u64 armed_pages; /* now */
-	__u64 passed_on; /* faults in the ranges that the module left to the kernel */
+	__u64 passed_on; /* faults, without births, that the kernel had to resolve */
 	__u64 unarmed; /* pages logged as UNKNOWN */
 	__u64 rearms; /* rounds of re-arming within epochs */
 	__u64 reserved[9];

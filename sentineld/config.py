@@ -56,7 +56,7 @@ class Config:
     plan_timeout_s: int = 600
     plan_processes: int = 2
     plan_memory_bytes: int = 4 << 30
-    huge_pages: str = "auto"  # auto: on emulated tiers only; on: also on nodes; off
+    huge_pages: str = "auto"  # auto: only on emulated tiers; on: on NUMA nodes, too; off
     tiers: TierOverrides = field(default_factory=TierOverrides)
 
 

@@ -63,8 +63,8 @@ class Listener:
         """on_connection: takes over a connection and its user ID; calls release() when the
         connection no longer counts.
         on_refused: may send the reason before a connection is closed.
-        refused_pause_s: pause after REFUSED_MAX refused connections. Use it only if the clients
-        wait in connect(), because the backlog may be full during the pause."""
+        refused_pause_s: pause after REFUSED_MAX refused connections. The backlog may fill up
+        during the pause. Therefore use a pause only if the clients' connect() blocks."""
         self._listening = listening
         self._limits = limits
         self._on_connection = on_connection

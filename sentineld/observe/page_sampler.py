@@ -44,8 +44,8 @@ class SamplerStats:
     births: int  # first touches logged
     lost: int  # records lost: no room in the log, or no memory in the fault handler
     armed_pages: int
-    passed_on: int  # faults in the ranges that the module left to the kernel
-    unarmed: int  # armed pages un-armed by others before an access
+    passed_on: int  # faults, without births, that the kernel had to resolve
+    unarmed: int  # pages logged as UNKNOWN: accesses to them may have been missed
     rearms: int  # rounds of re-arming within epochs
 
 

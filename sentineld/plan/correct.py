@@ -117,7 +117,7 @@ class Corrector:
         self._patience = 0
 
     def entered(self, plan: Plan, profile: Profile, tiers: Tiers, progress: Progress) -> None:
-        """Note that a plan, made from this profile for these tiers, went live."""
+        """Record that a plan, made from this profile for these tiers, went live."""
         self._plan, self._profile, self._tiers = plan, profile, tiers
         self._began = progress
         # The counters at the first look() of each step in the window.
@@ -202,7 +202,7 @@ class Corrector:
         )
 
     def kept(self) -> None:
-        """Note that the correction led to no better plan and the live plan stays."""
+        """Record that the correction led to no better plan and the live plan stays."""
         self._rejected = True
         self._pending = False
         self._min_age_steps = self._age_steps() + RECHECK_STEPS
@@ -219,8 +219,8 @@ class Corrector:
         )
 
     def left(self) -> None:
-        """Note that a corrected plan replaces the live one. Set the minimum age at which the new
-        plan may be corrected."""
+        """Record that a corrected plan replaces the live one. Set the minimum age at which the
+        new plan may be corrected."""
         if self._age_steps() >= EARNED_STEPS:
             self._patience = 0
         else:

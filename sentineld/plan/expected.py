@@ -182,7 +182,7 @@ def settled(plan: Plan, page_bytes: int) -> Table:
 
     The rows come from Plan.initial and from slots (in regions with a tier, such as the pool) whose
     pages stay resident when their tensors die. Each of these pages is born only once. If its tier
-    is full at that moment, the page is born on another tier and has to be healed.
+    is full at that moment, the page is born on another tier. It has to be moved to its tier later.
     """
     slots = plan.layout.slots
     flags = slots["flags"] & (SLOT_PLANNED | SLOT_DROP)

@@ -140,7 +140,7 @@ def unconfine(pid: int) -> None:
 
 
 def clear_node(node: int, to_node: int, except_pids: tuple[int, ...] = ()) -> None:
-    """Move the movable pages of all other processes to another node, and drop the page cache.
+    """Move the movable pages of all processes but except_pids to another node; drop the page cache.
 
     Otherwise the kernel could demote cold pages or reclaim the cache, and so free more of the
     node for tensors than the balloon left.
@@ -156,7 +156,7 @@ def clear_node(node: int, to_node: int, except_pids: tuple[int, ...] = ()) -> No
 
 
 def set_kernel_tiering(on: bool) -> None:
-    """Switch promotion (numa_balancing=2) and demotion by the kernel."""
+    """Switch the kernel's promotion (numa_balancing=2) and demotion on or off."""
     _DEMOTION.write_text("true" if on else "false")
     _NUMA_BALANCING.write_text("2" if on else "0")
 

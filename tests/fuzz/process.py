@@ -75,7 +75,7 @@ class Process:
         self._socket.close()
         if self._toy is not None:
             self._toy.close()
-            self._toy = None  # its mappings have descriptors of their own
+            self._toy = None  # deletes its mappings, which hold duplicates of descriptors
         self._drop()
 
     def _connect(self) -> None:

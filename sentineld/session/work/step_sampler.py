@@ -161,9 +161,9 @@ class StepSampler:
         self.operators.request()
 
     def on_step(self, step: Step) -> SampledStep | None:
-        """Handle a step that passed since begin(); returns the sampled step once it is known.
+        """Handle a step that passed since begin(); returns the sampled step once it is found.
 
-        Sampling ends when the step is known; ending it takes some seconds with some backends.
+        Sampling ends when the step is found. With some backends, this takes some seconds.
         """
         whole = self._is_whole(step)
         if whole and self.operators.first is None:

@@ -252,7 +252,7 @@ struct sentinel_paging {
 	uint64_t budget_pages;
 	uint64_t file_bytes; /* size of the file */
 	int64_t write_error;
-	/* counted since the segment was created: pages whose eviction or fetch the layout's moves began */
+	/* counted since the segment was created: pages that the layout's moves began to evict or fetch */
 	uint64_t evicted_pages;
 	uint64_t fetched_pages;
 	/* fetches of the layout that moved pages after the deadline, or were incomplete at the end */

@@ -21,7 +21,8 @@ class Disk:
     """The block device of a folder's file system."""
 
     def __init__(self, folder: Path, counted: bool = True) -> None:
-        """counted: raise RuntimeError if the file system has no block device of its own."""
+        """counted: whether the device's counters are needed. Raises RuntimeError if they are needed
+        and missing."""
         self.folder = folder
         number = folder.stat().st_dev
         self._stat = Path(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}/stat")
