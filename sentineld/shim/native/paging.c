@@ -218,6 +218,7 @@ static void *serve_moves(void *unused)
 {
 	(void)unused;
 	pthread_setname_np(pthread_self(), "sentineld-moves");
+	thread_give_way();
 	for (;;) {
 		struct pollfd polled[2] = {{.events = POLLIN}, {.events = POLLIN}};
 

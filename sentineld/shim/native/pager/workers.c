@@ -6,10 +6,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
-#include <sys/resource.h>
 #include <unistd.h>
-
-#define NICE 5 /* added to the nice value of the program */
 
 static void put(struct job_queue *queue, struct job *job)
 {
@@ -91,9 +88,7 @@ static void *work(void *argument)
 	struct job *job;
 
 	pthread_setname_np(pthread_self(), "sentineld-io");
-	/* If this thread interrupted a thread that computes, the program would take longer than with a
-	   page that comes a moment later. On Linux this affects only the calling thread. */
-	setpriority(PRIO_PROCESS, 0, getpriority(PRIO_PROCESS, 0) + NICE);
+	thread_give_way();
 	pthread_mutex_lock(&workers->lock);
 	writes_first = workers->started++ % 4 == 3;
 	for (;;) {
