@@ -295,6 +295,7 @@ class Driver:
             raise self.not_yet("can't be metered")
         self._require_own()
         metering = self._requests.meter(managed, self.following.tiers, steps)
+        self.following.stop_recording()
         self._begin_recording()
         return metering
 
@@ -309,6 +310,7 @@ class Driver:
         recording = self._requests.record(managed, lambda: self._inbox.layers, steps)
         if managed is None:
             self.lifecycle.enter(State.REGISTERED, "it is being recorded")
+        self.following.stop_recording()
         self._begin_recording()
         return recording
 

@@ -179,8 +179,16 @@ def groups_of(profile: Profile, timing: Timing, *, generous: bool = False) -> Gr
         points=points,
         writes=writes[:, firsts],
         paged=timing.paged,
-        busy_ns=busy[:, firsts],
+        busy_ns=_of_members(busy, members, generous),
     )
+
+
+def _of_members(busy: Floats, members: tuple[Integers, ...], generous: bool) -> Floats:
+    """(S, G): the busy time of each group. Members with equal costs can differ in it."""
+    found = np.zeros((len(busy), len(members)))
+    for at, rows in enumerate(members):
+        found[:, at] = busy[:, rows].min(axis=1) if generous else busy[:, rows].mean(axis=1)
+    return found
 
 
 def most_costly(groups: Groups, limit: int) -> Groups:

@@ -126,8 +126,9 @@ class Correcting:
         """Planned time of slow accesses and births in each recorded stretch. On emulated tiers the
         time of slow accesses is scaled to the delay that the process owed. On paged tiers the
         recorded times do not contain it, because they do not contain waits for pages."""
+        made_ns = births_ns(planned.plan, planned.profile, self._machine_tiers)
         if self._machine_tiers.paged:
-            return np.zeros(planned.profile.stretch_count)
+            return made_ns
         extra_ns = planned_extra_ns(planned.plan, planned.profile, self._machine_tiers)
         step, owed_ns = (
             now - before for now, before in zip(self._owed(), self._began, strict=True)
@@ -135,7 +136,7 @@ class Correcting:
         expected_ns = float(extra_ns.sum())
         if owed_ns and step and expected_ns:
             extra_ns = extra_ns * (owed_ns / step / expected_ns)
-        return extra_ns + births_ns(planned.plan, planned.profile, self._machine_tiers)
+        return extra_ns + made_ns
 
     def look(self, words: ShimWords) -> Corrected | None:
         """Compare progress with the plan's assumptions; returns a better plan once there is one."""

@@ -15,10 +15,7 @@
 
 bool pager_busy(const struct pager *pager)
 {
-	for (unsigned i = 0; i < TRANSITS_MAX; i++)
-		if (pager->transits[i].used)
-			return true;
-	return false;
+	return pager->open_transits;
 }
 
 bool frame_free(struct pager *pager, uint64_t pages)
@@ -245,8 +242,10 @@ void pager_settle(struct pager *pager)
 	pthread_mutex_unlock(&pager->lock);
 }
 
-struct transit *transit_open(struct pager *pager, bool leaves)
+struct transit *transit_open(struct pager *pager, bool leaves, unsigned spare)
 {
+	if (pager->open_transits + spare >= TRANSITS_MAX)
+		return NULL;
 	for (unsigned i = 0; i < TRANSITS_MAX; i++) {
 		struct transit *transit = &pager->transits[i];
 
@@ -254,18 +253,25 @@ struct transit *transit_open(struct pager *pager, bool leaves)
 			continue;
 		transit->used = true;
 		transit->leaves = leaves;
-		transit->first = transit->count = 0;
+		transit->first = transit->count = transit->done = 0;
 		memset(transit->file_page, 0, sizeof(transit->file_page));
+		pager->open_transits++;
 		return transit;
 	}
 	return NULL;
+}
+
+void transit_cancel(struct transit *transit)
+{
+	transit->used = false;
+	transit->pager->open_transits--;
 }
 
 void transit_close(struct transit *transit)
 {
 	struct pager *pager = transit->pager;
 
-	transit->used = false;
+	transit_cancel(transit);
 	if (transit->leaves)
 		frames_close(&pager->frames, transit->tray);
 	pages_continue(pager);

@@ -131,7 +131,6 @@ static int write_pages(struct transit *transit)
 		while (run < REQUEST_PAGES && i + run < transit->count &&
 		       transit->file_page[i + run] == transit->file_page[i] + run)
 			run++;
-		workers_pause(&pager->workers);
 		error = write_whole(pager->file, frames_address(&pager->frames, transit->tray, i),
 				    (uint64_t)run << pager->page_shift,
 				    (uint64_t)transit->file_page[i] << pager->page_shift);
@@ -173,7 +172,7 @@ void page_recall(struct pager *pager, struct paged_range *range, uint64_t page)
 		}
 }
 
-static void leave(struct job *job)
+static bool leave(struct job *job)
 {
 	struct transit *transit = (struct transit *)job;
 	struct pager *pager = transit->pager;
@@ -207,6 +206,7 @@ static void leave(struct job *job)
 	pager->leaving -= transit->count;
 	transit_close(transit);
 	pthread_mutex_unlock(&pager->lock);
+	return false;
 }
 
 void transit_cut(struct pager *pager, struct paged_range *range, uint64_t page)
@@ -247,7 +247,7 @@ bool can_write(struct pager *pager)
 }
 
 uint64_t pages_evict(struct pager *pager, struct paged_range *range, uint64_t page, uint64_t pages,
-		     uint64_t *done)
+		     unsigned spare, uint64_t *done)
 {
 	uint64_t first = page, end = page + pages, begun = 0;
 	struct transit *transit = NULL;
@@ -261,12 +261,12 @@ uint64_t pages_evict(struct pager *pager, struct paged_range *range, uint64_t pa
 			continue;
 		}
 		if (!transit) {
-			transit = transit_open(pager, true);
+			transit = transit_open(pager, true, spare);
 			if (!transit)
 				break;
 			transit->tray = frames_open_empty(&pager->frames);
 			if (transit->tray == TRAY_NONE) {
-				transit->used = false;
+				transit_cancel(transit);
 				transit = NULL;
 				break;
 			}
@@ -283,7 +283,7 @@ uint64_t pages_evict(struct pager *pager, struct paged_range *range, uint64_t pa
 	if (transit && transit->count)
 		submit(transit);
 	else if (transit) {
-		transit->used = false;
+		transit_cancel(transit);
 		frames_close(&pager->frames, transit->tray);
 	}
 	*done = page - first;
@@ -303,7 +303,7 @@ uint64_t pager_evict(struct pager *pager, void *address, uint64_t pages, uint64_
 		uint64_t below = pages_below_top(range, page, pages);
 
 		set_planned(range, page, below, false);
-		begun = pages_evict(pager, range, page, below, done);
+		begun = pages_evict(pager, range, page, below, SPARE_TRANSITS, done);
 		if (*done == below)
 			*done = pages;
 	}

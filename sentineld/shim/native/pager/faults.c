@@ -58,7 +58,7 @@ static void fetch_run(struct pager *pager, struct paged_range *range, uint64_t p
 	read_ahead_began(&pager->read_ahead, page, now);
 	/* Evict behind a sequence of accesses, so that the next fault finds free frames. */
 	if (window.pages > READ_AHEAD_PAGES_MIN)
-		make_room_of_strays(pager, window.pages);
+		make_room_of_strays(pager, frames_floor(pager) + window.pages);
 }
 
 /* Serve one fault. When the page arrives, UFFDIO_MOVE or UFFDIO_COPY wakes the threads that wait

@@ -7,33 +7,48 @@
 #include "checksum.h"
 #include "pages.h"
 
-/* Planned fetches leave this share of the budget free, at most FLOOR_PAGES_MAX pages, for faults. */
+/* frames_floor() is this share of the budget, but at most FLOOR_PAGES_MAX pages. */
 #define FLOOR_SHARE 64u
 #define FLOOR_PAGES_MAX 512u
 
-static bool frame_above_floor(struct pager *pager, uint64_t pages)
+uint64_t frames_floor(const struct pager *pager)
 {
-	uint64_t floor = pager->budget / FLOOR_SHARE, used = pager_frames(pager);
+	uint64_t share = pager->budget / FLOOR_SHARE;
 
-	if (floor > FLOOR_PAGES_MAX)
-		floor = FLOOR_PAGES_MAX;
-	/* Frames that the budget allows, but that the pager does not have yet, are free as well. */
-	if (pager->frames.free_pages + (used < pager->budget ? pager->budget - used : 0) <= floor)
-		return false;
-	return frame_free(pager, pages);
+	return share < FLOOR_PAGES_MAX ? share : FLOOR_PAGES_MAX;
 }
 
-const struct fetch_mode fetch_planned = {frame_above_floor, TRAY_PAGES, JOB_PLANNED};
-const struct fetch_mode fetch_demanded = {frame_ready, READ_AHEAD_PAGES_MIN, JOB_DEMANDED};
-const struct fetch_mode fetch_ahead = {frame_free, READ_AHEAD_PAGES_MIN, JOB_AHEAD};
+static uint64_t free_above_floor(struct pager *pager, uint64_t pages)
+{
+	uint64_t used = pager_frames(pager), floor = frames_floor(pager);
+	/* Frames that the budget allows, but that the pager does not have yet, are free as well. */
+	uint64_t free = pager->frames.free_pages + (used < pager->budget ? pager->budget - used : 0);
 
-/* Read the transit's pages, contiguous pages of the file together. */
-static void read_pages(struct transit *transit)
+	return free > floor && frame_free(pager, pages) ? free - floor : 0;
+}
+
+static uint64_t all_free(struct pager *pager, uint64_t pages)
+{
+	return frame_free(pager, pages) ? pager->frames.free_pages : 0;
+}
+
+static uint64_t all_ready(struct pager *pager, uint64_t pages)
+{
+	return frame_ready(pager, pages) ? pager->frames.free_pages : 0;
+}
+
+const struct fetch_mode fetch_planned = {free_above_floor, TRAY_PAGES, SPARE_TRANSITS, JOB_PLANNED};
+const struct fetch_mode fetch_demanded = {all_ready, READ_AHEAD_PAGES_MIN, 0, JOB_DEMANDED};
+const struct fetch_mode fetch_ahead = {all_free, READ_AHEAD_PAGES_MIN, SPARE_TRANSITS, JOB_AHEAD};
+
+/* Read the transit's pages, contiguous pages of the file together. Returns false if the job should
+   go on later. */
+static bool read_pages(struct transit *transit)
 {
 	struct pager *pager = transit->pager;
-	uint32_t i = 0;
 
-	while (i < transit->count) {
+	while (transit->done < transit->count) {
+		uint32_t i = transit->done;
 		uint64_t offset = (uint64_t)transit->file_page[i] << pager->page_shift;
 		char *to = frames_address(&pager->frames, transit->tray, transit->first + i);
 		uint32_t run = 1;
@@ -42,15 +57,16 @@ static void read_pages(struct transit *transit)
 		while (run < REQUEST_PAGES && i + run < transit->count &&
 		       transit->file_page[i + run] == transit->file_page[i] + run)
 			run++;
-		if (transit->job.kind != JOB_DEMANDED)
-			workers_pause(&pager->workers);
+		if (workers_yield(&pager->workers, &transit->job))
+			return false;
 		error = read_whole(pager->file, to, (uint64_t)run << pager->page_shift, offset);
 		if (error)
 			pager_fatal("cannot read pages back from the file: %s", strerror(-error));
 		__atomic_fetch_add(&pager->counts.bytes_read, (uint64_t)run << pager->page_shift,
 				   __ATOMIC_RELAXED);
-		i += run;
+		transit->done += run;
 	}
+	return true;
 }
 
 static void check_pages(const struct transit *transit)
@@ -94,12 +110,13 @@ static void discard(struct transit *transit, uint32_t i)
 	frames_discard(&pager->frames, transit->tray, transit->first + i, 1);
 }
 
-static void arrive(struct job *job)
+static bool arrive(struct job *job)
 {
 	struct transit *transit = (struct transit *)job;
 	struct pager *pager = transit->pager;
 
-	read_pages(transit);
+	if (!read_pages(transit))
+		return true;
 	check_pages(transit);
 	pthread_mutex_lock(&pager->lock);
 	for (uint32_t i = 0, run; i < transit->count; i += run) {
@@ -114,6 +131,7 @@ static void arrive(struct job *job)
 	}
 	transit_close(transit);
 	pthread_mutex_unlock(&pager->lock);
+	return false;
 }
 
 static uint32_t arriving_run(const struct paged_range *range, uint64_t page, uint64_t end, uint32_t room)
@@ -126,16 +144,17 @@ static uint32_t arriving_run(const struct paged_range *range, uint64_t page, uin
 	return run;
 }
 
-/* Begin to read pages that are out, for which a frame is free. Returns how many; 0 if there is no
-   transit. */
+/* Begin to read pages that are out. Returns how many; 0 if there is no frame or no transit. */
 static uint32_t begin(struct pager *pager, struct paged_range *range, uint64_t page, uint32_t pages,
-		      enum job_kind kind)
+		      const struct fetch_mode *mode)
 {
-	struct transit *transit = transit_open(pager, false);
+	uint64_t frames = mode->frames(pager, pages);
+	struct transit *transit = frames ? transit_open(pager, false, mode->spare) : NULL;
 
 	if (!transit)
 		return 0;
-	pages = frames_borrow(&pager->frames, pages, &transit->tray, &transit->first);
+	pages = frames_borrow(&pager->frames, pages < frames ? pages : frames, &transit->tray,
+			      &transit->first);
 	transit->count = pages;
 	for (uint32_t i = 0; i < pages; i++) {
 		transit->of[i].range = range;
@@ -146,7 +165,7 @@ static uint32_t begin(struct pager *pager, struct paged_range *range, uint64_t p
 	memset(range->transit + page, (int)(transit - pager->transits + 1), pages);
 	pager->fetches += pages;
 	transit->job.run = arrive;
-	workers_add(&pager->workers, &transit->job, kind);
+	workers_add(&pager->workers, &transit->job, mode->kind);
 	return pages;
 }
 
@@ -164,7 +183,7 @@ uint64_t pages_fetch(struct pager *pager, struct paged_range *range, uint64_t pa
 		uint32_t run = arriving_run(range, page + done, page + pages, mode->pages);
 
 		if (run) {
-			run = mode->frame(pager, run) ? begin(pager, range, page + done, run, mode->kind) : 0;
+			run = begin(pager, range, page + done, run, mode);
 			if (!run)
 				break;
 			done += run;

@@ -54,7 +54,7 @@ void frames_destroy(struct frames *frames);
 
 /*
  * Open a tray without frames. If no closed tray is empty, discard the frames of the closed tray that
- * has the fewest. Returns TRAY_NONE if all trays are open.
+ * has the fewest and none borrowed. Returns TRAY_NONE if there is no such tray.
  */
 uint32_t frames_open_empty(struct frames *frames);
 

@@ -33,7 +33,10 @@
 #include "read_ahead.h"
 #include "workers.h"
 
-#define TRANSITS_MAX 64u
+#define TRANSITS_MAX 128u
+
+/* Planned moves and reading ahead leave this number of transits unused, for faults and births. */
+#define SPARE_TRANSITS 16u
 
 /* Largest number of pages of one read or write: 256 KiB. With larger ones, a demanded read would wait
    too long for requests that are in flight. */
@@ -80,6 +83,7 @@ struct transit {
 	uint32_t tray;
 	uint32_t first;
 	uint32_t count;
+	uint32_t done; /* number of pages that have been read */
 	struct paged_page of[TRAY_PAGES];
 	uint32_t file_page[TRAY_PAGES]; /* file page that the job reads or writes; 0: none */
 	uint64_t sum[TRAY_PAGES];
@@ -114,6 +118,7 @@ struct pager {
 	struct filespace space;
 	struct workers workers;
 	struct transit transits[TRANSITS_MAX];
+	unsigned open_transits;
 	struct wanted *wanted; /* circular queue */
 	uint64_t wanted_first;
 	uint64_t wanted_count;
@@ -186,8 +191,11 @@ struct paged_range *range_of(struct pager *pager, const void *address);
 /* Whether any transit is in use. */
 bool pager_busy(const struct pager *pager);
 
-/* Open a transit without pages and without a tray; NULL if all transits are in use. */
-struct transit *transit_open(struct pager *pager, bool leaves);
+/* Open a transit without pages and without a tray; NULL if at most `spare` transits are unused. */
+struct transit *transit_open(struct pager *pager, bool leaves, unsigned spare);
+
+/* Close a transit that has no pages and no tray. */
+void transit_cancel(struct transit *transit);
 
 /* Close a transit, and its tray if it has opened one, and call pages_continue(). */
 void transit_close(struct transit *transit);
@@ -195,6 +203,9 @@ void transit_close(struct transit *transit);
 /* Remove a page from its transit. If the transit reads or writes the page's copy in the file, the
    page then has no copy there. */
 void transit_cut(struct pager *pager, struct paged_range *range, uint64_t page);
+
+/* Number of frames that planned fetches leave free, for faults. */
+uint64_t frames_floor(const struct pager *pager);
 
 /* Make sure that there is a free frame. If there is none, gets up to `pages` new frames within the
    budget. Returns false if the budget is used up. */
@@ -212,10 +223,10 @@ void pages_born(struct pager *pager, struct paged_range *range, uint64_t page, u
    have become free or the budget has changed. */
 void pages_continue(struct pager *pager);
 
-/* Begin to evict [page, page + pages); returns the number of pages that are being evicted. *done: see
-   pager_evict(). */
+/* Begin to evict [page, page + pages); returns the number of pages that are being evicted. spare: as for
+   transit_open(). *done: see pager_evict(). */
 uint64_t pages_evict(struct pager *pager, struct paged_range *range, uint64_t page, uint64_t pages,
-		     uint64_t *done);
+		     unsigned spare, uint64_t *done);
 
 /* After a failed write, no page is evicted. If the write failed because the file was full, eviction
    resumes when the file has TRAY_PAGES free pages. */
@@ -232,9 +243,10 @@ void page_recall(struct pager *pager, struct paged_range *range, uint64_t page);
 
 /* How pages are fetched. */
 struct fetch_mode {
-	/* makes sure that there is a free frame; see frame_free() */
-	bool (*frame)(struct pager *pager, uint64_t pages);
+	/* how many of the `pages` frames that are needed may be taken from the free ones */
+	uint64_t (*frames)(struct pager *pager, uint64_t pages);
 	uint32_t pages; /* largest number of pages that arrive at the same time */
+	unsigned spare; /* number of transits to leave unused */
 	enum job_kind kind;
 };
 

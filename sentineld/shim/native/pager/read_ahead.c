@@ -4,8 +4,8 @@
 #include <stdbool.h>
 #include <string.h>
 
-/* Whether a fault at the page belongs to the stream. Several threads of an operator, or a kernel that
-   accesses a few rows at once, access the pages of a sequence slightly out of order. */
+/* Whether a fault at the page belongs to the stream. A sequence can skip some pages: several threads
+   of an operator, or a kernel that accesses a few rows at once, access pages out of order. */
 static bool belongs(const struct stream *stream, const struct paged_range *range, uint64_t page)
 {
 	return stream->range == range && page + stream->pages >= stream->next &&
@@ -27,6 +27,8 @@ struct read_ahead_window read_ahead_window(struct read_ahead *read_ahead, const 
 		found.most = READ_AHEAD_PAGES_MIN;
 	else if (page >= found.next && found.most < READ_AHEAD_PAGES_MAX)
 		found.most *= 2;
+	else if (page < found.next && found.most > READ_AHEAD_PAGES_MIN)
+		found.most /= 2; /* the page has been evicted before it was used */
 	streams[0] = found;
 	return (struct read_ahead_window){
 		.pages = found.most,

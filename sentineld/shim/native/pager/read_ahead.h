@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * How many pages a fault fetches. A fault that continues a former one fetches
- * twice as many pages as that one, as in the kernel's mm/readahead.c.
+ * twice as many pages as that one, as in the kernel's mm/readahead.c. A fault on a
+ * page that the former one has fetched fetches half as many.
  */
 #ifndef SENTINELD_SHIM_READ_AHEAD_H
 #define SENTINELD_SHIM_READ_AHEAD_H

@@ -4,11 +4,22 @@
 
 #include "pages.h"
 
-/* A stray page (in memory, but not planned there) is not evicted as a stray while it is among this
+/* A stray page (in memory, but not planned there) is not evicted as a stray while it is young: among a
    number of most recently fetched pages. An operator accesses pages of several tensors, and a fault
-   fetches up to 32 pages of one tensor. If these pages evicted each other, the operator would never
-   end. */
-#define YOUNG_PAGES 1024u
+   fetches many pages of one tensor. If these pages evicted each other, the operator would never end.
+   The number is at least YOUNG_PAGES_MIN. In larger budgets it is this share of the budget, up to
+   what all sequences of faults can read ahead at once. */
+#define YOUNG_PAGES_MIN 1024u
+#define YOUNG_SHARE 16u
+
+static uint64_t young_pages(const struct pager *pager)
+{
+	uint64_t share = pager->budget / YOUNG_SHARE, most = READ_AHEAD_STREAMS * READ_AHEAD_PAGES_MAX;
+
+	if (share > most)
+		share = most;
+	return share > YOUNG_PAGES_MIN ? share : YOUNG_PAGES_MIN;
+}
 
 /* Advance the hand to the next page in memory, or to the next stray page. After the last range, returns
    false and resets the hand to the first range. */
@@ -38,7 +49,7 @@ static bool next_page(struct pager *pager, bool stray)
 static bool can_go(const struct pager *pager, const struct paged_range *range, uint64_t page, bool stray)
 {
 	if (stray)
-		return range->stray[page] && pager->arrivals - range->arrival[page] >= YOUNG_PAGES;
+		return range->stray[page] && pager->arrivals - range->arrival[page] >= young_pages(pager);
 	return range->state[page] == PAGE_IN && !range->recent[page];
 }
 
@@ -69,7 +80,7 @@ static void evict_at_hand(struct pager *pager, uint64_t pages, bool stray)
 			continue;
 		}
 		pager->hand += run;
-		if (!pages_evict(pager, range, first, run, &done) && pager_busy(pager))
+		if (!pages_evict(pager, range, first, run, 0, &done) && pager_busy(pager))
 			break;
 	}
 }

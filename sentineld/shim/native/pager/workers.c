@@ -15,6 +15,14 @@ static void put(struct job_queue *queue, struct job *job)
 	queue->end = &job->next;
 }
 
+static void put_first(struct job_queue *queue, struct job *job)
+{
+	job->next = queue->first;
+	if (!queue->first)
+		queue->end = &job->next;
+	queue->first = job;
+}
+
 static struct job *take(struct job_queue *queue)
 {
 	struct job *job = queue->first;
@@ -27,16 +35,11 @@ static struct job *take(struct job_queue *queue)
 	return job;
 }
 
-static bool others_wait(const struct workers *workers)
-{
-	return workers->queues[JOB_DEMANDED].first || (workers->demanded && workers->others >= OTHERS_MAX);
-}
-
 static struct job *next_job(struct workers *workers, bool writes_first)
 {
 	struct job *job = take(&workers->queues[JOB_DEMANDED]);
 
-	if (job || others_wait(workers))
+	if (job || (workers->demanded && workers->others >= OTHERS_MAX))
 		return job;
 	job = writes_first ? take(&workers->queues[JOB_WRITE]) : NULL;
 	for (unsigned kind = JOB_AHEAD; !job && kind < JOB_KINDS; kind++)
@@ -52,33 +55,25 @@ static bool others_queued(const struct workers *workers)
 	return false;
 }
 
-/* A job has ended: wake threads that waited because of others_wait(). Needs the lock. */
-static void let_others_run(struct workers *workers, enum job_kind ended)
-{
-	if (others_wait(workers))
-		return;
-	if (!workers->demanded && ended == JOB_DEMANDED) {
-		if (workers->paused)
-			pthread_cond_broadcast(&workers->resume);
-		if (others_queued(workers))
-			pthread_cond_broadcast(&workers->wake);
-	} else if (workers->demanded) {
-		pthread_cond_signal(workers->paused ? &workers->resume : &workers->wake);
-	}
-}
-
 /* Needs the lock, and releases it while the job runs. */
 static void run(struct workers *workers, struct job *job)
 {
 	enum job_kind kind = job->kind;
 	unsigned *running = kind == JOB_DEMANDED ? &workers->demanded : &workers->others;
+	bool again;
 
 	++*running;
 	pthread_mutex_unlock(&workers->lock);
-	job->run(job); /* the job can be added again at once, so it is not used after this */
+	/* A job that has ended may be added again at once, so it is not used after this. */
+	again = job->run(job);
 	pthread_mutex_lock(&workers->lock);
 	--*running;
-	let_others_run(workers, kind);
+	if (again) {
+		job->kind = job->hurried ? JOB_DEMANDED : kind;
+		put_first(&workers->queues[job->kind], job);
+	}
+	if (kind == JOB_DEMANDED && !workers->demanded && (others_queued(workers) || workers->stop))
+		pthread_cond_broadcast(&workers->wake);
 }
 
 static void *work(void *argument)
@@ -113,7 +108,6 @@ int workers_start(struct workers *workers, unsigned count)
 	*workers = (struct workers){
 		.lock = PTHREAD_MUTEX_INITIALIZER,
 		.wake = PTHREAD_COND_INITIALIZER,
-		.resume = PTHREAD_COND_INITIALIZER,
 	};
 	for (unsigned kind = 0; kind < JOB_KINDS; kind++)
 		workers->queues[kind].end = &workers->queues[kind].first;
@@ -137,21 +131,13 @@ void workers_stop(struct workers *workers)
 	workers->count = 0;
 }
 
-/* Wake a thread for a job that was added. Needs the lock. */
-static void wake_one(struct workers *workers, enum job_kind kind)
-{
-	if (kind == JOB_DEMANDED && workers->paused)
-		pthread_cond_signal(&workers->resume);
-	else if (kind == JOB_DEMANDED || !others_wait(workers))
-		pthread_cond_signal(&workers->wake);
-}
-
 void workers_add(struct workers *workers, struct job *job, enum job_kind kind)
 {
 	pthread_mutex_lock(&workers->lock);
 	job->kind = kind;
+	job->hurried = false;
 	put(&workers->queues[kind], job);
-	wake_one(workers, kind);
+	pthread_cond_signal(&workers->wake);
 	pthread_mutex_unlock(&workers->lock);
 }
 
@@ -161,6 +147,7 @@ void workers_hurry(struct workers *workers, struct job *job)
 	struct job **link;
 
 	pthread_mutex_lock(&workers->lock);
+	job->hurried = true;
 	queue = &workers->queues[job->kind];
 	link = &queue->first;
 	while (*link && *link != job)
@@ -171,32 +158,20 @@ void workers_hurry(struct workers *workers, struct job *job)
 			queue->end = link;
 		job->kind = JOB_DEMANDED;
 		put(&workers->queues[JOB_DEMANDED], job);
-		wake_one(workers, JOB_DEMANDED);
+		pthread_cond_signal(&workers->wake);
 	}
 	pthread_mutex_unlock(&workers->lock);
 }
 
-void workers_pause(struct workers *workers)
+bool workers_yield(struct workers *workers, const struct job *job)
 {
-	struct job *job;
+	bool yield;
 
 	pthread_mutex_lock(&workers->lock);
-	if (!others_wait(workers)) {
-		pthread_mutex_unlock(&workers->lock);
-		return;
-	}
-	workers->others--;
-	workers->paused++;
-	while (others_wait(workers)) {
-		job = take(&workers->queues[JOB_DEMANDED]);
-		if (job)
-			run(workers, job);
-		else
-			pthread_cond_wait(&workers->resume, &workers->lock);
-	}
-	workers->paused--;
-	workers->others++;
+	yield = job->kind != JOB_DEMANDED && !job->hurried &&
+		(workers->queues[JOB_DEMANDED].first || (workers->demanded && workers->others > OTHERS_MAX));
 	pthread_mutex_unlock(&workers->lock);
+	return yield;
 }
 
 int read_whole(int file, void *memory, uint64_t bytes, uint64_t offset)

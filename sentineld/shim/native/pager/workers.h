@@ -4,10 +4,9 @@
  * many requests are in flight as there are threads.
  *
  * Demanded reads, for which a thread of the program waits, come before all other
- * jobs. While one runs, at most OTHERS_MAX of the other jobs run, because a disk
- * serves the requests in flight in any order. Of the other jobs, every fourth thread
- * takes writes first, and the other threads take reads first. So neither reads nor
- * writes can delay the other kind for long.
+ * jobs. While one runs, no other job begins if OTHERS_MAX of them run already,
+ * because a disk serves the requests in flight in any order. Of the other jobs, every
+ * fourth thread takes writes first, and the other threads take reads first.
  */
 #ifndef SENTINELD_SHIM_WORKERS_H
 #define SENTINELD_SHIM_WORKERS_H
@@ -28,8 +27,9 @@ enum job_kind {
 
 struct job {
 	struct job *next;
-	void (*run)(struct job *job);
+	bool (*run)(struct job *job); /* returns true if it has to be called again, to go on */
 	enum job_kind kind;
+	bool hurried; /* workers_hurry() was called */
 };
 
 struct job_queue {
@@ -39,12 +39,10 @@ struct job_queue {
 
 struct workers {
 	pthread_mutex_t lock;
-	pthread_cond_t wake; /* a job was added, or a thread that has none may take one again */
-	pthread_cond_t resume; /* a job that waits in workers_pause() may go on */
+	pthread_cond_t wake; /* a job was added, or the last demanded read has ended */
 	struct job_queue queues[JOB_KINDS];
 	unsigned demanded; /* number of demanded reads that run */
-	unsigned others; /* number of other jobs that run and do not wait in workers_pause() */
-	unsigned paused; /* number of jobs that wait in workers_pause() */
+	unsigned others; /* number of other jobs that run */
 	unsigned count;
 	unsigned started;
 	bool stop;
@@ -59,11 +57,11 @@ void workers_stop(struct workers *workers);
 
 void workers_add(struct workers *workers, struct job *job, enum job_kind kind);
 
-/* Make a job a demanded read, unless it already runs. */
+/* A thread waits for a read that was added: if it does not run yet, make it a demanded read. */
 void workers_hurry(struct workers *workers, struct job *job);
 
-/* Called by a job that is not a demanded read, between two requests: let demanded reads go first. */
-void workers_pause(struct workers *workers);
+/* Whether a read that runs should return now and go on later, because demanded reads go first. */
+bool workers_yield(struct workers *workers, const struct job *job);
 
 /* Transfer all of the bytes. Return 0 or -errno. */
 int read_whole(int file, void *memory, uint64_t bytes, uint64_t offset);
