@@ -18,10 +18,12 @@ import time
 import urllib.request
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from sentineld.base.errors import EXIT_STATUS
+from sentineld.base.errors import EXIT_STATUS, SentinelError
+from sentineld.control.client import request
 
 START_TIMEOUT_S = 60
 
@@ -49,13 +51,26 @@ class Daemon:
             text=True,
         )
         deadline_s = time.monotonic() + START_TIMEOUT_S
-        while self.ctl("status").returncode != 0:
+        while self.sessions() is None:
             assert self.process.poll() is None, self.process.stderr and self.process.stderr.read()
             assert time.monotonic() < deadline_s, "the daemon did not answer"
-            time.sleep(0.1)
+            time.sleep(0.05)
 
     def ctl(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         return ctl(self.control, *arguments)
+
+    def sessions(self) -> list[dict[str, Any]] | None:
+        """All sessions, as `sentinelctl status --json` shows them; None if the daemon does not
+        answer. Unlike ctl(), this method starts no process, so tests can ask often."""
+        try:
+            found: list[dict[str, Any]] = request(self.control, "status", 60)["sessions"]
+        except SentinelError:
+            return None
+        return found
+
+    def session(self, pid: int) -> dict[str, Any] | None:
+        """The session of a process; None without a session or an answer."""
+        return next((one for one in self.sessions() or () if one["pid"] == pid), None)
 
     def stop(self) -> None:
         self.process.send_signal(signal.SIGTERM)

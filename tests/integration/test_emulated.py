@@ -66,9 +66,7 @@ class ManagedRun:
         wait(lambda: self.session() is not None)
 
     def session(self, pid: int | None = None) -> dict[str, Any] | None:
-        done = self.daemon.ctl("status", "--json")
-        sessions = json.loads(done.stdout)["sessions"] if done.returncode == 0 else []
-        return next((one for one in sessions if one["pid"] == (pid or self.pid)), None)
+        return self.daemon.session(pid or self.pid)
 
     def status(self) -> dict[str, Any]:
         found = self.session()
@@ -108,11 +106,10 @@ class ManagedRun:
         assert self.daemon.process.stderr is not None
         self.daemon.process.stderr.close()
 
-    def check_losses(self, more: int = 100) -> None:
-        """more: see Training.plain_losses()."""
+    def check_losses(self) -> None:
         losses = self.training.finish()
         assert len(losses) > 5
-        assert losses == self.training.plain_losses(len(losses), more)
+        assert losses == self.training.plain_losses(len(losses))
 
     def close(self) -> None:
         self.training.process.kill()
@@ -126,7 +123,7 @@ def wait(done: Callable[[], Any]) -> Any:
     deadline_s = time.monotonic() + PATIENCE_S
     while not (value := done()):
         assert time.monotonic() < deadline_s, "timed out"
-        time.sleep(0.1)
+        time.sleep(0.05)
     return value
 
 

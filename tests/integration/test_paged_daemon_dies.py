@@ -62,8 +62,8 @@ def test_daemons_are_killed_under_load(tmp_path: Path, kills: int) -> None:
             assert found[0] > read
             assert found[1] > written
         print(f"{kills} daemons killed in {len(run.training.times_s)} steps")
-        run.check_losses(more=0)
-        other.check_losses(more=0)
+        run.check_losses()
+        other.check_losses()
     finally:
         run.daemon.process.send_signal(signal.SIGCONT)
         for one in (run, other):

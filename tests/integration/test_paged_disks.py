@@ -77,7 +77,7 @@ def check_end(run: ManagedRun, *messages: str) -> None:
     assert status == -6, stderr
     assert any(message in stderr for message in messages), stderr
     assert stderr.rstrip().endswith("the training cannot go on")
-    assert losses == run.training.plain_losses(len(losses), 20)
+    assert losses == run.training.plain_losses(len(losses))
 
 
 def test_changed_data_ends_the_training(daemon: Daemon, tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ def test_after_a_failed_write_pages_stay_in_memory(
         written = disk_bytes(run)[1]
         run.training.wait_losses(len(run.training.times_s) + 5)
         assert disk_bytes(run)[1] == written > 0
-        run.check_losses(more=20)
+        run.check_losses()
     finally:
         run.close()
 
@@ -132,7 +132,7 @@ def test_a_slow_disk_changes_no_loss(daemon: Daemon, tmp_path: Path, preload: st
     try:
         run.training.wait_losses(6)
         assert min(disk_bytes(run)) > 0
-        run.check_losses(more=20)
+        run.check_losses()
     finally:
         run.close()
 
@@ -196,7 +196,7 @@ def test_a_killed_training_leaves_nothing_behind(
             wait(lambda: room_bytes(small_disk) == room)
         run = start(tmp_path, daemon)
         run.training.wait_losses(6)
-        run.check_losses(more=20)
+        run.check_losses()
         run.close()
     finally:
         daemon.stop()

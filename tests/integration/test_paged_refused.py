@@ -66,7 +66,7 @@ def test_the_daemon_reports_what_is_missing(tmp_path: Path, lack: str) -> None:
         attach = run.daemon.ctl("attach", str(run.pid), "--fast", "40%")
         assert message in refused(attach, code)
         run.training.wait_losses(6)
-        run.check_losses(more=20)
+        run.check_losses()
     finally:
         run.close()
         run.daemon.stop()
@@ -91,7 +91,7 @@ def test_a_training_without_a_pager_is_reported(
         wait(lambda: reason in run.status()["reason"])
         assert run.status()["paging"] is None
         run.training.wait_losses(len(run.training.times_s) + 3)
-        run.check_losses(more=20)
+        run.check_losses()
     finally:
         run.close()
 
@@ -116,7 +116,7 @@ def test_a_folder_in_memory(tmp_path: Path) -> None:
                 return
             run = paged_from_start(tmp_path, "perceptron", daemon=daemon, script=TRAIN, fast="6MiB")
             run.training.wait_losses(6)
-            run.check_losses(more=20)
+            run.check_losses()
             run.close()
         finally:
             daemon.stop()

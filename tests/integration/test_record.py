@@ -44,13 +44,12 @@ def wait(done: Callable[[], Any]) -> None:
     deadline_s = time.monotonic() + PATIENCE_S
     while not done():
         assert time.monotonic() < deadline_s, "timed out"
-        time.sleep(0.1)
+        time.sleep(0.05)
 
 
 def session(daemon: Daemon, pid: int) -> dict[str, Any] | None:
-    status = daemon.ctl("status", "--json")
-    assert status.returncode == 0, status.stderr
-    sessions = json.loads(status.stdout)["sessions"]
+    sessions = daemon.sessions()
+    assert sessions is not None
     return next((one for one in sessions if one["pid"] == pid), None)
 
 

@@ -41,10 +41,12 @@ HERE = Place()
 
 
 class Within(Place):
-    """Like Place, but a command changes the environment first and then execs Python."""
+    """Like Place, but a command changes the environment first and then execs Python.
+
+    The name stays the same, because the environment changes no loss of a training without the shim.
+    """
 
     def __init__(self, *wrapper: str) -> None:
-        self.name = " ".join(wrapper) or Place.name
         self._wrapper = wrapper
 
     def command(self, arguments: Sequence[str], environment: Mapping[str, str]) -> list[str]:
