@@ -10,6 +10,13 @@ from tests.integration.shim.place import Within
 from tests.integration.test_daemon import Daemon
 from tests.integration.test_emulated import ManagedRun, wait
 
+DISK_RATES = """
+[tiers]
+slow_read_bytes_per_s = 1e9
+slow_write_bytes_per_s = 1e9
+"""
+"""Lines of the daemon's configuration, without which it measures the disk for some seconds."""
+
 
 def tiers(folder: Path) -> tuple[str, ...]:
     """The daemon's options."""

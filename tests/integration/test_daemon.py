@@ -30,23 +30,26 @@ START_TIMEOUT_S = 60
 
 class Daemon:
     """A private daemon with its files in `folder`. options: command-line options. wrapper: a
-    command that execs the daemon."""
+    command that execs the daemon. config: further lines of its configuration."""
 
-    def __init__(self, folder: Path, *options: str, wrapper: Sequence[str] = ()) -> None:
+    def __init__(
+        self, folder: Path, *options: str, wrapper: Sequence[str] = (), config: str = ""
+    ) -> None:
         self.folder = folder
         self.control = folder / "control.sock"
         with socket.create_server(("127.0.0.1", 0)) as probe:
             self.metrics_port = probe.getsockname()[1]
-        config = folder / "config.toml"
-        config.write_text(
+        file = folder / "config.toml"
+        file.write_text(
             f'shim_socket = "{folder}/shim.sock"\n'
             f'control_socket = "{self.control}"\n'
             f'state_dir = "{folder}/state"\n'
             f"metrics_port = {self.metrics_port}\n"
             'ebpf = "off"\n'
+            f"{config}"
         )
         self.process = subprocess.Popen(
-            [*wrapper, sys.executable, "-m", "sentineld.daemon", "--config", str(config), *options],
+            [*wrapper, sys.executable, "-m", "sentineld.daemon", "--config", str(file), *options],
             stderr=subprocess.PIPE,
             text=True,
         )

@@ -37,8 +37,8 @@ UNPLANNED_BYTES = 32 << 10
 class ManagedRun:
     """A training under the shim, and a daemon that a test can replace by another one.
 
-    alone, script, place: see Training. tiers: options of the daemon. daemon: a daemon that other
-    tests use too, and that close() does not stop; None: a new one.
+    alone, script, place: see Training. tiers: options of the daemon. config: see Daemon. daemon: a
+    daemon that other tests use too, and that close() does not stop; None: a new one.
     """
 
     def __init__(
@@ -47,13 +47,14 @@ class ManagedRun:
         *arguments: str,
         alone: tuple[str, ...] = (),
         tiers: tuple[str, ...] = TIERS,
+        config: str = "",
         daemon: Daemon | None = None,
         script: Path = TRAIN,
         place: Place = HERE,
     ) -> None:
         self.folder = folder
         self._shares_daemon = daemon is not None
-        self.daemon = daemon or Daemon(folder, *tiers)
+        self.daemon = daemon or Daemon(folder, *tiers, config=config)
         self.training = Training(
             *arguments,
             socket_path=self.daemon.folder / "shim.sock",

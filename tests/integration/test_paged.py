@@ -20,7 +20,7 @@ import pytest
 
 from sentineld.base.errors import SentinelError
 from sentineld.host.memory_limit import limited_command
-from tests.integration.paged_run import paging, tiers, wait_steps
+from tests.integration.paged_run import DISK_RATES, paging, tiers, wait_steps
 from tests.integration.shim.daemon_side import ROOT
 from tests.integration.test_daemon import Daemon
 from tests.integration.test_emulated import ManagedRun, wait
@@ -40,8 +40,8 @@ LARGE_BYTES = 288 << 20
 def start(tmp_path: Path) -> Iterator[Start]:
     started: list[ManagedRun] = []
 
-    def start_one(*arguments: str) -> ManagedRun:
-        started.append(ManagedRun(tmp_path, *arguments, tiers=tiers(tmp_path)))
+    def start_one(*arguments: str, config: str = DISK_RATES) -> ManagedRun:
+        started.append(ManagedRun(tmp_path, *arguments, tiers=tiers(tmp_path), config=config))
         return started[-1]
 
     yield start_one
@@ -50,7 +50,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 
 def test_a_training_stays_within_its_budget(start: Start, tmp_path: Path) -> None:
-    run = start("perceptron")
+    run = start("perceptron", config="")  # so that the daemon measures the disk
     status = run.daemon.ctl("status").stdout
     assert f"tier 1 a file in {tmp_path}" in status
     session = run.manage("static", "40%")
@@ -85,7 +85,7 @@ def test_the_training_needs_no_daemon(start: Start, tmp_path: Path, kills: int) 
     for _ in range(kills):
         run.kill()
         run.training.wait_losses(len(run.training.times_s) + 3)
-        run.daemon = Daemon(tmp_path, *tiers(tmp_path))
+        run.daemon = Daemon(tmp_path, *tiers(tmp_path), config=DISK_RATES)
         wait(lambda: run.session() is not None and run.status()["state"] == "managed")
         wait_steps(run, 3)
         paging(run)
@@ -176,7 +176,7 @@ def test_a_file_beyond_the_limit_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / "config.d"
     folder.mkdir()
     (folder / "limit.toml").write_text("[tiers]\npaged_bytes = 1048576\n")
-    run = ManagedRun(tmp_path, "perceptron", tiers=tiers(tmp_path))
+    run = ManagedRun(tmp_path, "perceptron", tiers=tiers(tmp_path), config=DISK_RATES)
     try:
         done = run.daemon.ctl("attach", str(run.pid), "--fast", "40%", "--policy", "static")
         assert done.returncode == 0, done.stderr

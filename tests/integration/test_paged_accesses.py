@@ -18,7 +18,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.integration.paged_run import paged_from_start, paging, tiers, wait_paging, wait_steps
+from tests.integration.paged_run import (
+    DISK_RATES,
+    paged_from_start,
+    paging,
+    tiers,
+    wait_paging,
+    wait_steps,
+)
 from tests.integration.paged_train import KINDS, Pinned
 from tests.integration.shim.daemon_side import ROOT
 from tests.integration.test_daemon import Daemon
@@ -36,7 +43,7 @@ STEPS = 8
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     folder = tmp_path_factory.mktemp("daemon")
-    started = Daemon(folder, *tiers(folder))
+    started = Daemon(folder, *tiers(folder), config=DISK_RATES)
     yield started
     started.stop()
 

@@ -15,7 +15,7 @@ import pytest
 
 from sentineld.config import Config
 from sentineld.shim.runtime import WELCOME_S
-from tests.integration.paged_run import disk_bytes, paged_from_start, tiers
+from tests.integration.paged_run import DISK_RATES, disk_bytes, paged_from_start, tiers
 from tests.integration.shim.daemon_side import ROOT
 from tests.integration.test_daemon import Daemon
 from tests.integration.test_emulated import ManagedRun, wait
@@ -39,7 +39,7 @@ def test_daemons_are_killed_under_load(tmp_path: Path, kills: int) -> None:
     chance = random.Random(1)
     folder = tmp_path / "other"
     folder.mkdir()
-    daemon = Daemon(tmp_path, *tiers(tmp_path))
+    daemon = Daemon(tmp_path, *tiers(tmp_path), config=DISK_RATES)
     other = paged_from_start(folder, "threads", daemon=daemon, script=OTHER, fast="6MiB")
     run = ManagedRun(tmp_path, "perceptron", daemon=daemon)
     try:
@@ -50,7 +50,7 @@ def test_daemons_are_killed_under_load(tmp_path: Path, kills: int) -> None:
             run.kill()
             steps = len(run.training.times_s)
             run.training.wait_losses(steps + 2)
-            run.daemon = Daemon(tmp_path, *tiers(tmp_path))
+            run.daemon = Daemon(tmp_path, *tiers(tmp_path), config=DISK_RATES)
         wait(lambda: run.session() is not None and run.status()["state"] == "managed")
         run.daemon.process.send_signal(signal.SIGSTOP)
         time.sleep(STOP_S)

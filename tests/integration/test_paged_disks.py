@@ -14,7 +14,14 @@ from pathlib import Path
 import pytest
 
 from sentineld.shim.client import FAST_VARIABLE
-from tests.integration.paged_run import disk_bytes, file_of, paged_from_start, tiers, wait_paging
+from tests.integration.paged_run import (
+    DISK_RATES,
+    disk_bytes,
+    file_of,
+    paged_from_start,
+    tiers,
+    wait_paging,
+)
 from tests.integration.shim.daemon_side import ROOT, TRAIN
 from tests.integration.test_daemon import Daemon
 from tests.integration.test_emulated import ManagedRun, wait
@@ -33,7 +40,7 @@ KILLS = (4, pytest.param(50, marks=pytest.mark.long))
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     folder = tmp_path_factory.mktemp("daemon")
-    started = Daemon(folder, *tiers(folder))
+    started = Daemon(folder, *tiers(folder), config=DISK_RATES)
     yield started
     started.stop()
 
@@ -169,7 +176,7 @@ def test_a_limited_file_changes_no_loss(tmp_path: Path) -> None:
     folder = tmp_path / "config.d"
     folder.mkdir()
     (folder / "limit.toml").write_text(f"[tiers]\npaged_bytes = {96 << 20}\n")
-    daemon = Daemon(tmp_path, *tiers(tmp_path))
+    daemon = Daemon(tmp_path, *tiers(tmp_path), config=DISK_RATES)
     try:
         losses = large_losses(tmp_path / "shim.sock", 3)
         assert losses == large_losses(tmp_path / "none.sock", 3)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.paged_run import paged_from_start, tiers
+from tests.integration.paged_run import DISK_RATES, paged_from_start, tiers
 from tests.integration.shim.daemon_side import ROOT, TRAIN
 from tests.integration.shim.place import Within
 from tests.integration.test_daemon import Daemon, refused
@@ -34,7 +34,7 @@ exec setpriv --inh-caps=-dac_override --bounding-set=-dac_override -- "$@"
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     folder = tmp_path_factory.mktemp("daemon")
-    started = Daemon(folder, *tiers(folder))
+    started = Daemon(folder, *tiers(folder), config=DISK_RATES)
     yield started
     started.stop()
 
