@@ -5,9 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Container, Iterable, Iterator
@@ -18,7 +15,7 @@ import pytest
 
 from sentineld.base.errors import SentinelError
 from tests.hostile.attacker import USER, Attacker
-from tests.hostile.daemon import ROOT, Daemon
+from tests.hostile.daemon import Daemon
 from tests.hostile.figures import Figures
 from tests.hostile.training_speed import (
     HOLD_FACTOR,
@@ -27,7 +24,7 @@ from tests.hostile.training_speed import (
     TrainingSpeed,
     pin,
 )
-from tests.integration.shim.daemon_side import TRAIN, Training
+from tests.integration.shim.daemon_side import Training
 
 ANSWER_S = 10.0
 """Limit for the time of an answer to `status`. The goal is one second, and the figures show the
@@ -46,24 +43,16 @@ LOOK_S = 0.1
 MODEL = "transformer"
 PAUSE_MS = 1.0
 """Time that the training sleeps after each operation, so that it leaves CPU time to the attack."""
-PLAIN_STEPS = 20_000
 
 FIGURES: list[Figures] = []
 """The figures of all attacks so far."""
 
 
 class ManagedTraining:
-    """A managed training beside the attack, and an unmanaged run of the same training."""
+    """A managed training beside the attack."""
 
     def __init__(self, daemon: Daemon) -> None:
         self._daemon = daemon
-        self._plain_file = daemon.folder / "plain"
-        with self._plain_file.open("wb") as file:
-            self._plain = subprocess.Popen(
-                ["nice", "-n", "19", sys.executable, str(TRAIN), MODEL, str(PLAIN_STEPS)],
-                stdout=file,
-                cwd=ROOT,
-            )
         self.training = Training(
             MODEL,
             socket_path=daemon.shims,
@@ -91,13 +80,9 @@ class ManagedTraining:
         return list(self.training._losses)
 
     def plain_losses(self, count: int) -> list[str]:
-        """The first `count` losses of the unmanaged run."""
-
-        def lines() -> list[str]:
-            return self._plain_file.read_text().splitlines()[:count]
-
-        _wait(lambda: len(lines()) == count, "far enough alone")
-        return lines()
+        """The first `count` losses of the same training without the shim. It runs only while this
+        method waits, because it would take CPU time from an attack."""
+        return self.training.plain_losses(count)
 
     def steps_per_s(self, begin_s: float, end_s: float) -> float:
         """Speed between two times of time.monotonic()."""
@@ -109,17 +94,12 @@ class ManagedTraining:
         """Give the managed run a CPU to itself; all other processes share the other CPU."""
         pin([self.pid], TRAINING_CPU)
         # Attackers are forked from this process.
-        pin([self._plain.pid, self._daemon.process.pid, os.getpid()], OTHER_CPU)
-
-    def pause_plain(self, pause: bool) -> None:
-        """Stop or continue the unmanaged run, which would take CPU time from an attack."""
-        self._plain.send_signal(signal.SIGSTOP if pause else signal.SIGCONT)
+        pin([self._daemon.process.pid, os.getpid()], OTHER_CPU)
 
     def close(self) -> None:
-        """Kill both runs."""
-        for process in (self._plain, self.training.process):
-            process.kill()
-            process.wait()
+        """Kill the training."""
+        self.training.process.kill()
+        self.training.process.wait()
 
 
 class Observer:
@@ -169,8 +149,6 @@ class Attack:
         self.before_release: list[Callable[[], None]] = []
         """Called before the attackers are killed, to end their waits in the kernel."""
         self._attackers: list[Attacker] = []
-        if managed_training:
-            managed_training.pause_plain(True)
         self._speed = (
             TrainingSpeed(managed_training.steps_per_s)
             if managed_training and measure_speed
@@ -217,9 +195,6 @@ class Attack:
         self.release()
         problems = []
         left = self._left_descriptors()
-        # The unmanaged run continues only now: it would have delayed the end of the attackers.
-        if self.managed_training:
-            self.managed_training.pause_plain(False)
         self._observer.stop()
         if daemon.process.poll() is not None:
             problems.append(f"the daemon ended with status {daemon.process.returncode}")
@@ -275,8 +250,6 @@ class Attack:
         self.checked = True
         self.release()
         self._observer.stop()
-        if self.managed_training:
-            self.managed_training.pause_plain(False)
 
     def _left_descriptors(self) -> int:
         """How many more descriptors are open than at the start, once their number has settled."""
@@ -289,8 +262,8 @@ class Attack:
         return 0
 
     def _check_training(self, problems: list[str]) -> None:
-        """Check that the training made steps, and compare its losses with those of the unmanaged
-        run."""
+        """Check that the training made steps, and compare its losses with those without the
+        shim."""
         managed_training = self.managed_training
         if managed_training is None or self.daemon.process.poll() is not None:
             return

@@ -7,7 +7,6 @@ a process for each training. DESCRIPTOR is its connection to the tests.
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import ctypes
 import json
@@ -55,7 +54,7 @@ class PlainTraining:
 
 
 class PlainTrainings:
-    """The trainings, and the process that forks them."""
+    """The trainings, and the process that forks them. All of them end with the tests' process."""
 
     def __init__(self) -> None:
         self._server: subprocess.Popen[bytes] | None = None
@@ -71,16 +70,6 @@ class PlainTrainings:
             self._running.pop(next(iter(self._running))).close()
         return training.losses(steps)
 
-    def close(self) -> None:
-        """Kill all trainings."""
-        for training in self._running.values():
-            training.close()
-        self._running.clear()
-        if self._server is not None:
-            self._connection.close()
-            self._server.wait()
-            self._server = None
-
     def _start(self, script: str, arguments: Sequence[str]) -> PlainTraining:
         if self._server is None:
             self._connection, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -90,7 +79,6 @@ class PlainTrainings:
                     pass_fds=[far.fileno()],
                     cwd=ROOT,
                 )
-            atexit.register(self.close)
         kind, *options = arguments
         request = {
             "argv": [script, kind, NO_STOP_FILE, *options],
@@ -107,7 +95,7 @@ class PlainTrainings:
 def train(request: bytes, output: int) -> None:
     """Run the script of a request in this process; its standard output is the descriptor."""
     try:
-        # The tests may be killed, and this process may be stopped then.
+        # This process may be stopped when its parent ends.
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         os.dup2(output, sys.stdout.fileno())
         os.close(output)
