@@ -34,14 +34,19 @@ Start = Callable[..., ManagedRun]
 
 TRAIN = ROOT / "tests/integration/shim/train.py"
 LARGE_BYTES = 288 << 20
+REST = ("--rest", "20")
+"""Lets the daemon have CPU time between the training's steps."""
 
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
     started: list[ManagedRun] = []
 
-    def start_one(*arguments: str, config: str = DISK_RATES) -> ManagedRun:
-        started.append(ManagedRun(tmp_path, *arguments, tiers=tiers(tmp_path), config=config))
+    def start_one(
+        *arguments: str, config: str = DISK_RATES, alone: tuple[str, ...] = REST
+    ) -> ManagedRun:
+        run = ManagedRun(tmp_path, *arguments, alone=alone, tiers=tiers(tmp_path), config=config)
+        started.append(run)
         return started[-1]
 
     yield start_one
@@ -70,7 +75,7 @@ def test_a_training_stays_within_its_budget(start: Start, tmp_path: Path) -> Non
 
 def test_planned_moves_use_the_pager(start: Start) -> None:
     pytest.importorskip("scipy")
-    run = start("perceptron")
+    run = start("perceptron", alone=())  # no time between steps for moves
     run.manage("auto", "40%")
     moved = [step["moved_bytes"] for step in run.meter(4)]
     assert all(size > 0 for size in moved)

@@ -147,6 +147,7 @@ def main() -> None:
     parser.add_argument("--keep", action="store_true", help="keep outputs of former steps alive")
     parser.add_argument("--workers", type=int, default=0)
     parser.add_argument("--pause", type=float, default=0.0, help="ms to sleep after each operation")
+    parser.add_argument("--rest", type=float, default=0.0, help="ms to sleep after each step")
     args = parser.parse_args()
     torch.manual_seed(1)
     torch.set_num_threads(1)
@@ -173,6 +174,8 @@ def main() -> None:
         if args.fixed:
             del output  # otherwise it is freed after the next step's output is allocated
         print(loss.item().hex(), *(old.sum().item().hex() for old in kept), flush=True)
+        if args.rest:
+            time.sleep(args.rest / 1000)
 
 
 if __name__ == "__main__":
