@@ -32,8 +32,7 @@ pytestmark = pytest.mark.guest
 def training(daemon: Guest) -> Iterator[Training]:
     started = Training(daemon)
     yield started
-    started.process.send_remote("KILL")
-    started.process.wait(timeout=60)
+    started.end()
 
 
 def test_a_budget_larger_than_the_tier_is_refused(training: Training) -> None:
@@ -314,6 +313,7 @@ def test_detach_releases_the_process_and_the_module(training: Training) -> None:
 
 
 def test_the_losses_equal_those_of_an_unmanaged_run(training: Training) -> None:
+    training.end()  # two trainings at a time are slow
     losses = training.losses()
     plain = training.guest.run(f"python3 {TRAINING} --steps {len(losses)}", timeout=900).stdout
     assert re.findall(r"loss (\S+)", plain)[: len(losses)] == losses

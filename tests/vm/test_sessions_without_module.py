@@ -63,8 +63,7 @@ def training(installed: Guest) -> Iterator[Training]:
         guest, "setpriv --reuid trainer --regid trainer --clear-groups", USERS_TRAINING
     )
     yield started
-    started.process.send_remote("KILL")
-    started.process.wait(timeout=60)
+    started.end()
     guest.run(f"rm {NO_EBPF} /etc/modprobe.d/no-sentinel.conf")
     guest.run("systemctl stop sentineld; modprobe sentinel")
 
@@ -162,5 +161,4 @@ def test_soft_dirty_is_used_if_the_process_has_no_userfaultfd(training: Training
         assert session["untold_pages"] * 4096 < 0.02 * session["peak_bytes"]
     finally:
         guest.run(FREE_DAMON)
-        confined.process.send_remote("KILL")
-        confined.process.wait(timeout=60)
+        confined.end()

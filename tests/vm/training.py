@@ -47,6 +47,12 @@ class Training:
         self.pid = self.process.remote_pid
         wait("hello", lambda: self.pid in states(guest), 480)
 
+    def end(self) -> None:
+        """Kill the training, unless it has ended."""
+        if self.process.poll() is None:
+            self.process.send_remote("KILL")
+            self.process.wait(timeout=60)
+
     def session(self) -> dict[str, Any] | None:
         answer = self.guest.run("sentinelctl status --json", check=False)
         if answer.returncode != 0:
