@@ -18,8 +18,9 @@ from tests.charged_steps import meter_within
 
 from .guest import TREE, Guest
 
-TRAINING = f"{TREE}/tests/demo/train.py --blocks 3 --positions 128 --width 512"
-"""A training whose steps take less than a second in an emulated guest."""
+TRAINING = f"{TREE}/tests/demo/train.py --blocks 3 --positions 64 --width 512"
+"""A training whose steps take less than a second in an emulated guest. Recording, metering and
+planning take longer the more pages it has."""
 PAUSE = "--pause 1"
 """The pause after each step leaves CPU time to the code under test. It also keeps the number of
 steps small: the unmanaged run has to repeat all of the steps."""
