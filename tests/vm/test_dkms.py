@@ -14,7 +14,7 @@ from .host import REPOSITORY, MachineError
 from .image import ensure_image
 from .rootfs import in_root
 
-pytestmark = pytest.mark.guest
+pytestmark = [pytest.mark.guest, pytest.mark.apart]
 
 
 @pytest.fixture(scope="module")
