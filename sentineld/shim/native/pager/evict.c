@@ -162,7 +162,7 @@ static void put_back(struct transit *transit, uint32_t i)
 
 void page_recall(struct pager *pager, struct paged_range *range, uint64_t page)
 {
-	struct transit *transit = &pager->transits[range->transit[page] - 1];
+	struct transit *transit = transit_of(pager, range, page);
 
 	for (uint32_t i = 0; i < transit->count; i++)
 		if (transit->of[i].range == range && transit->of[i].page == page) {
@@ -211,7 +211,7 @@ static bool leave(struct job *job)
 
 void transit_cut(struct pager *pager, struct paged_range *range, uint64_t page)
 {
-	struct transit *transit = &pager->transits[range->transit[page] - 1];
+	struct transit *transit = transit_of(pager, range, page);
 
 	for (uint32_t i = 0; i < transit->count; i++)
 		if (transit->of[i].range == range && transit->of[i].page == page) {

@@ -16,11 +16,6 @@ static bool mapped(const struct pager *pager, uintptr_t address)
 	return pread(pager->pagemap, &entry, sizeof(entry), at) != sizeof(entry) || entry >> 62;
 }
 
-static bool is_out(const struct paged_range *range, uint64_t page)
-{
-	return range->state[page] == PAGE_OUT && !range->transit[page];
-}
-
 /* Number of pages from `page` on that are out and not in transit, up to `most`. After the first
    READ_AHEAD_PAGES_MIN pages, it ends where a tensor begins. */
 static uint32_t out_run(const struct paged_range *range, uint64_t page, uint32_t most)
@@ -66,6 +61,7 @@ static void fetch_run(struct pager *pager, struct paged_range *range, uint64_t p
 static void serve(struct pager *pager, uintptr_t address)
 {
 	struct paged_range *range = range_of(pager, (void *)address);
+	struct transit *transit;
 	uint64_t page;
 
 	if (!range)
@@ -89,12 +85,13 @@ static void serve(struct pager *pager, uintptr_t address)
 		return;
 	}
 	pager->counts.faults++;
-	if (!range->transit[page])
+	transit = transit_of(pager, range, page);
+	if (!transit)
 		fetch_run(pager, range, page);
-	else if (pager->transits[range->transit[page] - 1].leaves)
+	else if (transit->leaves)
 		page_recall(pager, range, page);
 	else
-		workers_hurry(&pager->workers, &pager->transits[range->transit[page] - 1].job);
+		workers_hurry(&pager->workers, &transit->job);
 }
 
 void *serve_faults(void *argument)

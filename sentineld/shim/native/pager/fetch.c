@@ -138,8 +138,7 @@ static uint32_t arriving_run(const struct paged_range *range, uint64_t page, uin
 {
 	uint32_t run = 0;
 
-	while (run < room && page + run < end && range->state[page + run] == PAGE_OUT &&
-	       !range->transit[page + run])
+	while (run < room && page + run < end && is_out(range, page + run))
 		run++;
 	return run;
 }
@@ -169,14 +168,10 @@ static uint32_t begin(struct pager *pager, struct paged_range *range, uint64_t p
 	return pages;
 }
 
-static bool is_leaving(const struct pager *pager, const struct paged_range *range, uint64_t page)
-{
-	return range->transit[page] && pager->transits[range->transit[page] - 1].leaves;
-}
-
 uint64_t pages_fetch(struct pager *pager, struct paged_range *range, uint64_t page, uint64_t pages,
 		     const struct fetch_mode *mode)
 {
+	struct transit *transit;
 	uint64_t done = 0;
 
 	while (done < pages) {
@@ -189,7 +184,8 @@ uint64_t pages_fetch(struct pager *pager, struct paged_range *range, uint64_t pa
 			done += run;
 			continue;
 		}
-		if (is_leaving(pager, range, page + done))
+		transit = transit_of(pager, range, page + done);
+		if (transit && transit->leaves)
 			page_recall(pager, range, page + done);
 		done++;
 	}

@@ -144,6 +144,18 @@ static inline uint64_t page_number(const struct pager *pager, const struct paged
 	return ((uintptr_t)address - (uintptr_t)range->base) >> pager->page_shift;
 }
 
+/* Whether the page is in the file and not on its way to or from it. */
+static inline bool is_out(const struct paged_range *range, uint64_t page)
+{
+	return range->state[page] == PAGE_OUT && !range->transit[page];
+}
+
+/* The page's transit, or NULL. */
+static inline struct transit *transit_of(struct pager *pager, const struct paged_range *range, uint64_t page)
+{
+	return range->transit[page] ? &pager->transits[range->transit[page] - 1] : NULL;
+}
+
 /* Number of all page frames that the pager holds, free ones included. */
 static inline uint64_t pager_frames(const struct pager *pager)
 {

@@ -68,10 +68,8 @@ static void run(struct workers *workers, struct job *job)
 	again = job->run(job);
 	pthread_mutex_lock(&workers->lock);
 	--*running;
-	if (again) {
-		job->kind = job->hurried ? JOB_DEMANDED : kind;
-		put_first(&workers->queues[job->kind], job);
-	}
+	if (again)
+		put_first(&workers->queues[job->kind], job); /* workers_hurry() can have changed the kind */
 	if (kind == JOB_DEMANDED && !workers->demanded && (others_queued(workers) || workers->stop))
 		pthread_cond_broadcast(&workers->wake);
 }
@@ -135,7 +133,6 @@ void workers_add(struct workers *workers, struct job *job, enum job_kind kind)
 {
 	pthread_mutex_lock(&workers->lock);
 	job->kind = kind;
-	job->hurried = false;
 	put(&workers->queues[kind], job);
 	pthread_cond_signal(&workers->wake);
 	pthread_mutex_unlock(&workers->lock);
@@ -147,7 +144,6 @@ void workers_hurry(struct workers *workers, struct job *job)
 	struct job **link;
 
 	pthread_mutex_lock(&workers->lock);
-	job->hurried = true;
 	queue = &workers->queues[job->kind];
 	link = &queue->first;
 	while (*link && *link != job)
@@ -156,10 +152,10 @@ void workers_hurry(struct workers *workers, struct job *job)
 		*link = job->next;
 		if (!job->next)
 			queue->end = link;
-		job->kind = JOB_DEMANDED;
 		put(&workers->queues[JOB_DEMANDED], job);
 		pthread_cond_signal(&workers->wake);
 	}
+	job->kind = JOB_DEMANDED;
 	pthread_mutex_unlock(&workers->lock);
 }
 
@@ -168,7 +164,7 @@ bool workers_yield(struct workers *workers, const struct job *job)
 	bool yield;
 
 	pthread_mutex_lock(&workers->lock);
-	yield = job->kind != JOB_DEMANDED && !job->hurried &&
+	yield = job->kind != JOB_DEMANDED &&
 		(workers->queues[JOB_DEMANDED].first || (workers->demanded && workers->others > OTHERS_MAX));
 	pthread_mutex_unlock(&workers->lock);
 	return yield;

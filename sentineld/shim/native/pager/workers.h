@@ -29,7 +29,6 @@ struct job {
 	struct job *next;
 	bool (*run)(struct job *job); /* returns true if it has to be called again, to go on */
 	enum job_kind kind;
-	bool hurried; /* workers_hurry() was called */
 };
 
 struct job_queue {
@@ -57,7 +56,7 @@ void workers_stop(struct workers *workers);
 
 void workers_add(struct workers *workers, struct job *job, enum job_kind kind);
 
-/* A thread waits for a read that was added: if it does not run yet, make it a demanded read. */
+/* A thread waits for a read that was added and has not ended: make it a demanded read. */
 void workers_hurry(struct workers *workers, struct job *job);
 
 /* Whether a read that runs should return now and go on later, because demanded reads go first. */
