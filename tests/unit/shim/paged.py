@@ -161,6 +161,17 @@ class Paged:
         found: npt.NDArray[np.uint64] = (numbers | offsets) * np.uint64(2 * seed + 1)
         return found
 
+    def fill_and_evict(self, *tensors: int) -> None:
+        """Create tensors of these numbers of pages, one after the other from page 0 on. Fill them
+        with seed 1 and evict them."""
+        first, pages = 0, sum(tensors)
+        for tensor in tensors:
+            self.born(first, tensor)
+            first += tensor
+        self.fill(0, pages, 1)
+        assert self.evict(0, pages) == pages
+        self.settle()
+
     def holds(self, first: int, pages: int, seed: int) -> bool:
         """Whether the pages have what fill() wrote."""
         return bool(
@@ -183,10 +194,7 @@ class Paged:
 def filled_and_evicted(library: ctypes.CDLL, folder: Path, flags: int = os.O_RDWR) -> Paged:
     """256 pages that are filled with seed 1 and evicted."""
     paged = Paged(library, backing_file(folder, 1024, flags), 1024, 256, 256)
-    paged.born(0, 256)
-    paged.fill(0, 256, 1)
-    assert paged.evict(0, 256) == 256
-    paged.settle()
+    paged.fill_and_evict(256)
     return paged
 
 

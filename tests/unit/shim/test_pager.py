@@ -75,10 +75,7 @@ def test_a_sequence_of_faults_reads_twice_as_many_pages_each_time(
     start: Callable[..., Paged],
 ) -> None:
     paged = start(budget=PAGES)
-    paged.born(0, 1000)
-    paged.fill(0, 1000, 1)
-    paged.evict(0, 1000)
-    paged.settle()
+    paged.fill_and_evict(1000)
     read: list[int] = []
     for first in (0, 32, 96, 224, 480):
         before = paged.counts().bytes_read
@@ -91,10 +88,7 @@ def test_a_sequence_of_faults_reads_twice_as_many_pages_each_time(
 
 def test_accesses_at_random_read_few_pages(start: Callable[..., Paged]) -> None:
     paged = start(budget=PAGES)
-    paged.born(0, 1000)
-    paged.fill(0, 1000, 1)
-    paged.evict(0, 1000)
-    paged.settle()
+    paged.fill_and_evict(1000)
     for first in (800, 100, 500, 300):
         assert paged.holds(first, 1, 1)
         paged.settle()
@@ -103,11 +97,7 @@ def test_accesses_at_random_read_few_pages(start: Callable[..., Paged]) -> None:
 
 def test_reading_ahead_ends_at_the_next_tensor(start: Callable[..., Paged]) -> None:
     paged = start(budget=PAGES)
-    paged.born(0, 300)
-    paged.born(300, 300)
-    paged.fill(0, 600, 1)
-    paged.evict(0, 600)
-    paged.settle()
+    paged.fill_and_evict(300, 300)
     for first in (0, 32, 96, 224):
         assert paged.holds(first, 1, 1)
         paged.settle()
