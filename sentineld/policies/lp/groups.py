@@ -129,11 +129,11 @@ def groups_of(profile: Profile, timing: Timing, *, generous: bool = False) -> Gr
     pages = tensor_pages(profile)
     each = by_position(profile, timing.extra_ns(profile)) / np.maximum(pages, 1)
     cost = _rounded(each, down=generous)
-    # The costs are rounded, so a group's busy time is rounded in the same proportion.
-    busy = by_position(profile, timing.busy_ns(profile)) / np.maximum(pages, 1)
-    busy *= np.divide(cost, each, out=np.ones(each.shape), where=each > 0)
-    writes = np.zeros(cost.shape, np.bool_)
+    busy, writes = np.zeros(cost.shape), np.zeros(cost.shape, np.bool_)
     if timing.paged:
+        # The costs are rounded, so a group's busy time is rounded in the same proportion.
+        busy = by_position(profile, timing.busy_ns(profile)) / np.maximum(pages, 1)
+        busy *= np.divide(cost, each, out=np.ones(each.shape), where=each > 0)
         writes = by_position(profile, profile.accesses["bytes_written"].astype(np.float64)) > 0
     matters = cost.any(axis=0) & (pages > 0)
     if not generous:
