@@ -173,6 +173,20 @@ def test_a_smaller_budget_evicts_pages(start: Callable[..., Paged]) -> None:
     assert paged.holds(0, BUDGET, 1)
 
 
+def test_pages_accessed_while_they_are_evicted_stay_within_the_budget(
+    start: Callable[..., Paged],
+) -> None:
+    paged = start()
+    paged.born(0, BUDGET)
+    paged.fill(0, BUDGET, 1)
+    for _ in range(20):
+        paged.evict(0, BUDGET)
+        for page in reversed(range(BUDGET)):
+            assert paged.holds(page, 1, 1)
+            assert paged.counts().frames <= BUDGET
+    assert paged.counts().overruns == 0
+
+
 def test_pages_that_exist_before_are_kept(library: ctypes.CDLL, tmp_path: Path) -> None:
     """pager_add() of memory that the process has used."""
     file = backing_file(tmp_path, FILE_PAGES)

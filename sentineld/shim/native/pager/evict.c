@@ -59,8 +59,7 @@ static uint32_t add(struct transit *transit, struct paged_range *range, uint64_t
 	uint32_t moved = collect(transit, range, page, pages, &error);
 
 	for (uint32_t i = 0; i < moved; i++) {
-		transit->of[transit->count].range = range;
-		transit->of[transit->count++].page = page + i;
+		transit->of[transit->count++] = (struct paged_page){.range = range, .page = page + i};
 	}
 	set_state(range, page, moved, PAGE_OUT);
 	memset(range->transit + page, mark, moved);
@@ -143,7 +142,17 @@ static int write_pages(struct transit *transit)
 	return 0;
 }
 
-/* Copy page i of the transit from the tray back to its address. */
+/* The index of a page of the transit. */
+static uint32_t index_of(const struct transit *transit, const struct paged_range *range, uint64_t page)
+{
+	uint32_t i = 0;
+
+	while (transit->of[i].range != range || transit->of[i].page != page)
+		i++;
+	return i;
+}
+
+/* Copy page i of the transit from the tray back to its address, into another frame. */
 static void put_back(struct transit *transit, uint32_t i)
 {
 	struct pager *pager = transit->pager;
@@ -153,23 +162,26 @@ static void put_back(struct transit *transit, uint32_t i)
 
 	if (!uffd_copy(pager->uffd, page_address(pager, range, page),
 		       frames_address(&pager->frames, transit->tray, i), 1ull << pager->page_shift, &error))
-		pager_fatal("no memory for a page that could not be written: %s", strerror(error));
+		pager_fatal("no memory for a page that was being evicted: %s", strerror(error));
 	transit_cut(pager, range, page);
 	set_state(range, page, 1, PAGE_IN);
 	range->recent[page] = 1;
+	range->arrival[page] = pager->arrivals++;
 	pager->resident++;
 }
 
 void page_recall(struct pager *pager, struct paged_range *range, uint64_t page)
 {
 	struct transit *transit = transit_of(pager, range, page);
+	uint32_t i = index_of(transit, range, page);
 
-	for (uint32_t i = 0; i < transit->count; i++)
-		if (transit->of[i].range == range && transit->of[i].page == page) {
-			put_back(transit, i);
-			range->arrival[page] = pager->arrivals++;
-			return;
-		}
+	if (pager_frames(pager) < pager->budget || frames_shrink(&pager->frames, 1)) {
+		put_back(transit, i);
+	} else {
+		/* The tray's frames are given up when the transit ends. */
+		transit->of[i].recalled = true;
+		workers_hurry(&pager->workers, &transit->job);
+	}
 }
 
 static bool leave(struct job *job)
@@ -195,7 +207,7 @@ static bool leave(struct job *job)
 		if (!range) {
 			if (transit->file_page[i])
 				filespace_give(&pager->space, transit->file_page[i], 1);
-		} else if (error) {
+		} else if (error || transit->of[i].recalled) {
 			put_back(transit, i);
 			if (transit->file_page[i])
 				filespace_give(&pager->space, transit->file_page[i], 1);
@@ -212,15 +224,12 @@ static bool leave(struct job *job)
 void transit_cut(struct pager *pager, struct paged_range *range, uint64_t page)
 {
 	struct transit *transit = transit_of(pager, range, page);
+	uint32_t i = index_of(transit, range, page);
 
-	for (uint32_t i = 0; i < transit->count; i++)
-		if (transit->of[i].range == range && transit->of[i].page == page) {
-			transit->of[i].range = NULL;
-			/* The transit's job still reads or writes this copy, so the job will free it. */
-			if (transit->file_page[i] && range->file_page[page] == transit->file_page[i])
-				range->file_page[page] = 0;
-			break;
-		}
+	transit->of[i].range = NULL;
+	/* The transit's job still reads or writes this copy, so the job will free it. */
+	if (transit->file_page[i] && range->file_page[page] == transit->file_page[i])
+		range->file_page[page] = 0;
 	range->transit[page] = 0;
 }
 

@@ -71,6 +71,7 @@ struct paged_range {
 struct paged_page {
 	struct paged_range *range; /* NULL: cut out of the transit */
 	uint64_t page;
+	bool recalled; /* put the page back when its eviction ends */
 };
 
 /* Pages that are evicted or fetched together. Page i of a transit is page first + i of its tray. A
@@ -250,7 +251,8 @@ void make_room(struct pager *pager, uint64_t pages);
 /* Like make_room(), but evicts only pages that are in memory without being planned to be there. */
 void make_room_of_strays(struct pager *pager, uint64_t pages);
 
-/* Cancel the eviction of a page: copy the page from the tray back to its address. */
+/* Cancel the eviction of a page: copy the page from the tray back to its address. Without a frame for
+   the copy, this happens when the transit's job ends. */
 void page_recall(struct pager *pager, struct paged_range *range, uint64_t page);
 
 /* How pages are fetched. */

@@ -3,7 +3,7 @@
  * Threads that run jobs. Each job reads or writes the backing file, so at most as
  * many requests are in flight as there are threads.
  *
- * Demanded reads, for which a thread of the program waits, come before all other
+ * Demanded jobs, for which a thread of the program waits, come before all other
  * jobs. While one runs, no other job begins if OTHERS_MAX of them run already,
  * because a disk serves the requests in flight in any order. Of the other jobs, every
  * fourth thread takes writes first, and the other threads take reads first.
@@ -18,7 +18,7 @@
 #define OTHERS_MAX 2u
 
 enum job_kind {
-	JOB_DEMANDED, /* a read for which a thread waits */
+	JOB_DEMANDED, /* a job for which a thread waits */
 	JOB_AHEAD, /* a read of the pages behind such pages */
 	JOB_PLANNED, /* another read */
 	JOB_WRITE,
@@ -38,9 +38,9 @@ struct job_queue {
 
 struct workers {
 	pthread_mutex_t lock;
-	pthread_cond_t wake; /* a job was added, or the last demanded read has ended */
+	pthread_cond_t wake; /* a job was added, or the last demanded job has ended */
 	struct job_queue queues[JOB_KINDS];
-	unsigned demanded; /* number of demanded reads that run */
+	unsigned demanded; /* number of demanded jobs that run */
 	unsigned others; /* number of other jobs that run */
 	unsigned count;
 	unsigned started;
@@ -56,10 +56,10 @@ void workers_stop(struct workers *workers);
 
 void workers_add(struct workers *workers, struct job *job, enum job_kind kind);
 
-/* A thread waits for a read that was added and has not ended: make it a demanded read. */
+/* A thread waits for a job that was added and has not ended: make it a demanded job. */
 void workers_hurry(struct workers *workers, struct job *job);
 
-/* Whether a read that runs should return now and go on later, because demanded reads go first. */
+/* Whether a read that runs should return now and go on later, because demanded jobs go first. */
 bool workers_yield(struct workers *workers, const struct job *job);
 
 /* Transfer all of the bytes. Return 0 or -errno. */
