@@ -41,7 +41,7 @@ number."""
 STATUS_TIMEOUT_S = 45.0
 LOOK_S = 0.1
 MODEL = "transformer"
-PAUSE_MS = 1.0
+PAUSE_MS = 3.0
 """Time that the training sleeps after each operation, so that it leaves CPU time to the attack."""
 
 FIGURES: list[Figures] = []

@@ -290,5 +290,6 @@ def test_descriptors_of_messages_are_bounded(attack: Attack) -> None:
     for attacker in attackers:
         attacker.heard()
     descriptors = attack.settled(attack.daemon.descriptors)
+    attack.hold(1)
     attack.check()
     print(f"{descriptors} descriptors while connected")

@@ -18,7 +18,7 @@ from sentineld.host.presets import preset_tiers
 from sentineld.plan.store import load_plan
 from sentineld.policies.registry import policy
 from sentineld.simulate.simulate import Outcome, simulate
-from tests.integration.test_emulated import ManagedRun, wait
+from tests.integration.test_emulated import REST, ManagedRun, wait
 
 pytest.importorskip("torch")
 
@@ -58,7 +58,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 def run(kind: str, tmp_path: Path) -> Iterator[ManagedRun]:
     # With --fixed, all steps use the same batch. Newly loaded batches would have another address in
     # each step, and the simulator does not model this.
-    started = ManagedRun(tmp_path, kind, "--fixed")
+    started = ManagedRun(tmp_path, kind, "--fixed", alone=REST)
     yield started
     started.close()
 

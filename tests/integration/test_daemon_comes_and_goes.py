@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.test_daemon import Daemon
-from tests.integration.test_emulated import TIERS, ManagedRun, wait
+from tests.integration.test_emulated import REST, TIERS, ManagedRun, wait
 
 pytest.importorskip("torch")
 
@@ -29,7 +29,7 @@ UNDISTURBED_STEPS = 20
 
 @pytest.fixture
 def run(tmp_path: Path) -> Iterator[ManagedRun]:
-    started = ManagedRun(tmp_path, "transformer")
+    started = ManagedRun(tmp_path, "transformer", alone=REST)
     yield started
     started.daemon.process.send_signal(signal.SIGCONT)
     started.close()

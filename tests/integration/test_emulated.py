@@ -32,6 +32,9 @@ pytest.importorskip("torch")
 TIERS = ("--tiers", "emulated:cxl")
 PATIENCE_S = 180
 UNPLANNED_BYTES = 32 << 10
+REST = ("--rest", "20")
+"""Options of a training: they leave CPU time to the daemon, and keep the number of steps small that
+the training without the shim has to repeat."""
 
 
 class ManagedRun:
@@ -130,7 +133,7 @@ def wait(done: Callable[[], Any]) -> Any:
 
 @pytest.fixture
 def run(tmp_path: Path) -> Iterator[ManagedRun]:
-    started = ManagedRun(tmp_path, "transformer")
+    started = ManagedRun(tmp_path, "transformer", alone=REST)
     yield started
     started.close()
 

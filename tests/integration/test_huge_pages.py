@@ -10,7 +10,7 @@ import pytest
 
 from tests.bench.shim.residency import resident_arena_bytes
 from tests.charged_steps import meter_within
-from tests.integration.test_emulated import ManagedRun, wait
+from tests.integration.test_emulated import REST, ManagedRun, wait
 
 pytest.importorskip("torch")
 
@@ -33,7 +33,7 @@ def folder(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
 
 @pytest.fixture
 def run(folder: Path) -> Iterator[ManagedRun]:
-    started = ManagedRun(folder, "perceptron")
+    started = ManagedRun(folder, "perceptron", alone=REST)
     yield started
     started.close()
 

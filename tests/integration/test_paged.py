@@ -23,7 +23,7 @@ from sentineld.host.memory_limit import limited_command
 from tests.integration.paged_run import DISK_RATES, paging, tiers, wait_steps
 from tests.integration.shim.daemon_side import ROOT
 from tests.integration.test_daemon import Daemon
-from tests.integration.test_emulated import ManagedRun, wait
+from tests.integration.test_emulated import REST, ManagedRun, wait
 from tests.process_figures import anonymous_peak_bytes
 from tests.unit.shim.paged import PAGE, pager_problem
 
@@ -34,8 +34,6 @@ Start = Callable[..., ManagedRun]
 
 TRAIN = ROOT / "tests/integration/shim/train.py"
 LARGE_BYTES = 288 << 20
-REST = ("--rest", "20")
-"""Lets the daemon have CPU time between the training's steps."""
 
 
 @pytest.fixture
@@ -77,8 +75,8 @@ def test_planned_moves_use_the_pager(start: Start) -> None:
     pytest.importorskip("scipy")
     run = start("perceptron", alone=())  # no time between steps for moves
     run.manage("auto", "40%")
-    moved = [step["moved_bytes"] for step in run.meter(4)]
-    assert all(size > 0 for size in moved)
+    # On a busy machine, the moves of one step can be carried out during the next one.
+    assert sum(step["moved_bytes"] for step in run.meter(4)) > 0
     run.check_losses()
 
 
@@ -181,7 +179,7 @@ def test_a_file_beyond_the_limit_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / "config.d"
     folder.mkdir()
     (folder / "limit.toml").write_text("[tiers]\npaged_bytes = 1048576\n")
-    run = ManagedRun(tmp_path, "perceptron", tiers=tiers(tmp_path), config=DISK_RATES)
+    run = ManagedRun(tmp_path, "perceptron", alone=REST, tiers=tiers(tmp_path), config=DISK_RATES)
     try:
         done = run.daemon.ctl("attach", str(run.pid), "--fast", "40%", "--policy", "static")
         assert done.returncode == 0, done.stderr

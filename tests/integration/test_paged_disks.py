@@ -34,7 +34,7 @@ FAST = "6MiB"
 """A third of the tensors of the perceptron."""
 PAGED_BYTES = 32 << 20
 DISK_BYTES = 128 << 20
-KILLS = (4, pytest.param(50, marks=pytest.mark.long))
+KILLS = (2, pytest.param(50, marks=pytest.mark.long))
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from tests.integration.paged_run import DISK_RATES, paged_from_start, tiers
 from tests.integration.shim.daemon_side import ROOT, TRAIN
 from tests.integration.shim.place import Within
 from tests.integration.test_daemon import Daemon, refused
-from tests.integration.test_emulated import ManagedRun, wait
+from tests.integration.test_emulated import REST, ManagedRun, wait
 from tests.unit.shim.paged import DEVICE, pager_problem
 
 pytest.importorskip("torch")
@@ -58,7 +58,8 @@ LACKS = {
 def test_the_daemon_reports_what_is_missing(tmp_path: Path, lack: str) -> None:
     code, message = LACKS[lack]
     wrapper = wrapper_of(lack, tmp_path)
-    run = ManagedRun(tmp_path, "cnn", daemon=Daemon(tmp_path, *tiers(tmp_path), wrapper=wrapper))
+    daemon = Daemon(tmp_path, *tiers(tmp_path), wrapper=wrapper)
+    run = ManagedRun(tmp_path, "cnn", alone=REST, daemon=daemon)
     try:
         status = json.loads(run.daemon.ctl("status", "--json").stdout)
         assert status["tiers"] == []
@@ -84,7 +85,7 @@ def test_a_training_without_a_pager_is_reported(
 ) -> None:
     """Only the training lacks the feature; the daemon has it."""
     place = Within(*wrapper_of(lack, tmp_path))
-    run = ManagedRun(tmp_path, "cnn", daemon=daemon, place=place)
+    run = ManagedRun(tmp_path, "cnn", alone=REST, daemon=daemon, place=place)
     try:
         done = daemon.ctl("attach", str(run.pid), "--fast", "40%", "--policy", "static")
         assert done.returncode == 0, done.stderr

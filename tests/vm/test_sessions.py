@@ -255,7 +255,14 @@ def stop_while_armed(training: Training, how: Stop) -> GuestProcess:
     return meter
 
 
-@pytest.mark.parametrize("how", [SIGNAL, FREEZER], ids=["signal", "freezer"])
+@pytest.mark.parametrize(
+    "how",
+    [
+        pytest.param(SIGNAL, id="signal"),
+        # The next test covers the freezer in runs without long tests.
+        pytest.param(FREEZER, id="freezer", marks=pytest.mark.long),
+    ],
+)
 def test_a_training_that_is_stopped_while_armed_continues(training: Training, how: Stop) -> None:
     guest, pid = training.guest, training.pid
     meter = stop_while_armed(training, how)
