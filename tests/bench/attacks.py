@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """What attacks cost the daemon's other users: `python -m tests.bench.attacks`.
 
-Runs each attack of tests/hostile several times, for longer than the tests run it, and measures the
-speed of a managed training before and during the attack. Writes build/bench/attacks.json and prints
-a table with a row per attack. Run it on an idle machine.
+Runs each attack of tests/hostile several times, for longer than the tests run it. The training has
+a CPU to itself; the daemon and the attackers share another CPU. A program on the other CPU slows
+the training down even without a daemon, because both CPUs share caches, memory and often a core.
+So each attack is repeated as a control on a second daemon, which does not manage the training, and
+the training's speeds are compared. Writes build/bench/attacks.json and prints a table with a row
+per attack. Run it on an idle machine.
 """
 
 from __future__ import annotations
@@ -47,13 +50,26 @@ def one_round(select: str, file: Path) -> list[Figures]:
     return [Figures(**one) for one in json.loads(file.read_text())]
 
 
+def speed_share(attack: str, figures: list[Figures]) -> float | None:
+    """The training's speed during an attack, divided by its speed during the control; None if one
+    of the two was not measured."""
+    speeds = {one.control: one.steps_per_s for one in figures if one.attack == attack}
+    measured, control = speeds.get(False), speeds.get(True)
+    return measured / control if measured and control else None
+
+
 def summary(rounds: list[list[Figures]]) -> list[Json]:
     """Return one row per attack: the longest answer time, the largest memory and the fastest growth
-    of the log in any round, and the median speed."""
+    of the log in any round, and the median of the speed's share of the control's speed."""
     rows = []
     for name in dict.fromkeys(figures.attack for one in rounds for figures in one):
-        found = [figures for one in rounds for figures in one if figures.attack == name]
-        shares = [share for figures in found if (share := figures.speed_share) is not None]
+        found = [
+            figures
+            for one in rounds
+            for figures in one
+            if figures.attack == name and not figures.control
+        ]
+        shares = [share for one in rounds if (share := speed_share(name, one)) is not None]
         rows.append(
             {
                 "attack": name,

@@ -15,15 +15,9 @@ import pytest
 
 from sentineld.base.errors import SentinelError
 from tests.hostile.attacker import USER, Attacker
+from tests.hostile.cpus import OTHER_CPU, TRAINING_CPU, pin
 from tests.hostile.daemon import Daemon
 from tests.hostile.figures import Figures
-from tests.hostile.training_speed import (
-    HOLD_FACTOR,
-    OTHER_CPU,
-    TRAINING_CPU,
-    TrainingSpeed,
-    pin,
-)
 from tests.integration.shim.daemon_side import Training
 
 ANSWER_S = 10.0
@@ -40,9 +34,15 @@ attack on descriptors is repeated so often that its success would cost more desc
 number."""
 STATUS_TIMEOUT_S = 45.0
 LOOK_S = 0.1
+HOLD_FACTOR = 3.0
+"""While the training's speed is measured, an attack lasts this many times as long."""
+SPEED_S_MIN = 2.0
+"""In a shorter attack, the training runs too few steps to measure its speed."""
 MODEL = "transformer"
 PAUSE_MS = 3.0
 """Time that the training sleeps after each operation, so that it leaves CPU time to the attack."""
+PINNED_PAUSE_MS = 1.0
+"""The same for a training that has a CPU to itself."""
 
 FIGURES: list[Figures] = []
 """The figures of all attacks so far."""
@@ -51,13 +51,13 @@ FIGURES: list[Figures] = []
 class ManagedTraining:
     """A managed training beside the attack."""
 
-    def __init__(self, daemon: Daemon) -> None:
+    def __init__(self, daemon: Daemon, pause_ms: float = PAUSE_MS) -> None:
         self._daemon = daemon
         self.training = Training(
             MODEL,
             socket_path=daemon.shims,
             stop=daemon.folder / "stop",
-            alone=("--pause", str(PAUSE_MS)),
+            alone=("--pause", str(pause_ms)),
         )
         self.pid = self.training.process.pid
 
@@ -91,9 +91,9 @@ class ManagedTraining:
         return float(begun[1] - begun[0]) / max(end_s - begin_s, 1e-9)
 
     def pin(self) -> None:
-        """Give the managed run a CPU to itself; all other processes share the other CPU."""
+        """Give the training a CPU to itself. Its daemon shares the other CPU with the attackers,
+        which are forked from this process."""
         pin([self.pid], TRAINING_CPU)
-        # Attackers are forked from this process.
         pin([self._daemon.process.pid, os.getpid()], OTHER_CPU)
 
     def close(self) -> None:
@@ -131,29 +131,32 @@ class Observer:
 
 
 class Attack:
-    """One attack. check() ends the attack and compares its effects with the limits."""
+    """One attack. check() ends the attack and compares its effects with the limits.
+
+    managed_training: the training beside the attack. control: whether another daemon manages it.
+    long: let the attack last HOLD_FACTOR times as long, to measure the training's speed.
+    """
 
     def __init__(
         self,
         name: str,
         daemon: Daemon,
         managed_training: ManagedTraining | None,
-        measure_speed: bool = False,
+        *,
+        control: bool = False,
+        long: bool = False,
     ) -> None:
         self.name = name
+        self.control = control
         self.daemon = daemon
         self.managed_training = managed_training
         self.checked = False
         self.stops_the_training = False
         """Set by a test that itself stops the training, whose speed then has no meaning."""
+        self._factor = HOLD_FACTOR if long else 1.0
         self.before_release: list[Callable[[], None]] = []
         """Called before the attackers are killed, to end their waits in the kernel."""
         self._attackers: list[Attacker] = []
-        self._speed = (
-            TrainingSpeed(managed_training.steps_per_s)
-            if managed_training and measure_speed
-            else None
-        )
         self._step_times = len(managed_training.losses()) if managed_training else 0
         self._descriptors = self.settled(daemon.descriptors)
         daemon.reset_peak()
@@ -173,7 +176,7 @@ class Attack:
 
     def scaled_s(self, duration_s: float) -> float:
         """The duration of an attack, which is longer while the training's speed is measured."""
-        return duration_s * (HOLD_FACTOR if self._speed else 1.0)
+        return duration_s * self._factor
 
     def settled(self, figure: Callable[[], int]) -> int:
         """The smallest of ten readings, because each request for status opens a descriptor and a
@@ -189,7 +192,6 @@ class Attack:
         self.checked = True
         end_s = time.monotonic()
         duration_s = end_s - self._begin_s
-        expected = self._speed.expected_steps_per_s(duration_s) if self._speed else None
         daemon = self.daemon
         log_bytes = daemon.log_bytes() - self.log_begin
         self.release()
@@ -214,14 +216,15 @@ class Attack:
         if left > SLACK:
             problems.append(f"{left} descriptors stay open")
         self._check_training(problems)
-        steps = (
-            len(self.managed_training.losses()) - self._step_times
-            if self.managed_training
-            else None
-        )
+        steps = steps_per_s = None
+        if self.managed_training is not None:
+            steps = len(self.managed_training.losses()) - self._step_times
+            if duration_s >= SPEED_S_MIN and not self.stops_the_training:
+                steps_per_s = self.managed_training.steps_per_s(self._begin_s, end_s)
         FIGURES.append(
             Figures(
                 attack=self.name,
+                control=self.control,
                 duration_s=duration_s,
                 status_worst_s=observer.worst_s,
                 status_requests=observer.asked,
@@ -229,9 +232,7 @@ class Attack:
                 log_bytes_per_min=log_rate * 60,
                 more_descriptors=left,
                 steps=steps,
-                steps_per_s=self.managed_training
-                and self.managed_training.steps_per_s(self._begin_s, end_s),
-                expected_steps_per_s=None if self.stops_the_training else expected,
+                steps_per_s=steps_per_s,
             )
         )
         print(FIGURES[-1])

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.hostile.attack import FIGURES, Attack, ManagedTraining
+from tests.hostile.attack import FIGURES, PAUSE_MS, PINNED_PAUSE_MS, Attack, ManagedTraining
 from tests.hostile.attacker import SCHEDULING
+from tests.hostile.cpus import OTHER_CPU, pin, unpin
 from tests.hostile.daemon import Daemon
-from tests.hostile.training_speed import unpin
 
 HERE = os.path.dirname(__file__)
 
@@ -24,9 +24,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--attack-figures",
         type=Path,
-        help="measure the training's speed before and during each attack, and write all figures to"
-        " this JSON file",
+        help="make each attack last longer, repeat it as a control on a daemon that does not manage"
+        " the training, and write all figures to this JSON file",
     )
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "control" in metafunc.fixturenames and metafunc.config.getoption("--attack-figures"):
+        metafunc.parametrize("control", (False, True), ids=("measured", "control"))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -51,35 +56,47 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 class Target:
-    """A daemon with a managed training, shared by all attacks.
+    """A daemon with a managed training, shared by all attacks, and another daemon for controls.
 
-    After an attack that succeeded, a new daemon replaces this one, so that each attack begins with
-    an intact daemon.
+    After an attack that succeeded, new daemons replace these, so that each attack begins with an
+    intact daemon.
     """
 
     def __init__(self, measure_speed: bool) -> None:
         self._measure_speed = measure_speed
-        self._daemon: Daemon | None = None
+        self._daemons: dict[bool, Daemon] = {}
         self._managed_training: ManagedTraining | None = None
 
-    def begin(self, name: str) -> Attack:
-        if self._daemon is None:
+    def begin(self, name: str, control: bool) -> Attack:
+        if self._managed_training is None:
             unpin()  # A former target has pinned this process.
-            self._daemon = Daemon()
-            self._daemon.wait_ready()
-            self._managed_training = ManagedTraining(self._daemon)
+            pause_ms = PINNED_PAUSE_MS if self._measure_speed else PAUSE_MS
+            self._managed_training = ManagedTraining(self._daemon(False), pause_ms)
             self._managed_training.manage()
             if self._measure_speed:
                 self._managed_training.pin()
+                pin([self._daemon(True).process.pid], OTHER_CPU)
                 SCHEDULING["group_nice"] = 19
-        return Attack(name, self._daemon, self._managed_training, self._measure_speed)
+        return Attack(
+            name,
+            self._daemon(control),
+            self._managed_training,
+            control=control,
+            long=self._measure_speed,
+        )
+
+    def _daemon(self, control: bool) -> Daemon:
+        if control not in self._daemons:
+            self._daemons[control] = Daemon()
+            self._daemons[control].wait_ready()
+        return self._daemons[control]
 
     def discard(self) -> None:
         if self._managed_training is not None:
             self._managed_training.close()
-        if self._daemon is not None:
-            self._daemon.stop()
-        self._daemon = self._managed_training = None
+        for daemon in self._daemons.values():
+            daemon.stop()
+        self._daemons, self._managed_training = {}, None
 
 
 @pytest.fixture(scope="session")
@@ -93,11 +110,17 @@ def target(request: pytest.FixtureRequest) -> Iterator[Target]:
 
 
 @pytest.fixture
-def attack(target: Target, request: pytest.FixtureRequest) -> Iterator[Attack]:
+def control() -> bool:
+    """Whether to attack a daemon that does not manage the training; see pytest_generate_tests."""
+    return False
+
+
+@pytest.fixture
+def attack(target: Target, control: bool, request: pytest.FixtureRequest) -> Iterator[Attack]:
     """A daemon with a managed training, under observation until check()."""
     attack = None
     try:
-        attack = target.begin(request.node.name)
+        attack = target.begin(_attack_name(request.node.name), control)
         yield attack
     finally:
         checked = attack is not None and attack.checked
@@ -106,6 +129,23 @@ def attack(target: Target, request: pytest.FixtureRequest) -> Iterator[Attack]:
         if not checked or request.node.name in _FAILED:
             target.discard()
     assert checked or request.node.name in _FAILED, "the test did not check the attack"
+
+
+def _attack_name(test: str) -> str:
+    """The test's name without the parameter `control`."""
+    for name in ("measured", "control"):
+        test = test.replace(f"[{name}]", "").replace(f"-{name}]", "]").replace(f"[{name}-", "[")
+    return test
+
+
+@pytest.fixture
+def managed_training(attack: Attack, control: bool) -> ManagedTraining:
+    """The training that the attacked daemon manages."""
+    if control:
+        attack.close()
+        pytest.skip("needs the daemon that manages the training")
+    assert attack.managed_training is not None
+    return attack.managed_training
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ import pytest
 
 from sentineld.base.errors import SentinelError
 from sentineld.control.client import request
-from tests.hostile.attack import Attack
+from tests.hostile.attack import Attack, ManagedTraining
 from tests.hostile.attacker import USER, Say
 from tests.hostile.daemon import Daemon
 from tests.hostile.shim_client import Segment, ShimClient
@@ -185,10 +185,11 @@ def test_a_reused_pid_is_not_registered(daemon: Daemon) -> None:
             victim.wait()
 
 
-def test_another_user_may_not_use_a_session(attack: Attack) -> None:
+def test_another_user_may_not_use_a_session(
+    attack: Attack, managed_training: ManagedTraining
+) -> None:
     """The managed training belongs to root: the attacker can neither see it nor act on it."""
-    assert attack.managed_training is not None
-    attacker = attack.start(use_all, str(attack.daemon.control), attack.managed_training.pid)
+    attacker = attack.start(use_all, str(attack.daemon.control), managed_training.pid)
     answers = attacker.heard()
     assert answers.pop("status") == []
     assert set(answers.values()) == {"not-permitted"}, answers

@@ -13,7 +13,7 @@ from pathlib import Path
 from sentineld.base.errors import SentinelError
 from sentineld.control.client import request
 from sentineld.control.frames import encode
-from tests.hostile.attack import Attack
+from tests.hostile.attack import Attack, ManagedTraining
 from tests.hostile.attacker import OTHER_USER, Attacker, Say
 from tests.hostile.shim_client import registered
 
@@ -47,12 +47,13 @@ def pend_in_processes(attack: Attack) -> list[Attacker]:
     return attackers
 
 
-def test_pending_verbs_block_no_other_verb(attack: Attack) -> None:
+def test_pending_verbs_block_no_other_verb(
+    attack: Attack, managed_training: ManagedTraining
+) -> None:
     pend_in_processes(attack)
     attack.hold(2)
-    assert attack.managed_training is not None
     # A verb that can be carried out is answered although other verbs wait.
-    answer = attack.daemon.ask("meter", 30.0, pid=attack.managed_training.pid, steps=1)
+    answer = attack.daemon.ask("meter", 30.0, pid=managed_training.pid, steps=1)
     assert len(answer["steps"]) == 1
     attack.check()
 

@@ -18,7 +18,7 @@ import pytest
 
 from sentineld.base.errors import SentinelError
 from sentineld.control.client import request
-from tests.hostile.attack import Attack
+from tests.hostile.attack import Attack, ManagedTraining
 from tests.hostile.attacker import Attacker, Say
 from tests.hostile.toy_training import ToyTraining
 
@@ -110,10 +110,10 @@ def thaw(group: Path) -> None:
 
 
 @pytest.mark.long
-def test_a_training_that_was_stopped_keeps_its_losses(attack: Attack) -> None:
+def test_a_training_that_was_stopped_keeps_its_losses(
+    attack: Attack, managed_training: ManagedTraining
+) -> None:
     """The managed training beside the attack is stopped and continued."""
-    managed_training = attack.managed_training
-    assert managed_training is not None
     attack.stops_the_training = True
     os.kill(managed_training.pid, signal.SIGSTOP)
     attack.hold(STOP_S)
@@ -126,9 +126,9 @@ def test_a_training_that_was_stopped_keeps_its_losses(attack: Attack) -> None:
     attack.check()
 
 
-def test_a_training_that_was_frozen_keeps_its_losses(attack: Attack, freezer: Path) -> None:
-    managed_training = attack.managed_training
-    assert managed_training is not None
+def test_a_training_that_was_frozen_keeps_its_losses(
+    attack: Attack, managed_training: ManagedTraining, freezer: Path
+) -> None:
     attack.stops_the_training = True
     freeze(freezer, [managed_training.pid])
     attack.hold(STOP_S)
