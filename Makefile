@@ -70,7 +70,7 @@ guest: $(VENV)/.torch vm-tools shim ## Run the tests in the two-tier guest
 	exit $$status
 
 # The tests in guests take longest, so everything else is niced and runs in parallel with them.
-HOST_MAKE := nice -n 4 $(MAKE) --no-print-directory -k
+HOST_MAKE := nice -n 5 $(MAKE) --no-print-directory -k
 
 .PHONY: test
 test: $(VENV)/.torch vm-tools shim ## Run lint and all tests except the long ones (used by continuous integration)
