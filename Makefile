@@ -69,18 +69,17 @@ guest: $(VENV)/.torch vm-tools shim ## Run the tests in the two-tier guest
 	cat $(BUILD)/test-apart.log; \
 	exit $$status
 
-# The tests in guests take longest, so everything else is niced and runs in parallel with them.
-HOST_MAKE := nice -n 5 $(MAKE) --no-print-directory -k
-
+# Building images and testing in guests takes longest and rarely uses more than one CPU each, so
+# everything else runs niced. The hostile tests mostly wait, so they run in parallel with the others.
 .PHONY: test
 test: $(VENV)/.torch vm-tools shim ## Run lint and all tests except the long ones (used by continuous integration)
 	@echo "lint and the tests without guests run in parallel; their output follows at the end"
-	@$(HOST_MAKE) lint unit hostile >$(BUILD)/test-host.log 2>&1 & host=$$!; \
-	$(HOST_MAKE) integration >$(BUILD)/test-integration.log 2>&1 & integration=$$!; \
+	@nice -n 2 $(MAKE) --no-print-directory -k lint unit integration >$(BUILD)/test-host.log 2>&1 & host=$$!; \
+	nice -n 2 $(MAKE) --no-print-directory hostile >$(BUILD)/test-hostile.log 2>&1 & hostile=$$!; \
 	status=0; $(MAKE) --no-print-directory guest || status=$$?; \
 	wait $$host || status=$$?; \
-	wait $$integration || status=$$?; \
-	cat $(BUILD)/test-host.log $(BUILD)/test-integration.log; \
+	wait $$hostile || status=$$?; \
+	cat $(BUILD)/test-host.log $(BUILD)/test-hostile.log; \
 	exit $$status
 
 .PHONY: test-long
