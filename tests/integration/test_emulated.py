@@ -87,19 +87,23 @@ class ManagedRun:
         assert found["state"] == "managed", found["reason"]
         return found
 
-    def meter(self, steps: int) -> list[dict[str, Any]]:
-        """Meter some steps; return them.
+    def meter_output(self, *options: str) -> str:
+        """The output of `sentinelctl meter`.
 
         While other tests run, the mover may fall behind and the daemon may enter a corrected plan.
         This method then waits until the plan is live.
         """
-        verb = ("meter", str(self.pid), "--steps", str(steps), "--json")
+        verb = ("meter", str(self.pid), *options)
         done = self.daemon.ctl(*verb)
         while "it is entering" in done.stderr:
             wait(lambda: self.status()["state"] != "entering")
             done = self.daemon.ctl(*verb)
         assert done.returncode == 0, done.stderr
-        answer = json.loads(done.stdout)
+        return done.stdout
+
+    def meter(self, steps: int) -> list[dict[str, Any]]:
+        """Meter some steps; return them."""
+        answer = json.loads(self.meter_output("--steps", str(steps), "--json"))
         metered: list[dict[str, Any]] = answer["steps"]
         assert len(metered) == steps
         return metered
@@ -148,15 +152,14 @@ def test_a_managed_training_keeps_its_budget_across_a_daemon_restart(run: Manage
     assert "emulated (preset cxl)" in run.daemon.ctl("status").stdout
     session = run.manage("sentinel")
     assert 0 < session["budget_bytes"] < session["peak_bytes"]
-    verb = ("meter", str(run.pid), "--json")
-    assert json.loads(run.daemon.ctl(*verb).stdout)["emulated"] == "cxl"
+    assert json.loads(run.meter_output("--json"))["emulated"] == "cxl"
     for step in meter_within(session["budget_bytes"], lambda: run.meter(4), run.status):
         assert step["moved_bytes"] > 0
         assert 0 < step["fast_accesses"] < step["accesses"]
         assert step["accesses"] == sum(one["accesses"] for one in step["stretches"])
         assert step["delay_owed_ns"] > 0
     assert run.status()["diverged_steps"] == 0
-    assert "tiers are emulated (preset cxl)" in run.daemon.ctl("meter", str(run.pid)).stdout
+    assert "tiers are emulated (preset cxl)" in run.meter_output()
 
     layout = run.status()["layout_id"]
     run.kill()
