@@ -87,17 +87,20 @@ class ManagedRun:
         assert found["state"] == "managed", found["reason"]
         return found
 
-    def meter_output(self, *options: str) -> str:
-        """The output of `sentinelctl meter`.
+    def ctl(self, verb: str, *options: str) -> subprocess.CompletedProcess[str]:
+        """Run a verb of sentinelctl on this process.
 
         While other tests run, the mover may fall behind and the daemon may enter a corrected plan.
         This method then waits until the plan is live.
         """
-        verb = ("meter", str(self.pid), *options)
-        done = self.daemon.ctl(*verb)
-        while "it is entering" in done.stderr:
+        command = (verb, str(self.pid), *options)
+        while "it is entering" in (done := self.daemon.ctl(*command)).stderr:
             wait(lambda: self.status()["state"] != "entering")
-            done = self.daemon.ctl(*verb)
+        return done
+
+    def meter_output(self, *options: str) -> str:
+        """The output of `sentinelctl meter`."""
+        done = self.ctl("meter", *options)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
@@ -176,22 +179,18 @@ def test_a_managed_training_keeps_its_budget_across_a_daemon_restart(run: Manage
 
 
 def test_a_new_budget_or_policy_needs_no_new_profile(run: ManagedRun) -> None:
-    def attach(*arguments: str) -> subprocess.CompletedProcess[str]:
-        done = run.daemon.ctl("attach", str(run.pid), *arguments)
-        while "it is entering" in done.stderr:  # other tests' load causes corrections
-            done = run.daemon.ctl("attach", str(run.pid), *arguments)
-        return done
-
     before = run.manage("sentinel", "40%")
     seen = [before["layout_id"]]
-    assert "attached already (policy sentinel, fast 40%)" in refused(attach(), "wrong-state")
-    assert "infeasible" in refused(attach("--fast", "1KiB"), "failed")
+    assert "attached already (policy sentinel, fast 40%)" in refused(
+        run.ctl("attach"), "wrong-state"
+    )
+    assert "infeasible" in refused(run.ctl("attach", "--fast", "1KiB"), "failed")
     for arguments, policy, fast in (
         (("--fast", "25%"), "sentinel", "25%"),
         (("--fast", "50%", "--policy", "static"), "static", "50%"),
         (("--policy", "sentinel"), "sentinel", "50%"),
     ):
-        done = attach(*arguments, "--json")
+        done = run.ctl("attach", *arguments, "--json")
         assert done.returncode == 0, done.stderr
         # Any other state would mean that the process is profiled again.
         assert json.loads(done.stdout)["session"]["state"] in ("entering", "managed")
@@ -214,7 +213,7 @@ def test_slow_pages_cost_the_modelled_delay(run: ManagedRun, tmp_path: Path) -> 
     run.manage("slow-only")
     steps = run.meter(12)
     file = tmp_path / "it.npz"
-    done = run.daemon.ctl("record", str(run.pid), "-o", str(file), "--steps", "1")
+    done = run.ctl("record", "-o", str(file), "--steps", "1")
     assert done.returncode == 0, done.stderr
     trace = load_trace(file)
     assert any("emulated (preset cxl)" in note for note in trace.facts["notes"])
