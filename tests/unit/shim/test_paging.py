@@ -217,6 +217,7 @@ def in_file(tensor):
 control = segment
 assert not start(folder)
 wait(lambda: counts(budget(BUDGET)).frames <= BUDGET)
+assert right()
 first, second, third, *_ = filter(lambda number: in_file(tensors[number]), range(TENSORS))
 quiet = Flag.NO_STALLS
 print(json.dumps([step_s(flags, number) for flags, number in (

@@ -58,9 +58,8 @@ static uint32_t add(struct transit *transit, struct paged_range *range, uint64_t
 	int error;
 	uint32_t moved = collect(transit, range, page, pages, &error);
 
-	for (uint32_t i = 0; i < moved; i++) {
+	for (uint32_t i = 0; i < moved; i++)
 		transit->of[transit->count++] = (struct paged_page){.range = range, .page = page + i};
-	}
 	set_state(range, page, moved, PAGE_OUT);
 	memset(range->transit + page, mark, moved);
 	pager->resident -= moved;
