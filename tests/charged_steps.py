@@ -27,15 +27,16 @@ def meter_within(
         assert found is not None
         return int(found["barrier_timeouts"])
 
-    before, late = timeouts(), 0
+    # After a time-out the shim passes barriers until the moves have caught up, so the next metered
+    # steps may exceed the budget without another time-out. That time-out may precede this call.
+    before = timeouts()
+    late = 1 if before else 0
     for _ in range(TRIES):
         steps = meter()
         charged = [step["charged_bytes_max"] for step in steps]
         if max(charged) <= most_bytes:
             return steps
         now = timeouts()
-        # After a time-out the shim passes barriers until the moves have caught up, so the next
-        # metered steps may exceed the budget without another time-out.
         late = 1 if now > before else late - 1
         assert late >= 0, f"charged {charged} bytes of {most_bytes}, and all barriers held"
         before = now
