@@ -158,6 +158,7 @@ static void note_neighbours(struct sentinel_session *s, unsigned long address)
 	}
 }
 
+/* small_fault() and huge_fault() record the access. */
 static bool session_fault(struct sentinel_session *s, struct vm_area_struct *vma,
 			  unsigned long address, unsigned int flags)
 {

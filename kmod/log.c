@@ -63,7 +63,7 @@ void sentinel_log_append(struct sentinel_session *s, struct sentinel_access reco
 		return;
 	}
 	s->records[s->head & (s->record_count - 1)] = record;
-	/* pairs with the reader's acquire of head in user space */
+	/* The reader in user space needs no barrier: x86-64 keeps the order of its loads. */
 	smp_store_release(&s->log->head, ++s->head);
 }
 

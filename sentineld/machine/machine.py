@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The machine's tiers, module and eBPF probes."""
+"""The machine's tiers, budgets, module and eBPF probes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PROC_EVENTS_TIMEOUT_S = 20.0
 
 
 class Machine:
-    """What the daemon uses of its machine: tiers, planners, probes and the kernel module.
+    """What the daemon uses of its machine: tiers, budgets, planners, probes and the kernel module.
 
     The tiers are determined once, at start. The kernel module can be loaded or unloaded at any
     time, so its presence is checked at each use.

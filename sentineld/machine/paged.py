@@ -90,7 +90,7 @@ class PagedSubstrate:
         memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         dram = DRAM_BYTES_PER_S / SOCKET_THREADS
         fast = Tier((FAST_NODE,), memory_bytes, dram, dram)
-        slow = Tier((SLOW_NODE,), self._room_bytes(), read, write, latency_ns)
+        slow = Tier((SLOW_NODE,), self._file_room_bytes(), read, write, latency_ns)
         # A page that moves out and back is written and read.
         both = given.migration_bytes_per_s or 2 / (1 / read + 1 / write)
         tiers = Tiers((fast, slow), both, "paged", paged=True)
@@ -143,7 +143,7 @@ class PagedSubstrate:
         budget_bytes = fast.bytes
         if budget_bytes is None:
             budget_bytes = int(available_bytes(link.pid) * FIRST_SHARE)
-        most_bytes = self._room_bytes()
+        most_bytes = self._file_room_bytes()
         paging = {
             "file_bytes": min(FIRST_FILE_BYTES, most_bytes),
             "file_bytes_max": most_bytes,
@@ -167,7 +167,7 @@ class PagedSubstrate:
                 "raise tiers.paged_bytes",
             )
         running = link.paging is not None
-        most_bytes = max(size_bytes, self._room_bytes())
+        most_bytes = max(size_bytes, self._file_room_bytes())
         paging = {"file_bytes": size_bytes, "file_bytes_max": most_bytes, "file": not running}
         if running:
             yield Provision({"paging": paging}, (link.wake_fd(),))
@@ -184,6 +184,6 @@ class PagedSubstrate:
         finally:
             os.close(file)
 
-    def _room_bytes(self) -> int:
+    def _file_room_bytes(self) -> int:
         free = shutil.disk_usage(self._folder).free
         return min(free, self._figures.paged_bytes or free)

@@ -86,7 +86,8 @@ def build_profile(
     heap_base: address of the shim's heap.
 
     An access has a row if either source saw it. The row's bytes are the framework's, and its pages
-    are the module's. If only the module saw the access, the bytes are those of whole pages.
+    are the module's. If only the module saw the access, the bytes are those of whole pages. Samples
+    are joined with tensors by their pages (_join_samples()).
 
     Raises SentinelError if the step was not recorded completely, or if there are samples but the
     step has no epochs.
