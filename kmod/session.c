@@ -17,7 +17,7 @@
 #define RETRY_MIN msecs_to_jiffies(10)
 #define RETRY_MAX msecs_to_jiffies(250)
 
-/* Pins the address space of the process and registers with its MMU notifiers. */
+/* Pins the process's mm_struct, not its address space, and registers an MMU notifier. */
 static int watch_mm(struct sentinel_session *s, const struct sentinel_attach *attach)
 {
 	struct mm_struct *mm = sentinel_process_mm(attach, &s->tgid);

@@ -101,7 +101,8 @@ def phases(profile: Profile) -> tuple[Phase, ...]:
 
 
 def stretch_places(profile: Profile) -> tuple[str, ...]:
-    """The layer and phase of each stretch. A stretch without a layer names the layer before it."""
+    """The layer and phase of each stretch. In the forward and backward phases, a stretch without a
+    layer is labelled as after the last layer before it."""
     places: list[str] = []
     layer_before = ""
     for phase in phases(profile):

@@ -45,8 +45,8 @@ def paged_from_start(
     fast: str,
     wrapper: tuple[str, ...] = (),
 ) -> ManagedRun:
-    """A training that has a pager before its first step and no plan, as `sentinelctl run` starts
-    it. Faults fetch all pages. wrapper: see Within."""
+    """Start a training as `sentinelctl run` does: it has a pager before its first step, but no
+    plan yet. Faults fetch all pages. wrapper: see Within."""
     place = Within("env", f"{FAST_VARIABLE}={fast}", *wrapper)
     return ManagedRun(folder, *arguments, daemon=daemon, script=script, place=place)
 

@@ -12,8 +12,9 @@ from .host import MachineError
 
 
 def source_lines(release: str, suites: tuple[str, ...], options: str = "") -> list[str]:
-    """A line for each suite. release: a suite that mmdebstrap knows by name, on the same mirror.
-    options: of each line, such as "[signed-by=FILE] "."""
+    """A line of sources.list for each suite. release: a suite that mmdebstrap knows by name; its
+    default mirror must also have the suites. options: put into each line, such as
+    "[signed-by=FILE] "."""
     mirror = _default_mirror(release)
     return [f"deb {options}{mirror} {suite} main" for suite in suites]
 

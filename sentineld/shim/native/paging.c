@@ -284,7 +284,7 @@ static const char *start_or_enlarge(const struct heap *heap, const struct paging
 		return "the paging file's size is out of range";
 	paging.file_bytes_max = settings->bytes_max;
 	if (paging_runs()) {
-		event_signal(paging.notify); /* the thread of moves must poll the new eventfd */
+		event_signal(paging.notify); /* serve_moves() polls the new paging.wake */
 		return enlarge(settings->bytes);
 	}
 	if (settings->file < 0)

@@ -112,8 +112,8 @@ class InRam(Contestant):
 
 
 class Swapping(Contestant):
-    """The training under Linux swap. Between turns all of its pages are in memory, because swap
-    devices cannot be assigned to processes."""
+    """The training under Linux swap. A swap device serves all processes, so it is on only in the
+    turns of this contestant. Between its turns, all pages of the training are in memory."""
 
     def __init__(
         self,

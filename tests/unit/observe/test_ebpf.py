@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The daemon's side of the eBPF probes where they can't be loaded."""
+"""EbpfProbes reports an error if its programs cannot be loaded."""
 
 from __future__ import annotations
 

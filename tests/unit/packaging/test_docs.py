@@ -89,8 +89,8 @@ def test_lines_are_wrapped(page: str) -> None:
 
 @pytest.mark.parametrize("page", WRITTEN)
 def test_no_line_begins_with_a_comment(page: str) -> None:
-    # Before a line that begins with <!--, Markdown would end the paragraph, and it would show the
-    # line as it is.
+    # Markdown ends the paragraph before a line that begins with <!--, and passes the line through
+    # unformatted.
     assert not re.search(r"^ *<!--", (ROOT / page).read_text(), re.MULTILINE)
 
 

@@ -59,6 +59,6 @@ def test_tensors_outside_the_plan_are_on_the_tier_of_heap_births() -> None:
 def test_persistent_tensors_outside_the_heap_are_fast() -> None:
     profile = replace(toy_profile(), heap_base=toy_profile().heap_base + 4 * PAGE)
     table = access_table(profile, toy_plan().layout, two_tiers())
-    assert table["flags"][7] == AT_BIRTH  # the state: the heap now begins behind it
+    assert table["flags"][7] == AT_BIRTH  # the state: the heap now begins above it
     assert table["node"][7] == 0
     assert (table["flags"][8], table["offset"][8]) == (HEAP, 0)

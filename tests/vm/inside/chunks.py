@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The memory of accessor.py: how each chunk is accessed in a window."""
+"""The memory of accessor.py: how each chunk is accessed while a backend watches."""
 
 from __future__ import annotations
 

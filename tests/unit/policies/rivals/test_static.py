@@ -48,9 +48,9 @@ def test_static_by_hand() -> None:
 
 def test_static_splits_lasting_tensors() -> None:
     # In units of 64 pages; the budget is 3 pages. The parameter's 2 pages gain 3 accesses each.
-    # Gradient and activation would gain 2 accesses per page, but need 2 pages, because they are
-    # fast as a whole or not at all. The third page goes to a part of the state or to the scratch,
-    # for 1 access. Thus 6 + 1 of the 19 accesses are fast.
+    # The gradient and the activation would gain 2 accesses per page, but each needs 2 pages: a
+    # transient tensor is fast as a whole or not at all. The third page goes to a part of the state
+    # or to the scratch, for 1 access. Thus 6 + 1 of the 19 accesses are fast.
     plan = policy("static").plan(large_profile(), tiers(), 3 * LARGE * PAGE)
     verify(plan, large_profile(), 3 * LARGE * PAGE)
     assert plan.predicted.step_ns == pytest.approx(4e9 + 12 * LARGE * PAGE_NS, rel=1e-4)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The controller: attaches, runs the epochs, and prints true accesses and records. */
+/* The controller: attaches, runs the epochs, and prints the accesses made and the module's records. */
 #define _GNU_SOURCE
 #include "truth.h"
 
