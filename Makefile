@@ -39,9 +39,11 @@ SELECT ?= not long and not alone
 unit: $(VENV)/.torch shim ## Run the unit tests
 	$(PYTEST) tests/unit -m "$(SELECT)" $(PYTEST_ARGS)
 
+INTEGRATION ?= tests/integration
+
 .PHONY: integration
 integration: $(VENV)/.torch shim ## Run the integration tests on this machine
-	$(PYTEST) tests/integration -m "$(SELECT)" $(PYTEST_ARGS)
+	$(PYTEST) $(INTEGRATION) -m "$(SELECT)" $(PYTEST_ARGS)
 
 .PHONY: hostile
 hostile: $(VENV)/.torch shim ## Attack the daemon as another user of this machine (needs root)
@@ -70,12 +72,15 @@ guest: $(VENV)/.torch vm-tools shim ## Run the tests in the two-tier guest
 	exit $$status
 
 # Building images and testing in guests takes longest and rarely uses more than one CPU each, so
-# everything else runs niced. The hostile tests mostly wait, so they run in parallel with the others.
+# everything else runs niced. The hostile tests mostly wait, so they run in parallel with the others;
+# when they have ended, the shim's integration tests follow.
 .PHONY: test
 test: $(VENV)/.torch vm-tools shim ## Run lint and all tests except the long ones (used by continuous integration)
 	@echo "lint and the tests without guests run in parallel; their output follows at the end"
-	@nice -n 2 $(MAKE) --no-print-directory -k lint unit integration >$(BUILD)/test-host.log 2>&1 & host=$$!; \
-	nice -n 2 $(MAKE) --no-print-directory hostile >$(BUILD)/test-hostile.log 2>&1 & hostile=$$!; \
+	@nice -n 2 $(MAKE) --no-print-directory -k lint unit integration \
+		INTEGRATION="tests/integration --ignore=tests/integration/shim" >$(BUILD)/test-host.log 2>&1 & host=$$!; \
+	nice -n 2 $(MAKE) --no-print-directory -k hostile integration \
+		INTEGRATION=tests/integration/shim >$(BUILD)/test-hostile.log 2>&1 & hostile=$$!; \
 	status=0; $(MAKE) --no-print-directory guest || status=$$?; \
 	wait $$host || status=$$?; \
 	wait $$hostile || status=$$?; \
