@@ -22,7 +22,7 @@ struct migration {
 	char comm[16];
 };
 
-/* migrations has complete totals by reason; migrations_by is an LRU map, which evicts rows */
+/* `migrations` has complete totals by reason; `migrations_by` is an LRU map and evicts rows */
 BPF_ARRAY(migrations, struct migration, MIGRATE_REASONS);
 BPF_TABLE("lru_hash", struct migration_key, struct migration, migrations_by, 1024);
 

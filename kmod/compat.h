@@ -19,7 +19,7 @@
 #if LINUX_VERSION_CODE < KERNEL_VERSION(6, 1, 0)
 #error "sentinel: needs Linux 6.1 or later"
 #endif
-/* Without NUMA balancing pte_protnone() is always false: the hook would restore no armed page. */
+/* Without NUMA balancing pte_protnone() is always false: the hook would never restore a page. */
 #ifndef CONFIG_NUMA_BALANCING
 #error "sentinel: needs CONFIG_NUMA_BALANCING: an armed page would fault forever"
 #endif
@@ -33,7 +33,7 @@
 /*
  * pte_modify() keeps the bits of _PAGE_CHG_MASK, which reads cc_mask, a symbol
  * that is not exported. For user pages cc_mask equals sme_me_mask if the kernel
- * encrypts memory; otherwise there is no such bit to keep.
+ * encrypts memory; otherwise there is no encryption bit to keep.
  */
 #include <asm/pgtable_types.h>
 #undef _PAGE_CC

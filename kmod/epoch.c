@@ -115,7 +115,7 @@ static bool settle_page(struct sentinel_session *s, struct sentinel_chunk *chunk
 	    missed(s, chunk, ended, nr, pte))
 		__set_bit(nr, ended->unknown);
 	armed = ptep && sentinel_arm_page(s, chunk, nr, ptep);
-	/* the page is in swap, under migration or not armable: accesses may not fault */
+	/* in swap, under migration or not armable: the page may be accessed without a fault */
 	if (!pte_none(pte) && !test_bit(nr, chunk->armed))
 		sentinel_note_unwatched(s, chunk, nr, nr + 1);
 	return armed;

@@ -2,9 +2,9 @@
 /*
  * The fault hook: an ftrace callback at the entry of handle_mm_fault(). The hook
  * notes the access, restores the page and, if that resolves the fault, makes
- * handle_mm_fault() return 0 without running. If the function ran, it could see
- * PROT_NONE from a concurrent re-arm and take NUMA balancing for the cause: the
- * function would unarm the page and might migrate it.
+ * handle_mm_fault() return 0 without running. If the function ran, it could find the
+ * entry PROT_NONE again because of a concurrent re-arm. It would then handle a NUMA
+ * hint fault: it would unarm the page and might migrate it.
  *
  * The hook runs with preemption off. handle_mm_fault() is never called in
  * interrupt context, so plain spinlocks suffice.
@@ -158,7 +158,7 @@ static void note_neighbours(struct sentinel_session *s, unsigned long address)
 	}
 }
 
-/* small_fault() and huge_fault() record the access. */
+/* Handles a fault in the session's address space; returns true if the fault is resolved. */
 static bool session_fault(struct sentinel_session *s, struct vm_area_struct *vma,
 			  unsigned long address, unsigned int flags)
 {
@@ -247,7 +247,7 @@ static int attach_ops(struct ftrace_ops *ops)
 
 /*
  * Hooks handle_mm_fault(). If another user of ftrace (a livepatch) redirects the
- * function, the hook cannot make it return without running.
+ * function, the hook can observe the calls, but cannot skip them.
  */
 static int attach(void)
 {

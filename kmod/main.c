@@ -32,7 +32,7 @@ static long ioctl_info(void __user *arg)
 	return copy_to_user(arg, &info, sizeof(info)) ? -EFAULT : 0;
 }
 
-/* Ends a session that no file refers to. */
+/* Ends a session that no open /dev/sentinel file refers to. */
 static void release(struct sentinel_session *s)
 {
 	sentinel_session_end(s);

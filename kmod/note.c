@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Notes of accesses and of changes that may unarm pages; the end of the epoch evaluates them. */
+/* Notes accesses, and changes that may unarm pages; epoch.c evaluates the notes. */
 #include "sentinel.h"
 
 #include "sentinel_trace.h"
@@ -292,8 +292,8 @@ static void record_before_change(struct sentinel_session *s, struct sentinel_chu
 		u8 flags;
 
 		/*
-		 * s->lock is not held. If the bit is set later, the access is recorded at the
-		 * end of the epoch.
+		 * s->lock is not held, so the bit may be set after this test. Then the access
+		 * is recorded at the end of the epoch.
 		 */
 		if (!test_bit(nr, chunk->late))
 			continue;

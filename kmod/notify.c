@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Changes of the target's mappings that this module does not make. Everything that
- * unarms a page without a fault calls the MMU notifiers first, with one exception:
+ * Notes changes that code outside this module makes to the target's mappings. Everything
+ * that unarms a page without a fault calls the MMU notifiers first, with one exception:
  * mremap() does not notify for the range to which it moves pages, so copy_vma(), which
  * mremap() calls, is hooked.
  */

@@ -128,8 +128,8 @@ static bool may_write(struct vm_area_struct *vma, pte_t entry, struct page *page
 
 /*
  * Restores an entry's protection from the VMA, read-only unless writable is set;
- * the page-table lock is held. No TLB flush is needed: a TLB caches no non-present
- * entry, and a cached entry with too few permissions only causes another fault.
+ * the page-table lock is held. No TLB flush is needed: TLBs do not cache non-present
+ * entries, and a cached entry with too few permissions only causes another fault.
  */
 pte_t sentinel_entry_restore(struct vm_area_struct *vma, pteval_t *entry, bool huge, bool accessed,
 			     bool writable)

@@ -58,14 +58,14 @@ static u64 rearm_chunk(struct sentinel_session *s, struct sentinel_chunk *chunk)
 	return armed;
 }
 
-/* Arms pages touched in this epoch again; s->control and mmap_lock are held. */
+/* Re-arms the pages that were touched in this epoch; s->control and mmap_lock are held. */
 static void rearm_touched(struct sentinel_session *s)
 {
 	struct sentinel_chunk *chunk;
 	u64 armed = 0;
 	LIST_HEAD(touched);
 
-	/* only control operations dequeue chunks, and s->control is held */
+	/* the chunks stay queued: only control operations dequeue them, and s->control is held */
 	spin_lock(&s->lock);
 	list_splice_init(&s->dirty, &touched);
 	s->rearms++;

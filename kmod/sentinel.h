@@ -43,12 +43,12 @@
 #define SENTINEL_NODE_UNKNOWN 255
 
 struct sentinel_chunk {
-	unsigned long base; /* address of the page of bit 0 */
+	unsigned long base; /* address of the first page, which has bit 0 */
 	struct list_head dirty; /* entry in the list session->dirty, while queued is true */
-	u32 epoch; /* epoch in which the chunk was queued; accesses noted since belong to it */
+	u32 epoch; /* epoch in which the chunk was queued; later notes belong to this epoch */
 	bool queued;
 	bool resolved; /* the kernel handled faults in this epoch, and may have mapped pages */
-	bool huge_armed; /* the module made the PMD entry PROT_NONE; under the entry's lock */
+	bool huge_armed; /* the module made the PMD entry PROT_NONE; guarded by the entry's lock */
 	DECLARE_BITMAP(active, SENTINEL_CHUNK_PAGES); /* watched, until disarmed */
 	DECLARE_BITMAP(armed, SENTINEL_CHUNK_PAGES); /* the module made the PTE PROT_NONE */
 	DECLARE_BITMAP(touched, SENTINEL_CHUNK_PAGES); /* accessed in this epoch */
@@ -77,7 +77,7 @@ struct sentinel_areas {
 
 #define SENTINEL_CHANGES_KEPT 8
 
-/* A change of the target's mappings that is in progress; this module does not make it. */
+/* A change that code outside this module is making to the target's mappings. */
 struct sentinel_change {
 	unsigned long start;
 	unsigned long end;
@@ -123,7 +123,7 @@ struct sentinel_session {
 	u64 passed_on;
 	u64 unarmed;
 	u64 rearms;
-	struct sentinel_log *log; /* shared with user space: written, never trusted */
+	struct sentinel_log *log; /* shared with user space, so its values are not trusted */
 	atomic_t log_users;
 	struct sentinel_access *records;
 	u64 record_count;
@@ -200,7 +200,8 @@ void sentinel_count_resident(struct sentinel_session *s);
 
 /*
  * Calls visit for each page table and each huge page that maps a part of
- * [start, end) in fit VMAs; mmap_lock is held. count is passed to visit.
+ * [start, end), but only in VMAs for which sentinel_vma_fit() is true; mmap_lock is
+ * held. count is passed to visit.
  */
 typedef int (*sentinel_visit_t)(struct sentinel_session *s, struct sentinel_area *area, pmd_t *pmd,
 				unsigned long start, unsigned long end, u64 *count);

@@ -15,7 +15,7 @@
  *
  * Errors:
  *   EINVAL    a value is out of bounds, not aligned, or not zero as required
- *   EPERM     no CAP_SYS_PTRACE; or the process is not the expected user's, is not
+ *   EPERM     no CAP_SYS_PTRACE; or the process does not belong to the expected user, is not
  *             dumpable (it has changed its user, or executes a program that the user
  *             may not read), or is a kernel thread
  *   EAGAIN    the process is executing exec()
@@ -41,8 +41,8 @@
 #define SENTINEL_UAPI_VERSION 3
 
 /*
- * sentinel_info.features. INFO changes nothing: page faults are hooked from the
- * first ATTACH until the last session ends. Before the first ATTACH, SKIP and
+ * sentinel_info.features. INFO itself hooks nothing: page faults are hooked only from
+ * the first ATTACH until the last session ends. So before the first ATTACH, SKIP and
  * UNKNOWN are set if they are expected to work. Afterwards, they are set if they
  * worked when the functions were last hooked: another user of ftrace (a livepatch)
  * may prevent them.
@@ -117,7 +117,7 @@ struct sentinel_stats {
 	__u64 births; /* first touches of absent pages in armed ranges */
 	__u64 lost; /* records lost: the log was full, or the fault handler got no memory */
 	__u64 armed_pages; /* now */
-	__u64 passed_on; /* faults, without births, that the kernel had to resolve */
+	__u64 passed_on; /* faults that the kernel had to resolve, births excluded */
 	__u64 unarmed; /* pages logged as UNKNOWN */
 	__u64 rearms; /* rounds of re-arming within epochs */
 	__u64 reserved[9];
@@ -160,20 +160,22 @@ struct sentinel_epoch_fd {
  *
  * The record of an access to a present page is appended at the access, with the
  * node that served it. The record of an access that the kernel had to resolve (a
- * birth; a page in swap or under migration) is appended before anything else changes
- * the page, at the latest at the end of the epoch, with the page's node at that time
- * (255 if the page is gone or is the zero page). So the log is not sorted by epoch.
+ * birth, or a page in swap or under migration) is appended later: before the page's
+ * mapping changes again, or else at the end of the epoch. It has the page's node at
+ * that time (255 if the page is gone or is the zero page). So the log is not sorted by
+ * epoch.
  *
- * A page of an armed range without a record was not accessed in the epoch. The
- * module may miss accesses to a page that other code unarms (mprotect, migration, a
+ * If a page of an armed range has no record for an epoch, it was not accessed in the
+ * epoch. The module may miss accesses to a page that other code unarms (mprotect, migration, a
  * collapse, mremap) or that cannot be armed (the zero page, pages that are not anonymous).
  * At the end of the epoch, such a page is logged as UNKNOWN if no access was seen. With
  * precise writes, it is logged as UNKNOWN and AGAIN if an access was seen but a later
  * write may have been missed. For the next epoch the page is armed again; if this is
  * not possible, it is logged as UNKNOWN again.
  *
- * The module sees only the CPU's accesses in user mode and copies from and to user
- * space. Direct I/O and process_vm_readv() reach a page without a fault.
+ * The module sees only accesses by the CPU: those in user mode, and the kernel's copies
+ * from and to user space. Direct I/O and process_vm_readv() reach a page without a
+ * fault, so the module does not see them.
  *
  * Residency records have the number of the epoch that begins; there is one record
  * for each node with memory.
@@ -202,7 +204,7 @@ struct sentinel_access {
 	__u32 epoch;
 	__u8 node; /* the page's node; 255: unknown */
 	__u8 flags;
-	__u16 more_pages; /* the record also covers this number of pages after page */
+	__u16 more_pages; /* the record also covers this many pages after the page `page` */
 };
 
 #endif

@@ -41,8 +41,8 @@ static void destroy(struct sentinel_session *s)
 }
 
 /*
- * Returns false if a lock is not free. The function does not wait for a lock, because
- * the target may hold it. The caller tries again later.
+ * Disarms all pages and withdraws the session. Returns false if a lock is not free: the
+ * function does not wait for it, because the target may hold it. The caller tries again later.
  */
 static bool disarm_and_withdraw(struct sentinel_session *s)
 {
@@ -73,7 +73,7 @@ static bool disarm_and_withdraw(struct sentinel_session *s)
 /*
  * Disarms everything and releases the target. The session is withdrawn only
  * after all PTEs are restored: until then the hook must resolve faults. Otherwise
- * the kernel would assume that NUMA balancing made an entry PROT_NONE, and would migrate
+ * the kernel would assume that NUMA balancing made an entry PROT_NONE, and might migrate
  * the page.
  */
 static void end(struct work_struct *work)
@@ -97,7 +97,7 @@ static void end(struct work_struct *work)
 
 /*
  * Creates a session for a process, owned by the caller's file table; returns ERR_PTR
- * on failure. Until the session has ended, it holds references to hook and module.
+ * on failure. Until the session has ended, it holds references to the hook and the module.
  */
 struct sentinel_session *sentinel_session_attach(const struct sentinel_attach *attach)
 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* The target of a session: finds an address space's session, and makes walks over it safe. */
+/* Finds the session of an address space, and makes walks over the address space safe. */
 #include "sentinel.h"
 
 #include <linux/hashtable.h>
@@ -58,7 +58,7 @@ void sentinel_session_withdraw(struct sentinel_session *s)
 
 /*
  * Makes the target's address space safe to walk; s->control is held. Returns
- * -ESRCH if the address space is gone by exit or exec, or the session has ended.
+ * -ESRCH if the target has exited or called exec, or if the session has ended.
  */
 int sentinel_session_enter(struct sentinel_session *s)
 {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Limits the number of log lines, because other users' processes cause many of them."""
+"""Limits the number of log lines, because other users' processes can cause many of them."""
 
 from __future__ import annotations
 

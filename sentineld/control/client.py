@@ -20,7 +20,7 @@ def request(path: Path, verb: str, timeout_s: float = 600.0, **arguments: Any) -
     """Send a verb to the daemon and return its answer.
 
     Raises the SentinelError that the daemon returned, or daemon-unreachable,
-    not-permitted or protocol-mismatch if there is no answer.
+    not-permitted or protocol-mismatch if there is no valid answer.
     """
     result, fds = _request(path, verb, timeout_s, arguments)
     for fd in fds:
@@ -95,7 +95,10 @@ def _connect(connection: socket.socket, path: Path, timeout_s: float) -> None:
 
 
 def _connected(connection: socket.socket) -> bool:
-    """Whether the socket is connected. A connect() that a signal interrupts does not connect it."""
+    """Whether the socket is connected.
+
+    If a signal interrupts connect(), it can return without an error and without a connection.
+    """
     try:
         connection.getpeername()
     except OSError:

@@ -32,7 +32,7 @@ class Pace:
         self._paid_s[uid] = paid_s + took_s / SHARE
 
     def rest_s(self, uid: int) -> float:
-        """Time for which not to read from this user; 0 or less: read now."""
+        """Time to wait before the next read from this user; 0 or less: read now."""
         ahead_s = self._paid_s.get(uid, 0.0) - self._clock_s()
         if ahead_s <= 0:
             self._paid_s.pop(uid, None)

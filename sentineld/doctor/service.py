@@ -31,7 +31,7 @@ def daemon(system: System) -> Finding:
 
 
 def shim_library(_: System) -> Finding:
-    """Whether the C library that training processes load exists or can be built."""
+    """Whether the shim's C library exists or can be built."""
     named = os.environ.get(LIBRARY_VARIABLE)
     folder = Path(sentineld.shim.__file__).parent
     library = Path(named) if named else folder / LIBRARY_NAME

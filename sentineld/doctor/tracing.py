@@ -71,7 +71,7 @@ def capabilities(system: System) -> Finding:
 
 
 def perf_paranoid(system: System) -> Finding:
-    """Whether perf events are restricted; bcc uses them to attach."""
+    """Whether perf events are restricted; the daemon's probes do not need them."""
     value = system.text("proc/sys/kernel/perf_event_paranoid")
     if value is None:
         return Finding("perf", Status.SKIP, "the kernel has no perf events")

@@ -26,7 +26,7 @@ class LimitedCommand:
     """The command line to put in front. The command keeps the process id of the prefix."""
 
     folder: Path | None = None
-    """The cgroup, if sentinelctl created it; systemd removes a scope of its own."""
+    """The cgroup, if sentinelctl created it. None: systemd created it, and also removes it."""
 
     def close(self) -> None:
         """Remove the cgroup. It stays if it still has processes."""
@@ -56,7 +56,7 @@ def limited_command(limit_bytes: int, proc: Path = Path("/proc")) -> LimitedComm
 
 
 def _by_systemd(limit_bytes: int, proc: Path) -> LimitedCommand:
-    """A transient scope. systemd owns the hierarchy of cgroups where it runs, so it comes first."""
+    """A transient scope. Tried first, because a running systemd owns the hierarchy of cgroups."""
     if not Path("/run/systemd/system").is_dir():
         raise UnavailableError("it does not run here")
     if (program := shutil.which("systemd-run")) is None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether processes can move page frames by userfaultfd (UFFDIO_MOVE, Linux 6.8)."""
+"""Whether processes can move page frames with userfaultfd (UFFDIO_MOVE, Linux 6.8)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sentineld.base.errors import SentinelError
 
 DEVICE = Path("/dev/userfaultfd")
 UDEV_RULE = 'KERNEL=="userfaultfd", GROUP="sentineld", MODE="0660"'
-"""Gives the members of the group access. A file in /etc/udev/rules.d must have this line."""
+"""Lets members of the group open the device. A file in /etc/udev/rules.d must have this line."""
 
 # include/uapi/linux/userfaultfd.h
 _USERFAULTFD_IOC_NEW = 0xAA00

@@ -49,7 +49,7 @@ class KernelSubstrate:
         return KernelMemory(link.pid, tiers)
 
     def accesses(self, layout: Layout, profile: Profile | None, tiers: Tiers) -> Records | None:
-        """None: accesses to slow nodes take their real time, so the shim charges nothing."""
+        """None: accesses to slow nodes take their real time, so the shim adds no delay."""
         return None
 
     def fast_pages(self, plan: Plan, budget_bytes: int, page_bytes: int) -> int | None:

@@ -102,7 +102,10 @@ class PagedSubstrate:
     def memory(
         self, link: ShimLink, spaces: Mapping[Space, tuple[int, int]], tiers: Tiers
     ) -> Memory:
-        """Queues the moves that are not the layout's for the process's pager."""
+        """Moves pages by requests to the process's pager.
+
+        The plan's own moves are not among these requests: the pager gets them with the layout.
+        """
         segment, paging = link.residency, link.paging
         if segment is None or paging is None:
             raise SentinelError(
@@ -134,9 +137,9 @@ class PagedSubstrate:
 
     @contextmanager
     def first_provision(self, link: ShimLink, fast: FastBudget | None) -> Iterator[Provision]:
-        """A file and a budget, if the process will be attached and has no pager yet. So a model
-        that is larger than memory can run the steps that are profiled. The pager enlarges the file
-        as necessary."""
+        """A file and a budget, if the process will be attached and has no pager yet. With them, a
+        model that is larger than memory can run the steps that are profiled. The pager enlarges the
+        file as necessary."""
         if fast is None or link.paging is not None:
             yield NO_PROVISION
             return

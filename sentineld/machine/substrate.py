@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The memory below the tiers: an interface with three implementations.
 
-nodes.py has the kernel's memory nodes, emulated.py emulated tiers on one kind of memory, and
-paged.py memory over a file. choose.py picks one of the three at the daemon's start.
+nodes.py implements tiers of the kernel's memory nodes. emulated.py implements emulated tiers on one
+kind of memory. paged.py implements paged tiers, which are memory over a file. choose.py picks one
+of the three at the daemon's start.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class MeteredBy(Enum):
 
 
 class Provision(NamedTuple):
-    """What the message with a layout carries for the substrate."""
+    """What a message to the process (the welcome or a layout) carries for the substrate."""
 
     fields: Mapping[str, Any]
     fds: tuple[int, ...]
@@ -62,8 +63,8 @@ class Substrate(Protocol):
         """The interface to a managed process's pages. Raises SentinelError."""
 
     def accesses(self, layout: Layout, profile: Profile | None, tiers: Tiers) -> Records | None:
-        """For each access, the delay that the shim charges under this layout (ACCESS_DTYPE). None
-        on the kernel's nodes. profile: None for a layout that only adds cuts."""
+        """For each access, the delay that the shim adds under this layout (ACCESS_DTYPE). None on
+        the kernel's nodes. profile: None for a layout that only adds cuts."""
 
     def reserve_bytes(self, budget_bytes: int) -> int:
         """The part of a budget's fast memory that plans must leave free."""

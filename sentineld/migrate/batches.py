@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decides which pages to move now, by a plan's schedule. The schedule repeats in every step.
+"""Decides which pages to move now, following a plan's schedule, which repeats in every step.
 
 plan/move_queue.py implements the rules of the queue. This module also handles batches of pages,
-full nodes, and pages that the kernel does not move. Such a page is tried TRIES times in all. The
-module only makes decisions: it uses no kernel interface, no clock and no thread.
+full nodes, and pages that the kernel does not move. The move of such a page is tried TRIES times in
+all. The module only makes decisions: it uses no kernel interface, no clock and no thread.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Schedule:
         free_bytes: Callable[[int], int],
         batch_pages: int,
     ) -> Batch | None:
-        """Return the pages to move now; None if no move is due or there is no room.
+        """Return the pages to move now; None if no queued move can run now.
 
         room_bytes: returns the number of bytes that the budget still allows on the fast tier.
         free_bytes: returns the free memory of a tier's nodes.

@@ -44,7 +44,7 @@ class _Snapshot:
 class Charge:
     """The session's residency maps, updated as its steps pass.
 
-    The charge of a stretch is its peak: a tensor that dies makes room for a later birth of the
+    The charge of a stretch is its peak: a tensor that dies makes room for a later birth in the same
     stretch, as in the plan. While the process waits at a barrier, room is reserved for the births
     after the barrier, but these births are not charged yet.
 
@@ -133,7 +133,7 @@ class Charge:
             )
             return most_bytes + self._others_bytes(snapshot)
         # Unplanned tensors that are alive at the boundary are alive in the stretch before it and in
-        # the stretch after it, so the smaller heap peak of these stretches limits their bytes.
+        # the stretch after it. Their bytes therefore exceed neither stretch's heap_bytes.
         heap_bytes = min(self._step.heap_bytes[[snapshot.stretch - 1, snapshot.stretch]])
         return (
             self._fast_bytes(snapshot.without_births())

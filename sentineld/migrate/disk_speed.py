@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measure how fast a folder's disk writes and reads with O_DIRECT, as the pager uses it."""
+"""Measure how fast a folder's disk writes and reads with O_DIRECT, which the pager uses, too."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ class DiskRates:
 
 
 def measure_disk(folder: Path, scratch_bytes: int = SCRATCH_BYTES) -> DiskRates:
-    """Write and read a file without a name in the folder.
+    """Measure the folder's disk by writing and reading an unnamed file in the folder.
 
     scratch_bytes: size of the file, a multiple of REQUEST_BYTES. Raises SentinelError; see
     open_paging_file().
     """
     file = open_paging_file(folder, scratch_bytes)
-    # The disk could compress zeros, or write them without using its medium.
+    # Write random bytes: the disk could compress zeros, or store them without using its medium.
     buffer = mmap.mmap(-1, REQUEST_BYTES)
     buffer.write(os.urandom(REQUEST_BYTES))
     try:

@@ -4,7 +4,7 @@ nothing.
 
 The map takes the place of page tables: the shim records births and drops in the map, and the map
 outlives the daemon. Moves are paced: a batch takes as long as its bytes need at the emulated
-bandwidth, and its pages stay on their source node until then.
+bandwidth, and its pages stay on their source node until that time has passed.
 """
 
 from __future__ import annotations

@@ -48,8 +48,8 @@ _LAST_BOUNDARY = 0xFFFFFFFF
 class Mover:
     """Moves one session's pages, from start() to stop().
 
-    The mover publishes the position (moves_done) up to which all demotions are complete:
-    births wait for demotions. plan/move_queue.py decides which move runs next, and Charge
+    The mover publishes the position (moves_done) up to which all due demotions are complete,
+    because births wait for demotions. plan/move_queue.py decides which move runs next, and Charge
     computes how much may be promoted within the budget.
     """
 
@@ -209,7 +209,7 @@ class Mover:
             return not self._stopping
 
     def work(self) -> None:
-        """Follow the process and move pages until no move is due or no due move has room."""
+        """Follow the process and move pages until no queued move can run."""
         began_ns = time.monotonic_ns()
         while self._follow():
             batch = self._schedule.next_batch(
@@ -231,7 +231,7 @@ class Mover:
             began_ns = now_ns
 
     def _follow(self) -> bool:
-        """Catch up with the process; returns False if it is paused or stopping."""
+        """Catch up with the process; returns False if the mover is paused or stopping."""
         latest = self._read_position() if self._read_position is not None else 0
         with self._wake:
             position = self._position = max(self._position, latest)

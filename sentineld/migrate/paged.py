@@ -2,9 +2,9 @@
 """Paged tiers: requests to the pager of the process, which moves the pages.
 
 UFFDIO_MOVE works within one address space, so the process itself moves its pages
-(sentineld/shim/native/pager/). The pager begins each queued move in turn and does not wait until
-the file has been written or read. The pager's page frames exceed the budget only if no page can be
-evicted.
+(sentineld/shim/native/pager/). The pager begins the queued moves one after the other, without
+waiting for the file accesses of the previous ones. The pager's page frames exceed the budget only
+if no page can be evicted.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class PagedMemory:
         self._sleep = sleep
 
     def query_pages(self, pages: Addresses) -> Status:
-        """Read the map; a page on the way to or from the file counts as in the file."""
+        """Read the map; a page in transit to or from the file counts as being in the file."""
         status: Status = np.full(len(pages), -errno.ENOENT, np.int32)
         for space, inside, index in self._parts(pages):
             entries = self._segment.maps[space]
@@ -148,6 +148,6 @@ class PagedMemory:
 
 
 def _pages_of(ranges: list[tuple[int, int]]) -> Integers:
-    """The pages of (first page, pages) ranges, at least one."""
+    """The pages of all ranges. ranges: (first page, number of pages) of each; not empty."""
     pages: Integers = np.concatenate([np.arange(page, page + n) for page, n in ranges])
     return pages

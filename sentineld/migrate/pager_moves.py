@@ -3,7 +3,7 @@
 
 The pager in the process carries out the plan's moves by itself (shim/native/schedule.c). The daemon
 queues only the moves to the plan's initial tiers, and those of misplaced pages that no planned move
-touches, and it accounts for what the pager has moved.
+touches. It also accounts for the pages that the pager has moved.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from sentineld.model.records import PAGE_BYTES
 from sentineld.plan.expected import settled
 
 HEAL_STEPS_MAX = 16
-"""Largest number of steps between two searches for misplaced pages. The searches begin 1, 2, 4 ...
-steps apart."""
+"""Largest number of steps between two searches for misplaced pages. The first intervals are 1, 2,
+4 ... steps."""
 
 _FAST = 0
 
@@ -82,7 +82,7 @@ class PagerMoves:
         self._queue(self._settled, "heal")
 
     def pause(self) -> None:
-        """Do nothing: the shim notices a divergence before the daemon does."""
+        """Do nothing: at a divergence the shim itself stops the planned moves."""
 
     def resume(self, position: int) -> None:
         """Do nothing: the pager follows the plan again from the next step on."""
@@ -103,8 +103,8 @@ class PagerMoves:
         return self._memory.bytes_by_tier()
 
     def stop(self) -> None:
-        """Account for the last moves, also in a step that has not ended. The pager follows the plan
-        until the shim gets another one or is detached."""
+        """Account for the last moves, including those of a step that has not ended. The pager
+        follows the plan until the shim gets another one or is detached."""
         self._count(unfinished=True)
 
     def _position(self) -> int:
@@ -115,7 +115,7 @@ class PagerMoves:
         """If a step has ended, assign the pages moved since the last count to it. The counters may
         already include the first moves of the current step.
 
-        unfinished: if no step has ended since then, assign the pages to the current step.
+        unfinished: if no step has ended since the last count, assign the pages to the current step.
         """
         with self._lock:
             step = self._position() >> 32

@@ -11,7 +11,7 @@ from sentineld.base.errors import SentinelError
 
 
 def open_paging_file(folder: Path, size_bytes: int) -> int:
-    """Create a file without a name (O_TMPFILE), reserve its space, and return its descriptor.
+    """Create an unnamed file (O_TMPFILE), reserve its space, and return its descriptor.
 
     The kernel deletes the file when no descriptor or mapping refers to it any more, so nothing
     remains after a crash. The file can be read and written with O_DIRECT only. Raises

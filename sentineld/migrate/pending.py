@@ -51,7 +51,7 @@ class Pending(PageRange):
     deadline: int
     expiry: int
     reason: str
-    """Reason of moved bytes in ledger.Entry: "plan", "heal" or "initial"."""
+    """The origin of the move, as in ledger.Entry.reason: "plan", "heal" or "initial"."""
     late: bool = False
     """Whether some of the move's pages were, or are about to be, moved after the deadline."""
     moved_bytes: int = 0

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The interface of movers: their methods, and their input, which is the plan with the step that it
-expects, and access to the process."""
+"""The interface of movers, and their inputs: a plan with its expected step, and process access."""
 
 from __future__ import annotations
 

@@ -2,9 +2,9 @@
 """The node of each page of a session's address ranges, as one int8 per page.
 
 Between refreshes from the kernel the map is updated by moves and by expected births
-and drops, so that the mover needs no query at each boundary. The map overestimates
-rather than underestimates residency: a birth counts for its whole range, although the
-process may touch only a part of it.
+and drops, so that the mover does not have to query the kernel at each boundary. The map
+overestimates rather than underestimates residency: a birth counts for its whole range,
+although the process may touch only a part of it.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from sentineld.model.tiers import Tiers
 ABSENT = -1
 
 QUERY_PAGES = 1 << 16
-"""Number of pages in one query. A page takes 50 bytes of memory during the query, but only one byte
-in the map."""
+"""Number of pages in one query. It is limited because each page takes 50 bytes of memory during the
+query, but only one byte in the map."""
 
 Nodes = npt.NDArray[np.int8]
 

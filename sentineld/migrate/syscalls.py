@@ -192,7 +192,8 @@ def page_addresses(start: int, length_bytes: int, page_bytes: int = PAGE_BYTES) 
 def page_ranges(pages: Addresses | npt.NDArray[np.int64], page_bytes: int) -> list[tuple[int, int]]:
     """Pages as (start, bytes) ranges, adjacent pages merged.
 
-    pages: (P,), addresses; or page numbers, with a page_bytes of 1: the result then counts pages.
+    pages: (P,), addresses, or page numbers. For page numbers, set page_bytes to 1; the ranges are
+        then (first page, number of pages).
     """
     if not len(pages):
         return []
@@ -212,7 +213,7 @@ def numa_maps(
     ranges: (start, bytes) of each.
 
     The kernel counts whole mappings, so the result is exact only for ranges that consist of whole
-    mappings (heap, arena). This costs a fifth as much as a query of each page. Raises
+    mappings (heap, arena). Reading numa_maps costs a fifth as much as querying each page. Raises
     ProcessLookupError if pid is gone.
     """
     try:

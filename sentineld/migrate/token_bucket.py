@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A token bucket: computes when a number of bytes has moved at a given bandwidth."""
+"""A token bucket: computes when a number of bytes will have moved at a given bandwidth."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ class TokenBucket:
     """Bandwidth shared by all movers and both directions. Thread-safe.
 
     Unused bandwidth is not saved: after a pause longer than SLACK_NS, the next transfer begins at
-    the present time. So the bytes that are granted within T ns take at most T + SLACK_NS to move.
+    the present time. So transfers that are requested and completed within T ns move at most as many
+    bytes as the bandwidth allows in T + SLACK_NS.
     """
 
     def __init__(self, bytes_per_s: float, slack_ns: int = SLACK_NS) -> None:

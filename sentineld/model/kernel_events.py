@@ -70,7 +70,7 @@ DISTURBANCE_KEY_DTYPE = np.dtype(
 
 DISTURBANCE_DTYPE = np.dtype(
     [
-        ("pages", "<u8"),  # moved or reclaimed
+        ("pages", "<u8"),  # moved, reclaimed or collapsed
         ("kept", "<u8"),  # could not be moved; counted once per attempt
         ("last_ns", "<u8"),  # CLOCK_MONOTONIC
         ("mover", "<u4"),  # pid of the latest actor
@@ -86,7 +86,7 @@ NO_NODE = 255
 DROP_DTYPE = np.dtype("<u8")
 
 DROPS = ("fault_records", "migration_calls", "disturbed_pages")
-"""Names of enum drop: records and counts that are lost when a buffer or map is full."""
+"""Names of enum drop: events that the programs could not record or count."""
 
 MAP_VALUE_BYTES = {
     "watched": WATCH_DTYPE.itemsize,

@@ -23,7 +23,7 @@ class Tiers:
     """The tiers of a machine and the cost of moves and births."""
 
     tiers: tuple[Tier, ...]  # fastest first
-    # Bandwidth of moves between tiers. On paged tiers: mean of moving a page out and back.
+    # Bandwidth of moves between tiers. On paged tiers: the mean of both directions.
     migration_bytes_per_s: float
     # "config", "sysfs:memory_tiering", "sysfs:hmat", "sysfs:distance", "preset:NAME" or "paged"
     source: str

@@ -13,17 +13,17 @@ gives the formula and its rules.
 
 R and W are the read and write bandwidths of the tiers. Tensors smaller than
 CACHED_BYTES are assumed to be in the processor's caches and cost the same on either
-tier. In a stretch, accesses to a page are served by the page's tier at the boundary before the
-stretch, or at its birth if it is born within the stretch. A page in flight is accessed on its
-source tier and takes capacity on both tiers. Moves in both directions share the time of a stretch
-and continue while the process waits. If a tensor is born on an absent (dropped) page, the page is
-born.
+tier. In a stretch, accesses to a page are served by the tier on which the page was at the boundary
+before the stretch, or at its birth if it is born within the stretch. A page in flight is accessed
+on its source tier and takes capacity on both tiers. Moves in both directions share the time of a
+stretch and continue while the process waits. If a tensor is born on an absent (dropped) page, the
+page is born.
 
 On paged tiers the slow tier is a file. An access to a slow page waits until the page has been read.
 So all pages that the access touches cost their bytes x 1/R_slow, and each fault (faults_of()) costs
-the latency of a read, whether the pages are read or written, and however small the tensor is. A
-promotion reads the file and a demotion writes it, so a promoted byte takes 1/R_slow and a demoted
-byte 1/W_slow. On other tiers both take the same time.
+the latency of a read. This is so for reads and writes, and for tensors of any size. A promotion
+reads the file and a demotion writes it, so a promoted byte takes 1/R_slow and a demoted byte
+1/W_slow. On other tiers both take the same time.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ FAULT_BYTES = 128 << 10
 
 
 def faults_of(pages: Floats) -> Floats:
-    """Number of faults of accesses to so many pages one after the other, if all are slow.
+    """Number of faults if this many pages, all of them slow, are accessed one after the other.
 
     Each fault fetches twice as many pages as the one before, up to FAULT_PAGES_MAX.
     """
@@ -71,7 +71,7 @@ class Timing:
     demote_ns_per_byte: float  # time of a move to the slow tier; inf: no moves are possible
     birth_ns_per_byte: float = 0.0  # time of a page birth (page fault)
     paged: bool = False  # see Tiers
-    fault_ns: float = 0.0  # on paged tiers: time of a fault during which the file is not busy
+    fault_ns: float = 0.0  # on paged tiers: the part of a fault's time in which the file is idle
 
     @property
     def demotion_weight(self) -> float:
@@ -164,8 +164,8 @@ def timing_of(tiers: Tiers) -> Timing:
 def _paged_moves(slow: Tier, move: float) -> tuple[float, float]:
     """(promote_ns_per_byte, demote_ns_per_byte) of paged tiers.
 
-    move: time of a moved byte, as the mean of both directions. If it exceeds the mean of the file's
-        times, both directions are slower in the same proportion.
+    move: time of a moved byte, as the mean of both directions. The file's times of a read and of a
+        write are scaled by the same factor, so that their mean is this time.
     """
     if slow.read_bytes_per_s <= 0 or slow.write_bytes_per_s <= 0:
         return move, move

@@ -115,7 +115,7 @@ def _bpf(command: int, attr: ctypes.Structure) -> int:
 
 
 def check_permitted() -> None:
-    """Load a raw tracepoint program that does nothing, in two instructions.
+    """Load a raw tracepoint program of two instructions, which does nothing.
 
     Raises OSError (EPERM) if CAP_BPF or CAP_PERFMON is missing. This check takes
     microseconds; without it the error would come only after bcc's compilation, which takes seconds.
@@ -171,7 +171,7 @@ def attach_raw_tracepoint(name: str, program_fd: int) -> int:
 
 
 class BpfMap:
-    """A map that another process created, read and written as numpy values.
+    """Reads and writes a map that another process created. Keys and values are numpy values.
 
     Owns the fd. Methods raise OSError if the kernel refuses.
     """

@@ -41,7 +41,10 @@ class ModuleWatch:
         self.sampler.drain()
 
     def arm(self, ranges: Ranges) -> None:
-        """Arm the ranges from the next epoch on; the caller or the shim begins that epoch."""
+        """Arm the ranges. The caller or the shim then begins an epoch.
+
+        The records of the ranges are complete from that epoch on.
+        """
         for start, size in ranges:
             if self._added.get(start, 0) < size:
                 if start in self._added:
@@ -57,7 +60,8 @@ class ModuleWatch:
         """Disarm the pages and return the accessed ones.
 
         Begins another epoch first, because first touches are logged when an epoch ends. Omits
-        pages that others un-armed, because accesses to such pages are unknown.
+        pages that something other than the daemon unarmed, because it is unknown whether they were
+        accessed.
         """
         self.sampler.begin_epoch()
         samples = self.sampler.drain()

@@ -44,7 +44,7 @@ class SamplerStats:
     births: int  # first touches logged
     lost: int  # records lost: no room in the log, or no memory in the fault handler
     armed_pages: int
-    passed_on: int  # faults, without births, that the kernel had to resolve
+    passed_on: int  # faults that the kernel had to resolve, births excluded
     unarmed: int  # pages logged as UNKNOWN: accesses to them may have been missed
     rearms: int  # rounds of re-arming within epochs
 
@@ -141,7 +141,10 @@ class PageSampler:
         return self._range(uapi.IOC_REMOVE_RANGE, start, length_bytes)
 
     def arm(self, start: int, length_bytes: int) -> RangeResult:
-        """Log the next access to each present page of a range, which must lie in an added range."""
+        """Log the next access to each page of a range, which must lie in an added range.
+
+        The first touch of an absent page is logged only when the epoch ends.
+        """
         return self._range(uapi.IOC_ARM, start, length_bytes)
 
     def disarm(self, start: int, length_bytes: int) -> RangeResult:

@@ -17,7 +17,7 @@ require_own() checks that the peer's user owns the process. It is called at the 
 control command that looks into the process, once a second while the process is managed, and after a
 backend has opened the process's pages. It requires:
 
-- The process has user memory, so it is no kernel thread.
+- The process has user memory, so it is not a kernel thread.
 - Its real, effective, saved and file-system user IDs are the peer's user ID, and its group IDs are
   the peer's group ID. A setuid program has other IDs.
 - The process is dumpable. The files in /proc of a process that is not dumpable belong to root, so

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""References to processes that survive the reuse of a pid: pidfds and start times."""
+"""Identifies processes by pidfds and start times, so that the reuse of a pid is noticed."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ class Probing:
             log.info("eBPF: %s", note)
 
     def notes(self) -> list[str]:
-        """What the probes can't observe on this machine and why, one per line."""
+        """What the probes can't observe on this machine, and why; one entry for each reason."""
         with self._lock:
             return list(self._probes.notes) if self._probes is not None else []
 

@@ -187,7 +187,7 @@ class ProcessWatcher:
             self._refusal = f"netlink: {os.strerror(error.errno or 0)} (CAP_NET_ADMIN is needed)"
             return
         try:
-            # While the connector was opened, events of already tracked trees may have been lost.
+            # Before the connector was open, events of already tracked trees may have been lost.
             with self._lock:
                 self._scan()
             while not self._stopping.is_set():

@@ -57,7 +57,7 @@ class ResidencySegment:
             self.paging.close()
 
     def moved(self, pages: int) -> None:
-        """Add a change in the number of fast pages to the sum that the process reads."""
+        """Add `pages`, a change in the number of fast pages, to the sum that the process reads."""
         self._header["moved_fast"] += pages
 
     def flying(self, pages: int) -> None:

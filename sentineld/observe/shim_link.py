@@ -56,8 +56,8 @@ class ShimLink:
         """Called from the session's thread with the estimated bytes of each handled message; set by
         the server."""
         self.residency: ResidencySegment | None = None
-        """The node of each page on emulated or paged tiers; None until a layout for such tiers is
-        live."""
+        """The node of each page on emulated or paged tiers; None until the process has sent the
+        segment."""
         self._wake_fd: int | None = None
         self._flags = 0
         self._flags_lock = threading.Lock()

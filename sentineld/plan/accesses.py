@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The access table of a step for emulated tiers: what each access costs on the slow tier, per page.
 
-At each boundary the shim looks up the tiers of the accessed pages and charges the cost of each
-access to a slow page. The cost comes from the timing model (sentineld/model/timing.py) and is
-spread evenly over the tensor's pages.
+At each boundary the shim looks up the tiers of the accessed pages. For each access to a slow page,
+it adds the cost to the delay debt. The cost comes from the timing model (sentineld/model/timing.py)
+and is spread evenly over the tensor's pages.
 """
 
 from __future__ import annotations
@@ -26,13 +26,14 @@ HEAP_BYTES_MAX = 1 << 44
 def access_table(profile: Profile, layout: Layout, tiers: Tiers) -> npt.NDArray[np.void]:
     """ACCESS_DTYPE rows: one per access row of the profile, or several if the tensor spans regions.
 
-    A row with the flag AT_BIRTH is charged by its `node`, because the residency map does not
-    describe the tensor's pages yet when the stretch begins. These rows have the flag:
+    For a row with the flag AT_BIRTH, the shim uses the row's `node` and not the residency map,
+    because the map does not describe the tensor's pages yet when the stretch begins. These rows
+    have the flag:
 
     - accesses in the stretch of the tensor's birth, if the tensor's pages are dropped at its death:
       the pages are born again in every step, on the tier of their region;
     - all accesses to a transient tensor without a place in the arena: its address in the heap
-      differs from step to step, so the tensor is charged by the tier of births in the heap;
+      differs from step to step, so the tensor is assumed to be on the tier of births in the heap;
     - all accesses to a persistent tensor outside the heap: such a tensor was allocated before the
       shim started and counts as fast.
     """

@@ -52,12 +52,12 @@ def _delays(plan: Plan, profile: Profile) -> Integers:
         boundary = int(moves["boundary"][row])
         here = overlapping(places, moves[row])
         alive = here & transient & ((boundary - birth) % count < length)
-        # Distances from the boundary, in stretches: of the tensors' last stretches, and of the
-        # pages' next promotions.
+        # Numbers of stretches from the boundary to the tensors' last stretches and to the pages'
+        # next promotions.
         ends = (birth + length - 1 - boundary)[alive] % count
         up = overlapping(moves, moves[row]) & (moves["tier"] == 0)
         promoted = (moves["boundary"][up].astype(np.int64) - boundary) % count
-        # A persistent page has to be at its tier of Plan.initial when the step begins.
+        # A persistent page has to be on the tier that Plan.initial gives it when the step begins.
         stays = count - boundary if (here & ~transient).any() else count
         end = int(min(stays, ends.min(initial=count), promoted.min(initial=count)))
         uses = set((used[here[accessed]].astype(np.int64) - boundary).tolist())

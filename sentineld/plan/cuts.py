@@ -3,7 +3,7 @@
 
 Between the boundaries of layers there are long stretches in which no move can start.
 One of these stretches is the optimizer step, which touches nearly all memory. Cuts are
-chosen from the ring records of one step, before the access step, so that samples, plan
+chosen from the shim's records of one step, before the access step, so that samples, plan
 and moves all refer to the same stretches.
 """
 
@@ -82,7 +82,7 @@ def choose_cuts(
 def _touched_bytes(step: Step, allocs: Records, boundaries: Records) -> npt.NDArray[np.int64]:
     """For each allocation, an estimate of the bytes touched between it and the next one.
 
-    The ring records allocations, not accesses. An optimizer passes once over everything that was
+    The shim records allocations, not accesses. An optimizer passes once over everything that was
     live when the step began (parameters, gradients, optimizer state). The estimate assumes that the
     optimizer's scratch allocations progress in proportion to this pass.
     """

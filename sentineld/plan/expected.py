@@ -56,8 +56,8 @@ class ExpectedStep:
     events: Table
     """EVENT_DTYPE, the individual births and drops in the order in which they happen."""
     heap_bytes: npt.NDArray[np.int64]
-    """(S,), bytes of unplanned tensors in the heap that are alive at any time in each stretch.
-    All 0 if the plan puts the heap on a slower tier."""
+    """(S,), for each stretch, the bytes of all unplanned tensors in the heap that are alive in at
+    least a part of it. All 0 if the plan puts the heap on a slower tier."""
 
     @property
     def boundary_count(self) -> int:
@@ -154,8 +154,11 @@ def ahead_of_time(profile: Profile, plan: Plan) -> npt.NDArray[np.int64]:
 
 
 def until_needed(profile: Profile, plan: Plan) -> npt.NDArray[np.int64]:
-    """(M,): for each demotion, the number of boundaries until its pages are used, born or moved
-    again, 1 to a step. Promotions have a whole step."""
+    """(M,): number of boundaries until the pages of each demotion are used, born or moved again.
+
+    The number is at least 1 and at most the number of boundaries of a step. Promotions get this
+    maximum.
+    """
     count, moves = profile.stretch_count, plan.moves
     result = np.full(len(moves), count, dtype=np.int64)
     for row, uses, births, others in _demoted(profile, plan):
@@ -165,8 +168,11 @@ def until_needed(profile: Profile, plan: Plan) -> npt.NDArray[np.int64]:
 
 
 def _demoted(profile: Profile, plan: Plan) -> Iterator[tuple[int, Integers, Integers, Integers]]:
-    """(row, stretches that use its pages, stretches in which they are born, boundaries of all moves
-    of them) for each demotion."""
+    """Yield one tuple for each demotion.
+
+    The tuple is (row of the demotion, stretches that use its pages, stretches in which its pages
+    are born, boundaries of all moves of its pages).
+    """
     moves, places = plan.moves, places_of(profile, plan.layout)
     accessed, used = profile.accesses["tensor"], profile.accesses["stretch"].astype(np.int64)
     born = profile.tensors["birth_stretch"].astype(np.int64)

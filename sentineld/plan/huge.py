@@ -16,7 +16,7 @@ unless whole_moves is set and every move that touches the block covers all of it
 If the kernel also offers smaller huge pages, the same rules hold for blocks of that size. In a
 mapping that allows both sizes the kernel uses the larger one wherever it fits. Therefore, if all
 small blocks of a 2 MiB block qualify but the 2 MiB block as a whole does not, its first small block
-is not marked. The kernel then cannot use a huge page of 2 MiB there.
+is left out. The kernel then cannot use a huge page of 2 MiB there.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from sentineld.plan.drops import drops
 
 UNITS = (HUGE_BYTES, 64 << 10)
 """Alignments of tensors in bytes, in descending order. A tensor begins at a multiple of the largest
-of these numbers that does not exceed its size. Linux 6.8 added huge pages of other sizes than
+of these numbers that does not exceed its size. Linux 6.8 added huge pages of sizes other than
 2 MiB; 64 KiB is the smallest size that avoids most of the cost of small pages."""
 
 RANGES_MAX = 1024

@@ -88,7 +88,7 @@ def persistent(profile: Profile) -> npt.NDArray[np.bool_]:
 
 
 def by_position(profile: Profile, amounts: Floats) -> Floats:
-    """(S, T): the sum of each tensor's access rows at each position of its lifetime.
+    """(S, T): the summed amounts of each tensor's accesses at each position of its lifetime.
 
     amounts: (A,), one value per access row.
     """
@@ -114,8 +114,8 @@ def share_passed(profile: Profile, stretch: Integers, event: Integers) -> Floats
 def access_pages(profile: Profile) -> Floats:
     """(A,): page accesses of each access row.
 
-    If the profile has samples of the kernel module, these are the sampled pages. Otherwise they are
-    the pages that the row's bytes fill, at most all pages of the tensor.
+    If the profile has samples from the kernel module, these are the sampled pages. Otherwise they
+    are the pages that the row's bytes fill, at most all pages of the tensor.
     """
     rows = profile.accesses
     if "module" in profile.source:

@@ -39,7 +39,7 @@ def keep(
 ) -> Plan:
     """The plan with fewer drops: dead pages are kept until their next birth if memory has room.
 
-    The shim leaves the pages of a freed slot alone unless the slot has the flag DROP.
+    The shim leaves the pages of a freed slot alone unless the slot's flags tell it to drop them.
 
     Kept fast pages take up at most `share` (0..1) of the free fast memory. Slow pages take no fast
     memory; they are kept while the number of resident arena pages is at most RESIDENT_MAX times the

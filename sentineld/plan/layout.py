@@ -2,10 +2,10 @@
 """Layouts: where in the arena each allocation of a step lies.
 
 An area is a part of the arena whose pages are all born on the same tier. Tensors of an
-area form a group if they have the same lifetime and are accessed in the same stretches,
-that is, have the same bit string. The tensors of a group are laid out side by side, the
-most accessed first, and packed as one block. Tensors that move at the same time therefore
-form one range. Areas without moves are packed tensor by tensor.
+area form a group if they have the same lifetime and are accessed in the same stretches, that
+is, if bit_strings() returns the same bit string for them. The tensors of a group are laid
+out side by side, the most accessed first, and packed as one block. Tensors that move at
+the same time therefore form one range. Areas without moves are packed tensor by tensor.
 """
 
 from __future__ import annotations
@@ -100,7 +100,8 @@ def area_offsets(
     grouped: pack groups of tensors instead of single tensors; see the module's docstring.
     still: (N,), which tensors are never moved. Never-moved tensors that are at least as large as a
         huge page are aligned to huge pages and not grouped.
-    apart: align all other blocks to the smallest huge page, which makes the area larger.
+    apart: align all other blocks that are at least as large as the smallest huge page to that size.
+        This makes the area larger.
 
     Memory whose pages are dropped can be a huge page only if each tensor that overlaps the huge
     page fills it. Aligned tensors are therefore packed in separate parts of the area: one part for

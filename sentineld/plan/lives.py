@@ -29,6 +29,6 @@ class Lives:
         return self.fast | self.moving
 
     def served(self, items: Items) -> Floats:
-        """(N,): page accesses served fast; a chunk in flight counts as slow."""
+        """(N,): page accesses served by the fast tier; a chunk in flight counts as slow."""
         served: Floats = (items.worth * (self.fast & ~self.moving)).sum(axis=0)
         return served

@@ -2,8 +2,8 @@
 """The queue of moves: which move runs next, and which moves are obsolete.
 
 The mover (migrate/batches.py) and the simulator (simulate/world.py) share the rules below. The
-mover applies them to pages of a process, the simulator applies them to cells. Time is counted in
-boundaries since the first step: step * boundary_count + boundary.
+mover applies them to pages of a process, and the simulator applies them to cells. Time is counted
+in boundaries since the first step: step * boundary_count + boundary.
 
 - Due demotions run first, in order, and are never held back, because births wait for them.
 - Promotions run while the fast tier has room, earliest deadline first. A late promotion stays in
@@ -158,7 +158,7 @@ class MoveQueue(Generic[M]):
         promotion: Callable[[], Work | None],
         early_demotion: Callable[[], Work | None],
     ) -> Work | None:
-        """Return what to move next, or None if no queued move can run now.
+        """Return the pages to move next, or None if no queued move can run now.
 
         due_demotion: returns the next pages of due demotions.
         promotion: returns the next pages of promotions, at most as many as fit into fast memory.

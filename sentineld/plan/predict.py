@@ -29,7 +29,7 @@ def unpredicted() -> Prediction:
 def predicted(
     plan: Plan, profile: Profile, tiers: Tiers, found: Residency | None = None
 ) -> Prediction:
-    """Predict a steady step by the timing model, assuming that every move is in time.
+    """Predict a steady step with the timing model, assuming that every move is in time.
 
     Prediction.fast_share counts only page accesses that are attributed to tensors.
 

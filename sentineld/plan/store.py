@@ -88,7 +88,7 @@ def save_plan(path: Path, plan: Plan, profile: Profile) -> None:
 def load_plan(path: Path) -> tuple[Plan, Profile]:
     """Read plan and profile.
 
-    Raises FileNotFoundError, or SentinelError if the file is damaged or of another version.
+    Raises FileNotFoundError, or SentinelError if the file is damaged or has another version.
     """
     try:
         with np.load(path, allow_pickle=False) as file:

@@ -111,7 +111,7 @@ def turnover(
 ) -> Turnover:
     """Find the tenancies of all regions whose pages are born on one of the tiers.
 
-    cuts: extra arena pages at which ranges are cut.
+    cuts: further arena pages at which to cut the page ranges.
     """
     page, moments = profile.page_bytes, int(first_moments(profile)[-1])
     flags = slot_flags(layout, profile)

@@ -64,7 +64,7 @@ def _limit(memory_bytes: int) -> None:
     # threads.
     resource.setrlimit(resource.RLIMIT_DATA, (memory_bytes, memory_bytes))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    # If the unit's MemoryMax is reached, the kernel ends this process instead of the daemon.
+    # If the systemd unit's MemoryMax is reached, the kernel kills this process and not the daemon.
     with open("/proc/self/oom_score_adj", "w") as file:
         file.write(str(_OOM_SCORE_MAX))
 

@@ -279,7 +279,7 @@ def _join_samples(
 
 
 def _join_ops(found: StepLifetimes, step: Step, op_accesses: Records, page_bytes: int) -> _Joined:
-    """Access amounts in bytes, of the tensors that were at the operators' addresses and times."""
+    """Access amounts in bytes, for the tensor that was at each access's address at that time."""
     begins = boundary_records(step)["time_ns"].astype(np.int64)
     time = op_accesses["time_ns"].astype(np.int64)
     ops = op_accesses[(time >= begins[0]) & (time < step.end_ns)]
@@ -303,8 +303,9 @@ def holders(
     stretch, address, time: one entry per row; times in ns.
 
     An operator's output is allocated after the operator begins, so the output may not be live yet
-    at the row's time. If no tensor was live at that time, the tensor that is born last in the
-    stretch at the address is used. Rows without a tensor are left out.
+    at the row's time. If no tensor was live at that time, the row gets one of the tensors that are
+    at the address during the stretch: the one that was born last. Rows without a tensor are left
+    out.
     """
     keys = address // page_bytes + (stretch << PAGE_BITS)
     rows, instance = find_tenants(found, keys, page_bytes)

@@ -54,7 +54,7 @@ class Trace:
 
 
 def profile_of(trace: Trace) -> Profile:
-    """Compute the profile as the daemon does from these observations. Raises SentinelError."""
+    """The profile that the daemon computes from the same observations. Raises SentinelError."""
     return build_profile(
         trace.access_step,
         trace.samples,

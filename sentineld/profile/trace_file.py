@@ -136,7 +136,7 @@ def require_writable(path: Path) -> None:
 
 
 def load_trace(path: Path) -> Trace:
-    """Read a file of save_trace(). Raises SentinelError with the file's name and the problem."""
+    """Read a trace file. Raises SentinelError with the file's name and the problem."""
     try:
         with path.open("rb") as file:
             return read_trace(file, str(path))

@@ -30,7 +30,8 @@ class WrittenEvents:
 def write_events(exporter: Exporter, path: Path, beside: Path | None) -> WrittenEvents:
     """Write a trace's events; the file is gzipped if its suffix is .gz. Raises SentinelError.
 
-    beside: a file of torch.profiler's export_chrome_trace, whose events are merged into the output.
+    beside: a file that torch.profiler's export_chrome_trace wrote; its events are merged into the
+        output.
     """
     document: dict[str, Any] = {}
     others: list[Any] = []

@@ -101,8 +101,11 @@ def phases(profile: Profile) -> tuple[Phase, ...]:
 
 
 def stretch_places(profile: Profile) -> tuple[str, ...]:
-    """The layer and phase of each stretch. In the forward and backward phases, a stretch without a
-    layer is labelled as after the last layer before it."""
+    """The layer and phase of each stretch.
+
+    In the forward and backward phases, the label of a stretch without a layer contains the last
+    layer before it: "after LAYER forward".
+    """
     places: list[str] = []
     layer_before = ""
     for phase in phases(profile):

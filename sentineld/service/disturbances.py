@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Describes what, except the daemon, moves or reclaims a session's pages, and how to stop it."""
+"""Describes what moves or reclaims a session's pages, other than the daemon, and how to stop it."""
 
 from __future__ import annotations
 
@@ -68,7 +68,10 @@ def is_disturbance(row: Disturbance) -> bool:
 
 
 def by_reason(rows: Iterable[Disturbance]) -> dict[tuple[str, str], int]:
-    """Disturbed pages by (reason, result). result: moved (includes reclaimed), or kept."""
+    """Disturbed pages by (reason, result).
+
+    result: moved (includes reclaimed pages), or kept (the pages could not be moved).
+    """
     pages: dict[tuple[str, str], int] = defaultdict(int)
     for row in filter(is_disturbance, rows):
         pages[row["deed"], "moved"] += row["pages"]

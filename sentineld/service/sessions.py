@@ -114,7 +114,8 @@ class Sessions:
     def attach(self, caller: Caller, arguments: Message) -> Any:
         """Start managing a process, or switch a managed one to another budget or policy.
 
-        If "fast" or "policy" is missing, its current value is kept.
+        If "fast" or "policy" is missing, a managed process keeps its current value, and any other
+        process gets the configured one.
         """
         session = self._of_caller(caller.uid, arguments)
         fast = FastBudget.parse(str(arguments["fast"])) if arguments.get("fast") else None

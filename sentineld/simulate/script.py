@@ -64,7 +64,7 @@ class Script:
     """Costs and events of one step."""
 
     costs_ns: Floats
-    """(S, C), what each page of a cell costs in a stretch if the page is slow when the stretch
+    """(S, C), cost of each page of a cell in a stretch if the page is slow when the stretch
     begins."""
     busy_ns: Floats
     """(S, C), the part of costs_ns in which the file is busy; 0 unless the tiers are paged."""

@@ -70,7 +70,7 @@ class Outcome:
     repeats: bool
     """Whether the steady steps would repeat endlessly."""
     stalled_steps: int
-    """Steps under plans that waited for moves for more than STALLED_SHARE of their time."""
+    """Number of stalled steps under plans; see STALLED_SHARE."""
     corrections: int
     """Number of plans that replaced the first one."""
     phases: tuple[tuple[str, int, float], ...]

@@ -13,7 +13,7 @@ On paged tiers the world also has these rules of the pager (docs/explanation/pag
 - A page is not demoted in a stretch that uses it.
 - A page that has been fetched and not changed since is clean. Its demotion takes no time.
 - All pages are born into memory. A birth waits for frames as long as queued demotions free some.
-  Pages that the plan lets be born slow are written to the file in the stretch of their birth.
+  Pages that are born slow under the plan are written to the file in the stretch of their birth.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ class World:
 
         busy_ns: (C,), time that the file needs to fetch a slow page of each cell by faults.
         changed: (C,), whether the stretch writes to the cell's pages.
-        back_ns: (C,), time to write a page back that a fault has fetched and that does not stay.
+        back_ns: (C,), time to write back a page that a fault fetched and that is then slow again.
         """
         self._changed, self._used = changed, busy_ns > 0
         if self._in_flight is not None and self._used[self._in_flight[1]]:
@@ -247,7 +247,7 @@ class World:
 
     @property
     def mean_page_ns(self) -> float:
-        """Mean time to move a page over both directions."""
+        """Time to move a page, averaged over both directions."""
         return (self.promote_ns + self.demote_ns) / 2
 
     def _page_ns(self, item: Item) -> float:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Two training threads and two workers around the shim, for ThreadSanitizer and
+ * Two training threads and two workers that use the shim, for ThreadSanitizer and
  * AddressSanitizer: `threads SEED STEPS`.
  *
  * Each training thread runs steps as Python does: it calls hooks with the GIL, and
@@ -287,7 +287,7 @@ static void *train(void *argument)
 	for (uint64_t step = 0; step < steps; step++) {
 		end_step(&seed);
 		run_step(&seed, (uint64_t)seed << 32 | step * SLOTS);
-		/* Meanwhile only the other thread runs steps, so they follow the layout. */
+		/* Meanwhile only the other thread runs steps, so its steps follow the layout. */
 		if (rand_r(&seed) % 16 == 0)
 			usleep(2000);
 	}

@@ -63,7 +63,7 @@ int memory_prefer(void *address, uint64_t bytes, int32_t node)
 		return 0;
 	if (node >= 0)
 		mask[(unsigned)node / (8 * sizeof(*mask))] = 1ul << ((unsigned)node % (8 * sizeof(*mask)));
-	/* the kernel reads maxnode - 1 bits */
+	/* The kernel reads only maxnode - 1 bits, so the mask has a spare word. */
 	if (syscall(SYS_mbind, address, bytes, mode, node < 0 ? NULL : mask,
 		    node < 0 ? 0ul : 8ul * sizeof(mask), 0u))
 		return -errno;
@@ -91,7 +91,7 @@ static void *map_aligned(uint64_t bytes)
    base pages would. */
 static void choose_page_sizes(const struct arena *arena, const struct layout *layout)
 {
-	/* The madvise calls fail only on a kernel without huge pages. */
+	/* Ignore errors: these calls fail only on a kernel without huge pages. */
 	madvise(arena->base, arena->bytes, MADV_NOHUGEPAGE);
 	for (uint32_t i = 0; i < layout->header->huge_count; i++)
 		madvise(arena->base + layout->huge[i].offset, layout->huge[i].bytes, MADV_HUGEPAGE);

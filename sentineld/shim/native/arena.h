@@ -22,7 +22,7 @@ struct arena {
 	unsigned page_shift;
 	uint64_t *live_map; /* bit by page */
 	uint32_t *slot_at; /* by page: 1 + slot of the live tensor that begins at the page; 0: none */
-	uint32_t *birth_step; /* by slot: low 32 bits of the step of the tensor's birth */
+	uint32_t *birth_step; /* by slot: low 32 bits of the step in which its tensor was born */
 	uint64_t live_tensors;
 	uint64_t live_pages;
 };
@@ -31,7 +31,7 @@ struct arena {
    ownership of the layout and returns NULL; otherwise returns a description of the problem. */
 const char *arena_new(struct arena **arena, struct layout *layout);
 
-/* Unmap and free an arena without live tensors. */
+/* Unmap and free an arena that has no live tensors. */
 void arena_delete(struct arena *arena);
 
 static inline bool arena_owns(const struct arena *arena, const void *address)

@@ -55,8 +55,8 @@ static void publish_position(uint64_t position, bool may_wake)
 	}
 }
 
-/* The position whose moves must be done before the stretch that begins at boundary shim.index; 0:
-   none. Needs the lock. */
+/* The position up to which all moves must be done before the stretch of boundary shim.index may
+   begin; 0: none. Needs the lock. */
 static uint64_t wait_target(void)
 {
 	const struct sentinel_wait *wait;
@@ -82,7 +82,8 @@ static uint64_t cross(enum sentinel_boundary kind, uint32_t layer, uint32_t epoc
 	uint64_t position = shim.step << 32 | shim.index, target;
 	bool follows = shim.mode == SENTINEL_MODE_REPLAY, has_moves, may_wake;
 
-	/* On paged tiers the daemon moves no pages at boundaries. */
+	/* On paged tiers the daemon moves no pages at boundaries, so wake it only when a step
+	   begins. */
 	may_wake = !shim.index || !shim.emulation || !shim.emulation->paged;
 	has_moves = follows && layout_has_moves(&shim.arena->layout, shim.index);
 	shim.outside_pending = false;
@@ -92,7 +93,8 @@ static uint64_t cross(enum sentinel_boundary kind, uint32_t layer, uint32_t epoc
 		ring_put(SENTINEL_EVENT_BOUNDARY, (uint8_t)kind, epoch, shim.cursor, shim.index,
 			 (uint16_t)layer);
 	target = wait_target();
-	/* With the lock, since a divergence or another layout in another thread may come next. */
+	/* Keep the lock during this call. Otherwise another thread could diverge or replace the
+	   layout first, and `position` would then overwrite its SCHEDULE_NOWHERE. */
 	if (follows)
 		paging_pass(position, has_moves);
 	pthread_mutex_unlock(&shim.lock);
@@ -301,7 +303,7 @@ uint64_t step_begin(void)
 	was_recording = shim.recording;
 	had_epochs = shim.epochs;
 	if (!is_owner())
-		shim.no_stalls = false; /* the CPU time so far is that of another thread */
+		shim.no_stalls = false; /* shim.cpu_ns is the CPU time of another thread */
 	shim.owner = pthread_self();
 	shim.step++;
 	shim.index = 0;
@@ -320,7 +322,7 @@ uint64_t step_begin(void)
 	publish(cursor, 0);
 	delete_empty_arenas();
 	paging_publish();
-	/* The last step's last epoch ends here, even if the new step has no epochs. */
+	/* The previous step's last epoch ends here, even if the new step has no epochs. */
 	if (shim.epochs || (had_epochs && shim.epoch_fd >= 0))
 		epoch = epoch_advance(flags);
 	/* A recorded step ends with the STEP record of the next step. */

@@ -74,7 +74,8 @@ static void after_fork_child(void)
 	pthread_mutex_unlock(&shim.lock);
 }
 
-/* Reserve the heap and create the control segment; serves no tensors yet. Returns 0 or -errno. */
+/* Reserve the heap and create the control segment. The shim serves no tensors before
+   sentinel_enable(). Returns 0 or -errno. */
 API int sentinel_start(uint64_t heap_bytes, uint64_t request_bytes_max, uint64_t ring_records)
 {
 	int error;
@@ -192,9 +193,9 @@ static void publish_arena(uint64_t layout_id)
 }
 
 /*
- * Make the pager run: see struct paging_settings. Call this between two steps, before
- * sentinel_layout(). Takes ownership of the descriptors. Returns NULL, or a
- * description of the problem.
+ * Start the pager, or give a running pager new settings: see struct paging_settings.
+ * Call this between two steps, before sentinel_layout(). Takes ownership of the
+ * descriptors. Returns NULL, or a description of the problem.
  */
 API const char *sentinel_paging(int file, uint64_t bytes, uint64_t bytes_max, int wake, uint64_t budget_pages)
 {
@@ -285,8 +286,9 @@ API void sentinel_detach(void)
 {
 	pthread_mutex_lock(&shim.lock);
 	retire_arena();
+	/* Keep the emulation without a layout: the next one copies the heap's map from it. */
 	if (shim.emulation)
-		shim.emulation->layout = NULL; /* the next emulation copies the heap's map */
+		shim.emulation->layout = NULL;
 	shim.drop_frees = false;
 	publish_arena(0);
 	pthread_mutex_unlock(&shim.lock);

@@ -4,9 +4,9 @@
  * the delay that slow memory would cause. All memory of this machine has one
  * speed, so a map (struct sentinel_residency) takes the place of the page
  * table: this process writes births and drops, the daemon writes moves. Like a
- * page table, the map outlives the daemon. At each boundary, the shim computes the
- * delay that the stretch that begins owes for its slow pages, and adds this delay
- * to the debt. Before the next boundary, the shim pays the debt by waiting.
+ * page table, the map outlives the daemon. At each boundary, a stretch begins. The
+ * shim computes the delay that this stretch owes for its slow pages, and adds this
+ * delay to the debt. Before the next boundary, the shim pays the debt by waiting.
  *
  * emulate.c creates the map, residency.c changes it, delay.c computes and pays the debt.
  */
@@ -87,7 +87,7 @@ void emulation_heap_dropped(struct emulation *emulation, uint64_t page, uint64_t
    the lock. */
 void emulation_recount(struct emulation *emulation, uint64_t heap_pages);
 
-/* Add the delay of the stretch that begins to the debt; call this after the stretch's barrier. */
+/* Add the delay of the new stretch to the debt. Call this after the stretch's barrier. */
 struct served emulation_charge(struct emulation *emulation, uint32_t stretch);
 
 /* Resident bytes of the arena and of the heap's first heap_pages pages, in fast and slow memory. */
@@ -100,7 +100,7 @@ uint64_t emulation_due(const struct emulation *emulation, bool all);
 /* Spend a delay: sleep, then spin. Returns the time to pass to emulation_paid(). */
 uint64_t delay_spend(uint64_t delay_ns);
 
-/* Subtract the time that was spent from the debt. */
+/* Reduce the debt by the time that was spent. */
 void emulation_paid(struct emulation *emulation, uint64_t spent_ns);
 
 #endif

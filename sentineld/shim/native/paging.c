@@ -15,7 +15,7 @@
 #include "pager/threads.h"
 
 #define REQUESTS 8u /* reads and writes in flight; more do not make a disk faster */
-#define FILE_BYTES_MAX (1ull << 44) /* a page of the file is numbered with 32 bits */
+#define FILE_BYTES_MAX (1ull << 44) /* the numbers of file pages have 32 bits */
 #define GROWTH_BYTES_MIN (256ull << 20)
 
 /* The shim's lock is taken before this lock, and this lock before the pager's. */
@@ -28,12 +28,14 @@ static struct {
 	uint64_t budget_pages;
 	unsigned page_shift;
 	int wake; /* eventfd: the daemon has queued moves */
-	/* eventfd: wakes the thread of moves if it has work, the file is nearly full, or `wake` changed */
+	/* eventfd: wakes serve_moves() if it has work, the file is nearly full, or `wake` has
+	   changed */
 	int notify;
 	struct sentinel_paging *words; /* NULL: no segment */
 	char *base[2]; /* of arena and heap */
 	uint64_t pages[2];
-	/* by queue (evict, fetch): number of pages of its first range that need no further call */
+	/* by queue (evict, fetch): number of pages, from the start of its first range on, that are
+	   being moved or need no move */
 	uint64_t done[2];
 	struct schedule schedule; /* the layout's moves */
 	_Atomic uint64_t position; /* see paging_pass() */
@@ -51,7 +53,8 @@ bool paging_runs(void)
 	return atomic_load_explicit(&paging.pager, memory_order_acquire) != NULL;
 }
 
-/* The queue's first range; false if the queue is empty. The daemon may have written anything. */
+/* The queue's first range; false if the queue is empty. Also false if its head is invalid: the
+   daemon's words are untrusted. */
 static bool first_range(const struct sentinel_page_queue *queue, struct sentinel_page_range *range)
 {
 	uint64_t head = __atomic_load_n(&queue->head, __ATOMIC_ACQUIRE), tail = queue->tail;
@@ -200,8 +203,8 @@ static const char *enlarge(uint64_t bytes)
 	return NULL;
 }
 
-/* Enlarge a file that is nearly full by a quarter. If the disk is full, the file keeps its size; pages
-   then stay in memory. Needs paging.lock. */
+/* If the file is nearly full, enlarge it by a quarter or GROWTH_BYTES_MIN, whichever is more. If
+   the disk is full, the file keeps its size, and pages stay in memory. Needs paging.lock. */
 static void grow_file(void)
 {
 	uint64_t growth = paging.file_bytes / 4, left;
@@ -284,7 +287,7 @@ static const char *start_or_enlarge(const struct heap *heap, const struct paging
 		return "the paging file's size is out of range";
 	paging.file_bytes_max = settings->bytes_max;
 	if (paging_runs()) {
-		event_signal(paging.notify); /* serve_moves() polls the new paging.wake */
+		event_signal(paging.notify); /* makes serve_moves() poll the new paging.wake */
 		return enlarge(settings->bytes);
 	}
 	if (settings->file < 0)

@@ -17,10 +17,10 @@
 
 struct paging_settings {
 	int file; /* backing file, opened with O_DIRECT; -1 if the pager runs */
-	uint64_t bytes; /* size that the file has or shall have */
-	uint64_t bytes_max; /* if the file is nearly full, it may grow to this size */
+	uint64_t bytes; /* size of the file; if the pager runs: size to which it is enlarged */
+	uint64_t bytes_max; /* a file that is nearly full may grow up to this size */
 	int wake; /* eventfd to which the daemon writes after it has queued moves */
-	uint64_t budget_pages; /* see paging_set_budget(); 0: no change, at first no limit */
+	uint64_t budget_pages; /* see paging_set_budget(); 0: no change (a new pager: no limit) */
 };
 
 /*
@@ -36,17 +36,17 @@ bool paging_runs(void);
 /* Manage an arena, if the pager runs. Returns NULL, or a description of the problem. */
 const char *paging_add(const struct arena *arena);
 
-/* Stop managing an arena without live tensors. */
+/* Stop managing an arena, which must have no live tensors. */
 void paging_remove(const struct arena *arena);
 
-/* Use this residency segment from now on, and this arena and its moves; NULL: none. Needs the shim's
-   lock. */
+/* From now on, use this residency segment, this arena and the moves of its layout; NULL: none.
+   Needs the shim's lock. */
 void paging_use(struct emulation *emulation, const struct arena *arena);
 
 /* The process has passed the boundary at this position, or does not follow the layout from now on
-   (SCHEDULE_NOWHERE). has_moves: whether the layout has moves at this boundary; true with
-   SCHEDULE_NOWHERE, so that the thread of moves discards the moves that are due. Needs the shim's
-   lock. */
+   (SCHEDULE_NOWHERE). has_moves: whether the layout has moves at this boundary; pass true with
+   SCHEDULE_NOWHERE, so that serve_moves() wakes up and discards the moves that are due. Needs the
+   shim's lock. */
 void paging_pass(uint64_t position, bool has_moves);
 
 /* Number of times that a thread has waited for a page since the start. */
@@ -59,7 +59,7 @@ void paging_set_budget(uint64_t pages);
    pager does not run. */
 bool paging_born(void *address, uint64_t bytes);
 
-/* Drop the pages of [address, address + bytes), whether or not they are paged. */
+/* Drop the pages of [address, address + bytes), whether or not the pager manages them. */
 void memory_drop(void *address, uint64_t bytes);
 
 /* Publish the pager's counters in the segment. */

@@ -9,7 +9,7 @@
  *   layout:    created and sealed by the daemon, sent with a "layout" message.
  *              The shim copies and checks it between two steps and never reads
  *              the memfd again.
- *   residency: emulated tiers only. Created by the shim for a layout with
+ *   residency: emulated and paged tiers only. Created by the shim for a layout with
  *              SENTINEL_LAYOUT_EMULATED, sent with the shim's answer to that layout
  *              and with every later hello. The segment takes the place of the page
  *              table. If the shim's pager runs, the map shows which pages are in
@@ -94,8 +94,8 @@ struct sentinel_control {
 	uint32_t reserved1;
 	uint64_t heartbeat; /* CLOCK_MONOTONIC ns, refreshed every 250 ms */
 	uint64_t ring_tail; /* records read since start */
-	/* a position: all demotions due up to it are complete, and promotions too where births wait
-	   for them (Plan.stalls_for_promotions) */
+	/* a position: all demotions due up to it are complete; with Plan.stalls_for_promotions,
+	   late promotions are complete, too */
 	uint64_t moves_done;
 	uint64_t barrier_timeout_ns; /* 0: do not wait at barriers */
 	uint64_t reserved2[27];
@@ -178,7 +178,8 @@ struct sentinel_region { /* 24 bytes: births in [offset, offset + bytes) prefer 
 };
 
 /* layout.flags */
-#define SENTINEL_LAYOUT_EMULATED (1u << 0) /* emulated or paged tiers: no mbind, keep the residency map */
+/* emulated or paged tiers: a residency map is used, and no memory is bound with mbind */
+#define SENTINEL_LAYOUT_EMULATED (1u << 0)
 
 /* access.flags */
 #define SENTINEL_ACCESS_HEAP (1u << 0) /* offset counts from the heap's base, not the arena's */
@@ -223,7 +224,7 @@ struct sentinel_residency { /* 128 bytes */
 /*
  * Paged memory: node 0 is memory, node 1 is the file. The pager (pager/pager.h) writes the maps. It
  * carries out the layout's moves without the daemon. For other moves, the daemon appends ranges to the
- * two queues and then writes to the eventfd that it sent with the layout.
+ * two queues and then writes to the eventfd that it sent to the shim (paging_settings.wake).
  */
 #define SENTINEL_QUEUE_RANGES 1024u /* a power of two */
 
@@ -235,7 +236,8 @@ struct sentinel_page_range { /* 16 bytes */
 
 struct sentinel_page_queue {
 	uint64_t head; /* written by the daemon: ranges appended since the segment was created */
-	uint64_t tail; /* written by the shim: ranges whose pages are all on their way or have arrived */
+	/* written by the shim: ranges whose pages are all being moved or need no move */
+	uint64_t tail;
 	struct sentinel_page_range ranges[SENTINEL_QUEUE_RANGES];
 };
 
@@ -255,7 +257,8 @@ struct sentinel_paging {
 	/* counted since the segment was created: pages that the layout's moves began to evict or fetch */
 	uint64_t evicted_pages;
 	uint64_t fetched_pages;
-	/* fetches of the layout that moved pages after the deadline, or were incomplete at the end */
+	/* fetches of the layout that moved pages after the move's deadline, or were incomplete at
+	   its end */
 	uint64_t late_moves;
 	uint64_t reserved[2];
 	struct sentinel_page_queue evict;
@@ -283,10 +286,10 @@ struct sentinel_wait { /* 8 bytes; index = boundary within the step */
 #define SENTINEL_MOVE_HEAP (1u << 1) /* `page` counts from the heap's base, not the arena's */
 
 struct sentinel_move { /* 32 bytes: paged tiers only; sorted by boundary */
-	uint64_t page; /* first page in the space */
+	uint64_t page; /* first page, counted from the base of the arena or the heap */
 	uint32_t pages;
 	uint32_t boundary; /* the move begins when the process passes this boundary of the step */
-	/* these two are numbers of boundaries after `boundary`, 1 to boundary_count */
+	/* deadline, end: numbers of boundaries after `boundary`, 1 to boundary_count */
 	uint32_t deadline; /* from then on, a fetch is late */
 	uint32_t end; /* from then on, the move is obsolete */
 	uint32_t flags;

@@ -13,7 +13,7 @@ bool schedule_init(struct schedule *schedule, const struct layout *layout)
 		return true;
 	schedule->moves = malloc(count * sizeof(*schedule->moves));
 	schedule->first = malloc((boundaries + 1ull) * sizeof(*schedule->first));
-	/* A move is obsolete when it is due again at the latest, so it is queued at most once. */
+	/* A move is obsolete by the time that it is due again, so a queue never holds it twice. */
 	schedule->evict.first = malloc(count * sizeof(*schedule->evict.first));
 	schedule->fetch.first = malloc(count * sizeof(*schedule->fetch.first));
 	if (!schedule->moves || !schedule->first || !schedule->evict.first || !schedule->fetch.first) {
@@ -65,7 +65,8 @@ static void add(struct schedule *schedule, const struct sentinel_move *move)
 	moves->count++;
 }
 
-/* Remove the moves that are obsolete at the boundary. Returns how many were not counted as late. */
+/* Remove the moves that are obsolete at the boundary. Returns how many of them have not been
+   counted as late yet. */
 static uint32_t expire(struct due_moves *moves, uint64_t boundary)
 {
 	uint32_t kept = 0, found = 0;
@@ -96,7 +97,8 @@ void schedule_pass(struct schedule *schedule, uint64_t position)
 	if (!schedule->follows || jumped) {
 		schedule->evict.count = schedule->fetch.count = 0;
 		schedule->follows = true;
-		/* A process follows the layout from the beginning of a step on. */
+		/* A process can only begin to follow a layout at the beginning of a step, so add
+		   the moves of this step's earlier boundaries, too. */
 		schedule->next = now - boundary;
 	}
 	for (; schedule->next <= now; schedule->next++) {

@@ -16,7 +16,7 @@
 
 struct due_move {
 	const struct sentinel_move *move;
-	uint64_t done; /* number of its pages, counted from the first, that need no further call */
+	uint64_t done; /* number of pages, from the first one on, that are being moved or need no move */
 	uint64_t deadline, end; /* boundaries, counted since the first step */
 	bool late; /* counted in schedule.late */
 };
@@ -42,15 +42,16 @@ bool schedule_init(struct schedule *schedule, const struct layout *layout);
 void schedule_destroy(struct schedule *schedule);
 
 /*
- * The process is at this position (step << 32 | boundary) or SCHEDULE_NOWHERE. Adds the moves of the
- * boundaries passed since the last call, and removes moves that are obsolete. If the process has
- * passed more boundaries than a step has, or did not follow the layout, removes all moves and adds
- * those of the boundaries passed in its current step.
+ * The process is at this position: step << 32 | boundary, or SCHEDULE_NOWHERE. Adds the moves of
+ * the boundaries passed since the last call, and removes moves that are obsolete. If the process did
+ * not follow the layout, or has passed more boundaries since the last call than a step has, removes
+ * all moves and adds those of the boundaries passed in the current step.
  */
 void schedule_pass(struct schedule *schedule, uint64_t position);
 
-/* Report that `pages` more pages of a due move need no further call, and that `began` of them are being
-   moved. Removes the move if it is complete, and returns whether it is. */
+/* Report that the next `pages` pages of a due move are dealt with: the move of `began` of them has
+   begun, and the others need no move. Removes the move if this was its last page, and returns
+   whether it was. */
 bool schedule_done(struct schedule *schedule, struct due_moves *moves, struct due_move *due, uint64_t pages,
 		   uint64_t began);
 

@@ -90,8 +90,8 @@ int control_new(uint64_t ring_records);
 void ring_put(enum sentinel_event event, uint8_t detail, uint64_t address, uint64_t bytes, uint32_t value,
 	      uint16_t layer);
 
-/* From now on, exclude from the records' times the time in which the owner sleeps because of absent
-   pages, or include this time again. The caller is the owner. Needs the lock. */
+/* exclude: from now on, the records' times exclude the time in which the owner sleeps because a
+   page is not in memory; otherwise they include it. The caller is the owner. Needs the lock. */
 void stalls_begin(bool exclude);
 
 /* Write one ALLOC record with detail SENTINEL_ALLOC_LIVE for each live tensor. Needs the lock. */
@@ -105,10 +105,10 @@ void ring_put_live(void);
  */
 uint64_t boundary_pass(enum sentinel_boundary kind, uint32_t layer);
 
-/* Wait until the moves of position are done, the timeout passes, or the daemon is gone. */
+/* Wait until all moves up to the position are done, the timeout passes, or the daemon is gone. */
 void barrier_wait(uint64_t position);
 
-/* With emulated tiers: add the delay of the stretch that begins to the debt, and record it. */
+/* With emulated tiers: add the delay of the new stretch to the debt, and record it. */
 void stretch_begin(void);
 
 /* A leaf module's forward has ended. */
@@ -127,8 +127,8 @@ void debt_pay(uint64_t debt_ns);
 /* End the step. Marks it as diverged if allocations or boundaries are missing. */
 void step_end(void);
 
-/* Begin a step with its boundary 0; the caller becomes the owner. Returns what boundary_pass()
-   returns. */
+/* Begin a step with its boundary 0; the caller becomes the owner. Returns the same as
+   boundary_pass(). */
 uint64_t step_begin(void);
 
 /* Mark the step as different from the layout: the heap serves the rest of the step. Needs the lock. */

@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.guest, pytest.mark.apart]
 HEADERS = "/mnt/headers"
 
 # The headers of sid are configured for a newer compiler than the one in the image. The image's
-# compiler ignores some attributes in these headers, and would warn of them.
+# compiler ignores some attributes in these headers, and would warn about them.
 FLAGS = "CC=gcc KCFLAGS='-Werror -Wno-attributes -fmax-errors=3'"
 
 REQUIRED = ("CONFIG_NUMA_BALANCING", "CONFIG_DYNAMIC_FTRACE_WITH_ARGS", "CONFIG_MMU_NOTIFIER")

@@ -95,7 +95,7 @@ void pages_born(struct pager *pager, struct paged_range *range, uint64_t page, u
 		} else if (!pager->wanted_count && frame_ready(pager, run)) {
 			page += give_birth(pager, range, page, run);
 		} else {
-			/* Queued fetches get frames first. They, too, wait until a transit ends. */
+			/* Wait for free frames. Queued fetches get them first. */
 			pager->counts.waits += !waited;
 			waited = true;
 			pager->births_waiting++;
@@ -103,7 +103,7 @@ void pages_born(struct pager *pager, struct paged_range *range, uint64_t page, u
 			pager->births_waiting--;
 		}
 	}
-	/* While a birth waits, pager_fetch() leaves the free frames to it. Some may be left now. */
+	/* While this birth waited, pager_fetch() took no frames. Some may be free now. */
 	if (waited && !pager->births_waiting)
 		resume_moves(pager);
 }

@@ -23,8 +23,8 @@ static void stop_sharing(void *page)
 	__asm__ volatile("lock orb $0, %0" : "+m"(*(uint8_t *)page));
 }
 
-/* Move the frames of [page, page + pages) into the transit's tray. Returns how many moved. If
-   not all moved, sets *error to the reason for the next frame, as uffd_move() does. */
+/* Move the frames of [page, page + pages) into the transit's tray. Returns how many moved. If not
+   all moved, sets *error to the reason why the next frame did not move, as uffd_move() does. */
 static uint32_t collect(struct transit *transit, struct paged_range *range, uint64_t page, uint32_t pages,
 			int *error)
 {
@@ -112,7 +112,8 @@ static int assign(struct transit *transit)
 	return 0;
 }
 
-/* Write the assigned pages, contiguous pages together. Returns 0 or -errno. */
+/* Write the pages for which assign() took pages of the file, contiguous pages together. Returns 0
+   or -errno. */
 static int write_pages(struct transit *transit)
 {
 	struct pager *pager = transit->pager;
@@ -177,7 +178,8 @@ void page_recall(struct pager *pager, struct paged_range *range, uint64_t page)
 	if (pager_frames(pager) < pager->budget || frames_shrink(&pager->frames, 1)) {
 		put_back(transit, i);
 	} else {
-		/* The tray's frames are given up when the transit ends. */
+		/* There is no frame for the copy before the transit ends and frees the tray's
+		   frames. */
 		transit->of[i].recalled = true;
 		workers_hurry(&pager->workers, &transit->job);
 	}
@@ -315,7 +317,7 @@ uint64_t pager_evict(struct pager *pager, void *address, uint64_t pages, uint64_
 		if (*done == below)
 			*done = pages;
 	}
-	/* After a failed write no page leaves, so there is nothing to wait for. */
+	/* After a failed write no page is evicted, so a further call would be useless. */
 	if (pager->counts.write_error)
 		*done = pages;
 	pager->incomplete |= *done < pages;

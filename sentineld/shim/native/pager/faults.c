@@ -16,8 +16,8 @@ static bool mapped(const struct pager *pager, uintptr_t address)
 	return pread(pager->pagemap, &entry, sizeof(entry), at) != sizeof(entry) || entry >> 62;
 }
 
-/* Number of pages from `page` on that are out and not in transit, up to `most`. After the first
-   READ_AHEAD_PAGES_MIN pages, it ends where a tensor begins. */
+/* Number of consecutive pages from `page` on that are out and not in transit, up to `most`. Beyond
+   READ_AHEAD_PAGES_MIN pages, the run ends where another tensor begins. */
 static uint32_t out_run(const struct paged_range *range, uint64_t page, uint32_t most)
 {
 	uint32_t run = 0;
@@ -37,7 +37,8 @@ static uint32_t fetch_more(struct pager *pager, struct paged_range *range, uint6
 	return (uint32_t)pages_fetch(pager, range, page, pages, &fetch_ahead);
 }
 
-/* Fetch a page that is out, the pages that follow it, and the pages that its sequence has skipped. */
+/* Fetch a page that is out, the pages that follow it, and the pages that its sequence of accesses
+   has skipped. */
 static void fetch_run(struct pager *pager, struct paged_range *range, uint64_t page)
 {
 	struct read_ahead_window window = read_ahead_window(&pager->read_ahead, range, page);
@@ -51,7 +52,8 @@ static void fetch_run(struct pager *pager, struct paged_range *range, uint64_t p
 	fetch_more(pager, range, gap, out_run(range, gap, (uint32_t)(page - gap)));
 	now += fetch_more(pager, range, page + now, run - now);
 	read_ahead_began(&pager->read_ahead, page, now);
-	/* Evict behind a sequence of accesses, so that the next fault finds free frames. */
+	/* During a sequence of accesses, evict stray pages, so that the next fault finds free
+	   frames. */
 	if (window.pages > READ_AHEAD_PAGES_MIN)
 		make_room_of_strays(pager, frames_floor(pager) + window.pages);
 }

@@ -7,7 +7,7 @@
 #include "checksum.h"
 #include "pages.h"
 
-/* frames_floor() is this share of the budget, but at most FLOOR_PAGES_MAX pages. */
+/* frames_floor() is the budget divided by FLOOR_SHARE, but at most FLOOR_PAGES_MAX pages. */
 #define FLOOR_SHARE 64u
 #define FLOOR_PAGES_MAX 512u
 

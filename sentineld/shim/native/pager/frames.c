@@ -83,8 +83,8 @@ void frames_destroy(struct frames *frames)
 	frames->trays = NULL;
 }
 
-/* Take the tray with the fewest frames, none of them borrowed, out of the list of filled trays;
-   TRAY_NONE if there is none. */
+/* Of the filled trays without borrowed frames, take the one with the fewest frames out of the list.
+   Returns TRAY_NONE if there is none. */
 static uint32_t pop_least(struct frames *frames)
 {
 	uint32_t *least = NULL;

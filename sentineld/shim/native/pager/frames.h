@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The pager's free page frames, and the memory from which the backing file is
- * written and read. When a page is evicted, its frame moves into this memory.
- * After the page is written, the frame is free for the next page that is read or
- * born. The frame is neither zeroed nor copied.
+ * The pager's free page frames, and the staging memory: the buffers for writes and
+ * reads of the backing file. When a page is evicted, its frame moves into the staging
+ * memory. After the page is written, the frame is free for the next page that is read
+ * or born. The frame is neither zeroed nor copied.
  *
  * The staging memory is divided into trays. An open tray belongs to the caller
  * that opened it, to be filled with the frames of pages that are evicted:
  *
  *     tray   | present | absent ...            |
  *
- * The frames of a closed tray are free. A fetch or birth borrows some of them, from
- * the last one on, and moves them to their new addresses in any order:
+ * The frames of a closed tray are free. A fetch or birth borrows the last ones, as
+ * many as it needs, and moves them to their new addresses in any order:
  *
  *     tray   | present | borrowed, or absent   | absent ... |
  *
@@ -37,12 +37,13 @@ struct frames {
 	int uffd;
 	unsigned page_shift;
 	char *staging; /* registered with uffd: UFFDIO_MOVE requires a registered destination */
-	char *nursery; /* memory of one tray, not registered with uffd: new frames are populated here */
+	/* memory of the size of one tray, not registered with uffd: new frames are populated here */
+	char *nursery;
 	uint64_t bytes; /* of staging and nursery */
 	struct tray *trays;
 	uint32_t count;
 	uint32_t filled; /* list of closed trays that have free frames */
-	uint32_t empty; /* list of closed trays that have no frames, borrowed ones included */
+	uint32_t empty; /* list of closed trays that have no frames, not even borrowed ones */
 	uint64_t free_pages; /* frames in closed trays */
 	uint64_t pages; /* frames in all trays, borrowed ones included */
 };
@@ -53,8 +54,9 @@ const char *frames_init(struct frames *frames, int uffd, unsigned page_shift, ui
 void frames_destroy(struct frames *frames);
 
 /*
- * Open a tray without frames. If no closed tray is empty, discard the frames of the closed tray that
- * has the fewest and none borrowed. Returns TRAY_NONE if there is no such tray.
+ * Open a tray without frames. If no closed tray is empty, choose the one with the fewest frames
+ * among the closed trays without borrowed frames, and discard its frames. Returns TRAY_NONE if
+ * there is no such tray.
  */
 uint32_t frames_open_empty(struct frames *frames);
 
@@ -70,8 +72,8 @@ static inline char *frames_address(const struct frames *frames, uint32_t tray, u
    uffd_move() does. */
 uint32_t frames_collect(struct frames *frames, uint32_t tray, void *from, uint32_t pages, int *error);
 
-/* Borrow up to `pages` of the free frames, of which there must be one: the frames from *first on of
-   *tray. Returns how many. */
+/* Borrow up to `pages` free frames, and set *tray and *first to the position of the first one. There
+   must be at least one free frame. Returns how many were borrowed. */
 uint32_t frames_borrow(struct frames *frames, uint64_t pages, uint32_t *tray, uint32_t *first);
 
 /* Move borrowed frames, from frame `first` on, to the absent range at `to`. If the kernel has pinned a

@@ -66,7 +66,7 @@ void pager_remove(struct pager *pager, void *base);
    Each call replaces the former table; NULL: no table. */
 void pager_publish(struct pager *pager, void *base, uint8_t *table);
 
-/* Whether the file has less than PAGER_FILE_LOW free pages. */
+/* Whether the file has fewer than PAGER_FILE_LOW free pages. */
 #define PAGER_FILE_LOW 16384u
 bool pager_file_low(struct pager *pager);
 

@@ -38,8 +38,8 @@
 /* Planned moves and reading ahead leave this number of transits unused, for faults and births. */
 #define SPARE_TRANSITS 16u
 
-/* Largest number of pages of one read or write: 256 KiB. With larger ones, a demanded read would wait
-   too long for requests that are in flight. */
+/* Largest number of pages of one read or write: 256 KiB. With larger requests in flight, a demanded
+   read would wait too long for them. */
 #define REQUEST_PAGES 64u
 
 enum page_state {
@@ -55,14 +55,14 @@ struct paged_range {
 	uint64_t pages;
 	uint64_t top; /* first page above all pages that were ever in memory */
 	uint8_t *state; /* enum page_state */
-	uint8_t *published; /* a copy of `state` for others to read; NULL: none */
+	uint8_t *published; /* the table of pager_publish(), a copy of `state`; NULL: none */
 	/* 1: the page is planned to be in memory: it was born or passed to pager_fetch(), and has
 	   not been passed to pager_evict() since then */
 	uint8_t *planned;
 	uint8_t *stray; /* 1: the page is in memory, but is not planned to be there */
-	uint8_t *begins; /* 1: the page was the first of a pager_born() */
+	uint8_t *begins; /* 1: the page was the first page of a pager_born() call */
 	uint8_t *transit; /* 1 + index of the page's transit; 0: none */
-	uint8_t *recent; /* 1: the page arrived or was born since the hand last passed it */
+	uint8_t *recent; /* 1: the page arrived or was born since the clock's hand last passed it */
 	uint32_t *file_page; /* number of the file page with the page's copy; 0: none */
 	uint32_t *arrival; /* pager->arrivals when the page was last fetched or recalled */
 	uint64_t *sum; /* checksum of the page's copy in the file */
@@ -113,7 +113,7 @@ struct pager {
 	uint64_t resident; /* pages in memory, without those in trays */
 	uint64_t leaving; /* pages in the trays of transits that evict pages */
 	struct paged_range *ranges;
-	struct paged_range *hand_range; /* the hand: the next page that may be evicted */
+	struct paged_range *hand_range; /* the clock's hand: the next page that may be evicted */
 	uint64_t hand;
 	struct frames frames;
 	struct filespace space;
@@ -177,7 +177,8 @@ static inline void set_state(struct paged_range *range, uint64_t page, uint64_t 
 	find_strays(range, page, pages);
 }
 
-/* Begins at the first page that changes: a move that was incomplete sets all of its pages again. */
+/* Skips the pages before the first one that changes, to save time: when an incomplete move goes on,
+   all of its remaining pages are already set. */
 static inline void set_planned(struct paged_range *range, uint64_t page, uint64_t pages, bool planned)
 {
 	const uint8_t *first = memchr(range->planned + page, !planned, pages);
@@ -241,25 +242,26 @@ void pages_continue(struct pager *pager);
 uint64_t pages_evict(struct pager *pager, struct paged_range *range, uint64_t page, uint64_t pages,
 		     unsigned spare, uint64_t *done);
 
-/* After a failed write, no page is evicted. If the write failed because the file was full, eviction
-   resumes when the file has TRAY_PAGES free pages. */
+/* Whether pages can be evicted. After a failed write they cannot. If the write failed because the
+   file was full, eviction resumes when the file has TRAY_PAGES free pages. */
 bool can_write(struct pager *pager);
 
 /* Begin to evict pages at the hand, until `pages` frames are free or about to become free. */
 void make_room(struct pager *pager, uint64_t pages);
 
-/* Like make_room(), but evicts only pages that are in memory without being planned to be there. */
+/* Like make_room(), but evicts only stray pages, and of these only those that are not young (see
+   victims.c). */
 void make_room_of_strays(struct pager *pager, uint64_t pages);
 
-/* Cancel the eviction of a page: copy the page from the tray back to its address. Without a frame for
-   the copy, this happens when the transit's job ends. */
+/* Cancel the eviction of a page: copy the page from the tray back to its address. If there is no
+   frame for the copy, the page is copied when the transit's job ends. */
 void page_recall(struct pager *pager, struct paged_range *range, uint64_t page);
 
 /* How pages are fetched. */
 struct fetch_mode {
-	/* how many of the `pages` frames that are needed may be taken from the free ones */
+	/* number of free frames that may be used if `pages` frames are needed */
 	uint64_t (*frames)(struct pager *pager, uint64_t pages);
-	uint32_t pages; /* largest number of pages that arrive at the same time */
+	uint32_t pages; /* largest number of pages of one transit, which arrive together */
 	unsigned spare; /* number of transits to leave unused */
 	enum job_kind kind;
 };

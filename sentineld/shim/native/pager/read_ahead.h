@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * How many pages a fault fetches. A fault that continues a former one fetches
- * twice as many pages as that one, as in the kernel's mm/readahead.c. A fault on a
- * page that the former one has fetched fetches half as many.
+ * twice as many pages as that one, as in the kernel's mm/readahead.c. If a page that
+ * the former fault fetched faults again, half as many pages are fetched.
  */
 #ifndef SENTINELD_SHIM_READ_AHEAD_H
 #define SENTINELD_SHIM_READ_AHEAD_H
@@ -36,7 +36,8 @@ struct read_ahead {
 struct read_ahead_window read_ahead_window(struct read_ahead *read_ahead, const struct paged_range *range,
 					   uint64_t page);
 
-/* Note that the fault at the page, passed to read_ahead_window() last, fetches `pages` pages. */
+/* Record that the fault at `page` fetches `pages` pages. The last call of read_ahead_window() must
+   have been for this fault. */
 void read_ahead_began(struct read_ahead *read_ahead, uint64_t page, uint32_t pages);
 
 /* Forget the range's streams. */

@@ -22,8 +22,8 @@ static inline int thread_start(pthread_t *thread, void *(*run)(void *argument), 
 	return error;
 }
 
-/* Give the calling thread less CPU time than the program's threads get: if it interrupted a thread that
-   computes, the program would take longer than with pages that move a moment later. On Linux the
+/* Give the calling thread a lower priority than the program's threads have: if it interrupts a
+   computing thread, the program loses more time than if pages move a moment later. On Linux the
    call affects only this thread. */
 static inline void thread_give_way(void)
 {

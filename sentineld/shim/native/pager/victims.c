@@ -4,11 +4,12 @@
 
 #include "pages.h"
 
-/* A stray page (in memory, but not planned there) is not evicted as a stray while it is young: among a
-   number of most recently fetched pages. An operator accesses pages of several tensors, and a fault
-   fetches many pages of one tensor. If these pages evicted each other, the operator would never end.
-   The number is at least YOUNG_PAGES_MIN. In larger budgets it is this share of the budget, up to
-   what all sequences of faults can read ahead at once. */
+/* A stray page is in memory, but is not planned to be there. It is not evicted as a stray page
+   while it is young, that is, among the young_pages() most recently fetched pages. An operator
+   accesses pages of several tensors, and a fault fetches many pages of one tensor. If these pages
+   evicted each other, the operator would never end. young_pages() is the budget divided by
+   YOUNG_SHARE, but at least YOUNG_PAGES_MIN, and at most the number of pages that all streams can
+   read ahead at once. */
 #define YOUNG_PAGES_MIN 1024u
 #define YOUNG_SHARE 16u
 
@@ -21,8 +22,8 @@ static uint64_t young_pages(const struct pager *pager)
 	return share > YOUNG_PAGES_MIN ? share : YOUNG_PAGES_MIN;
 }
 
-/* Advance the hand to the next page in memory, or to the next stray page. After the last range, returns
-   false and resets the hand to the first range. */
+/* Advance the hand to the next page in memory or, if `stray` is set, to the next stray page. After
+   the last range, returns false and resets the hand to the first range. */
 static bool next_page(struct pager *pager, bool stray)
 {
 	struct paged_range *range = pager->hand_range;
@@ -45,7 +46,8 @@ static bool next_page(struct pager *pager, bool stray)
 	return false;
 }
 
-/* Whether a page can be evicted now: an old stray page, or by the clock algorithm. */
+/* Whether a page can be evicted now. If `stray` is set, only stray pages that are not young can;
+   otherwise the clock algorithm decides. */
 static bool can_go(const struct pager *pager, const struct paged_range *range, uint64_t page, bool stray)
 {
 	if (stray)
@@ -53,11 +55,13 @@ static bool can_go(const struct pager *pager, const struct paged_range *range, u
 	return range->state[page] == PAGE_IN && !range->recent[page];
 }
 
-/* Like make_room(), but if `stray` is set, evicts old stray pages only. */
+/* Begin to evict pages at the hand, as make_room() does. stray: only stray pages that are not
+   young. */
 static void evict_at_hand(struct pager *pager, uint64_t pages, bool stray)
 {
-	/* The clock's first turn clears `recent`, so the second turn finds a page if there is one. The
-	   turn under way ends at the last range. */
+	/* A turn ends at the last range. Stray pages need one full turn. Other pages need two,
+	   because the first one only clears `recent`. The hand may be in the middle of a turn, so
+	   one more turn is allowed. */
 	int turns = stray ? 2 : 3;
 
 	while (pager->frames.free_pages + pager->leaving < pages && turns && can_write(pager)) {
@@ -97,7 +101,7 @@ void make_room_of_strays(struct pager *pager, uint64_t pages)
 	hand_range = pager->hand_range;
 	hand = pager->hand;
 	evict_at_hand(pager, pages, true);
-	/* The clock goes on where it was. */
+	/* The search for stray pages must not advance the clock. */
 	pager->hand_range = hand_range;
 	pager->hand = hand;
 }

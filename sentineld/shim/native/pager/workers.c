@@ -64,12 +64,13 @@ static void run(struct workers *workers, struct job *job)
 
 	++*running;
 	pthread_mutex_unlock(&workers->lock);
-	/* A job that has ended may be added again at once, so it is not used after this. */
+	/* If job->run() returns false, the job has ended, and another thread may add it again at
+	   once. So do not access it then. */
 	again = job->run(job);
 	pthread_mutex_lock(&workers->lock);
 	--*running;
 	if (again)
-		put_first(&workers->queues[job->kind], job); /* workers_hurry() can have changed the kind */
+		put_first(&workers->queues[job->kind], job); /* workers_hurry() may have changed the kind */
 	if (kind == JOB_DEMANDED && !workers->demanded && (others_queued(workers) || workers->stop))
 		pthread_cond_broadcast(&workers->wake);
 }

@@ -4,9 +4,10 @@
  * many requests are in flight as there are threads.
  *
  * Demanded jobs, for which a thread of the program waits, come before all other
- * jobs. While one runs, no other job begins if OTHERS_MAX of them run already,
- * because a disk serves the requests in flight in any order. Of the other jobs, every
- * fourth thread takes writes first, and the other threads take reads first.
+ * jobs. A disk serves the requests in flight in any order, so other jobs can delay a
+ * demanded one. While a demanded job runs, a thread therefore begins another kind of
+ * job only if fewer than OTHERS_MAX such jobs run. Of the other jobs, every fourth
+ * thread takes writes first, and the other threads take reads first.
  */
 #ifndef SENTINELD_SHIM_WORKERS_H
 #define SENTINELD_SHIM_WORKERS_H
@@ -19,7 +20,7 @@
 
 enum job_kind {
 	JOB_DEMANDED, /* a job for which a thread waits */
-	JOB_AHEAD, /* a read of the pages behind such pages */
+	JOB_AHEAD, /* a read of pages next to demanded ones, before a thread waits for them */
 	JOB_PLANNED, /* another read */
 	JOB_WRITE,
 	JOB_KINDS,
@@ -51,7 +52,7 @@ struct workers {
 /* Returns 0 or -errno. */
 int workers_start(struct workers *workers, unsigned count);
 
-/* End the threads; queued jobs run first. */
+/* End the threads after they have run the queued jobs. */
 void workers_stop(struct workers *workers);
 
 void workers_add(struct workers *workers, struct job *job, enum job_kind kind);

@@ -19,7 +19,7 @@
 #define PAGE 4096ul
 #define ANY_NODE (-1)
 
-/* Prints the location and a message and fails the check unless CONDITION holds. */
+/* Unless CONDITION holds, prints the location and a message, and fails the check. */
 #define CHECK(condition, ...)                                                                                \
 	do {                                                                                                 \
 		if (!(condition)) {                                                                          \
@@ -52,7 +52,7 @@ uint64_t read_pages(uint64_t address, uint64_t pages); /* returns the sum of the
 uint64_t write_pages(uint64_t address, uint64_t pages); /* sets word 0 of each page to the page's number */
 uint64_t minor_faults(uint64_t address, uint64_t pages); /* number of faults that reading the pages causes */
 uint64_t epoch_by_fd(uint64_t flags, uint64_t unused); /* returns the epoch or -errno */
-uint64_t epoch_at(uint64_t argument, uint64_t unused); /* passes this address to the ioctl */
+uint64_t epoch_at(uint64_t argument, uint64_t unused); /* passes `argument` to the ioctl */
 
 /* An open device with its session. */
 struct sampler {
@@ -111,9 +111,9 @@ void check_end(void);
 void check_stress(void);
 void check_swap(void); /* requires swap */
 void check_tracepoint(void);
-void check_unhooked(void); /* without a session and with kernel.ftrace_enabled=0 */
-void check_hooking(void); /* without a session */
-void check_race(void); /* without a session */
+void check_unhooked(void); /* requires that no session exists and kernel.ftrace_enabled is 0 */
+void check_hooking(void); /* requires that no session exists */
+void check_race(void); /* requires that no session exists */
 void check_owner(void);
 void check_stalled(void);
 void check_locked(void); /* requires the module fuse */

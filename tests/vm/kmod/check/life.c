@@ -93,8 +93,8 @@ void check_epoch_fd(void)
 }
 
 /*
- * Called in a worker: writes to all pages, which copies them. Returns -1 if the
- * data was wrong before the write, -2 if it was wrong after all writes, or else 0.
+ * Called in a worker: writes to all pages, so that the kernel copies them. Returns -1 if
+ * the data was wrong before the write, -2 if it was wrong after all writes, otherwise 0.
  */
 static uint64_t write_own_copies(uint64_t address, uint64_t unused)
 {
@@ -123,7 +123,7 @@ static uint64_t fork_and_write(uint64_t address, uint64_t unused)
 static pid_t worker_pid;
 static int worker_pipe[2];
 
-/* Forks a worker that runs until finish_worker(). */
+/* Forks a worker that waits until finish_worker() is called. */
 static uint64_t start_worker(uint64_t address, uint64_t unused)
 {
 	(void)unused;

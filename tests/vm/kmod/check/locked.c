@@ -2,7 +2,7 @@
 /*
  * A target keeps its address space locked. One thread waits for a FUSE server
  * while it holds mmap_lock for reading. Another thread waits to get mmap_lock for
- * writing. While it waits, no other thread gets mmap_lock for reading.
+ * writing. While this second thread waits, no further thread gets mmap_lock for reading.
  */
 #define _GNU_SOURCE
 #include "check.h"
@@ -49,7 +49,7 @@ static struct fuse_attr attributes(uint64_t node)
 	};
 }
 
-/* Serves one file. Never answers requests to read the file, but counts them in *stalled. */
+/* Serves one file. Never answers a request to read the file, but sets *stalled to 1. */
 static void serve(int device, volatile int *stalled)
 {
 	static struct request request;

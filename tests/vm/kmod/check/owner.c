@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * ATTACH accepts only the process that the caller means, and only if all ids of this process are
- * those of the given user.
+ * ATTACH accepts only the process that the caller means, and only if all user ids of this process
+ * are the given one.
  */
 #define _GNU_SOURCE
 #include "check.h"

@@ -15,7 +15,7 @@
 #define WRITERS 2u
 #define ROUNDS 150
 #define WORDS 4
-#define SCRATCH 1600ul /* further pages behind PAGES; they are unmapped together with their page tables */
+#define SCRATCH 1600ul /* further pages after PAGES; they are unmapped with their page tables */
 
 static volatile bool stop;
 static uint64_t base;

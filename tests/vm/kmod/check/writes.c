@@ -128,7 +128,7 @@ void check_age(void)
 		CHECK(found[SENTINEL_ACCESS_AGED] == THIRD, "round %d: %lu logged", round,
 		      found[SENTINEL_ACCESS_AGED]);
 	}
-	/* armed pages still take faults, and they age too */
+	/* armed pages still take faults, and AGE finds them, too */
 	sampler_arm(&sampler, address, PAGES);
 	target_call(&target, read_pages, address, THIRD);
 	CHECK(!range_call(sampler.fd, SENTINEL_IOC_AGE, address, PAGES * PAGE, &range), "AGE");

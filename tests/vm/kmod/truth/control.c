@@ -187,8 +187,8 @@ static void run_epoch(void)
 }
 
 /*
- * The accesses of all threads. If one thread first read and another first wrote,
- * the order is unknown and neither FIRST bit is set.
+ * The accesses of all threads. If the first access of one thread was a read and that of
+ * another thread a write, their order is unknown and neither FIRST bit is set.
  */
 static uint8_t all_threads(uint32_t epoch, uint32_t page)
 {

@@ -13,7 +13,8 @@
  *     mode PRECISE REARM_US BALANCING     how to attach; BALANCING is only for judge.py
  *     threads COUNT
  *     region START COUNT NODE FILL HUGE   NODE -1: no memory policy. FILL 0: no page is present,
- *                                         1: all are, 2: every second is. HUGE: may be huge pages
+ *                                         N: every Nth is. HUGE: may be huge pages, before the
+ *                                         first epoch only if FILL is 3
  *     range START COUNT                   watched from the first epoch
  *     epoch
  *     before VERB ...                     by the controller, while the threads do not run
@@ -121,8 +122,8 @@ void control_run(void);
 void mark(uint32_t start, uint32_t count, uint32_t bits);
 struct region *region_of(uint32_t page);
 void wrong_word(const char *what, uint32_t page);
-/* Marks pages that are not armed like mark(). In a region with huge pages, marks the whole 2 MiB
-   that contain a page as changed. */
+/* Like mark(). In a region that may have huge pages, also sets MARK_CHANGED on all pages of each
+   2 MiB area that overlaps the range. */
 void mark_changed(uint32_t start, uint32_t count, uint32_t bits);
 
 /* The controller's verbs. */
