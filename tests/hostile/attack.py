@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An attack on a daemon: the attackers, and what the daemon's other users notice of it."""
+"""An attack on a daemon: its attackers, and checks of its effects on the daemon and a training."""
 
 from __future__ import annotations
 
@@ -80,19 +80,19 @@ class ManagedTraining:
         return list(self.training._losses)
 
     def plain_losses(self, count: int) -> list[str]:
-        """The first `count` losses of the same training without the shim. It runs only while this
-        method waits, because it would take CPU time from an attack."""
+        """The first `count` losses of the same training without the shim. The training without the
+        shim runs only while this method waits: otherwise it would take CPU time from an attack."""
         return self.training.plain_losses(count)
 
     def steps_per_s(self, begin_s: float, end_s: float) -> float:
         """Speed between two times of time.monotonic()."""
-        times = list(self.training.times_s)  # a thread appends to it
+        times = list(self.training.times_s)  # a copy: a thread appends to times_s
         begun = np.interp([begin_s, end_s], times, np.arange(len(times)))
         return float(begun[1] - begun[0]) / max(end_s - begin_s, 1e-9)
 
     def pin(self) -> None:
-        """Give the training a CPU to itself. Its daemon shares the other CPU with the attackers,
-        which are forked from this process."""
+        """Give the training a CPU to itself. Its daemon and this process get the other CPU. The
+        attackers are forked from this process, so they use the other CPU, too."""
         pin([self.pid], TRAINING_CPU)
         pin([self._daemon.process.pid, os.getpid()], OTHER_CPU)
 
@@ -103,7 +103,7 @@ class ManagedTraining:
 
 
 class Observer:
-    """Asks for status all the time, in a thread."""
+    """Requests `status` repeatedly in a thread, LOOK_S after each answer."""
 
     def __init__(self, daemon: Daemon) -> None:
         self._daemon = daemon

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Processes of an unprivileged user, which attack the daemon.
 
-They are forked from the test process, so that they need no file that only root may read. Each
-attacker runs one function, which reports to the test through a pipe.
+They are forked from the test process, which has already imported all code, because the repository
+may be readable only by root. Each attacker runs one function, which reports to the test through a
+pipe.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ def die_with_parent() -> None:
 class Attacker:
     """A process that runs function(say, *arguments) as the user and then exits.
 
-    say: sends any JSON value to the test, which gets it by heard().
+    say: sends any JSON value to the test, which receives it with heard().
     """
 
     def __init__(self, function: Callable[..., None], *arguments: Any, user: int = USER) -> None:

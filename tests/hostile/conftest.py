@@ -69,7 +69,7 @@ class Target:
 
     def begin(self, name: str, control: bool) -> Attack:
         if self._managed_training is None:
-            unpin()  # A former target has pinned this process.
+            unpin()  # ManagedTraining.pin() may have pinned this process.
             pause_ms = PINNED_PAUSE_MS if self._measure_speed else PAUSE_MS
             self._managed_training = ManagedTraining(self._daemon(False), pause_ms)
             self._managed_training.manage()
@@ -117,7 +117,7 @@ def control() -> bool:
 
 @pytest.fixture
 def attack(target: Target, control: bool, request: pytest.FixtureRequest) -> Iterator[Attack]:
-    """A daemon with a managed training, under observation until check()."""
+    """An attack beside a managed training. The attacked daemon is observed until check()."""
     attack = None
     try:
         attack = target.begin(_attack_name(request.node.name), control)

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A FUSE file system whose files can be opened, and whose server then never answers.
 
-The server speaks the kernel's protocol (linux/fuse.h) on /dev/fuse in a process of its own. Any
-use of an open file that reaches the server blocks. This includes close(), which sends FLUSH.
+The server speaks the kernel's protocol (linux/fuse.h) on /dev/fuse in a process of its own. Once a
+file is open, each system call on it that sends a request to the server blocks. This includes
+close(), which sends FLUSH.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ def child_with_the_socket(
 
 
 def say_hello(say: Say, client: ShimClient, segment: Segment, pid: int) -> None:
-    """Send the hello for the process that connected."""
+    """Send the hello on behalf of the process that connected; report the answer."""
     with contextlib.suppress(OSError):
         os.close(client.register(segment))
     answer = client.answer()

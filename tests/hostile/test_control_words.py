@@ -100,7 +100,7 @@ def test_impossible_words_cost_no_memory(attack: Attack, when: str) -> None:
 
 
 def large_segment(say: Say, path: str, control: str, size: int, records: int) -> None:
-    """Register a segment of the largest allowed size whose words say that the ring is full."""
+    """Send a hello with a ring of RECORDS records; then set words that mark the ring as full."""
     client, segment = ShimClient(Path(path)), Segment(records)
     os.close(client.register(segment))
     answer = client.answer()

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A user starts processes as fast as possible. The daemon hears of each one, because it follows the
-forks of managed trainings."""
+"""A user starts processes as fast as possible.
+
+The daemon receives an event for each fork: it follows the forks of managed trainings through the
+kernel's proc connector, which reports the forks of all processes.
+"""
 
 from __future__ import annotations
 

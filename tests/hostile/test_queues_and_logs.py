@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attack 7: messages that come faster than the daemon can take them, and lines for its log."""
+"""Attack 7: messages that arrive faster than the daemon can process them, or that fill its log."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def long_notes() -> Iterator[bytes]:
 
 
 def layers() -> Iterator[bytes]:
-    """Names of layers, as many and as long as the daemon keeps."""
+    """Names of layers, with more characters in total than the daemon keeps."""
     names = frame({"type": "layers", "names": ["z" * 60] * 60_000})
     while True:
         yield names

@@ -50,7 +50,7 @@ def lingering() -> int:
 
 
 def pipe() -> int:
-    """The reading end of a pipe that nobody writes."""
+    """The read end of a pipe to which nothing is written."""
     reading, writing = os.pipe()
     _FDS.append(writing)
     return reading
@@ -62,7 +62,7 @@ def huge() -> int:
 
 
 def large() -> int:
-    """A sparse file, larger than what the daemon reads of a file of operators' accesses."""
+    """A sparse file, larger than the part of a file of accesses that the daemon reads."""
     return memfd(200 << 20)
 
 

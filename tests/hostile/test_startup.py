@@ -24,7 +24,7 @@ RETRY_S = 60.0
 
 
 def occupy(say: Say, port: int) -> None:
-    """Listen at the metrics port before the daemon does."""
+    """Listen on the metrics port before the daemon does."""
     held = socket.create_server(("127.0.0.1", port))
     say("occupied")
     signal.sigwait({signal.SIGUSR1})
@@ -98,10 +98,10 @@ def be_managed(say: Say, shims: str, control: str) -> None:
 
 
 def test_planning_imports_nothing_from_the_working_directory(trap: Path) -> None:
-    """The daemon starts its children by `python -m`, which searches the working directory first.
+    """The daemon starts its children with `python -m`, which searches the working directory first.
 
-    The test starts the daemon elsewhere and lets it change to the attacker's folder. This stands
-    for a service whose WorkingDirectory another user may write.
+    The test starts the daemon elsewhere and makes it change to the attacker's folder. This
+    simulates a service whose WorkingDirectory is writable by another user.
     """
     start = (
         "import os, sys; sys.path.remove(''); sys.argv[0] = 'sentineld'\n"

@@ -64,7 +64,10 @@ def layer_names(network: Network) -> list[str]:
 
 
 class Residency:
-    """The residency map of a layout, on emulated or paged tiers. No pager empties the queues."""
+    """The residency map of a layout, on emulated or paged tiers.
+
+    On paged tiers, the map's queues of pages are never emptied: this training has no pager.
+    """
 
     def __init__(self, layout: WireLayout, paged: bool = False) -> None:
         arena_pages, heap_pages = layout.arena_bytes // PAGE, HEAP_BYTES // PAGE
@@ -88,7 +91,7 @@ class Residency:
         }.items():
             self.header[name] = value
         self.arena = np.frombuffer(self.map, np.uint8, arena_pages, _MAP_OFFSET)
-        self.arena[:] = 1 + 1  # all on the slow node
+        self.arena[:] = 1 + 1  # 1 + node: all pages are on node 1, the slow one
 
 
 class ToyTraining:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests of paged tiers share."""
+"""Functions that the tests of paged tiers share."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def tiers(folder: Path) -> tuple[str, ...]:
 
 
 def paging(run: ManagedRun) -> dict[str, int]:
-    """The pager's counters now; checks the budget."""
+    """The pager's current counters. Asserts that it kept its budget and that no write failed."""
     counts: dict[str, int] = run.status()["paging"]
     assert counts["frames"] <= counts["budget_pages"]
     assert counts["overruns"] == counts["write_error"] == 0
@@ -45,8 +45,11 @@ def paged_from_start(
     fast: str,
     wrapper: tuple[str, ...] = (),
 ) -> ManagedRun:
-    """Start a training as `sentinelctl run` does: it has a pager before its first step, but no
-    plan yet. Faults fetch all pages. wrapper: see Within."""
+    """Start a training that has a pager before its first step, as under `sentinelctl run --fast`.
+
+    Unlike under `sentinelctl run`, the training is not attached, so it never has a plan: pages are
+    read from the file only at page faults. wrapper: see Within.
+    """
     place = Within("env", f"{FAST_VARIABLE}={fast}", *wrapper)
     return ManagedRun(folder, *arguments, daemon=daemon, script=script, place=place)
 
@@ -59,7 +62,7 @@ def disk_bytes(run: ManagedRun) -> tuple[int, int]:
 
 
 def wait_paging(run: ManagedRun, size_bytes: int) -> None:
-    """Wait until the process has written and read more than this number of bytes each."""
+    """Wait until bytes read from disks and bytes written to disks both exceed size_bytes."""
     wait(lambda: run.training.process.poll() is not None or min(disk_bytes(run)) > size_bytes)
     assert run.training.process.poll() is None
 

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trainings whose tensors are accessed in ways that no plan foresees: paged_train.py KIND (STEPS |
-STOP_FILE).
+"""Trains with accesses that no plan foresees: paged_train.py KIND (STEPS | STOP_FILE).
 
-Each step does the accesses of the KIND (KINDS). Prints for each step the loss as a hexadecimal
-float, and the checksum of the bytes that the accesses read. With STOP_FILE, trains until that file
-exists.
+KIND selects the accesses that are made in each step (see KINDS). Prints for each step the loss as a
+hexadecimal float, and the checksum of the bytes that the accesses read. With STOP_FILE, trains
+until that file exists.
 """
 
 from __future__ import annotations
@@ -108,7 +107,7 @@ def files(training: Training) -> Accesses:
         for name, tensor in training.model.state_dict().items():
             assert torch.equal(saved[name], tensor), name
         tensors = training.tensors()
-        # The shim aligns tensors to pages. Without it, O_DIRECT would fail.
+        # O_DIRECT requires aligned memory. Only the shim aligns tensors to pages.
         aligned = not any(tensor.data_ptr() % mmap.PAGESIZE for tensor in [*tensors, *copies])
         direct = os.open(
             folder / "direct", os.O_RDWR | os.O_CREAT | (os.O_DIRECT if aligned else 0)
@@ -174,7 +173,7 @@ class Pinned:
 
 
 def pinned(training: Training) -> Accesses:
-    """In two of four steps, the kernel has pinned a part of the tensors."""
+    """In two of every four steps, the pages of some tensors are pinned by the kernel."""
     held: list[Pinned] = []
     steps = itertools.count()
 

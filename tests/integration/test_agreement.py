@@ -2,9 +2,9 @@
 """The simulator and emulated tiers agree on the delays and fast memory of real trainings.
 
 Only figures that do not depend on this machine's speed are compared: the delay
-that the residency map charges a step, and the fast memory used. Where pages
-move, these depend on when each move ends, so plans with moves are compared in
-virtual time: tests/unit/shim/test_agreement.py.
+that a step owes for its slow pages, and the fast memory used. If pages move,
+these figures depend on when each move ends. So tests/unit/shim/test_agreement.py
+compares plans with moves, in virtual time.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The first part of the demo with a small model, real daemons and a real memory limit.
 
-Without Linux swap, because other tests run at the same time.
+Linux swap is left out, because enabling it would affect tests that run at the same time.
 """
 
 from __future__ import annotations

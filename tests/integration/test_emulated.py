@@ -202,7 +202,8 @@ def test_a_new_budget_or_policy_needs_no_new_profile(run: ManagedRun) -> None:
         assert now["budget_bytes"] == pytest.approx(
             before["budget_bytes"] * int(fast[:-1]) / 40, rel=0.001
         )
-        # The number of unplanned tensor bytes varies, and `static` leaves no room for an increase.
+        # The bytes of tensors without a slot vary. They are charged, too, and `static` leaves no
+        # room in the budget for an increase.
         most = now["budget_bytes"] + UNPLANNED_BYTES
         wait(lambda most=most: run.meter(1)[0]["charged_bytes_max"] <= most)
         meter_within(most, lambda: run.meter(3), run.status)

@@ -148,12 +148,13 @@ def ended(process: subprocess.Popen[str]) -> tuple[int, list[str]]:
 
 
 def test_a_model_larger_than_memory_trains_from_its_first_step(tmp_path: Path) -> None:
-    """The limit leaves room for about half of the tensors. Steps are profiled below this limit."""
+    """The limit leaves room for about half of the tensors. It applies to profiled steps, too."""
     try:
         limited_command(1 << 40).close()
     except SentinelError as error:
         pytest.skip(str(error))
-    # Mapped files do not count: no process under the limit is charged for files in the page cache.
+    # The limit leaves out mapped files: the unlimited training reads them into the page cache, so
+    # the processes under the limit are not charged for them.
     unlimited = train([], {})
     assert unlimited.stdout is not None
     first = unlimited.stdout.readline().strip()

@@ -58,7 +58,7 @@ def preload(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A mounted file system of its own."""
+    """The mount point of a small file system that only one test uses."""
     image, folder = tmp_path / "image", tmp_path / "disk"
     folder.mkdir()
     image.touch()
@@ -106,7 +106,8 @@ def test_a_file_that_becomes_shorter_ends_the_training(daemon: Daemon, tmp_path:
     try:
         wait_paging(run, PAGED_BYTES)
         os.truncate(file_of(run), 0)
-        # If the pager has since written a page behind a lost one, the lost one reads as zeros.
+        # If the pager has since written a page at a higher offset, the file has grown again, and
+        # the lost pages below this offset read as zeros.
         check_end(run, "cannot read pages back from the file", "a page read back from the file is")
     finally:
         run.close()
@@ -145,7 +146,10 @@ def test_a_slow_disk_changes_no_loss(daemon: Daemon, tmp_path: Path, preload: st
 
 
 def large_losses(socket_path: Path, steps: int) -> list[str]:
-    """Losses of the large model under the shim, in a sixth of its memory. Its file has to grow."""
+    """Losses of the large model under the shim, with a budget of a sixth of its tensors.
+
+    The paging file has to grow. The training is not paged if no daemon listens on the socket.
+    """
     command = [sys.executable, "-m", "sentineld.shim", str(TRAIN), "large", str(steps)]
     environment = {"SENTINELD_SHIM_SOCKET": str(socket_path), FAST_VARIABLE: "48MiB"}
     done = subprocess.run(

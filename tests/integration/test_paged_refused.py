@@ -40,7 +40,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
 
 
 def wrapper_of(lack: str, folder: Path) -> tuple[str, ...]:
-    """A command that runs another one as on a machine that lacks this."""
+    """Prefix that makes a command run as on a machine without the feature LACK; see LACKS."""
     if lack == "move":
         return NO_MOVE
     if os.geteuid():
@@ -98,8 +98,8 @@ def test_a_training_without_a_pager_is_reported(
 
 
 def test_a_folder_in_memory(tmp_path: Path) -> None:
-    """Before Linux 6.6, tmpfs lacks O_DIRECT, and the daemon refuses the folder. Later kernels page
-    to it, which frees no memory."""
+    """Before Linux 6.6, tmpfs lacks O_DIRECT, and the daemon refuses the folder. On later kernels
+    the training pages to the folder, although this frees no memory."""
     with tempfile.TemporaryDirectory(dir="/dev/shm") as name:
         folder = Path(name)
         if (

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Run a command as on a kernel whose userfaultfd lacks features: without_move.py COMMAND ...
 
-A seccomp filter makes the ioctl UFFDIO_API fail with EINVAL, as the kernel does if a requested
-feature is unknown. The filter cannot read the requested features, so every such call fails.
+A seccomp filter makes the ioctl UFFDIO_API fail with EINVAL, the kernel's error for an unknown
+feature. The filter cannot read the requested features, so every UFFDIO_API fails.
 """
 
 from __future__ import annotations

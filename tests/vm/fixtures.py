@@ -124,7 +124,11 @@ def _shared_guest(config: pytest.Config, kind: GuestKind) -> Guest:
 
 
 def _hold_hook(guest: Guest) -> None:
-    """Keep a session open, so that no test patches running code: see Guest's TCG_THREAD."""
+    """Keep a session open, so that the module's fault hook stays installed.
+
+    Otherwise each test that opens a session would install it, which patches running code: see
+    Guest's TCG_THREAD.
+    """
     hold = f"cd {TREE} && PYTHONPATH={TREE} exec python3 tests/vm/inside/hold.py"
     holder = guest.start(hold)
     assert holder.stdout is not None

@@ -21,7 +21,7 @@ def installed(guest: Guest, tmp_path_factory: pytest.TempPathFactory) -> Guest:
     """The shared guest after `make install`, with the daemon stopped.
 
     `make install` compiles the package, which takes half a minute in an emulated guest. It skips
-    modules whose bytecode is up to date, so the package is compiled outside the guest before.
+    modules whose bytecode is up to date, so the package is first compiled outside the guest.
     """
     stage = tmp_path_factory.mktemp("bytecode")
     for source in (REPOSITORY / "sentineld").rglob("*.py"):

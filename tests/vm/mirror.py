@@ -12,9 +12,11 @@ from .host import MachineError
 
 
 def source_lines(release: str, suites: tuple[str, ...], options: str = "") -> list[str]:
-    """A line of sources.list for each suite. release: a suite that mmdebstrap knows by name; its
-    default mirror must also have the suites. options: put into each line, such as
-    "[signed-by=FILE] "."""
+    """Lines of sources.list, one for each suite, all with mmdebstrap's default mirror for RELEASE.
+
+    release: a suite that mmdebstrap knows by name. Its default mirror must also have SUITES.
+    options: put into each line, such as "[signed-by=FILE] ".
+    """
     mirror = _default_mirror(release)
     return [f"deb {options}{mirror} {suite} main" for suite in suites]
 

@@ -139,7 +139,7 @@ class Connection:
         return process
 
     def answers(self, timeout: float = 2.0) -> bool:
-        """Whether the guest's SSH server responds; QEMU accepts connections even before it runs."""
+        """Whether the guest's sshd responds. QEMU accepts connections even before sshd runs."""
         try:
             with socket.create_connection(("127.0.0.1", self._port), timeout) as probe:
                 probe.settimeout(timeout)

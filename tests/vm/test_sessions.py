@@ -60,7 +60,7 @@ def test_other_users_are_refused(training: Training) -> None:
 def recorded(training: Training, file: str, seen_share: float = 0.99) -> dict[str, Any]:
     """Record two steps; returns the trace's summary. Nearly all accesses must be attributed.
 
-    seen_share: minimum share of accesses that the module saw, too, among those that the shim
+    seen_share: the module must have seen at least this share of the accesses that the shim
         reported.
     """
     guest = training.guest
@@ -274,7 +274,7 @@ def test_a_training_that_is_stopped_while_armed_continues(training: Training, ho
     output, _ = meter.communicate(timeout=600)
     assert meter.returncode == 0, output
     assert len(json.loads(output)["steps"]) == 6
-    # Moves that were late after the pause have let barriers time out.
+    # Late moves after the pause made barriers time out, so the charge may exceed the budget.
     training.wait_for_charge(session["budget_bytes"])
     training.expect_another_step()
 

@@ -76,7 +76,7 @@ class Training:
         return metered
 
     def meter_within(self, most_bytes: int, steps: int) -> list[dict[str, Any]]:
-        """Meter steps, and assert that each is charged at most most_bytes; see meter_within()."""
+        """Meter steps, and assert that each is charged at most most_bytes; see charged_steps.py."""
         return meter_within(most_bytes, lambda: self.meter(steps), self.session)
 
     def wait_for_charge(self, most_bytes: int) -> None:

@@ -10,7 +10,11 @@ from pathlib import Path
 
 
 class Place:
-    """The Python that runs the tests. A place with another Python has another name."""
+    """The Python that runs the tests.
+
+    A subclass for another Python must have another `name`, because its trainings may have other
+    losses.
+    """
 
     name = "here"
     python = sys.executable

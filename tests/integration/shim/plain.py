@@ -93,9 +93,9 @@ class PlainTrainings:
 
 
 def train(request: bytes, output: int) -> None:
-    """Run the script of a request in this process; its standard output is the descriptor."""
+    """Run the script of a request in this process. output: descriptor for its standard output."""
     try:
-        # This process may be stopped when its parent ends.
+        # This process may be stopped by SIGSTOP when its parent ends. Then only SIGKILL ends it.
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         os.dup2(output, sys.stdout.fileno())
         os.close(output)

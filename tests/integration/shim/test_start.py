@@ -19,7 +19,7 @@ pytest.importorskip("torch")
 def python(
     *arguments: str, cwd: Path = ROOT, within: Sequence[str] = (), **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    """within: a command that runs Python."""
+    """within: a command to put before Python, such as prlimit with its options."""
     return subprocess.run(
         [*within, sys.executable, *arguments],
         capture_output=True,

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The memory of accessor.py: how each chunk is accessed while a backend watches."""
+"""The chunks of accessor.py's memory, and how the program accesses each of them in a window.
+
+A window is the time between begin() and end() of a backend's watch.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +14,10 @@ CHUNK_BYTES = CHUNK_PAGES * PAGE
 
 
 class Chunk(IntEnum):
-    """Chunks in the order of their addresses; behind them is a written but unwatched chunk."""
+    """Chunks in the order of their addresses. One more follows: it is written, but not watched."""
 
     READ = 0
-    UNTOUCHED = 1  # resident, not accessed in the window
+    UNTOUCHED = 1  # resident, not accessed in any window
     WRITTEN = 2
     NEVER = 3  # no page is resident
     SLOW = 4  # read; its pages are on node 1

@@ -152,7 +152,7 @@ def full() -> dict[str, object]:
 
 @contextmanager
 def filled(node: int, leave_bytes: int) -> Iterator[None]:
-    """A child process fills the node up to leave_bytes above its high watermark."""
+    """A child fills the node until its free memory is leave_bytes above the high watermark."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
