@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """What attacks cost the daemon's other users: `python -m tests.bench.attacks`.
 
-Runs each attack of tests/hostile several times, for longer than the tests run it. The training has
-a CPU to itself; the daemon and the attackers share another CPU. A program on the other CPU slows
-the training down even without a daemon, because both CPUs share caches, memory and often a core.
-So each attack is repeated as a control on a second daemon, which does not manage the training, and
-the training's speeds are compared. Writes build/bench/attacks.json and prints a table with a row
-per attack. Run it on an idle machine.
+Runs each attack of tests/hostile several times, for longer than the tests run it. Meanwhile, the
+attacked daemon manages a training, which has a CPU to itself; the daemon and the attackers share
+another CPU. A program on the other CPU slows the training down even without a daemon, because both
+CPUs share caches, memory and often a core. So each attack is repeated as a control on a second
+daemon, which does not manage the training. The figure for the speed is the training's speed during
+the attack, divided by its speed during the control. Writes build/bench/attacks.json and prints a
+table with a row per attack. Run it on an idle machine.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def speed_share(attack: str, figures: list[Figures]) -> float | None:
 
 def summary(rounds: list[list[Figures]]) -> list[Json]:
     """Return one row per attack: the longest answer time, the largest memory and the fastest growth
-    of the log in any round, and the median of the speed's share of the control's speed."""
+    of the log in any round, and the median of speed_share() over the rounds."""
     rows = []
     for name in dict.fromkeys(figures.attack for one in rounds for figures in one):
         found = [

@@ -6,7 +6,8 @@ The budget is 20 % of the peak. Prints for each model:
 - the most bytes that one stretch touches, divided by half of the budget;
 - the duration of the longest stretch, divided by 1 % of the step;
 - both figures again with a cut before every allocation (the shortest possible stretches);
-- the share of tensor bytes whose accesses are known;
+- the share of tensor bytes whose accesses the framework reports, and the share of those whose
+  accesses are only estimated;
 - the unmanaged bytes, divided by the peak;
 - the share of the allocations of 4 KiB and more that a plan places.
 
@@ -130,7 +131,7 @@ def _access_shares(trace: Trace, profile: Profile) -> tuple[float, float]:
 
 
 def recut(trace: Trace, everywhere: bool = False) -> Trace:
-    """Return the trace with its access step cut where the current choose_cuts() would cut it.
+    """Return the trace with the cuts that the current choose_cuts() would make in its access step.
 
     everywhere: cut before every allocation instead.
     Page samples are left out, because they are tied to the recorded epochs. The framework's

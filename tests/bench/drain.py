@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Times on the host how the daemon drains 100,000 samples from the log and joins them with tensors.
+"""Measures on the host how fast the daemon drains 100,000 samples and joins them with tensors.
 
 Needs no module: the log is a ring in this process's memory, read by the daemon's reader.
 """

@@ -29,9 +29,9 @@ def huge_sizes() -> Iterator[tuple[int, ...]]:
 
 @contextmanager
 def free_pages_kept() -> Iterator[int | None]:
-    """Maximise vm.percpu_pagelist_high_fraction if free pages are reported to a hypervisor.
+    """Let the per-CPU free lists grow to the maximum if free pages are reported to a hypervisor.
 
-    Yields the setting's value, or None if the kernel does not have it.
+    Yields the value of vm.percpu_pagelist_high_fraction, or None if the kernel does not have it.
 
     The hypervisor takes back pages that were free for 2 s (mm/page_reporting.c). Faulting such a
     page in again takes seven times as long as faulting in a page that the guest kept. Pages on

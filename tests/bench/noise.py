@@ -3,9 +3,9 @@
 
 Uses the cells of tests.bench.policies. Each cell is planned once, then simulated without
 noise and with several noise seeds. Writes build/bench/noise.json and prints a table.
-A seed can by chance draw steps that are slow or fast even with all data in fast memory.
-The all-fast times of the drawn steps measure this effect, so that the cost of noise can
-also be stated without the effect.
+By chance, a seed's noise can make the average step slower or faster even with all data in
+fast memory. The all-fast times under the same noise measure this effect, and the table also
+states the cost of noise without it.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ def cell_row(job: Job) -> Row:
 
 
 def _drawn_s(profile: Profile, noise: Disturbance) -> float:
-    """Return the mean all-fast time of the drawn steps that simulate() counts, minus the
-    profile's all-fast time."""
+    """Return the time by which this noise lengthens the all-fast step: the mean over the steps that
+    simulate() counts."""
     times_ns = profile.stretches["time_ns"].astype(np.float64)
     factors = noise.steps(profile.stretch_count, 1)
     drawn = [factors.next() for _ in range(STEPS)][STEPS // 2 :]
@@ -91,8 +91,7 @@ def summary(rows: Sequence[Row]) -> Row:
     """Return geometric means, over all cells, of the step time divided by the bound.
 
     quiet, noisy: steps without and with noise.
-    paced: noisy steps, minus the time by which the drawn steps' all-fast time exceeds the
-    profile's.
+    paced: noisy steps, minus the time by which the noise lengthens the all-fast step.
     points: noisy minus quiet; paced_points: paced minus quiet. Both are in hundredths of the bound.
     """
     quiet, noisy, paced = (

@@ -14,7 +14,8 @@ Row = dict[str, Any]
 Cell = tuple[str, str, float]
 
 UNLIMITED = "fast-only"
-"""This policy ignores the budget. It shows a lower limit of the step time and is no competitor."""
+"""This policy ignores the budget. It shows a lower limit of the step time and is not compared with
+`auto`."""
 
 OURS = "auto"
 TIE = 1e-3
@@ -63,7 +64,7 @@ def by_policy(rows: Sequence[Row]) -> dict[str, list[Row]]:
 
 
 def policies_table(rows: Sequence[Row]) -> str:
-    """Format a line per policy: geometric means of its slowdowns over the traces."""
+    """Format a line per policy: geometric means, over the traces, of its slowdowns."""
     columns = sorted({(row["tiers"], row["fast_fraction"]) for row in rows})
     head = [
         "step / all-fast step",

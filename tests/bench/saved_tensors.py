@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 
 BYTES_MIN = 1 << 20
-"""Smaller tensors stay in memory: files of them would cost more time than they save memory."""
+"""Smaller tensors stay in memory: a file for each would cost much time and save little memory."""
 
 
 class _File:

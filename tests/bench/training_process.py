@@ -28,9 +28,9 @@ class Training:
         environment: Mapping[str, str] | None = None,
         options: tuple[str, ...] = (),
     ) -> None:
-        """prefix: program to run the training with, which keeps the process id. environment: added
-        to this process's; with SENTINELD_SHIM_SOCKET the training runs under the shim. options:
-        of tests/bench/turns.py."""
+        """prefix: command that runs the training by exec(), so that the process id stays the same.
+        environment: added to this process's; with SENTINELD_SHIM_SOCKET the training runs under the
+        shim. options: of tests/bench/turns.py."""
         added = environment or {}
         under = ("-m", "sentineld.shim") if "SENTINELD_SHIM_SOCKET" in added else ()
         self._process = subprocess.Popen(

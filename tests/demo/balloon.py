@@ -104,8 +104,8 @@ class Balloon:
         return free_above_high_bytes(self._node) + self.others_bytes
 
     def step_towards(self, leave_bytes: int) -> bool:
-        """Lock or free most of the difference to the goal; returns whether the goal is reached
-        already."""
+        """Lock or free most of the bytes by which the node differs from the goal; returns whether
+        the goal was already reached."""
         excess = self.left_bytes - leave_bytes
         if abs(excess) <= TOLERANCE_BYTES:
             return True
@@ -149,7 +149,8 @@ def main() -> None:
     balloon = Balloon(options.node)
     leave_bytes: int | None = None
     while True:
-        # the parent sends no line before the reply to the last one, so sys.stdin buffers no line
+        # select() does not see lines in the buffer of sys.stdin. The buffer is empty, because the
+        # parent sends a line only after the reply to the previous one.
         ready, _, _ = select.select([sys.stdin], [], [], FOLLOW_SECONDS)
         if not ready:
             if leave_bytes is not None:

@@ -168,7 +168,7 @@ def count_one_step(policy: str, trainer: Trainer) -> None:
 
 
 def meter_and_count(policy: str, trainer: Trainer, steps: int = 1) -> list[dict[str, Any]]:
-    """Meter steps. The plugin counts the step before the metered ones, in which the daemon
+    """Meter steps. The plugin counts the step before the metered ones. During this step, the daemon
     prepares the metering."""
     with ThreadPoolExecutor(1) as pool:
         metering = pool.submit(control.meter, trainer.pid, steps)
@@ -267,7 +267,7 @@ def run_kernel_tiering(trainer: Trainer, balloon: Balloon, peak_bytes: int) -> N
     finally:
         memory.set_kernel_tiering(False)
     seconds = trainer.steps[-1].seconds
-    # the metered step also has the remaining NUMA hint faults of the kernel's sampling
+    # NUMA balancing is off now, but its remaining hint faults occur in the metered step
     metered = meter_and_count("kernel tiering", trainer)
     for step in metered:
         step["moved_bytes"] = settling["settle_moved_bytes"][-1]
@@ -315,7 +315,8 @@ def run_both_unlimited() -> int:
 def run_limited(budget_bytes: int, peak_bytes: int) -> list[str]:
     """Run first-touch, kernel tiering and sentineld. Returns the losses of an unmanaged run.
 
-    The second CPU runs the unmanaged run beside first-touch, then the imports of sentineld's run.
+    One CPU executes first-touch and then kernel tiering. Meanwhile, another CPU executes the
+    unmanaged run and then the imports of sentineld's run.
     """
     with contextlib.ExitStack() as stack:
         first_touch = stack.enter_context(started_trainer("first-touch"))

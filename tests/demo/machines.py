@@ -60,7 +60,7 @@ def memory_nodes() -> list[int]:
 
 
 def has_two_tiers() -> bool:
-    """Whether nodes 0 and 1 of this machine are in different memory tiers."""
+    """Whether this machine has memory on nodes 0 and 1, and at least two memory tiers."""
     tiers = list(Path("/sys/devices/virtual/memory_tiering").glob("memory_tier*"))
     return {0, 1} <= set(memory_nodes()) and len(tiers) >= 2
 
@@ -96,7 +96,8 @@ def _guest(folder: Path) -> Iterator[Machine]:
     plugin = build(REPOSITORY / "build" / "demo" / "counter.so")
     fast, slow = GUEST_FAST_MIB << 20, GUEST_SLOW_MIB << 20
     shared = folder / "counts"
-    # QEMU 7.2 reports address + offset in the memory; both are equal, so node 1 is at 2 * fast
+    # QEMU 7.2 reports the physical address of a node's memory plus the offset in QEMU's RAM. For
+    # node 1, both begin at `fast`, so the reported addresses begin at 2 * fast.
     counter = Counter(shared, [(0, fast), (2 * fast, 2 * fast + slow)])
     with Guest(
         fast_mib=GUEST_FAST_MIB, slow_mib=GUEST_SLOW_MIB, plugin=f"{plugin},counts={shared}"

@@ -119,8 +119,8 @@ def fix_watermarks() -> None:
 def restrict_huge_pages() -> None:
     """Set transparent huge pages to madvise.
 
-    khugepaged takes a third of an emulated CPU, and huge pages outside tensors would change the
-    free memory of node 0 in steps of 2 MiB.
+    Otherwise khugepaged would take a third of an emulated CPU, and huge pages outside tensors would
+    change the free memory of node 0 in steps of 2 MiB.
     """
     _HUGE_PAGES.write_text("madvise")
 

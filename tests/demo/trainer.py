@@ -86,7 +86,7 @@ class Trainer:
         self._go.touch()
 
     def wait_step(self, more: int = 1, timeout_s: float = 240.0) -> StepLine:
-        """Wait for the end of MORE steps from now; returns the last one."""
+        """Wait until `more` further steps have ended; returns the last of them."""
         with self._changed:
             goal = len(self._lines) + more
         self._wait(lambda: len(self._lines) >= goal, timeout_s, f"did not reach step {goal - 1}")

@@ -147,7 +147,8 @@ class Daemon:
 
     def _hello(self, link: ShimLink) -> Any:
         receive = self._table.hello(link)
-        # All sessions of an input belong to this process, and the table keeps only the newest one.
+        # All sessions of an input belong to this process. The table keeps only the newest session
+        # of a process, so keep all of them here.
         self.sessions.append(receive.__self__)  # type: ignore[attr-defined]
         return receive
 
@@ -253,4 +254,4 @@ class Target:
             assert time.monotonic() < deadline_s, f"{held} descriptors are left open"
             time.sleep(0.01)
             self._daemon.turn()
-            gc.collect()  # a mapping in a cycle keeps its descriptor open
+            gc.collect()  # a mapping in a reference cycle keeps its descriptor open

@@ -75,7 +75,7 @@ class Target(daemon.Target):
     @staticmethod
     def config(folder: Path) -> Config:
         """Paged tiers with fixed figures."""
-        paged.ROOM_WAIT_S = 0.01  # otherwise a full queue costs most of the fuzzer's time
+        paged.ROOM_WAIT_S = 0.01  # otherwise waits for full queues take most of the fuzzer's time
         figures = TierOverrides(
             paged=str(folder),
             slow_read_bytes_per_s=1e9,

@@ -10,7 +10,7 @@ from sentineld.planner.planners import Planners
 
 
 def plan_in_this_process() -> None:
-    """Replace the start of planning processes from now on."""
+    """From now on, plan in this process instead of starting planning processes."""
     Planners._run = _answer  # type: ignore[assignment]
 
 

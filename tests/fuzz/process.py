@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A client of the shims' socket that sends mostly invalid data, as a script decides."""
+"""A client of the shims' socket that sends mostly invalid data, which a script chooses."""
 
 from __future__ import annotations
 

@@ -27,7 +27,10 @@ static inline uint64_t instructions(void)
 void require_icount(void);
 
 struct series series_new(const char *name);
-/* Adds a round with the cost of each page, including the cost of reading the counter. */
+/*
+ * Adds a round with the cost of each page. The costs include the reading of the counter, which this
+ * function subtracts.
+ */
 void series_pages(struct series *series, uint32_t *cost, uint64_t pages);
 /* Adds a round in which one call processed this number of pages. */
 void series_call(struct series *series, uint64_t instructions, uint64_t pages);
@@ -39,7 +42,7 @@ void unmap(char *memory, uint64_t pages);
 void read_each(char *memory, uint32_t *cost, uint64_t pages);
 void write_each(char *memory, uint32_t *cost, uint64_t pages);
 
-/* Ages pages of the sampler's range; returns how many of them had been accessed. */
+/* Clears the accessed bits of pages in the sampler's range; returns how many bits were set. */
 uint64_t sampler_age(struct sampler *sampler, uint64_t start, uint64_t count);
 
 void cost_plain(void);

@@ -22,7 +22,7 @@ uint64_t pages;
 
 /*
  * Runs a loop of two instructions. Only under -icount shift=0 does the counter advance by two
- * for each turn.
+ * for each iteration.
  */
 void require_icount(void)
 {

@@ -2,7 +2,8 @@
 /*
  * DAMON as an observer of this process, through sysfs, with its documented
  * defaults: 5 ms of sampling, 100 ms of aggregation, 10 to 1000 regions. DAMON
- * reports regions instead of pages. This observer therefore never reports a page.
+ * reports regions instead of pages. Only its cost is therefore measured: this
+ * observer reports no pages.
  */
 #include "costs.h"
 #include "observers.h"

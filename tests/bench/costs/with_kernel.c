@@ -225,8 +225,9 @@ static void perf_faults_epoch_end(char *memory, uint8_t *seen)
 
 	while (at < head) {
 		/*
-		 * All sizes are multiples of 8 bytes, so no header wraps around the end of the ring.
-		 * Samples have 16 bytes, so no sample wraps.
+		 * All record sizes are multiples of 8 bytes, so no header wraps around the end of
+		 * the ring. A sample has 16 bytes. As long as no sample is lost, all record sizes
+		 * are multiples of 16 bytes, so no sample wraps either.
 		 */
 		uint64_t place = at % (PERF_PAGES * PAGE);
 		struct perf_event_header *header = (void *)((char *)perf_map + PAGE + place);

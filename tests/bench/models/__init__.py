@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The benchmarks' nine models, with random weights and data.
 
-Each entry of MODELS builds a model and returns its step: a function that trains
-once and returns the loss. Sizes are chosen so that a step takes one to two
-seconds on one core and peaks at 0.2 to 1 GiB. LARGE_MODELS are for machines whose memory
-is smaller than the model. TOY_MODELS are for tests of the benchmarks.
+Each entry of MODELS builds a model and returns its step: a function that runs one
+training step and returns the loss. Sizes are chosen so that a step takes one to two
+seconds on one core and its tensors have a peak of 0.2 to 1 GiB. LARGE_MODELS are for
+machines whose memory is smaller than the model. TOY_MODELS are for tests of the benchmarks.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ def layers(*widths: int) -> nn.Sequential:
 
 
 class Recommender(nn.Module):
-    """Embeddings of the categories and of the dense features, their products, and a network."""
+    """Computes logits from the dense features and the products of all pairs of embeddings."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -52,7 +52,8 @@ class Recommender(nn.Module):
 def dlrm() -> Callable[[], Tensor]:
     """26 tables of 800,000 rows, 512 samples per step, SGD.
 
-    As in real traces, few rows are popular: a row's number is the product of two random shares.
+    As in real traces, most accesses go to a few rows: a row's number is ROWS times the product of
+    two random numbers between 0 and 1.
     """
     model = Recommender()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)

@@ -4,22 +4,22 @@
     python3 -m tests.bench.paging [MODEL ...] [--fractions F ...] [--contestants NAME ...]
                                   [--rounds N] [--folder DIR] [--resume]
 
-Each contestant trains the model in a memory cgroup of its own. All cgroups but that of the
-contestant "ram" have the limit that leaves room for a share of the tensors and for all else. In
-each round, every contestant runs some unmeasured steps and some measured ones, while the others
+Each contestant trains the model in a memory cgroup of its own. Every cgroup except that of the
+contestant "ram" has a limit, which leaves room for a share of the tensors and for all other memory.
+In each round, every contestant runs some unmeasured steps and some measured ones, while the others
 pause. The contestants:
 
     ram            no limit
     swap           Linux swap on the disk, with the kernel's default settings
     swap-tuned     the same with the fastest of several settings
-    zram           Linux swap on zram; its compressed pages do not count for the limit
-    saved-tensors  PyTorch's hooks write activations to files; the rest swaps
+    zram           Linux swap on zram; its compressed pages do not count towards the limit
+    saved-tensors  PyTorch's hooks write activations to files; Linux swap holds other pages
     auto, sentinel sentineld on paged tiers, without swap
 
 The bound is the step in RAM plus the time that no policy can avoid under the timing model. Each
-training uses one torch thread; nothing is pinned to a CPU. The benchmark needs root and a machine
-without swap, which it gives its own. Exit status 0 if every goal holds, 1 if not, 2 if something
-could not be measured.
+training uses one torch thread; nothing is pinned to a CPU. The benchmark needs root. It sets up
+swap itself, so the machine must not use any. Exit status 0 if every goal holds, 1 if not, 2 if
+something could not be measured.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ OUTPUT = BENCH / "paging.json"
 FRACTIONS = (0.4, 0.2)
 ROUNDS, SETTLE, STEPS = 5, 1, 2
 FOR_LARGE = (figures.RAM, "swap", *figures.MANAGED)
-"""Contestants for large models. Between turns, swapping trainings are in memory; with all of them
-a machine needs five times the model's size."""
+"""Contestants for large models. Between its turns, each training under swap is entirely in memory,
+so all contestants together would need five times the model's size."""
 
 
 def arguments_of(parser: argparse.ArgumentParser) -> argparse.Namespace:

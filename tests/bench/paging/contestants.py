@@ -22,7 +22,7 @@ Json = dict[str, Any]
 Group = MemoryGroup | NoGroup
 
 TRIED = (SwapSettings(0, 100), SwapSettings(5, 100), SwapSettings(3, 200))
-"""Settings of which the contestant swap-tuned keeps the fastest."""
+"""The settings that the contestant swap-tuned tries; it keeps the fastest."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Turn:
     disk_bytes_read: float | None  # None: the disk has no counters
     disk_bytes_written: float | None
     late_faults: float  # accesses that waited for a disk or for zram
-    peak_bytes: int  # peak of the cgroup, or of the process's anonymous memory (measures_peak)
+    peak_bytes: int  # of the cgroup; of the process's anonymous memory if not group.measures_peak
 
 
 class Contestant:
@@ -138,11 +138,11 @@ class Swapping(Contestant):
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Swap is on and the limit is set."""
+        """Turn swap on and set the limit for the duration of the context."""
         with ExitStack() as undo:
             undo.enter_context(self.settings.applied())
             undo.enter_context(self._device.on())
-            # Called before the device goes: its pages need room in memory.
+            # The limit ends before swap does: swapoff needs room in memory for all swapped pages.
             undo.callback(self.group.limit, None)
             self.group.limit(self.limit_bytes)
             yield
@@ -196,7 +196,7 @@ class Managed(Contestant):
         self.training = self._managed.training
 
     def prepare(self) -> str:
-        """Attach, train until the plan is live, and then until its pages are in place."""
+        """Attach, train until the plan is live, and then until pages are where it expects them."""
         note = self._managed.manage()
         if note:
             return note
@@ -207,7 +207,7 @@ class Managed(Contestant):
         return ""
 
     def other_cpu_s(self) -> float:
-        """CPU seconds of the daemon; the pager belongs to the training."""
+        """CPU seconds of the daemon; those of the pager count as the training's."""
         return self._managed.daemon_cpu_s()
 
     def faults(self) -> int:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The disk below a folder: how many bytes it has read and written."""
+"""The disk that holds a folder: how many bytes it has read and written."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes rows, goals and a table of the turns that bench-paging has measured."""
+"""Makes rows, goals and a table from the turns that bench-paging has measured."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ MANAGED = (OURS, "sentinel")
 CONTESTANTS = (RAM, "swap", "swap-tuned", "zram", "saved-tensors", *MANAGED)
 
 OVER_RAM_MAX = 1.08
-"""Limit for `auto` at 40 % over all in RAM, for the models whose bound is within it."""
+"""Limit for the step time of `auto` at 40 %, divided by the step time in RAM. It applies to the
+models whose bound is within the limit."""
 OVER_BOUND_MAX = {0.4: 1.10, 0.2: 1.15}  # by fraction
 SWAP_MIN = {"swap": (2.0, 3.0), "zram": (1.5, 2.0)}
-"""At 40 %, swap takes at least this many times as long as all in RAM: (each model, geometric
-mean)."""
+"""At 40 %, a step under swap must take at least this many times as long as in RAM: (of each model,
+geometric mean over the models)."""
 LATE_SHARE_MAX = 0.01  # late faults, as a share of the pages moved
-PREDICTED_WITHIN = 0.07  # allowed error of the prediction, as a share of the step time
+PREDICTED_WITHIN = 0.07  # allowed error of the prediction, as a share of the predicted time
 
 
 def rows(model: str, fraction: float, raw: Json) -> list[Json]:

@@ -108,7 +108,7 @@ class MemoryGroup:
     def reset_peak(self) -> None:
         """Begin to measure the largest usage. Call only if measures_peak is true."""
         assert self._peak is not None
-        # v2: the reset holds for the file description that wrote (cgroup-v2.rst, memory.peak).
+        # v2: the reset affects only reads through this file descriptor (cgroup-v2.rst).
         self._peak.seek(0)
         self._peak.write("0")
         self._peak.flush()

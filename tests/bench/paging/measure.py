@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measures one model in a share of its memory, and computes its bound and its predictions."""
+"""Measures one model in a share of its memory; computes its bound and the predicted step times."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class Needs:
         return self.resident_bytes - int((1 - fraction) * self.profile.peak_bytes)
 
     def fast_bytes(self, fraction: float) -> int:
-        """The share of the tensors."""
+        """The bytes of this share of the tensors."""
         return int(fraction * self.profile.peak_bytes)
 
 

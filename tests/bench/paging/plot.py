@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plot of bench-paging: step times over those in RAM, by model and contestant."""
+"""Plot of bench-paging: step times divided by those in RAM, by model and contestant."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class SwapSettings:
 
 
 def require_no_swap() -> None:
-    """Raises RuntimeError if the machine uses swap: the contestants bring their own."""
+    """Raises RuntimeError if the machine uses swap, because the contestants set up their own."""
     if used := swap_files():
         names = ", ".join(map(str, used))
         raise RuntimeError(f"the machine swaps to {names}; run `swapoff -a` first")
@@ -53,7 +53,7 @@ def swap_files() -> list[Path]:
 
 
 def unescaped(name: str) -> str:
-    """A name from a file in /proc, in which the kernel escapes spaces as octal numbers."""
+    """Decode a name from a file in /proc, where the kernel writes spaces as octal numbers."""
     return re.sub(r"\\(\d{3})", lambda code: chr(int(code[1], 8)), name)
 
 
@@ -91,7 +91,7 @@ class SwapFile(Swap):
 
 
 class SwapOnZram(Swap):
-    """A zram device of its own with the compressor lz4."""
+    """Swap on a new zram device with the compressor lz4."""
 
     def __init__(self, size_bytes: int) -> None:
         """Raises RuntimeError if the kernel has no zram."""

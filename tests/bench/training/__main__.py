@@ -8,8 +8,9 @@ process and one daemon per policy. In each round, every training runs some unmea
 steps and then one measured step. The unmeasured steps undo the effects of the pause in
 which the other trainings ran. The trainings share one CPU, with one torch thread each;
 daemons and this program run on the other CPUs. During the run, huge pages of 64 KiB are
-enabled if the kernel has them, and freed pages are kept from the hypervisor. Exit status
-0 if every goal holds, 1 if not, 2 if something could not be measured.
+enabled if the kernel has them, and fewer free pages are reported to a hypervisor (see
+memory_settings.py). Exit status 0 if every goal holds, 1 if not, 2 if something could
+not be measured.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes rows and tables of the steps that bench-train has measured, and checks the goals."""
+"""Makes rows and tables from the steps that bench-train has measured, and checks the goals."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ ALL_FAST, ALL_SLOW, OURS = "fast-only", "slow-only", "auto"
 BOUND_MAX, BOUND_HIGH_MAX = 1.10, 1.13
 """Limits for each model's step time under `auto`, divided by the bound: one for the median, one for
 the upper end of the median's interval."""
-PREDICTED_WITHIN = 0.07  # allowed error of the prediction, as a share of the step time
-INJECTED_WITHIN = 0.005  # allowed error of the injected delay, as a share of the model's delay
+PREDICTED_WITHIN = 0.07  # allowed error of the prediction, as a share of the predicted time
+INJECTED_WITHIN = 0.005  # allowed relative error of the injected delay
 
 
 def of_steps(steps: list[float]) -> Interval:
@@ -77,8 +77,8 @@ def parts(one: Json, fast: Json, fast_s: float) -> Json:
     """Break the measured steps down into parts: medians in seconds, with predictions.
 
     own_extra_seconds: the step time minus delay, wait and the all-fast step of the same round.
-        This time is not emulated; the timing model predicts only the part for births.
-    cpu_extra_seconds: the CPU time in own_extra_seconds; other load affects it less.
+        This time is not emulated. The timing model predicts only the part of it that births take.
+    cpu_extra_seconds: the CPU time in own_extra_seconds, on which other load has less effect.
     system_extra_seconds: the system time in cpu_extra_seconds, mostly for page faults.
     page_faults: number of faults beyond those of the all-fast step.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A training with its own daemon, which manages it by one policy on emulated tiers."""
+"""A training with its own daemon, which manages it by one policy on emulated or paged tiers."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ class ManagedTraining:
     def saved(self) -> tuple[Plan, Profile]:
         """Return the live plan and its profile. Raises RuntimeError, SentinelError.
 
-        A newer plan may be pending: the process adopts it only while it runs steps.
+        A newer plan may be pending, because the process adopts a plan only while it runs steps.
         """
         layout_id = self.session()["layout_id"]
         for file in (self._folder / "state" / "sessions").glob(f"*.{layout_id}.npz"):

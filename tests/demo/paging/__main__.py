@@ -4,7 +4,7 @@
     python3 -m tests.demo.paging [--folder DIR] [--output build/demo]
 
 Exit status: 0 if all rules hold, 1 if a rule fails, 2 if the trainings failed, 3 if this machine
-cannot run this part, 128 and more after a signal.
+cannot run this part, 128 plus the signal's number after a signal.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds out which contestants this machine can run, and why not the others."""
+"""Finds out which contestants this machine can run, and why it cannot run the others."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Possible:
 
 
 def survey(folder: Path, swap_wanted: bool = True) -> Possible:
-    """Try what the contestants need. Raises ImpossibleError."""
+    """Test whether this machine has what the contestants need. Raises ImpossibleError."""
     try:
         require_move()
     except SentinelError as error:

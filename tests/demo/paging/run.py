@@ -33,7 +33,7 @@ class Parameters:
     """What to measure."""
 
     model: str
-    fraction: float  # share of the tensors' peak that fits
+    fraction: float  # share of the tensors' peak that fits in memory
     contestants: list[str]
     rounds: int
     settle: int  # unmeasured steps of a turn

@@ -60,7 +60,7 @@ class Signals:
                 signal.signal(number, handler)
 
     def forward_to(self, group: int) -> None:
-        """Set the process group that signals end. If a signal came earlier, end the group now."""
+        """Set the process group to end on a signal. If a signal came earlier, end the group now."""
         self._group = group
         if self.received:
             signal_group(group, signal.SIGTERM)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * A QEMU plugin that counts, by NUMA node, the guest's accesses to memory that
- * miss a small cache. The demo compares these counts with the kernel module's.
+ * A QEMU plugin that counts, by NUMA node, those memory accesses of the guest that miss
+ * a small simulated cache. The demo compares these counts with the kernel module's.
  * The plugin does not depend on the guest's kernel, page tables or processes.
  *
  *   -plugin counter.so,counts=PATH
@@ -14,11 +14,11 @@
  * Each CPU has a cache of physical lines: L2_BYTES, L2_WAYS-way, LRU. A
  * direct-mapped filter of FILTER_LINES virtual lines in front of the cache saves
  * the address translation for repeated accesses to a line. The filter is
- * cleared when counting starts. If a virtual line in the filter is mapped to
- * another physical line, accesses to the virtual line are not counted until
- * another line evicts it from the filter.
+ * cleared when counting starts. If the guest remaps a virtual line that is in the
+ * filter, accesses to this line are not counted until another line replaces it in
+ * the filter.
  *
- * The last instruction of a block (a jump, a call, a system call) is not
+ * The last instruction of a translation block (a jump, a call, a system call) is not
  * counted. Otherwise, if such an instruction left the block from within a helper,
  * QEMU 7.2 would keep a pointer to the instruction's callbacks. The pointer would
  * dangle after counting is switched off.

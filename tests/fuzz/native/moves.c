@@ -28,7 +28,7 @@
 #define BUDGET_MIN 48u
 #define ACTIONS_MAX 200u
 #define FORKS_MAX 1u /* per input */
-#define OVERRUNS_MAX 16u /* per input: the kernel can keep a frame pinned for a moment */
+#define OVERRUNS_MAX 16u /* per input: a page that the kernel pins briefly cannot be evicted */
 #define ROUND 16u /* largest number of ranges that one action queues */
 
 #define require(truth) ((truth) ? (void)0 : abort())
@@ -198,7 +198,7 @@ static void queue_moves(void)
 	__atomic_store_n(&queue->head, head + count, __ATOMIC_RELEASE);
 }
 
-/* Any word of the segment, even if only the shim may write it. */
+/* Writes any word of the segment, even one that only the shim may write. */
 static void write_word(void)
 {
 	char *words = (char *)emulation->segment;
@@ -260,7 +260,7 @@ static void act(void)
 	}
 }
 
-/* A new residency segment, as for each layout. */
+/* Makes a new residency segment, as the shim does for each layout. */
 static void new_segment(void)
 {
 	struct emulation *before = emulation;
@@ -312,7 +312,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	for (unsigned actions = 0; at < end && actions < ACTIONS_MAX; actions++)
 		act();
 	check_all();
-	/* The input cannot have changed the counters of a new segment. */
+	/* Check a new segment's counters: the input may have overwritten those of the old one. */
 	new_segment();
 	require(!emulation_paging(emulation)->write_error);
 	require(emulation_paging(emulation)->overruns - overruns <= OVERRUNS_MAX);

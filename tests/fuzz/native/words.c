@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Fuzzes the daemon's words while a training runs. The input is a sequence of
- * actions of the training (tensors, boundaries, steps) and of the daemon (words,
- * layouts, descriptors). The daemon also acts while the training waits at a
- * barrier.
+ * Fuzzes the words of the control segment that the daemon writes, while a training
+ * runs. The input is a sequence of actions of the training (tensors, boundaries,
+ * steps) and of the daemon (words, layouts, descriptors). The daemon also acts while
+ * the training waits at a barrier.
  */
 #define _GNU_SOURCE
 #include "world.h"
@@ -76,7 +76,7 @@ static void write_word(void)
 		publish(barrier_timeout_ns, value);
 		break;
 	default:
-		/* Any word or record of the segment, even if only the shim may write it. */
+		/* Any word or record of the segment, even one that only the shim may write. */
 		memcpy((char *)shim.control +
 			       take16() % (PAGE_BYTES + RING_RECORDS * sizeof(*shim.ring) - sizeof(value)),
 		       &value, sizeof(value));
@@ -288,7 +288,10 @@ static void act(void)
 			world_fork();
 			break;
 		default:
-			/* Act as a working daemon: beat, record, read all records. */
+			/*
+			 * Act as a working daemon: set the heartbeat, read all records, and let the
+			 * shim record.
+			 */
 			publish(heartbeat, world_now_ns());
 			publish(ring_tail, shim.ring_head);
 			publish(barrier_timeout_ns, 1000000000ull);

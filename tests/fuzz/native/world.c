@@ -42,7 +42,7 @@ static uint64_t next_mark;
 
 const char *__asan_default_options(void);
 
-/* A layout can require tables of any size. Allocations above 64 MiB fail, as on a full machine. */
+/* A layout can require tables of any size. Allocations above 64 MiB fail, as if memory ran out. */
 const char *__asan_default_options(void)
 {
 	return "allocator_may_return_null=1:max_allocation_size_mb=64:handle_abort=1";

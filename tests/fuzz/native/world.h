@@ -3,7 +3,7 @@
  * A simulated process around the shim, started anew for each input: its own
  * clock, two threads that run in turn, tensors whose contents are checked. It
  * drives the shim only through the functions that torch, Python and the kernel
- * call. It reads the shim's state but does not change it.
+ * call. Between world_begin() and world_end(), it only reads the shim's state.
  *
  * Not covered: torch's own libc10 (c10.c replaces it), the Python API (four
  * functions in world.c replace it), concurrent threads (tests/sanitize has them), mappings that the
@@ -17,7 +17,7 @@
 #define PAGE_BYTES 4096u
 #define HEAP_PAGES 256u
 #define RING_RECORDS 32u
-#define NAP_NS_MAX 250000000ull /* how far one nanosleep may move the clock */
+#define NAP_NS_MAX 250000000ull /* how far one nanosleep moves the clock */
 #define TENSORS_MAX 64u
 
 /* calls of control.c */
