@@ -107,7 +107,7 @@ class Found:
 @click.option(
     "--threads",
     type=click.IntRange(min=1),
-    help="Number of threads that read and write, best as in the training.  [default: one per CPU]",
+    help="Number of measuring threads; use as many as the training.  [default: one per CPU]",
 )
 @json_option
 def calibrate(
@@ -195,8 +195,8 @@ def measured(config: Path | None, size_bytes: int, threads: int, sys_root: Path 
 
 
 def check_ours(file: Path) -> None:
-    """Raise SentinelError if the file exists but is not calibrate's, or if it cannot be read or
-    written."""
+    """Raise SentinelError if the file exists but was not written by calibrate, or if it cannot be
+    read or written."""
     try:
         if file.exists() and not file.read_text().startswith(HEAD):
             raise SentinelError(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The verb doctor: checks what works on this machine, and how to fix what does not."""
+"""The verb doctor: checks what works on this machine, and shows how to fix what does not."""
 
 from __future__ import annotations
 

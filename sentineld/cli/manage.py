@@ -59,7 +59,7 @@ def meter(daemon: Daemon, pid: int, steps: int, as_json: bool) -> None:
 
     The unit is one page accessed in one stretch. The kernel module counts by page
     faults, which slows the metered steps down. On emulated tiers the accesses are
-    taken from the profile, and each page's tier from the emulated residency.
+    taken from the profile, and each page's tier is taken from the residency map.
     """
     answer = daemon.ask("meter", pid=pid, steps=steps)
     if as_json:

@@ -46,7 +46,7 @@ picture_option = click.option(
 
 @dataclass(frozen=True)
 class Recorded:
-    """A trace file and what is derived from it."""
+    """A trace file and the data derived from it."""
 
     path: Path
 
@@ -175,7 +175,7 @@ def heatmap(recorded: Recorded, rows: int | None, output: Path | None, as_json: 
 @json_option
 @click.pass_obj
 def show_agreement(recorded: Recorded, as_json: bool) -> None:
-    """Compare the module's samples with the framework's report, by tensor and layer."""
+    """Compare the kernel module's samples with the framework's report, by tensor and layer."""
     found = agreement(recorded.trace)
     if as_json:
         print_json(found.to_json())
@@ -251,9 +251,9 @@ def trace_export(
     """Write Chrome trace events, for Perfetto (ui.perfetto.dev) or chrome://tracing.
 
     Layers are slices, live bytes by kind are a counter, lifetimes of tensors are
-    tracks. Times use the clock of torch.profiler in the same process. If the file given with
-    --beside was recorded at another time, the trace's events are shifted so that both
-    start together.
+    tracks. Times use the clock that torch.profiler uses in the recorded process. If
+    the file given with --beside was recorded at another time, the trace's events are
+    shifted so that both start together.
     """
     rows = sort_rows(tensor_rows(recorded.profile, recorded.labels), "bytes")[:top]
     exporter = Exporter(recorded.trace, recorded.profile, recorded.labels, rows)

@@ -54,8 +54,9 @@ def run(
     separately after its first training step. If attaching fails, a warning is printed
     once and COMMAND continues unmanaged. The exit status is COMMAND's.
 
-    With --limit, COMMAND runs in a memory cgroup of its own, created by systemd if it
-    runs, else directly. If COMMAND needs more memory, the kernel swaps, or ends it.
+    With --limit, COMMAND runs in a memory cgroup of its own, which systemd creates if
+    possible, else sentinelctl. If COMMAND needs more memory than the limit, the kernel
+    swaps its pages out or kills it.
     """
     if fast is not None:
         FastBudget.parse(fast)
@@ -73,8 +74,8 @@ class Launch:
     def __init__(
         self, daemon: Daemon, wanted: Mapping[str, str | None], prefix: tuple[str, ...] = ()
     ) -> None:
-        """wanted: the arguments `fast` and `policy` of the verb attach. prefix: program to run the
-        command with, which keeps the process id and the exit status."""
+        """wanted: the arguments `fast` and `policy` of the verb attach. prefix: a command line that
+        is put in front of the command and executes it in the same process."""
         self._daemon = daemon
         self._wanted = wanted
         self._prefix = prefix

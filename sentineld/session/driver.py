@@ -91,13 +91,14 @@ class Driver:
 
     def turn(self) -> None:
         """Read the ring and act on its records. Raises SentinelError if the process can't be
-        managed any longer, EOFError if it does not read its socket, and ProcessLookupError."""
+        managed any longer, EOFError if it does not read its socket, and ProcessLookupError if
+        it exits during the turn."""
         if self._process.exited():
             self.end("the process exited")
             return
         if self.lifecycle.state is not State.REGISTERED and time.monotonic() > self._own_check_s:
             # If no descriptor is free, the next turn repeats the check. Another user can cause this
-            # shortage.
+            # shortage, so it must not make this process unmanaged.
             with contextlib.suppress(OSError):
                 self._require_own()
         self.observing.collect()
@@ -195,7 +196,7 @@ class Driver:
             self._begin_recording()
 
     def _switch(self, replanning: Replanning) -> None:
-        """Enter the plan for another goal and forget the plans that were made for the old goal."""
+        """Enter the plan for the new budget and policy, and forget the plans for the old ones."""
         planned = replanning.planned()
         if planned is not None:
             self.goal = replanning.goal
@@ -230,7 +231,7 @@ class Driver:
     # Verbs.
 
     def attach(self, fast: FastBudget | None, policy_name: str | None) -> Replanning | None:
-        """Begin to manage, or to switch a managed process to another goal.
+        """Begin to manage a process, or to switch a managed process to another budget or policy.
 
         fast, policy_name: None keeps the current value of a managed process; for any other process
         it selects the configuration's value. Returns the replanning to wait for if the process is
@@ -260,8 +261,8 @@ class Driver:
         self.lifecycle.enter(State.ATTACHED, f"attached with {goal}")
 
     def _attach_again(self, goal: Goal) -> Replanning:
-        """Begin to plan for another goal, from the live plan's profile. The live plan is followed
-        meanwhile."""
+        """Begin to plan for another budget or policy, from the live plan's profile. Meanwhile, the
+        live plan is followed."""
         if goal == self.goal or self.lifecycle.state is not State.MANAGED:
             raise SentinelError(
                 "wrong-state",

@@ -60,7 +60,7 @@ class Requests:
         return recording
 
     def plan_again(self, goal: Goal, plan_input: PlanInput) -> Replanning:
-        """Begin to plan for another goal. Raises SentinelError."""
+        """Begin to plan for another budget or policy. Raises SentinelError."""
         self.require_none()
         replanning = Replanning(
             goal, lambda: planned_for(goal, plan_input, self._machine, self._link)

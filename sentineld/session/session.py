@@ -42,9 +42,9 @@ RECORDING_POLL_S = 0.05
 small part of the ring."""
 MESSAGES_MAX = 64
 MESSAGE_BYTES_MAX = 16 << 20
-"""Largest number of a process's messages, and of their bytes, that may wait, for example while a
-plan is made. At this limit the daemon stops reading the connection. A shim sends about one message
-per step while it is profiled, and hardly any at other times."""
+"""Limits on a process's unhandled messages: their number and their bytes. Messages wait, for
+example, while a plan is made. At either limit the daemon stops reading the connection. A shim sends
+about one message per step while it is profiled, and hardly any at other times."""
 FAILURES_MAX = 100
 """Number of errors after which a session ends, because each error writes to the log."""
 
@@ -68,7 +68,7 @@ class Session:
 
     @property
     def goal(self) -> Goal | None:
-        """The goal of the last attach."""
+        """Budget and policy of the last attach."""
         return self._driver.goal
 
     def start(self) -> None:

@@ -29,14 +29,14 @@ log = logging.getLogger(__name__)
 class SavedPlan:
     """A plan's row in NAME.json."""
 
-    layout_id: int  # identifies the plan if its layout is live
+    layout_id: int  # the control words have this id while the plan's layout is live
     budget_bytes: int
     threads: int  # threads and sequence are the plan's shape
     sequence: str
     migration_bytes_per_s: float = 0.0  # see Planned
     entered: bool = False  # persistent tensors were moved to the plan's initial tiers
-    fast: str = ""  # budget in the plan's goal; "": the session's
-    policy: str = ""  # policy in the plan's goal; "": the session's
+    fast: str = ""  # budget for which the plan was made; "": the session's
+    policy: str = ""  # policy that made the plan; "": the session's
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ class StateFiles:
         row = next((row for row in saved.plans if row.layout_id == layout_id), None)
         if row is None:
             return Restored(saved, None, False)
-        # The saved goal may belong to another plan, which never became live.
+        # The saved budget and policy may belong to another plan, which never became live.
         row = _with_goal(row, saved)
         saved = replace(saved, fast=row.fast, policy=row.policy)
         try:
@@ -184,5 +184,5 @@ class StateFiles:
 
 
 def _with_goal(row: SavedPlan, saved: Saved) -> SavedPlan:
-    """The row with its goal filled in: rows of earlier versions have the session's goal."""
+    """The row with its budget and policy; rows of earlier versions take the session's."""
     return replace(row, fast=row.fast or saved.fast, policy=row.policy or saved.policy)

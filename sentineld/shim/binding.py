@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The memory nodes to which this process is bound, as by numactl --membind."""
+"""The memory nodes to which this process is bound, for example by numactl --membind."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The shim's end of the daemon's socket: frames, file descriptors, reconnecting.
 
-Client never blocks. A missing, slow, dead or misbehaving daemon can make Client close the
+Only wait() blocks. A missing, slow, dead or misbehaving daemon can make Client close the
 connection, but never delays a training step.
 """
 
@@ -22,7 +22,7 @@ SOCKET_VARIABLE = "SENTINELD_SHIM_SOCKET"
 SOCKET_PATH = "/run/sentineld/shim.sock"
 FAST_VARIABLE = "SENTINELD_FAST"
 """Set by `sentinelctl run`: the budget with which the process will be attached; "": the
-configuration's. On paged tiers, such a process has a pager from its start."""
+configuration's. On paged tiers, a process with this variable has a pager from its start."""
 RETRY_SECONDS = 1.0
 REFUSED_SECONDS = 60.0
 """Delay before reconnecting after a refusal. By then, another daemon version may be running."""

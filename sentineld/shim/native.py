@@ -115,14 +115,14 @@ class PagingSettings(NamedTuple):
     """The arguments of sentinel_paging()."""
 
     file: int
-    """Descriptor of the backing file; -1 if the pager runs."""
+    """Descriptor of the backing file; -1 if the pager already runs."""
     file_bytes: int
     file_bytes_max: int
     """The pager may enlarge the file to this size."""
     wake: int
     """Eventfd to which the daemon writes after it has queued moves."""
     budget_pages: int = 0
-    """Largest number of page frames; 0: no change, at first no limit."""
+    """Largest number of page frames; 0: keep the current limit, or no limit for a new pager."""
 
 
 class Native:

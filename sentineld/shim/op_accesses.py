@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The access step: finds which tensors each operator of one step reads and writes.
 
-torch.profiler with shapes and memory does not change the allocation sequence. The profiler
+torch.profiler records shapes and memory without changing the allocation sequence. The profiler
 reports each operator's input storages and the allocations inside the operator, but not its
 outputs. This module assumes that the outputs are these allocations plus the inputs that the
 operator's schema marks as written. The event tree is a private interface of torch, so callers of
@@ -189,8 +189,8 @@ class _Walk:
     def _operator(self, event: Any, fields: Any, seen: _Touched) -> None:
         """Add the operator's accesses, except those that the operators inside it have added."""
         own = [made for made in seen.allocated if made.address not in seen.written]
-        # Reads and in-place writes get a time just after the operator's first allocation, because
-        # the shim may pass a boundary at this allocation.
+        # Reads and in-place writes get a time just after the operator's first allocation. The shim
+        # may pass a boundary at this allocation, and the operator accesses its tensors after it.
         time = min((made.time + 1 for made in own), default=int(event.start_time_ns))
         output_bytes = sum(made.bytes for made in own if not made.dies_inside)
         gathers = event.name in _GATHERS

@@ -176,7 +176,7 @@ class Shim:
                 self._handle(message)
 
     def _residency(self) -> tuple[Message, tuple[int, ...]]:
-        """Message fields and descriptors for the residency map; empty without emulated tiers."""
+        """Message fields and descriptors for the residency map; empty if there is no such map."""
         fd = self._native.residency_fd
         return ({"residency": True}, (fd,)) if fd >= 0 else ({}, ())
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Detects a training that updates its parameters without torch.optim.
 
-The shim finds the end of a step by the optimizer's step(). A training that never calls step()
+The shim takes the optimizer's step() as the end of a step. A training that never calls step()
 cannot be managed, and the user gets one message that says so.
 """
 

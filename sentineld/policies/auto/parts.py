@@ -2,8 +2,8 @@
 """Convert the linear program's fractions to pages: parts of tensors and the tier of each part.
 
 The pages of a group are numbered consecutively across its tensors. If f pages of the group are
-fast, these are the first f pages. A plan can therefore follow the program's solution closely
-without needless moves.
+fast, these are the first f pages. When f changes, only the pages between the old and the new f
+move. A plan can therefore follow the program's solution closely without needless moves.
 """
 
 from __future__ import annotations

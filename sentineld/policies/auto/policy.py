@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Policy `auto`: a linear program finds the shortest step; convert its solution to page moves.
+"""Policy `auto`: a linear program finds the shortest step; its solution becomes page moves.
 
 docs/policies.md describes the algorithm and its results.
 """

@@ -3,9 +3,10 @@
 
 A page that is kept after its tensor's death serves the next birth on it without a page
 fault. But there is little room for dead pages, and no room when a step's live bytes are at their
-peak. Tensors are therefore placed in the order of their births, as by an allocator that knows which
-pages are resident: each tensor is placed where dead tensors have left the most pages. This
-placement takes less memory than packing. It takes more address space, but address space is free.
+peak. Tensors are therefore placed in the order of their births, as an allocator with a list of the
+resident pages would place them: each tensor is placed where dead tensors have left the most pages.
+This placement takes less memory than packing. It takes more address space, but address space is
+free.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def reusing_offsets(
     """
     moments, count = len(free), len(pages)
     # Begin at the moment with the fewest live pages, so that few tensors are alive across the end
-    # of a turn. These tensors get addresses that no other tensor uses.
+    # of a simulated step. These tensors get addresses that no other tensor uses.
     past = np.where(death > birth, death, death + moments)
     begin = int(np.argmin(pages_there(moments, birth, past, pages))) if moments else 0
     birth, death = (birth - begin) % max(moments, 1), (death - begin) % max(moments, 1)

@@ -3,8 +3,8 @@
 
 The bound is an upper limit on the share of sampled page accesses served fast, for a given budget
 and migration bandwidth and for stretch times as profiled. The bound comes from a Lagrangian
-relaxation (relax() in policies/lp/relax.py, with generous=True). By weak duality it holds at any
-prices. The relaxation allows more than a real plan can do:
+relaxation (relax() in policies/lp/relax.py, with generous=True). By weak duality it holds for any
+prices (Lagrange multipliers). The relaxation allows more than a real plan can do:
 
 - a page that is fast at any moment of a stretch serves the whole stretch fast;
 - pages take room only at boundaries: tensors that are born and die between two boundaries take no

@@ -2,12 +2,12 @@
 """The step-time bound: no software policy has a shorter step under the timing model.
 
 The bound is the result of a fluid relaxation, solved as a linear program (policies/lp/program.py).
-Limits.generous is set, which omits the constraints that only a plan has. The program's variables
-are the parts of each group of tensors that are fast in each stretch; room, migration bandwidth and
-the stretches' durations are linear in these parts. The program is solved with few positions at
-which a group may change its tier. The prices of that solution give a bound that holds even if a
-group may change its tier at any position (policies/lp/dual.py). docs/policies.md says what is
-relaxed and why no policy can be faster. This module needs scipy.
+Limits.generous is set, which omits the constraints that apply only to plans. The program's
+variables are the parts of each group of tensors that are fast in each stretch; the room in use, the
+bandwidth in use and the stretches' durations are linear in these parts. The program is solved with
+few positions at which a group may change its tier. The prices (dual values) of that solution give a
+bound that holds even if a group may change its tier at any position (policies/lp/dual.py).
+docs/policies.md says what is relaxed and why no policy can be faster. This module needs scipy.
 """
 
 from __future__ import annotations

@@ -2,8 +2,9 @@
 """Clean pages in the linear program, on paged tiers.
 
 A page that was fetched from the file and has not been changed since is clean: its demotion takes no
-time. A stretch that writes to a group makes all its pages dirty. So a group has clean pages in a
-segment only if no stretch of the segment writes to the group.
+time. A stretch that writes to a group makes all pages of the group dirty. A segment is the part of
+a group's lifetime between two of its changes of tier. So a group has clean pages in a segment only
+if no stretch of the segment writes to the group.
 """
 
 from __future__ import annotations
@@ -178,8 +179,8 @@ class Places:
     """The first row of the stretches' moves."""
 
     timed: int | None
-    """The first row of the room at pressure points after those demotions that had time; None: the
-    program has no such rows."""
+    """The first row of the room at pressure points, as counted after the demotions that had time
+    to complete; None: the program has no such rows."""
 
 
 def clean_rows(

@@ -11,11 +11,12 @@ from sentineld.model.arrays import Floats
 from sentineld.policies.lp.groups import Groups
 
 EARLY_WORTH = 0.005
-"""Maximum credit in a plan's program for moving a page early, as a share of the same time as
-MOVE_WORTH (program.py). A promotion gets the full credit halfway between two uses, and none just
-before the second use. A demotion gets the full credit just after the first use, and none halfway.
-The credit breaks ties between equally good moves in favour of the earlier move. An early move is
-more robust if stretches take longer or shorter than profiled."""
+"""Maximum credit in a plan's program for moving a page early. Like MOVE_WORTH (program.py), it is a
+share of the time that a move takes or of the time that one use of a slow page costs, whichever is
+less. A promotion gets the full credit halfway between two uses, and none just before the second
+use. A demotion gets the full credit just after the first use, and none halfway. The credit breaks
+ties between equally good moves in favour of the earlier move. An early move is more robust if
+stretches take longer or shorter than profiled."""
 
 
 def early_worth(groups: Groups, at: int, times_ns: Floats) -> Floats:

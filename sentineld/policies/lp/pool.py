@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rows of the linear program for the pool of dead pages, which births reuse without page faults.
 
-The program does not know addresses: in the program, any dead page left in fast memory can serve
+The program does not model addresses: in the program, any dead page left in fast memory can serve
 any birth in fast memory. policies/auto/reuse.py assigns addresses later and reuses nearly as many
 pages. Births that the pool cannot serve fault their pages in, which takes time.
 """

@@ -5,9 +5,9 @@ Chunks compete for fast pages and moves. If pages and moves have prices in each 
 life of a chunk no longer depends on other chunks. It is a walk through two states, fast and slow.
 Dynamic programming finds the best walks of all chunks at once. At any prices, the total value of
 these lives plus the value of the capacities is an upper bound on the page accesses that any
-schedule within the capacities serves fast (weak duality). This bound becomes tighter, and the
-prices a better guide to feasible schedules, if the prices of overused capacities are raised and the
-others are lowered.
+schedule within the capacities serves fast (weak duality). Raising the prices of overused capacities
+and lowering the others makes this bound tighter and the prices a better guide to feasible
+schedules.
 """
 
 from __future__ import annotations

@@ -23,8 +23,8 @@ from sentineld.policies.lp.problem import UNIT_PAGES
 
 BOUND_OPS = 15
 """Maximum distance, in operators, of the artifact's asynchronous transfers from a use. Here, a
-transfer may use that many stretches. If their total time is less than twice the time of the
-transfer, the transfer may use as many stretches as it takes to reach that total."""
+transfer may use that many stretches. If these stretches take less time than transferring the tensor
+out and back in, the transfer may use as many stretches as are needed to reach this time."""
 
 MOVE_WEIGHT = 1e-5
 """Weight of a transfer's time in the goal; it breaks ties in favour of fewer moves."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Feasible schedules: a life for each chunk, so that every stretch's capacities are kept.
+"""Feasible schedules: a life for each chunk, so that no stretch's capacities are exceeded.
 
 Prices (policies/lp/relax.py) state what room and moves are worth. Chunks are processed in the order
 of their gain per page. Each chunk gets the best life that still fits. In later rounds, at lower

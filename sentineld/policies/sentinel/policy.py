@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Policy `sentinel`: short-lived pool, bit strings, migration intervals (HPCA'21).
+"""Policy `sentinel`: a pool for short-lived tensors, and migration intervals (HPCA'21).
 
 docs/policies.md compares the policy with the paper and lists the choices that the paper leaves
 open.

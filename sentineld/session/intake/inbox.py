@@ -57,8 +57,8 @@ class Inbox:
         elif kind == "threads":
             self.threads = _threads_of(message)
         elif kind == "layout":
-            # The answer to a layout that only adds cuts may carry a residency segment; the rest
-            # of that answer is ignored.
+            # The answer to a layout that only adds cuts may carry a residency map; the rest of that
+            # answer is ignored.
             self._link.take_residency(message)
             if not self.layout_id or message.get("layout_id") != self.layout_id:
                 return None

@@ -107,7 +107,7 @@ class Managed:
         return self._divergence.followed_steps(self._link.segment.words())
 
     def progress(self, words: ShimWords) -> Progress:
-        """Counters of steps, moves and waits, from which the plan's assumptions are checked."""
+        """Counters of steps, moves and waits, with which the plan's assumptions are checked."""
         ledger = self.mover.ledger
         return Progress(
             words.step,

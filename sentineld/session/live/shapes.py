@@ -42,7 +42,7 @@ class Planned:
 
     shape: Shape
     profile: Profile
-    charged: Profile  # for the emulated delays: the profile of another step, or `profile`
+    charged: Profile  # for emulated delays: a second step's profile; if there is none, `profile`
     plan: Plan
     budget_bytes: int  # the session's budget: the plan's own budget plus unmanaged bytes
     plan_duration_s: float | None  # time to make the plan; None: an earlier daemon made it

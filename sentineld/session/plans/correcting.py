@@ -124,8 +124,8 @@ class Correcting:
 
     def _extra_ns(self, planned: Planned) -> Floats:
         """Planned time of slow accesses and births in each recorded stretch. On emulated tiers the
-        time of slow accesses is scaled to the delay that the process owed. On paged tiers the
-        recorded times do not contain it, because they do not contain waits for pages."""
+        time of slow accesses is scaled to the delay that the process owed. On paged tiers the time
+        of slow accesses is omitted, because the recorded times do not contain waits for pages."""
         made_ns = births_ns(planned.plan, planned.profile, self._machine_tiers)
         if self._machine_tiers.paged:
             return made_ns

@@ -76,7 +76,7 @@ class Following:
         self.correcting = correcting(self._link, self._machine)
 
     def forget_shapes(self) -> None:
-        """Forget all plans: they were made for another goal."""
+        """Forget all plans: they were made for another budget or policy."""
         self.shapes = Shapes()
 
     def prepare(self, planned: Planned, what: str) -> int:
@@ -111,7 +111,7 @@ class Following:
         managed = self._manage(planned)
         if first or not policy(managed.plan.policy).charges_budget:
             # This is not needed if there was a live plan and the new plan's policy charges the
-            # budget: the new plan's own moves soon restore the budget.
+            # budget: the new plan's own moves soon bring the fast pages within the budget.
             managed.enter()
         self._start(planned, managed)
         what, self._entering = self._entering.what, None  # frees the layout, which is large
@@ -175,11 +175,11 @@ class Following:
             self.correcting.stop_recording()
 
     def plan_input(self) -> PlanInput:
-        """The input for planning for another goal, while a plan is live."""
+        """The input for planning for another budget or policy, while a plan is live."""
         planned = self.planned
         assert planned is not None
-        # Unmanaged bytes vary within a step, so the live plan may have reserved more of them than
-        # there are now.
+        # Unmanaged bytes vary within a step, so the live plan may have reserved room for more of
+        # them than there are now.
         reserve_bytes = self._machine.substrate.reserve_bytes(planned.budget_bytes)
         reserved_bytes = planned.budget_bytes - planned.plan.budget_bytes - reserve_bytes
         unmanaged_bytes = max(reserved_bytes, self._link.segment.words().unmanaged_bytes)

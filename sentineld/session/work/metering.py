@@ -96,7 +96,7 @@ class ModuleMetering(Metering):
 
 
 class ResidencyMetering(Metering):
-    """Metering on emulated tiers: at each boundary the shim reports the tiers of the pages that
+    """Metering by the residency map: at each boundary the shim reports the tiers of the pages that
     the stretch accesses according to the profile."""
 
     def __init__(self, link: ShimLink, managed: Managed, steps: int) -> None:

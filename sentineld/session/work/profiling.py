@@ -97,7 +97,8 @@ class Profiling:
         self._deadline_s = 0.0
 
     def _new_sampler(self) -> StepSampler:
-        # The stretches' times are taken from the steps before the sampled one.
+        # The stretches' times are taken from the steps before the sampled one. On paged tiers, a
+        # plan needs these times without the waits for pages.
         self._link.set_flags(on=Flag.NO_STALLS)
         operators = OperatorSteps(self._link, KEPT_RECORDS)
         return StepSampler(self._link, self._machine.substrate, 2, operators)
@@ -214,8 +215,8 @@ class Profiling:
 
     def _second_profile(self) -> Profile | None:
         """The profile of a second step, once the framework has observed such a step. Emulated
-        delays are computed from this profile, because the recording that the plan is made from
-        should not also determine the delays."""
+        delays are computed from this profile, because a plan must not be tested with the same
+        recording from which it was made."""
         if self._second is None:
             self._second = OperatorSteps(self._link, KEPT_RECORDS)
             self._second.request()

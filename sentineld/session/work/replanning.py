@@ -12,7 +12,7 @@ from sentineld.session.work.request import Request
 
 
 class Replanning(Request[Planned]):
-    """A request to switch to another goal. During planning the live plan is followed."""
+    """A request to switch to another budget or policy. The live plan is followed meanwhile."""
 
     doing = "planned again"
 

@@ -110,7 +110,7 @@ API int sentinel_event_fd(void)
 	return shim.event_fd;
 }
 
-/* The memfd of the residency map; -1: tiers are not emulated. */
+/* The memfd of the residency map, which emulated and paged tiers have; -1: none. */
 API int sentinel_residency_fd(void)
 {
 	int fd;
