@@ -39,6 +39,7 @@ SELECT ?= not long and not alone
 unit: $(VENV)/.torch shim ## Run the unit tests
 	$(PYTEST) tests/unit -m "$(SELECT)" $(PYTEST_ARGS)
 
+# Integration tests to run; `make test` runs two parts at different times.
 INTEGRATION ?= tests/integration
 
 .PHONY: integration

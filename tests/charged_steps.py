@@ -13,6 +13,7 @@ def meter_within(
     most_bytes: int,
     meter: Callable[[], list[dict[str, Any]]],
     session: Callable[[], dict[str, Any] | None],
+    timeouts_before: int | None = None,
 ) -> list[dict[str, Any]]:
     """Meter steps, and assert that each is charged at most most_bytes.
 
@@ -20,6 +21,8 @@ def meter_within(
     happens if the machine is too slow for the mover. Such steps are metered again.
 
     session: returns the session's status.
+    timeouts_before: `barrier_timeouts` of the status before the event after which the steps are
+        metered; None: no barrier can have timed out shortly before this call.
     """
 
     def timeouts() -> int:
@@ -27,10 +30,10 @@ def meter_within(
         assert found is not None
         return int(found["barrier_timeouts"])
 
-    # After a time-out the shim passes barriers until the moves have caught up, so the next metered
-    # steps may exceed the budget without another time-out. That time-out may precede this call.
     before = timeouts()
-    late = 1 if before else 0
+    # After a time-out the shim passes barriers until the moves have caught up, so the next metered
+    # steps may exceed the budget without another time-out.
+    late = 0 if timeouts_before in (None, before) else 1
     for _ in range(TRIES):
         steps = meter()
         charged = [step["charged_bytes_max"] for step in steps]

@@ -217,7 +217,7 @@ def test_a_new_budget_is_enforced_without_a_new_profile(training: Training) -> N
     assert budget_bytes == pytest.approx(0.8 * before["budget_bytes"], rel=0.001)
     assert (session["fast"], session["policy"]) == ("20%", before["policy"])
     training.wait_for_charge(budget_bytes)
-    training.meter_within(budget_bytes, 2)
+    training.meter_within(budget_bytes, 2, before["barrier_timeouts"])
     training.expect_another_step()
 
 
@@ -283,6 +283,8 @@ def test_a_daemon_killed_while_a_frozen_training_is_armed_resumes_the_session(
     training: Training,
 ) -> None:
     guest = training.guest
+    before = training.session()
+    assert before is not None
     meter = stop_while_armed(training, FREEZER)
     guest.run("systemctl kill -s KILL sentineld")
     assert meter.wait(timeout=120) != 0
@@ -297,7 +299,7 @@ def test_a_daemon_killed_while_a_frozen_training_is_armed_resumes_the_session(
     assert "resumed" in session["reason"]
     # Nothing evicted pages while there was no daemon.
     training.wait_for_charge(session["budget_bytes"])
-    steps = training.meter_within(session["budget_bytes"], 2)
+    steps = training.meter_within(session["budget_bytes"], 2, before["barrier_timeouts"])
     assert all(step["moved_bytes"] > 0 for step in steps)
 
 

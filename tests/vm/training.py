@@ -75,9 +75,11 @@ class Training:
         metered: list[dict[str, Any]] = json.loads(answer.stdout)["steps"]
         return metered
 
-    def meter_within(self, most_bytes: int, steps: int) -> list[dict[str, Any]]:
+    def meter_within(
+        self, most_bytes: int, steps: int, timeouts_before: int | None = None
+    ) -> list[dict[str, Any]]:
         """Meter steps, and assert that each is charged at most most_bytes; see charged_steps.py."""
-        return meter_within(most_bytes, lambda: self.meter(steps), self.session)
+        return meter_within(most_bytes, lambda: self.meter(steps), self.session, timeouts_before)
 
     def wait_for_charge(self, most_bytes: int) -> None:
         """Wait until the charge stays within most_bytes for a whole step."""

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The planned arena under random plans: live tensors share no page and keep their data,
-and a freed slot loses exactly the pages that the plan drops."""
+"""The planned arena under random plans: live tensors share no page and keep their data.
+
+A freed slot loses exactly the pages that the plan drops.
+"""
 
 from __future__ import annotations
 
