@@ -251,7 +251,7 @@ static uint32_t leaving_run(const struct paged_range *range, uint64_t page, uint
 
 bool can_write(struct pager *pager)
 {
-	if (pager->counts.write_error == -ENOSPC && pager->space.free_pages >= TRAY_PAGES)
+	if (pager->counts.write_error == -ENOSPC && filespace_available(&pager->space) >= TRAY_PAGES)
 		pager->counts.write_error = 0;
 	return !pager->counts.write_error;
 }

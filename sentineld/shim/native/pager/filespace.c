@@ -82,11 +82,16 @@ static uint64_t first_free(const struct filespace *space, uint64_t from, uint64_
 	return to;
 }
 
+uint64_t filespace_available(const struct filespace *space)
+{
+	return space->closed ? 0 : space->free_pages;
+}
+
 uint64_t filespace_take(struct filespace *space, uint64_t pages, uint64_t *first)
 {
 	uint64_t page, count = 0;
 
-	if (!space->free_pages || !pages || space->closed)
+	if (!filespace_available(space) || !pages)
 		return 0;
 	page = first_free(space, space->next, space->pages);
 	if (page == space->pages)

@@ -31,6 +31,9 @@ bool filespace_grow(struct filespace *space, uint64_t pages);
    Returns 0 if the file is full. */
 uint64_t filespace_take(struct filespace *space, uint64_t pages, uint64_t *first);
 
+/* The number of pages that filespace_take() could give out now; 0 while the file counts as full. */
+uint64_t filespace_available(const struct filespace *space);
+
 /* Give back a run of pages; held pages become free when they are released. */
 void filespace_give(struct filespace *space, uint64_t first, uint64_t pages);
 
