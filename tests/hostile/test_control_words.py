@@ -29,6 +29,9 @@ WORDS: dict[str, dict[str, int]] = {
     "time": {"position": MOST, "step": MOST, "layout_id": MOST, "mode": 77},
     "ring": {"ring_head": MOST, "ring_lost": MOST},
 }
+RING_RECORDS_MAX = 1 << 18
+"""Records of the largest ring that the daemon accepts: a segment of 16 MiB would hold more records,
+but their number must be a power of two."""
 TIMES = ("before-attach", "with-the-layout", "while-managed")
 
 
@@ -99,29 +102,42 @@ def test_impossible_words_cost_no_memory(attack: Attack, when: str) -> None:
     attack.check()
 
 
-def large_segment(say: Say, path: str, control: str, size: int, records: int) -> None:
-    """Send a hello with a ring of RECORDS records; then set words that mark the ring as full."""
+def full_ring(say: Say, path: str, control: str, records: int) -> None:
+    """Send a hello with a ring of RECORDS records and report the answer's type; if the daemon
+    accepts it, mark the whole ring as new several times."""
     client, segment = ShimClient(Path(path)), Segment(records)
     os.close(client.register(segment))
     answer = client.answer()
     say(str(answer["type"]) if answer else "closed")
-    pid = os.getpid()
+    if answer is None or answer["type"] != "welcome":
+        return
+    attached = "attached"
     for number in range(1, 20):
         segment.set(ring_head=number * records, position=number << 32, step=number)
         if number == 2:
             try:
-                request(Path(control), "attach", pid=pid, fast="20%", policy="static")
+                request(Path(control), "attach", pid=os.getpid(), fast="20%", policy="static")
             except SentinelError as error:
-                say(error.code)
+                attached = error.code
         time.sleep(0.1)
+    say(attached)
     client.close()
 
 
-def test_a_large_ring_costs_no_memory(attack: Attack) -> None:
+def test_full_rings_of_the_largest_size_cost_no_memory(attack: Attack) -> None:
     paths = str(attack.daemon.shims), str(attack.daemon.control)
-    for _ in range(2):
-        attack.start(large_segment, *paths, 0, 1 << 23).heard()
+    attackers = [attack.start(full_ring, *paths, RING_RECORDS_MAX) for _ in range(2)]
+    for attacker in attackers:
+        assert attacker.heard() == "welcome"
+    for attacker in attackers:
+        assert attacker.heard() == "attached"
     attack.hold(5)
+    attack.check()
+
+
+def test_a_larger_ring_is_refused(attack: Attack) -> None:
+    paths = str(attack.daemon.shims), str(attack.daemon.control)
+    assert attack.start(full_ring, *paths, 2 * RING_RECORDS_MAX).heard() == "refused"
     attack.check()
 
 

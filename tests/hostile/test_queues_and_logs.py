@@ -36,10 +36,12 @@ def long_notes() -> Iterator[bytes]:
 
 
 def layers() -> Iterator[bytes]:
-    """Names of layers, with more characters in total than the daemon keeps."""
-    names = frame({"type": "layers", "names": ["z" * 60] * 60_000})
+    """Names of layers: too many, too long, and with too many characters in total."""
+    many = frame({"type": "layers", "names": ["z"] * 100_000})
+    long = frame({"type": "layers", "names": ["z" * 1_000_000] * 4})
+    total = frame({"type": "layers", "names": ["z" * 60] * 60_000})
     while True:
-        yield names
+        yield from (many, long, total)
 
 
 def impossible_accesses() -> Iterator[bytes]:
