@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from sentineld.host.sysfs import kernel_tiers
 from tests.demo.counter import Counter, build
 from tests.vm.guest import TREE, Guest
 from tests.vm.host import REPOSITORY, MachineError, phase
@@ -49,20 +50,11 @@ class Machine:
     guest: Guest | None = None
 
 
-def memory_nodes() -> list[int]:
-    """The nodes of this machine that have memory."""
-    text = Path("/sys/devices/system/node/has_memory").read_text().strip()
-    nodes: list[int] = []
-    for part in text.split(","):
-        first, _, last = part.partition("-")
-        nodes += range(int(first), int(last or first) + 1)
-    return nodes
-
-
-def has_two_tiers() -> bool:
-    """Whether this machine has memory on nodes 0 and 1, and at least two memory tiers."""
-    tiers = list(Path("/sys/devices/virtual/memory_tiering").glob("memory_tier*"))
-    return {0, 1} <= set(memory_nodes()) and len(tiers) >= 2
+def has_two_tiers(sys_root: Path = Path("/sys")) -> bool:
+    """Whether node 0 is in this machine's fastest memory tier and node 1 in a slower one: the demo
+    uses these two nodes."""
+    fastest, *slower = kernel_tiers(sys_root) or ((),)
+    return 0 in fastest and any(1 in nodes for nodes in slower)
 
 
 @contextlib.contextmanager
