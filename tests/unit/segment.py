@@ -38,7 +38,7 @@ class Writer:
             self.header[name] = value
 
     def write(self, count: int) -> None:
-        """Append `count` empty records; each one's time_ns is its sequence number."""
+        """Append `count` empty records; the time_ns of each record is its sequence number."""
         rows = np.zeros(count, RECORD_DTYPE)
         rows["time_ns"] = int(self.header["ring_head"][0]) + np.arange(count)
         self.put(rows)

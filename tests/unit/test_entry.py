@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errors of a command end as a line on stderr and an exit status."""
+"""The error of a command becomes a line on stderr and an exit status."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sentineld.entry import run_command
 def run(
     failure: BaseException | None, monkeypatch: pytest.MonkeyPatch, *arguments: str
 ) -> int | str | None:
-    """The exit status of a command that raises `failure`, or that returns if this is None."""
+    """The exit status of a command that raises `failure`; None: the command returns."""
 
     @click.command()
     def act() -> None:

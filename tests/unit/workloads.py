@@ -14,7 +14,7 @@ from tests.unit.trainer import HEAP, MIB, Tensor, Trainer
 
 @dataclass(frozen=True)
 class Network:
-    """A gated network: each block saves three activations; the optimizer has two states."""
+    """A gated network: a block saves three activations; the optimizer has two states per weight."""
 
     blocks: int = 12
     weights: int = 3  # parameters per block

@@ -13,7 +13,7 @@ from tests.bench.paging import figures
 
 ROUNDS = 5
 PACE = np.linspace(1.0, 1.4, ROUNDS)
-"""Seconds of a step in RAM: the machine becomes slower."""
+"""Seconds of a step in RAM in each round: the machine becomes slower."""
 
 
 def contestant(over_ram: float, **changed: Any) -> dict[str, Any]:
@@ -94,7 +94,7 @@ def test_a_goal_that_fails(goal: str, changed: dict[str, Any]) -> None:
 
 
 def test_ram_is_no_goal_where_the_bound_does_not_allow_it() -> None:
-    """The bound is 1.2 s + 0.6 s; so 1.6 times the step in RAM is within 1.10 of it."""
+    """The bound is 1.2 s + 0.6 s = 1.8 s, so 1.6 times the step in RAM is 1.07 times the bound."""
     found = holds(extra_s=0.6, auto=managed(1.6))
     assert "auto_over_ram_at_40%_where_bound_allows" not in found
     assert found["auto_over_bound_at_40%"]

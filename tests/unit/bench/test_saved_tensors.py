@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Activations in files: they are removed again, and gradients stay equal to the bit."""
+"""Activations in files: the files are removed again, and gradients are equal bit for bit."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the verbs `attach`, `detach` and `meter` ask the daemon, and what they print."""
+"""Requests to the daemon and output of the verbs `attach`, `detach` and `meter`."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The verb run ends as its command does and attaches the command's training processes.
+"""The verb `run` exits as its command does, and attaches the command's training processes.
 
 tests/integration/test_run.py runs real trainings.
 """

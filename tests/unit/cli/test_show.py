@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the verbs `status`, `tensors` and `plan show` print of the daemon's answers."""
+"""Output of the verbs `status`, `tensors` and `plan show` for given answers of the daemon."""
 
 from __future__ import annotations
 

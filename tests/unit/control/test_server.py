@@ -154,7 +154,7 @@ def test_a_verb_that_fails_is_answered(tmp_path: Path) -> None:
 
 
 def closed(client: socket.socket) -> bool:
-    """Whether the server has closed the connection; reads nothing of what the server has sent."""
+    """Whether the server has closed the connection; reads none of the received data."""
     try:
         client.send(b"x", socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
     except BrokenPipeError:

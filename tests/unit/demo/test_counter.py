@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The QEMU plugin and the host agree on the shared counter file."""
+"""The QEMU plugin and the host use the same layout of the shared counter file."""
 
 from __future__ import annotations
 

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The demo runs on this machine only if the nodes that it uses are in two memory tiers."""
+"""Whether the demo's second part can run on this machine.
+
+It needs node 0 in the fastest memory tier and node 1 in a slower one.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from tests.demo.machines import has_two_tiers
 
 
 def sys_root(root: Path, tiers: dict[int, str]) -> Path:
-    """A /sys with memory tiers; TIERS maps their abstract distances to their node lists."""
+    """A /sys with memory tiers. tiers: their node lists, by abstract distance."""
     for distance, nodes in tiers.items():
         folder = root / f"devices/virtual/memory_tiering/memory_tier{distance}"
         folder.mkdir(parents=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the demo's first part finds out about the machine."""
+"""The demo's first part detects and refuses a folder in memory."""
 
 from __future__ import annotations
 

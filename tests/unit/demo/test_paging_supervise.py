@@ -30,7 +30,7 @@ child = [*group.prefix, sys.executable, "-c", "import time; time.sleep(600)"]
 print('{"child": %d}' % subprocess.Popen(child, stdout=subprocess.DEVNULL).pid, flush=True)
 time.sleep(600 * int(sys.argv[2]))
 """
-"""A process with a cgroup, a file and a child. It sleeps if its argument is 1, else it ends."""
+"""A process with a cgroup, a file and a child. It sleeps if its argument is 1; else it ends."""
 
 
 def run(folder: Path, code: str, argument: str, events: list[Any], signals: Signals) -> int:
@@ -48,7 +48,7 @@ def run(folder: Path, code: str, argument: str, events: list[Any], signals: Sign
 
 
 def ended(pid: int) -> bool:
-    """Whether a process has ended; its new parent may not have reaped it yet."""
+    """Whether a process ends within 60 s. A zombie that is not reaped yet counts as ended."""
     deadline_s = time.monotonic() + 60
     while time.monotonic() < deadline_s:
         try:
@@ -114,7 +114,7 @@ def test_a_signal_before_the_start_is_not_lost(tmp_path: Path) -> None:
 
 
 def test_kernel_settings_are_restored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a folder that stands for /proc/sys/vm, because other tests need the real settings."""
+    """A folder stands for /proc/sys/vm, because other tests need the real settings."""
     monkeypatch.setattr(supervise, "VM", tmp_path)
     (tmp_path / "page-cluster").write_text("3\n")
     (tmp_path / "swappiness").write_text("10\n")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A made-up root folder for checks."""
+"""Writes files into a made-up root folder for checks."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each check on a fake root folder: the good case and every problem that it detects."""
+"""The list of checks: distinct names, a fix for each problem, and the exit status."""
 
 from __future__ import annotations
 

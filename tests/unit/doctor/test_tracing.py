@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of what eBPF needs, on a made-up root folder."""
+"""Checks of the requirements of eBPF, on a made-up root folder."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Presets: the tiers of other machines than this one."""
+"""Presets: the tiers of other machines."""
 
 from __future__ import annotations
 

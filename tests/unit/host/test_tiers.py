@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tier discovery on fake sysfs trees, modelled on a guest's real one."""
+"""Tier discovery on fake sysfs trees, modelled on the sysfs of a virtual machine."""
 
 from __future__ import annotations
 

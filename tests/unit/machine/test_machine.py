@@ -45,7 +45,7 @@ def test_huge_pages_are_used_unless_the_module_samples_small_pages(
 
 @pytest.mark.parametrize("code", ["no-second-tier", "not-permitted", "failed"])
 def test_without_tiers_each_attach_gets_an_error_of_its_own(code: str) -> None:
-    """A kept error that is raised itself would keep the variables of every attach alive."""
+    """If the kept error were raised, its traceback would keep variables of every attach alive."""
     kept = SentinelError(code, "no tiers here", "add memory")
     config = Config()
     one = Machine(config, substrate_of(config), None, [kept])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The figures of paged tiers, and what a process gets with its first layout."""
+"""The figures of paged tiers, and the file and budget that a process gets."""
 
 from __future__ import annotations
 

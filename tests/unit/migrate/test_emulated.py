@@ -97,8 +97,8 @@ def test_changes_of_the_fast_pages_are_reported() -> None:
     for node in (0, 0, 1):
         pages.move_pages(wanted, node)
     assert changes == [2, 0, -3]
-    # The first call reports 0; then each batch reports its pages in flight to the fast tier, if
-    # any, and 0 at its end.
+    # EmulatedMemory() reports 0. A batch to the fast tier reports its number of pages in flight
+    # when it begins. Each batch reports 0 at its end.
     assert flying == [0, 2, 0, 0, 0, 0]
 
 

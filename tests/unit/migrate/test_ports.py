@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a plan and its profile imply for a step, and the defaults of a process's ports."""
+"""The inputs of movers: a plan with its expected step, and the defaults of ProcessPorts."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Structures and enums of bpf/ against kernel_events.py: a C program prints every number."""
+"""Compares kernel_events.py with the structures and enums of bpf/, printed by a C program."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ class Writer:
 
 
 def kernel() -> Writer:
-    """The types that the programs need, nested as in the kernel."""
+    """The types that the eBPF programs need, nested as in the kernel."""
     writer = Writer()
     number = writer.integer()
     writer.record(STRUCT, "vm_area_struct", ("vm_start", number, 0), ("vm_mm", number, 16))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Processes of an unprivileged user that connect to a socket and then do as they are told."""
+"""Processes of an unprivileged user that connect to a socket and execute a test's statements."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ while True:
 
 
 class Other:
-    """A process that is connected to a socket at this path. user: None for this process's user."""
+    """A process that is connected to the socket at `path`. user: None for the test's own user."""
 
     def __init__(self, path: str, user: int | None = USER, pass_fds: Sequence[int] = ()) -> None:
         ids = {} if user is None else {"user": user, "group": user, "extra_groups": []}

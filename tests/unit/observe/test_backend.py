@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Areas of memory, and the description that a backend gives of itself."""
+"""Areas of memory, and the summary of a backend's capabilities."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Common parts of the backends: areas, choice of the best, descriptors from a process."""
+"""The order of the backends, and the choice of the best backend that opens."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The user-space interface compared with the C header, and errors without the module."""
+"""Errors if the module's device is missing or another device is in its place."""
 
 from __future__ import annotations
 

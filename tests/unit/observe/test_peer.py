@@ -107,7 +107,7 @@ def test_a_process_that_protects_itself_is_refused() -> None:
     with other() as (process, frames):
         peer = Peer.of(frames)
         process.do("ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)")
-        assert os.stat(f"/proc/{peer.pid}").st_uid == USER  # the folder's owner stays
+        assert os.stat(f"/proc/{peer.pid}").st_uid == USER  # the owner of /proc/PID does not change
         assert "not dumpable" in refusal(peer)
         process.do("ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)")
         assert refusal(peer) == ""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""References to processes that survive the reuse of a pid, with real processes."""
+"""Process references that stay valid if a pid is reused, with real processes."""
 
 from __future__ import annotations
 

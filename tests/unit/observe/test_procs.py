@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pidfds and process events, with real processes."""
+"""Events of process trees, with real processes."""
 
 from __future__ import annotations
 

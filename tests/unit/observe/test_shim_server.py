@@ -202,7 +202,7 @@ def test_silence_and_half_a_hello_end_after_a_time(
 
 
 def descriptors_of(fd: int) -> int:
-    """Number of this process's descriptors of the same file."""
+    """Number of this process's descriptors of the file that fd refers to."""
     links = [f"/proc/self/fd/{number}" for number in open_descriptors()]
     return sum(os.path.exists(link) and os.path.samefile(link, fd) for link in links)
 

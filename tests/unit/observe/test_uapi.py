@@ -77,7 +77,7 @@ def expected() -> dict[str, int]:
 
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, int]:
-    """The values of the same names in C."""
+    """The values that a C compiler gives to the names of expected()."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         pytest.fail("a C compiler is needed: apt install gcc libc6-dev")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The probe of a write-only backend passes only a watch that reports exactly the written page."""
+"""The probe of a backend that sees writes only: the watch must report exactly the written page."""
 
 from __future__ import annotations
 

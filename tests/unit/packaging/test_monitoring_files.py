@@ -54,7 +54,8 @@ def test_an_expression_uses_existing_metrics_and_labels(expression: str) -> None
 def test_every_metric_is_used_except_the_listed_ones() -> None:
     shown = " ".join(expressions())
     hidden = {name for name in LABELS if not re.search(rf"\b{name}\b", shown)}
-    # No graph and no alert uses versions, presets, bandwidths, planning times and step sizes.
+    # No graph or alert uses the version, the preset, migration bandwidths, planning times or the
+    # number of boundaries.
     assert hidden == {
         "sentineld_build_info",
         "sentineld_emulated_tiers_info",

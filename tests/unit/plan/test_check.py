@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each invariant of a plan is violated once."""
+"""Each invariant of a plan is violated at least once."""
 
 from __future__ import annotations
 

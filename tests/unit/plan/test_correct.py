@@ -31,7 +31,10 @@ NOMINAL = MOVED / 3
 
 
 class Steps:
-    """A training that calls look() every `every` quarters of a step."""
+    """A training that advances by quarters of a step.
+
+    every: number of quarters from one call of look() to the next.
+    """
 
     def __init__(self, assumed: float = NOMINAL, every: int = 1) -> None:
         self.every = every
@@ -45,7 +48,7 @@ class Steps:
     def run(
         self, steps: int, rate: float = NOMINAL, stall: float = 0.0, late: int = 0
     ) -> tuple[int, Correction | None]:
-        """(whole steps that passed, the correction). stall: share of a step."""
+        """(whole steps that passed, the correction). stall: stalled share of each step."""
         for quarter in range(4 * steps):
             before = self.progress
             self.progress = Progress(

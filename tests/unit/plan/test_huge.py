@@ -137,7 +137,7 @@ def test_moved_blocks_and_blocks_across_regions_stay_small() -> None:
     assert found(moved, whole_moves=True) == [0, 1, 3]
     assert found(plan_of(whole, borders=(8,))) == [0, 1, 2, 3]
     assert found(plan_of(whole, borders=(9,))) == [0, 1, 3]
-    # The last pages of the arena stay small if they are fewer than a huge page.
+    # The last pages of the arena stay small if they do not fill a huge page.
     assert found(plan_of([(0, 15, 0, 4, KEPT)], pages=15)) == [0, 1, 2]
 
 

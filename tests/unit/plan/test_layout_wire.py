@@ -48,9 +48,9 @@ def test_a_layout_survives_packing_and_unpacking() -> None:
         (3 * PAGE, 2 * PAGE, 1),
     ]
     asked, before = int(protocol.WaitFlag.ENABLED), int(protocol.WaitFlag.STEP_BEFORE)
+    assert found.huge.tolist() == [(one.offset, one.bytes) for one in layout.huge]
     # Boundary 0 waits for boundary 3 of the previous step. Boundaries 2 and 3 wait for boundaries 1
     # and 0 of the same step.
-    assert found.huge.tolist() == [(one.offset, one.bytes) for one in layout.huge]
     assert found.waits.tolist() == [(3, asked | before), (0, 0), (1, asked), (0, asked)]
 
 

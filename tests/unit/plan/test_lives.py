@@ -16,7 +16,10 @@ ITEMS = chunks(toy_profile(), np.array([STATE, PARAMETER]), 4)
 
 
 def lives(*drawn: str) -> Lives:
-    """One word per chunk, one letter per position: F fast, s slow, D demoted, U promoted."""
+    """One word per chunk, one letter per position.
+
+    F: fast; s: slow; D: being demoted; U: being promoted.
+    """
     table = np.array([list(word) for word in drawn]).T
     moving = (table == "D") | (table == "U")
     return Lives(np.zeros(len(drawn)), (table == "F") | (table == "D"), moving)

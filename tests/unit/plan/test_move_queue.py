@@ -29,7 +29,7 @@ class Move:
 
 
 class Queue(MoveQueue[Move]):
-    """Remembers the first page of each cancelled move, and the reason."""
+    """Records the lower end of each cancelled move's range, and the reason."""
 
     def __init__(self, *moves: Move) -> None:
         self.cancelled: list[tuple[int, str]] = []

@@ -84,7 +84,7 @@ def test_a_new_block_reuses_what_was_just_freed() -> None:
     # D (1)      . . . . D D D .      right behind C
     # E (4)      . . . . . E . .      behind D, because C's place is too small
     # F (3)      . . . . . . F .      fits exactly where C was
-    # G (6)      . . . . . . . G      where A, F and D were
+    # G (6)      . . . . . . . G      where A, F, D and the first unit of E were
     birth, death = np.array([0, 1, 3, 4, 5, 6, 7]), np.array([7, 3, 5, 7, 6, 7, 0])
     packed = pack_as_born(np.array([1, 4, 3, 1, 4, 3, 6]), birth, death)
     assert packed.offsets.tolist() == [0, 1, 1, 4, 5, 1, 0]

@@ -27,7 +27,7 @@ def written(profile: Profile, share: float = 1.0) -> Profile:
 
 
 def test_dropped_pages_are_populated_at_the_next_birth() -> None:
-    # The first two tensors share their pages, both fast and slow ones. The third tensor is small.
+    # The first two tensors use the same pages, some fast and some slow. The third tensor is small.
     lives = [
         (0, LARGE, 0, 1, False),
         (0, LARGE, 2, 3, True),

@@ -13,7 +13,10 @@ from tests.unit.plan.toys import PAGE, toy_profile
 
 
 def lives_of(items: Items, drawn: list[str]) -> Lives:
-    """One word per chunk, one letter per position: F fast, s slow, D demoted, U promoted."""
+    """One word per chunk, one letter per position.
+
+    F: fast; s: slow; D: being demoted; U: being promoted.
+    """
     table = np.array([list(word) for word in drawn]).T
     return Lives(
         np.zeros(len(drawn)), (table == "F") | (table == "D"), (table == "D") | (table == "U")

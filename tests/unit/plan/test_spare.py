@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When a spare plan fits what was measured."""
+"""When a spare plan fits the measurements."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def two_tiers(bytes_per_s: float = 8 * PAGE) -> Tiers:
 def toy_profile() -> Profile:
     """Four stretches of one second each. After a name: its pages. (n): an access to n pages.
 
-    stretch       0 forward   1 forward   2 backward  3 optimizer
+    stretch       0 step      1 forward   2 backward  3 optimizer
     activation 2  [born (2)               (2) dies]                slot 0
     scratch 1     [(1)]                                            slot 1
     gradient 2    dies] wraps             [born (2)   (2)          slot 2
@@ -43,7 +43,7 @@ def toy_profile() -> Profile:
 
     events        0    1     2     3        4         5
                   free act.  scr.  free     grad.     free
-                  grad       alloc scr.     alloc     act.
+                  grad alloc alloc scr.     alloc     act.
     """
     tensors = np.zeros(5, TENSOR_DTYPE)
     tensors["slot"] = [0, 1, 2, -1, -1]

@@ -27,7 +27,7 @@ FAST_PAGES, SLOW_PAGES = 6, 4
 def step(
     lives: list[tuple[int, int, int, int, bool]], per_stretch: int = 2
 ) -> tuple[Plan, Profile]:
-    """A step of tensors that never overlap.
+    """A step of tensors. Tensors that are alive at the same time share no page.
 
     lives: (first page, pages, birth, death, dropped); birth and death are events. A death at or
     before the birth is in the next step.

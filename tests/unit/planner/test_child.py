@@ -25,7 +25,7 @@ NICED = min(os.nice(0) + NICE_LEVEL, 19)
 
 @dataclass(frozen=True)
 class Allocate:
-    """A request that allocates count_bytes and returns the process's nice level and OOM score."""
+    """A request that allocates count_bytes. It returns (nice level, oom_score_adj)."""
 
     count_bytes: int
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each precondition of a policy that moves pages is violated once."""
+"""Each precondition of a policy that moves pages is violated at least once."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from tests.unit.plan.toys import PAGE
 def paged_tiers(
     read_pages_per_s: float, write_pages_per_s: float, latency_ns: float = 0.0
 ) -> Tiers:
-    """Memory over a file that reads and writes this many pages per second."""
+    """Paged tiers: memory, and a file that is read and written at these rates."""
     read, write = read_pages_per_s * PAGE, write_pages_per_s * PAGE
     fast, slow = Tier((0,), 0, 8e9, 4e9), Tier((1,), 0, read, write, latency_ns)
     return Tiers((fast, slow), 2 / (1 / read + 1 / write), "toy", paged=True)

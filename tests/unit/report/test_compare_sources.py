@@ -17,7 +17,8 @@ from tests.unit.traces import recorded
 
 
 def without(trace: Trace, epochs: slice, pages: tuple[int, int]) -> Trace:
-    """The trace without the samples of pages (first, past) in some epochs."""
+    """The trace without the samples of some pages in some epochs. pages: the first page, and the
+    page after the last."""
     taken = boundary_records(trace.access_step)["address"][epochs]
     page = trace.samples["page"].astype(np.int64)
     gone = np.isin(trace.samples["epoch"], taken) & (page >= pages[0]) & (page < pages[1])
@@ -26,7 +27,7 @@ def without(trace: Trace, epochs: slice, pages: tuple[int, int]) -> Trace:
 
 
 def first_named(trace: Trace) -> tuple[int, int]:
-    """Pages of the first parameter."""
+    """The first page of the first parameter, and the page after its last."""
     address = min(trace.names)
     return address // trace.page_bytes, address // trace.page_bytes + 8
 

@@ -69,8 +69,8 @@ def test_recorded_faults_are_shown() -> None:
     rows = tensor_rows(PROFILE, LABELS, tensor_faults(TRACE))
     faulted = sort_rows(rows, "faults")[:2]
     assert {row.name: row.fault_count for row in faulted} == {"0.weight0": 0.5, "0.weight1": 0.5}
-    # One of the two steps has one fault of each class. The hint fault is not also counted as a
-    # first touch.
+    # One of the two steps has a hint fault and a major fault. The hint fault is not also counted as
+    # a first touch.
     assert {row.name: row.to_json()["faults"]["hint"] for row in faulted} == {
         "0.weight0": 0.5,
         "0.weight1": 0.0,

@@ -24,7 +24,7 @@ KERNEL_REASONS = (
     "demotion",
     "damon",
 )
-"""include/trace/events/migrate.h."""
+"""Reasons for migrations in the kernel's include/trace/events/migrate.h."""
 
 
 def row(by: str, deed: str, pages: int, way: tuple[int | None, int | None] = (0, 1)) -> Disturbance:

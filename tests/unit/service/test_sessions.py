@@ -393,8 +393,8 @@ def test_a_recording_ends_when_its_caller_hangs_up(daemon: Daemon) -> None:
 
 
 def test_a_verb_whose_caller_has_hung_up_does_nothing_later(tmp_path: Path) -> None:
-    """The session's thread is busy until the caller has hung up. Afterwards it does not execute the
-    caller's verb."""
+    """The session's thread starts after the caller has hung up. It does not execute the caller's
+    verb."""
     linked = Linked()
     session = Session(linked.link, machine(), StateFiles(tmp_path))
     gone = threading.Event()
@@ -451,7 +451,7 @@ def test_a_process_that_fails_again_and_again_is_left(
     with suppress(EOFError):  # raised once the session has ended
         for _ in range(1000):
             shim.send({"type": "layout", "residency": True}, [empty])
-            daemon.until(lambda: bool(shim.receive()))  # the session tells it to detach
+            daemon.until(lambda: bool(shim.receive()))  # the session tells the shim to detach
     os.close(empty)
     daemon.until(lambda: not daemon.sessions.all())
     assert "times; the last time" in session.lifecycle.status.reason

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Functions through which the tests call the page heap, the arena and emulated tiers by ctypes. */
+/*
+ * Functions through which the tests call the page heap, the arena, the schedule and emulated tiers
+ * by ctypes.
+ */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -47,7 +50,7 @@ uint64_t test_heap_live_pages(const struct heap *heap)
 	return heap->live_pages;
 }
 
-/* Number of blocks; 0 if they do not cover the heap without gaps, or two free blocks are neighbours. */
+/* Number of blocks; 0 if they do not cover the heap exactly, or if two free blocks are adjacent. */
 uint32_t test_heap_blocks(const struct heap *heap)
 {
 	uint32_t count = 0, page = 0;

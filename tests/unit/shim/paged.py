@@ -151,11 +151,11 @@ class Paged:
         return counts
 
     def fill(self, first: int, pages: int, seed: int) -> None:
-        """Write to each page numbers that only this page and this seed have."""
+        """Give each page a content that depends on the page and the seed."""
         self.words[first : first + pages] = self.expected(first, pages, seed)
 
     def expected(self, first: int, pages: int, seed: int) -> npt.NDArray[np.uint64]:
-        """What fill() writes."""
+        """The numbers that fill() writes."""
         numbers = np.arange(first, first + pages, dtype=np.uint64)[:, None] << np.uint64(32)
         offsets = np.arange(self.words.shape[1], dtype=np.uint64)[None, :]
         found: npt.NDArray[np.uint64] = (numbers | offsets) * np.uint64(2 * seed + 1)
@@ -173,7 +173,7 @@ class Paged:
         self.settle()
 
     def holds(self, first: int, pages: int, seed: int) -> bool:
-        """Whether the pages have what fill() wrote."""
+        """Whether the pages contain the numbers that fill() writes."""
         return bool(
             np.array_equal(self.words[first : first + pages], self.expected(first, pages, seed))
         )
@@ -210,7 +210,7 @@ def read_corrupt(library: ctypes.CDLL, folder: Path) -> None:
 
 
 def read_fails(library: ctypes.CDLL, folder: Path) -> None:
-    """The file becomes shorter, so that reads of its end fail."""
+    """The file is truncated to 0 bytes, so that reads fail."""
     paged = filled_and_evicted(library, folder)
     os.truncate(folder / "backing", 0)
     print(paged.words.sum())
@@ -227,7 +227,7 @@ def write_fails(library: ctypes.CDLL, folder: Path) -> None:
 
 
 def file_full(library: ctypes.CDLL, folder: Path) -> None:
-    """The file has room for half of the pages only."""
+    """The file has only 129 pages for 512 pages of memory."""
     paged = Paged(library, backing_file(folder, 129), 129, 512, 64)
     for first in range(0, 512, 32):
         paged.born(first, 32)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""For a plan with moves, the simulator and emulated tiers give the same times (virtual time)."""
+"""The simulator and emulated tiers in virtual time give the same step times for a plan."""
 
 from __future__ import annotations
 

@@ -225,7 +225,7 @@ def test_huge_pages_are_allowed_only_in_the_layouts_ranges(harness: ctypes.CDLL)
 
 
 def test_a_deleted_arena_leaves_nothing_mapped(harness: ctypes.CDLL) -> None:
-    """This includes the extra address space that is mapped for alignment."""
+    """The extra address space that is mapped for alignment is unmapped, too."""
     slots = np.zeros(0, dtype=protocol.SLOT_DTYPE)
     mapped = []
     for _ in range(2):

@@ -117,7 +117,7 @@ def test_moves_may_reach_beyond_the_pages_that_were_ever_born(start: Callable[..
     paged.settle()
     assert paged.holds(0, 300, 1)
     assert paged.counts().faults > 0
-    paged.born(300, 10)  # directly above the former top
+    paged.born(300, 10)  # directly above the highest page ever born
     paged.fill(300, 10, 1)
     assert paged.evict(300, PAGES - 300) == 10
     paged.settle()
@@ -188,7 +188,7 @@ def test_pages_accessed_while_they_are_evicted_stay_within_the_budget(
 
 
 def test_pages_that_exist_before_are_kept(library: ctypes.CDLL, tmp_path: Path) -> None:
-    """pager_add() of memory that the process has used."""
+    """Pages that accesses created under the pager stay when the pager stops."""
     file = backing_file(tmp_path, FILE_PAGES)
     paged = Paged(library, file, FILE_PAGES, PAGES, BUDGET)
     # An access to an absent page is a birth.

@@ -19,7 +19,7 @@ NAME = "a_module_for_torch"
 
 @pytest.fixture
 def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """The names of what ran, in order. The module appends to this list when it is executed."""
+    """The names of the code that ran, in order. The module appends "torch" when it is executed."""
     (tmp_path / f"{NAME}.py").write_text("import sys\nsys.ran_for_test.append('torch')\n")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(torch_import, "NAME", NAME)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a reactive policy observes of the large toy, and when."""
+"""The observations that a reactive policy gets of the large toy, and their times."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SCRATCH_CELL, ACTIVATION_CELL, GRADIENT_CELL, MOVING_CELL, RESTING_CELL, PARAMET
 
 @dataclass
 class Recorder:
-    """A reactor that keeps what it observes and requests the same moves at each tick."""
+    """A reactor that keeps its observations and requests the same moves at each tick."""
 
     interval_ns: float
     requests: list[MoveRequest] = field(default_factory=list)

@@ -145,7 +145,7 @@ def test_without_migration_no_boundary_waits() -> None:
 
 def test_a_birth_without_room_is_slow() -> None:
     # In units of 64 pages: pool 1, parameter 2 and state 2 are born first, which leaves room for
-    # one of the activation's two pages.
+    # one of the activation's two units.
     _, steps = replayed(
         replace(large_plan(), moves=large_plan().moves[:0]), 0.0, capacity=7 * LARGE
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Simulations of whole trainings: what holds for each policy and for each step."""
+"""Simulations of whole trainings: properties of each policy and of each step."""
 
 from __future__ import annotations
 

@@ -56,8 +56,8 @@ def test_the_steps_before_the_plan_are_by_first_touch() -> None:
     assert len(steps) == WARM_UP_STEPS + PROFILE_STEPS == 5
     assert [one.ns for one in steps] == [4e9] * 5
     assert world.now_ns == 5 * 4e9
-    # In units of 64 pages: the state is born first, so two of its pages are fast. Its other two
-    # pages and all other tensors are slow.
+    # In units of 64 pages: the state is born first, so two of its four units are fast. Its other
+    # two units and all other tensors are slow.
     steps, world = training("first-touch", 2 * LARGE * PAGE).by_first_touch()
     assert world.fast_pages == 2 * LARGE
     assert steps[-1].slow_ns == pytest.approx((19 - 2) * LARGE * SLOW_PAGE_NS, rel=0.01)

@@ -3,7 +3,7 @@
 
 cell      0   1   2
 pages     4   4   4
-born on   F   s   s
+born on   F   s   s     F: fast, s: slow
 A page takes 10 ns to move.
 """
 
@@ -317,7 +317,7 @@ def test_a_changed_page_that_does_not_stay_is_written_back() -> None:
     one.born(0, 1)
     access(one, 2, cost_ns=10.0, written=True)
     one.queue.add(demotion(0))
-    one.run(60.0)  # 40 ns for four fetches and 20 ns to write them
+    one.run(60.0)  # 40 ns to fetch four pages and 20 ns to write them back
     assert one.counts.demoted_pages == 0
     one.run(65.0)
     assert one.counts.demoted_pages == 1

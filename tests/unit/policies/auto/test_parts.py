@@ -27,7 +27,7 @@ def toy_groups() -> Groups:
 def fast_pages(**of: list[float]) -> np.ndarray:
     """A table (S, G) for the groups of the large toy; entries that `of` does not give are 0.
 
-    of: by a group's name, its fast pages at each position of its life.
+    of: the fast pages of each named group, by position of its life.
     """
     table = np.zeros((4, 5))
     for name, values in of.items():

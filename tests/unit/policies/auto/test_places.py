@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The arena of tensors that are born on one tier, or partly on both."""
+"""Layouts of the arena for tensors that are born on one tier or across both tiers."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def test_segments_are_clean_unless_they_write_or_begin_with_a_birth() -> None:
 @pytest.mark.parametrize("written", [(), (0,), (0, 6)])
 def test_pages_that_are_only_read_move_without_writes(written: tuple[int, ...]) -> None:
     # Memory holds one of two tensors, and they are used in alternation. In a step of 12 stretches,
-    # two fetches take the time of 4 stretches, and the write of each changed tensor that of 3.
+    # two fetches take the time of 4 stretches. Each write of a changed tensor takes the time of 3.
     profile = lap(
         12, Life(64, (0,), written_in=written[:1]), Life(64, (6,), written_in=written[1:])
     )
@@ -57,7 +57,8 @@ def test_pages_that_are_only_read_move_without_writes(written: tuple[int, ...]) 
 
 
 def test_a_schedule_that_can_t_write_in_time_needs_clean_pages() -> None:
-    # A step of 6 stretches has time for two fetches (4 stretches), but not for two writes (6).
+    # A step of 6 stretches has time for two fetches (4 stretches), but not for two fetches and two
+    # writes (10 stretches).
     profile = lap(6, Life(64, (0,)), Life(64, (3,)))
     dirty, clean = (solved(profile, 64, one)[1] for one in (False, True))
     assert clean.step_ns == pytest.approx(6e9, rel=1e-6)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The best walks through dirty, clean and slow, compared with all walks."""
+"""The best walks through the states dirty, clean and slow, compared with all walks."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def gain(gains: CleanGains, before: int, after: int, wrote: bool, at: int) -> fl
     if (before, after) == (SLOW, SLOW):
         return 0.0
     if wrote:
-        # After a stretch that writes, no page is clean. In it, a clean page counts as dirty.
+        # In a stretch that writes, a clean page counts as dirty. After it, no page is clean.
         if after == CLEAN:
             return None
         if before == SLOW:
@@ -66,7 +66,7 @@ def best(gains: CleanGains, writes: list[bool], persistent: bool) -> float:
     st.integers(0, 1 << 30),
 )
 def test_no_walk_is_better(writes: list[bool], persistent: bool, more: int, seed: int) -> None:
-    # `more` positions after the life must not matter.
+    # The `more` positions after the life must not change the result.
     random = np.random.default_rng(seed)
     count = len(writes) + more
     tables = [random.normal(size=(count, 1)) for _ in range(6)]
@@ -78,7 +78,8 @@ def test_no_walk_is_better(writes: list[bool], persistent: bool, more: int, seed
 
 
 def test_a_page_that_is_only_read_is_fetched_and_leaves_without_a_move() -> None:
-    # Positions 1 and 3 use the page; room at position 2 is expensive, and so is a demotion.
+    # Positions 1 and 3 use the page. Room at position 2 is expensive, and so is the demotion of a
+    # dirty page.
     cost, none = np.array([[0.0], [9.0], [0.0], [9.0]]), np.zeros((4, 1))
     room, move = np.array([[0.0], [0.0], [50.0], [0.0]]), 3.0
     gains = CleanGains(

@@ -40,7 +40,7 @@ def problem(
     """write_weight: time of a write divided by that of a read, on paged tiers; None: the tiers are
     not paged."""
     profile = large_profile() if toy else profiled(NETWORK, (3, 7, 12, 20))[0]
-    # Every second access only reads, so that there are clean pages.
+    # On paged tiers, every second access only reads, so that there are clean pages.
     rows = profile.accesses.copy()
     if write_weight is not None:
         rows["bytes_written"][::2] = 0

@@ -19,7 +19,7 @@ from tests.unit.policies.rivals.laps import Life, lap, moving
 from tests.unit.policies.tiering import tiers
 
 PAGE_NS = (0.375 + 0.75 / 2) * PAGE
-"""Extra ns when a slow page is read completely and half of it is written, as in the toy."""
+"""Extra ns when a slow page is read completely and half of it is written, as in the large toy."""
 
 
 def grouped(profile: Profile) -> Groups:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Births in the linear program: the time that it counts for them, and its effect on plans."""
+"""The time that the linear program counts for births, and how this time changes plans."""
 
 from __future__ import annotations
 

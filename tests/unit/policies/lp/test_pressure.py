@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pressure points: what fits at all of them fits at every event."""
+"""Pressure points: a placement that fits at all of them fits at every event."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def steps(draw: st.DrawFn) -> Profile:
 
 
 def live_bytes(profile: Profile, event: int) -> int:
-    """Bytes that are live after an event; event -1 is the step's begin."""
+    """Bytes that are live after an event; event -1 is the beginning of the step."""
     total = 0
     for row in profile.tensors:
         birth, death = int(row["birth_event"]), int(row["death_event"])

@@ -77,8 +77,8 @@ def test_what_is_used_in_turn_shares_the_room_by_moves() -> None:
         assert (found.fast_pages.sum(axis=1) <= 64 + 1e-6).all()
         return found.step_ns
 
-    # Each of the four transfers of a step takes two stretches in the first call below, and longer
-    # than the step in the second call.
+    # In the first call below, each of the four transfers of a step takes the time of two stretches.
+    # In the second call, each transfer takes more time than the step.
     assert step_ns(2e9 / 64) == pytest.approx(12e9)
     assert step_ns(1e12) == pytest.approx(12e9 + cost_ns, rel=1e-6)
 

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The best life of a chunk is the best of all possible lives, and the bound holds for the exact
-linear program."""
+"""best_lives() finds the best of all lives of a chunk, and relax() bounds the exact optimum."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A step of three persistent tensors and a transient guest."""
+"""A step of three persistent tensors and one transient tensor, the guest."""
 
 from __future__ import annotations
 

@@ -7,8 +7,8 @@ second    (x)         (x)
 third             (x)(x)
 guest             [x   x]             born in 2, dead after 3
 
-There is room for three tensors. Only the first has a gap in which it can be demoted and promoted
-with a stretch or more in between: demoted in 1, promoted in 4.
+There is room for three tensors, but four are alive in stretches 2 and 3. Only the first tensor has
+a gap that spans both stretches: it is demoted in 1 and promoted in 4.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ def tiers() -> Tiers:
 
 
 def test_static_by_hand() -> None:
-    # In units of 64 pages; the budget is 4 pages.
+    # All numbers are in units of 64 pages. The budget is 4.
     #             pages  alive in       page accesses
     # parameter   2      all stretches  6
     # gradient    2      2 and 3        4
@@ -47,10 +47,10 @@ def test_static_by_hand() -> None:
 
 
 def test_static_splits_lasting_tensors() -> None:
-    # In units of 64 pages; the budget is 3 pages. The parameter's 2 pages gain 3 accesses each.
-    # The gradient and the activation would gain 2 accesses per page, but each needs 2 pages: a
-    # transient tensor is fast as a whole or not at all. The third page goes to a part of the state
-    # or to the scratch, for 1 access. Thus 6 + 1 of the 19 accesses are fast.
+    # All numbers are in units of 64 pages. The budget is 3. Two pages serve the gradient and, in
+    # stretch 0, the scratch: 4 + 1 accesses. The third page is one of the parameter's two pages and
+    # serves 3 accesses. Thus 8 of the 19 accesses are fast and 11 are slow. The tolerance below is
+    # the cost of about 2 accesses.
     plan = policy("static").plan(large_profile(), tiers(), 3 * LARGE * PAGE)
     verify(plan, large_profile(), 3 * LARGE * PAGE)
     assert plan.predicted.step_ns == pytest.approx(4e9 + 12 * LARGE * PAGE_NS, rel=1e-4)

@@ -90,8 +90,8 @@ def test_tensors_come_back_as_early_as_room_and_lanes_allow() -> None:
     book.hasten()
     assert book.swaps[0].back == (Part(3, 0, 64),)
     assert book.usage.tolist() == [64, 64, 0, 64, 64, 64, 64, 64]
-    # Another tensor takes the room in stretches 3 and 4, so this one returns in stretch 5 at the
-    # earliest.
+    # Another tensor takes the room in stretches 3 and 4, so the first tensor returns in stretch 5
+    # at the earliest.
     full = lap(8, Life(64, (0, 7)), Life(64, (3, 4), (3, 4)))
     book = open_book(full, moving(64), 64 * PAGE)
     assert book.try_swap(Gap(0, 0, 7))

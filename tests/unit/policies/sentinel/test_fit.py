@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Schedules that fit: chunks that compete for room and moves, checked by hand."""
+"""Schedules within the capacities, checked by hand: chunks compete for room and moves."""
 
 from __future__ import annotations
 
@@ -38,7 +38,10 @@ def fitting(some: Items, room: list[float], moves: list[float], price: float = 0
 
 
 def drawn(one: Fitting) -> list[str]:
-    """One word per chunk, one letter per position: F fast, s slow, D demoted, U promoted."""
+    """One word per chunk, one letter per position.
+
+    F: fast; s: slow; D: being demoted; U: being promoted.
+    """
     letters = np.array([["s", "U"], ["F", "D"]])
     table = letters[one.fast.astype(int), one.moving.astype(int)]
     return ["".join(column) for column in table.T.tolist()]

@@ -28,7 +28,7 @@ RATE = 150e6 / 2
 
 @pytest.fixture(scope="module")
 def training() -> Profile:
-    """A step of 8 blocks with forward, backward and an optimizer of two states; peak 62 MiB."""
+    """A step of 8 blocks with forward, backward and an optimizer of two states; peak 64.5 MiB."""
     profile, step = profiled(NETWORK)
     cuts = choose_cuts(step, profile.peak_bytes // 5)
     return profiled(NETWORK, tuple(cuts.tolist()))[0]
@@ -44,8 +44,8 @@ def test_with_room_for_all_of_the_toy_nothing_moves() -> None:
 
 
 def test_with_half_the_room_the_costliest_tensors_of_the_toy_are_fast() -> None:
-    # 7 pages remain after the policy's margin. The scratch takes 1 page in stretch 0; a pool would
-    # take this page in all stretches. The other fast pages are:
+    # 7 pages remain after the policy's margin. The pool holds the scratch and takes 1 page in all
+    # stretches. The other fast pages are:
     # stretch      0     1     2     3
     # activation   2     2     2           born fast, used in 0 and 2
     # gradient     2           2     2     born fast in 2, dies in 0; used in 2 and 3

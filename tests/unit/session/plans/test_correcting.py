@@ -33,7 +33,7 @@ CUTS = (4, 8)
 
 
 class Live:
-    """What a live plan's mover has counted."""
+    """The counters of a live plan's mover."""
 
     def __init__(self) -> None:
         self.now = Progress()
@@ -54,7 +54,7 @@ class Live:
 
 
 class Session:
-    """A process with a live plan, and a planner that waits for its answer to be set."""
+    """A process with a live plan, and a planner that gives `answer` once `let` is set."""
 
     def __init__(self, planned: Planned, tiers: Tiers) -> None:
         self.linked = Linked()
@@ -189,7 +189,7 @@ def steps_of(network: Network) -> list[Step]:
 
 
 def timed(network: Network, paged: bool = False) -> Session:
-    """A session under a plan for NETWORK that has recorded the times of this network's steps."""
+    """A session under a plan for NETWORK, after it has recorded the times of `network`'s steps."""
     fast, slow = Tier((0,), 1 << 30), Tier((1,), 1 << 30)  # no speeds: slow accesses are free
     if paged:
         slow = replace(slow, read_bytes_per_s=200e6, write_bytes_per_s=200e6)

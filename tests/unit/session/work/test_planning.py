@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a profile to a verified plan and its spare."""
+"""The goal of a planning as text."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ class Profiled:
 
 
 def whole_way(profiled: Profiled, network: Network) -> Planned:
-    """Profile and plan a network. The framework observes the first steps requested."""
+    """Profile and plan a network. The framework observes the first step after each request."""
     assert profiled.tell(*steps_of(network, 4)) is None
     layout, asked = profiled.asked()
     assert layout is not None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Python starts with the shim armed, and also runs the sitecustomize that the shim's shadows."""
+"""Python starts with the shim's import hook, and also runs the user's own sitecustomize."""
 
 from __future__ import annotations
 
