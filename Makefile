@@ -32,7 +32,7 @@ lint: $(VENV)/.dev $(BUILD)/.apt-lint ## Check style, types and the systemd unit
 	$(VENV)/bin/mypy --strict sentineld
 	@bash tests/lint-files.sh
 
-# Markers of the tests to run.
+# Expression of pytest markers that selects the tests to run.
 SELECT ?= not long and not alone
 
 .PHONY: unit
@@ -51,10 +51,10 @@ hostile: $(VENV)/.torch shim ## Attack the daemon as another user of this machin
 	$(PYTEST) tests/hostile -m "$(SELECT)" $(PYTEST_ARGS)
 
 # At most two guests run at a time. Tests that need a pair of guests ("pair") run first, while the
-# remaining images are built. Then the tests that share one guest run in parallel with the tests
-# that need a different guest ("apart"); the latter start when all images are ready. tail waits for the
-# builder, which is not a child of the subshell. pytest exits with 5 if no test is selected: the tests
-# that need a pair of guests are long.
+# remaining images are built. Then the tests of the system guest run in parallel with the tests
+# marked "apart", most of which need another guest or none; the latter start when all images are
+# ready. tail waits for the builder, which is not a child of the subshell. pytest exits with 5 if no
+# test is selected: without the long tests, no test needs a pair of guests.
 GUEST_TESTS = $(PYTEST) tests/vm --durations=20 $(PYTEST_ARGS)
 
 .PHONY: guest
@@ -72,7 +72,7 @@ guest: $(VENV)/.torch vm-tools shim ## Run the tests in the two-tier guest
 	cat $(BUILD)/test-apart.log; \
 	exit $$status
 
-# Building images and testing in guests takes longest and rarely uses more than one CPU each, so
+# Building images and testing in guests take longest, and each rarely uses more than one CPU. So
 # everything else runs niced. The hostile tests mostly wait, so they run in parallel with the others;
 # when they have ended, the shim's integration tests follow.
 .PHONY: test
@@ -168,8 +168,9 @@ vm: $(VENV)/.dev vm-tools ## Build the guest images (cached in build/ by recipe 
 vm-shell: $(VENV)/.dev vm-tools ## Open a shell in the guest
 	$(PY) -m tests.vm shell
 
-# Both parts run even if the first fails. The first part's exit status is 3 on a machine that cannot
-# run it, and 128 or more after a signal. DEMO_FOLDER names a folder on the disk to use.
+# The second part runs even if the first fails, but not after a signal. The first part's exit status
+# is 3 on a machine that cannot run it, and 128 or more after a signal. DEMO_FOLDER names a folder
+# on the disk to use.
 .PHONY: demo
 demo: $(VENV)/.torch shim ## Train in less memory than needed, then under five policies; writes build/demo/*.md
 	@status=0; $(PY) -m tests.demo.paging || status=$$?; \

@@ -21,8 +21,8 @@ def meter_within(
     happens if the machine is too slow for the mover. Such steps are metered again.
 
     session: returns the session's status.
-    timeouts_before: `barrier_timeouts` of the status before the event after which the steps are
-        metered; None: no barrier can have timed out shortly before this call.
+    timeouts_before: the value of `barrier_timeouts` before an event, such as a new budget, that may
+        have made barriers time out; None: no barrier can have timed out shortly before this call.
     """
 
     def timeouts() -> int:

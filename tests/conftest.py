@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, settings
 
 import sentineld.shim
 
-# Tests import both parts of the shim and torch; importing torch must not activate the shim.
+# Tests import torch and parts of the shim; importing torch must not activate the shim.
 sentineld.shim.disarm()
 
 COUNTS = {"ci": 60, "long": 2000}

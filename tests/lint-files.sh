@@ -24,8 +24,8 @@ echo "clang-format: ${#c_files[@]} files"
 # The headers of Debian's own kernel, which linux-headers-amd64 depends on.
 kernel=$(dpkg-query -W -f '${Depends}' linux-headers-amd64 | grep -o 'linux-headers-[^ ,]*' | head -1)
 cp -r kmod "$stage/kmod"
-# C=2: sparse checks every file. -Wno-context: its lock contexts cannot describe a function that
-# takes a lock only if it finds something.
+# C=2: sparse checks every file. -Wno-context: sparse's lock contexts cannot describe a function
+# that takes a lock only if it finds something.
 if ! make -C "$stage/kmod" -j"$(nproc)" KDIR="/usr/src/$kernel" W=1 KCFLAGS=-Werror \
 	C=2 CF="-Wno-context -Wsparse-error" >"$stage/kmod.log" 2>&1; then
 	cat "$stage/kmod.log" >&2
@@ -33,7 +33,7 @@ if ! make -C "$stage/kmod" -j"$(nproc)" KDIR="/usr/src/$kernel" W=1 KCFLAGS=-Wer
 fi
 echo "kernel module: no warnings of gcc and sparse against $kernel"
 
-# linux-source is a tree in an archive, whose extraction takes seconds: once for each version.
+# linux-source is an archive whose extraction takes seconds. It is extracted once for each version.
 archive=$(dpkg-query -L "$(dpkg-query -W -f '${Depends}' linux-source | grep -o 'linux-source-[^ ,]*')" |
 	grep '\.tar\.xz$')
 if [[ ! build/checkpatch/checkpatch.pl -nt $archive ]]; then
@@ -47,11 +47,12 @@ checkpatch() {
 	perl build/checkpatch/checkpatch.pl --no-tree --strict --quiet --no-summary --show-types --terse \
 		--max-line-length=100 --ignore "$1" -f "${@:2}"
 }
-# UNCOMMENTED_DEFINITION: our comments say why; a local "spinlock_t *ptl" needs none.
+# UNCOMMENTED_DEFINITION demands a comment for every lock, but a local "spinlock_t *ptl" needs none.
 always=UNCOMMENTED_DEFINITION
 mapfile -t kernel_files < <(grep -E '^kmod/[^/]*\.[ch]$' <<<"$list" | grep -Ev '/(compat|sentinel_(uapi|trace))\.h$')
 checkpatch "$always" "${kernel_files[@]}"
-# One source is built for 6.1 to 7.3 (CONSTANT_COMPARISON misreads these comparisons).
+# One source is built for kernels 6.1 to 7.3, so it compares LINUX_VERSION_CODE with constants.
+# CONSTANT_COMPARISON misreads these comparisons.
 checkpatch "$always,LINUX_VERSION_CODE,CONSTANT_COMPARISON" kmod/compat.h
 # User space has no BIT().
 checkpatch "$always,BIT_MACRO" kmod/sentinel_uapi.h

@@ -35,7 +35,7 @@ $(BUILD)/.apt-tcmalloc: tests/tools.mk
 $(BUILD)/.apt-fuzz: tests/tools.mk
 	@$(call apt,$(APT_FUZZ))
 
-# tests.vm knows which host tools it needs and installs them.
+# tests.vm has the list of the host tools that it needs, and installs them.
 .PHONY: vm-tools
 vm-tools: $(VENV)/.dev
 	@$(PY) -m tests.vm tools

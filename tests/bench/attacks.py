@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What attacks cost the daemon's other users: `python -m tests.bench.attacks`.
+"""Measures how attacks affect the daemon's other users: `python -m tests.bench.attacks`.
 
 Runs each attack of tests/hostile several times, for longer than the tests run it. Meanwhile, the
 attacked daemon manages a training, which has a CPU to itself; the daemon and the attackers share

@@ -6,8 +6,8 @@ The budget is 20 % of the peak. Prints for each model:
 - the most bytes that one stretch touches, divided by half of the budget;
 - the duration of the longest stretch, divided by 1 % of the step;
 - both figures again with a cut before every allocation (the shortest possible stretches);
-- the share of tensor bytes whose accesses the framework reports, and the share of those whose
-  accesses are only estimated;
+- the share of tensor bytes whose accesses the framework reports, and the share of tensor bytes
+  whose accesses are only estimated;
 - the unmanaged bytes, divided by the peak;
 - the share of the allocations of 4 KiB and more that a plan places.
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measures how fast `auto` plans a synthetic step of 10,000 tensors and 1,000 stretches."""
+"""Measures how fast `auto` plans a synthetic step of about 10,000 tensors and 1,000 stretches."""
 
 from __future__ import annotations
 

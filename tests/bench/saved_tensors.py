@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Keep activations in files, by PyTorch's hooks for saved tensors.
 
-What a user of PyTorch can do without sentineld; PyTorch's tutorial on these hooks has the same
-example (SelfDeletingTempFile). Weights are saved for backward too, but stay in memory in any case,
+A user of PyTorch can do this without sentineld: PyTorch's tutorial on these hooks has the same
+example (SelfDeletingTempFile). Autograd saves weights too, but weights stay in memory in any case,
 so they are not written.
 """
 

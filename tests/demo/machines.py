@@ -37,7 +37,8 @@ systemctl daemon-reload
 insmod /lib/modules/$(uname -r)/updates/sentinel.ko
 systemctl start sentineld
 """
-"""The commands of `make activate`, except depmod, which takes half a minute on an emulated CPU."""
+"""Runs the commands of `make activate`, except depmod, which takes half a minute on an emulated
+CPU. Then loads the module and starts the daemon."""
 
 
 @dataclass

@@ -3,9 +3,9 @@
 
 The input is a client's actions: bytes and frames with descriptors on the socket, words and records
 in its control segment, steps of a training that the daemon can manage. The server, the sessions
-with their plans, the movers and the residency of emulated tiers are the daemon's own. Only the
-sessions' threads and the planning processes are replaced: the target calls their code, in turn with
-the server. No exception except SentinelError may result.
+with their plans, the movers and the residency of emulated tiers are the daemon's real code. Only
+the sessions' threads and the planning processes are replaced: the target calls their code, in turn
+with the server. No exception except SentinelError may result.
 
 Not covered: the kernel module, and moves of real pages.
 """

@@ -58,8 +58,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 class Target:
     """A daemon with a managed training, shared by all attacks, and another daemon for controls.
 
-    After an attack that succeeded, new daemons replace these, so that each attack begins with an
-    intact daemon.
+    After a failed test, a new training and new daemons replace these, so that each attack begins
+    with an intact daemon.
     """
 
     def __init__(self, measure_speed: bool) -> None:

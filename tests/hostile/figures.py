@@ -12,7 +12,7 @@ class Figures:
 
     attack: str
     control: bool
-    """Whether the attacked daemon was another than the one that managed the training."""
+    """Whether the attacked daemon was one that did not manage the training."""
     duration_s: float
     status_worst_s: float
     """Longest time for an answer to `status` during the attack."""

@@ -179,7 +179,7 @@ def idle_tcp(say: Say, port: int, count: int) -> None:
     held = []
     for _ in range(count):
         client = socket.socket()
-        client.settimeout(0.1)  # With a full backlog, the kernel connects after the time-out.
+        client.settimeout(0.1)  # If the backlog is full, the kernel goes on connecting afterwards.
         with contextlib.suppress(OSError):
             client.connect(("127.0.0.1", port))
             client.send(b"GET /metrics HTTP/1.1\r\n")

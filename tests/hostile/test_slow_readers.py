@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clients that do not read what they asked for."""
+"""Clients that do not read the daemon's answers and messages."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def scrape_and_do_not_read(say: Say, port: int, count: int) -> None:
     held = []
     for _ in range(count):
         client = socket.socket()
-        client.settimeout(0.2)  # With a full backlog, the kernel connects after the time-out.
+        client.settimeout(0.2)  # If the backlog is full, the kernel goes on connecting afterwards.
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
         with contextlib.suppress(OSError):
             client.connect(("127.0.0.1", port))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attack 8: what another user can prepare before the daemon starts."""
+"""Attack 8: preparations of another user before the daemon starts."""
 
 from __future__ import annotations
 

@@ -33,8 +33,8 @@ TIERS = ("--tiers", "emulated:cxl")
 PATIENCE_S = 180
 UNPLANNED_BYTES = 32 << 10
 REST = ("--rest", "20")
-"""Options of a training: they leave CPU time to the daemon, and keep the number of steps small that
-the training without the shim has to repeat."""
+"""Options of a training. They leave CPU time to the daemon, and they keep small the number of steps
+that the training without the shim has to repeat."""
 
 
 class ManagedRun:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Paged tiers on machines that lack what the pager needs: errors as the user sees them."""
+"""Paged tiers on machines that lack a requirement of the pager: errors as the user sees them."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@
 struct worker {
 	pthread_t thread;
 	uint64_t (*memory)[WORDS];
-	_Atomic uint64_t seed[PAGES]; /* what fill() wrote; 0: the page is absent */
+	_Atomic uint64_t seed[PAGES]; /* `seed` of the last fill(); 0: the page is absent */
 	unsigned random;
 	int operations;
 };

@@ -8,7 +8,7 @@
  * that a daemon's messages lead to (layouts, detach, epoch descriptors). Only one
  * thread at a time makes these calls, but steps of one thread begin within steps of
  * the other. The workers allocate tensors at any time and free tensors of all threads.
- * A further thread plays the daemon: it writes the control words.
+ * A further thread stands in for the daemon: it writes the control words.
  */
 #define _GNU_SOURCE
 #include "shim.h"
@@ -43,7 +43,8 @@ extern void sentinel_detach(void);
 extern void *_ZN3c109alloc_cpuEm(size_t bytes);
 extern void _ZN3c108free_cpuEPv(void *address);
 
-/* A stand-in for Python. A mutex takes the place of the GIL; the address of a layer's object is its number. */
+/* A stand-in for Python. A mutex takes the place of the GIL. The address of a layer's object is the
+   layer's number. */
 
 typedef struct _object PyObject;
 typedef PyObject *(*py_function)(PyObject *self, PyObject *argument);
@@ -248,7 +249,7 @@ static void act_on_messages(unsigned *seed)
 	}
 }
 
-/* Does what Shim.step_ended() in sentineld/shim/runtime.py does. */
+/* Does the same as Shim.step_ended() in sentineld/shim/runtime.py. */
 static void end_step(unsigned *seed)
 {
 	pthread_mutex_lock(&between_steps);

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The two-tier machine: a guest with fast and slow memory nodes, of Debian 13 or 12.
+"""The two-tier machine: a guest with Debian 13 or 12, and with a fast and a slow memory node.
 
 `recipe` defines the content of each image, `image` builds and caches them, `qemu`
 makes the command line, `accel` selects KVM or TCG, `guest` boots and drives one

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """pytest fixtures for tests that need a guest; conftest.py files import them.
 
-The system guest is shared by all folders and lives until the pytest session ends.
+The tests of all folders share the system guest, which lives until the pytest session ends.
 At most two guests run at a time: before another guest boots beside the system guest,
 the shared kernel guest is closed.
 """
@@ -32,8 +32,9 @@ class GuestKind:
 
 
 SYSTEM = GuestKind(MAIN.suite, "single")
-"""The guest for tests of the whole system. Each session of the module patches the fault path of
-a running kernel, which only single-threaded TCG emulates correctly: see Guest's TCG_THREAD."""
+"""The guest for tests of the whole system. The module patches the fault path of the running kernel
+when its first session begins and when its last one has ended. Only single-threaded TCG emulates
+this correctly: see Guest's TCG_THREAD."""
 
 _SHARED: pytest.StashKey[dict[GuestKind, Guest]] = pytest.StashKey()
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs trainings with Debian 13's Python and torch in the image's root tree; boots no guest.
 
-The test plays the daemon outside the tree; the training connects to the test's socket
+The test acts as the daemon outside the tree; the training connects to the test's socket
 in a folder that is bound into the tree.
 """
 

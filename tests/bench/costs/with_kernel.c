@@ -16,7 +16,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Soft-dirty: clear_refs, then bit 55 of pagemap. Writes only. */
+/* Soft-dirty: clear_refs, then bit 55 of pagemap. Detects only writes. */
 
 #define SOFT_DIRTY (1ull << 55)
 
@@ -77,7 +77,7 @@ const struct observer observer_soft_dirty = {
 	"soft_dirty", NULL, soft_dirty_begin, soft_dirty_epoch_begin, soft_dirty_epoch_end, soft_dirty_end,
 };
 
-/* userfaultfd with asynchronous write protection, then PAGEMAP_SCAN. Writes only. */
+/* userfaultfd with asynchronous write protection, then PAGEMAP_SCAN. Detects only writes. */
 
 #define REGIONS 512
 
@@ -226,8 +226,9 @@ static void perf_faults_epoch_end(char *memory, uint8_t *seen)
 	while (at < head) {
 		/*
 		 * All record sizes are multiples of 8 bytes, so no header wraps around the end of
-		 * the ring. A sample has 16 bytes. As long as no sample is lost, all record sizes
-		 * are multiples of 16 bytes, so no sample wraps either.
+		 * the ring. A sample has 16 bytes and could wrap only after a PERF_RECORD_LOST,
+		 * which has 24 bytes. No sample is lost, because the ring has room for 131,072
+		 * samples, far more than the faults of an epoch.
 		 */
 		uint64_t place = at % (PERF_PAGES * PAGE);
 		struct perf_event_header *header = (void *)((char *)perf_map + PAGE + place);

@@ -2,7 +2,7 @@
 """Transformers with Adam, and recurrent networks with plain SGD; random weights and tokens.
 
 BERT and GPT-2 come from the transformers package and are built from a config, without
-a download. Importing this package takes seconds, so only these two models import it.
+a download. Importing this package takes seconds, so only the functions of these models import it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 VOCABULARY = 8000
-"""Vocabulary size of BERT and GPT-2; at width 512 they have 90 MiB of parameters."""
+"""Vocabulary size of bert() and gpt2(); at width 512, each has 90 MiB of parameters. gpt2_medium()
+has a larger vocabulary, but is trained with the same tokens."""
 
 
 class Recurrent(nn.Module):

@@ -125,7 +125,7 @@ class Swapping(Contestant):
         device: Swap,
         options: tuple[str, ...] = (),
     ) -> None:
-        """options: of tests/bench/turns.py."""
+        """options: command-line options of tests/bench/turns.py."""
         super().__init__(name, disk, group, limit_bytes)
         self._device = device
         self.settings = SwapSettings()
@@ -196,7 +196,7 @@ class Managed(Contestant):
         self.training = self._managed.training
 
     def prepare(self) -> str:
-        """Attach, train until the plan is live, and then until pages are where it expects them."""
+        """Attach, and train until the plan is live and pages are where the plan places them."""
         note = self._managed.manage()
         if note:
             return note

@@ -17,7 +17,7 @@ from tests.bench.training_process import pinned
 POLICY = "auto"
 TIERS = "emulated:cxl"
 SETTLING_STEPS = 3
-"""After this many steps, all pages that are older than the plan are where the plan expects
+"""After this many steps, all pages that are older than the plan are where the plan places
 them."""
 METERED_STEPS = 3
 LOOK_EVERY_S = 0.005

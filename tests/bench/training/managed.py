@@ -20,7 +20,7 @@ from tests.bench.usage import Usage
 from tests.process_figures import cpu_seconds
 
 WARM_UP_STEPS = 3
-"""After this many steps, all pages that are older than the plan are where the plan expects
+"""After this many steps, all pages that are older than the plan are where the plan places
 them."""
 MANAGED_AFTER_S_MAX = 900.0
 CORRECTED_AFTER_STEPS, CORRECTED_AFTER_S = 24, 12.0

@@ -46,7 +46,7 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class Possible:
-    """What the first part runs."""
+    """The features of the first part that work on this machine."""
 
     grouped: bool  # each training has a memory cgroup
     swap: bool
@@ -55,7 +55,7 @@ class Possible:
 
 
 def survey(folder: Path, swap_wanted: bool = True) -> Possible:
-    """Test whether this machine has what the contestants need. Raises ImpossibleError."""
+    """Test whether this machine meets the contestants' requirements. Raises ImpossibleError."""
     try:
         require_move()
     except SentinelError as error:

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A simulated process around the shim, started anew for each input: its own
- * clock, two threads that run in turn, tensors whose contents are checked. It
- * drives the shim only through the functions that torch, Python and the kernel
+ * A simulated process around the shim, started anew for each input. It has its
+ * own clock, two threads that run in turn, and tensors whose contents are checked.
+ * It drives the shim only through the functions that torch, Python and the kernel
  * call. Between world_begin() and world_end(), it only reads the shim's state.
  *
  * Not covered: torch's own libc10 (c10.c replaces it), the Python API (four

@@ -34,7 +34,8 @@ from tests.integration.shim.plain import PlainTrainings
 PAGE = 4096
 PATIENCE_SECONDS = 60.0
 FURTHER_STEPS = 100
-"""Losses of trainings in another place that are computed in advance, for later tests."""
+"""Number of further losses of a training in another place (see Place) that are computed in advance,
+for later tests."""
 TRAIN = Path(__file__).parent / "train.py"
 ROOT = Path(__file__).parents[3]
 

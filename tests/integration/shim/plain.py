@@ -2,7 +2,7 @@
 """Losses of trainings without the shim, for comparison: plain.py DESCRIPTOR.
 
 Importing torch takes most of the time of a short training. So one process imports torch, and forks
-a process for each training. DESCRIPTOR is its connection to the tests.
+a process for each training. DESCRIPTOR is the forking process's connection to the tests.
 """
 
 from __future__ import annotations

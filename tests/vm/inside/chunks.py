@@ -21,8 +21,8 @@ class Chunk(IntEnum):
     WRITTEN = 2
     NEVER = 3  # no page is resident
     SLOW = 4  # read; its pages are on node 1
-    BORN = 5  # absent before the first window, in which it is written
-    WRITTEN_THEN_READ = 6
+    BORN = 5  # absent before the first window; written by once(), not by loop()
+    WRITTEN_THEN_READ = 6  # by once(), not by loop()
 
 
 CHUNKS = len(Chunk)

@@ -55,7 +55,7 @@ static void serve(int device, volatile int *stalled)
 	static struct request request;
 	struct fuse_init_out init = {
 		.major = FUSE_KERNEL_VERSION,
-		.minor = 31, /* any minor version that the kernel knows */
+		.minor = 31, /* any minor version that the kernel supports */
 		.max_write = PAGE,
 	};
 	struct fuse_entry_out entry = {.nodeid = FILE_NODE, .attr_valid = 100, .entry_valid = 100};

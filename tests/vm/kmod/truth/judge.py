@@ -6,10 +6,12 @@ The rules, for pairs of a page and an epoch in which the page is watched:
 - an accessed pair has a record or is marked unknown; paused pairs, whose page the
   controller disarmed for some time, may have neither;
 - only accessed pairs have a record, and only written pairs have a record with WRITE;
-- a pair has at most one first record, and not both a record and an unknown mark;
-- a pair is unknown only if something un-armed the page in this epoch, or if the page
-  cannot be armed (the zero page, huge pages);
-- with precise writes, a written pair has a WRITE record or is marked unknown.
+- a pair has at most one first record, and not both a first record and an unknown mark;
+- a pair is marked unknown only if something un-armed the page in this epoch, the pair is
+  paused, the page is the zero page, which cannot be armed, or the page is in a region that
+  may have huge pages;
+- with precise writes, a written pair has a WRITE record, or the pair or its later writes
+  are marked unknown.
 
 For huge pages the rules apply to each 2 MiB page as a whole.
 """

@@ -2,8 +2,8 @@
 """Random programs of page accesses: hypothesis strategies for the language of truth.h.
 
 The programs are correct under any thread schedule. In each step a region is either shared
-or owned by one thread. In a shared region threads only do what is safe in parallel; the
-owner of a region can also unmap and replace its pages.
+or owned by one thread. In a shared region, threads execute only operations that are safe in
+parallel; the owner of a region can also unmap and replace its pages.
 """
 
 from __future__ import annotations
