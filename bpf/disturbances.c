@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Disturbances: moves, reclaim and collapses of watched processes' anonymous
- * pages that the daemon did not request.
+ * Disturbances of watched processes' anonymous pages: moves, reclaim and collapses
+ * that the daemon did not request.
  *
  * The kernel's tracepoints of migration and reclaim do not name the process. But
  * for each mapped page the kernel calls a function with the page's mapping:

@@ -18,7 +18,7 @@
 static DEFINE_MUTEX(hook_mutex);
 static struct ftrace_ops *attached; /* guarded by hook_mutex; NULL: not hooked */
 static unsigned int users; /* guarded by hook_mutex */
-static bool skips = true; /* handle_mm_fault() can be skipped; assumed until first hooked */
+static bool skips = true; /* handle_mm_fault() can be skipped; assumed until the first attach() */
 
 /* A fault at a page that a session watches. */
 struct watched_fault {

@@ -4,7 +4,8 @@
  *
  * A session watches one address space (mm). Its areas are the ranges that user
  * space added. An area is divided into chunks of 2 MiB, one page table each; a
- * chunk's structure is allocated when a page in the chunk is populated or touched.
+ * chunk's structure is allocated when a page in the chunk is populated or touched,
+ * or when only a part of the chunk is armed or disarmed.
  *
  * Locks, outermost first:
  *   session->control  serializes control operations (arm, disarm, epoch, ...)

@@ -113,9 +113,9 @@ struct sentinel_epoch {
 };
 
 struct sentinel_stats {
-	__u64 hits; /* accesses to armed pages */
+	__u64 hits; /* accesses to watched pages, without births; AGAIN counts only on huge pages */
 	__u64 births; /* first touches of absent pages in armed ranges */
-	__u64 lost; /* records lost: the log was full, or the fault handler got no memory */
+	__u64 lost; /* records lost: the log was full, or the module got no memory */
 	__u64 armed_pages; /* now */
 	__u64 passed_on; /* faults that the kernel had to resolve, births excluded */
 	__u64 unarmed; /* pages logged as UNKNOWN */

@@ -96,8 +96,9 @@ static void end(struct work_struct *work)
 }
 
 /*
- * Creates a session for a process, owned by the caller's file table; returns ERR_PTR
- * on failure. Until the session has ended, it holds references to the hook and the module.
+ * Creates a session for a process; returns ERR_PTR on failure. The caller's file table
+ * owns the session. Until the session has ended, it holds references to the hook and the
+ * module.
  */
 struct sentinel_session *sentinel_session_attach(const struct sentinel_attach *attach)
 {

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-# make install: installs the daemon for the distribution's Python and Python packages.
+# make install: installs the daemon, which runs with the distribution's Python and Python packages.
 #
 #   PREFIX=/usr/local   prefix of the programs, the Python package and the unit
-#   DESTDIR=            staging folder, prepended to every path; nothing is started or reloaded
+#   DESTDIR=            staging folder, prepended to every path; if it is set, `make activate` does
+#                       not run
 #   KO=sentinel.ko      install this module, for the kernel for which it was built; without KO,
 #                       DKMS builds the module from /usr/src, if dkms is installed
 #   SO=libsentinelshim.so  install this shim object instead of compiling one

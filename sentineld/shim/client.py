@@ -21,8 +21,9 @@ from typing import Any
 SOCKET_VARIABLE = "SENTINELD_SHIM_SOCKET"
 SOCKET_PATH = "/run/sentineld/shim.sock"
 FAST_VARIABLE = "SENTINELD_FAST"
-"""Set by `sentinelctl run`: the budget with which the process will be attached; "": the
-configuration's. On paged tiers, a process with this variable has a pager from its start."""
+"""Set by `sentinelctl run`: the budget with which the process will be attached. "" means the budget
+of the daemon's configuration. On paged tiers, a process with this variable has a pager from its
+start."""
 RETRY_SECONDS = 1.0
 REFUSED_SECONDS = 60.0
 """Delay before reconnecting after a refusal. By then, another daemon version may be running."""

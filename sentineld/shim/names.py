@@ -2,7 +2,7 @@
 """Names of persistent tensors: parameters, buffers, gradients, optimizer state.
 
 The names are collected after each access step. Modules and optimizers are held by weak
-references, so a model that the script drops is freed.
+references, so a model that the script deletes is freed.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ class Names:
     def _tensors(self) -> Iterator[tuple[torch.Tensor, str, str]]:
         """Yield (tensor, role, name).
 
-        Parameters come first, because rows() keeps the first name that an address gets.
+        Parameters and buffers come before gradients and optimizer state, because rows() keeps the
+        first name that an address gets.
         """
         names: dict[int, str] = {}
         taken: set[str] = set()

@@ -28,7 +28,7 @@ _COMPILE_FLAGS = (
     *("-O2", "-g", "-std=gnu11", "-fPIC", "-fvisibility=hidden", "-fexceptions", "-pthread"),
     *("-shared", "-Wl,-z,lazy", f"-Wl,-soname,{LIBRARY_NAME}"),
 )
-"""The flags of native/Makefile without the warning options. The Makefile explains the flags."""
+"""The flags of native/Makefile without the warning options. The Makefile explains some of them."""
 
 
 class ShimUnavailableError(Exception):
@@ -36,7 +36,7 @@ class ShimUnavailableError(Exception):
 
 
 def library_path() -> Path:
-    """Path of the C library: SENTINELD_SHIM_LIBRARY, the packaged file, or a file built now.
+    """Path of the C library: SENTINELD_SHIM_LIBRARY, the packaged file, or a file built if needed.
 
     Raises:
         ShimUnavailableError: the library does not exist and cannot be built.

@@ -15,7 +15,10 @@ from sentineld.shim.torch_import import NAME, TorchImportHook
 
 
 class Start:
-    """Starts the shim in this process. The methods of this class never raise."""
+    """Starts the shim in this process.
+
+    If the shim cannot work, the reason goes to stderr and the program runs without the shim.
+    """
 
     def __init__(self) -> None:
         self.socket_path: str | None = None

@@ -20,7 +20,7 @@ struct arena {
 	char *base;
 	uint64_t bytes;
 	unsigned page_shift;
-	uint64_t *live_map; /* bit by page */
+	uint64_t *live_map; /* one bit per page */
 	uint32_t *slot_at; /* by page: 1 + slot of the live tensor that begins at the page; 0: none */
 	uint32_t *birth_step; /* by slot: low 32 bits of the step in which its tensor was born */
 	uint64_t live_tensors;

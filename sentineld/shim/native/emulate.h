@@ -59,7 +59,7 @@ static inline struct sentinel_paging *emulation_paging(const struct emulation *e
 struct served {
 	uint32_t accesses; /* touched pages */
 	uint32_t fast; /* touched pages in fast memory */
-	uint64_t owed_ns; /* delay for the touched pages in slow memory */
+	uint64_t owed_ns; /* delay that the stretch adds to the debt */
 };
 
 /*

@@ -64,8 +64,8 @@ static unsigned bin_next(const struct heap *heap, unsigned bin)
 	return bits ? word * 64 + (unsigned)__builtin_ctzll(bits) : HEAP_BINS;
 }
 
-/* The smallest sufficient block among the bin's first SCAN_MAX blocks. If several blocks have this
-   size, the one at the lowest address. */
+/* The smallest sufficient block among the bin's first SCAN_MAX blocks, or HEAP_NONE. If several
+   blocks have this size, returns the one at the lowest address. */
 static uint32_t bin_best(const struct heap *heap, unsigned bin, uint32_t pages)
 {
 	uint32_t best = HEAP_NONE, index = heap->bins[bin];

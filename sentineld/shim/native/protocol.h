@@ -15,8 +15,10 @@
  *              table. If the shim's pager runs, the map shows which pages are in
  *              memory, and the segment also has the queues of the daemon's moves.
  *
- * Each word has one writer; words are stored with release and loaded with acquire
- * order. The daemon must validate everything that it reads from these segments.
+ * Each word has one writer; only the residency maps have two. Words that announce
+ * other data, such as heads, tails and positions, are stored with release and loaded
+ * with acquire order; some counters are relaxed. The daemon must validate everything
+ * that it reads from these segments.
  */
 #ifndef SENTINELD_SHIM_PROTOCOL_H
 #define SENTINELD_SHIM_PROTOCOL_H
@@ -67,7 +69,7 @@ struct sentinel_control {
 	uint64_t heap_bytes; /* reserved address space */
 	uint64_t reserved0[9];
 	/* written by the shim at any time: number of diverged steps since the last step that
-	   followed the layout */
+	   followed the layout, or since the layout became live */
 	uint64_t diverged_in_row;
 
 	/* 0x080: written by the shim */

@@ -6,8 +6,9 @@
  * owner's allocations and boundaries belong to the step. Any thread may become
  * the owner by beginning a step, even within another thread's step. So everything
  * that is not atomic is read and written under `lock`, and a function that
- * releases the lock checks the ownership again. No thread sleeps with the lock
- * held.
+ * releases the lock checks the ownership again. No thread holds the lock while it
+ * waits for moves, delays or page frames, except in fork(), which waits until the
+ * pager is idle.
  */
 #ifndef SENTINELD_SHIM_SHIM_H
 #define SENTINELD_SHIM_SHIM_H

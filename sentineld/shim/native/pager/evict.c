@@ -228,7 +228,7 @@ void transit_cut(struct pager *pager, struct paged_range *range, uint64_t page)
 	uint32_t i = index_of(transit, range, page);
 
 	transit->of[i].range = NULL;
-	/* The transit's job still reads or writes this copy, so the job will free it. */
+	/* The transit's job still reads or writes this page of the file, and will free it. */
 	if (transit->file_page[i] && range->file_page[page] == transit->file_page[i])
 		range->file_page[page] = 0;
 	range->transit[page] = 0;

@@ -7,7 +7,7 @@
 #include "pages.h"
 #include "uffd.h"
 
-/* Whether the page is in memory or in the kernel's swap. */
+/* Whether the page is in memory or in the kernel's swap; true also if pagemap cannot be read. */
 static bool mapped(const struct pager *pager, uintptr_t address)
 {
 	uint64_t entry;

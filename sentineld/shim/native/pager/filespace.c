@@ -29,7 +29,7 @@ bool filespace_init(struct filespace *space, uint64_t pages)
 	return true;
 }
 
-/* Enlarge a bitmap to `words`; the new bits are `fill`. */
+/* Enlarge a bitmap from `before` to `words` words; the new bytes are `fill`. */
 static bool enlarge(uint64_t **bits, uint64_t before, uint64_t words, int fill)
 {
 	uint64_t *larger = realloc(*bits, words * sizeof(**bits));

@@ -11,10 +11,10 @@
 #include <stdint.h>
 
 struct filespace {
-	uint64_t *used; /* bit by page */
+	uint64_t *used; /* one bit per page */
 	uint64_t pages;
-	uint64_t *held; /* bit by page: a forked child may read the page; NULL: no page is held */
-	uint64_t *released; /* bit by page: given back while held, free after the release */
+	uint64_t *held; /* one bit per page: a child may read the page; NULL: no page is held */
+	uint64_t *released; /* one bit per page: given back while held, free after the release */
 	bool closed; /* there was no memory for `held`: no page is given out before the release */
 	uint64_t free_pages;
 	uint64_t next; /* where the next search begins */

@@ -45,7 +45,7 @@ struct pager_counts {
 	uint64_t clean_pages; /* pages that were evicted without a write */
 	uint64_t waits; /* births, by pager_born() or by a fault, that waited for a frame */
 	uint64_t overruns; /* frames taken beyond the budget, because no page could be evicted */
-	uint64_t frames; /* page frames held now: of pages in memory, of transfers, and free ones */
+	uint64_t frames; /* page frames held now: used by pages or transfers, and free ones */
 	int write_error; /* -errno of a failed write; 0: none. While it is set, no page is evicted. */
 };
 
@@ -80,9 +80,10 @@ void pager_born(struct pager *pager, void *address, uint64_t pages);
 /* Make the pages absent. Returns false if the pager does not manage the mapping. */
 bool pager_dropped(struct pager *pager, void *address, uint64_t pages);
 
-/* Begin to evict the pages that are in memory; returns the number of pages that are being evicted.
-   Pages that the kernel has pinned stay in memory. *done: number of pages, counted from `address`,
-   that need no further call; less than `pages` if too many pages are being evicted or fetched. */
+/* Begin to evict the pages that are in memory. Returns the number of pages whose eviction this call
+   has begun. Pages that the kernel has pinned stay in memory. *done: number of pages, counted from
+   `address`, that need no further call; less than `pages` if too many pages are being evicted or
+   fetched. */
 uint64_t pager_evict(struct pager *pager, void *address, uint64_t pages, uint64_t *done);
 
 /* Begin to fetch the pages that are out, as far as frames are free and no birth or fault waits for a

@@ -15,9 +15,10 @@
  * or reads up to TRAY_PAGES pages. A page of a transit is cut out of the transit
  * if it is dropped, or if it is accessed while it is being evicted.
  *
- * The lock guards everything except the pages of a transit's tray, which belong to
- * the transit's job. The lock is held while frames move, and never during a read
- * or write of the file. All functions below need the lock.
+ * The lock guards everything except atomic counters and three things that belong to
+ * a transit's job: the transit's pages in the tray, `done` and `sum`. The lock is held
+ * while frames move, and never during a read or write of the file. All functions below
+ * need the lock.
  */
 #ifndef SENTINELD_SHIM_PAGES_H
 #define SENTINELD_SHIM_PAGES_H
@@ -56,8 +57,8 @@ struct paged_range {
 	uint64_t top; /* first page above all pages that were ever in memory */
 	uint8_t *state; /* enum page_state */
 	uint8_t *published; /* the table of pager_publish(), a copy of `state`; NULL: none */
-	/* 1: the page is planned to be in memory: it was born or passed to pager_fetch(), and has
-	   not been passed to pager_evict() since then */
+	/* 1: the page is planned to be in memory: it was in memory at pager_add(), was born or was
+	   passed to pager_fetch(), and has not been passed to pager_evict() since then */
 	uint8_t *planned;
 	uint8_t *stray; /* 1: the page is in memory, but is not planned to be there */
 	uint8_t *begins; /* 1: the page was the first page of a pager_born() call */
@@ -75,7 +76,8 @@ struct paged_page {
 };
 
 /* Pages that are evicted or fetched together. Page i of a transit is page first + i of its tray. A
-   transit that evicts pages has opened its tray; one that fetches pages has borrowed frames of it. */
+   transit that evicts pages has opened its tray; a transit that fetches pages has borrowed frames
+   of its tray. */
 struct transit {
 	struct job job; /* must be the first member */
 	struct pager *pager;
@@ -222,12 +224,12 @@ void transit_cut(struct pager *pager, struct paged_range *range, uint64_t page);
 uint64_t frames_floor(const struct pager *pager);
 
 /* Make sure that there is a free frame. If there is none, gets up to `pages` new frames within the
-   budget. Returns false if the budget is used up. */
+   budget. Returns false if the budget is used up or the kernel gives no frame. */
 bool frame_free(struct pager *pager, uint64_t pages);
 
-/* Like frame_free(), but if the budget is used up, begins to evict up to `pages` pages and returns
-   false: the caller must wait for the end of a transit. If no page can be evicted, exceeds the budget
-   by one frame. */
+/* Like frame_free(), but if there is still no free frame, begins to evict up to `pages` pages and
+   returns false: the caller must wait for the end of a transit. If no page can be evicted and no
+   transit is in use, gets one frame, even beyond the budget, and returns true. */
 bool frame_ready(struct pager *pager, uint64_t pages);
 
 /* Give frames to the absent pages of [page, end). Releases the lock while it waits. */
@@ -237,8 +239,8 @@ void pages_born(struct pager *pager, struct paged_range *range, uint64_t page, u
    have become free or the budget has changed. */
 void pages_continue(struct pager *pager);
 
-/* Begin to evict [page, page + pages); returns the number of pages that are being evicted. spare: as for
-   transit_open(). *done: see pager_evict(). */
+/* Begin to evict the pages of [page, page + pages) that are in memory. Returns the number of pages
+   whose eviction this call has begun. spare: as for transit_open(). *done: see pager_evict(). */
 uint64_t pages_evict(struct pager *pager, struct paged_range *range, uint64_t page, uint64_t pages,
 		     unsigned spare, uint64_t *done);
 
@@ -269,7 +271,8 @@ struct fetch_mode {
 extern const struct fetch_mode fetch_planned, fetch_demanded, fetch_ahead;
 
 /* Begin to fetch the pages of [page, page + pages) that are out, in order, until there are no more
-   frames. Returns the number of pages, counted from `page`, that need no further call. */
+   frames or transits. Returns the number of pages, counted from `page`, that need no further
+   call. */
 uint64_t pages_fetch(struct pager *pager, struct paged_range *range, uint64_t page, uint64_t pages,
 		     const struct fetch_mode *mode);
 

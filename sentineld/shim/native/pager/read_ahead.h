@@ -32,7 +32,7 @@ struct read_ahead {
 	struct stream streams[READ_AHEAD_STREAMS]; /* the most recent one comes first */
 };
 
-/* What a fault at the page should fetch. Call read_ahead_began() next. */
+/* The pages that a fault at the page should fetch. Call read_ahead_began() next. */
 struct read_ahead_window read_ahead_window(struct read_ahead *read_ahead, const struct paged_range *range,
 					   uint64_t page);
 
