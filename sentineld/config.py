@@ -21,17 +21,17 @@ PLAN_MEMORY_BYTES_MIN = 256 << 20
 
 @dataclass(frozen=True)
 class TierOverrides:
-    """The table [tiers]: overrides for what the firmware does not report, or reports wrongly."""
+    """The table [tiers]: overrides of the machine's figures, and emulated or paged tiers."""
 
     fast: tuple[int, ...] = ()  # node IDs; empty: as discovered
     slow: tuple[int, ...] = ()
-    migration_bytes_per_s: float = 0.0  # 0: measured at start
-    fast_read_bytes_per_s: float = 0.0  # 0 in this and the next three: use the firmware's tables
+    migration_bytes_per_s: float = 0.0  # 0: measured at start, or the preset's
+    fast_read_bytes_per_s: float = 0.0  # 0 in this and the next three: no override
     fast_write_bytes_per_s: float = 0.0
     slow_read_bytes_per_s: float = 0.0
     slow_write_bytes_per_s: float = 0.0
-    birth_ns_per_byte: float = 0.0  # 0: births cost nothing, or, on emulated tiers, are measured
-    emulated: str = ""  # preset of emulated tiers; "": the machine's nodes
+    birth_ns_per_byte: float = 0.0  # 0: measured on emulated tiers; on others, births cost nothing
+    emulated: str = ""  # preset of emulated tiers; "": no emulated tiers
     emulated_threads: int = 1  # threads of the training; scales the preset's bandwidths
     paged: str = ""  # directory for the files of paged tiers; "": no paged tiers
     paged_bytes: int = 0  # largest file of a process; 0: limited by the disk only

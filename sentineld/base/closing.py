@@ -84,7 +84,7 @@ def closing(uid: int) -> int:
 
 
 def too_many(uid: int) -> bool:
-    """Whether to take no more descriptors from this user."""
+    """Whether no more descriptors may be accepted from this user."""
     return closing(uid) >= CLOSING_MAX
 
 

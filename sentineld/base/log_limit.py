@@ -33,7 +33,7 @@ class LogLimit(logging.Filter):
     user can suppress lines about another user's processes. The user is the statement's
     extra={"uid": uid} or, without that, the thread's LOGGED_USER. The last line before the limit
     says that lines will be left out. The first line of the next period gives the number of lines
-    left out.
+    that SITE_LINES left out.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

@@ -40,7 +40,7 @@ SYS = Path("/sys")
 
 @dataclass(frozen=True)
 class Found:
-    """What was measured."""
+    """The results of the measurements."""
 
     threads: int
     nodes: tuple[NodeRates, ...]

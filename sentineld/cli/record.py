@@ -35,8 +35,8 @@ from sentineld.report.summary import summary_json, summary_lines
 def record(daemon: Daemon, pid: int, output: Path, steps: int, as_json: bool) -> None:
     """Record training steps of PID into a trace file.
 
-    Waits for --steps consecutive steps with identical allocations. Then page
-    sampling and torch.profiler profile one more step and slow that step down. The
+    Waits for --steps consecutive steps (at least 2) with identical allocations. Then
+    page sampling and torch.profiler profile one more step and slow that step down. The
     process may be registered or managed. A registered process is released
     afterwards; a managed process keeps its plan, and its pages keep moving.
 

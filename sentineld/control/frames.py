@@ -46,7 +46,7 @@ class FrameLimits(NamedTuple):
     """Limits of a frame, which also limit the memory of its decoded message."""
 
     frame_bytes: int
-    values: int  # commas and brackets in its text
+    values: int  # commas, opening brackets and opening braces in its text
     objects: int  # opening braces: an object takes up to 100 times the memory of its text
 
 

@@ -25,7 +25,7 @@ ANSWER_TIMEOUT_S = 10.0
 
 
 def cpuset(system: System) -> Finding:
-    """Whether each process may use all nodes; moves to a forbidden node fail as if it were full."""
+    """Whether each process may use all nodes; the kernel refuses moves to a forbidden node."""
     nodes = _tier_nodes(system)
     for name, process in _processes(system).items():
         found = re.search(
@@ -127,7 +127,7 @@ def _cgroup(system: System, process: str) -> str | None:
 
 
 def _limit(system: System, cgroup: str | None) -> tuple[int, str] | None:
-    """The smallest memory.max or memory.high of the cgroup and its ancestors, and its file."""
+    """(limit, file) of the smallest memory.max or memory.high of the cgroup and its ancestors."""
     if cgroup is None:
         return None
     limits = []

@@ -62,7 +62,7 @@ def numa_balancing(system: System) -> Finding:
 
 
 def _writer(system: System) -> str | None:
-    """What sets kernel.numa_balancing: tuned's active profile or a sysctl file.
+    """The place that sets kernel.numa_balancing: tuned's active profile or a sysctl file.
 
     None if neither sets it: the value is the kernel's default or was set by hand.
     """

@@ -23,7 +23,8 @@ class LimitedCommand:
     """How to start a command under a memory limit."""
 
     prefix: tuple[str, ...]
-    """The command line to put in front. The command keeps the process id of the prefix."""
+    """The program and its arguments to put in front of the command. The command then runs with
+    the process id of this program."""
 
     folder: Path | None = None
     """The cgroup, if sentinelctl created it. None: systemd created it, and also removes it."""

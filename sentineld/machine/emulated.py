@@ -73,8 +73,8 @@ class EmulatedSubstrate:
         self._bucket = TokenBucket(self._tiers.migration_bytes_per_s)
 
     def tiers(self) -> Tiers:
-        """The preset's tiers with the config's overrides. The cost of births is measured, because
-        page faults are real on emulated tiers."""
+        """The preset's tiers with the config's overrides. If the config does not give the cost of
+        births, it is measured, because page faults are real on emulated tiers."""
         return self._tiers if self._tiers.birth_ns_per_byte else measure_births(self._tiers)
 
     def require_allowed(self, link: ShimLink, tiers: Tiers) -> None:
@@ -121,9 +121,9 @@ class EmulatedSubstrate:
     def first_provision(
         self, link: ShimLink, fast: FastBudget | None
     ) -> AbstractContextManager[Provision]:
-        """Nothing."""
+        """An empty provision."""
         return nullcontext(NO_PROVISION)
 
     def provision(self, link: ShimLink, layout: Layout) -> AbstractContextManager[Provision]:
-        """Nothing."""
+        """An empty provision."""
         return nullcontext(NO_PROVISION)

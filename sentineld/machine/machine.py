@@ -33,7 +33,7 @@ PROC_EVENTS_TIMEOUT_S = 20.0
 
 
 class Machine:
-    """What the daemon uses of its machine: tiers, budgets, planners, probes and the kernel module.
+    """The machine as the daemon uses it: tiers, budgets, planners, probes and the kernel module.
 
     The tiers are determined once, at start. The kernel module can be loaded or unloaded at any
     time, so its presence is checked at each use.
@@ -50,7 +50,8 @@ class Machine:
         self.substrate = substrate
         self.tiers = tiers
         self._problems = problems
-        """What does not work here. If there are no tiers, the reason comes first."""
+        """Errors that explain why features do not work here. If there are no tiers, the first
+        error says why."""
         self.budgets = Budgets(tiers.tiers[0].capacity_bytes if tiers is not None else 0)
         """The sessions' budgets of fast memory; a budget's holder is the session's ShimLink."""
         self.planners = Planners(
@@ -64,7 +65,7 @@ class Machine:
     @classmethod
     def probe(cls, config: Config) -> Machine:
         """Find the tiers, measure their missing figures, and begin to load the eBPF probes. Raises
-        SentinelError("bad-config")."""
+        SentinelError: "bad-config", or the probes' error if the config requires the probes."""
         substrate = substrate_of(config)
         problems: list[SentinelError] = []
         tiers: Tiers | None = None

@@ -66,9 +66,9 @@ class KernelSubstrate:
     def first_provision(
         self, link: ShimLink, fast: FastBudget | None
     ) -> AbstractContextManager[Provision]:
-        """Nothing."""
+        """An empty provision."""
         return nullcontext(NO_PROVISION)
 
     def provision(self, link: ShimLink, layout: Layout) -> AbstractContextManager[Provision]:
-        """Nothing."""
+        """An empty provision."""
         return nullcontext(NO_PROVISION)

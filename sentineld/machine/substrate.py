@@ -30,12 +30,12 @@ class MeteredBy(Enum):
 
     # The kernel module reports the node of each page's first access in a stretch.
     MODULE_EPOCHS = auto()
-    # The shim reports the tier of each page at each boundary.
+    # At each boundary, the shim reports how many of the stretch's accesses are to fast pages.
     RESIDENCY_MAP = auto()
 
 
 class Provision(NamedTuple):
-    """What a message to the process (the welcome or a layout) carries for the substrate."""
+    """The substrate's part of a message to the process (of the welcome or a layout)."""
 
     fields: Mapping[str, Any]
     fds: tuple[int, ...]
@@ -80,12 +80,12 @@ class Substrate(Protocol):
     def first_provision(
         self, link: ShimLink, fast: FastBudget | None
     ) -> AbstractContextManager[Provision]:
-        """What a process needs when it registers, before it is attached. fast: the budget with
+        """The provision of a process that registers and is not attached yet. fast: the budget with
         which it will be attached; None if that is not known. Raises SentinelError."""
 
     def provision(self, link: ShimLink, layout: Layout) -> AbstractContextManager[Provision]:
-        """What the process needs before it takes the layout. The descriptors are open within the
-        context. Raises SentinelError."""
+        """The provision that the process needs before it takes the layout. The descriptors are open
+        within the context. Raises SentinelError."""
 
 
 def require_no_nodes(overrides: TierOverrides, key: str) -> None:

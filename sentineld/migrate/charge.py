@@ -35,7 +35,7 @@ class _Snapshot:
     heap: Nodes
 
     def without_births(self) -> Nodes:
-        """Nodes of the arena's pages when the stretch began, updated by the moves since."""
+        """The same as `arena`, except that the pages born in the stretch are absent."""
         nodes = self.arena.copy()
         nodes[self.born_pages] = ABSENT
         return nodes

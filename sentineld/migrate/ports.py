@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The interface of movers, and their inputs: a plan with its expected step, and process access."""
+"""The interface of movers, and their inputs: PlannedStep and ProcessPorts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sentineld.plan.expected import ExpectedStep, ahead_of_time, expected_step, 
 
 @dataclass(frozen=True)
 class PlannedStep:
-    """A plan, and data about each step, which are derived from the plan and the profile."""
+    """A plan, and data about its steps, derived from the plan and the profile."""
 
     plan: Plan
     step: ExpectedStep
@@ -30,7 +30,7 @@ class PlannedStep:
 
     @classmethod
     def of(cls, plan: Plan, profile: Profile) -> PlannedStep:
-        """The profile's step as it runs under the plan."""
+        """The plan, with the data for a step of this profile."""
         return cls(
             plan,
             expected_step(profile, plan.layout),
@@ -53,7 +53,7 @@ class ProcessPorts:
     position: Callable[[], int] | None = None
     """Reads the shim's position between two batches; None: only Mover.notify() reports it."""
     unmanaged_bytes: Callable[[], int] = lambda: 0
-    """Returns the tensor bytes outside the plan; they are charged to the budget too."""
+    """Returns the tensor bytes outside heap and arena; they are charged to the budget too."""
     ended: Callable[[str], None] = lambda _: None
     """Called once from the mover's thread, with the reason, if the mover cannot go on."""
 
@@ -101,11 +101,11 @@ class PlanMover(Protocol):
         """Resident bytes of arena and heap by tier."""
 
     def stop(self) -> None:
-        """Stop following the process; pages stay where they are."""
+        """Stop following the process; moves no page back."""
 
 
 class PageBackend(Protocol):
-    """Arms pages for sampling. A move un-arms pages, so it is enclosed in disarm() and arm()."""
+    """Arms pages for sampling. A move unarms pages, so it is enclosed in disarm() and arm()."""
 
     def disarm(self, start: int, length_bytes: int) -> object:
         """Stop reporting accesses to the range's pages."""

@@ -2,8 +2,7 @@
 """The mover's interface to a process's pages: query, move, and the room of a tier.
 
 The interface has three implementations: for the kernel's pages (KernelMemory), for emulated tiers
-(emulated.py) and for paged tiers (paged.py). All other modules of the mover use only this
-interface.
+(emulated.py) and for paged tiers (paged.py). The mover (mover.py) uses only this interface.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ class Memory(Protocol):
     batch_pages: int
     """Number of pages to move in one call."""
     exact: bool
-    """Whether moving a batch takes exactly its bytes / bandwidth, without overhead."""
+    """Whether the time to move a batch is exactly its bytes / bandwidth, without overhead."""
     waits: bool
     """Whether move_pages() returns only when the move is done. The call then takes as long as the
     move."""
@@ -44,7 +43,7 @@ class Memory(Protocol):
         """Return the tier's node with the most room, and its room in bytes."""
 
     def close(self) -> None:
-        """Release this object's access to the process; all of its pages then count as absent."""
+        """Release the resources of this object. No page may be moved with it afterwards."""
 
 
 class KernelMemory:

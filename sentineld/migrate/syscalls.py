@@ -166,7 +166,7 @@ def move_huge(pid: int, pages: Addresses, node: int, batch_pages: int = BATCH_PA
 
 
 def prefer_node(address: int, length_bytes: int, node: int) -> None:
-    """mbind(MPOL_PREFERRED) a range of this process. Raises OSError if the kernel refuses."""
+    """Prefer a node for a range of this process: mbind(MPOL_PREFERRED). Raises OSError."""
     mask = (ctypes.c_ulong * 16)()
     mask[node // 64] = 1 << (node % 64)
     ctypes.set_errno(0)

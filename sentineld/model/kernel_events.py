@@ -21,7 +21,8 @@ FAULT_DTYPE = np.dtype(
         ("reserved", "<u2"),
     ]
 )
-"""A page fault in user mode, or what the kernel found while it handled the fault; struct fault."""
+"""A page fault at a user address, or a cause that the kernel found while it handled the fault;
+struct fault."""
 
 FAULT_KINDS = (
     "missing_read",
@@ -113,9 +114,9 @@ PROGRAMS = {
 """The program for each raw tracepoint, in the order in which they are attached."""
 
 WHILE_WATCHED = ("page_access",)
-"""Tracepoints whose program is attached only while a process is watched, because the link keeps the
-kernel module from being unloaded. The page-fault programs stay attached: attaching them patches the
-kernel's page-fault entry, so the daemon does it once when it starts, not for each session."""
+"""Tracepoints whose program is attached only while a process is watched, because the BPF link keeps
+the kernel module from being unloaded. The page-fault programs stay attached: attaching them patches
+the kernel's page-fault entry, so the daemon does it once when it starts, not for each session."""
 
 
 class Traced(NamedTuple):
@@ -125,7 +126,7 @@ class Traced(NamedTuple):
     parameters: int  # required number of parameters
     program: str
     returns: bool  # attached to the function's return, not its entry
-    observes: str  # what can't be observed without this function, for notes
+    observes: str  # the observation that needs this function, for notes
 
 
 TRACED = (

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 
 class Kind(IntEnum):
-    """What a tensor is used for."""
+    """The use of a tensor."""
 
     ACTIVATION = 0
     SCRATCH = 1  # dies in the stretch of its birth

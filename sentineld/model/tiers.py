@@ -25,7 +25,8 @@ class Tiers:
     tiers: tuple[Tier, ...]  # fastest first
     # Bandwidth of moves between tiers. On paged tiers: the mean of both directions.
     migration_bytes_per_s: float
-    # "config", "sysfs:memory_tiering", "sysfs:hmat", "sysfs:distance", "preset:NAME" or "paged"
+    # "config", "sysfs:memory_tiering", "sysfs:hmat", "sysfs:distance", "preset:NAME",
+    # "emulated:NAME" or "paged"
     source: str
     birth_ns_per_byte: float = 0.0  # time of a page fault at first touch; 0: unknown
     # Whether the slow tier is a file: a page must be read into fast memory before it is accessed.

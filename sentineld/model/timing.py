@@ -2,8 +2,8 @@
 """The timing model: the time of a step as a function of the tiers of its pages.
 
 Predictions, bounds, the simulator and the emulated tiers all use this model. Bounds omit births. On
-emulated tiers births are real page faults, so their time is not added. docs/reference/timing.md
-gives the formula and its rules.
+emulated tiers births are real page faults, so the shim adds no delay for them.
+docs/reference/timing.md gives the formula and its rules.
 
     time of a stretch = its all-fast time
                       + bytes read from the slow tier    x (1/R_slow - 1/R_fast)
@@ -41,8 +41,8 @@ CACHED_BYTES = 64 << 10
 until their next use, or are accessed too rarely to matter."""
 
 FAULT_PAGES_MIN, FAULT_PAGES_MAX = 32, 512
-"""On paged tiers, the largest number of pages that the first fault of a sequence fetches, and that
-any of its later faults fetches (READ_AHEAD_PAGES_* in shim/native/pager/read_ahead.h)."""
+"""On paged tiers, the largest number of pages that one fault fetches: the first fault of a
+sequence, and any later one (READ_AHEAD_PAGES_* in shim/native/pager/read_ahead.h)."""
 
 FAULT_BYTES = 128 << 10
 """Size of the reads whose latency is measured: FAULT_PAGES_MIN pages of 4 KiB."""

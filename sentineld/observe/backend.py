@@ -87,7 +87,7 @@ class Watch(Protocol):
         """Begin a window over these ranges."""
 
     def poll(self) -> None:
-        """Take a sample if the backend samples; call this regularly during a window."""
+        """Take a sample, if the backend works by sampling. Call this regularly during a window."""
 
     def end(self) -> Areas:
         """End the window and return the memory accessed in it; AREA_DTYPE."""

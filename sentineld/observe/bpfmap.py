@@ -244,7 +244,7 @@ class BpfMap:
 
 
 def map_info(fd: int) -> _MapInfo:
-    """Sizes of a map's keys and values in bytes, and its number of entries."""
+    """Sizes of a map's keys and values in bytes, and its maximum number of entries."""
     info = _MapInfo()
     attr = _InfoAttr(bpf_fd=fd, info_len=ctypes.sizeof(info), info=ctypes.addressof(info))
     _bpf(_OBJ_GET_INFO_BY_FD, attr)

@@ -19,7 +19,7 @@ from sentineld.observe.segment import map_segment, mismatch, require_header
 NAME = "control"
 SEGMENT_BYTES_MIN = 2 * PAGE_BYTES
 SEGMENT_BYTES_MAX = 16 << 20
-"""Three times the size of a real shim's segment. The ring fills nearly the whole segment, so this
+"""About four times the size of a real shim's segment. The ring is a part of the segment, so this
 also limits the bytes that one drain() copies."""
 ADDRESS_MAX = 1 << 47
 """End of user addresses on x86-64."""

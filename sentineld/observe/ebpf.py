@@ -249,7 +249,7 @@ class EbpfProbes:
     def stop_recording(self, pid: int) -> None:
         """Stop recording a process's faults, but continue to count them.
 
-        Frees the ring if no process is recorded any more.
+        Unmaps the ring if no process is recorded any more.
         """
         self._recorded.discard(pid)
         if not self.loaded:

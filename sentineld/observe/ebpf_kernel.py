@@ -101,7 +101,7 @@ def parse_migrate_format(text: str) -> MigrateFormat:
     """Parse the tracepoint's format file.
 
     The file lists the fields in the order of the arguments. The number of fields
-    varies: kernels before 6.6 lack large_folio_split.
+    varies: older kernels, 6.1 among them, lack large_folio_split.
     """
     fields = [name for name in re.findall(r"field:[^;]*?(\w+);", text) if "common_" not in name]
     symbols = re.findall(r"__print_symbolic\(REC->(\w+), (.*?)\)", text)

@@ -38,7 +38,7 @@ class Account:
 
 
 class MessageMemory:
-    """Thread-safe."""
+    """Counts the bytes of each user's messages and compares them with the limit. Thread-safe."""
 
     def __init__(self, on_room: Callable[[int], None]) -> None:
         """on_room: called from any thread, with a user ID, when that user's connections may be

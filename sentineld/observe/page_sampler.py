@@ -40,9 +40,9 @@ class RangeResult:
 class SamplerStats:
     """The module's counters of this session; struct sentinel_stats."""
 
-    hits: int  # accesses logged
+    hits: int  # accesses to watched pages, births excluded
     births: int  # first touches logged
-    lost: int  # records lost: no room in the log, or no memory in the fault handler
+    lost: int  # records lost: the log was full, or the module got no memory
     armed_pages: int
     passed_on: int  # faults that the kernel had to resolve, births excluded
     unarmed: int  # pages logged as UNKNOWN: accesses to them may have been missed
@@ -52,7 +52,8 @@ class SamplerStats:
 class PageSampler:
     """An open /dev/sentinel.
 
-    After the exit of the attached process, every call raises ProcessLookupError.
+    After the exit of the attached process, the range calls, begin_epoch() and epoch_fd() raise
+    ProcessLookupError.
     """
 
     def __init__(self, device: Path = DEVICE) -> None:

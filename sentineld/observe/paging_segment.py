@@ -58,7 +58,7 @@ class PagingSegment:
         self._words = words
 
     def close(self) -> None:
-        """Let go of the memory. Counters keep their values, and the queues have no effect."""
+        """Stop using the shared memory. Counters keep their values; the queues have no effect."""
         self._words = self._words.copy()
 
     def counts(self) -> PagingCounts:

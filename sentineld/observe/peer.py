@@ -14,8 +14,8 @@ How the process is identified:
   (SCM_CREDENTIALS) with SO_PEERCRED. A child that inherits the socket is therefore refused.
 
 require_own() checks that the peer's user owns the process. It is called at the hello, before each
-control command that looks into the process, once a second while the process is managed, and after a
-backend has opened the process's pages. It requires:
+control command that looks into the process, once a second while the process is attached, and after
+a backend has opened the process's pages. It requires:
 
 - The process has user memory, so it is not a kernel thread.
 - Its real, effective, saved and file-system user IDs are the peer's user ID, and its group IDs are

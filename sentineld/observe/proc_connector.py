@@ -32,7 +32,7 @@ _MESSAGE_BYTES = 256
 
 
 class Fork(NamedTuple):
-    """A process was forked, or a thread of this process was started."""
+    """A process was forked, or the daemon itself started a thread."""
 
     parent: int
     child: int

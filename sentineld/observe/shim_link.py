@@ -25,7 +25,7 @@ from sentineld.observe.residency_segment import ResidencySegment
 
 HELLO_FDS = 2  # control memfd, eventfd
 OP_ACCESSES_MAX = 1 << 18
-"""Largest number of operator accesses (rows) that are read from one message; they take 7 MiB. The
+"""Largest number of operator accesses (rows) that are read from one message; they take 6.5 MiB. The
 access step of a model with 10,000 tensors has about 50,000 rows."""
 NAMES_MAX = 1 << 17
 NAME_CHARACTERS_MAX = 256

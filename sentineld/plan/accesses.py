@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The access table of a step for emulated tiers: what each access costs on the slow tier, per page.
+"""The access table of a step for emulated tiers: each access's cost per page on the slow tier.
 
 At each boundary the shim looks up the tiers of the accessed pages. For each access to a slow page,
 it adds the cost to the delay debt. The cost comes from the timing model (sentineld/model/timing.py)

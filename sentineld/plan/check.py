@@ -211,7 +211,7 @@ def _budget(charged: Integers, budget: int) -> None:
 
 
 def _gated_births(plan: Plan, profile: Profile, charged: Integers, budget: int) -> None:
-    """Check that births fit the budget even if the demotions that nothing waits for are late."""
+    """Check that births fit the budget even if demotions without a wait are late."""
     count = profile.stretch_count
     births = turnover(plan.layout, profile).births(profile)
     down = plan.moves[plan.moves["tier"] != 0]

@@ -55,7 +55,7 @@ DRIFT_NOISE = 2.0
 most DRIFT_MIN plus this multiple of the sum that random scatter is expected to cause."""
 RECHECK_STEPS = 256
 """Minimum number of steps between two comparisons of the stretches' times. If a correction led to
-no new plan, the next one also comes at least this number of steps later."""
+no new plan, the next correction also comes at least this number of steps later."""
 
 PATIENCE_STEPS = 8
 """If a plan was corrected early, its successor is not corrected before this age. Each further early

@@ -114,7 +114,7 @@ def _in_order(
 
 
 def useful_until(profile: Profile, plan: Plan) -> npt.NDArray[np.int64]:
-    """(M,): for how many boundaries, counted from its own boundary, each move is useful.
+    """(M,): the number of boundaries from each move's own boundary until the move is useless.
 
     A promotion serves the accesses between its boundary and the next demotion of the same pages.
     It is useless once the last stretch with such an access has begun. A demotion frees fast memory
@@ -186,9 +186,9 @@ def _demoted(profile: Profile, plan: Plan) -> Iterator[tuple[int, Integers, Inte
 def settled(plan: Plan, page_bytes: int) -> Table:
     """MOVE_DTYPE rows of the pages that no planned move touches, with the tier they belong to.
 
-    The rows come from Plan.initial and from slots (in regions with a tier, such as the pool) whose
-    pages stay resident when their tensors die. Each of these pages is born only once. If its tier
-    is full at that moment, the page is born on another tier. It has to be moved to its tier later.
+    The rows come from Plan.initial and from slots that keep their pages when their tensors die and
+    that lie in a region with a tier, such as the pool. Each of these pages is born only once. If
+    its tier is full at that moment, the page is born on another tier and has to be moved later.
     """
     slots = plan.layout.slots
     flags = slots["flags"] & (SLOT_PLANNED | SLOT_DROP)

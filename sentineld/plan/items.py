@@ -26,8 +26,8 @@ class Items:
     birth: Integers  # (N,): stretch of the tensor's birth
     length: Integers  # (N,): number of stretches in the tensor's lifetime
     persistent: npt.NDArray[np.bool_]  # (N,): whether the tensor lives for the whole step
-    # (S, N): page accesses to the chunk at each position of its lifetime. Policy `auto` stores the
-    # time that these accesses cost in slow memory instead.
+    # (S, N): page accesses to the chunk at each position of its lifetime. In policy `auto`: the
+    # time that these accesses cost in slow memory.
     worth: Floats
 
     @property

@@ -100,8 +100,8 @@ def area_offsets(
     grouped: pack groups of tensors instead of single tensors; see the module's docstring.
     still: (N,), which tensors are never moved. Never-moved tensors that are at least as large as a
         huge page are aligned to huge pages and not grouped.
-    apart: align all other blocks that are at least as large as the smallest huge page to that size.
-        This makes the area larger.
+    apart: also align the other blocks to the smallest huge page, if they are at least as large as
+        that page. This makes the area larger.
 
     Memory whose pages are dropped can be a huge page only if each tensor that overlaps the huge
     page fills it. Aligned tensors are therefore packed in separate parts of the area: one part for

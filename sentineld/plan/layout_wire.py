@@ -45,9 +45,9 @@ class WireLayout:
     waits: npt.NDArray[np.void]  # WAIT_DTYPE, one row per boundary
     parts: npt.NDArray[np.void]  # PART_DTYPE
     huge: npt.NDArray[np.void]  # HUGE_DTYPE
-    # ACCESS_DTYPE: costs that the shim charges on emulated tiers; None on real nodes.
+    # ACCESS_DTYPE: the accesses and their delays; None: the tiers are the kernel's nodes.
     accesses: npt.NDArray[np.void] | None = None
-    fast_pages: int | None = None  # size of the emulated fast tier; None: unlimited
+    fast_pages: int | None = None  # size of the fast tier; None: unlimited
     moves: npt.NDArray[np.void] | None = None  # PAGER_MOVE_DTYPE; None: there are none
 
 

@@ -2,9 +2,9 @@
 """Page faults attributed to tensors.
 
 The faults are those of the recorded steps before the access step, in which no
-pages were armed. Some faults have two records: one from when the fault began,
-and one for what the kernel found. This module merges the two. A fault belongs
-to the tensor that was live at its address and time.
+pages were armed. Some faults have two records: one is written when the fault begins,
+the other while the kernel handles the fault. This module merges the two. A fault
+belongs to the tensor that was live at its address and time.
 """
 
 from __future__ import annotations

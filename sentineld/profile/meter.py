@@ -78,7 +78,7 @@ def meter_step(
     boundaries: RECORD_DTYPE: the step's BOUNDARY records, and a record for the step's end; each has
         the epoch that begins there.
     samples: SAMPLE_DTYPE of at least these epochs, including residency records.
-    unmanaged_fast_bytes: fast memory of tensors outside the plan.
+    unmanaged_fast_bytes: fast memory of tensors outside heap and arena.
     """
     epochs = boundaries["address"].astype(np.int64)
     stretch_of = np.searchsorted(epochs, samples["epoch"].astype(np.int64), side="right") - 1

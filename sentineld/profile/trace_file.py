@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Traces as versioned .npz files.
 
-A zip archive of .npy tables without pickles. The file is untrusted: the
+A trace file is a zip archive of .npy tables without pickles. It is untrusted: the
 reader checks each table's type, shape and length before reading the table, and
 then the consistency of the tables.
 """

@@ -2,10 +2,10 @@
 """Checks whether the framework reports all accesses that a backend saw in a window of whole steps.
 
 A backend without epochs does not know in which stretch a page was accessed.
-Therefore its areas add no access rows; they are only compared with the rows that
-the framework reported. An accessed page is "untold" if it holds only tensors for
-which the framework reports no access in the whole step. If the backend sees only
-writes, only the reported writes are compared.
+Therefore the accessed areas that it reports add no access rows; they are only
+compared with the rows that the framework reported. An accessed page is "untold" if
+it holds only tensors for which the framework reports no access in the whole step.
+If the backend sees only writes, only the reported writes are compared.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ class Heatmap:
     """Shares 0..1 of each row's pages, as arrays [row, stretch]."""
 
     axis: Axis
-    edges: Integers  # row r is the axis from edges[r] to edges[r + 1]
+    edges: Integers  # row r covers the axis from edges[r] to edges[r + 1]
     live: Floats
     accessed: Floats
     unknown: Floats  # may have been accessed without being seen

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Describes what moves or reclaims a session's pages, other than the daemon, and how to stop it."""
+"""Describes moves and reclaims of a session's pages by anything but the daemon, and the fixes."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Prometheus metrics; metrics_server.py serves them.
 
-Each scrape takes one consistent snapshot. METRICS lists every metric;
-docs/metrics.md is generated from it. The series of a session disappear when the
-session ends. Labels have few values: no tensor, layer or address is a label.
+Each scrape takes one consistent snapshot. METRICS and SCRAPE_DURATION list the
+daemon's own metrics; docs/metrics.md is generated from them. The series of a session
+disappear when the session ends. Labels have few values: no tensor, layer or address is
+a label.
 """
 
 from __future__ import annotations
@@ -75,10 +76,10 @@ class DaemonSnapshot:
     features: Mapping[str, bool] = field(default_factory=dict)
     tier_capacity_bytes: Mapping[int, int] = field(default_factory=dict)  # by tier
     migration_bytes_per_s: float = 0.0
-    emulated: str = ""  # preset of the emulated tiers; "": the machine's nodes
+    emulated: str = ""  # preset of the emulated tiers; "": the tiers are not emulated
     kernel_migrations: Mapping[tuple[str, str], int] = field(default_factory=dict)
-    """Pages handled by the kernel's migrate_pages(), by (reason, result), for all watched
-    processes; eBPF."""
+    """Pages handled by the kernel's migrate_pages() on the whole machine, by (reason, result);
+    eBPF."""
     events_dropped: Mapping[str, int] = field(default_factory=dict)  # eBPF, by queue
     sessions: tuple[SessionSnapshot, ...] = ()
 

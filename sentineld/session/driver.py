@@ -39,8 +39,11 @@ microseconds."""
 
 
 class Driver:
-    """All calls come from the session's thread. Other threads may read lifecycle, goal, observing
-    and following: each is either safe to share or replaced as a whole."""
+    """The driver of one session. All calls come from the session's thread.
+
+    Other threads may read lifecycle, goal, observing and following: each is either safe to share or
+    replaced as a whole.
+    """
 
     def __init__(
         self,

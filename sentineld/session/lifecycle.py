@@ -10,7 +10,7 @@ from typing import NamedTuple
 class State(StrEnum):
     """State of a session; docs/architecture.md has the diagram."""
 
-    REGISTERED = "registered"  # the shim said hello; nothing is recorded
+    REGISTERED = "registered"  # the shim said hello; only `sentinelctl record` records steps
     ATTACHED = "attached"  # recording begins with the next step
     WARM_UP = "warm-up"
     ALLOCATION = "allocation"  # steps are recorded until two in a row allocate identically

@@ -26,7 +26,7 @@ from sentineld.session.work.request import Request
 
 
 class Requests:
-    """All calls come from the session's thread."""
+    """The current request of one session, if any. All calls come from the session's thread."""
 
     def __init__(self, link: ShimLink, machine: Machine, sample: Callable[[], Sampling]) -> None:
         """sample: opens the session's sampling by the module; raises SentinelError."""

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A session: one registered process and the thread that serves it.
 
-The driver (driver.py) handles commands, messages and records in the session's own
-thread. Moves and planning run in threads of their own. Other threads put commands into the queue of
-the session's thread, which checks the process between commands.
+The driver (driver.py) handles commands, messages and records in the session's own thread. This
+thread also waits while a plan is made from a new profile. Separate threads carry out moves and make
+plans that replace a live plan. Other threads put commands into the queue of the session's thread,
+which checks the process between commands.
 """
 
 from __future__ import annotations
@@ -44,9 +45,10 @@ MESSAGES_MAX = 64
 MESSAGE_BYTES_MAX = 16 << 20
 """Limits on a process's unhandled messages: their number and their bytes. Messages wait, for
 example, while a plan is made. At either limit the daemon stops reading the connection. A shim sends
-about one message per step while it is profiled, and hardly any at other times."""
+about one message per step while its process is profiled, and hardly any at other times."""
 FAILURES_MAX = 100
-"""Number of errors after which a session ends, because each error writes to the log."""
+"""Largest number of errors of a session; one more ends the session. The number is limited because
+each error writes to the log."""
 
 
 class Session:

@@ -45,7 +45,7 @@ class Saved:
 
     fast: str
     policy: str
-    emulated: str = ""  # preset of emulated tiers; "": the machine's own tiers
+    emulated: str = ""  # preset of emulated tiers; "": the tiers are not emulated
     plans: tuple[SavedPlan, ...] = ()  # plans live or being entered; empty while profiling
 
 

@@ -80,7 +80,7 @@ class Scripts:
     times_ns: Floats
     """(S,), time of each stretch with all memory fast."""
     first: Script
-    """The first step, in which all pages are born."""
+    """The first step, in which the pages of all transient tensors are born."""
     steady: Script
     """The later steps, in which only pages that were dropped are born again."""
     moves: tuple[tuple[Move, ...], ...]

@@ -24,7 +24,8 @@ from sentineld.simulate.training import WARM_UP_STEPS, PolicyRun, Training
 from sentineld.simulate.world import World
 
 STEPS_MAX = 200
-"""Limit on the number of steps under plans. Without noise, the steps of our plans repeat sooner."""
+"""Limit on the number of steps under plans. Without noise, steps under sentineld's
+policies repeat sooner."""
 
 PLANNING_S = 1.0
 """Assumed duration of replanning; steps continue meanwhile. Policy `auto` usually needs less."""
@@ -43,7 +44,7 @@ class Outcome:
 
     policy: str
     kind: str
-    """What moves the pages: "software" or "hardware"."""
+    """The kind of policy that moves the pages: "software" or "hardware"."""
     budget_bytes: int
     step_seconds: float
     """Time of a step."""

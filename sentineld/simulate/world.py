@@ -61,7 +61,7 @@ class Item:
 
 @dataclass
 class Counts:
-    """What happened since the last reset."""
+    """Counts of the events since the last reset."""
 
     stall_ns: float = 0.0
     promoted_pages: int = 0
@@ -236,7 +236,8 @@ class World:
         """Stall until this many frames are free, as long as queued demotions make room."""
         began_ns = self.now_ns
         while self.promote_ns < float("inf") and (missing := pages - self.room()) > 0:
-            self.run(self.now_ns)  # clean pages take no time
+            # Demote the clean pages at the head of the queue, which takes no time.
+            self.run(self.now_ns)
             if self.room() >= pages:
                 break
             if self._demotion(NEVER) is None:
@@ -356,7 +357,8 @@ class World:
         if free:
             self.clean[cell] -= pages
         else:
-            # Pages in both directions count with the mean time, as in Tiers.migration_bytes_per_s.
+            # Each page counts with the mean time of both directions, because
+            # Tiers.migration_bytes_per_s is the mean of both directions, too.
             self.counts.busy_ns += pages * self.mean_page_ns
             if item.tier == 0:
                 self.counts.promoted_pages += pages

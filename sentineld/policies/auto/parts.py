@@ -26,8 +26,8 @@ can become a huge page (plan/huge.py)."""
 
 
 def levels(groups: Groups, fast_pages: Floats) -> Integers:
-    """(S, G): whole fast pages, rounded down to multiples of a grain unless the whole group is
-    fast."""
+    """(S, G): number of fast pages, rounded down to a multiple of the group's grain unless the
+    whole group is fast."""
     grain = np.maximum(np.ceil(groups.pages * GRAIN_SHARE), GRAIN_PAGES).astype(np.int64)
     grain = np.minimum(grain, np.maximum(groups.pages, 1))
     whole = np.floor(fast_pages + 1e-3).astype(np.int64)
@@ -36,7 +36,7 @@ def levels(groups: Groups, fast_pages: Floats) -> Integers:
 
 
 def parts(groups: Groups, fast: Integers) -> tuple[Items, Lives]:
-    """Make the parts, which are moved as a whole, and their lives. fast: the result of levels()."""
+    """Make the parts and their lives. A part moves as a unit. fast: the result of levels()."""
     count = len(fast)
     tensor: list[int] = []
     first: list[int] = []

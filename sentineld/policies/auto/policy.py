@@ -85,10 +85,9 @@ class Auto:
         if not solved or not births.any() or tiers.paged:
             return finished(plan, profile, tiers)
         # Births take time. The program can put a price on this time, and it can let moves run in
-        # this time. But it overestimates how many dead pages are reused, because it ignores
-        # addresses.
-        # Therefore make up to four plans (with and without a price on births, with and without
-        # moves in the time of births), simulate all of them and keep the fastest.
+        # this time. But the program overestimates how many dead pages are reused, because it
+        # ignores addresses. Therefore make up to four plans (with and without a price on births,
+        # with and without moves in the time of births), simulate all of them and keep the fastest.
         once = ATTEMPTS[:1]
         drafts = [plan]
         drafts.append(planner.plan(replace(limits, times_ns=limits.times_ns + births), once)[0])
@@ -195,7 +194,7 @@ class _Planner:
 
 
 def _fixed(groups: Groups, capacity_pages: int) -> Floats:
-    """A substitute for Solution.fast_pages if the program has no solution: the persistent tensors
+    """A substitute for Solution.fast_pages if the solver finds no solution: the persistent tensors
     that gain most per page are fast for the whole step."""
     fast = np.zeros(groups.cost_ns.shape)
     left = max(capacity_pages, 0)

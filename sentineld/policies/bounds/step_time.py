@@ -2,11 +2,12 @@
 """The step-time bound: no software policy has a shorter step under the timing model.
 
 The bound is the result of a fluid relaxation, solved as a linear program (policies/lp/program.py).
-Limits.generous is set, which omits the constraints that apply only to plans. The program's
-variables are the parts of each group of tensors that are fast in each stretch; the room in use, the
-bandwidth in use and the stretches' durations are linear in these parts. The program is solved with
-few positions at which a group may change its tier. The prices (dual values) of that solution give a
-bound that holds even if a group may change its tier at any position (policies/lp/dual.py).
+Limits.generous is set, which omits the constraints that apply only to plans. The program's main
+variables are the parts of each group of tensors that are fast in each stretch, the parts that are
+demoted, and the stretches' durations. The room in use and the bandwidth in use are linear in these
+variables. The program is solved with few positions at which a group may change its tier. The prices
+(dual values) of that solution give a bound that holds even if a group may change its tier at any
+position (policies/lp/dual.py).
 docs/policies.md says what is relaxed and why no policy can be faster. This module needs scipy.
 """
 
@@ -24,8 +25,8 @@ from sentineld.policies.lp.problem import Limits, changes_of
 from sentineld.policies.lp.program import solve
 
 GAP = 0.001
-"""Stop once the bound is at most this share below the optimum of the program with all
-positions."""
+"""Stop once the bound is at most this share below the optimum of the last program. The
+optimum of the program with all positions lies between the two."""
 
 ROUNDS = 6
 """Limit on the number of programs, each with more positions than the one before."""

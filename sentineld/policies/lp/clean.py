@@ -2,9 +2,10 @@
 """Clean pages in the linear program, on paged tiers.
 
 A page that was fetched from the file and has not been changed since is clean: its demotion takes no
-time. A stretch that writes to a group makes all pages of the group dirty. A segment is the part of
-a group's lifetime between two of its changes of tier. So a group has clean pages in a segment only
-if no stretch of the segment writes to the group.
+time. A stretch that writes to a group makes all pages of the group dirty. A change is a position
+after which a group may change its tier; a segment is the part of a group's lifetime between two
+changes. So a group has clean pages in a segment only if no stretch of the segment writes to the
+group.
 """
 
 from __future__ import annotations

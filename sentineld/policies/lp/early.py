@@ -22,8 +22,8 @@ stretches take longer or shorter than profiled."""
 def early_worth(groups: Groups, at: int, times_ns: Floats) -> Floats:
     """The cost that EARLY_WORTH adds to the goal, for each position of a group's lifetime.
 
-    Fast pages are charged in the first half of the time between two uses and credited in the second
-    half, so that the sum is 0 for pages that stay fast throughout.
+    Between two uses, a fast page has a cost in the first half of the time and an equal credit in
+    the second half, so that the sum is 0 for pages that stay fast throughout.
     """
     length = int(groups.length[at])
     uses = np.flatnonzero(groups.cost_ns[:length, at] > 0)
@@ -42,7 +42,7 @@ def early_worth(groups: Groups, at: int, times_ns: Floats) -> Floats:
         low, high = (np.minimum(whole[inside + late], whole[-1]) for late in (0, 1))
         share = 2 * EARLY_WORTH * (high - low) / span
         first = (low + high) / 2 < whole[begin + 1] + span / 2
-        # After the last use of a transient group, fast pages are only charged, because no use
+        # After the last use of a transient group, fast pages only have a cost, because no use
         # follows.
         first |= (not groups.persistent[at]) & (end == length)
         found[inside % length] += np.where(first, share, -share)

@@ -55,7 +55,7 @@ class Groups:
 
     writes: npt.NDArray[np.bool_]
     """(S, G): whether an access writes to the group at each position of its lifetime. All False if
-    the tiers are not paged, because then nothing depends on writes."""
+    the tiers are not paged, because the programs use this field on paged tiers only."""
 
     paged: bool
     """Whether the tiers are paged; see Tiers. If they are, no page is demoted in a stretch that
@@ -118,7 +118,7 @@ class Groups:
 def groups_of(profile: Profile, timing: Timing, *, generous: bool = False) -> Groups:
     """Group the tensors whose accesses take longer in slow memory.
 
-    For a plan, only tensors that a layout can place are grouped.
+    For a plan, only tensors that the plan can place are grouped.
 
     generous: make the groups for a bound: group all such tensors, round costs down, and count a
         tensor as absent in those parts of a stretch in which it is not known to be alive.
@@ -131,7 +131,7 @@ def groups_of(profile: Profile, timing: Timing, *, generous: bool = False) -> Gr
     cost = _rounded(each, down=generous)
     busy, writes = np.zeros(cost.shape), np.zeros(cost.shape, np.bool_)
     if timing.paged:
-        # The costs are rounded, so a group's busy time is rounded in the same proportion.
+        # The costs are rounded, so scale each tensor's busy time in the same proportion.
         busy = by_position(profile, timing.busy_ns(profile)) / np.maximum(pages, 1)
         busy *= np.divide(cost, each, out=np.ones(each.shape), where=each > 0)
         writes = by_position(profile, profile.accesses["bytes_written"].astype(np.float64)) > 0
@@ -185,7 +185,7 @@ def groups_of(profile: Profile, timing: Timing, *, generous: bool = False) -> Gr
 
 
 def _of_members(busy: Floats, members: tuple[Integers, ...], generous: bool) -> Floats:
-    """(S, G): the busy time of each group. Members with equal costs can differ in it."""
+    """(S, G): the busy time of each group. Members with equal costs can have different times."""
     found = np.zeros((len(busy), len(members)))
     for at, rows in enumerate(members):
         found[:, at] = busy[:, rows].min(axis=1) if generous else busy[:, rows].mean(axis=1)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rows of the linear program for the pool of dead pages, which births reuse without page faults.
 
-The program does not model addresses: in the program, any dead page left in fast memory can serve
-any birth in fast memory. policies/auto/reuse.py assigns addresses later and reuses nearly as many
-pages. Births that the pool cannot serve fault their pages in, which takes time.
+The program does not model addresses: in the program, any dead page that was born fast and is left
+in fast memory can serve any birth in fast memory. policies/auto/reuse.py assigns addresses later
+and reuses fewer pages. Births that the pool cannot serve fault their pages in, which takes time.
 """
 
 from __future__ import annotations

@@ -17,9 +17,10 @@ from sentineld.model.arrays import Floats, Integers
 from sentineld.policies.lp.groups import Groups
 
 GRIDS = ((3, 0.4), (2, 1.0), (1, 3.0))
-"""(n, share) of each grid, the finest grid first. A group may change its tier after each of the n
-positions next to a use. Further away, the distance to the use grows by `share` from one permitted
-position to the next."""
+"""(n, share) of each grid, the finest grid first. A group may change its tier after a position
+with a use, after each of the n positions that follow it, and after each of the n + 1 positions
+before the next use. Further away, the distance to the use grows by this share of itself (at least
+by 1) from one permitted position to the next."""
 
 COLUMNS_MAX = (18_000, 40_000)
 """Limits on the number of the program's columns with the first and with the second grid. If there
@@ -35,11 +36,11 @@ class Limits:
 
     A program is generous if it computes a bound. It then has only the constraints of the timing
     model. Room that a demotion makes can be used in the same stretch, if the stretch has had time
-    for the demotion. Moves can start and end in a stretch of birth or death. One page can be in
-    flight when a stretch begins, so a stretch may complete one page more than its time allows. A
-    plan's program is stricter: at every pressure point, the fast pages fit both before and after
-    the moves of the point's stretch. A group moves in a stretch only if it is alive both at the
-    beginning and at the end of the stretch, and on paged tiers only if the stretch does not use it.
+    for the demotion. A group can move in the stretch of its birth or death. One page can be in
+    flight when a stretch begins, so a stretch may move one page more than its time allows. A plan's
+    program is stricter: at every pressure point, the fast pages fit both before and after the moves
+    of the point's stretch. A group moves in a stretch only if it is alive both at the beginning and
+    at the end of the stretch, and on paged tiers only if the stretch does not use it.
     """
 
     times_ns: Floats
@@ -138,7 +139,7 @@ def _changes(groups: Groups, group: int, grid: tuple[int, float], generous: bool
         for use, following in zip(uses, [*uses[1:], uses[0] + length], strict=True):
             found |= {position % length for position in _spaced(use, following, grid)}
     else:
-        # After the last use, a move can only make room, so it should come early.
+        # Position 0 (the birth) and the last position count as uses.
         for use, following in zip([0, *uses], [*uses, length - 1], strict=True):
             found |= _spaced(use, following, grid)
         # A plan can't move a group in the stretch of its death. It can't move a group in the

@@ -30,7 +30,7 @@ time that the move takes or of the time that one use of a slow page costs, which
 
 TIME_LIMIT_S = 100.0
 """Wall-clock limit on one run of the solver, a last resort for extremely large steps. A plan takes
-at most five runs; all five together end before the daemon's time-out for its planning process."""
+at most five runs; all five together end within the daemon's default plan_timeout_s."""
 
 
 def solve(
@@ -73,31 +73,37 @@ def solve(
 class _Program:
     """The program's rows and columns.
 
-    The unit of time is the mean time of a stretch; the unit of memory is UNIT_PAGES.
+    The unit of time is the mean time of a stretch; the unit of memory is UNIT_PAGES. A change is a
+    position after which a group may change its tier (Changes in problem.py). A segment is the part
+    of a group's lifetime between two of its changes. "Generous" marks columns and rows that only a
+    generous program uses.
 
-    Columns, in this order ("generous": only in a generous program):
+    Columns, in this order:
 
-    - the fast part of each group in each segment between two of its changes;
-    - the part of the group that is demoted at each change;
+    - the fast part of each group in each of its segments;
+    - the part of each group that is demoted at each of its changes;
     - generous: the part of each transient group that is demoted in the stretch of its death;
     - the duration of each stretch;
     - generous: the time that fast pages save in each stretch;
-    - if births cost time: the dead pages left in fast memory at each pressure point, the pages
-      that births fault in at each pressure point, and the part of each transient group that is slow
-      at the birth and fast at the death;
-    - on paged tiers: the clean part of each group in each segment in which it can be clean, and the
-      clean part that is demoted at each change after such a segment and (generous) in the stretch
-      of the death.
+    - in a plan's program, if births cost time: the dead pages left in fast memory at each pressure
+      point, the pages that births fault in at each pressure point, and the part of each transient
+      group that is slow at the birth and fast at the death;
+    - on paged tiers, for the groups chosen by the caller of solve(): the clean part of the group in
+      each segment in which it can be clean, and the clean part that is demoted at each change after
+      such a segment and (generous) in the stretch of the death.
 
-    Rows, in this order:
+    Rows, in this order (constraints() omits rows that other rows imply, see _needed_rows()):
 
-    - the time, the moves, the room at the boundary and the savings of each stretch;
+    - the time of each stretch;
+    - the moves of each stretch;
+    - generous: the room at each boundary;
+    - generous: the savings of each stretch;
     - the room at each pressure point before the moves of its stretch;
     - the room at each pressure point after the moves of its stretch (generous: after the
       demotions that had time to complete);
-    - the pages promoted at each change and in each stretch of a death: their number is not
-      negative;
-    - the pool of dead pages;
+    - the part promoted at each change, which is not negative;
+    - generous: the part demoted in the stretch of each death, which is at most the fast part;
+    - the pool of dead pages, if births cost time;
     - the clean pages.
 
     On paged tiers the row of a stretch's moves also contains the faults on slow pages, because the
@@ -154,7 +160,8 @@ class _Program:
         self._after = self._before + points
         self._promotions = self._after + points
         self._pool = self._promotions + self._durations - self._demotions
-        # (S,): pages that the file could move in the time that faults take if everything is slow.
+        # (S,), in units of memory: the pages that the file could promote in the time that it needs
+        # for the faults (in a plan's program, also for the writes) if everything is slow.
         self._faulted: Floats = np.zeros(count)
         self._rows: list[Integers] = []
         self._columns: list[Integers] = []
@@ -227,11 +234,11 @@ class _Program:
         return goal
 
     def _needed_rows(self, many: int) -> npt.NDArray[np.bool_]:
-        """Which rows are needed, because other rows do not imply them."""
+        """Which rows are needed. A row that other rows imply is not needed."""
         needed = np.ones(many, np.bool_)
         # A plan that has room at all pressure points also has room at boundaries. In a stretch
-        # without a death, the room needed after the moves equals the room needed before the moves
-        # of the next stretch, except for the pool of dead pages.
+        # without a death, the room needed after the moves is at most the room needed before the
+        # moves of the next stretch, except for the pool of dead pages.
         needed[self._boundaries : self._before] = self._limits.generous
         every = self._limits.generous or self._transient is not None
         needed[self._after : self._promotions] = self._points_with_deaths() | every

@@ -49,7 +49,7 @@ GUIDE_DECAY, GUIDE_WEIGHT = 0.85, 0.15
 
 @dataclass(frozen=True)
 class Capacities:
-    """What all chunks together may use in each stretch, (S,), in pages."""
+    """The capacities of each stretch, (S,), in pages, which all chunks share."""
 
     room: Floats
     """Fast pages."""
@@ -71,7 +71,7 @@ class Prices:
 
 @dataclass(frozen=True)
 class Costs:
-    """What each chunk pays in each position, (S, N), in page accesses."""
+    """The costs of each chunk in each position, (S, N), in page accesses."""
 
     room: Floats
     """Cost of being fast or in flight."""
@@ -85,7 +85,7 @@ class Costs:
 
 @dataclass(frozen=True)
 class Gains:
-    """What a chunk gains in each position, (S, N), for each pair of states before and after."""
+    """The gain of each chunk in each position, (S, N), for each pair of states before and after."""
 
     keep: Floats
     """Gain of a fast chunk that stays fast."""
@@ -119,13 +119,13 @@ def price_costs(items: Items, prices: Prices, stretch: Integers) -> Costs:
 def best_lives(items: Items, costs: Costs, generous: bool = False) -> Lives:
     """The best life of each chunk at these costs.
 
-    A chunk serves a stretch from the tier that it is on when the stretch begins. A chunk may change
-    its tier once in a stretch. In that stretch it is on both tiers, pays for a fast page and for
-    the move, and serves accesses from slow memory.
+    A chunk may change its tier once in a stretch. In that stretch it costs fast room and a move,
+    and serves accesses from slow memory. In any other stretch, it serves accesses from the tier
+    that it is on.
 
     generous: for a bound, allow anything that a mover can do. A chunk that is fast at any moment of
-    a stretch serves the whole stretch fast, takes room only at boundaries, and may be promoted and
-    demoted within one stretch.
+    a stretch serves the whole stretch fast. A chunk takes room only at boundaries, and may be
+    promoted and demoted within one stretch.
     """
     keep = items.worth - costs.room
     if generous:
@@ -214,7 +214,10 @@ def relax(items: Items, capacities: Capacities, rounds: int, generous: bool = Fa
 def used_pages(
     items: Items, lives: Lives, stretch: Integers, generous: bool = False
 ) -> tuple[Floats, Floats]:
-    """(fast pages, moved pages) of each stretch. stretch: items.stretch_of()."""
+    """(pages that take fast room, moved pages) of each stretch. stretch: items.stretch_of().
+
+    generous: chunks take no room in the stretch in which they are promoted; see best_lives().
+    """
     count = items.stretch_count
     flat = stretch.ravel()
     held = lives.fast if generous else lives.held

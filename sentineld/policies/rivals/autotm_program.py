@@ -300,7 +300,7 @@ class _Model:
         ]
 
     def _add_transfers(self, rows: _Rows) -> None:
-        """Add the rows of each gap: the spans' tiers determine what is swapped out and back in."""
+        """Add the rows of each gap, which relate its transfers to the tiers of the spans."""
         for number, gap in enumerate(self._problem.gaps):
             size, goes = float(self._size[gap.tensor]), len(self._problem.spans) + number
             # The parts that are swapped out add up to the whole tensor or to nothing.

@@ -151,8 +151,9 @@ def tier_ranges(tensor: int, slow: Mask, offset: int, page_bytes: int) -> Table:
 
 
 def _initial(book: Book, offset: Integers) -> Table:
-    """Page ranges of persistent tensors and their tiers at boundary 0. A range is slow there if
-    its tensor is always slow, or if it is swapped out before this boundary and back in later."""
+    """Page ranges of persistent tensors and their tiers at boundary 0. A range is slow at boundary
+    0 if its tensor is always slow, or if the range is swapped out before this boundary and swapped
+    back in at or after it."""
     profile, count = book.profile, book.profile.stretch_count
     pages, page = tensor_pages(profile), profile.page_bytes
     tables = []

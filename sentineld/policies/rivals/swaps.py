@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The book: the swaps planned so far. The policies G10 and Capuchin fill it.
 
-Every tensor is fast while it is used. Between two uses, a tensor may be swapped out to the slow
-tier. It is swapped out right after the first use and swapped back in just in time for the second.
+Every tensor is fast while it is used, unless it is slow for its whole life. Between two uses, a
+tensor may be swapped out to the slow tier. It is swapped out right after the first use and swapped
+back in just in time for the second.
 The book records the remaining room and bandwidth of each stretch, and so shows whether another swap
 fits. Short-lived tensors are pooled in a region that stays fast.
 """
@@ -34,8 +35,8 @@ POOL_SHARE = 0.5
 budget leaves room for moved tensors."""
 
 PART_PAGES_MIN = 16
-"""If a stretch can move fewer pages than this, it moves none, unless it can move all pages of the
-tensor that are left."""
+"""If a stretch can move fewer pages than this, it moves none, unless it can move all remaining
+pages of the tensor."""
 
 
 class Gap(NamedTuple):
@@ -69,7 +70,7 @@ class Book:
     profile: Profile
 
     limit: int
-    """Fast pages of the budget."""
+    """The budget in pages."""
 
     usage: Integers
     """(S,): fast pages in use in each stretch, including the pool."""
@@ -117,8 +118,9 @@ class Book:
         return found
 
     def try_swap(self, gap: Gap) -> bool:
-        """Add a swap in the gap to the book if at least one stretch lies between the two transfers.
+        """Add a swap in the gap to the book if possible.
 
+        The bandwidth must suffice, and at least one stretch must lie between the two transfers.
         Returns whether the swap was added.
         """
         pages = int(tensor_pages(self.profile)[gap.tensor])

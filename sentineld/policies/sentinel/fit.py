@@ -3,7 +3,7 @@
 
 Prices (policies/lp/relax.py) state what room and moves are worth. Chunks are processed in the order
 of their gain per page. Each chunk gets the best life that still fits. In later rounds, at lower
-prices, a chunk may trade its life for a better one, which uses up the remaining capacity.
+prices, a chunk's life may be exchanged for a better one, which uses up the remaining capacity.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from sentineld.policies.lp.relax import (
 
 BATCH = 256
 """Number of chunks whose lives are chosen at once for the same remaining capacities. Together, the
-choices can exceed the capacities. A chunk whose choice no longer fits collides; it chooses
-again."""
+chosen lives can exceed the capacities. A chunk whose chosen life no longer fits collides; another
+life is then chosen for it."""
 
 PRICE_FACTORS = (2.0, 1.0, 0.5, 0.2, 0.02)
-"""Prices of each round, as multiples of the relaxed prices."""
+"""Prices of each round, as multiples of Fitting.prices."""
 
 AGAIN_FACTORS = (1.0, 0.3, 0.02)
 """Price factors for chunks that were removed and are inserted again."""
@@ -170,7 +170,7 @@ class Fitting:
         return True
 
     def _offer(self, chunks: Integers, factors: tuple[float, ...]) -> None:
-        """Let the chunks trade their lives at falling prices, in the order of gain per page."""
+        """Exchange lives for better ones at falling prices, the largest gain per page first."""
         some = self.items.take(chunks)
         for factor in factors:
             scaled = Prices(
@@ -183,7 +183,7 @@ class Fitting:
             while len(order):
                 batch, rest = order[:BATCH], order[BATCH:]
                 collided = self._trade(chunks[batch], costs.room[:, batch], costs.move[:, batch])
-                # Collided chunks try again if at least one chunk of the batch did not collide.
+                # Try collided chunks again if at least one chunk of the batch did not collide.
                 again = batch[collided]
                 order = np.concatenate([again, rest]) if len(again) < len(batch) else rest
 

@@ -31,8 +31,8 @@ class Interval:
     memory (S) beside the pool of short-lived tensors (RS)."""
 
     fits_time: bool
-    """Tensor(MIL) / BW <= T(MIL) in all intervals: the pages that an interval uses and the interval
-    before it does not use can be moved during the interval before it."""
+    """Tensor(MIL) / BW <= T(MIL) in all intervals: of the pages that an interval uses, those that
+    the preceding interval does not use can be moved during the preceding interval."""
 
 
 def lengths(count: int) -> list[int]:
@@ -102,8 +102,8 @@ def pooled_moves(moves: Floats, least: int) -> Floats:
 
 
 def _stretches_ahead(count: int, stretches: int) -> Integers:
-    """(S,): number of stretches from each stretch to the last one of the next interval. The first
-    interval of the step follows the last one."""
+    """(S,): number of stretches from each stretch to the last stretch of the next interval. The
+    first interval of the step follows the last interval."""
     at = np.arange(count)
     begin = at // stretches * stretches
     end = np.minimum(begin + stretches, count)

@@ -58,8 +58,8 @@ POOL_SHARES = (1.0, 0.5, 0.25)
 """Candidate limits on the pool, as shares of the budget; the published pool has no limit."""
 
 POOL_GAIN = 0.02
-"""A smaller pool is chosen only if it raises the fast-share bound by more than this, because a
-smaller pool causes more page faults."""
+"""A smaller pool is chosen only if the upper bound on the share of page accesses served fast (see
+relax()) rises by more than this, because a smaller pool causes more page faults."""
 
 
 @dataclass(frozen=True)
@@ -99,8 +99,8 @@ class Sentinel:
     def plan(self, profile: Profile, tiers: Tiers, budget_bytes: int) -> Plan:
         """Plan a step; see Policy.
 
-        Raises SentinelError if short-lived tensors alone exceed the budget or a precondition of
-        require() does not hold.
+        Raises SentinelError if a precondition of require() does not hold or, unless `spills` is
+        set, if short-lived tensors alone exceed the budget.
         """
         require(profile, tiers, budget_bytes)
         page, count = profile.page_bytes, profile.stretch_count
@@ -212,7 +212,8 @@ def _chunk_pages(profile: Profile, candidates: Integers) -> int:
 def _schedule(items: Items, capacities: Capacities, relaxed: Relaxed) -> tuple[Interval, Fitting]:
     """Try some interval lengths and the whole step; keep the schedule with the most fast accesses.
 
-    The lengths are chosen from those that meet both constraints, or from all lengths if none does.
+    The lengths are chosen from those that meet both constraints, or from all lengths if no length
+    meets them.
     """
     count = items.stretch_count
     judged = [interval(items, n, capacities.room, capacities.moves) for n in lengths(count)]

@@ -93,8 +93,8 @@ class Sampling:
             self._link.set_flags(on=on)
 
     def collect(self) -> None:
-        """Drain the module's log; call this often, so that the log does not overflow. Raises
-        SentinelError if there are too many samples."""
+        """Drain the module's log, or poll another backend's watch. Call this often, so that the log
+        does not overflow. Raises SentinelError if there are too many samples."""
         if not self._armed:
             return
         if self._module is None:
@@ -122,8 +122,8 @@ class Sampling:
         self._samples = [part[part["epoch"] >= epoch] for part in self._samples]
 
     def finish(self) -> SampledPages:
-        """Disarm the pages; returns what was sampled since arm(). With some backends this takes
-        seconds."""
+        """Disarm the pages; returns the page accesses sampled since arm(). With some backends this
+        takes seconds."""
         self.collect()
         samples = self.samples()
         self.disarm()
@@ -155,7 +155,7 @@ class Samples:
     """Counters of the module's samples."""
 
     taken: int = 0
-    lost: int = 0  # samples lost because the log was full
+    lost: int = 0  # samples that the module lost; see SamplerStats
 
     def plus(self, sampling: Sampling | None) -> Samples:
         """The sum of these counters and the counters of one more sampling."""
@@ -165,9 +165,10 @@ class Samples:
 
 
 class Observing:
-    """Opens the sampling of one process, by the best backend, at its first use; stop() ends it.
+    """Opens the sampling of one process at its first use; stop() ends it.
 
-    All calls but samples() come from the session's thread.
+    Profiling uses sampling(), which chooses the best backend. Requests use exact_sampling(), which
+    accepts only the module. All calls but samples() come from the session's thread.
     """
 
     def __init__(self, link: ShimLink, log_records: int) -> None:
@@ -231,15 +232,16 @@ class Observing:
         return self._sampling
 
     def exact_sampling(self) -> Sampling:
-        """The sampling by the module, which assigns accesses to stretches. Raises SentinelError if
-        the module is not loaded."""
+        """The sampling by the module, which assigns accesses to stretches. Call this only outside
+        profiling. Raises SentinelError if the module can't be used."""
+        # A sampling that is still open is the module's, because all others end with the profiling.
         if self._sampling is None:
             watch = MODULE.open(Target(self._link.pid, self._log_records, uid=self._link.uid))
             self._sampling = Sampling(self._link, MODULE, watch)
         return self._sampling
 
     def collect(self) -> None:
-        """Drain the module's log; call this often, so that the log does not overflow."""
+        """Collect samples, if there is a sampling; see Sampling.collect()."""
         if self._sampling is not None:
             self._sampling.collect()
 

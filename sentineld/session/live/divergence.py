@@ -31,8 +31,8 @@ PATIENCE_STEPS_MAX = 4096
 
 
 class Patience:
-    """The minimum number of steps for which a session keeps a plan. The number doubles each time
-    that a plan is left before it has paid off (EARNED_STEPS)."""
+    """The minimum number of steps for which a session keeps a plan that has not paid off
+    (EARNED_STEPS). The number doubles each time that such a plan is left."""
 
     def __init__(self) -> None:
         self.steps = 0

@@ -126,7 +126,7 @@ class Managed:
         return self.mover.by_tier(self._barriers_hold())
 
     def stop(self) -> None:
-        """Stop the mover and the boundary thread; pages stay where they are."""
+        """Stop the mover and the boundary thread; moves no page back."""
         self._link.set_flags(off=protocol.Flag.SLEEPING)
         if not self._stop.is_set():
             self._stop.set()

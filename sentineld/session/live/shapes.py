@@ -44,7 +44,7 @@ class Planned:
     profile: Profile
     charged: Profile  # for emulated delays: a second step's profile; if there is none, `profile`
     plan: Plan
-    budget_bytes: int  # the session's budget: the plan's own budget plus unmanaged bytes
+    budget_bytes: int  # the session's: plan.budget_bytes + unmanaged bytes + reserve_bytes()
     plan_duration_s: float | None  # time to make the plan; None: an earlier daemon made it
     migration_bytes_per_s: float = 0.0  # bandwidth that the plan assumes; 0: the machine's figure
     spare: Spare | None = None  # a plan for less bandwidth

@@ -93,8 +93,8 @@ class Correcting:
         return self.recording
 
     def stop_recording(self) -> None:
-        """Hand the recording of steps over to a request; the recording stops when the request
-        ends."""
+        """Record no more steps for a correction, because a request begins. Flag.RECORD stays set
+        until the session clears it."""
         if self.recording:
             self._link.set_flags(off=protocol.Flag.NO_STALLS)
         self.recording = False

@@ -56,7 +56,7 @@ class Following:
 
     @property
     def tiers(self) -> Tiers:
-        """The machine's tiers, with the bandwidth that this session estimates."""
+        """The machine's tiers, with the migration bandwidth that the session's plans assume."""
         assert self.correcting is not None, "attach requires tiers"
         return self.correcting.tiers
 
@@ -89,7 +89,7 @@ class Following:
 
     def send(self) -> None:
         """Send the prepared layout. If a plan is live, it is followed until the process takes the
-        new layout. Raises EOFError."""
+        new layout. Raises SentinelError and EOFError."""
         assert self._entering is not None
         self._entering.send()
 
@@ -169,8 +169,8 @@ class Following:
         return self.correcting is not None and self.correcting.begin_recording()
 
     def stop_recording(self) -> None:
-        """Hand the recording of steps over to a request; the recording stops when the request
-        ends."""
+        """Record no more steps for a correction, because a request begins. Flag.RECORD stays set
+        until the session clears it."""
         if self.correcting is not None:
             self.correcting.stop_recording()
 

@@ -33,7 +33,7 @@ class PlanInput:
     profile: Profile
     charged: Profile  # see Planned
     tiers: Tiers  # the tiers, with the bandwidth that the plan should assume
-    unmanaged_bytes: int  # tensor bytes outside the plan; they are charged to the budget too
+    unmanaged_bytes: int  # tensor bytes outside heap and arena; charged to the budget, too
 
 
 def planned_for(goal: Goal, given: PlanInput, machine: Machine, link: ShimLink) -> Planned:

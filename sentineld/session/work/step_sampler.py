@@ -41,7 +41,7 @@ class SampledStep(NamedTuple):
     """A step and the page accesses that were sampled in it."""
 
     step: Step
-    pages: SampledPages | None  # None: no backend samples pages
+    pages: SampledPages | None  # None: no pages were sampled
 
 
 def kept_records(step: Step) -> int:
@@ -132,7 +132,7 @@ class StepSampler:
     ) -> None:
         """Begin to sample a process without a plan. Raises EOFError.
 
-        fast: the budget of the plan whose cuts the sampled step gets.
+        fast: the budget for which the sampled step's cuts are chosen.
         """
         step, segment = self.gathered[-1], self._link.segment
         peak_bytes = allocation_profile(step, layers).peak_bytes
@@ -177,7 +177,7 @@ class StepSampler:
         return self._sampling is not None and self._sampling.exact
 
     def _is_whole(self, step: Step) -> bool:
-        """Whether the step is identical to the gathered steps, has the cuts, and was sampled from
+        """Whether the step allocates like the gathered steps, has the cuts, and was sampled from
         its beginning to its end."""
         sampled = not self._exact or bool(np.all(boundary_records(step)["address"] != 0))
         same = np.array_equal(births(step), births(self.gathered[-1]))
