@@ -194,7 +194,7 @@ struct sentinel_log {
 /* sentinel_access.flags */
 #define SENTINEL_ACCESS_WRITE (1u << 0)
 #define SENTINEL_ACCESS_BIRTH (1u << 1) /* the page was absent, or a write hit the zero page */
-#define SENTINEL_ACCESS_UNKNOWN (1u << 2) /* no access seen, but one may have been missed */
+#define SENTINEL_ACCESS_UNKNOWN (1u << 2) /* accesses may be missed; with AGAIN: only writes */
 #define SENTINEL_ACCESS_AGAIN (1u << 3) /* not the page's first record in this epoch */
 #define SENTINEL_ACCESS_AGED (1u << 4) /* accessed since the last AGE, in any epoch */
 #define SENTINEL_ACCESS_RESIDENCY (1u << 7) /* no access: page = number of resident pages on node */

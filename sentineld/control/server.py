@@ -117,8 +117,9 @@ class ControlServer:
     """Answers one request per connection."""
 
     def __init__(self, verbs: Mapping[str, Verb], quick: Mapping[str, Verb]) -> None:
-        """quick: verbs that never wait for a process. They run in separate threads, one at a time
-        for each user, so that other requests can't delay them."""
+        """quick: verbs that never wait for a process. They run in separate threads, so that slow
+        verbs can't delay them. Each user's quick verbs run one at a time, so that they can't delay
+        another user's."""
         self._verbs = {**verbs, **quick}
         self._quick = frozenset(quick)
         self._pending: Counter[int] = Counter()

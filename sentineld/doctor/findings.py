@@ -34,7 +34,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class System:
-    """The machine to examine. Tests pass a folder with copies of a machine's files as `root`."""
+    """The machine to examine. Tests pass a folder with made-up files as `root`."""
 
     root: Path = Path("/")
     socket: Path = Path(Config.control_socket)

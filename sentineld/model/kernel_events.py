@@ -111,7 +111,8 @@ PROGRAMS = {
     "mm_migrate_pages_start": "on_migrate_pages_start",
     "mm_collapse_huge_page": "on_collapse",
 }
-"""The program for each raw tracepoint, in the order in which they are attached."""
+"""The program for each raw tracepoint. They are attached in this order, those of WHILE_WATCHED
+later."""
 
 WHILE_WATCHED = ("page_access",)
 """Tracepoints whose program is attached only while a process is watched, because the BPF link keeps

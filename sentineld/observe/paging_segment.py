@@ -46,8 +46,8 @@ class PagingCounts:
     fetched_pages: int
     """Pages whose fetch the live layout's moves began."""
     late_moves: int
-    """Fetches of the layout that moved pages after their deadline, or were incomplete when they
-    became obsolete."""
+    """The live layout's fetches that moved pages after the move's deadline, or were incomplete when
+    the move became obsolete."""
 
 
 class PagingSegment:

@@ -63,7 +63,8 @@ class Pidfd:
         start_ticks: refuse a process with another start time.
         fd: a pidfd of the process, which this object owns from now on; None: open a pidfd.
 
-        Raises SentinelError "no-such-process", also if pid is the ID of a thread, and OSError.
+        Raises OSError. Raises SentinelError "no-such-process" if there is no such process, the
+        start time differs or pid is the ID of a thread.
         """
         self.pid = pid
         try:

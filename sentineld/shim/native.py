@@ -214,7 +214,8 @@ class Native:
 
     @property
     def event_fd(self) -> int:
-        """The eventfd to which the shim writes at each boundary while the daemon sleeps."""
+        """The eventfd to which the shim writes while the daemon sleeps: at each boundary or, on
+        paged tiers, when a step begins."""
         return int(self._library.sentinel_event_fd())
 
     @property

@@ -34,8 +34,8 @@ class Usage(NamedTuple):
 class Meter:
     """Reads the usage of the calling thread and its process.
 
-    If the process runs under the shim, begin() looks up the shim's segments, which
-    change with each layout.
+    If the process runs under the shim, begin() looks up the shim's control words and its
+    residency segment. Each layout has a residency segment of its own.
     """
 
     def __init__(self) -> None:

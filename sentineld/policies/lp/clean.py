@@ -171,7 +171,7 @@ class Places:
     changes: Changes
 
     demotions: int
-    """The first column of demotions, one for each change of each group."""
+    """The first of the columns of demotions. Each change of each group has one such column."""
 
     dying: dict[int, int]
     """For each group that may be demoted in the stretch of its death, the column of that part."""

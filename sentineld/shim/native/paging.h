@@ -55,7 +55,7 @@ uint64_t paging_stalls(void);
 /* Set the largest number of page frames. */
 void paging_set_budget(uint64_t pages);
 
-/* Give a new tensor page frames. Holds no lock while it waits for frames. Returns false if the
+/* Give page frames to the pages of a new tensor. Holds no lock while it waits for frames. Returns false if the
    pager does not run. */
 bool paging_born(void *address, uint64_t bytes);
 

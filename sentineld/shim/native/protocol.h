@@ -259,8 +259,8 @@ struct sentinel_paging {
 	/* counted since the segment was created: pages that the layout's moves began to evict or fetch */
 	uint64_t evicted_pages;
 	uint64_t fetched_pages;
-	/* fetches of the layout that moved pages after the move's deadline, or were incomplete at
-	   its end */
+	/* the layout's fetches that moved pages after sentinel_move.deadline, or were incomplete at
+	   sentinel_move.end */
 	uint64_t late_moves;
 	uint64_t reserved[2];
 	struct sentinel_page_queue evict;

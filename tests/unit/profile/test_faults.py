@@ -59,7 +59,7 @@ def owner(step: Step, time_ns: int, address: int) -> int | str | None:
 
 
 def counted(trace: Trace) -> Iterator[tuple[int | str | None, str, float]]:
-    """The result of tensor_faults() as (owner, class, faults per step)."""
+    """The result of tensor_faults() as (owner, class, faults in all steps together)."""
     found = tensor_faults(trace)
     assert found is not None
     tensors = step_lifetimes(trace.access_step).tensors

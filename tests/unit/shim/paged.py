@@ -276,7 +276,7 @@ def fork_children(library: ctypes.CDLL, folder: Path) -> None:
 
 
 def fork_overlaps(library: ctypes.CDLL, folder: Path) -> None:
-    """The first of two children ends while the second one still reads evicted pages."""
+    """The first of two children ends before the second one has read its evicted pages."""
     paged = filled_and_evicted(library, folder)
     children = []
     for _ in range(2):

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The pager keeps at most `budget` page frames of tensors in memory, and the
+ * The pager keeps at most `budget_pages` page frames of tensors in memory, and the
  * other pages in a file. It runs in the training process, because UFFDIO_MOVE
  * works within one address space, and because the process needs its pages after
  * the daemon has ended.

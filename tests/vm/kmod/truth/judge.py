@@ -250,7 +250,7 @@ class Log:
 
 
 def _whole_huge_pages(pairs: Pairs) -> Pairs:
-    """Set all pairs of each 2 MiB area in which any pair is set."""
+    """In each epoch, set all pairs of every 2 MiB area in which a pair of this epoch is set."""
     blocks = pairs.reshape(len(pairs), -1, HUGE_PAGES).any(axis=2)
     return np.repeat(blocks, HUGE_PAGES, axis=1)
 
