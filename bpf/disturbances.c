@@ -20,7 +20,7 @@
 struct disturbance_key {
 	u32 owner; /* process that maps the pages */
 	u8 deed;
-	u8 from; /* from, to: nodes */
+	u8 from; /* from, to: nodes, or NO_NODE */
 	u8 to;
 	u8 own; /* the mover is the owner: it made a system call, or the kernel ran in its context */
 	char comm[16]; /* the mover's name; not its pid, which would make too many rows */

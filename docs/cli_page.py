@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/reference/cli.md, from the help texts of sentinelctl and the table of exit statuses."""
+"""docs/reference/cli.md, from the help of sentinelctl and sentineld and the exit statuses."""
 
 from __future__ import annotations
 

@@ -33,7 +33,10 @@ static void age_huge(struct sentinel_session *s, unsigned long start, unsigned l
 	spin_unlock(ptl);
 }
 
-/* Clears the accessed bit of a page; returns its node, or -1 if the bit was not set. */
+/*
+ * Clears the accessed bit of an anonymous page and returns the page's node. Returns -1
+ * if the bit was not set or the page is not anonymous.
+ */
 static int age_page(pte_t *ptep)
 {
 	struct page *page = sentinel_pte_page(READ_ONCE(*ptep));

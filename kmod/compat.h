@@ -19,7 +19,7 @@
 #if LINUX_VERSION_CODE < KERNEL_VERSION(6, 1, 0)
 #error "sentinel: needs Linux 6.1 or later"
 #endif
-/* Without NUMA balancing pte_protnone() is always false: the hook would never restore a page. */
+/* Without NUMA balancing, pte_protnone() is always false: the hook would never restore a page. */
 #ifndef CONFIG_NUMA_BALANCING
 #error "sentinel: needs CONFIG_NUMA_BALANCING: an armed page would fault forever"
 #endif
@@ -32,7 +32,7 @@
 
 /*
  * pte_modify() keeps the bits of _PAGE_CHG_MASK, which reads cc_mask, a symbol
- * that is not exported. For user pages cc_mask equals sme_me_mask if the kernel
+ * that is not exported. For user pages, cc_mask equals sme_me_mask if the kernel
  * encrypts memory; otherwise there is no encryption bit to keep.
  */
 #include <asm/pgtable_types.h>
@@ -135,7 +135,7 @@ static inline const struct cpumask *sentinel_tlb_cpus(struct mm_struct *mm)
 
 /*
  * Flushes the user entries of all address spaces from this CPU's TLB; interrupts
- * are off. __flush_tlb_all() does the same, but newer kernels export it to KVM only.
+ * are off. __flush_tlb_all() would suffice, but newer kernels export it to KVM only.
  */
 static inline void sentinel_flush_this_cpu(void)
 {

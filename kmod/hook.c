@@ -114,7 +114,10 @@ static bool huge_fault(const struct watched_fault *fault, pmd_t *pmd)
 	return resolved;
 }
 
-/* Returns the chunk of a page that is watched or still armed, NULL for any other page. */
+/*
+ * Returns the chunk of a page that is watched or still armed. Returns NULL for any other
+ * page, and if the chunk cannot be allocated.
+ */
 static struct sentinel_chunk *watched_chunk(struct sentinel_session *s, unsigned long address)
 {
 	struct sentinel_area *area = sentinel_area_find(s, address);

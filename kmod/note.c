@@ -18,7 +18,8 @@ void sentinel_chunk_queue(struct sentinel_session *s, struct sentinel_chunk *chu
  * Notes an access to a present page and completes the flags of its record. The
  * record's epoch is the chunk's, not the session's: an access after the start of an
  * epoch but before the chunk is re-armed belongs to the ended epoch, so that no page
- * is recorded twice in one epoch. Returns the record's epoch, or 0 if nothing was recorded.
+ * has two records without SENTINEL_ACCESS_AGAIN in one epoch. Returns the record's epoch,
+ * or 0 if nothing was recorded.
  */
 u32 sentinel_note_hit(struct sentinel_session *s, struct sentinel_chunk *chunk, unsigned int nr,
 		      bool was_armed, u8 node, u8 *flags)
@@ -88,7 +89,7 @@ out:
 	spin_unlock(&s->lock);
 }
 
-/* Notes that the kernel is about to resolve a fault, and may map pages of this chunk. */
+/* Notes that the kernel is about to resolve a fault and may thereby map pages of this chunk. */
 void sentinel_note_resolved(struct sentinel_session *s, struct sentinel_chunk *chunk)
 {
 	spin_lock(&s->lock);
@@ -363,7 +364,7 @@ static void note_change_of_area(struct sentinel_session *s, struct sentinel_area
 		struct sentinel_chunk *chunk = sentinel_chunk_at(area, i);
 		unsigned long base;
 
-		/* no chunk: no page was mapped; allocate it only if the change maps pages */
+		/* no chunk: no page was mapped; allocate one only if the change maps pages */
 		if (!chunk && kind == SENTINEL_CHANGE_MAPS && test_bit(i, area->active)) {
 			chunk = sentinel_chunk_get(s, area, i, GFP_NOWAIT | __GFP_NOWARN);
 			if (!chunk)

@@ -34,9 +34,10 @@ static bool owned(struct task_struct *task, kuid_t uid)
 }
 
 /*
- * Returns the address space if the task's owner is the expected one. exec() replaces
- * the address space first and the credentials later, both under exec_update_lock. Do
- * not wait for this lock: closing files in exec() can take a long time.
+ * Returns the address space if the task's owner is the expected one and the task is
+ * dumpable, else ERR_PTR. exec() replaces the address space first and the credentials
+ * later, both under exec_update_lock. Do not wait for this lock: closing files in exec()
+ * can take a long time.
  */
 static struct mm_struct *checked_mm(struct task_struct *task, kuid_t uid)
 {

@@ -56,7 +56,7 @@ struct sentinel_chunk {
 	DECLARE_BITMAP(late, SENTINEL_CHUNK_PAGES); /* touched, but not recorded yet */
 	DECLARE_BITMAP(born, SENTINEL_CHUNK_PAGES); /* late because the page was absent */
 	DECLARE_BITMAP(written, SENTINEL_CHUNK_PAGES); /* touched by at least one write */
-	DECLARE_BITMAP(suspect, SENTINEL_CHUNK_PAGES); /* other code may have unarmed the page */
+	DECLARE_BITMAP(suspect, SENTINEL_CHUNK_PAGES); /* the page may be mapped, but not armed */
 	DECLARE_BITMAP(lost, SENTINEL_CHUNK_PAGES); /* an access to the page may have been missed */
 };
 

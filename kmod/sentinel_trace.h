@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * Tracepoint sentinel:page_access: one event for each recorded access to a small page.
- * An access to a huge page causes no event, and neither does the write that
- * sentinel_note_late() records.
+ * No event is caused by an access to a huge page, by an access that AGE finds, or by
+ * the write that sentinel_note_late() records.
  */
 #undef TRACE_SYSTEM
 #define TRACE_SYSTEM sentinel

@@ -24,7 +24,7 @@
  *             while kernel.ftrace_enabled is 0
  *   ESRCH     no such process, or its start time differs, or it has exited or
  *             called exec
- *   EINTR     a fatal signal arrived while the call waited for the process
+ *   EINTR     a fatal signal arrived while the call waited
  *   EEXIST    ranges overlap
  *   ENOENT    the range was not added, or is not a part of an added range
  *   ENOSPC    more than 64 ranges
@@ -142,8 +142,8 @@ struct sentinel_epoch_fd {
 /*
  * Page temperature without faults, for a part of a range: logs each page whose
  * accessed bit is set, with the flag AGED, and clears the bit. pages_done counts
- * these pages. pages_skipped counts pages that are absent or were not accessed since
- * the last AGE. Reclaim reads the same bits, so AGE makes pages look colder than they are.
+ * these pages. pages_skipped counts pages that are absent, not anonymous, or not accessed
+ * since the last AGE. Reclaim reads the same bits, so AGE makes pages look colder than they are.
  */
 #define SENTINEL_IOC_AGE _IOWR(SENTINEL_IOC_MAGIC, 0x09, struct sentinel_range)
 

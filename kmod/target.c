@@ -58,7 +58,8 @@ void sentinel_session_withdraw(struct sentinel_session *s)
 
 /*
  * Makes the target's address space safe to walk; s->control is held. Returns
- * -ESRCH if the target has exited or called exec, or if the session has ended.
+ * -ESRCH if the target has exited or called exec, or if the session has ended, and
+ * -EINTR after a fatal signal.
  */
 int sentinel_session_enter(struct sentinel_session *s)
 {

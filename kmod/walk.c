@@ -7,9 +7,9 @@
 
 /*
  * Arms one page, whose page-table lock is held; returns true if it was not armed
- * before. If the entry is PROT_NONE already (because of NUMA balancing, or because the
- * target was forked from an armed process), the page counts as armed: the next access to
- * it faults, too.
+ * before and is armed now. If the entry is PROT_NONE already (because of NUMA balancing,
+ * or because the target was forked from an armed process), the page counts as armed: the
+ * next access to it faults, too.
  */
 bool sentinel_arm_page(struct sentinel_session *s, struct sentinel_chunk *chunk, unsigned int nr,
 		       pte_t *ptep)

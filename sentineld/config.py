@@ -61,10 +61,10 @@ class Config:
 
 
 def load(path: Path | None = None) -> Config:
-    """The settings of a file and of config.d/*.toml in its directory, applied in name order.
+    """The settings of a file, then of config.d/*.toml in its directory, applied in name order.
 
     path: default /etc/sentineld/config.toml, which need not exist. Raises
-    SentinelError("bad-config"), which names file and key.
+    SentinelError("bad-config") if a file or a setting is invalid, or if `path` does not exist.
     """
     config = Config()
     main = path or CONFIG_FILE

@@ -23,8 +23,9 @@ MODULES_LOAD = $(PREFIX)/lib/modules-load.d/sentineld.conf
 # The module's version is that of its UAPI, not the daemon's.
 DKMS_VERSION := $(shell sed -n 's/^PACKAGE_VERSION="\(.*\)"/\1/p' kmod/dkms.conf)
 DKMS_SOURCE = /usr/src/sentinel-$(DKMS_VERSION)
-# The .pth file lies in a site-packages folder of the system's Python, so that
-# `python3 -m sentineld.shim train.py` works.
+# The .pth file lies in a site-packages folder of the system's Python below PREFIX, so that
+# `python3 -m sentineld.shim train.py` works. If there is no such folder, the file lies in LIBDIR
+# and has no effect.
 PTH = $(shell $(SYSTEM_PYTHON) -c 'import site; print(next((p for p in site.getsitepackages() if p.startswith("$(PREFIX)/")), "$(LIBDIR)"))')/sentineld.pth
 KERNEL = $(shell modinfo -F vermagic $(KO) | cut -d ' ' -f 1)
 MODULE = /lib/modules/$(KERNEL)/updates/sentinel.ko

@@ -69,7 +69,7 @@ done <<<"$list")
 shellcheck "${shell_files[@]}"
 echo "shellcheck: ${#shell_files[@]} files"
 
-# The unit, staged with the program that it starts: verify looks for it.
+# The unit, staged with the program that it starts: verify looks for the program.
 if command -v systemd-analyze >/dev/null && systemd-analyze security --help | grep -q -- --offline; then
 	mkdir -p "$stage/usr/local/bin" "$stage/etc/systemd/system"
 	sed 's,@PREFIX@,/usr/local,; s,@DOCDIR@,/usr/local/share/doc/sentineld,' \

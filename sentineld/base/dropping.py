@@ -99,7 +99,7 @@ def _serve() -> None:
 
 
 def _inherit(fds: list[int]) -> subprocess.Popen[bytes]:
-    """Move connections into a child process that exits. Raises OSError if none can be started."""
+    """Move connections into a child process that exits. Raises OSError if no child can start."""
     child = subprocess.Popen(
         ["/bin/cat"],
         stdin=subprocess.PIPE,

@@ -27,8 +27,8 @@ from sentineld.model.tiers import Tiers
 
 OUTPUT = Path("/etc/sentineld/config.d/40-calibrated.toml")
 HEAD = "# Measured by sentinelctl calibrate"
-"""The first words of every file that calibrate writes. It overwrites only files that begin with
-these words."""
+"""The first words of every file that calibrate writes. The verb overwrites only files that begin
+with these words."""
 
 SIZE_MIN_BYTES = 1 << 20
 BATCHES = (64, 512, BATCH_PAGES, 8192)
@@ -154,7 +154,8 @@ def calibrate(
 
 
 def measured(config: Path | None, size_bytes: int, threads: int, sys_root: Path = SYS) -> Found:
-    """Measure all nodes that have memory. Raises SentinelError if none can be measured."""
+    """Measure all nodes that have memory. Raises SentinelError if one of them cannot be measured or
+    the config is invalid."""
     missing: list[str] = []
     tiers: Tiers | None = None
     try:

@@ -58,7 +58,7 @@ def meter(daemon: Daemon, pid: int, steps: int, as_json: bool) -> None:
     """Count which tier serves PID's accesses to tensor pages, for whole managed steps.
 
     The unit is one page accessed in one stretch. The kernel module counts by page
-    faults, which slows the metered steps down. On emulated and paged tiers the accesses
+    faults, which slows the metered steps down. On emulated and paged tiers, the accesses
     are taken from the profile, and each page's tier is taken from the residency map.
     """
     answer = daemon.ask("meter", pid=pid, steps=steps)

@@ -93,9 +93,10 @@ def simulate(
     """Replay the step of TRACE under a policy, in virtual time.
 
     `sentinelctl record` writes TRACE. The simulated training starts without a plan,
-    is profiled, gets its plan, and continues until its steps repeat exactly. All
-    figures describe one of these identical steps. docs/reference/timing.md describes
-    the timing model.
+    is profiled, gets its plan, and continues until its steps repeat exactly or --steps
+    steps have passed. A step's time, waits, births and moves are means over the steady
+    steps: the steps that repeat, or the second half of all steps if none repeat.
+    docs/reference/timing.md describes the timing model.
     """
     chosen, budget = policy_by_name(policy), FastBudget.parse(fast)
     disturbance = Disturbance(noise, interference, seed, skew)

@@ -239,7 +239,7 @@ class FrameSocket:
     def take_fds(self, count: int) -> list[int]:
         """The next received file descriptors; the caller owns them.
 
-        Raises FrameError if fewer than COUNT were received.
+        Raises FrameError if fewer than `count` were received.
         """
         taken: list[int] = []
         try:
@@ -266,7 +266,7 @@ class FrameSocket:
         """Send the descriptors and as much of the data as possible; returns the number of bytes
         sent.
 
-        Raises BlockingIOError if the peer's receive buffer is full, EOFError if it is gone.
+        Raises BlockingIOError if the peer's receive buffer is full, EOFError if the peer is gone.
         """
         rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
         try:
@@ -283,8 +283,8 @@ class FrameSocket:
         return pid, uid, gid
 
     def peer_pidfd(self) -> int:
-        """A new pidfd of the process that called connect(). Raises OSError, also if the kernel is
-        older than Linux 6.5."""
+        """A new pidfd of the process that called connect(). Raises OSError, for example if the
+        kernel is older than Linux 6.5."""
         return int.from_bytes(
             self._socket.getsockopt(socket.SOL_SOCKET, SO_PEERPIDFD, 4), "little", signed=True
         )

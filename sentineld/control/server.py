@@ -196,8 +196,8 @@ class ControlServer:
     async def _run_counted(
         self, uid: int, name: str, arguments: Message, client: FrameSocket
     ) -> None:
-        """Run a verb that may take long, and send its answer. Raises SentinelError if the user has
-        too many pending verbs."""
+        """Run a verb that may take long, and send its answer. Raises SentinelError if too many
+        verbs of the user, or of all users, are pending."""
         problem = VERBS.problem(self._pending, uid, "pending commands")
         if problem:
             raise SentinelError("busy", problem, "wait for one of them, or interrupt it")
@@ -240,8 +240,8 @@ class ControlServer:
             verb.add_done_callback(_discard)
             raise
         finally:
-            # This task watches the connection's descriptor, so it must end before the descriptor is
-            # closed.
+            # The task hang_up watches the connection's descriptor, so it must end before the
+            # descriptor is closed.
             hang_up.cancel()
             await asyncio.gather(hang_up, return_exceptions=True)
 
@@ -292,7 +292,8 @@ class _Answer:
         self._fd = fd
 
     async def send(self, client: FrameSocket) -> None:
-        """Send the answer. Raises TimeoutError if the client does not take it within ANSWER_S."""
+        """Send the answer. Raises TimeoutError if the client does not take it within ANSWER_S, and
+        _HungUpError if the client has closed its connection."""
         try:
             async with asyncio.timeout(ANSWER_S):
                 left = memoryview(self._frame)

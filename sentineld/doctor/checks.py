@@ -42,5 +42,5 @@ def examine(system: System) -> list[Finding]:
 
 
 def first_failure(findings: list[Finding]) -> Finding | None:
-    """The first failing check, which determines the exit status; None if all pass."""
+    """The first failing check, which determines the exit status; None if no check fails."""
     return next((found for found in findings if found.status is Status.FAIL), None)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of the kernel and its module."""
+"""Checks of the kernel and of sentineld's kernel module."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks of per-process limits: nodes, memory, mappings.
 
-The checks examine this process (a training started from the same shell inherits its
+The checks examine this process (a training started from the same shell has the same
 limits), the daemon, and the sessions that the caller may see.
 """
 

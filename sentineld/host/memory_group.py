@@ -13,7 +13,7 @@ class UnavailableError(Exception):
 
 def available_bytes(pid: int, proc: Path = Path("/proc")) -> int:
     """Memory that a process can still get: what the machine has (MemAvailable), or less if the
-    process's memory cgroup or a parent of this group has less room. Raises OSError."""
+    process's memory cgroup or an ancestor of this group has less room. Raises OSError."""
     meminfo = re.search(r"^MemAvailable:\s*(\d+) kB", (proc / "meminfo").read_text(), re.MULTILINE)
     found = int(meminfo[1]) << 10 if meminfo else 0
     for kind, controller, files in (
@@ -32,7 +32,8 @@ def available_bytes(pid: int, proc: Path = Path("/proc")) -> int:
 
 
 def _room_bytes(folder: Path, limit_name: str, usage_name: str, unlimited: int) -> int:
-    """The limit of a group minus its usage; reclaimable page cache counts as free."""
+    """The limit of a group minus its usage; inactive page cache counts as free. If the group has no
+    limit, returns `unlimited`."""
     try:
         limit = (folder / limit_name).read_text().strip()
         used_bytes = int((folder / usage_name).read_text())

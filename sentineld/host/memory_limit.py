@@ -39,7 +39,7 @@ class LimitedCommand:
 def limited_command(limit_bytes: int, proc: Path = Path("/proc")) -> LimitedCommand:
     """Prepare a memory limit, by the first way that works: systemd, cgroup v2, cgroup v1.
 
-    Raises SentinelError with the reason of each way if none works.
+    If no way works, raises SentinelError, which says for each way why it failed.
     """
     reasons = []
     for name, way in _WAYS.items():

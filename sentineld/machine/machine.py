@@ -112,7 +112,7 @@ class Machine:
         self.probing.watch(pid)
 
     def unwatch(self, pid: int) -> None:
-        """Stop following a process."""
+        """Stop following a process, and stop counting its faults and disturbances."""
         self._processes.untrack(pid)
         self.probing.unwatch(pid)
 

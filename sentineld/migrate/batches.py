@@ -169,7 +169,7 @@ class Schedule:
         """Return the queue's first pages, all for one tier, and remove finished moves from it.
 
         limit: largest number of pages.
-        due: take only moves that are due at this boundary; None: any.
+        due: take only moves that are due at or before this boundary; None: any.
         """
         parts: list[tuple[Pending, Pages]] = []
         taken = 0

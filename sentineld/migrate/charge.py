@@ -29,7 +29,8 @@ class _Snapshot:
     born: bool
     """Whether the stretch's births may have happened."""
     arena: Nodes
-    """Nodes of the arena's pages after all births of the stretch."""
+    """Nodes of the arena's pages after all births of the stretch. Between two stretches, `stretch`
+    is the next one, and `arena` does not include its births."""
     born_pages: npt.NDArray[np.int64]
     """Pages of the arena that the stretch's births made resident."""
     heap: Nodes
@@ -91,7 +92,7 @@ class Charge:
             self._begin(now)
 
     def refresh(self, memory: Memory, now: int) -> int:
-        """Read the maps from the kernel and begin the stretch (again); returns the number of pages
+        """Read the maps from `memory` and begin the stretch (again); returns the number of pages
         that changed. Raises ProcessLookupError if the process is gone."""
         with self._lock:
             changed = self.spaces.refresh(memory)

@@ -46,11 +46,13 @@ _LAST_BOUNDARY = 0xFFFFFFFF
 
 
 class Mover:
-    """Moves one session's pages, from start() to stop().
+    """Moves one session's pages: first in enter(), then from start() to stop().
 
     The mover publishes the position (moves_done) up to which all due demotions are complete,
-    because births wait for demotions. plan/move_queue.py decides which move runs next, and Charge
-    computes how much may be promoted within the budget.
+    because births wait for demotions. If births wait for promotions too
+    (Plan.stalls_for_promotions), all due promotions are also complete up to this position.
+    plan/move_queue.py decides which move runs next, and Charge computes how much may be promoted
+    within the budget.
     """
 
     def __init__(
@@ -94,7 +96,7 @@ class Mover:
         # Held during a move, so that watch() and unwatch() take effect between two moves.
         self._moving = threading.Lock()
         self._wake = threading.Condition()
-        self._position = 0  # guarded by _wake, like the fields below
+        self._position = 0  # guarded by _wake, like the flags below
         self._fresh = False
         self._paused = False
         self._restart = False

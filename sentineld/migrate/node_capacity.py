@@ -27,7 +27,7 @@ class Capacity:
         """Bytes that can move to the node: free memory above the high watermark, and cold page
         cache.
 
-        To make room for a migration the kernel drops clean page cache; it does not swap or demote.
+        To make room for a migration, the kernel drops clean page cache; it does not swap or demote.
         """
         info = sysfs.node_meminfo(self._sys_root, node)
         available = info.get("MemFree", 0) + info.get("Inactive(file)", 0)

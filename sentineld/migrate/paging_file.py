@@ -14,8 +14,8 @@ def open_paging_file(folder: Path, size_bytes: int) -> int:
     """Create an unnamed file (O_TMPFILE), reserve its space, and return its descriptor.
 
     The kernel deletes the file when no descriptor or mapping refers to it any more, so nothing
-    remains after a crash. The file can be read and written with O_DIRECT only. Raises
-    SentinelError.
+    remains after a crash. The descriptor is opened with O_DIRECT, so all reads and writes through
+    it are direct. Raises SentinelError.
     """
     flags = os.O_TMPFILE | os.O_RDWR | os.O_DIRECT | os.O_CLOEXEC
     try:

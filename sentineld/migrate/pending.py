@@ -65,7 +65,8 @@ class Pending(PageRange):
 
 @dataclass(frozen=True)
 class Batch:
-    """Pages to move to one tier in one call. `parts` has one entry per move, in order."""
+    """Pages to move to one tier in one call. `parts` has one entry per move, in the order of the
+    queue."""
 
     tier: int
     parts: tuple[tuple[Pending, Pages], ...]

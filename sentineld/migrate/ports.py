@@ -48,8 +48,8 @@ class ProcessPorts:
     spaces: Mapping[Space, tuple[int, int]]
     """(start address, bytes) of arena and heap."""
     publish: Callable[[int], None]
-    """Tells the shim the last position up to which all due demotions are complete, and all
-    promotions too if births wait for them (Plan.stalls_for_promotions)."""
+    """Tells the shim the last position up to which all due demotions are complete, and late
+    promotions too if the process waits for them (Plan.stalls_for_promotions)."""
     position: Callable[[], int] | None = None
     """Reads the shim's position between two batches; None: only Mover.notify() reports it."""
     unmanaged_bytes: Callable[[], int] = lambda: 0
@@ -73,7 +73,8 @@ class PlanMover(Protocol):
         """The position up to which all moves that the process may wait for are complete."""
 
     def enter(self) -> None:
-        """Move persistent tensors to their initial tiers. Raises ProcessLookupError."""
+        """Move persistent tensors to their initial tiers, or queue these moves. Raises
+        ProcessLookupError and SentinelError."""
 
     def start(self, position: int) -> None:
         """Follow the process from this position (step << 32 | boundary) on."""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The node of each page of a session's address ranges, as one int8 per page.
 
-Between refreshes from the kernel the map is updated by moves and by expected births
+Between refreshes from the kernel, the map is updated by moves and by expected births
 and drops, so that the mover does not have to query the kernel at each boundary. The map
 overestimates rather than underestimates residency: a birth counts for its whole range,
 although the process may touch only a part of it.

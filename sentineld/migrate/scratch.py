@@ -20,7 +20,7 @@ ON_NODE_SHARE = 0.95
 """Share of the queried pages that must be on the node."""
 
 ASKED_PAGES = 512
-"""Number of pages to query, spread over all of the memory."""
+"""Approximate number of pages to query, spread over all of the memory."""
 
 
 class Scratch(NamedTuple):

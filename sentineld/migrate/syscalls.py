@@ -51,7 +51,7 @@ class MoveResult:
 
     status: Status
     """The node of each page now (>= 0), or -errno: ENOENT absent, EFAULT not mapped, EACCES shared
-    with another process, EBUSY not isolated."""
+    with another process, EBUSY no room in the pager's queue (paged tiers). Or NOT_WRITTEN."""
     error: int
     """errno of the failed call (ENOMEM: the target is full), or 0; `status` is always valid."""
 
@@ -102,7 +102,11 @@ def _check(pid: int, code: int) -> None:
 
 
 def query_pages(pid: int, pages: Addresses, batch_pages: int = 16 * BATCH_PAGES) -> Status:
-    """Node of each page, or -errno (ENOENT, EFAULT). Raises ProcessLookupError if pid is gone."""
+    """Node of each page, or -errno (ENOENT, EFAULT), or NOT_WRITTEN.
+
+    Raises ProcessLookupError if pid is gone, SentinelError if the kernel refuses, OSError if the
+    query fails for another reason.
+    """
     pages = np.ascontiguousarray(pages, dtype=np.uint64)
     status = np.full(len(pages), NOT_WRITTEN, dtype=np.int32)
     for first in range(0, len(pages), batch_pages):
@@ -192,7 +196,7 @@ def page_addresses(start: int, length_bytes: int, page_bytes: int = PAGE_BYTES) 
 def page_ranges(pages: Addresses | npt.NDArray[np.int64], page_bytes: int) -> list[tuple[int, int]]:
     """Pages as (start, bytes) ranges, adjacent pages merged.
 
-    pages: (P,), addresses, or page numbers. For page numbers, set page_bytes to 1; the ranges are
+    pages: (P,); addresses or page numbers. For page numbers, set page_bytes to 1; the ranges are
         then (first page, number of pages).
     """
     if not len(pages):

@@ -58,7 +58,7 @@ MIGRATION_DTYPE = np.dtype(
     [("calls", "<u8"), ("succeeded", "<u8"), ("failed", "<u8"), ("comm", "S16")]
 )
 """struct migration: calls of the kernel's migrate_pages(), pages that moved, and pages that did
-not."""
+not. `comm` is the mover's name; only rows of the map migrations_by have it."""
 
 MIGRATION_KEY_DTYPE = np.dtype([("pid", "<u4"), ("mode", "<u2"), ("reason", "<u2")])
 """struct migration_key: the process that moves pages, the migration mode and the reason."""
@@ -81,7 +81,8 @@ DISTURBANCE_DTYPE = np.dtype(
 """struct disturbance: counters of one disturbance_key."""
 
 DEEDS = {64: "reclaim", 65: "collapse", 66: "unknown"}
-"""Actions other than migrations, by number. Smaller numbers are the kernel's migration reasons."""
+"""Actions by number: "reclaim" and "collapse" are not migrations; "unknown" is a migration whose
+reason is unknown. Smaller numbers are the kernel's migration reasons."""
 NO_NODE = 255
 
 DROP_DTYPE = np.dtype("<u8")

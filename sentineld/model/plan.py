@@ -78,8 +78,9 @@ class Layout:
     cuts: npt.NDArray[np.uint32]
     # Ascending by offset, not overlapping.
     regions: tuple[Region, ...]
-    # (S,): for each boundary B, the boundary whose moves must be complete before the process passes
-    # B; -1: none. A value above B refers to the previous step.
+    # (S,): for each boundary B, the boundary up to which demotions must be complete before the
+    # process continues after B; -1: none. A value above B refers to the previous step. Promotions
+    # count only if Plan.stalls_for_promotions is set.
     waits: npt.NDArray[np.int32]
     arena_bytes: int
     # Tier of pages that are born in the heap while the plan is live; None: the memory policy is not

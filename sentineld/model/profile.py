@@ -84,7 +84,8 @@ class Profile:
     peak_bytes: int  # largest sum of live page-rounded tensor bytes, persistent ones included
     source: str
     """Sources of the accesses, joined by "+": "module" and "shim" provide accesses; other
-    backends only check these accesses."""
+    backends only check these accesses. "none" takes the place of "module" and "shim" if neither
+    provided an access."""
     unattributed_pages: int
     """Number of pairs (page, stretch) with an access to the page but no live tensor on it. For
     backends without epochs: the number of such pages."""

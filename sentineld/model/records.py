@@ -43,9 +43,10 @@ SAMPLE_DTYPE = np.dtype(
 
 ACCESS_WRITE = 1
 ACCESS_BIRTH = 2
-"""First touch: the page was absent."""
+"""First touch: the page was absent, or a write hit the zero page."""
 ACCESS_UNKNOWN = 4
-"""No access was seen, but one may have been missed."""
+"""No access was seen, but one may have been missed. With ACCESS_AGAIN, an access was seen, but a
+later write may have been missed."""
 ACCESS_AGAIN = 8
 """Not the page's first record in its epoch."""
 ACCESS_AGED = 16

@@ -2,7 +2,7 @@
 """The timing model: the time of a step as a function of the tiers of its pages.
 
 Predictions, bounds, the simulator and the emulated tiers all use this model. Bounds omit births. On
-emulated tiers births are real page faults, so the shim adds no delay for them.
+emulated tiers, births are real page faults, so the shim adds no delay for them.
 docs/reference/timing.md gives the formula and its rules.
 
     time of a stretch = its all-fast time
@@ -22,8 +22,9 @@ page is born.
 On paged tiers the slow tier is a file. An access to a slow page waits until the page has been read.
 So all pages that the access touches cost their bytes x 1/R_slow, and each fault (faults_of()) costs
 the latency of a read. This is so for reads and writes, and for tensors of any size. A promotion
-reads the file and a demotion writes it, so a promoted byte takes 1/R_slow and a demoted byte
-1/W_slow. On other tiers both take the same time.
+reads the file and a demotion writes it, so the times of a promoted and a demoted byte are
+proportional to 1/R_slow and 1/W_slow. Their mean is 1 / migration bandwidth. On other tiers, both
+take the same time.
 """
 
 from __future__ import annotations
@@ -139,8 +140,8 @@ def _touched_pages(profile: Profile) -> Floats:
 def timing_of(tiers: Tiers) -> Timing:
     """The timing of the two fastest tiers.
 
-    Unknown bandwidths (0) cost nothing: if all are unknown, accesses to slow memory take no extra
-    time.
+    Unknown (0) bandwidths of a tier cost nothing: if all are unknown, accesses to slow memory take
+    no extra time. If the migration bandwidth is unknown, no moves are possible.
     """
     rate = tiers.migration_bytes_per_s
     move = 1e9 / rate if rate > 0 else float("inf")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands of the bpf() system call that the daemon needs after programs are loaded.
+"""The commands of the bpf() system call that the daemon and ebpf_loader.py issue without bcc.
 
 A process that holds the fds of maps and programs needs neither bcc nor libbpf
 to read, write and attach them: it can call bpf() with the union bpf_attr of linux/bpf.h.

@@ -29,7 +29,8 @@ CACHE_LINE_BYTES = 64
 
 @dataclass(frozen=True)
 class ShimWords:
-    """A copy of the words that the shim writes into struct sentinel_control."""
+    """A copy of the words that the shim updates in struct sentinel_control, without ring_head and
+    cursor."""
 
     ring_lost: int  # records dropped because the ring was full
     step: int  # steps begun
@@ -44,7 +45,7 @@ class ShimWords:
     small_bytes: int  # live bytes of tensors below 4 KiB
     fallback_bytes: int  # live bytes of larger tensors outside heap and arena
     diverged_steps: int  # total
-    diverged_in_row: int  # number of diverged steps since the last step that followed the layout
+    diverged_in_row: int  # number of diverged steps in a row under the live layout
     barrier_timeouts: int
     barrier_wait_ns: int  # total
 

@@ -103,7 +103,8 @@ class DamonWatch:
     """One kdamond, which runs during windows."""
 
     def __init__(self, target: Target, kdamonds: Path = KDAMONDS) -> None:
-        """Set up a kdamond. Raises SentinelError if another program is using DAMON."""
+        """Set up a kdamond. Raises SentinelError if DAMON cannot be used, for example because
+        another program or another session is using it."""
         self._pid = target.pid
         self._kdamonds = kdamonds
         self._ranges: Ranges = ()

@@ -3,7 +3,7 @@
 
 A child process compiles the programs (sentineld.observe.ebpf_loader) and sends
 the fds of maps and programs. After that, the daemon needs only system calls on
-these fds. The probes run as long as this process holds the links. Not thread-safe.
+these fds. The probes run as long as the daemon holds the links. Not thread-safe.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ class EbpfProbes:
     def poll(self) -> bool:
         """Receive the fds if the child has sent them; does not block. True once the probes run.
 
-        Raises the SentinelError that the child reports.
+        Raises the SentinelError that the child reports, or "failed" if the child exits early.
         """
         if self._socket is None:
             return self.loaded

@@ -5,8 +5,8 @@
 
 bcc keeps over 100 MiB of memory after compiling, so it runs in this short-lived process.
 Standard input is a SOCK_SEQPACKET socket, on which the process sends one JSON
-message: either the names of maps and programs, with their fds as SCM_RIGHTS in
-the same order, or an error's code, message and hint.
+message: either the message of load(), which names the maps and programs, with their
+fds as SCM_RIGHTS in the same order, or an error's code, message and hint.
 """
 
 from __future__ import annotations
@@ -73,7 +73,8 @@ def check_kernel_headers() -> None:
 
 
 def check_permitted() -> None:
-    """Raise SentinelError "not-permitted" if this process may not load tracing programs."""
+    """Raise SentinelError "not-permitted" if this process may not load tracing programs, "failed"
+    if the kernel refuses them for another reason."""
     try:
         bpfmap.check_permitted()
     except OSError as error:
@@ -89,7 +90,8 @@ def check_permitted() -> None:
 
 
 def import_bcc() -> Any:
-    """Import the distribution's bcc. Raises "bcc-missing", also if another package is named bcc."""
+    """Import the distribution's bcc. Raises SentinelError "bcc-missing" if it cannot be imported,
+    or if the package named bcc is another one."""
     hint = "install the distribution's package python3-bpfcc; bcc on PyPI is another project"
     try:
         bcc = importlib.import_module("bcc")
@@ -101,9 +103,12 @@ def import_bcc() -> Any:
 
 
 def load(ring_pages: int) -> tuple[dict[str, Any], list[int]]:
-    """Compile and load all programs; return the message for the parent, and its fds.
+    """Compile and load the programs; return the message for the parent, and the fds of the maps and
+    programs.
 
-    Raises SentinelError if any requirement is missing.
+    Leaves out optional programs that cannot work here; the message's notes list the events that
+    are therefore not observed.
+    Raises SentinelError if a requirement is missing or bcc fails.
     """
     check_permitted()
     check_kernel_headers()

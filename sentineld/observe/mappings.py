@@ -12,7 +12,8 @@ MAPPINGS_MAX = 65_536
 
 
 def read_mappings(pid: int, proc: Path = Path("/proc")) -> tuple[MemoryMapping, ...]:
-    """The process's mappings, ascending; those without a name are called "anonymous".
+    """The process's mappings, ascending, at most the first MAPPINGS_MAX of them; those without a
+    name are called "anonymous".
 
     Raises OSError if the process has exited or access is denied.
     """

@@ -54,14 +54,14 @@ class ModuleWatch:
             self.sampler.arm(start, size)
 
     def poll(self) -> None:
-        """Do nothing: the module's log has room for all records of a window."""
+        """Do nothing: the module's log is assumed to have room for all records of a window."""
 
     def end(self) -> Areas:
         """Disarm the pages and return the accessed ones.
 
-        Begins another epoch first, because first touches are logged when an epoch ends. Omits
-        pages that something other than the daemon unarmed, because it is unknown whether they were
-        accessed.
+        Begins another epoch first, because some first touches are logged only when an epoch ends.
+        Omits pages that something other than the daemon unarmed, because it is unknown whether they
+        were accessed.
         """
         self.sampler.begin_epoch()
         samples = self.sampler.drain()

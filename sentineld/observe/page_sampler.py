@@ -32,7 +32,7 @@ _LOAD_HINT = "modprobe sentinel; `sentinelctl doctor` shows what is missing"
 class RangeResult:
     """The result of a call on a range of pages."""
 
-    pages_done: int  # added, armed or disarmed
+    pages_done: int  # armed, disarmed or found accessed
     pages_skipped: int  # absent, shared, ...
 
 
@@ -52,7 +52,7 @@ class SamplerStats:
 class PageSampler:
     """An open /dev/sentinel.
 
-    After the exit of the attached process, the range calls, begin_epoch() and epoch_fd() raise
+    After the attached process has exited or called exec(), the range calls and begin_epoch() raise
     ProcessLookupError.
     """
 
@@ -99,7 +99,8 @@ class PageSampler:
         log_records: capacity of the log, a power of two.
         precise_writes: also log a write that follows a read in the same epoch; costs a second
             fault.
-        rearm_us: also arm pages again at this interval (>= 1000) within an epoch; 0: don't.
+        rearm_us: also arm pages again at this interval (1000 to 10000000) within an epoch; 0:
+            don't.
         uid: refuse the process unless its real, effective, saved and file-system user IDs all
             equal this user ID, as seen in the daemon's user namespace; None: the effective user
             ID that the process has now.
@@ -110,8 +111,9 @@ class PageSampler:
         call, another process can get its pid. In that case, the caller must either hold a pidfd and
         check it after the call, or pass a start time that it read while it held a pidfd.
 
-        Raises SentinelError no-such-process, not-permitted, wrong-state (already attached, or about
-        to execute another program) or failed.
+        Raises SentinelError no-such-process, not-permitted, wrong-state (the process or this
+        sampler is already attached, the process is executing another program, or ftrace is
+        disabled) or failed.
         """
         try:
             start_ticks = start_time_ticks(pid) if start_ticks is None else start_ticks
@@ -144,7 +146,7 @@ class PageSampler:
     def arm(self, start: int, length_bytes: int) -> RangeResult:
         """Log the next access to each page of a range, which must lie in an added range.
 
-        The first touch of an absent page is logged only when the epoch ends.
+        The first touch of an absent page is logged later: at the end of the epoch at the latest.
         """
         return self._range(uapi.IOC_ARM, start, length_bytes)
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The PAGEMAP_SCAN backend: written pages of given ranges, by asynchronous write protection.
 
-The process registers its memory with a userfaultfd, and sends the userfaultfd
-and its pagemap (sentineld.shim.writes). This backend write-protects a range with
+The process registers its memory with a userfaultfd, and sends this userfaultfd and a
+descriptor of /proc/self/pagemap (sentineld.shim.writes). This backend write-protects a range with
 one ioctl; a second ioctl returns the pages that were written since. Closing the
 userfaultfd, or the daemon's exit, removes the protection.
 """
@@ -58,7 +58,8 @@ class ScanWatch(WriteWatch):
     """Write-protects ranges when the window begins and scans them when it ends."""
 
     def __init__(self, target: Target) -> None:
-        """Take over the target's descriptors. Raises SentinelError if they are of another kind."""
+        """Take over the target's descriptors. Raises SentinelError if it sent none or if they are
+        of another kind."""
         super().__init__(target, WAY, "PAGEMAP_SCAN", _HINT)
 
     def begin(self, ranges: Ranges) -> None:

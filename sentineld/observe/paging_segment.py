@@ -67,7 +67,7 @@ class PagingSegment:
         return PagingCounts(**{name: int(found[name]) for name in PagingCounts.__annotations__})
 
     def queued(self, evict: bool) -> int:
-        """Number of ranges that the pager has not begun to move."""
+        """Number of ranges that the pager has not begun to move, or has begun only in part."""
         queue = self._words["evict" if evict else "fetch"][0]
         return int(queue["head"]) - int(queue["tail"]) & 0xFFFFFFFFFFFFFFFF
 

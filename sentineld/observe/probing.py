@@ -148,7 +148,7 @@ class Probing:
         return counters["disturbances"].get(pid, []) if counters is not None else []
 
     def counters(self) -> EbpfCounters | None:
-        """The probes' counters; None if they are not loaded."""
+        """The probes' counters; None if the probes are not loaded."""
         with self._lock:
             return self._probes.counters() if self._probes is not None else None
 

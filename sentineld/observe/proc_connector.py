@@ -54,7 +54,7 @@ class ProcConnector:
     """An open subscription. Needs CAP_NET_ADMIN and the initial network and pid namespaces."""
 
     def __init__(self) -> None:
-        """Raises ImportError if pyroute2 has no proc connector, and OSError."""
+        """Raises OSError, and ImportError if pyroute2 is missing or has no proc connector."""
         from pyroute2.netlink.connector.cn_proc import ProcEventSocket
 
         source = ProcEventSocket()
@@ -108,7 +108,8 @@ class ProcConnector:
 
 
 def _decode(message: bytes) -> Fork | Exec | None:
-    """Decode a message. None: another kind of event, from before the filter was attached."""
+    """Decode a message. None: the message is too short, or is another kind of event, from before
+    the filter was attached."""
     with contextlib.suppress(struct.error):
         (what,) = _WHAT.unpack_from(message, _WHAT_OFFSET)
         if what == FORK:

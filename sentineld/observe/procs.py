@@ -23,7 +23,7 @@ from sentineld.observe.pidfd import Pidfd, children
 from sentineld.observe.proc_connector import EventsLostError, Exec, Fork, ProcConnector
 
 GATHER_S = 0.01
-"""Delay of fork and exec events. Because of this delay the thread handles several events each time
+"""Delay of fork and exec events. Because of this delay, the thread handles several events each time
 that it wakes up: if many processes start, waking up causes most of the cost."""
 TREE_MAX = 256
 """Largest number of processes of a tree that are followed; each takes a descriptor of the daemon. A
@@ -45,7 +45,7 @@ class ProcessWatcher:
 
     def __init__(self, deliver: Callable[[ProcessEvent], object]) -> None:
         """deliver: called from both threads and from track(), with the watcher's lock held, so it
-        must not block (a queue's put is suitable). After untrack() no more events of the tree are
+        must not block (a queue's put is suitable). After untrack(), no more events of the tree are
         delivered.
         """
         self._deliver = deliver

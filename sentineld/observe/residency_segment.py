@@ -49,7 +49,7 @@ class ResidencySegment:
             self.paging = PagingSegment(np.frombuffer(mapped, protocol.PAGING_DTYPE, 1, offset))
 
     def close(self) -> None:
-        """Unmap the segment. All pages are then absent; counters keep their values, and setting a
+        """Unmap the segment. The maps are then empty; counters keep their values, and setting a
         counter has no effect."""
         self._header = self._header.copy()
         self.maps = {space: np.empty(0, np.uint8) for space in self.maps}
@@ -77,7 +77,7 @@ class ResidencySegment:
 
     @property
     def owed_ns(self) -> int:
-        """Total delay that the process owes for accesses to slow pages, by the timing model."""
+        """Total delay for accesses to slow pages by the timing model, already paid or not."""
         return int(self._header["owed_ns"][0])
 
     @property

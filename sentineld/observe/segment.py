@@ -50,7 +50,8 @@ def map_segment(fd: int, name: str, least_bytes: int, most_bytes: int) -> mmap.m
 
 
 def require_header(header: np.void, name: str, magic: int) -> None:
-    """Raise SentinelError "protocol-mismatch" unless a copied header has this protocol version."""
+    """Raise SentinelError "protocol-mismatch" unless a copied header has this magic number and the
+    daemon's protocol version."""
     if header["magic"] != magic:
         raise mismatch(name, "it has another magic number")
     version = int(header["version"])

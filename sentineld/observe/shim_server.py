@@ -37,8 +37,8 @@ DESCRIPTORS_RESERVED = 96
 """Number of descriptors that sessions cannot use: the daemon needs them for sockets, eBPF maps, and
 connections of sentinelctl and of metrics readers."""
 DESCRIPTORS_PER_SESSION = 16
-"""A managed session has about ten descriptors. The other descriptors are for
-planning processes and for descriptors that the daemon receives."""
+"""A managed session has about ten descriptors. The rest of this number is for planning processes
+and for descriptors that the daemon receives."""
 
 FRAME_S = 10.0
 """Time limit for a large frame to become complete, if other connections of the same user wait for

@@ -45,11 +45,12 @@ def written_pages(entries: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
 
 
 class SoftDirtyWatch(WriteWatch):
-    """Clears all soft-dirty bits of a process when a window begins, and reads them when it ends."""
+    """Clears all soft-dirty bits of a process at the beginning of a window, and reads them at its
+    end."""
 
     def __init__(self, target: Target) -> None:
-        """Take over the target's descriptors. Raises SentinelError if it sent none or if they are
-        of another kind."""
+        """Take over the target's descriptors. Raises SentinelError if the target sent none, or
+        descriptors of another kind."""
         hint = "let it open its own /proc/self/clear_refs and pagemap"
         super().__init__(target, WAY, "soft-dirty bits", hint)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plans on paged tiers: no page is evicted in a stretch that uses it.
+"""Plans on paged tiers: if possible, no page is evicted in a stretch that uses it.
 
 On other tiers a page in flight still serves accesses at its source, so a plan may demote pages in
 the stretch of their last use. On paged tiers an access would have to fetch such a page back.

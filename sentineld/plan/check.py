@@ -178,8 +178,8 @@ def _overlays(plan: Plan, profile: Profile) -> None:
 def _tiers(plan: Plan, profile: Profile, found: Residency) -> None:
     """Check the tiers at the end of each lifetime.
 
-    Persistent pages end the step on the tier on which they began it. Pages of transient tensors
-    that are not dropped die on the tier on which they were born.
+    Persistent pages end the step on the tier on which they began it. Unless they are dropped, pages
+    of transient tensors die on the tier on which they were born.
     """
     tensors = profile.tensors[found.tensor]
     lost = (found.tier == UNKNOWN) & found.moving

@@ -234,7 +234,8 @@ class Corrector:
     def _since(self, steps: int) -> Progress:
         """The increase of the counters in the last `steps` complete steps and the current one.
 
-        The increase covers more steps if look() is called less than once per step.
+        The increase covers more steps if look() is called less than once per step, and fewer if the
+        plan is younger.
         """
         first = self._last.steps - steps
         before = next((look for look in reversed(self._looks) if look.steps <= first), None)

@@ -26,7 +26,7 @@ possible."""
 
 TOUCHED_OVER_BORN = 2.0
 """Estimated bytes touched per byte allocated in the forward and backward passes. The passes write
-the bytes that they allocate and read about as many."""
+the bytes that they allocate, and they read about as many."""
 
 OPTIMIZER_MARGIN = 3.0
 """Safety factor for the touched bytes of an optimizer step. These bytes are only estimated from the

@@ -57,7 +57,7 @@ class ExpectedStep:
     """EVENT_DTYPE, the individual births and drops in the order in which they happen."""
     heap_bytes: npt.NDArray[np.int64]
     """(S,), for each stretch, the bytes of all unplanned tensors in the heap that are alive in at
-    least a part of it. All 0 if the plan puts the heap on a slower tier."""
+    least a part of the stretch. All 0 if the plan puts the heap on a slower tier."""
 
     @property
     def boundary_count(self) -> int:

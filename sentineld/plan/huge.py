@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which parts of the arena may be backed by huge pages without making more memory resident.
 
-A huge page is allocated and freed as a unit. A block of 2 MiB of the arena may therefore be a huge
-page in two cases:
+A huge page is allocated and freed as a unit. A block of 2 MiB within one region of the arena may
+therefore be a huge page in two cases:
 
 - its pages are allocated and freed together: every tensor that overlaps the block covers all of
   it, and drops either all of it or nothing;

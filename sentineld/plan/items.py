@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The units that a policy plans: chunks of tensors, and the page accesses to them.
 
-A chunk is a run of pages of one tensor that is moved as a unit. The stretches of a chunk's
+A chunk is a run of one tensor's pages, which are moved as a unit. The stretches of a chunk's
 lifetime are numbered by position: position j is stretch (birth + j) mod S.
 """
 

@@ -2,8 +2,8 @@
 """Layouts: where in the arena each allocation of a step lies.
 
 An area is a part of the arena whose pages are all born on the same tier. Tensors of an
-area form a group if they have the same lifetime and are accessed in the same stretches, that
-is, if bit_strings() returns the same bit string for them. The tensors of a group are laid
+area form a group if they have the same lifetime and are accessed in the same stretches (then
+bit_strings() returns the same bit string for them). The tensors of a group are laid
 out side by side, the most accessed first, and packed as one block. Tensors that move at
 the same time therefore form one range. Areas without moves are packed tensor by tensor.
 """

@@ -24,7 +24,7 @@ class Tables(NamedTuple):
     accesses: npt.NDArray[np.void] | None = None
     """ACCESS_DTYPE; None: the tiers are the kernel's nodes."""
     fast_pages: int | None = None
-    """Size of the fast tier; None: unlimited."""
+    """Emulated tiers: size of the fast tier; paged tiers: the pager's budget; None: unlimited."""
     moves: npt.NDArray[np.void] | None = None
     """PAGER_MOVE_DTYPE: moves that the pager carries out; None: the daemon moves all pages."""
 
@@ -47,7 +47,7 @@ class WireLayout:
     huge: npt.NDArray[np.void]  # HUGE_DTYPE
     # ACCESS_DTYPE: the accesses and their delays; None: the tiers are the kernel's nodes.
     accesses: npt.NDArray[np.void] | None = None
-    fast_pages: int | None = None  # size of the fast tier; None: unlimited
+    fast_pages: int | None = None  # see Tables
     moves: npt.NDArray[np.void] | None = None  # PAGER_MOVE_DTYPE; None: there are none
 
 

@@ -86,7 +86,7 @@ def pack_as_born(sizes: Integers, birth: Integers, death: Integers) -> Packed:
 
     Each block takes the smallest free range that is large enough, and the lowest of several equally
     small ranges. The order begins at the event with the smallest total size of live blocks. Blocks
-    alive at that event get ranges that no other block shares.
+    that were born earlier and are still alive at that event get ranges that no other block shares.
     """
     events = int(max(birth.max(initial=0), death.max(initial=0))) + 1
     begin = _emptiest(sizes, birth, death, events)

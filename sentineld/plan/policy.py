@@ -83,7 +83,7 @@ class Reactor(Protocol):
     are not carried out by the next tick are discarded."""
 
     def tick(self, observation: Observation) -> Sequence[MoveRequest]:
-        """Return the moves to make now. All demotions run before promotions, each in list order."""
+        """Return the moves to make now. All demotions run before promotions, both in list order."""
 
 
 @runtime_checkable

@@ -156,7 +156,7 @@ def births_waits(
 
 
 def _sorted(moves: Table, count: int) -> Table:
-    """Sort by boundary, demotions first, then by deadline and offset."""
+    """Sort by boundary, demotions first, then by deadline, space and offset."""
     window = (moves["deadline"].astype(np.int64) - moves["boundary"] - 1) % max(count, 1)
     order = np.lexsort(
         (moves["offset"], moves["space"], window, moves["tier"] == 0, moves["boundary"])

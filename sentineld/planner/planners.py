@@ -62,7 +62,8 @@ class Planners:
     ) -> Plan | None:
         """Replan with the live plan's policy and the correction's profile and tiers.
 
-        Returns None if the new plan's steps would not be faster than the live plan's.
+        Returns None if the new plan's steps would not be faster than the live plan's by more than
+        GAIN_MIN (simulate/loop.py).
         """
         profile, tiers = correction.profile, correction.tiers
         return self._answer(uid, ReplanRequest(live.policy, profile, tiers, budget_bytes, live))

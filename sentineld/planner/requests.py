@@ -70,7 +70,8 @@ class ReplanRequest:
     live: Plan
 
     def answer(self) -> Plan | None:
-        """The new plan; None if its steps would not be faster than the live plan's."""
+        """The new plan; None if its steps would not be faster than the live plan's by more than
+        GAIN_MIN (simulate/loop.py)."""
         plan = plan_again(
             policy(self.policy_name), self.profile, self.tiers, self.budget_bytes, self.live
         )

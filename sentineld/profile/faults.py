@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Page faults attributed to tensors.
 
-The faults are those of the recorded steps before the access step, in which no
-pages were armed. Some faults have two records: one is written when the fault begins,
+The faults are those of the recorded steps before the access step: in these steps,
+no pages were armed. Some faults have two records: one is written when the fault begins,
 the other while the kernel handles the fault. This module merges the two. A fault
 belongs to the tensor that was live at its address and time.
 """
@@ -42,15 +42,16 @@ _CLASS = np.array([-1 if name is None else CLASSES.index(name) for name in _CLAS
 
 @dataclass(frozen=True)
 class TensorFaults:
-    """Faults per step, averaged over the recorded steps."""
+    """Faults per step, averaged over the recorded steps before the access step."""
 
     by_tensor: npt.NDArray[np.float64]  # [tensor of the profile, class of CLASSES]
     elsewhere: npt.NDArray[np.float64]  # [class of CLASSES]: at addresses without a live tensor
-    steps: int  # number of recorded steps
+    steps: int  # number of these steps
 
 
 def tensor_faults(trace: Trace) -> TensorFaults | None:
-    """The faults of a trace by tensor; None if faults were not recorded. Raises SentinelError."""
+    """The faults of a trace by tensor; None if faults were not recorded, or if the access step is
+    the only step. Raises SentinelError."""
     steps = trace.steps[:-1]
     if not trace.facts.get("faults_recorded") or not steps:
         return None

@@ -32,8 +32,8 @@ INSTANCE_DTYPE = np.dtype(
         ("dead_ns", "<u8"),  # the largest value: after the step
     ]
 )
-"""A tensor's memory during the step. A tensor that lives across the step's end has two instances:
-the one born in the previous step and the one born in this step."""
+"""A tensor's memory during the step. A transient tensor that lives across the step's end has two
+instances: the one born in the previous step and the one born in this step."""
 
 
 @dataclass(frozen=True)

@@ -135,11 +135,12 @@ def meter_residency(
     moved_bytes: int,
     late_moves: int,
 ) -> StepMeter | None:
-    """Meter one step on emulated or paged tiers, from the shim's SERVED records of each boundary.
+    """Meter one step on emulated or paged tiers, from the shim's SERVED and SERVED_FAST records of
+    each boundary.
 
     Accesses are the profile's, so no page is unknown, and a page counts as accessed in every
-    stretch that accesses its tensor. Returns None if SERVED records are missing, or if the step
-    and the profiled step differ in the number of boundaries.
+    stretch that accesses its tensor. Returns None if such records are missing, or if the step and
+    the profiled step differ in the number of boundaries.
     """
     records = step.records
     served = records[records["event"] == Event.SERVED]

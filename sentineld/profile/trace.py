@@ -39,7 +39,7 @@ class Trace:
     arena: tuple[int, int] = (0, 0)  # (address, bytes) of the shim's arena; (0, 0): none
     facts: Mapping[str, Any] = field(default_factory=dict)  # JSON values: pid, torch, kernel, ...
     faults: Records = field(default_factory=lambda: np.empty(0, FAULT_DTYPE))
-    """FAULT_DTYPE of the steps before the access step, in which no pages were armed; valid if
+    """FAULT_DTYPE of the steps before the access step; no pages were armed in those steps. Valid if
     facts["faults_recorded"] is true."""
 
     @property

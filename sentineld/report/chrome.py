@@ -120,7 +120,7 @@ class Exporter:
         )
 
     def _layer_slices(self, step: Step, stepped: Profile) -> Iterator[Event]:
-        """One slice per layer call; cuts do not split a slice."""
+        """One slice from each boundary that is not a cut to the next such boundary."""
         times = np.append(boundary_records(step)["time_ns"], np.uint64(step.end_ns)).tolist()
         kinds = stepped.stretches["kind"].tolist()
         places = stretch_places(stepped)

@@ -24,7 +24,7 @@ class WrittenEvents:
     beside: int  # number of events merged from the other file
     shifted_us: float
     """Time by which the trace's events were shifted, so that they begin with the other file's
-    events; 0 if the times overlap."""
+    events; 0 if the times overlap or there is no other file."""
 
 
 def write_events(exporter: Exporter, path: Path, beside: Path | None) -> WrittenEvents:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Summary of a trace: what was recorded, its size, and the share of attributed accesses."""
+"""Summary of a trace: steps, tensors and their sizes, page faults, and attributed accesses."""
 
 from __future__ import annotations
 

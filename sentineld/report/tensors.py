@@ -52,7 +52,7 @@ class TensorRow:
 
     @property
     def fault_count(self) -> float:
-        """Page faults per step of all classes."""
+        """Page faults of all classes per step; 0 if faults were not recorded."""
         return sum((self.faults or {}).values())
 
 

@@ -14,7 +14,7 @@ from sentineld.report.labels import KINDS, Labels
 
 @dataclass(frozen=True)
 class Timeline:
-    """Live page-rounded bytes, one entry per event of the step and one for its end."""
+    """Live page-rounded bytes, one entry per event of the step and one for the step's end."""
 
     times_ns: Floats  # since the step began
     live: Integers  # [kind of KINDS, entry]: live bytes from this time on
@@ -31,7 +31,7 @@ class Timeline:
         return int(np.argmax(self.total))
 
     def binned(self, count: int) -> Timeline:
-        """Reduce to at most `count` equally spaced entries.
+        """Reduce to `count` equally spaced entries.
 
         Each entry has the values at the moment of the largest total in its bin, so that the peak is
         kept and the kinds still add up to the total.

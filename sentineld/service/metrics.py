@@ -24,7 +24,8 @@ from sentineld.session.lifecycle import State
 
 @dataclass(frozen=True)
 class SessionSnapshot:
-    """One session at one moment. Counters start with the session and never decrease.
+    """One session at one moment. Counters start with the session and never decrease; but a detach
+    discards the eBPF counters, and they begin at 0 again.
 
     If a value is None, it is unknown, and its series is omitted.
     """
@@ -64,7 +65,7 @@ class SessionSnapshot:
     paging_faults: int | None = None  # accesses that waited for a page
     paging_overruns: int | None = None  # page frames taken beyond the budget
     disturbed_pages: Mapping[tuple[str, str], int] = field(default_factory=dict)
-    """Pages moved or reclaimed by anything but the daemon, by (reason, result); eBPF."""
+    """Disturbed pages by (reason, result), as counted by by_reason() in disturbances.py; eBPF."""
 
 
 @dataclass(frozen=True)
@@ -178,15 +179,15 @@ METRICS: tuple[MetricSpec, ...] = (
     MetricSpec(
         "sentineld_emulated_tiers_info",
         "gauge",
-        "1 if the tiers are emulated; the label names the preset. All other figures then come from "
-        "the emulation.",
+        "1 if the tiers are emulated; the label names the preset. Figures about tiers and moves "
+        "then come from the emulation.",
         ("preset",),
         lambda snapshot: [((snapshot.emulated,), 1)] if snapshot.emulated else [],
     ),
     MetricSpec(
         "sentineld_migration_bandwidth_bytes_per_second",
         "gauge",
-        "Migration bandwidth between the tiers that plans assume.",
+        "Migration bandwidth between the tiers, as plans assume it before any correction.",
         (),
         lambda snapshot: [((), snapshot.migration_bytes_per_s)],
     ),
@@ -200,7 +201,7 @@ METRICS: tuple[MetricSpec, ...] = (
     MetricSpec(
         "sentineld_events_dropped_total",
         "counter",
-        "Events lost because an eBPF queue was full.",
+        "Events that the eBPF programs could not record or count, by kind of event.",
         ("queue",),
         lambda snapshot: _keyed(snapshot.events_dropped),
     ),
@@ -269,7 +270,7 @@ METRICS: tuple[MetricSpec, ...] = (
     _session(
         "sentineld_barrier_timeouts_total",
         "counter",
-        "Barriers that timed out: the training continued before its moves were complete.",
+        "Barriers that timed out: the training continued before the moves were complete.",
         lambda s: s.barrier_timeouts,
     ),
     _session(
@@ -295,8 +296,8 @@ METRICS: tuple[MetricSpec, ...] = (
     _session(
         "sentineld_planned_migration_bandwidth_bytes_per_second",
         "gauge",
-        "Migration bandwidth that the session's plans assume: the lower of the machine's figure "
-        "and the measured one.",
+        "Migration bandwidth that the session's plans assume: the machine's figure, unless a "
+        "correction has lowered it.",
         lambda s: s.migration_bytes_per_s,
     ),
     _session_by(
@@ -370,8 +371,8 @@ METRICS: tuple[MetricSpec, ...] = (
     _session_by(
         "sentineld_disturbed_pages_total",
         "counter",
-        "Pages of the process moved or reclaimed by anything but the daemon, by reason and result "
-        "(eBPF).",
+        "Pages of the process that were moved or reclaimed, or could not be moved, by reason and "
+        "result (eBPF). Moves requested by the daemon or by the process itself are not counted.",
         ("reason", "result"),
         lambda s: s.disturbed_pages.items(),
     ),

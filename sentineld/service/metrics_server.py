@@ -67,7 +67,7 @@ class _Server(ThreadingMixIn, WSGIServer):
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         """Serve one connection."""
-        # The handler's time-out applies to each read and write separately. Without this timer a
+        # The handler's time-out applies to each read and write separately. Without this timer, a
         # slow client could keep its connection for ever.
         expiry = threading.Timer(CONNECTION_S, _shut_down, (request,))
         expiry.daemon = True

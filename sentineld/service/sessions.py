@@ -109,7 +109,7 @@ class Sessions:
         for session in sessions:
             session.join(max(0.0, deadline_s - time.monotonic()))
 
-    # Verbs: (caller, arguments) -> JSON-serialisable result.
+    # Verbs: (caller, arguments) -> JSON-serialisable result, or WithFile.
 
     def attach(self, caller: Caller, arguments: Message) -> Any:
         """Start managing a process, or switch a managed one to another budget or policy.

@@ -65,7 +65,9 @@ def tensors(session: Session) -> list[dict[str, Any]]:
 def explain(session: Session, with_bound: bool) -> dict[str, Any]:
     """The plan as text and as values.
 
-    with_bound: also compute the fast-share bound, in a child process. Raises SentinelError.
+    with_bound: also compute the fast-share bound, in a child process.
+
+    Raises SentinelError if there is no plan yet, or if the bound cannot be computed.
     """
     managed, tiers = session.following.managed, session.machine.tiers
     if managed is None or tiers is None:

@@ -39,10 +39,10 @@ microseconds."""
 
 
 class Driver:
-    """The driver of one session. All calls come from the session's thread.
+    """The driver of one session. All calls but not_yet() come from the session's thread.
 
-    Other threads may read lifecycle, goal, observing and following: each is either safe to share or
-    replaced as a whole.
+    Other threads may read ended, lifecycle, goal, observing and following: each is either safe to
+    share or replaced as a whole. Session.close() sets keeps_files.
     """
 
     def __init__(
@@ -94,8 +94,8 @@ class Driver:
 
     def turn(self) -> None:
         """Read the ring and act on its records. Raises SentinelError if the process can't be
-        managed any longer, EOFError if it does not read its socket, and ProcessLookupError if
-        it exits during the turn."""
+        managed any longer, EOFError if the process does not read its socket, ProcessLookupError if
+        the process exits during the turn, and OSError if the daemon lacks descriptors."""
         if self._process.exited():
             self.end("the process exited")
             return
@@ -199,7 +199,8 @@ class Driver:
             self._begin_recording()
 
     def _switch(self, replanning: Replanning) -> None:
-        """Enter the plan for the new budget and policy, and forget the plans for the old ones."""
+        """Enter the plan for the new budget and policy, and forget the plans for the old ones. If
+        planning failed, keep the live plan."""
         planned = replanning.planned()
         if planned is not None:
             self.goal = replanning.goal
@@ -331,8 +332,9 @@ class Driver:
     # State transitions.
 
     def resume(self) -> None:
-        """Resume the session that an earlier daemon left. Follow its plan if the plan is still
-        live, else attach the process again. Raises the same errors as turn()."""
+        """Answer the hello. If an earlier daemon left a session of this process, resume it: follow
+        its plan if the plan is still live, else attach the process again. Otherwise, attach the
+        process if auto_attach is configured. Raises the same errors as turn()."""
         layout_id = self._link.segment.words().layout_id
         self._welcome(None if layout_id else self._announced())
         restored = self._states.load(self.name, layout_id)

@@ -41,7 +41,8 @@ def load(socket_path: str | None = None) -> bool:
     """Load the shim and import torch now.
 
     Returns:
-        True if this process can be managed; otherwise the reason is on stderr.
+        True if this process can be managed; otherwise the reason is on stderr, unless
+        SENTINELD_SHIM=0 disables the shim.
     """
     arm(socket_path)
     return not _disabled() and _start.now()

@@ -234,7 +234,7 @@ class Native:
         return ctypes.string_at(base + start, count)
 
     def connected(self, on: bool) -> None:
-        """Set whether a daemon is connected. Without a daemon nothing is recorded and no barrier
+        """Set whether a daemon is connected. Without a daemon, nothing is recorded and no barrier
         waits."""
         self._library.sentinel_connected(int(on))
 

@@ -190,7 +190,8 @@ class _Walk:
         """Add the operator's accesses, except those that the operators inside it have added."""
         own = [made for made in seen.allocated if made.address not in seen.written]
         # Reads and in-place writes get a time just after the operator's first allocation. The shim
-        # may pass a boundary at this allocation, and the operator accesses its tensors after it.
+        # may pass a boundary at this allocation, and the operator accesses its tensors only after
+        # the boundary.
         time = min((made.time + 1 for made in own), default=int(event.start_time_ns))
         output_bytes = sum(made.bytes for made in own if not made.dies_inside)
         gathers = event.name in _GATHERS

@@ -232,7 +232,7 @@ class Shim:
         self._client.send(answer | residency, fds)
 
     def _start_paging(self, message: Message) -> str:
-        """Start the pager if the message has a file for it; returns "" or the problem."""
+        """Start or change the pager if the message has settings; returns "" or the problem."""
         paging = message.get("paging")
         if not isinstance(paging, dict):
             return ""

@@ -16,7 +16,7 @@ TENSOR_BYTES = 4096
 
 
 def require_interposed(native: Native, torch: Any) -> None:
-    """Check that the C library sees the birth and the death of one small tensor.
+    """Check that the shim's C library sees the birth and the death of one small tensor.
 
     Call this before Native.enable(True).
 

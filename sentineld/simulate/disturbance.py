@@ -11,7 +11,7 @@ from sentineld.base.errors import SentinelError
 from sentineld.model.arrays import Floats
 
 FACTOR_MIN = 0.1
-"""Minimum time of a disturbed stretch, as a share of its profiled time."""
+"""Minimum of a noise factor and of a skew factor. Both multiply a stretch's profiled time."""
 
 
 @dataclass(frozen=True)

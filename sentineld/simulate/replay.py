@@ -89,7 +89,8 @@ class Replay:
         for stretch in range(count):
             world.boundary = first + stretch
             wait = self._waits[stretch]
-            # On paged tiers the layout has no barriers: births and accesses wait in the pager.
+            # On paged tiers, the process does not wait at boundaries: births and accesses wait in
+            # the pager.
             if wait >= 0 and scripts.writes is None:
                 due = first + wait - (count if wait > stretch else 0)
                 world.wait_for(due, self._stalls)

@@ -35,8 +35,8 @@ class Writes:
     changed: Mask
     """(S, C), whether the stretch writes to the cell's pages."""
     back_ns: Floats
-    """(S, C), time to write back a page of the cell that is slow when the stretch begins; 0 if the
-    stretch only reads it."""
+    """(S, C), time to write back each page of the cell if the page is slow when the stretch begins;
+    0 if the stretch does not write to the cell."""
 
 
 class Drop(NamedTuple):

@@ -117,7 +117,8 @@ def simulate(
     planning_s: assumed duration of replanning; None: never replan.
     clock: function that returns seconds, for Outcome.plan_seconds.
 
-    Raises SentinelError if the plan exceeds the budget, and any error that policy.plan() raises.
+    Raises SentinelError if the budget is less than a page, the profile has no accesses or no times,
+    or the plan is invalid or exceeds the budget. Any error of policy.plan() is passed on.
     """
     _check(profile, budget_bytes)
     began_s = clock() if clock is not None else 0.0

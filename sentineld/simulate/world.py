@@ -8,12 +8,13 @@ both tiers, and counts as being on its source tier until it has been moved compl
 On paged tiers the world also has these rules of the pager (docs/explanation/paging.md):
 
 - The faults of a stretch read the file before anything moves. A page that a fault has fetched stays
-  in memory if its promotion is queued; otherwise it is slow again, and is written back if the
-  stretch has changed it.
+  in memory if its promotion is queued and memory has room; otherwise it is slow again, and is
+  written back if the stretch has changed it.
 - A page is not demoted in a stretch that uses it.
 - A page that has been fetched and not changed since is clean. Its demotion takes no time.
 - All pages are born into memory. A birth waits for frames as long as queued demotions free some.
-  Pages that are born slow under the plan are written to the file in the stretch of their birth.
+  Pages that get no frame, and pages that are born slow under the plan, are written to the file in
+  the stretch of their birth.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ class Counts:
     peak_pages: int = 0
     """Maximum number of fast frames in use at one moment."""
     busy_ns: float = 0.0
-    """Total time in flight of all pages whose moves are complete."""
+    """Time in which the mover moved pages; each moved page counts with World.mean_page_ns."""
     born_pages: int = 0
     """Page births in the arena."""
 

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measures how attacks affect the daemon's other users: `python -m tests.bench.attacks`.
 
-Runs each attack of tests/hostile several times, for longer than the tests run it. Meanwhile, the
+Runs the attacks of tests/hostile several times, except those marked `long`. Some attacks are on a
+daemon of their own, without a training. All others last longer than in the tests. Meanwhile, the
 attacked daemon manages a training, which has a CPU to itself; the daemon and the attackers share
 another CPU. A program on the other CPU slows the training down even without a daemon, because both
-CPUs share caches, memory and often a core. So each attack is repeated as a control on a second
+CPUs share caches, memory and often a core. So such an attack is repeated as a control on a second
 daemon, which does not manage the training. The figure for the speed is the training's speed during
 the attack, divided by its speed during the control. Writes build/bench/attacks.json and prints a
 table with a row per attack. Run it on an idle machine.

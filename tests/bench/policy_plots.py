@@ -103,7 +103,8 @@ def over_fraction_picture(rows: Sequence[Row]) -> Figure:
 
 
 def timeline_picture(rows: Sequence[Row], step_of: StepOf) -> Figure | None:
-    """Draw the charged fast memory and the moves of each plan over a step of the first trace."""
+    """Draw the charged fast memory and the moves over a step of the first trace, for the plan of
+    each policy in TIMELINE_POLICIES."""
     chosen = [row for row in rows if row["fast_fraction"] == TIMELINE_FRACTION]
     if not chosen:
         return None

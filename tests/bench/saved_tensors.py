@@ -30,7 +30,8 @@ class _File:
 
 
 def saved_in_files(folder: Path) -> AbstractContextManager[None]:
-    """Write the tensors that autograd saves during the context to files in the folder."""
+    """A context in which the tensors that autograd saves are written to files in the folder, except
+    weights and tensors smaller than BYTES_MIN."""
 
     def pack(tensor: torch.Tensor) -> torch.Tensor | _File:
         small = tensor.untyped_storage().nbytes() < BYTES_MIN

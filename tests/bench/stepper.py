@@ -2,8 +2,8 @@
 """Train one of the nine models one step per request: `python -m tests.bench.stepper MODEL`.
 
 Each line on standard input requests a step. The answer is a line of JSON: the
-process's resource usage so far, and the step's loss. The process exits at the end
-of the input.
+process's resource usage so far, and the step's loss. Before the first request, the
+process prints such a line without a loss. It exits at the end of the input.
 """
 
 from __future__ import annotations

@@ -44,7 +44,8 @@ UNMANAGED_STEPS = 20
 SENTINEL_METERED_STEPS = 4
 SETTLE_SECONDS = 90.0
 SETTLED_SHARE = 0.01
-"""Kernel tiering has settled when a step moves less than this share of the peak."""
+"""Kernel tiering has settled when each of three steps in a row moves less than this share of the
+peak."""
 
 _COUNTER_LOCK = threading.Lock()
 _OUTPUT_LOCK = threading.Lock()

@@ -63,7 +63,7 @@ class Trainer:
 
     @property
     def pid(self) -> int:
-        """Process id of the training; it stays the same when numactl and the shim call exec()."""
+        """Process id of the training; it stays the same when the prefix (numactl) calls exec()."""
         return self.process.pid
 
     @property

@@ -195,7 +195,7 @@ class Daemon:
 
     def forget(self, connections: int) -> None:
         """Check after an input that each session has ended with its connection."""
-        for _ in range(connections + 1):  # one connection is accepted per turn
+        for _ in range(connections + 1):  # enough turns to accept and end all connections
             self.turn()
         assert all(session.ended for session in self.sessions), "a session outlives its connection"
         assert not self._table.all(), "the table keeps an ended session"

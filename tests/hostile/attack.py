@@ -297,7 +297,8 @@ def attack_alone(name: str, **options: Any) -> Iterator[Attack]:
 
 
 def each_kind(kinds: Iterable[str], quick: Container[str]) -> list[Any]:
-    """The kinds as parameters of a test; only `make test-long` runs kinds that are not in QUICK."""
+    """The kinds as parameters of a test; only `make test-long` runs kinds that are not in
+    `quick`."""
     return [kind if kind in quick else pytest.param(kind, marks=pytest.mark.long) for kind in kinds]
 
 

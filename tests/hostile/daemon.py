@@ -43,8 +43,9 @@ class Daemon:
         command: Sequence[str] = ("-m", "sentineld.daemon"),
         **config: Any,
     ) -> None:
-        """options: command-line options. config: values of configuration keys.
+        """options: command-line options; none: emulated tiers.
 
+        config: values of configuration keys.
         descriptors: limit of open descriptors (RLIMIT_NOFILE); 0 keeps the limit of the tests.
         command: the interpreter's arguments that start the daemon.
         """
@@ -139,7 +140,7 @@ class Daemon:
         return self.log.stat().st_size
 
     def log_tail(self, begin: int = 0) -> str:
-        """The end of the log from position BEGIN on: at most the last 4,000 bytes."""
+        """The end of the log from position `begin` on: at most the last 4,000 bytes."""
         with self.log.open("rb") as file:
             file.seek(max(begin, self.log_bytes() - 4000))
             return file.read().decode(errors="replace")

@@ -97,7 +97,7 @@ class ShimClient:
     def __init__(
         self, path: Path | None, connected: socket.socket | None = None, wait: bool = True
     ) -> None:
-        """Connect to the path, or take over the connection CONNECTED.
+        """Connect to the path, or take over the connection `connected`.
 
         wait: whether connecting and sending may wait for the daemon.
         """

@@ -103,7 +103,7 @@ def test_impossible_words_cost_no_memory(attack: Attack, when: str) -> None:
 
 
 def full_ring(say: Say, path: str, control: str, records: int) -> None:
-    """Send a hello with a ring of RECORDS records and report the answer's type; if the daemon
+    """Send a hello with a ring of `records` records and report the answer's type; if the daemon
     accepts it, mark the whole ring as new several times."""
     client, segment = ShimClient(Path(path)), Segment(records)
     os.close(client.register(segment))

@@ -59,7 +59,7 @@ def test_scrapes_that_nobody_reads(attack: Attack) -> None:
 
 
 def register_and_never_read(say: Say, shims: str) -> None:
-    """Provoke refusals and messages, and read none of them."""
+    """Register, send refusals of layouts, and read none of the daemon's messages."""
     client, segment = registered(Path(shims))
     client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
     say("registered")

@@ -98,7 +98,8 @@ def be_managed(say: Say, shims: str, control: str) -> None:
 
 
 def test_planning_imports_nothing_from_the_working_directory(trap: Path) -> None:
-    """The daemon starts its children with `python -m`, which searches the working directory first.
+    """The daemon starts its children with `python -P -m`; without -P, Python would search the
+    working directory first.
 
     The test starts the daemon elsewhere and makes it change to the attacker's folder. This
     simulates a service whose WorkingDirectory is writable by another user.

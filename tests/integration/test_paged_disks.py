@@ -47,7 +47,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
 
 @pytest.fixture(scope="module")
 def preload(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The library disk.c."""
+    """The library that is built from disk.c."""
     path = tmp_path_factory.mktemp("disk") / "disk.so"
     compiler = os.environ.get("CC", "cc")
     source = Path(__file__).parent / "disk.c"

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A toy trainer that emits what the shim and module would: ring records, samples, op accesses.
 
-It allocates from a small page-aligned heap, touches whole tensors, passes
+It allocates from a simple page-aligned heap, touches whole tensors, passes
 boundaries, and advances its clock in proportion to the bytes touched.
 It is deterministic.
 """

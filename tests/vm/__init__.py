@@ -6,5 +6,6 @@ makes the command line, `accel` selects KVM or TCG, `guest` boots and drives one
 machine, `rootfs` builds the project's C parts natively in the image's root tree.
 `python3 -m tests.vm --help` shows the command line.
 
-These modules need only Python's standard library and root privileges.
+These modules import only Python's standard library. They need root privileges and the programs
+in `host.TOOLS`.
 """

@@ -3,7 +3,7 @@
 
 The tests of all folders share the system guest, which lives until the pytest session ends.
 At most two guests run at a time: before another guest boots beside the system guest,
-the shared kernel guest is closed.
+the shared kernel guest is closed. With --guests 1, the system guest is closed, too.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ class Guest:
     tcg_thread: "single" runs all CPUs in one thread, "multi" one thread per CPU. Only
         "single" correctly emulates code that is patched at run time.
     icount: run in one thread, and let one instruction take one nanosecond of
-        guest time.
+        guest time; forces TCG.
     extra: further arguments of QEMU.
     """
 
@@ -134,7 +134,7 @@ class Guest:
     def boot(self) -> None:
         """Boot and wait until root can log in. Raises MachineError if that fails.
 
-        If QEMU's known bug crashes the guest, boots again; BOOT_ATTEMPTS boots in all.
+        If QEMU's known bug crashes the guest, boots again; at most BOOT_ATTEMPTS boots in all.
         """
         require_ready()
         image = self._image = self._image or ensure_image()

@@ -62,7 +62,7 @@ def answers(guest: Guest) -> dict[str, Any]:
 
 
 def unanswered(guest: Guest, metrics: tuple[str, ...]) -> list[str]:
-    """Expressions on these metrics for which Prometheus has no data."""
+    """Of the expressions on these metrics, those for which Prometheus has no data."""
     return [
         expression
         for expression, answer in answers(guest).items()

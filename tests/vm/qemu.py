@@ -51,7 +51,8 @@ SLOWEST_NODE = 2
 
 @dataclasses.dataclass(frozen=True)
 class Hardware:
-    """The hardware of a guest. See Guest, whose arguments have the names of these fields."""
+    """The hardware of a guest. See Guest, whose arguments have the names of these fields, except
+    `accelerator`."""
 
     variant: Variant = "two-tier"
     fast_mib: int = 2048
@@ -68,7 +69,7 @@ class Hardware:
 def command_line(
     image: Image, hardware: Hardware, ssh_port: int, work: Path, kernel_log: Path
 ) -> list[str]:
-    """The command that boots HARDWARE from IMAGE. WORK is a folder for the guest's files.
+    """The command that boots `hardware` from `image`. work: a folder for the guest's files.
 
     Writes to the root disk go to a temporary overlay, so guests can share an image.
     """

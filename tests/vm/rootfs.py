@@ -42,7 +42,7 @@ def root_command(
     """The command that runs a bash line chrooted in the image's tree.
 
     binds, read_only: folder on the host -> its mount point in the tree, below
-        WRITABLE_PLACES. Writes to folders in BINDS persist on the host.
+        WRITABLE_PLACES. Writes to folders in `binds` persist on the host.
 
     The repository is at TREE, read-only. If the line begins with `exec PROGRAM`, PROGRAM has
     the process id of the returned command. Unix sockets in a bound folder work across the chroot.
@@ -99,7 +99,7 @@ def in_root(
 def build_module(out_dir: Path | None = None, image: Image | None = None) -> Path:
     """Build kmod/ for the guest's kernel and return the path of sentinel.ko.
 
-    Builds a copy of the sources in OUT_DIR (default: the image's folder), incrementally.
+    Builds a copy of the sources in `out_dir` (default: the image's folder), incrementally.
     """
     image = image or ensure_image()
     options = f"KDIR=/lib/modules/{image.kernel_release}/build"

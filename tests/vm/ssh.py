@@ -61,7 +61,8 @@ class Connection:
     def open(self, deadline: float) -> None:
         """Open the master connection; the guest's sshd must be running.
 
-        Raises MachineError if it is not open at DEADLINE (time.monotonic).
+        Raises MachineError if ssh ends, or if the connection is not open at DEADLINE
+        (time.monotonic).
         """
         command = ["ssh", *self.options, "-o", "ControlMaster=yes", "-N", "127.0.0.1"]
         self._master = spawn_with_parent(command, self._log)
@@ -116,7 +117,7 @@ class Connection:
         return result
 
     def start(self, command: Command) -> GuestProcess:
-        """Start COMMAND in the guest; read its output from `.stdout` line by line."""
+        """Start COMMAND in the guest; the caller reads its output from `.stdout` line by line."""
         line = command if isinstance(command, str) else shlex.join(command)
         remote = f"echo $$; exec bash -c {shlex.quote(line)} 2>&1"
         process = GuestProcess(

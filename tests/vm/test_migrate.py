@@ -132,7 +132,8 @@ def test_the_budget_holds_in_every_stretch(outcome: Facts) -> None:
     budget = 13 * MIB
     over = [record for record in outcome["records"] if record["fast"] > budget]
     assert not over
-    # at some time P (4 MiB), S (2 MiB) and one of Q and A (6 MiB) are fast together: 12 MiB
+    # at some time, the tensors P (4 MiB), S (2 MiB) and one of Q and A (6 MiB each) are fast
+    # together: 12 MiB; inside/stepper.py describes these tensors
     assert max(record["fast"] for record in outcome["records"]) >= 12 * MIB
 
 

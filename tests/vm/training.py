@@ -30,7 +30,7 @@ LOG = "/tmp/training.log"
 
 
 def wait(what: str, done: Callable[[], Any], seconds: float) -> Any:
-    """Poll done() until it is true and return its value; fails after SECONDS."""
+    """Poll done() until it is true and return its value; fails after `seconds`."""
     deadline_s = time.monotonic() + seconds
     while not (value := done()):
         assert time.monotonic() < deadline_s, f"timeout after {seconds} s: {what}"
@@ -106,7 +106,7 @@ def states(guest: Guest) -> dict[int, str]:
 
 
 def refused(guest: Guest, command: str, code: str) -> str:
-    """Run a sentinelctl command that must fail with CODE; returns its one line of output."""
+    """Run a sentinelctl command that must fail with `code`; returns its one line of output."""
     answer = guest.run(command, check=False, timeout=120)
     assert answer.returncode == EXIT_STATUS[code], answer.stdout + answer.stderr
     lines = (answer.stdout + answer.stderr).splitlines()

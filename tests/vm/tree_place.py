@@ -60,5 +60,5 @@ class TreePlace(Place):
 
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
-    """Overrides the fixture of the imported tests."""
+    """Overrides the fixture `place` of tests that a module imports together with this fixture."""
     return TreePlace(tmp_path)

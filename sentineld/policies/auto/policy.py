@@ -81,7 +81,7 @@ class Auto:
         planner = _Planner(self.name, profile, tiers, budget_bytes)
         plan, solved = planner.plan(limits, ATTEMPTS)
         births = births_ns(plan, profile, tiers)
-        # On paged tiers births take little time, because the pager moves free frames to them.
+        # On paged tiers, births take little time, because the pager moves free frames to them.
         if not solved or not births.any() or tiers.paged:
             return finished(plan, profile, tiers)
         # Births take time. The program can put a price on this time, and it can let moves run in

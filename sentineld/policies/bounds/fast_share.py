@@ -33,10 +33,10 @@ class FastShareBound:
     """Shares of the attributed page accesses, 0..1."""
 
     fast_share: float
-    """Largest share that any plan can serve from fast memory."""
+    """No plan can serve a larger share from fast memory."""
 
     fixed_share: float
-    """Largest share that any plan without moves can serve from fast memory."""
+    """No plan without moves can serve a larger share from fast memory."""
 
 
 def fast_share_bound(

@@ -75,7 +75,7 @@ def clean_columns(
     """Number the columns.
 
     segments: for each group, the segment of each position of its lifetime.
-    which: (G,): the groups that get columns, if the tiers are paged.
+    which: (G,): the groups that may get columns, if the tiers are paged.
     dying: the groups that may be demoted in the stretch of their death.
     first: number of the first column.
     """
@@ -174,7 +174,8 @@ class Places:
     """The first of the columns of demotions. Each change of each group has one such column."""
 
     dying: dict[int, int]
-    """For each group that may be demoted in the stretch of its death, the column of that part."""
+    """For each group that may be demoted in the stretch of its death, the column of the part that
+    is demoted there."""
 
     moving: int
     """The first row of the stretches' moves."""
@@ -187,7 +188,8 @@ class Places:
 def clean_rows(
     groups: Groups, columns: CleanColumns, places: Places, weight: float, row: int
 ) -> tuple[list[Entry], int]:
-    """Return (entries, the first row after them). The sum of each new row has to be at most 0.
+    """Return (entries, the first row after the new rows). The sum of each new row has to be at
+    most 0.
 
     The entries also take clean pages out of the rows of moves and, because a clean page frees its
     room at once, out of the rows of room.

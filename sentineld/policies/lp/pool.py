@@ -60,15 +60,15 @@ class PoolColumns:
     """(P,): for each transient group, the column of the pages that are fast at its death."""
 
     left: int
-    """Number of the first column of dead pages that stay in fast memory. There is one such column
+    """Index of the first column of dead pages that stay in fast memory. There is one such column
     for each pressure point."""
 
     made: int
-    """Number of the first column of pages that births fault in. There is one such column for each
+    """Index of the first column of pages that births fault in. There is one such column for each
     pressure point."""
 
     changes_tier: int
-    """Number of the first column of pages that are slow at the birth and fast at the death. There
+    """Index of the first column of pages that are slow at the birth and fast at the death. There
     is one such column for each transient group."""
 
 

@@ -44,7 +44,7 @@ class Limits:
     """
 
     times_ns: Floats
-    """(S,): time of each stretch with all memory fast."""
+    """(S,): time of each stretch with all memory fast; may include the time of births."""
 
     promote_ns: float
     """Time to promote a page; infinite: no page is moved."""

@@ -89,7 +89,7 @@ class Answer:
     """For each gap, the number of pages swapped back in at each position of gap.back."""
 
     least_ns: float
-    """Cost of the relaxation: no solution costs less."""
+    """Cost of the relaxation, or 0 if it was not solved in time: no solution costs less."""
 
     note: str
     """How the solution was found."""
@@ -153,7 +153,8 @@ def solve(
     """Solve the relaxation, then search for integer decisions on the tensors that it divides.
 
     For all other tensors, the relaxation's decisions are kept, except for the times of moves. If
-    the search finds no solution in time, the divided tensors are slow, which is always feasible.
+    the search finds no solution in time, the divided tensors are slow, which is always feasible. If
+    the relaxation is not solved in time, all tensors are slow.
 
     room: fast pages in every stretch.
     page_ns: times to swap a page in and out.
@@ -315,7 +316,8 @@ class _Model:
                 rows.add([(goes, 1.0), (gap.after, 1.0)], -np.inf, 1.0)
 
     def _add_room(self, rows: _Rows) -> None:
-        """Add the row of each stretch: the fast memory in use is that of the stretch before, plus
+        """Add the row of each stretch. In the first stretch, the fast memory in use is that of the
+        tensors that are fast then. In each later stretch, it is that of the stretch before, plus
         births and promotions, minus deaths and demotions."""
         problem, count = self._problem, self._problem.profile.stretch_count
         at_begin: Terms = []

@@ -51,7 +51,8 @@ class Capuchin(SwappingPolicy):
 
 
 def relieve(book: Book, page_ns: float) -> None:
-    """Add swaps to the book until everything fits, those in the gaps with most free time first.
+    """Add swaps to the book, those in the gaps with the most free time first, until everything fits
+    or no gap with free time is left.
 
     page_ns: time to transfer a page, as the mean of both directions.
     """

@@ -26,7 +26,7 @@ SPARE = 0.03
 """Share of the fast tier that hot pages leave free."""
 
 WARM_BELOW = 0.75
-"""If hot pages fill less than this share of the fast tier, the next bin is warm."""
+"""If hot pages fill less than this share of the fast tier, the next colder bin is warm."""
 
 
 @register()
@@ -76,7 +76,7 @@ class Histogram:
 
 
 def thresholds(level: Integers, pages: Integers, capacity_pages: int) -> tuple[int, int]:
-    """(first hot bin, first bin that is not demoted) for cells of these bins and sizes."""
+    """(coldest hot bin, coldest bin that is not demoted) for cells of these bins and sizes."""
     counts = np.bincount(level, pages, minlength=BINS)
     limit = capacity_pages * (1 - SPARE)
     hot, taken = BINS, 0.0

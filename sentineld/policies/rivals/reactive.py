@@ -54,7 +54,7 @@ def intervals(profile: Profile, published_s: float) -> list[tuple[str, float]]:
 def move_requests(
     cells: Iterable[int], pages: Integers, tier: int, limit: int
 ) -> list[MoveRequest]:
-    """Request moves of the cells' pages to a tier, in this order, until `limit` pages are
+    """Request moves of the cells' pages to a tier, in the order of `cells`, until `limit` pages are
     requested."""
     found: list[MoveRequest] = []
     for cell in cells:

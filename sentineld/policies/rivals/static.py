@@ -7,8 +7,8 @@ chooses the tensors that are fast for their whole lives. It minimises the cost o
 accesses and stays within the budget at every moment of the step. Persistent tensors may be split.
 The solver HiGHS solves the program to within GAP of the optimum or until TIME_LIMIT_S seconds have
 passed. If the chosen tensors, once packed, take more memory than the budget, the program is solved
-again with less room. Unless the time limit ends the search, no fixed placement of these tensors is
-better by more than GAP plus the loss from packing.
+again with less room. Unless the time limit ends the search, no fixed placement of the step's
+tensors is better by more than GAP plus the loss from packing.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ TIME_LIMIT_S = 5.0
 
 TRIES = 12
 """Limit on how often the program is solved. If the packed tensors exceed the budget, the room for
-the next solution is reduced by the excess."""
+the next solution is reduced by the excess. After TRIES solutions, one more run of the solver
+chooses among the persistent tensors only."""
 
 
 @register()
@@ -43,7 +44,8 @@ class Static:
     charges_budget = True
 
     def plan(self, profile: Profile, tiers: Tiers, budget_bytes: int) -> Plan:
-        """Place the tensors; see Policy. Raises SentinelError if scipy is not installed."""
+        """Place the tensors; see Policy. Raises SentinelError if scipy is not installed, or if the
+        solver finds no placement."""
         gain = slow_costs_ns(profile, tiers)
         limit = budget_bytes // profile.page_bytes
         room = limit

@@ -31,8 +31,8 @@ GAP_MIN = 3
 between them at least one stretch in which the tensor's room is free."""
 
 POOL_SHARE = 0.5
-"""If the pool exceeds the budget, it is reduced to at most this share of the budget. The remaining
-budget leaves room for moved tensors."""
+"""If the pool exceeds the budget and tensors may be born slow, the pool is reduced to at most this
+share of the budget. The remaining budget leaves room for moved tensors."""
 
 PART_PAGES_MIN = 16
 """If a stretch can move fewer pages than this, it moves none, unless it can move all remaining

@@ -39,7 +39,7 @@ class Tpp(ReactivePolicy):
 
 
 class Scanner:
-    """The state of the scans: the age of each cell."""
+    """The state of the scans: the age of each cell, and whether the cell is marked."""
 
     def __init__(self, interval_ns: float) -> None:
         self.interval_ns = interval_ns

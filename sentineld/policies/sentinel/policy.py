@@ -210,10 +210,11 @@ def _chunk_pages(profile: Profile, candidates: Integers) -> int:
 
 
 def _schedule(items: Items, capacities: Capacities, relaxed: Relaxed) -> tuple[Interval, Fitting]:
-    """Try some interval lengths and the whole step; keep the schedule with the most fast accesses.
+    """Try some interval lengths and the whole step; keep the schedule with the best
+    Fitting.score().
 
-    The lengths are chosen from those that meet both constraints, or from all lengths if no length
-    meets them.
+    The lengths are chosen from those that meet the space and time constraints, or from all lengths
+    if no length meets them.
     """
     count = items.stretch_count
     judged = [interval(items, n, capacities.room, capacities.moves) for n in lengths(count)]

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages from a session's shim: names of layers, answers to layouts, operators' accesses."""
+"""Messages from a session's shim: names of layers, the number of threads, answers to layouts,
+operators' accesses, descriptors that allow writes to be watched, and notes."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class StepFeed:
 
 
 def require_plausible(accesses: Records) -> None:
-    """Raise SentinelError for implausible operators' accesses (OP_ACCESS_DTYPE)."""
+    """Raise SentinelError if the operators' accesses (OP_ACCESS_DTYPE) are implausible."""
     _require_none(accesses_problem(accesses))
 
 

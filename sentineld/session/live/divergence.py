@@ -24,7 +24,7 @@ other shape. Above this share, two such steps are likely."""
 KEEP_SHARE = 0.25
 """If at least this share of the steps diverges, a plan that is kept is reported as a poor fit."""
 EARNED_STEPS = 32
-"""Number of steps under a plan after which entering it has paid off."""
+"""Entering a plan has paid off once this number of steps followed it."""
 POOR_FIT = "steps change shape too often to replace the plan: it is kept for the steps that fit it"
 PATIENCE_STEPS = 64
 PATIENCE_STEPS_MAX = 4096

@@ -3,7 +3,7 @@
 
 After the warm-up, steps are recorded until two allocate identically; then one
 step is sampled (step_sampler.py), with the cuts that a plan will have. On
-emulated tiers the framework observes one more step, from which the delays are
+emulated tiers, the framework observes one more step, from which the delays are
 computed. A child process makes the plan.
 """
 

@@ -51,7 +51,7 @@ ACCESS_STEPS_MIN steps and at least ACCESS_WAIT_S seconds. Dozens of steps of a 
 pass before the shim's message with the accesses is read."""
 KEPT_RECORDS = 1 << 19
 """Largest number of ring records and live tensors in the steps that are kept until the framework
-answers; see kept_records()."""
+answers; see kept_records(). ACCESS_STEPS_MIN steps are kept even if they have more."""
 RECORDED_RECORDS_MAX = 1 << 21
 """Largest number of records and live tensors in all recorded steps together; the records take at
 most 64 MiB. 100 steps of 10,000 tensors have 2 million records."""
@@ -168,8 +168,8 @@ class Recording(Request[Trace]):
             self._sampler.begin(self._sampling, tiers, FastBudget.parse(fast), self._layers())
 
     def _observe(self, step: Step, since_s: float) -> bool:
-        """Handle a step that passed since sampling began, until the sampled step and its operators'
-        accesses are known; returns whether the recording is over."""
+        """Handle a step that passed since sampling began. Returns whether the recording is over:
+        the sampled step and its operators' accesses are known, or the wait for them is given up."""
         waited_s = time.monotonic() - since_s
         patient = self._passed_steps <= ACCESS_STEPS_MIN or waited_s < ACCESS_WAIT_S
         if self._sampled is None:
@@ -240,7 +240,7 @@ class Recording(Request[Trace]):
             return np.empty(0, FAULT_DTYPE)
         time_ns = self._faults["time_ns"]
         inside = (time_ns >= _begin_ns(steps[0])) & (time_ns < steps[-1].end_ns)
-        # With five-level page tables addresses may be higher, but the shim's addresses never are.
+        # With five-level page tables, addresses may be higher, but the shim's addresses never are.
         faults: Records = self._faults[inside & (self._faults["address"] < ADDRESS_MAX)]
         return faults
 

@@ -163,7 +163,7 @@ class StepSampler:
     def on_step(self, step: Step) -> SampledStep | None:
         """Handle a step that passed since begin(); returns the sampled step once it is found.
 
-        Sampling ends when the step is found. With some backends, this takes some seconds.
+        Sampling ends when the step is found. With some backends, ending it takes some seconds.
         """
         whole = self._is_whole(step)
         if whole and self.operators.first is None:
@@ -187,8 +187,9 @@ class StepSampler:
         """The sampled step: the step that the framework observed, which need not be the first step
         with the cuts. If the framework observed a step of another shape, another request is sent.
 
-        If the framework has not answered, the first whole step is used: immediately with an exact
-        backend, and only after a long wait with other backends.
+        If pages are sampled and the framework has not answered the first request, the first whole
+        step is used: immediately with an exact backend, and only after a long wait with other
+        backends.
         """
         operators = self.operators
         if operators.accesses is not None:

@@ -55,8 +55,8 @@ static void publish_position(uint64_t position, bool may_wake)
 	}
 }
 
-/* The position up to which all moves must be done before the stretch of boundary shim.index may
-   begin; 0: none. Needs the lock. */
+/* The position that moves_done must reach before the stretch of boundary shim.index may begin;
+   0: none. Needs the lock. */
 static uint64_t wait_target(void)
 {
 	const struct sentinel_wait *wait;

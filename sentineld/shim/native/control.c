@@ -166,7 +166,7 @@ static void retire_arena(void)
 	shim.arena = NULL;
 }
 
-/* Needs the lock. emulation: NULL if tiers are not emulated. */
+/* Needs the lock. emulation: NULL if the tiers are the kernel's nodes. */
 static void replace_emulation(struct emulation *emulation)
 {
 	if (shim.emulation)
@@ -286,7 +286,7 @@ API void sentinel_detach(void)
 {
 	pthread_mutex_lock(&shim.lock);
 	retire_arena();
-	/* Keep the emulation without a layout: the next one copies the heap's map from it. */
+	/* Keep the emulation, without a layout: the next emulation copies this one's heap map. */
 	if (shim.emulation)
 		shim.emulation->layout = NULL;
 	shim.drop_frees = false;

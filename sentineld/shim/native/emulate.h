@@ -6,7 +6,8 @@
  * table: this process writes births and drops, the daemon writes moves. Like a
  * page table, the map outlives the daemon. At each boundary, a stretch begins. The
  * shim computes the delay that this stretch owes for its slow pages, and adds this
- * delay to the debt. Before the next boundary, the shim pays the debt by waiting.
+ * delay to the debt. Before the next boundary, the shim pays the debt by waiting,
+ * unless the debt is small.
  *
  * emulate.c creates the map, residency.c changes it, delay.c computes and pays the debt.
  */

@@ -203,8 +203,9 @@ static const char *enlarge(uint64_t bytes)
 	return NULL;
 }
 
-/* If the file is nearly full, enlarge it by a quarter or GROWTH_BYTES_MIN, whichever is more. If
-   the disk is full, the file keeps its size, and pages stay in memory. Needs paging.lock. */
+/* If the file is nearly full, enlarge it by a quarter or GROWTH_BYTES_MIN, whichever is more, but
+   not beyond file_bytes_max. If the disk is full, the file keeps its size, and pages stay in
+   memory. Needs paging.lock. */
 static void grow_file(void)
 {
 	uint64_t growth = paging.file_bytes / 4, left;

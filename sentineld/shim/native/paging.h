@@ -17,7 +17,7 @@
 
 struct paging_settings {
 	int file; /* backing file, opened with O_DIRECT; -1 if the pager runs */
-	uint64_t bytes; /* size of the file; if the pager runs: size to which it is enlarged */
+	uint64_t bytes; /* size of the file; if the pager runs: size to which the file is enlarged */
 	uint64_t bytes_max; /* a file that is nearly full may grow up to this size */
 	int wake; /* eventfd to which the daemon writes after it has queued moves */
 	uint64_t budget_pages; /* see paging_set_budget(); 0: no change (a new pager: no limit) */
@@ -55,8 +55,8 @@ uint64_t paging_stalls(void);
 /* Set the largest number of page frames. */
 void paging_set_budget(uint64_t pages);
 
-/* Give page frames to the pages of a new tensor. Holds no lock while it waits for frames. Returns false if the
-   pager does not run. */
+/* Give page frames to the pages of a new tensor. Holds no lock while it waits for frames. Returns
+   false if the pager does not run. */
 bool paging_born(void *address, uint64_t bytes);
 
 /* Drop the pages of [address, address + bytes), whether or not the pager manages them. */

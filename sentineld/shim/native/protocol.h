@@ -2,7 +2,7 @@
 /*
  * The shared memory between the shim (inside a training process) and the
  * daemon. protocol.py defines the same constants, and the same structs as numpy
- * dtypes; a test compares the two files.
+ * dtypes; a test compares most of them.
  *
  * Three segments, all memfds sent with SCM_RIGHTS:
  *   control:   created by the shim, sent with its hello. Holds the control words, then the ring.
@@ -12,7 +12,7 @@
  *   residency: emulated and paged tiers only. Created by the shim for a layout with
  *              SENTINEL_LAYOUT_EMULATED, sent with the shim's answer to that layout
  *              and with every later hello. The segment takes the place of the page
- *              table. If the shim's pager runs, the map shows which pages are in
+ *              table. If the shim's pager runs, the maps show which pages are in
  *              memory, and the segment also has the queues of the daemon's moves.
  *
  * Each word has one writer; only the residency maps have two. Words that announce
@@ -30,7 +30,8 @@
 #define SENTINEL_LAYOUT_MAGIC 0x3159414c53484e53ull /* "SNHSLAY1" */
 #define SENTINEL_RESIDENCY_MAGIC 0x3153455253484e53ull /* "SNHSRES1" */
 
-/* Smaller allocations stay in malloc; all other allocations are page-aligned and recorded. */
+/* Smaller allocations stay in malloc and are never recorded. All others are page-aligned, unless
+   neither heap nor arena has room for them. */
 #define SENTINEL_TENSOR_BYTES_MIN 4096
 
 /* control.mode, written by the shim */
@@ -50,8 +51,8 @@ enum sentinel_mode {
 /* the daemon sleeps: write the eventfd at boundaries; on paged tiers, only when a step begins */
 #define SENTINEL_FLAG_SLEEPING (1u << 3)
 #define SENTINEL_FLAG_MESSAGE (1u << 4) /* read the socket between two steps: it has a message */
-/* paged tiers: the times of ring records exclude the time in which the step's thread slept because
-   a page was not in memory */
+/* paged tiers: if a thread waited for a page between two ring records, the records' times exclude
+   all time in which the step's thread slept between them */
 #define SENTINEL_FLAG_NO_STALLS (1u << 5)
 
 /*
@@ -117,9 +118,9 @@ enum sentinel_event {
 	SENTINEL_EVENT_BOUNDARY = 3,
 	/* a step begins; address = epoch, bytes = step number */
 	SENTINEL_EVENT_STEP = 4,
-	/* emulated tiers with SENTINEL_FLAG_RESIDENCY, after a boundary: address = bytes resident in
-	   fast memory, bytes = bytes resident in slow memory, value = page accesses of the stretch
-	   that begins */
+	/* emulated and paged tiers with SENTINEL_FLAG_RESIDENCY, after a boundary: address = bytes
+	   resident in fast memory, bytes = bytes resident in slow memory, value = page accesses of
+	   the stretch that begins */
 	SENTINEL_EVENT_SERVED = 5,
 	/* follows SERVED: value = page accesses served by fast memory, address = delay in ns for all
 	   other page accesses, bytes = paid_ns */
@@ -187,9 +188,9 @@ struct sentinel_region { /* 24 bytes: births in [offset, offset + bytes) prefer 
 #define SENTINEL_ACCESS_HEAP (1u << 0) /* offset counts from the heap's base, not the arena's */
 #define SENTINEL_ACCESS_AT_BIRTH (1u << 1) /* pages are born in this stretch; the map is not read */
 
-struct sentinel_access { /* 32 bytes: emulated tiers only; sorted by stretch */
+struct sentinel_access { /* 32 bytes: emulated and paged tiers only; sorted by stretch */
 	uint64_t offset; /* the tensor's offset, page-aligned */
-	uint64_t slow_ps; /* delay for each slow page in this stretch, in picoseconds */
+	uint64_t slow_ps; /* delay for each slow page in this stretch, in ps; 0 on paged tiers */
 	uint32_t pages; /* of the tensor */
 	uint32_t touched; /* number of pages that the stretch touches, for metering */
 	uint32_t stretch;

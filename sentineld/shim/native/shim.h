@@ -51,10 +51,11 @@ struct shim {
 	/* the step */
 	_Atomic pthread_t owner; /* 0: none */
 	bool recording; /* write ring records; set when a step begins, constant in the step */
-	bool epochs; /* advance the module's epoch; set when a step begins, constant in the step */
+	bool epochs; /* advance the module's epoch; set when a step begins, cleared if epoch_fd fails */
 	bool no_stalls; /* SENTINEL_FLAG_NO_STALLS; set when a step begins, constant in the step */
 	uint64_t stalled_ns; /* time to subtract from the times of ring records */
-	uint64_t wall_ns, cpu_ns, stalls; /* of the owner, when stalled_ns was last computed */
+	/* now_ns(), the owner's CPU time and paging_stalls() when stalled_ns was last computed */
+	uint64_t wall_ns, cpu_ns, stalls;
 	_Atomic bool connected; /* to a daemon */
 	bool outside_pending; /* a leaf's forward ended: the next allocation passes an OUTSIDE boundary */
 	enum sentinel_mode mode;

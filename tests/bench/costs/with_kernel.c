@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Observers of page accesses that use a stock kernel. */
+/* Observers that use a stock kernel to detect page accesses. */
 #define _GNU_SOURCE
 #include "costs.h"
 #include "observers.h"

@@ -94,7 +94,7 @@ def stages(
 
 
 def classifier(body: nn.Module, width: int, classes: int) -> nn.Sequential:
-    """Append mean pooling over the image and a linear layer to a body."""
+    """Append two layers to a body: mean pooling over the image, then a linear layer."""
     return nn.Sequential(body, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, classes))
 
 

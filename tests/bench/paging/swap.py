@@ -79,7 +79,7 @@ class SwapFile(Swap):
     """A swap file in a folder."""
 
     def __init__(self, folder: Path, size_bytes: int) -> None:
-        """Raises RuntimeError if the folder cannot hold a swap file."""
+        """Raises OSError if the folder has no room for the file, RuntimeError if mkswap fails."""
         self._file = folder / "swapfile"
         with open(os.open(self._file, os.O_CREAT | os.O_WRONLY, 0o600), "wb") as file:
             os.posix_fallocate(file.fileno(), 0, size_bytes)
@@ -94,7 +94,7 @@ class SwapOnZram(Swap):
     """Swap on a new zram device with the compressor lz4."""
 
     def __init__(self, size_bytes: int) -> None:
-        """Raises RuntimeError if the kernel has no zram."""
+        """Raises RuntimeError if no zram device can be set up."""
         with ExitStack() as undo:
             try:
                 if not ZRAM_CONTROL.is_dir():

@@ -18,7 +18,8 @@ class Coverage:
 
     planned_share: float  # share of the allocations
     planned_bytes_share: float  # share of their bytes
-    peak_bytes: int  # peak of the planned tensors in whole pages: the smallest possible arena
+    # Peak of the planned tensors, each rounded up to whole pages: the smallest possible arena.
+    peak_bytes: int
 
 
 def coverage(layout: Layout, profile: Profile) -> Coverage:

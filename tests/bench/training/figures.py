@@ -32,7 +32,7 @@ def median_fast(raw: Json) -> float:
 
 
 def rows(model: str, raw: Json) -> list[Json]:
-    """Return a row per policy. raw: {"bound_extra_s", "policies": {name: see measure.py}}.
+    """Return a row per policy. raw: {"tiers", "bound_extra_s", "policies": {name: see measure.py}}.
 
     bound_extra_s is the bound minus the all-fast time. Each round has a bound of its own: the
     all-fast step of this round plus bound_extra_s. Drift of the machine's speed thus cancels out.

@@ -67,7 +67,7 @@ class ManagedTraining:
     def manage(self) -> str:
         """Attach and wait; return "" once the training is managed, else the reason why it is not.
 
-        Raises RuntimeError.
+        Raises RuntimeError, SentinelError.
         """
         try:
             self._ask("attach", pid=self.training.pid, fast=self._fast, policy=self.policy)

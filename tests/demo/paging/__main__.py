@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trains one model in a share of its memory, under sentineld and under Linux swap.
+"""Part 1 of the demo: trains one model in a share of its memory, under sentineld and Linux swap.
 
     python3 -m tests.demo.paging [--folder DIR] [--output build/demo]
 
@@ -29,8 +29,8 @@ from tests.demo.paging.supervise import Event, InterruptedBySignalError, Signals
 from tests.demo.progress import progress
 
 MODEL, FRACTION = "mobilenet", 0.3
-"""Tensors are two thirds of this training's memory. If the share is smaller, as in resnet18, Linux
-swap can mostly evict other memory, which is never used again, and swaps few tensors."""
+"""Tensors are two thirds of this training's memory. If tensors are a smaller part, as in resnet18,
+Linux swap can mostly evict other memory, which is never used again, and swaps few tensors."""
 ROUNDS, SETTLE, STEPS = 3, 1, 2
 ABOUT = "two to three minutes on two idle CPUs"
 

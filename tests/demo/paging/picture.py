@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The picture of the first part: step times of all turns, and the memory used."""
+"""The picture of the demo's first part: step times of all turns, and the memory used."""
 
 from __future__ import annotations
 

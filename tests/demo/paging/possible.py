@@ -29,7 +29,7 @@ OTHER_FOLDER = "name a folder on a local disk: make demo DEMO_FOLDER=/mnt/nvme"
 
 
 class ImpossibleError(Exception):
-    """The first part cannot run here; the text says why and how to solve the problem."""
+    """The demo's first part cannot run here; the text says why and how to solve the problem."""
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rules that the report of the first part must satisfy."""
+"""The rules that the report of the demo's first part must satisfy."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def ran(report: Report) -> dict[str, Report]:
 
 
 def check(report: Report) -> list[Verdict]:
-    """Check all rules in order."""
+    """Check all rules; return their verdicts."""
     missing = {name: one["note"] for name, one in report["contestants"].items() if one["note"]}
     seen = "; ".join(f"{name}: {note}" for name, note in missing.items())
     verdicts = [Verdict("every training ran", not missing, seen or "all")]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measures the contestants of the first part.
+"""Measures the contestants of the demo's first part.
 
     python3 -m tests.demo.paging.run PARAMETERS
 

@@ -18,10 +18,10 @@
  * filter, accesses to this line are not counted until another line replaces it in
  * the filter.
  *
- * The last instruction of a translation block (a jump, a call, a system call) is not
- * counted. Otherwise, if such an instruction left the block from within a helper,
- * QEMU 7.2 would keep a pointer to the instruction's callbacks. The pointer would
- * dangle after counting is switched off.
+ * The last instruction of a translation block (a jump, a call, a system call) is
+ * counted only if it is a string operation. If another last instruction were counted
+ * and left the block from within a helper, QEMU 7.2 would keep a pointer to the
+ * instruction's callbacks. The pointer would dangle after counting is switched off.
  */
 #include <errno.h>
 #include <fcntl.h>

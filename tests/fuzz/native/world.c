@@ -96,7 +96,7 @@ int world_clock_gettime(clockid_t clock, struct timespec *now)
 	return 0;
 }
 
-/* The shim calls it to delay the training for slow pages of emulated tiers. */
+/* The shim calls clock_nanosleep() to delay the training for slow pages of emulated tiers. */
 int world_clock_nanosleep(clockid_t clock, int flags, const struct timespec *until, struct timespec *left)
 {
 	uint64_t until_ns = (uint64_t)until->tv_sec * 1000000000ull + (uint64_t)until->tv_nsec;
@@ -109,7 +109,7 @@ int world_clock_nanosleep(clockid_t clock, int flags, const struct timespec *unt
 	return 0;
 }
 
-/* Only a barrier calls it: check that the daemon is alive and the timeout has not passed. */
+/* Only a barrier calls nanosleep(): check that the daemon is alive and the timeout has not passed. */
 int world_nanosleep(const struct timespec *wanted, struct timespec *left)
 {
 	uint64_t heartbeat = observe(heartbeat);

@@ -26,7 +26,7 @@ LOSSES = Iterator[Tensor]
 
 
 class Residual(nn.Module):
-    """Residual bottleneck blocks. around: wrapper through which each block is called, if given."""
+    """Residual blocks. around: wrapper through which each block is called, if given."""
 
     def __init__(self, around: Callable[[nn.Module, Tensor], Tensor] | None = None) -> None:
         super().__init__()

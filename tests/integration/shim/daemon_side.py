@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A minimal daemon for the shim's tests.
 
-It uses the real protocol and a real socket; the training is a real process. Its planner overlays
-all tensors of a recorded step in one arena.
+It uses the real protocol and a real socket; the training is a real process. The daemon's planner
+overlays the tensors of a recorded step in one arena; see overlay().
 """
 
 from __future__ import annotations
@@ -230,7 +230,7 @@ def _alive(birth: int, death: int, step_events: int) -> npt.NDArray[np.bool_]:
 
 
 def overlay(first: Records, second: Records) -> tuple[Records, int]:
-    """Plan slots for all tensors, largest first, each at the lowest free offset.
+    """Plan slots for tensors, largest first, each at the lowest free offset.
 
     Returns the slots and the arena's bytes. A tensor that lives longer than a whole
     step is still alive when the next step allocates its successor. Such a tensor can have no fixed

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trains with the Trainer of transformers, without internet access: hf_trainer.py trainer UNTIL.
 
-UNTIL is a number of steps, or a file that ends the training once it exists. The model is small
-with random weights and tokens. Prints each step's losses, bit for bit.
+UNTIL is a number of steps, or a file that ends the training once it exists. The model is small;
+its weights and the tokens are random. Prints each step's losses, bit for bit.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A machine that refuses the shim memory or permissions changes no loss, bit for bit."""
+"""A machine that denies memory or permissions to the shim changes no loss, bit for bit."""
 
 from __future__ import annotations
 

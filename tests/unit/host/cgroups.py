@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hierarchies of cgroups that are ordinary folders:
+"""Ordinary folders that stand for cgroup hierarchies. Two files describe the hierarchies:
 
 /proc/self/mounts   where each hierarchy is mounted
 /proc/self/cgroup   the path of this process's group in each hierarchy

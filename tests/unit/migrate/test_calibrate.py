@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A measurement reports an error if pages can't move.
 
-tests/vm/test_machine.py measures on a machine with two nodes.
+tests/vm/test_migrate.py measures on a machine with two nodes.
 """
 
 from __future__ import annotations

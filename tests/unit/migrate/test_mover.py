@@ -31,7 +31,7 @@ NO_BIRTHS = np.zeros(0, BIRTH_DTYPE)
 
 
 class Run:
-    """A mover for a sleeping process. Its addresses are not mapped, so all pages are absent."""
+    """A mover for a sleeping process. The spaces are not mapped, so all pages are absent."""
 
     def __init__(self, memory: Memory | None = None, births: Table = NO_BIRTHS) -> None:
         """births: arena births in stretch 2, which waits for the moves of boundary 1."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errors of the loader, and the parsing of the kernel's tables."""
+"""The maps and functions of the eBPF programs, and errors of their loader."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Written pages of this process's own memory, by the kernel's asynchronous write protection.
+"""Written pages of this process's own memory, found by the kernel's asynchronous write protection.
 
 tests/vm/test_backends.py checks the backend on another process.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The shims' socket: which end closes a connection, and which shim is served next."""
+"""The shims' socket: how connections begin and end, which shims are refused, and the limits."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Written pages by soft-dirty bits."""
+"""Finding written pages by soft-dirty bits."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def native_files(folder: Path) -> set[str]:
 
 
 def mirrored_test_files() -> list[str]:
-    """The test files in folders of tests/unit that have the name of a package of sentineld."""
+    """The test files in those folders of tests/unit that are named after a package of sentineld."""
     return [
         path.relative_to(TESTS).as_posix()
         for path in sorted(TESTS.rglob("test_*.py"))

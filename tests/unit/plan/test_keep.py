@@ -55,7 +55,7 @@ def test_slow_pages_with_long_gaps_are_dropped() -> None:
     plan, profile = step(lives)
     flags = slot_flags(keep(plan, profile, 6).layout, profile)
     assert all(flag & SLOT_DROP for flag in flags)
-    # If later tensors of the step need both pairs at once, both pairs are kept between all tensors.
+    # If later tensors of the step need both pairs at once, both pairs are kept in all gaps.
     plan, profile = step([*lives, (6, 2, 4, 7, False), (8, 2, 5, 6, False)])
     flags = slot_flags(keep(plan, profile, 6).layout, profile)
     assert not any(flag & SLOT_DROP for flag in flags)

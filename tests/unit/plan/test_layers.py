@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layers of a step, and tensors that live within one."""
+"""Layers of a step, and tensors that live within one layer."""
 
 from __future__ import annotations
 

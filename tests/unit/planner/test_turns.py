@@ -14,7 +14,10 @@ GREEDY, MODEST = 1000, 1001
 
 
 class Threads:
-    """Threads that each take a turn and hold it until released. begun: their names in order."""
+    """Threads that each take a turn and hold it until released.
+
+    begun: names of the threads whose turns have begun, in the order in which the turns began.
+    """
 
     def __init__(self, turns: Turns) -> None:
         self.turns = turns

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Metric names, values and HTTP server, read back with Prometheus's own parser."""
+"""Metrics as the HTTP server serves them, read back with Prometheus's own parser."""
 
 from __future__ import annotations
 

@@ -239,7 +239,7 @@ def file_full(library: ctypes.CDLL, folder: Path) -> None:
 
 
 def fork_children(library: ctypes.CDLL, folder: Path) -> None:
-    """Children read pages that were evicted at the fork, while the parent changes them."""
+    """Children read pages that were evicted before the fork, while the parent changes them."""
     paged = filled_and_evicted(library, folder)
     children = []
     for seed in (1, 2, 3):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a script in a process of its own whose torch allocates through the shim's C library."""
+"""Runs a script in a new process, in which torch allocates through the shim's C library."""
 
 from __future__ import annotations
 

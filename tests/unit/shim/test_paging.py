@@ -64,7 +64,7 @@ def right():
 
 tensors = [made(number) for number in range(TENSORS)]
 """
-"""Makes tensors of 40 MiB for a budget of 8 MiB."""
+"""Makes 40 tensors of 1 MiB each for a budget of 8 MiB."""
 
 
 def paged(script: str, folder: Path) -> Any:

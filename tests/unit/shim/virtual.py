@@ -55,7 +55,7 @@ class Training(Clock):
     """One process and its mover; call close() at the end."""
 
     def __init__(self, harness: ctypes.CDLL, plan: Plan, profile: Profile, tiers: Tiers) -> None:
-        """Start before boundary 0 of step 1. harness: fixture of tests/unit/shim."""
+        """Start at boundary 0 of step 1. harness: fixture of tests/unit/shim."""
         self._harness, self._plan, self._profile = harness, plan, profile
         self._count = profile.stretch_count
         self._times = profile.stretches["time_ns"].astype(float).tolist()

@@ -102,8 +102,8 @@ def test_pages_are_born_on_the_tier_of_their_region(tier: int | None) -> None:
 
 
 def test_costs_of_a_slow_page_by_hand() -> None:
-    # A byte takes 1/4 - 1/8 = 0.125 ns more to read and 1/2 - 1/8 = 0.375 ns more to write. Half of
-    # the bytes are written.
+    # A byte takes 1/4 - 1/8 = 0.125 ns more to read and 1/2 - 1/8 = 0.375 ns more to write. All
+    # bytes are read, and half of them are also written.
     profile = large_profile()
     cells = cells_of(large_plan(), profile)
     extra = timing_of(two_tiers()).extra_ns(profile)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attaches the module to its own process until it is killed, so that page faults stay hooked."""
+"""Attaches the module to this process. Page faults stay hooked until the process is killed."""
 
 from __future__ import annotations
 

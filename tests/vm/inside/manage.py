@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the mover on stepper.py; prints one JSON object. Usage: manage.py STEPS [armed].
 
-With "armed" the kernel module samples the process while its pages move, with one
+With "armed", the kernel module samples the process while its pages move, with one
 epoch per stretch.
 """
 

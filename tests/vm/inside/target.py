@@ -24,7 +24,7 @@ from sentineld.observe import uapi
 PAGE = mmap.PAGESIZE
 PAGES = 4096
 BURST_PAGES = 40_000
-"""Additional pages; touching all of them causes more faults than a ring holds."""
+"""Additional pages; touching all of them causes more faults than the ring of ebpf.py holds."""
 
 MOVE_PAGES, VMSPLICE = 279, 278
 """System call numbers of x86-64."""
@@ -102,7 +102,8 @@ class Target:
         self._process.wait()
 
     def move(self, first: int, last: int, node: int) -> dict[str, int]:
-        """Call move_pages() on some pages; returns its result and the number of pages moved."""
+        """Call move_pages() on some pages; returns its result and how many pages are then on the
+        node."""
         count = last - first
         addresses = self.address + np.arange(first, last, dtype=np.uint64) * PAGE
         nodes = np.full(count, node, dtype=np.int32)

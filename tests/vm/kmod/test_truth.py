@@ -90,7 +90,7 @@ def check(runner: Runner, program: Program) -> Score:
 
 
 def explore(runner: Runner, kind: Kind, printed: list[str]) -> Score:
-    """Run COUNTS[kind] programs; returns the sum of their scores and adds it to PRINTED."""
+    """Run COUNTS[kind] programs; returns the sum of their scores and appends it to `printed`."""
     total = Score()
 
     @settings(

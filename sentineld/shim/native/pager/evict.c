@@ -10,8 +10,8 @@
 #include "threads.h"
 #include "uffd.h"
 
-/* Number of tries to move a busy frame: the kernel keeps a frame pinned for a moment after a read
-   or write of the file. */
+/* Number of further tries to move a busy frame: the kernel keeps a frame pinned for a moment after
+   a read or write of the file. */
 #define BUSY_TRIES 8
 
 /* After fork() the parent shares its pages with the child, and a shared page cannot be moved. A write

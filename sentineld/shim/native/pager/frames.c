@@ -83,8 +83,8 @@ void frames_destroy(struct frames *frames)
 	frames->trays = NULL;
 }
 
-/* Of the filled trays without borrowed frames, take the one with the fewest frames out of the list.
-   Returns TRAY_NONE if there is none. */
+/* Remove a tray from the list of filled trays: of those without borrowed frames, the one with the
+   fewest frames. Returns TRAY_NONE if all have borrowed frames or the list is empty. */
 static uint32_t pop_least(struct frames *frames)
 {
 	uint32_t *least = NULL;

@@ -44,7 +44,7 @@ struct frames {
 	uint32_t count;
 	uint32_t filled; /* list of closed trays that have free frames */
 	uint32_t empty; /* list of closed trays that have no frames, not even borrowed ones */
-	uint64_t free_pages; /* frames in closed trays */
+	uint64_t free_pages; /* frames in closed trays, without borrowed ones */
 	uint64_t pages; /* frames in all trays, borrowed ones included */
 };
 

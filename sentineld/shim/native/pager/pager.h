@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The pager keeps at most `budget_pages` page frames of tensors in memory, and the
- * other pages in a file. It runs in the training process, because UFFDIO_MOVE
- * works within one address space, and because the process needs its pages after
- * the daemon has ended.
+ * The pager keeps at most `budget_pages` page frames of tensors in memory (for
+ * exceptions see `overruns`), and the other pages in a file. It runs in the training
+ * process, because UFFDIO_MOVE works within one address space, and because the
+ * process needs its pages after the daemon has ended.
  *
  * A page is absent (never born, or dropped), in memory, or out (in the file):
  *

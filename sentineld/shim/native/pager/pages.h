@@ -13,12 +13,12 @@
  *
  * A page that is being evicted or fetched belongs to a transit: a job that writes
  * or reads up to TRAY_PAGES pages. A page of a transit is cut out of the transit
- * if it is dropped, or if it is accessed while it is being evicted.
+ * if it is dropped, or if it is accessed or has to be fetched while it is being evicted.
  *
  * The lock guards everything except atomic counters and three things that belong to
  * a transit's job: the transit's pages in the tray, `done` and `sum`. The lock is held
  * while frames move, and never during a read or write of the file. All functions below
- * need the lock.
+ * need the lock, except serve_faults(), which takes it, and pager_fatal().
  */
 #ifndef SENTINELD_SHIM_PAGES_H
 #define SENTINELD_SHIM_PAGES_H
@@ -271,8 +271,8 @@ struct fetch_mode {
 extern const struct fetch_mode fetch_planned, fetch_demanded, fetch_ahead;
 
 /* Begin to fetch the pages of [page, page + pages) that are out, in order, until there are no more
-   frames or transits. Returns the number of pages, counted from `page`, that need no further
-   call. */
+   frames or transits. Also recalls pages that are being evicted. Returns the number of pages,
+   counted from `page`, that need no further call. */
 uint64_t pages_fetch(struct pager *pager, struct paged_range *range, uint64_t page, uint64_t pages,
 		     const struct fetch_mode *mode);
 

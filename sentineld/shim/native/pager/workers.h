@@ -39,7 +39,7 @@ struct job_queue {
 
 struct workers {
 	pthread_mutex_t lock;
-	pthread_cond_t wake; /* a job was added, or the last demanded job has ended */
+	pthread_cond_t wake; /* a job was added, the last demanded job ended, or `stop` was set */
 	struct job_queue queues[JOB_KINDS];
 	unsigned demanded; /* number of demanded jobs that run */
 	unsigned others; /* number of other jobs that run */

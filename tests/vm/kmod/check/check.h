@@ -80,9 +80,12 @@ void sampler_epoch_fd(struct sampler *sampler, struct target *target);
 struct sentinel_stats sampler_stats(struct sampler *sampler);
 /* Takes all records; the caller frees *out. */
 size_t sampler_drain(struct sampler *sampler, struct sentinel_access **out);
-/* Takes all records and counts those of pages in [address, address + pages), on NODE. */
+/* Takes all records and counts those on `node` for the `pages` pages from `address` on. */
 size_t sampler_count(struct sampler *sampler, uint64_t address, uint64_t pages, int node);
-/* Takes all records; found[flags] is the number of pages recorded with exactly these flags. */
+/*
+ * Takes all records; found[flags] is the number of pages, among the `pages` pages from
+ * `address` on, that were recorded with exactly these flags.
+ */
 void sampler_count_flags(struct sampler *sampler, uint64_t address, uint64_t pages, uint64_t found[32]);
 
 uint32_t mix(uint32_t a, uint32_t b); /* a hash that determines the target's accesses */

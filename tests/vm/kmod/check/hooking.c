@@ -71,7 +71,7 @@ void check_hooking(void)
 	target_stop(&target);
 }
 
-/* With kernel.ftrace_enabled=0 INFO answers as always, and ATTACH fails. */
+/* With kernel.ftrace_enabled=0, INFO answers as always, and ATTACH fails. */
 void check_unhooked(void)
 {
 	struct sentinel_info info;

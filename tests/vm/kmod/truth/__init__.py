@@ -2,6 +2,6 @@
 """The truth test: compares the module's log with random programs whose accesses are known.
 
 `programs` draws programs, `runner` runs them in the guest (with the C files of this
-folder; truth.h describes the language), `outcome` parses the results, and `judge`
-compares them. `kept/` holds regression tests.
+folder; truth.h describes the language), `outcome` parses the results (the log and the
+accesses), and `judge` compares the two. `kept/` holds regression tests.
 """

@@ -61,7 +61,7 @@ class Score:
     seen_written: int = 0
     """Written pairs with a WRITE record."""
     again: int = 0
-    """Records with AGAIN."""
+    """Pairs with an AGAIN record that is not an unknown mark."""
     births: int = 0
 
     def __iadd__(self, other: Score) -> Score:
@@ -101,7 +101,7 @@ class Score:
 
 @dataclasses.dataclass
 class Verdict:
-    """One program's score, and a description of each mistake."""
+    """One program's score, and descriptions of the mistakes."""
 
     score: Score
     mistakes: list[str]

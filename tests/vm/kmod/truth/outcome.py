@@ -14,7 +14,7 @@ import numpy.typing as npt
 from tests.vm.host import REPOSITORY
 
 RECORD = np.dtype([("epoch", "u4"), ("page", "i8"), ("node", "u1"), ("flags", "u1")])
-"""One access record of the log. `page` is the page's number in the arena."""
+"""One page of an access record of the log. `page` is the page's number in the arena."""
 
 
 def _defines(header: Path) -> dict[str, int]:
@@ -53,7 +53,8 @@ class Outcome:
     wrong: int
     """Number of words in memory with a wrong value."""
     complaints: list[str]
-    """Other lines that the program printed: failed checks, and words with a wrong value."""
+    """Other lines that the program printed: failed checks, and words with a wrong value. Also a
+    line with the program's status, if it is not 0."""
 
 
 def parse(lines: Iterable[str]) -> Outcome:
