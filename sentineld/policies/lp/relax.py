@@ -124,11 +124,12 @@ def best_lives(items: Items, costs: Costs, generous: bool = False) -> Lives:
     that it is on.
 
     generous: for a bound, allow anything that a mover can do. A chunk that is fast at any moment of
-    a stretch serves the whole stretch fast. A chunk takes room only at boundaries, and may be
-    promoted and demoted within one stretch.
+    a stretch serves the whole stretch fast. A chunk takes room only at boundaries, where the
+    stretch begins, and may be promoted and demoted within one stretch.
     """
     keep = items.worth - costs.room
     if generous:
+        keep = np.where(_unborn(items), items.worth, keep)
         leave, enter = keep - costs.move, items.worth - costs.move - costs.enter
         stay = np.maximum(0.0, items.worth - 2 * costs.move)
     else:
@@ -136,6 +137,14 @@ def best_lives(items: Items, costs: Costs, generous: bool = False) -> Lives:
         enter = leave - costs.enter
         stay = np.zeros(keep.shape)
     return best_walks(Gains(keep, leave, enter, stay), items.length, items.persistent)
+
+
+def _unborn(items: Items) -> Mask:
+    """(S, N): where the chunk does not exist when the stretch begins: in the stretch of its birth.
+    """
+    found = np.zeros(items.worth.shape, np.bool_)
+    found[:1] = ~items.persistent
+    return found
 
 
 def best_walks(gains: Gains, length: Integers, persistent: Mask) -> Lives:
@@ -216,11 +225,12 @@ def used_pages(
 ) -> tuple[Floats, Floats]:
     """(pages that take fast room, moved pages) of each stretch. stretch: items.stretch_of().
 
-    generous: chunks take no room in the stretch in which they are promoted; see best_lives().
+    generous: chunks take no room in the stretch in which they are born or promoted; see
+    best_lives().
     """
     count = items.stretch_count
     flat = stretch.ravel()
-    held = lives.fast if generous else lives.held
+    held = lives.fast & ~_unborn(items) if generous else lives.held
     return (
         np.bincount(flat, (items.pages * held).ravel(), minlength=count).astype(np.float64),
         np.bincount(flat, (items.pages * lives.moving).ravel(), minlength=count).astype(np.float64),
