@@ -52,6 +52,8 @@ def library_path() -> Path:
             return packaged
     try:
         return _build(sources)
+    except OSError as error:
+        raise ShimUnavailableError(f"{LIBRARY_NAME} cannot be built: {error}") from error
     except ShimUnavailableError:
         if packaged.exists():
             # The library may still be current: a copied file can have any mtime. Native checks the
@@ -98,6 +100,18 @@ def _build(sources: list[Path]) -> Path:
             raise ShimUnavailableError(f"{compiler} failed: {first}")
         output.replace(path)  # atomic: other processes may build the library at the same time
     return path
+
+
+def _heap_bytes() -> int:
+    """The size of the heap that the environment gives; 0 if it gives none."""
+    text = os.environ.get(HEAP_VARIABLE, "0")
+    try:
+        heap_bytes = int(text)
+    except ValueError:
+        heap_bytes = -1
+    if heap_bytes < 0:
+        raise ShimUnavailableError(f"{HEAP_VARIABLE} is not a number of bytes: {text!r}")
+    return heap_bytes
 
 
 class _MethodDef(ctypes.Structure):
@@ -194,11 +208,13 @@ class Native:
         """Reserve the heap and create the control segment.
 
         Raises:
-            ShimUnavailableError: the kernel refused the memory.
+            ShimUnavailableError: the kernel refused the memory, or the environment gives no valid
+                size.
         """
-        pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        heap_bytes = int(os.environ.get(HEAP_VARIABLE, 0)) or HEAP_PER_MEMORY * pages
-        error = self._library.sentinel_start(heap_bytes, min(pages, heap_bytes), RING_RECORDS)
+        memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        heap_bytes = _heap_bytes() or HEAP_PER_MEMORY * memory_bytes
+        request_bytes_max = min(memory_bytes, heap_bytes)
+        error = self._library.sentinel_start(heap_bytes, request_bytes_max, RING_RECORDS)
         if error:
             reason = os.strerror(-error)
             raise ShimUnavailableError(f"cannot reserve the shim's heap or shared memory: {reason}")

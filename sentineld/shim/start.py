@@ -48,7 +48,7 @@ class Start:
         """Import torch now, after arm(); returns whether the process can be managed."""
         try:
             importlib.import_module(NAME)
-        except ImportError as error:
+        except (ImportError, OSError) as error:  # OSError: torch loads its libraries by ctypes
             self._unmanaged(f"importing torch failed: {error}")
         return bool(self.managed)
 

@@ -80,11 +80,37 @@ def test_a_disarmed_start_lets_torch_be(torch_folder: Path) -> None:
     assert (output, errors) == ("None\n", "")
 
 
-def test_without_torch_it_says_so(torch_folder: Path) -> None:
-    (torch_folder / "torch.py").write_text("raise ImportError('no such disk')\n")
+@pytest.mark.parametrize("error", ["ImportError", "OSError"])
+def test_without_torch_it_says_so(torch_folder: Path, error: str) -> None:
+    (torch_folder / "torch.py").write_text(f"raise {error}('no such disk')\n")
     output, errors = run("start.arm(); print(start.now())", torch_folder)
     assert output == "False\n"
     assert PREFIX + "importing torch failed: no such disk\n" in errors
+
+
+@pytest.mark.parametrize("size", ["much", "1.5", "-1"])
+def test_a_wrong_size_of_the_heap_is_named(torch_folder: Path, size: str) -> None:
+    output, errors = run(
+        "start.arm(); import torch; print(torch.before, start.managed)",
+        torch_folder,
+        SENTINELD_SHIM_HEAP_BYTES=size,
+    )
+    assert output == "True False\n"
+    assert errors == f"{PREFIX}SENTINELD_SHIM_HEAP_BYTES is not a number of bytes: '{size}'\n"
+
+
+def test_a_library_that_cannot_be_built_leaves_torch_alone(torch_folder: Path) -> None:
+    # Neither the packaged library nor a place for a new one: the folder of the cache is a file.
+    cache = torch_folder / "cache"
+    cache.touch()
+    code = (
+        "import sentineld.shim.native as native; native.LIBRARY_NAME = 'other.so'\n"
+        "import tempfile; tempfile.tempdir = '/no/such/folder'\n"
+        "start.arm(); import torch; print(torch.before, start.managed)"
+    )
+    output, errors = run(code, torch_folder, XDG_CACHE_HOME=str(cache))
+    assert output == "True False\n"
+    assert errors.startswith(PREFIX + "other.so cannot be built: ")
 
 
 def test_a_torch_that_allocates_through_the_library_is_managed() -> None:
