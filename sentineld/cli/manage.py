@@ -61,7 +61,7 @@ def meter(daemon: Daemon, pid: int, steps: int, as_json: bool) -> None:
     faults, which slows the metered steps down. On emulated and paged tiers, the accesses
     are taken from the profile, and each page's tier is taken from the residency map.
     """
-    answer = daemon.ask("meter", pid=pid, steps=steps)
+    answer = daemon.ask_long("meter", pid=pid, steps=steps)
     if as_json:
         print_json(answer)
         return
