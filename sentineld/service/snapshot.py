@@ -44,8 +44,10 @@ def _session(session: Session, counters: EbpfCounters | None) -> SessionSnapshot
     seen = counters["accesses"].get(session.link.pid) if counters else None
     disturbances = counters["disturbances"].get(session.link.pid, []) if counters else []
     residency = session.link.residency
-    delay = {"owed": residency.owed_ns, "paid": residency.paid_ns} if residency else {}
     paging = session.link.paging.counts() if session.link.paging else None
+    delay = {}
+    if residency is not None and paging is None:
+        delay = {"owed": residency.owed_ns, "paid": residency.paid_ns}
     page_accesses = {"module": samples.taken}
     if seen is not None:
         page_accesses["tracepoint"] = seen["accesses"]
