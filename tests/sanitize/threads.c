@@ -26,7 +26,7 @@
 #define TRAINERS 2
 #define WORKERS 2
 #define SLOTS 6 /* tensors of a step */
-#define BOUNDARIES 5 /* of the step, two layers, a cut and the optimizer */
+#define BOUNDARIES 6 /* of the step, a layer and its end, a cut, a layer and the optimizer */
 #define CUT_SLOT 3
 #define SHARED 32 /* tensors that another thread may free */
 

@@ -48,9 +48,10 @@ def test_threads_share_the_library(sanitizer: str, tmp_path: Path) -> None:
     program = built("threads", sanitizer, tmp_path)
     for seed in SEEDS:
         counts = counts_of(program, seed, STEPS)
-        # Layouts arrived; some steps followed them, and other steps diverged.
+        # Layouts arrived; some steps followed them, and other steps diverged. About half of the
+        # steps have a layout.
         assert int(counts["layouts"]) > STEPS / 4
-        assert 0 < int(counts["diverged"]) < int(counts["steps"])
+        assert 0 < int(counts["diverged"]) < 0.4 * int(counts["steps"])
 
 
 @pytest.mark.skipif(pager_problem() is not None, reason=pager_problem() or "")
