@@ -12,7 +12,7 @@ PACKAGE, TESTS = ROOT / "sentineld", ROOT / "tests" / "unit"
 DATA_ONLY = {
     "model/arrays": "aliases of numpy's types",
     "model/plan": "dtypes and dataclasses; test_protocol.py compares the layouts with the shim's",
-    "model/records": "dtypes; test_protocol.py and test_page_sampler.py compare them with C",
+    "model/records": "dtypes; test_protocol.py and test_uapi.py compare them with C",
     "model/tiers": "dataclasses",
 }
 """Modules without anything to test, each with its contents."""

@@ -94,10 +94,17 @@ def backing_file(folder: Path, pages: int, flags: int = os.O_RDWR) -> int:
 
 
 class Paged:
-    """Memory of `pages` pages under a pager. Pages are absent at first."""
+    """Memory of `pages` pages under a pager. Pages are absent at first, except the first `used`
+    pages, which are filled with seed 1 before the pager starts."""
 
     def __init__(
-        self, library: ctypes.CDLL, file: int, file_pages: int, pages: int, budget: int
+        self,
+        library: ctypes.CDLL,
+        file: int,
+        file_pages: int,
+        pages: int,
+        budget: int,
+        used: int = 0,
     ) -> None:
         self._library = library
         self._pager = ctypes.c_void_p()
@@ -105,6 +112,7 @@ class Paged:
         self.words: npt.NDArray[np.uint64] = np.frombuffer(self._map, np.uint64).reshape(pages, -1)
         """(pages, words of a page)"""
         self._base = self.words.ctypes.data
+        self.fill(0, used, 1)
         settings = Settings(-1, file, file_pages, budget, REQUESTS, -1)
         problem = library.pager_start(ctypes.byref(self._pager), ctypes.byref(settings))
         if not problem:

@@ -187,8 +187,21 @@ def test_pages_accessed_while_they_are_evicted_stay_within_the_budget(
     assert paged.counts().overruns == 0
 
 
-def test_pages_that_exist_before_are_kept(library: ctypes.CDLL, tmp_path: Path) -> None:
-    """Pages that accesses created under the pager stay when the pager stops."""
+def test_pages_used_before_the_pager_starts_are_kept(library: ctypes.CDLL, tmp_path: Path) -> None:
+    file = backing_file(tmp_path, FILE_PAGES)
+    paged = Paged(library, file, FILE_PAGES, PAGES, BUDGET, used=10)
+    assert paged.holds(0, 10, 1)
+    assert paged.evict(0, 10) == 10
+    paged.settle()
+    assert paged.holds(0, 10, 1)
+    assert paged.counts().births_by_fault == 0
+    paged.stop()
+    os.close(file)
+
+
+def test_pages_born_by_accesses_stay_when_the_pager_stops(
+    library: ctypes.CDLL, tmp_path: Path
+) -> None:
     file = backing_file(tmp_path, FILE_PAGES)
     paged = Paged(library, file, FILE_PAGES, PAGES, BUDGET)
     # An access to an absent page is a birth.

@@ -51,7 +51,7 @@ def test_with_room_for_everything_all_is_fast() -> None:
 
 def test_without_room_all_is_slow() -> None:
     _, found = solved(large_profile(), 0, 1e6)
-    assert found.step_ns == pytest.approx(4e9 + 19 * USE_NS, rel=1e-4)
+    assert found.step_ns == pytest.approx(4e9 + 19 * USE_NS, abs=0.01 * USE_NS)
     assert not found.fast_pages.any()
 
 
@@ -59,8 +59,9 @@ def test_without_moves_the_parameter_is_fast() -> None:
     # There is room for two units of 64 pages. A page of the parameter serves 3 uses, a page of the
     # gradient or of the activation 2 uses; see test_step_time.py.
     groups, found = solved(large_profile(), 2 * LARGE, 1e12)
-    assert found.step_ns == pytest.approx(4e9 + (19 - 6) * USE_NS, rel=1e-4)
+    assert found.step_ns == pytest.approx(4e9 + (19 - 6) * USE_NS, abs=0.01 * USE_NS)
     assert groups.members[4].tolist() == [4]
+    assert found.fast_pages[:, 4] == pytest.approx(groups.pages[4])
 
 
 def test_what_is_used_in_turn_shares_the_room_by_moves() -> None:
