@@ -140,7 +140,7 @@ def best_lives(items: Items, costs: Costs, generous: bool = False) -> Lives:
 
 
 def _unborn(items: Items) -> Mask:
-    """(S, N): where the chunk does not exist when the stretch begins: in the stretch of its birth."""
+    """(S, N): whether the chunk is born in the stretch, and so does not exist at its beginning."""
     found = np.zeros(items.worth.shape, np.bool_)
     found[:1] = ~items.persistent
     return found
