@@ -37,6 +37,12 @@ def require_move(device_path: Path = DEVICE) -> None:
         ) from None
     try:
         descriptor = fcntl.ioctl(device, _USERFAULTFD_IOC_NEW, os.O_CLOEXEC)
+    except OSError as error:
+        raise SentinelError(
+            "no-second-tier",
+            f"{DEVICE} gives no userfaultfd: {os.strerror(error.errno or 0)}",
+            "raise the limit of open files if it is reached; seccomp can forbid the call, too",
+        ) from None
     finally:
         os.close(device)
     try:

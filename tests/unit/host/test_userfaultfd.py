@@ -33,6 +33,13 @@ def test_a_missing_permission_is_reported_with_the_udev_rule(
     assert 'GROUP="sentineld"' in caught.value.hint
 
 
+def test_a_device_that_gives_no_descriptor_is_reported(tmp_path: Path) -> None:
+    (tmp_path / "userfaultfd").touch()  # a file knows no such ioctl
+    with pytest.raises(SentinelError, match="gives no userfaultfd: Inappropriate ioctl") as caught:
+        require_move(tmp_path / "userfaultfd")
+    assert caught.value.code == "no-second-tier"
+
+
 @pytest.mark.skipif(pager_problem() is not None, reason=pager_problem() or "")
 def test_this_kernel_can_move_pages() -> None:
     require_move(DEVICE)
