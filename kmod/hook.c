@@ -111,6 +111,9 @@ static bool huge_fault(const struct watched_fault *fault, pmd_t *pmd)
 	}
 	resolved = sentinel_huge_fault(fault->s, fault->chunk, fault->vma, huge, fault->flags);
 	spin_unlock(ptl);
+
+	if (!resolved)
+		sentinel_note_passed_on(fault->s);
 	return resolved;
 }
 

@@ -250,13 +250,15 @@ int sentinel_disarm(struct sentinel_session *s, struct sentinel_area *area,
 		    struct sentinel_range *range)
 {
 	unsigned long end = range->start + range->bytes;
+	u64 pages = range->bytes >> PAGE_SHIFT;
 	int ret;
 
 	ret = sentinel_area_activate(s, area, range->start, end, false);
 	if (ret)
 		return ret;
-	range->pages_done = disarm_part(s, area, range->start, end);
-	range->pages_skipped = (range->bytes >> PAGE_SHIFT) - range->pages_done;
+	/* a huge page is disarmed as a whole, even if it is only partly in the range */
+	range->pages_done = min(disarm_part(s, area, range->start, end), pages);
+	range->pages_skipped = pages - range->pages_done;
 	return 0;
 }
 

@@ -74,7 +74,9 @@ void check_huge(void)
 	expect_records(&sampler, address, "small pages", HUGE - 1, 0, 1, 0);
 
 	/* a part of a huge page cannot be armed; nor can the dropped page, which is the zero page now */
-	sampler_disarm(&sampler, address, 10);
+	range = sampler_disarm(&sampler, address, 10);
+	CHECK(range.pages_done == 10 && !range.pages_skipped, "disarm: %llu done, %llu skipped",
+	      range.pages_done, range.pages_skipped);
 	target_call(&target, read_pages, address, HUGE);
 	sampler_epoch(&sampler);
 	expect_records(&sampler, address, "a disarmed part", 0, 0, 0, HUGE - 10 + 1);
