@@ -25,6 +25,7 @@ PAUSE = "--pause 1"
 """The pause after each step leaves CPU time to the code under test. It also keeps the number of
 steps small: the unmanaged run has to repeat all of the steps."""
 STEPS = 400
+CONTROL_SOCKET = "/run/sentineld/control.sock"
 METRICS = "http://127.0.0.1:9464/metrics"
 LOG = "/tmp/training.log"
 
@@ -55,10 +56,12 @@ class Training:
             self.process.wait(timeout=60)
 
     def session(self) -> dict[str, Any] | None:
-        answer = self.guest.run("sentinelctl status --json", check=False)
+        """The status of the training's session; None if there is no daemon or no session."""
+        command = f"python3 -IS {TREE}/tests/vm/inside/status.py {CONTROL_SOCKET}"
+        answer = self.guest.run(command, check=False)
         if answer.returncode != 0:
             return None
-        sessions = json.loads(answer.stdout)["sessions"]
+        sessions = json.loads(answer.stdout)["result"]["sessions"]
         return next((one for one in sessions if one["pid"] == self.pid), None)
 
     def in_state(self, state: str) -> bool:
