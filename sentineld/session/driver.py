@@ -106,6 +106,8 @@ class Driver:
                 self._require_own()
         self.observing.collect()
         self._requests.collect()
+        if self._profiling is not None:
+            self._profiling.note_unmanaged_bytes()
         if self.lifecycle.state is State.MANAGED and self._left_plan():
             return
         for step in self._feed.steps():

@@ -86,6 +86,7 @@ class Profiling:
         self._goal = goal
         self._warm_up_left = WARM_UP_STEPS
         self._left = left
+        self._unmanaged_bytes = 0
         self._shape = Shape(0, "")
         self._found: Planned | None = None
         self._allocation_steps = 0
@@ -102,6 +103,12 @@ class Profiling:
         self._link.set_flags(on=Flag.NO_STALLS)
         operators = OperatorSteps(self._link, KEPT_RECORDS)
         return StepSampler(self._link, self._machine.substrate, 2, operators)
+
+    def note_unmanaged_bytes(self) -> None:
+        """Note the current number of unmanaged bytes, which varies within a step. The more often
+        this is called, the more likely the plan leaves room for the largest number."""
+        now_bytes = self._link.segment.words().unmanaged_bytes
+        self._unmanaged_bytes = max(self._unmanaged_bytes, now_bytes)
 
     def on_step(self, step: Step) -> None:
         """Handle a complete recorded step. Raises SentinelError and EOFError."""
@@ -149,7 +156,7 @@ class Profiling:
             self._profile,
             charged or self._profile,
             self._tiers,
-            self._link.segment.words().unmanaged_bytes,
+            self._unmanaged_bytes,
         )
         return planned_for(self._goal, given, self._machine, self._link)
 

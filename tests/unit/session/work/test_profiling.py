@@ -185,6 +185,15 @@ def test_an_unknown_shape_is_profiled(again: Profiled) -> None:
     )  # type: ignore[union-attr]
 
 
+def test_a_plan_leaves_room_for_the_most_unmanaged_bytes_seen(again: Profiled) -> None:
+    again.skip_warm_up(Shape(1, "another"))
+    for small_bytes in (1000, 5000, 2000):
+        again.linked.set(small_bytes=small_bytes)
+        again.run.note_unmanaged_bytes()
+    planned = whole_way(again, SMALL)
+    assert planned.budget_bytes - planned.plan.budget_bytes == 5000
+
+
 def test_the_shape_that_was_left_is_taken_when_it_stays(again: Profiled) -> None:
     one, two = steps_of(LARGE, 2)
     again.skip_warm_up(Shape.of(one, 1))
