@@ -127,7 +127,8 @@ def calibrate(
     """
     size_bytes = parse_bytes(size)
     if size_bytes < SIZE_MIN_BYTES:
-        raise SentinelError("usage", f"--size {size} is too small", f"give at least {SIZE_MIN_BYTES >> 20}MiB")
+        least = f"give at least {SIZE_MIN_BYTES >> 20}MiB"
+        raise SentinelError("usage", f"--size {size} is too small", least)
     if not dry_run:
         check_ours(output)
     found = measured(config, size_bytes, threads or threads_allowed())

@@ -213,6 +213,20 @@ def test_pages_born_by_accesses_stay_when_the_pager_stops(
     os.close(file)
 
 
+def test_pages_that_the_program_drops_itself_read_as_zeros(start: Callable[..., Paged]) -> None:
+    paged = start()
+    paged.born(0, 100)
+    paged.fill(0, 100, 1)
+    paged.dropped(50, 50)  # leaves free frames with content
+    paged.discard(10, 20)
+    assert not paged.words[10:20].any()
+    assert paged.evict(0, 50) == 40  # finds that pages 20 to 29 are absent
+    paged.settle()
+    assert not paged.words[20:30].any()
+    assert paged.holds(0, 10, 1)
+    assert paged.holds(30, 20, 1)
+
+
 def test_pages_that_the_program_drops_itself(start: Callable[..., Paged]) -> None:
     paged = start()
     paged.born(0, 100)

@@ -45,13 +45,16 @@ bool frame_ready(struct pager *pager, uint64_t pages)
 
 /* Give the frames of one tray to the absent pages [page, page + pages), beginning with the first page.
    Returns the number of pages that got a frame. */
-static uint64_t give_birth(struct pager *pager, struct paged_range *range, uint64_t page, uint64_t pages)
+static uint64_t give_birth(struct pager *pager, struct paged_range *range, uint64_t page, uint64_t pages,
+			   bool zeroed)
 {
 	uint32_t tray, first, count;
 	uint64_t born;
 	int error = 0;
 
 	count = frames_borrow(&pager->frames, pages, &tray, &first);
+	if (zeroed)
+		memset(frames_address(&pager->frames, tray, first), 0, (size_t)count << pager->page_shift);
 	born = frames_place(&pager->frames, tray, first, page_address(pager, range, page), count, &error);
 	if (born < count && error == EEXIST)
 		pager_fatal("a page at %p is already in memory",
@@ -81,7 +84,7 @@ static void resume_moves(struct pager *pager)
 	}
 }
 
-void pages_born(struct pager *pager, struct paged_range *range, uint64_t page, uint64_t end)
+void pages_born(struct pager *pager, struct paged_range *range, uint64_t page, uint64_t end, bool zeroed)
 {
 	bool waited = false;
 
@@ -93,7 +96,7 @@ void pages_born(struct pager *pager, struct paged_range *range, uint64_t page, u
 		if (!run) {
 			page++;
 		} else if (!pager->wanted_count && frame_ready(pager, run)) {
-			page += give_birth(pager, range, page, run);
+			page += give_birth(pager, range, page, run, zeroed);
 		} else {
 			/* Wait for free frames. Queued fetches get them first. */
 			pager->counts.waits += !waited;
@@ -119,7 +122,7 @@ void pager_born(struct pager *pager, void *address, uint64_t pages)
 
 		memset(range->begins + page, 0, pages);
 		range->begins[page] = 1;
-		pages_born(pager, range, page, page + pages);
+		pages_born(pager, range, page, page + pages, false);
 	}
 	pthread_mutex_unlock(&pager->lock);
 }

@@ -80,10 +80,10 @@ static void serve(struct pager *pager, uintptr_t address)
 		pager->resident--;
 	}
 	if (range->state[page] == PAGE_ABSENT) {
-		/* The page's content is undefined: a part of the tensor was dropped, or the tensor was
-		   allocated before pager_add() and not used until now. */
+		/* The program itself has dropped the page, or the tensor was allocated before
+		   pager_add() and not used until now. The kernel would give a zeroed page. */
 		pager->counts.births_by_fault++;
-		pages_born(pager, range, page, page + 1);
+		pages_born(pager, range, page, page + 1, true);
 		return;
 	}
 	pager->counts.faults++;
