@@ -121,8 +121,9 @@ static inline bool sentinel_dumpable(struct task_struct *task, struct mm_struct 
  * Returns the CPUs whose TLBs have to be flushed for the address space. A CPU that
  * switches to the address space later sees the new mm->context.tlb_gen and flushes.
  * If the address space has a global ASID, a CPU does not compare generations when it
- * switches, because the hardware broadcasts the kernel's TLB flushes. Then any CPU
- * may keep old entries, so all CPUs have to be flushed.
+ * switches, because the hardware broadcasts the kernel's own TLB flushes. The module
+ * does not use this broadcast, so any CPU may keep old entries, and all CPUs have to
+ * be flushed.
  */
 static inline const struct cpumask *sentinel_tlb_cpus(struct mm_struct *mm)
 {

@@ -66,5 +66,6 @@ def sentinelctl(context: click.Context, socket: Path) -> None:
 
 
 def main() -> None:
-    """The entry point. An error is printed as one line on stderr and sets the exit status."""
+    """The entry point. A SentinelError is printed as one line on stderr; its code determines the
+    exit status."""
     run_command(sentinelctl)

@@ -112,7 +112,7 @@ class Session:
     ) -> None:
         """Begin to manage, or switch a managed process to another budget or policy.
 
-        Switching blocks until the new plan is made; if planning fails, the live plan stays. fast,
+        A switch takes until the new plan is made; if planning fails, the live plan stays. fast,
         policy_name: see Driver.attach().
         """
         self._wait_entered(gone)

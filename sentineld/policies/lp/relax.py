@@ -124,8 +124,9 @@ def best_lives(items: Items, costs: Costs, generous: bool = False) -> Lives:
     that it is on.
 
     generous: for a bound, allow anything that a mover can do. A chunk that is fast at any moment of
-    a stretch serves the whole stretch fast. A chunk takes room only at boundaries, where the
-    stretch begins, and may be promoted and demoted within one stretch.
+    a stretch serves the whole stretch fast. A chunk takes room in a stretch only if it is
+    fast already at the boundary where the stretch begins. It may be promoted and demoted within one
+    stretch.
     """
     keep = items.worth - costs.room
     if generous:

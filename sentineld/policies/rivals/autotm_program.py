@@ -237,7 +237,8 @@ class _Model:
 
     - for each span, whether it is fast;
     - for each gap, whether the tensor is swapped out;
-    - for each gap, the part swapped out and the part swapped back in, by position;
+    - for each gap, the part swapped out at each position, then the part swapped back in at each
+      position;
     - for each stretch, the fast memory in use.
     """
 

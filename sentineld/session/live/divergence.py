@@ -24,7 +24,7 @@ other shape. Above this share, two such steps are likely."""
 KEEP_SHARE = 0.25
 """If at least this share of the steps diverges, a plan that is kept is reported as a poor fit."""
 EARNED_STEPS = 32
-"""Entering a plan has paid off once this number of steps followed it."""
+"""A plan has paid off when this number of steps has followed it, that is, has not diverged."""
 POOR_FIT = "steps change shape too often to replace the plan: it is kept for the steps that fit it"
 PATIENCE_STEPS = 64
 PATIENCE_STEPS_MAX = 4096
@@ -38,7 +38,7 @@ class Patience:
         self.steps = 0
 
     def left(self, followed_steps: int) -> None:
-        """Record that a plan is left after this number of steps followed it."""
+        """Record that a plan is left. followed_steps: steps under the plan that did not diverge."""
         if followed_steps >= EARNED_STEPS:
             self.steps = 0
         else:
