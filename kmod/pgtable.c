@@ -15,7 +15,8 @@ bool sentinel_vma_fit(struct vm_area_struct *vma)
 
 /*
  * Returns the PMD entry that covers the address, or NULL if an upper level is
- * empty. Sets *next to the end of the range that the entry or the hole covers.
+ * empty or has no page table below it. Sets *next to the end of the range that the
+ * entry or the hole covers.
  */
 pmd_t *sentinel_pmd(struct mm_struct *mm, unsigned long address, unsigned long *next)
 {

@@ -54,7 +54,7 @@ class Axis:
 
 @dataclass(frozen=True)
 class Heatmap:
-    """Shares 0..1 of each row's pages, as arrays [row, stretch]."""
+    """Arrays [row, stretch] with shares 0..1 of each row's pages, and their axes."""
 
     axis: Axis
     edges: Integers  # row r covers the axis from edges[r] to edges[r + 1]

@@ -11,7 +11,8 @@ from sentineld.base.errors import SentinelError
 from sentineld.model.arrays import Floats
 
 FACTOR_MIN = 0.1
-"""Minimum of a noise factor and of a skew factor. Both multiply a stretch's profiled time."""
+"""Lower limit of each noise factor and of each skew factor. Both multiply a stretch's profiled
+time."""
 
 
 @dataclass(frozen=True)

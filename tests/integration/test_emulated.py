@@ -33,8 +33,8 @@ TIERS = ("--tiers", "emulated:cxl")
 PATIENCE_S = 180
 UNPLANNED_BYTES = 32 << 10
 REST = ("--rest", "20")
-"""Options of a training. They leave CPU time to the daemon, and they keep small the number of steps
-that the training without the shim has to repeat."""
+"""Options of a training: sleep 20 ms after each step. The sleep leaves CPU time to the daemon. It
+also makes the training do fewer steps, so the comparison run without the shim does fewer, too."""
 
 
 class ManagedRun:

@@ -83,7 +83,8 @@ class Correcting:
         self.recording = False
 
     def begin_recording(self) -> bool:
-        """Decide whether the session must begin to record steps, to measure their times."""
+        """Begin to measure the times of steps if the correction needs them. Returns whether it
+        does; then the caller must make the shim record steps."""
         if self.recording or self._managed is None or self._job is not None:
             return False
         self.recording = self._corrector.needs_times

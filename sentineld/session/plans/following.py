@@ -165,7 +165,8 @@ class Following:
         return corrected
 
     def begin_recording(self) -> bool:
-        """Whether the session must begin to record steps in order to correct the live plan."""
+        """Begin a correction of the live plan if it needs the times of steps. Returns whether it
+        does; then the caller must make the shim record steps."""
         return self.correcting is not None and self.correcting.begin_recording()
 
     def stop_recording(self) -> None:
