@@ -13,9 +13,11 @@ pytestmark = pytest.mark.guest
 
 
 def test_no_unit_test_of_process_trees_fails_or_is_skipped(guest: Guest) -> None:
+    # If a test hangs, pytest prints where each thread is, before `timeout` ends it.
     result = guest.run(
-        f"cd {TREE} && PYTHONPATH={TREE} python3 -m pytest -q --confcutdir=tests/unit/observe"
-        " -p no:cacheprovider -o addopts= --import-mode=importlib tests/unit/observe/test_procs.py",
+        f"cd {TREE} && PYTHONPATH={TREE} timeout 300 python3 -m pytest -q"
+        " --confcutdir=tests/unit/observe -p no:cacheprovider -o addopts="
+        " -o faulthandler_timeout=120 --import-mode=importlib tests/unit/observe/test_procs.py",
         check=False,
         timeout=600,
     )

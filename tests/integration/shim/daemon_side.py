@@ -34,8 +34,8 @@ from tests.integration.shim.plain import PlainTrainings
 PAGE = 4096
 PATIENCE_SECONDS = 60.0
 FURTHER_STEPS = 100
-"""Number of further losses of a training in another place (see Place) that are computed in advance,
-for later tests."""
+"""If a training without the shim runs in another place (see Place), it computes this many losses
+more than the test needs, so that later tests can use them."""
 TRAIN = Path(__file__).parent / "train.py"
 ROOT = Path(__file__).parents[3]
 

@@ -175,7 +175,7 @@ def test_a_call_s_work_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [STEP] + [alloc(PAGE * (1 + n), PAGE, Alloc.LIVE) for n in range(100)] + [STEP] * 100
     cutter = StepCutter()
     assert 5 < len(cutter.feed(np.array(rows, RECORD_DTYPE))) < 10
-    # The records that this call did not process count as lost; the next whole step begins after
-    # them.
+    # The records that the call above did not process count as lost. The next whole step begins
+    # after them.
     assert cutter.feed(np.array([STEP], RECORD_DTYPE)) == []
     assert len(cutter.feed(np.array([STEP], RECORD_DTYPE))) == 1
