@@ -77,8 +77,8 @@ class PagedSubstrate:
         self._figures = figures
 
     def tiers(self) -> Tiers:
-        """Memory and the directory's disk, whose bandwidths are measured unless they are
-        configured. Raises SentinelError."""
+        """Memory, and the directory's disk. The disk's bandwidths are measured unless they are
+        configured; memory's are preset. Raises SentinelError."""
         require_move()
         given = self._figures
         read, write = given.slow_read_bytes_per_s, given.slow_write_bytes_per_s

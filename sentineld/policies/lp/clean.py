@@ -181,8 +181,9 @@ class Places:
     """The first row of the stretches' moves."""
 
     timed: int | None
-    """The first row of the room at pressure points, as counted after the demotions that had time
-    to complete; None: the program has no such rows."""
+    """The first of the rows that limit the fast pages at each pressure point, where only those
+    demotions make room that had time to complete before the point. None: the program has no such
+    rows."""
 
 
 def clean_rows(
