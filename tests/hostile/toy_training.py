@@ -171,16 +171,20 @@ class ToyTraining:
             self.client.send(answer)
             return
         self.residency = Residency(layout, paged=paging is not None)
-        self.client.send({**answer, "residency": True}, [self.residency.fd])
-        os.close(self.residency.fd)
+        try:
+            self.client.send({**answer, "residency": True}, [self.residency.fd])
+        finally:
+            os.close(self.residency.fd)
 
     def _send_accesses(self, template: Template) -> None:
         rows = template.ops.copy()
         rows["time_ns"] += self._now_ns
         fd = os.memfd_create("accesses")
-        os.write(fd, rows.tobytes())
-        self.client.send({"type": "accesses", "step": self.steps, "names": []}, [fd])
-        os.close(fd)
+        try:
+            os.write(fd, rows.tobytes())
+            self.client.send({"type": "accesses", "step": self.steps, "names": []}, [fd])
+        finally:
+            os.close(fd)
 
     def close(self) -> None:
         """Hang up."""
