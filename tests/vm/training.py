@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from sentineld.base.errors import EXIT_STATUS
+from sentineld.config import Config
 from tests.charged_steps import meter_within
 
 from .guest import TREE, Guest
@@ -25,7 +26,14 @@ PAUSE = "--pause 1"
 """The pause after each step leaves CPU time to the code under test. It also keeps the number of
 steps small: the unmanaged run has to repeat all of the steps."""
 STEPS = 400
-CONTROL_SOCKET = "/run/sentineld/control.sock"
+STATUS = f"""
+import json, pathlib, sys
+sys.path.insert(0, "{TREE}")
+from sentineld.control.client import request
+print(json.dumps(request(pathlib.Path("{Config().control_socket}"), "status")))
+"""
+"""Prints the daemon's status. An emulated guest needs two seconds to start sentinelctl, and a tenth
+of that for this program."""
 METRICS = "http://127.0.0.1:9464/metrics"
 LOG = "/tmp/training.log"
 
@@ -57,11 +65,10 @@ class Training:
 
     def session(self) -> dict[str, Any] | None:
         """The status of the training's session; None if there is no daemon or no session."""
-        command = f"python3 -IS {TREE}/tests/vm/inside/status.py {CONTROL_SOCKET}"
-        answer = self.guest.run(command, check=False)
+        answer = self.guest.run(["python3", "-c", STATUS], check=False)
         if answer.returncode != 0:
             return None
-        sessions = json.loads(answer.stdout)["result"]["sessions"]
+        sessions = json.loads(answer.stdout)["sessions"]
         return next((one for one in sessions if one["pid"] == self.pid), None)
 
     def in_state(self, state: str) -> bool:

@@ -6,20 +6,18 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
-from sentineld.migrate.syscalls import move_pages, query_pages
+from sentineld.migrate.syscalls import Addresses, move_pages, page_addresses, query_pages
 
-PAGE_BYTES = 4096
 SEARCHED_BYTES = 256 << 20
 
 
-def pages_on(pid: int, node: int) -> npt.NDArray[np.uint64]:
+def pages_on(pid: int, node: int) -> Addresses:
     """Addresses of pages on the node, in the VMA that has most of them."""
     rows = Path(f"/proc/{pid}/numa_maps").read_text()
     found = re.findall(rf"^(\w+) .*anon=.* N{node}=(\d+)", rows, re.MULTILINE)
     _, begin = max((int(count), int(address, 16)) for address, count in found)
-    pages = np.arange(begin, begin + SEARCHED_BYTES, PAGE_BYTES, dtype=np.uint64)
+    pages = page_addresses(begin, SEARCHED_BYTES)
     return pages[query_pages(pid, pages) == node]
 
 
