@@ -130,7 +130,8 @@ def best_lives(items: Items, costs: Costs, generous: bool = False) -> Lives:
     """
     keep = items.worth - costs.room
     if generous:
-        keep = np.where(_unborn(items), items.worth, keep)
+        # Position 0 is the birth of a transient chunk: it does not exist when the stretch begins.
+        keep[:1] = np.where(items.persistent, keep[:1], items.worth[:1])
         leave, enter = keep - costs.move, items.worth - costs.move - costs.enter
         stay = np.maximum(0.0, items.worth - 2 * costs.move)
     else:
@@ -138,13 +139,6 @@ def best_lives(items: Items, costs: Costs, generous: bool = False) -> Lives:
         enter = leave - costs.enter
         stay = np.zeros(keep.shape)
     return best_walks(Gains(keep, leave, enter, stay), items.length, items.persistent)
-
-
-def _unborn(items: Items) -> Mask:
-    """(S, N): whether the chunk is born in the stretch, and so does not exist at its beginning."""
-    found = np.zeros(items.worth.shape, np.bool_)
-    found[:1] = ~items.persistent
-    return found
 
 
 def best_walks(gains: Gains, length: Integers, persistent: Mask) -> Lives:
@@ -230,7 +224,11 @@ def used_pages(
     """
     count = items.stretch_count
     flat = stretch.ravel()
-    held = lives.fast & ~_unborn(items) if generous else lives.held
+    if generous:
+        held = lives.fast.copy()
+        held[:1] &= items.persistent
+    else:
+        held = lives.held
     return (
         np.bincount(flat, (items.pages * held).ravel(), minlength=count).astype(np.float64),
         np.bincount(flat, (items.pages * lives.moving).ravel(), minlength=count).astype(np.float64),
