@@ -15,7 +15,8 @@ _MEMINFO = re.compile(r"^Node\s+\d+\s+(\S+):\s+(\d+)(?:\s+kB)?", re.MULTILINE)
 def parse_list(text: str) -> tuple[int, ...]:
     """Parse the kernel's list format: "0-2,5" -> (0, 1, 2, 5), "" -> ().
 
-    Empty parts are ignored. Raises ValueError if a part has something else than numbers.
+    Empty parts are ignored. Raises ValueError if a part is neither a number nor a
+    range of numbers.
     """
     numbers: list[int] = []
     for part in text.strip().split(","):

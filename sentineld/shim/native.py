@@ -52,8 +52,6 @@ def library_path() -> Path:
             return packaged
     try:
         return _build(sources)
-    except OSError as error:
-        raise ShimUnavailableError(f"{LIBRARY_NAME} cannot be built: {error}") from error
     except ShimUnavailableError:
         if packaged.exists():
             # The library may still be current: a copied file can have any mtime. Native checks the
@@ -75,6 +73,14 @@ def _cache_directory() -> Path:
 
 
 def _build(sources: list[Path]) -> Path:
+    """Path of the library built from the sources, in the cache. Raises ShimUnavailableError."""
+    try:
+        return _cached_or_compiled(sources)
+    except OSError as error:
+        raise ShimUnavailableError(f"{LIBRARY_NAME} cannot be built: {error}") from error
+
+
+def _cached_or_compiled(sources: list[Path]) -> Path:
     if not sources:
         raise ShimUnavailableError(f"neither {LIBRARY_NAME} nor its sources are installed")
     digest = hashlib.sha256(" ".join([platform.machine(), *_COMPILE_FLAGS]).encode())

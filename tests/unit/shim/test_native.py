@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,9 @@ def test_an_old_packaged_library_is_better_than_none(
     packaged.write_bytes(b"")
     os.utime(packaged, (500, 500))
     monkeypatch.setenv("CC", "false")
+    assert library_path() == packaged
+    (elsewhere / "cache").touch()
+    monkeypatch.setattr(tempfile, "tempdir", str(elsewhere / "missing"))
     assert library_path() == packaged
 
 
