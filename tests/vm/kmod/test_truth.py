@@ -53,6 +53,8 @@ cd /sys/kernel/debug/sched/numa_balancing
 echo 1 > scan_delay_ms
 echo 10 > scan_period_min_ms
 echo 20 > scan_period_max_ms
+# The kernel scans a thread's memory at most every 1000 ms / (2560 / scan_size_mb) of its CPU time.
+echo 16 > scan_size_mb
 sysctl -q -w kernel.numa_balancing=1
 """
 DISABLE_BALANCING = "sysctl -q -w kernel.numa_balancing=0"

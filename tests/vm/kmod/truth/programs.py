@@ -31,6 +31,8 @@ OWN = ("drop", "remap")
 UNARMING_SHARED = ("executable", "not-executable")
 UNARMING_OWN = ("protect-none", "protect-read", "mremap")
 HUGE_SHARED = ("huge", "not-huge", "collapse")
+SCANNED_MS = 20
+"""CPU time after which NUMA balancing, as the test enables it, has scanned the target's memory."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,6 +113,8 @@ def _programs(draw: DrawFn, kind: Kind) -> Program:
             f"{draw(st.sampled_from(('before', 'during', 'during')))} {verb}"
             for verb in draw(st.lists(_controller_verb(kind, regions), max_size=2))
         ]
+        if kind.balancing:
+            lines.append(f"spin 0 {SCANNED_MS}")
         for number in range(draw(st.sampled_from((1, 2, 3, 4)))):
             lines += ["step"] if number else []
             lines += draw(_step(kind, regions, threads))
