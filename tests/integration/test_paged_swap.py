@@ -3,20 +3,20 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from sentineld.base.errors import SentinelError
-from sentineld.host.memory_limit import limited_command
+from sentineld.observe.mappings import read_mappings
 from tests.integration.paged_run import tiers
 from tests.integration.shim.daemon_side import ROOT, TRAIN
 from tests.integration.test_daemon import Daemon
-from tests.process_figures import anonymous_peak_bytes
 from tests.unit.shim.paged import pager_problem
 
 pytest.importorskip("torch")
@@ -29,9 +29,10 @@ pytestmark = [
 SWAP_BYTES = 1 << 30
 STEPS = 6
 FAST_BYTES = 120 << 20
-SHORT_BYTES = 64 << 20
-"""Memory that the training lacks although its tensors are paged; the kernel swaps it."""
+PAGE_OUT_INTERVAL_S = 1.0
 ZRAM = Path("/sys/class/zram-control")
+PROCESS_MADVISE, MADV_PAGEOUT = 440, 21
+libc = ctypes.CDLL(None, use_errno=True)
 
 
 def swapped_out() -> int:
@@ -67,7 +68,14 @@ def swap(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[None]:
             (ZRAM / "hot_remove").write_text(number)
 
 
-def train(prefix: list[str], environment: dict[str, str]) -> subprocess.Popen[str]:
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[Daemon]:
+    daemon = Daemon(tmp_path, *tiers(tmp_path))
+    yield daemon
+    daemon.stop()
+
+
+def train(*prefix: str, **environment: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [*prefix, sys.executable, str(TRAIN), "large", str(STEPS)],
         env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
@@ -76,27 +84,37 @@ def train(prefix: list[str], environment: dict[str, str]) -> subprocess.Popen[st
     )
 
 
-def test_the_kernel_swaps_beside_the_pager(swap: None, tmp_path: Path) -> None:
+def train_paged(daemon: Daemon) -> subprocess.Popen[str]:
+    """Train with `sentinelctl run`."""
+    ctl = (sys.executable, "-c", "from sentineld.cli import main; main()")
+    run = ("--socket", str(daemon.control), "run", "--fast", str(FAST_BYTES), "--policy", "static")
+    shim_socket = str(daemon.folder / "shim.sock")
+    return train(*ctl, *run, "--", SENTINELD_SHIM_SOCKET=shim_socket, PYTHONPATH=str(ROOT))
+
+
+def page_out(pid: int) -> None:
+    """Have the kernel swap out the anonymous memory of a process, also the frames of the pager."""
     try:
-        limited_command(1 << 40).close()
-    except SentinelError as error:
-        pytest.skip(str(error))
-    plain = train([], {})
-    assert plain.stdout is not None
-    first = plain.stdout.readline()
-    unpaged_bytes = anonymous_peak_bytes(plain.pid) - (288 << 20)
-    losses = first + plain.communicate()[0]
-    limit_bytes = unpaged_bytes + FAST_BYTES - SHORT_BYTES
-    daemon = Daemon(tmp_path, *tiers(tmp_path))
-    ctl = [sys.executable, "-c", "from sentineld.cli import main; main()"]
-    run = [*ctl, "--socket", str(daemon.control), "run", "--limit", str(limit_bytes)]
-    environment = {"SENTINELD_SHIM_SOCKET": str(tmp_path / "shim.sock"), "PYTHONPATH": str(ROOT)}
+        pidfd = os.pidfd_open(pid)
+        mappings = read_mappings(pid)
+    except OSError:
+        return  # it has exited
+    for mapping in mappings:
+        if mapping.name in ("anonymous", "[heap]"):
+            part = (ctypes.c_uint64 * 2)(mapping.start, mapping.end - mapping.start)
+            # The call fails if the process has unmapped a part meanwhile.
+            libc.syscall(PROCESS_MADVISE, pidfd, part, 1, MADV_PAGEOUT, 0)
+    os.close(pidfd)
+
+
+def test_the_kernel_swaps_pages_of_the_pager(swap: None, daemon: Daemon) -> None:
+    losses = train().communicate()[0]
     before = swapped_out()
-    try:
-        paged = train([*run, "--fast", str(FAST_BYTES), "--policy", "static", "--"], environment)
-        found, _ = paged.communicate()
-        assert paged.returncode == 0
-        assert found == losses
-        assert swapped_out() - before > SHORT_BYTES // 2 // 4096
-    finally:
-        daemon.stop()
+    paged = train_paged(daemon)
+    while paged.poll() is None:
+        for session in daemon.sessions() or ():
+            page_out(session["pid"])
+        time.sleep(PAGE_OUT_INTERVAL_S)
+    assert paged.communicate()[0] == losses
+    assert paged.returncode == 0
+    assert swapped_out() - before > FAST_BYTES // 4096

@@ -26,11 +26,15 @@ FILE_PAGES = 3 * PAGES
 pytestmark = pytest.mark.skipif(pager_problem() is not None, reason=pager_problem() or "")
 
 
-@pytest.fixture(scope="module")
-def library_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture(scope="module", params=["counted", "uncounted"])
+def library_path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The pager; "uncounted": with the defect of Linux 6.18 that frames.c works around."""
     path = tmp_path_factory.mktemp("pager") / "pager.so"
     sources = sorted(map(str, (NATIVE / "pager").glob("*.c")))
     flags = "-std=gnu11 -O2 -g -Wall -Wextra -Werror -fPIC -shared -pthread".split()
+    if request.param == "uncounted":
+        sources.append(str(Path(__file__).with_name("uncounted.c")))
+        flags.append("-Wl,--wrap=ioctl")
     subprocess.run([COMPILER, *flags, "-o", str(path), *sources], check=True)
     return path
 

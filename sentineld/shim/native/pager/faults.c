@@ -2,18 +2,17 @@
 /* Accesses to pages that are not in memory. */
 #define _GNU_SOURCE
 #include <poll.h>
-#include <unistd.h>
 
+#include "pagemap.h"
 #include "pages.h"
 #include "uffd.h"
 
 /* Whether the page is in memory or in the kernel's swap; true also if pagemap cannot be read. */
-static bool mapped(const struct pager *pager, uintptr_t address)
+static bool exists(const struct pager *pager, uintptr_t address)
 {
-	uint64_t entry;
-	off_t at = (off_t)((address >> pager->page_shift) * sizeof(entry));
+	bool mapped;
 
-	return pread(pager->pagemap, &entry, sizeof(entry), at) != sizeof(entry) || entry >> 62;
+	return pagemap_read(pager->pagemap, (void *)address, pager->page_shift, 1, &mapped) != 1 || mapped;
 }
 
 /* Number of consecutive pages from `page` on that are out and not in transit, up to `most`. Beyond
@@ -70,7 +69,7 @@ static void serve(struct pager *pager, uintptr_t address)
 		return;
 	page = page_number(pager, range, (void *)address);
 	if (range->state[page] == PAGE_IN) {
-		if (mapped(pager, address)) {
+		if (exists(pager, address)) {
 			/* The page has arrived since the fault was raised. */
 			uffd_wake(pager->uffd, page_address(pager, range, page), 1ull << pager->page_shift);
 			return;

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
+#include "pagemap.h"
 #include "uffd.h"
 
 #ifndef MADV_POPULATE_WRITE
@@ -39,18 +40,13 @@ static void push(struct frames *frames, uint32_t *list, uint32_t tray)
 	*list = tray;
 }
 
-const char *frames_init(struct frames *frames, int uffd, unsigned page_shift, uint64_t pages)
+const char *frames_init(struct frames *frames, uint64_t pages)
 {
 	uint64_t trays = pages / TRAY_PAGES * 2 + SPARE_TRAYS;
 	char *base;
 
-	*frames = (struct frames){
-		.uffd = uffd,
-		.page_shift = page_shift,
-		.count = trays < TRAYS_MAX ? (uint32_t)trays : TRAYS_MAX,
-		.filled = TRAY_NONE,
-		.empty = TRAY_NONE,
-	};
+	frames->count = trays < TRAYS_MAX ? (uint32_t)trays : TRAYS_MAX;
+	frames->filled = frames->empty = TRAY_NONE;
 	frames->trays = calloc(frames->count, sizeof(*frames->trays));
 	frames->bytes = (frames->count + 1) * tray_bytes(frames);
 	base = mmap(NULL, frames->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
@@ -67,7 +63,7 @@ const char *frames_init(struct frames *frames, int uffd, unsigned page_shift, ui
 	madvise(base, frames->bytes, MADV_NOHUGEPAGE);
 	for (uint32_t tray = frames->count; tray-- > 0;)
 		push(frames, &frames->empty, tray);
-	if (uffd_register(uffd, frames->staging, frames->bytes - tray_bytes(frames))) {
+	if (uffd_register(frames->uffd, frames->staging, frames->bytes - tray_bytes(frames))) {
 		frames_destroy(frames);
 		return "the staging area cannot be registered with userfaultfd";
 	}
@@ -126,14 +122,59 @@ void frames_close(struct frames *frames, uint32_t tray)
 	push(frames, present ? &frames->filled : &frames->empty, tray);
 }
 
+/* Number of the consecutive pages, from the first one on, that exist at `to` and not at `from`. */
+static uint32_t arrived(const struct frames *frames, const void *to, const void *from, uint32_t pages)
+{
+	bool there[PAGEMAP_BATCH], here[PAGEMAP_BATCH];
+	int64_t known = pagemap_read(frames->pagemap, to, frames->page_shift, pages, there);
+	uint32_t count = 0;
+
+	if (known <= 0 ||
+	    pagemap_read(frames->pagemap, from, frames->page_shift, (uint64_t)known, here) != known)
+		return 0;
+	while (count < known && there[count] && !here[count])
+		count++;
+	return count;
+}
+
+/*
+ * Move frames as uffd_move() does; returns the number of pages.
+ *
+ * Linux 6.18 can move pages without counting them. In move_pages() of mm/userfaultfd.c, an attempt
+ * that fails with EAGAIN, because reclaim or migration holds the page, is repeated; but since pages
+ * are moved in batches, its error stays, so that the pages of the next, successful attempt are not
+ * counted, and the attempt after that one fails with EEXIST.
+ */
+static uint32_t move(struct frames *frames, char *to, char *from, uint32_t pages, int *error)
+{
+	uint32_t done = 0, uncounted;
+
+	for (;;) {
+		uint64_t at = (uint64_t)done << frames->page_shift;
+		uint64_t moved = uffd_move(frames->uffd, to + at, from + at,
+					   (uint64_t)(pages - done) << frames->page_shift, error);
+
+		done += (uint32_t)(moved >> frames->page_shift);
+		if (done == pages || *error != EEXIST)
+			return done;
+		uncounted = arrived(frames, to + at + moved, from + at + moved, pages - done);
+		if (!uncounted)
+			return done;
+		/* The kernel has woken only the threads that wait for counted pages. */
+		uffd_wake(frames->uffd, to + at + moved, (uint64_t)uncounted << frames->page_shift);
+		done += uncounted;
+		*error = 0;
+	}
+}
+
 uint32_t frames_collect(struct frames *frames, uint32_t tray, void *from, uint32_t pages, int *error)
 {
 	void *to = frames_address(frames, tray, frames->trays[tray].present);
-	uint64_t moved = uffd_move(frames->uffd, to, from, (uint64_t)pages << frames->page_shift, error);
+	uint32_t moved = move(frames, to, from, pages, error);
 
-	frames->trays[tray].present += (uint32_t)(moved >> frames->page_shift);
-	frames->pages += moved >> frames->page_shift;
-	return (uint32_t)(moved >> frames->page_shift);
+	frames->trays[tray].present += moved;
+	frames->pages += moved;
+	return moved;
 }
 
 uint32_t frames_borrow(struct frames *frames, uint64_t pages, uint32_t *tray, uint32_t *first)
@@ -172,18 +213,19 @@ void frames_discard(struct frames *frames, uint32_t tray, uint32_t first, uint32
 uint32_t frames_place(struct frames *frames, uint32_t tray, uint32_t first, void *to, uint32_t pages,
 		      int *error)
 {
-	uint64_t bytes = (uint64_t)pages << frames->page_shift, done;
 	char *from = frames_address(frames, tray, first);
+	uint32_t moved = move(frames, to, from, pages, error);
+	uint64_t done = (uint64_t)moved << frames->page_shift;
 
-	done = uffd_move(frames->uffd, to, from, bytes, error);
-	if (done == bytes) {
+	if (moved == pages) {
 		frames->pages -= pages;
 		lost(frames, tray, pages);
 		return pages;
 	}
 	/* The kernel can keep a frame pinned for a moment after the frame was read from the file. */
 	if (*error == EBUSY)
-		done += uffd_copy(frames->uffd, (char *)to + done, from + done, bytes - done, error);
+		done += uffd_copy(frames->uffd, (char *)to + done, from + done,
+				  (uint64_t)(pages - moved) << frames->page_shift, error);
 	frames_discard(frames, tray, first, pages);
 	return (uint32_t)(done >> frames->page_shift);
 }

@@ -35,6 +35,7 @@ struct tray {
 
 struct frames {
 	int uffd;
+	int pagemap; /* /proc/self/pagemap */
 	unsigned page_shift;
 	char *staging; /* registered with uffd: UFFDIO_MOVE requires a registered destination */
 	/* memory of the size of one tray, not registered with uffd: new frames are populated here */
@@ -48,9 +49,9 @@ struct frames {
 	uint64_t pages; /* frames in all trays, borrowed ones included */
 };
 
-/* pages: the number of frames that the trays must have room for. Returns NULL, or a description of
-   the problem. */
-const char *frames_init(struct frames *frames, int uffd, unsigned page_shift, uint64_t pages);
+/* The caller has set uffd, pagemap and page_shift; all else is zero. pages: the number of frames that
+   the trays must have room for. Returns NULL, or a description of the problem. */
+const char *frames_init(struct frames *frames, uint64_t pages);
 void frames_destroy(struct frames *frames);
 
 /*

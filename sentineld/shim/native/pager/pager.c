@@ -11,13 +11,11 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "pagemap.h"
 #include "pages.h"
 #include "threads.h"
 #include "uffd.h"
 
-#define PAGEMAP_PRESENT (1ull << 63)
-#define PAGEMAP_SWAPPED (1ull << 62)
-#define PAGEMAP_BATCH 4096u
 #define WANTED_ROOM 1024u
 
 void pager_fatal(const char *format, ...)
@@ -92,25 +90,23 @@ static struct paged_range *range_new(char *base, uint64_t pages)
    swap. Returns their number, or -errno. */
 static int64_t find_present(struct pager *pager, struct paged_range *range, uint64_t used)
 {
-	uint64_t entries[PAGEMAP_BATCH], first = (uintptr_t)range->base >> pager->page_shift;
+	bool mapped[PAGEMAP_BATCH];
 	int64_t found = 0;
 
 	for (uint64_t page = 0; page < used;) {
-		uint64_t left = used - page, count = left < PAGEMAP_BATCH ? left : PAGEMAP_BATCH;
-		ssize_t got = pread(pager->pagemap, entries, count * sizeof(*entries),
-				    (off_t)((first + page) * sizeof(*entries)));
+		int64_t count = pagemap_read(pager->pagemap, page_address(pager, range, page),
+					     pager->page_shift, used - page, mapped);
 
-		if (got <= 0)
-			return got ? -errno : -EIO;
-		count = (uint64_t)got / sizeof(*entries);
-		for (uint64_t i = 0; i < count; i++)
-			if (entries[i] & (PAGEMAP_PRESENT | PAGEMAP_SWAPPED)) {
+		if (count < 0)
+			return count;
+		for (int64_t i = 0; i < count; i++)
+			if (mapped[i]) {
 				range->state[page + i] = PAGE_IN;
 				range->planned[page + i] = true;
 				range->top = page + i + 1;
 				found++;
 			}
-		page += count;
+		page += (uint64_t)count;
 	}
 	return found;
 }
@@ -252,10 +248,15 @@ static const char *start(struct pager *pager, const struct pager_settings *setti
 		return problem;
 	pager->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	pager->children = epoll_create1(EPOLL_CLOEXEC);
-	pager->pagemap = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+	pager->pagemap = pagemap_open();
 	if (pager->stop_fd < 0 || pager->children < 0 || pager->pagemap < 0)
 		return "no file descriptor is available, or /proc/self/pagemap cannot be opened";
-	problem = frames_init(&pager->frames, pager->uffd, pager->page_shift, settings->budget_pages);
+	pager->frames = (struct frames){
+		.uffd = pager->uffd,
+		.pagemap = pager->pagemap,
+		.page_shift = pager->page_shift,
+	};
+	problem = frames_init(&pager->frames, settings->budget_pages);
 	if (problem)
 		return problem;
 	pager->wanted_room = WANTED_ROOM;
