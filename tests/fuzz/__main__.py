@@ -12,11 +12,15 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import sentineld
+
 TARGETS = ("daemon", "paged", "shim")
 
 RSS_LIMIT_MIB = 8192
-"""atheris's instrumentation leaks about 40 KiB per run of the daemon target; without the
-instrumentation, the target does not leak on the same inputs."""
+NOT_INSTRUMENTED = ("migrate", "plan", "planner", "policies", "profile", "simulate")
+"""Packages that compare large arrays. In instrumented code, atheris 3.0 never frees the result of
+such a comparison. The other packages, above all model and observe, parse what the other side
+sends."""
 
 
 def _target(name: str) -> Callable[[bytes], None]:
@@ -24,11 +28,19 @@ def _target(name: str) -> Callable[[bytes], None]:
     return target
 
 
+def _modules(package: str) -> list[str]:
+    """The names of the modules in a package of sentineld."""
+    files = (Path(sentineld.__path__[0]) / package).rglob("*.py")
+    root = Path(sentineld.__path__[0]).parent
+    return [".".join(file.relative_to(root).with_suffix("").parts) for file in files]
+
+
 def search(name: str, arguments: list[str]) -> None:
     """Fuzz until libFuzzer ends the process."""
     import atheris
 
-    with atheris.instrument_imports(include=["sentineld"]):
+    excluded = [module for package in NOT_INSTRUMENTED for module in _modules(package)]
+    with atheris.instrument_imports(include=["sentineld"], exclude=excluded):
         target = _target(name)
     limit = f"-rss_limit_mb={RSS_LIMIT_MIB}"
     atheris.Setup([sys.argv[0], limit, *arguments], target)
