@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The result of a check, and the system that checks examine."""
+"""The result of a check, and the system under examination."""
 
 from __future__ import annotations
 

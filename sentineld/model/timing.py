@@ -42,8 +42,9 @@ CACHED_BYTES = 64 << 10
 until their next use, or are accessed too rarely to matter."""
 
 FAULT_PAGES_MIN, FAULT_PAGES_MAX = 32, 512
-"""On paged tiers, the largest number of pages that one fault fetches: the first fault of a
-sequence, and any later one (READ_AHEAD_PAGES_* in shim/native/pager/read_ahead.h)."""
+"""On paged tiers: the number of pages that the first fault of a sequence fetches at most, and the
+number that any fault fetches at most. In between, the number doubles with each fault
+(READ_AHEAD_PAGES_* in shim/native/pager/read_ahead.h)."""
 
 FAULT_BYTES = 128 << 10
 """Size of the reads whose latency is measured: FAULT_PAGES_MIN pages of 4 KiB."""

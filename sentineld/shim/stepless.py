@@ -13,8 +13,8 @@ from typing import Any
 import torch
 
 PASSES_MAX = 100
-"""Number of backward passes without an optimizer step after which the user gets the message. Few
-scripts accumulate gradients over more passes than this."""
+"""The user gets the message after this many backward passes without an optimizer step. Few scripts
+accumulate gradients over more passes."""
 
 
 def grad_fn(output: Any) -> Any:

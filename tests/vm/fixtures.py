@@ -33,8 +33,8 @@ class GuestKind:
 
 SYSTEM = GuestKind(MAIN.suite, "single")
 """The guest for tests of the whole system. The module patches the fault path of the running kernel
-when its first session begins and when its last one has ended. Only single-threaded TCG emulates
-this correctly: see Guest's TCG_THREAD."""
+twice: it hooks it when its first session begins, and unhooks it after the last one has ended. Only
+single-threaded TCG emulates this correctly: see Guest's TCG_THREAD."""
 
 _SHARED: pytest.StashKey[dict[GuestKind, Guest]] = pytest.StashKey()
 

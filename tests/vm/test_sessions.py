@@ -200,7 +200,7 @@ def test_status_warns_of_a_program_that_moves_pages(training: Training) -> None:
     assert session is not None
     moved = [row for row in session["disturbances"] if row["by"] == "python3"]
     assert {(row["from_node"], row["to_node"]) for row in moved if row["pages"]} == {(0, 1)}
-    # A warning names the program that has disturbed most pages, which may be khugepaged.
+    # The warning names the program that has disturbed the most pages. This may be khugepaged.
     warnings = [
         line for line in guest.run("sentinelctl status").stdout.splitlines() if "warning" in line
     ]

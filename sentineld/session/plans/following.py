@@ -28,7 +28,8 @@ log = logging.getLogger(__name__)
 
 class Following:
     """The plans of one session. All calls but moves() come from the session's thread. Other threads
-    may read the attributes, which are replaced as a whole, and the length of shapes."""
+    may read the attributes: each assignment replaces the whole object. Of `shapes` they may read
+    only the length, because it is changed in place."""
 
     def __init__(
         self, link: ShimLink, machine: Machine, inbox: Inbox, on_exit: Callable[[str], None]

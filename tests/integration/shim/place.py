@@ -47,7 +47,8 @@ HERE = Place()
 class Within(Place):
     """Like Place, but a command changes the environment first and then execs Python.
 
-    The name stays the same, because the environment changes no loss of a training without the shim.
+    The name stays the same. It names the reference losses. These come from a training without the
+    shim, which the changed environment does not affect.
     """
 
     def __init__(self, *wrapper: str) -> None:

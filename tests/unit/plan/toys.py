@@ -34,16 +34,16 @@ def two_tiers(bytes_per_s: float = 8 * PAGE) -> Tiers:
 def toy_profile() -> Profile:
     """Four stretches of one second each. After a name: its pages. (n): an access to n pages.
 
-    stretch       0 step      1 forward   2 backward  3 optimizer
-    activation 2  [born (2)               (2) dies]                slot 0
-    scratch 1     [(1)]                                            slot 1
-    gradient 2    dies] wraps             [born (2)   (2)          slot 2
-    state 4       ...............................(4)               persistent, heap page 0
-    parameter 2   ......(2)...............(2)....(2)               persistent, heap page 4
+    stretch       0 step                    1 forward  2 backward     3 optimizer
+    activation 2       [born (2)                       (2)      dies]          slot 0
+    scratch 1                [born (1) dies]                                   slot 1
+    gradient 2    dies] wraps                          [born (2)      (2)      slot 2
+    state 4       ....................................................(4)      persistent, page 0
+    parameter 2   ..........................(2)........(2)............(2)      persistent, page 4
 
-    events        0    1     2     3        4         5
-                  free act.  scr.  free     grad.     free
-                  grad alloc alloc scr.     alloc     act.
+    events        0    1     2         3               4        5
+                  free act.  scr.      free            grad.    free
+                  grad alloc alloc     scr.            alloc    act.
     """
     tensors = np.zeros(5, TENSOR_DTYPE)
     tensors["slot"] = [0, 1, 2, -1, -1]

@@ -232,8 +232,8 @@ bool frame_free(struct pager *pager, uint64_t pages);
    transit is in use, gets one frame, even beyond the budget, and returns true. */
 bool frame_ready(struct pager *pager, uint64_t pages);
 
-/* Give frames to the absent pages of [page, end). zeroed: fill them with zeros; otherwise they have
-   any content of this process. Releases the lock while it waits. */
+/* Give frames to the absent pages of [page, end). zeroed: fill them with zeros. If false, their
+   content is undefined; it may be old data of this process. Releases the lock while it waits. */
 void pages_born(struct pager *pager, struct paged_range *range, uint64_t page, uint64_t end, bool zeroed);
 
 /* Fetch queued pages, evict pages beyond the budget, and wake waiting births. Call this when frames
