@@ -77,9 +77,9 @@ void sentinel_notify_unregister(struct sentinel_session *s)
 
 /*
  * copy_vma(vmap, addr, len, ...) runs before mremap() moves pages of the current
- * process to [addr, addr + len), where they keep their protection. No header
- * declares copy_vma(), so its arguments are only compared with addresses, never
- * dereferenced.
+ * process to [addr, addr + len), where they keep their protection. Not every
+ * supported kernel declares copy_vma() in a header for modules, so the compiler
+ * cannot check the positions of these arguments. They are only used as numbers.
  */
 static void pages_move(unsigned long ip, unsigned long parent_ip, struct ftrace_ops *ops,
 		       struct ftrace_regs *fregs)

@@ -279,7 +279,8 @@ def _join_samples(
 
 
 def _join_ops(found: StepLifetimes, step: Step, op_accesses: Records, page_bytes: int) -> _Joined:
-    """Access amounts in bytes, for the tensor at each access's address at the access's time."""
+    """The bytes of each access that the framework reported. An access is assigned to the tensor
+    that was live at its address and time."""
     begins = boundary_records(step)["time_ns"].astype(np.int64)
     time = op_accesses["time_ns"].astype(np.int64)
     ops = op_accesses[(time >= begins[0]) & (time < step.end_ns)]

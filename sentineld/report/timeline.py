@@ -54,7 +54,8 @@ def timeline(profile: Profile, labels: Labels) -> Timeline:
 
 
 def live_bytes(profile: Profile, kinds: Integers) -> Integers:
-    """Live page-rounded bytes after each event and at the step's end, [kind of KINDS, event].
+    """Live bytes of each kind after each event and at the step's end. Sizes are rounded up to whole
+    pages. Axis 0: the kind, as an index in KINDS; axis 1: the event, then the step's end.
 
     kinds: indices in KINDS, one per tensor.
     """

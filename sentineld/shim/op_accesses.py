@@ -163,7 +163,8 @@ class _Walk:
         return _Touched(allocated=[_Allocation(time, address, size)])
 
     def _finish_structure(self, seen: _Touched) -> None:
-        """Add a write for each allocation made outside of any operator."""
+        """Add a write for each allocation that was made outside of any operator and that no
+        operator has written."""
         for allocation in seen.allocated:
             if allocation.address not in seen.written:
                 self._row(allocation.time + 1, allocation.address, allocation.bytes, True, True)

@@ -113,5 +113,6 @@ class TimeMap:
         return result
 
     def unreported_allocations(self) -> npt.NDArray[np.void]:
-        """Return the ring records of allocations that the profiler did not report."""
+        """Return the ring records of allocations at addresses for which the profiler reported no
+        allocation."""
         return self._unreported

@@ -17,7 +17,8 @@ from sentineld.entry import run_command
 def run(
     failure: BaseException | None, monkeypatch: pytest.MonkeyPatch, *arguments: str
 ) -> int | str | None:
-    """The exit status of a command that raises `failure`; None: the command returns."""
+    """Run a command that raises `failure`, and return its exit status. If `failure` is None, the
+    command returns."""
 
     @click.command()
     def act() -> None:

@@ -46,9 +46,9 @@ def lower_bound(groups: Groups, limits: Limits, prices: Prices) -> LowerBound:
     of = np.repeat(np.arange(count), np.diff(groups.points.first))
     boundaries, points = np.maximum(prices.boundaries, 0.0), np.maximum(prices.points, 0.0)
     moves, timed = np.maximum(prices.moves, 0.0), np.maximum(prices.timed_points, 0.0)
-    # Cap the price of a moved page at the time of its move: at a higher price it would be cheaper
-    # to make the stretch longer by that time. The price of a timed point is per demoted page.
-    # Divided by `out`, it is per promoted page.
+    # The price of a moved page is at most promote_ns, the time that its promotion takes. If the
+    # price were higher, lengthening the stretch by promote_ns would be cheaper. The price of a
+    # timed point is per demoted page. Divided by `out`, it is per promoted page.
     out = limits.demotion_weight
     sums = moves + np.bincount(of, timed, minlength=count) / out
     kept = np.ones(count)

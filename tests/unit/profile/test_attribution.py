@@ -225,8 +225,8 @@ def test_every_sample_of_a_training_step_is_attributed() -> None:
 
 @st.composite
 def lives(draw: st.DrawFn) -> list[tuple[int, int, int, int]]:
-    """(first page, pages, birth, death) of tensors that never overlap. Births and deaths are the
-    numbers of stretches, 0 to 5."""
+    """(first page, pages, birth, death) of tensors that never overlap. A birth or death is
+    the index of a stretch, 0 to 5."""
     found: list[tuple[int, int, int, int]] = []
     for _ in range(draw(st.integers(1, 8))):
         page, size = draw(st.integers(1, 10)), draw(st.integers(1, 3))

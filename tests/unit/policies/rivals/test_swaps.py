@@ -48,8 +48,8 @@ def test_a_swap_frees_room_between_its_transfers() -> None:
     book = open_book(with_guest(), moving(64), BUDGET)
     assert book.try_swap(Gap(0, 0, 5))
     assert book.swaps == [Swap(Gap(0, 0, 5), (Part(1, 0, 64),), (Part(4, 0, 64),))]
-    # The tensor leaves in 1, so its room is free in 2 and 3. It returns in 4, where it takes its
-    # room again.
+    # The tensor leaves in stretch 1, so its room is free in stretches 2 and 3. It returns in
+    # stretch 4, where it takes its room again.
     assert usage(book) == [3, 3, 3, 3, 3, 3]
     assert book.lanes == pytest.approx([64, 0, 64, 64, 0, 64])
     assert not book.over.any()
