@@ -63,8 +63,9 @@ class Substrate(Protocol):
         """The interface to a managed process's pages. Raises SentinelError."""
 
     def accesses(self, layout: Layout, profile: Profile | None, tiers: Tiers) -> Records | None:
-        """For each access, the delay that the shim adds under this layout (ACCESS_DTYPE). None on
-        the kernel's nodes. profile: None for a layout that only adds cuts."""
+        """The step's accesses under this layout (ACCESS_DTYPE), which the shim meters. On emulated
+        tiers a row also has the delay of each slow page; on paged tiers it is 0. None on the
+        kernel's nodes. profile: None for a layout that only adds cuts."""
 
     def reserve_bytes(self, budget_bytes: int) -> int:
         """The part of a budget's fast memory that plans must leave free."""

@@ -22,9 +22,9 @@ from sentineld.plan.residency import peak_fast_pages, residency
 def after_use(plan: Plan, profile: Profile) -> Plan:
     """The plan, with demotions postponed to the next boundary whose stretch does not use the pages.
 
-    A demotion is not postponed in two cases. First, every stretch uses the demoted pages until they
-    die or are promoted or, for persistent tensors, until the step ends. Second, the postponed
-    demotion would make the plan exceed its budget.
+    A demotion is not postponed in two cases. First, no later stretch leaves the pages unused. The
+    search ends where the pages die or are promoted; for persistent tensors, at the step's end.
+    Second, the postponed demotion would make the plan exceed its budget.
     """
     delay = _delays(plan, profile)
     if not delay.any():

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Layouts: where in the arena each allocation of a step lies.
 
-An area is a part of the arena whose pages are all born on the same tier. Tensors of an
-area form a group if they have the same lifetime and are accessed in the same stretches (then
-bit_strings() returns the same bit string for them). The tensors of a group are laid
-out side by side, the most accessed first, and packed as one block. Tensors that move at
-the same time therefore form one range. Areas without moves are packed tensor by tensor.
+An area is a set of tensors that is laid out as one region of the arena. Its pages are all born on
+one tier, or the kernel chooses the tier of each page. Tensors of an area form a group if they have
+the same lifetime and are accessed in the same stretches (then bit_strings() returns the same bit
+string for them). The tensors of a group are laid out side by side, the most accessed first, and
+packed as one block. Tensors that move at the same time therefore form one range. Areas without
+moves are packed tensor by tensor.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ LOG_BYTES_PER_MIN_MAX = 1e6
 
 
 def one_round(select: str, file: Path) -> list[Figures]:
-    """Run all attacks once. Raises RuntimeError if a test fails."""
+    """Run the selected attacks once, and their controls. Raises RuntimeError if a test fails."""
     file.parent.mkdir(parents=True, exist_ok=True)
     command = [
         sys.executable,

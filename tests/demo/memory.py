@@ -59,7 +59,8 @@ def zones(text: str) -> list[Zone]:
             continue
         protection = re.search(r"protection: \(([\d, ]+)\)", block)
         reserves = [int(word) for word in protection[1].split(",")] if protection else [0]
-        # the last entry applies to movable allocations, such as user memory
+        # Entry n applies to allocations that may use the zones up to n. The last entries are equal,
+        # so the last one applies to user memory.
         found.append(
             Zone(
                 node=int(head[1]),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""sentinelctl doctor on a real machine, with each prerequisite present and absent."""
+"""sentinelctl doctor in a guest, with each prerequisite present and absent."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ class Limits:
 
     @property
     def in_flight_weight(self) -> float:
-        """The pages in flight, as a number of promoted pages that take at least as long."""
+        """in_flight_pages, as promotions that take at least as long in either direction."""
         return self.in_flight_pages * max(1.0, self.demotion_weight)
 
 

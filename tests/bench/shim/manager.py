@@ -105,7 +105,8 @@ class Manager:
         return self._daemon.word("diverged_steps")
 
     def outside_bytes(self) -> int:
-        """Return the bytes of small tensors and of tensors that the arena could not hold."""
+        """Return the live bytes of small tensors, and of tensors that fit into neither heap nor
+        arena."""
         return self._daemon.word("small_bytes") + self._daemon.word("fallback_bytes")
 
     def close(self) -> None:

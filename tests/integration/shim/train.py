@@ -81,7 +81,7 @@ KINDS = {"cnn": Cnn, "transformer": Transformer, "perceptron": Perceptron, "larg
 
 
 class Batches(torch.utils.data.Dataset):  # type: ignore[type-arg]
-    """Fixed samples: slices of one tensor. Forked workers inherit this tensor."""
+    """Fixed samples, computed from one tensor. Forked workers inherit this tensor."""
 
     def __init__(self) -> None:
         self.data = torch.randn(64, 3, 32, 32)

@@ -186,7 +186,7 @@ def foreign_moves(observer: Observer) -> dict[str, Any]:
 
 
 def reclaim(observer: Observer) -> dict[str, Any]:
-    """Another process swaps pages out; the owner then reads them again."""
+    """Another process swaps 500 pages out; the owner then reads 400 of them again."""
     with swap(64), setting(("/proc/sys/vm/page-cluster", 0)), observer.target() as target:
         target.do("write", 0, 500)
         observer.drain_faults(target)
