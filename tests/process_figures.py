@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory, faults and CPU time of another process, from /proc."""
+"""Memory, faults, waits and CPU time of another process, from /proc."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -42,3 +43,14 @@ def major_faults(pid: int) -> int:
 def cpu_seconds(pid: int) -> float:
     """CPU seconds (user and system, all threads) that a process has used."""
     return sum(stat_fields(pid)[10:12]) / TICK_HZ
+
+
+def waits(pid: int) -> int:
+    """Number of times that the threads of a process have waited so far."""
+    found = 0
+    for status in (PROC / str(pid) / "task").glob("*/status"):
+        with contextlib.suppress(OSError):  # the thread has ended
+            for line in status.read_text().splitlines():
+                if line.startswith("voluntary_ctxt_switches:"):
+                    found += int(line.split()[1])
+    return found

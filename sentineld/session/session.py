@@ -36,6 +36,10 @@ log = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
 POLL_S = 0.25
+REGISTERED_POLL_S = 2.0
+"""Interval of the session's checks while nobody has attached its process. The only check is then
+whether the process has exited, and the end of the connection shows this sooner in most cases. At
+POLL_S, a few hundred such sessions would use a whole CPU."""
 STAYS = threading.Event()
 """The `gone` event of a caller that never hangs up; it is never set."""
 RECORDING_POLL_S = 0.05
@@ -215,13 +219,18 @@ class Session:
         try:
             self._guarded(driver.resume)
             while not driver.ended:
-                wait_s = RECORDING_POLL_S if driver.recording else POLL_S
-                self._guarded(self._commands.get(wait_s) or driver.turn)
+                self._guarded(self._commands.get(self._poll_s()) or driver.turn)
         except Exception:
             log.exception("session %d ends: internal error", self.link.pid)
             with contextlib.suppress(Exception):
                 # end() releases all resources, even if the release of one of them fails.
                 driver.end("internal error of the daemon")
+
+    def _poll_s(self) -> float:
+        """The time after which a turn follows if no command comes."""
+        if self._driver.recording:
+            return RECORDING_POLL_S
+        return REGISTERED_POLL_S if self.lifecycle.state is State.REGISTERED else POLL_S
 
     def _guarded(self, act: Callable[[], None]) -> None:
         """Call act(). If it raises an error, stop managing the process or end the session."""

@@ -27,7 +27,7 @@ RESIDENT_BYTES = 120 << 20
 LOG_BYTES_PER_S = 1e6 / 60
 LOG_S_MIN = 10.0
 """A shorter attack may log as many bytes as the limit allows for this time."""
-SETTLE_S = 15.0
+SETTLE_S = 60.0
 SLACK = 6
 """Number of descriptors that the daemon's own work, such as planning a correction, can open. An
 attack on descriptors is repeated so often that its success would cost more descriptors than this

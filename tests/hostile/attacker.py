@@ -53,12 +53,14 @@ def _form_scheduling_group(nice: int) -> None:
         Path("/proc/self/autogroup").write_text(str(nice))
 
 
-def die_with_parent() -> None:
-    """Have the kernel kill this process when its parent ends.
+def die_with_parent(parent: int) -> None:
+    """Have the kernel kill this process when its parent ends. parent: the parent's process ID.
 
     A change of the uid resets this, and a forked child does not inherit it.
     """
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:  # the parent ended before the call
+        os._exit(1)
 
 
 class Attacker:
@@ -71,9 +73,10 @@ class Attacker:
         self._reading, writing = os.pipe2(os.O_CLOEXEC)
         self._buffer = b""
         self._ended = False
+        parent = os.getpid()
         self.pid = os.fork()
         if self.pid == 0:
-            _be_attacker(function, arguments, user, writing)
+            _be_attacker(function, arguments, user, writing, parent)
         os.close(writing)
 
     def heard(self, patience_s: float = PATIENCE_S) -> Any:
@@ -127,7 +130,7 @@ class Attacker:
 
 
 def _be_attacker(
-    function: Callable[..., None], arguments: tuple[Any, ...], user: int, channel: int
+    function: Callable[..., None], arguments: tuple[Any, ...], user: int, channel: int, parent: int
 ) -> None:
     def say(value: Any, kind: str = "said") -> None:
         os.write(channel, json.dumps([kind, value]).encode() + b"\n")
@@ -142,7 +145,7 @@ def _be_attacker(
         if SCHEDULING["group_nice"]:
             _form_scheduling_group(SCHEDULING["group_nice"])
         drop_privileges(user)
-        die_with_parent()
+        die_with_parent(parent)
         function(say, *arguments)
         status = 0
     except BaseException:
