@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from tests.charged_steps import meter_within
+
 from .guest import TREE, Guest
 from .prometheus import PROMETHEUS, WHILE_MANAGED, unanswered
 from .ssh import GuestProcess
@@ -131,14 +133,20 @@ def test_metered_steps_stay_within_the_budget_while_pages_move(training: Trainin
 
 def test_the_charge_is_within_the_budget_in_every_scrape(training: Training) -> None:
     scrapes = f"for i in $(seq 40); do curl -fsS {METRICS}; done"
-    page = training.guest.run(scrapes).stdout
-    seen = {
-        name: [float(value) for value in re.findall(rf"^{name}{{.*}} (\S+)$", page, re.MULTILINE)]
-        for name in ("sentineld_charged_bytes", "sentineld_budget_bytes")
-    }
-    charged, budgets = seen.values()
-    assert len(charged) == len(budgets) == 40
-    assert 0 < max(charged) <= min(budgets)
+    session = training.session()
+    assert session is not None
+
+    def scrape() -> list[dict[str, Any]]:
+        page = training.guest.run(scrapes).stdout
+        charged, budgets = (
+            [float(value) for value in re.findall(rf"^{name}{{.*}} (\S+)$", page, re.MULTILINE)]
+            for name in ("sentineld_charged_bytes", "sentineld_budget_bytes")
+        )
+        assert len(charged) == len(budgets) == 40
+        assert max(charged) > 0
+        return [{"charged_bytes_max": value} for value in charged]
+
+    meter_within(session["budget_bytes"], scrape, training.session)
 
 
 def test_prometheus_has_the_managed_session(prometheus: Guest, training: Training) -> None:
