@@ -37,8 +37,8 @@ Result = TypeVar("Result")
 
 POLL_S = 0.25
 REGISTERED_POLL_S = 2.0
-"""Interval of the session's checks while nobody has attached its process. The only check is then
-whether the process has exited, and the end of the connection shows this sooner in most cases. At
+"""Interval of the session's checks while its process is not attached. The only check is then
+whether the process has exited. In most cases, the end of the connection shows this sooner. At
 POLL_S, a few hundred such sessions would use a whole CPU."""
 STAYS = threading.Event()
 """The `gone` event of a caller that never hangs up; it is never set."""

@@ -95,8 +95,7 @@ def train_paged(daemon: Daemon) -> subprocess.Popen[str]:
 def page_out(pid: int) -> None:
     """Have the kernel swap out the anonymous memory of a process, also the frames of the pager."""
     try:
-        pidfd = os.pidfd_open(pid)
-        mappings = read_mappings(pid)
+        mappings, pidfd = read_mappings(pid), os.pidfd_open(pid)
     except OSError:
         return  # it has exited
     for mapping in mappings:

@@ -34,7 +34,7 @@ def library_path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPa
     flags = "-std=gnu11 -O2 -g -Wall -Wextra -Werror -fPIC -shared -pthread".split()
     if request.param == "uncounted":
         sources.append(str(Path(__file__).with_name("uncounted.c")))
-        flags.append("-Wl,--wrap=ioctl")
+        flags += ["-Wl,--wrap=ioctl", "-I", str(NATIVE / "pager")]
     subprocess.run([COMPILER, *flags, "-o", str(path), *sources], check=True)
     return path
 

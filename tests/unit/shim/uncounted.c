@@ -2,20 +2,9 @@
 /* An ioctl() whose UFFDIO_MOVE does not count the second half of the pages in every third call, as in
    Linux 6.18 after an attempt that failed with EAGAIN. Link it with -Wl,--wrap=ioctl. */
 #include <errno.h>
-#include <linux/types.h>
-#include <linux/userfaultfd.h>
 #include <sys/ioctl.h>
 
-#ifndef UFFDIO_MOVE
-struct uffdio_move {
-	__u64 dst;
-	__u64 src;
-	__u64 len;
-	__u64 mode;
-	__s64 move;
-};
-#define UFFDIO_MOVE _IOWR(UFFDIO, 0x05, struct uffdio_move)
-#endif
+#include "uffd_abi.h"
 
 int __real_ioctl(int fd, unsigned long request, void *argument);
 int __wrap_ioctl(int fd, unsigned long request, void *argument);

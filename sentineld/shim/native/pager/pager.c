@@ -2,7 +2,6 @@
 /* Start, stop, and the ranges of managed memory. */
 #define _GNU_SOURCE
 #include <errno.h>
-#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>

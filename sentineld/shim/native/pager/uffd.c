@@ -4,27 +4,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/userfaultfd.h>
 #include <sched.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-/* Kernel headers before 6.8 lack UFFDIO_MOVE, and headers before 6.1 lack USERFAULTFD_IOC_NEW; see
-   include/uapi/linux/userfaultfd.h. */
-#ifndef UFFD_FEATURE_MOVE
-#define UFFD_FEATURE_MOVE (1 << 16)
-struct uffdio_move {
-	__u64 dst;
-	__u64 src;
-	__u64 len;
-	__u64 mode;
-	__s64 move;
-};
-#define UFFDIO_MOVE _IOWR(UFFDIO, 0x05, struct uffdio_move)
-#endif
-#ifndef USERFAULTFD_IOC_NEW
-#define USERFAULTFD_IOC_NEW _IO(0xAA, 0x00)
-#endif
+#include "uffd_abi.h"
 
 #define TRIES 64
 
