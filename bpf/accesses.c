@@ -2,6 +2,7 @@
 /*
  * Counts the events of sentinel:page_access, the kernel module's tracepoint (kmod/),
  * so that the daemon can compare their number with the module's own log.
+ * The tracepoint's arguments:
  * TP_PROTO(pid_t tgid, unsigned long address, u32 epoch, u32 node, u32 flags)
  */
 

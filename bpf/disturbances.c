@@ -3,14 +3,15 @@
  * Disturbances of watched processes' anonymous pages: moves, reclaim and collapses
  * that the daemon did not request.
  *
- * The kernel's tracepoints of migration and reclaim do not name the process. But
+ * The kernel's tracepoints of migration and reclaim do not name the pages' owner. But
  * for each mapped page the kernel calls a function with the page's mapping:
  * remove_migration_pte() at the end of a move, successful or not, and
  * try_to_unmap_one() when reclaim unmaps a page. The mapping leads to the owner,
  * the current task is the mover, and the surrounding tracepoints give the reason.
  */
 
-#define DEED_RECLAIM 64 /* DEED_* extend the kernel's enum migrate_reason */
+/* values of disturbance_key.deed in addition to those of the kernel's enum migrate_reason */
+#define DEED_RECLAIM 64
 #define DEED_COLLAPSE 65
 #define DEED_UNKNOWN 66
 
@@ -19,7 +20,7 @@
 
 struct disturbance_key {
 	u32 owner; /* process that maps the pages */
-	u8 deed;
+	u8 deed; /* migration reason or DEED_*: how the pages were disturbed */
 	u8 from; /* from, to: nodes, or NO_NODE */
 	u8 to;
 	u8 own; /* the mover is the owner: it made a system call, or the kernel ran in its context */

@@ -16,7 +16,7 @@ enum fault_kind {
 	FAULT_PROTECTION_READ,
 	FAULT_PROTECTION_WRITE,
 	FAULT_INSTRUCTION,
-	/* causes found while the kernel handles a fault; such a fault also counts as a kind above */
+	/* found while the kernel handles a fault, which also counts as one of the kinds above */
 	FAULT_MAJOR,
 	FAULT_HINT,
 	FAULT_IN_MOTION,

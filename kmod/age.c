@@ -4,7 +4,7 @@
 
 #include <linux/mm_inline.h>
 
-/* Logs a run of pages on one node. */
+/* Logs a run of accessed pages that are all on one node. */
 static void record_aged(struct sentinel_session *s, unsigned long first, u64 pages, u8 node)
 {
 	spin_lock(&s->lock);
@@ -76,7 +76,7 @@ static int age_table(struct sentinel_session *s, struct sentinel_area *area, pmd
 	return 0;
 }
 
-/* Ages a part of the area; s->control and mmap_lock are held. */
+/* Carries out AGE on a part of the area; s->control and mmap_lock are held. */
 int sentinel_age(struct sentinel_session *s, struct sentinel_area *area,
 		 struct sentinel_range *range)
 {

@@ -144,7 +144,10 @@ void sentinel_area_drop_all(struct sentinel_session *s)
 	kfree(table);
 }
 
-/* Sets or clears the active bits of [start, end) that lie in the chunk; s->lock is held. */
+/*
+ * Starts or stops watching the chunk's pages in [start, end); s->lock is held. Stopping
+ * also clears the pages' suspect and lost bits.
+ */
 static void chunk_activate(struct sentinel_chunk *chunk, unsigned long start, unsigned long end,
 			   bool active)
 {

@@ -31,8 +31,8 @@
 #endif
 
 /*
- * pte_modify() keeps the bits of _PAGE_CHG_MASK, which reads cc_mask, a symbol
- * that is not exported. For user pages, cc_mask equals sme_me_mask if the kernel
+ * pte_modify() keeps the bits of _PAGE_CHG_MASK. This macro reads the variable cc_mask,
+ * which is not exported. For user pages, cc_mask equals sme_me_mask if the kernel
  * encrypts memory; otherwise there is no encryption bit to keep.
  */
 #include <asm/pgtable_types.h>

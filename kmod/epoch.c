@@ -39,7 +39,7 @@ static void take(struct sentinel_session *s, struct sentinel_chunk *chunk, struc
 	bitmap_zero(chunk->born, SENTINEL_CHUNK_PAGES);
 	bitmap_zero(chunk->written, SENTINEL_CHUNK_PAGES);
 	bitmap_zero(chunk->lost, SENTINEL_CHUNK_PAGES);
-	/* a change in progress may unarm pages after they are examined */
+	/* a change in progress may unarm pages after they are examined: then keep `suspect` */
 	if (!sentinel_changes(s, chunk->base, chunk->base + (1UL << SENTINEL_CHUNK_SHIFT)))
 		bitmap_zero(chunk->suspect, SENTINEL_CHUNK_PAGES);
 	ended->epoch = chunk->epoch;
@@ -133,7 +133,7 @@ static void settle_foreign(struct sentinel_session *s, struct sentinel_chunk *ch
 	sentinel_note_unwatched(s, chunk, nr, nr + 1);
 }
 
-/* Settles a chunk mapped by a huge page, whose lock is held; returns the number of pages armed. */
+/* Does the work of settle_chunk() for a chunk mapped by a huge page, whose lock is held. */
 static u64 settle_huge(struct sentinel_session *s, struct sentinel_chunk *chunk,
 		       struct ended *ended, pmd_t *pmd)
 {
@@ -195,8 +195,8 @@ static u64 settle_table(struct sentinel_session *s, struct sentinel_chunk *chunk
 }
 
 /*
- * Settles a chunk mapped by a huge page that cannot be armed, such as the huge
- * zero page: its pages may have been accessed without a fault.
+ * Does the work of settle_chunk() for a chunk mapped by a huge page that cannot be armed,
+ * such as the huge zero page: its pages may have been accessed without a fault.
  */
 static void settle_unwatchable(struct sentinel_session *s, struct sentinel_chunk *chunk,
 			       struct ended *ended)
@@ -307,8 +307,8 @@ void sentinel_epoch_settle(struct sentinel_session *s, struct sentinel_area *are
 }
 
 /*
- * Starts the next epoch; s->control is held. If target_only is set, only the attached
- * process can do so.
+ * Starts the next epoch; s->control is held. If target_only is set, fails unless the
+ * caller is the attached process.
  */
 static long begin(struct sentinel_session *s, struct sentinel_epoch *epoch, bool target_only)
 {

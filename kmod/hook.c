@@ -289,7 +289,7 @@ int sentinel_hook_get(void)
 	return ret;
 }
 
-/* Unhooks after the last session, and waits until no task is inside the hook. */
+/* Removes the hook after the last session, and waits until no task is inside the hook. */
 void sentinel_hook_put(void)
 {
 	mutex_lock(&hook_mutex);

@@ -16,8 +16,8 @@ void sentinel_chunk_queue(struct sentinel_session *s, struct sentinel_chunk *chu
 
 /*
  * Notes an access to a present page and completes the flags of its record. The
- * record's epoch is the chunk's, not the session's: an access after the start of an
- * epoch but before the chunk is re-armed belongs to the ended epoch, so that no page
+ * record's epoch is the chunk's, not the session's: an access between the start of an
+ * epoch and the re-arming of the chunk still belongs to the epoch before. So no page
  * has two records without SENTINEL_ACCESS_AGAIN in one epoch. Returns the record's epoch,
  * or 0 if nothing was recorded.
  */
@@ -32,7 +32,10 @@ u32 sentinel_note_hit(struct sentinel_session *s, struct sentinel_chunk *chunk, 
 		goto out;
 	first = !__test_and_set_bit(nr, chunk->touched);
 	first_write = (*flags & SENTINEL_ACCESS_WRITE) && !__test_and_set_bit(nr, chunk->written);
-	/* log a further access if the page was re-armed, or at its first write (precise writes) */
+	/*
+	 * log a further access only if the page was re-armed within the epoch or, with precise
+	 * writes, if the access is the first write
+	 */
 	if (!first && !(was_armed && s->rearm_period) && !(first_write && s->precise_writes))
 		goto out;
 	sentinel_chunk_queue(s, chunk);
@@ -364,7 +367,7 @@ static void note_change_of_area(struct sentinel_session *s, struct sentinel_area
 		struct sentinel_chunk *chunk = sentinel_chunk_at(area, i);
 		unsigned long base;
 
-		/* no chunk: no page was mapped; allocate one only if the change maps pages */
+		/* not allocated: no page was mapped; allocate it only if the change maps pages */
 		if (!chunk && kind == SENTINEL_CHANGE_MAPS && test_bit(i, area->active)) {
 			chunk = sentinel_chunk_get(s, area, i, GFP_NOWAIT | __GFP_NOWARN);
 			if (!chunk)

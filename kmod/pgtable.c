@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Access to page tables and TLBs that uses only exported symbols. */
+/* Functions for page tables and TLBs. They use only exported symbols. */
 #include "sentinel.h"
 
 #include <linux/pkeys.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* The module's workqueue: runs functions that must not or cannot wait in the caller's context. */
+/* The module's workqueue: runs functions that may wait, for callers that must not wait. */
 #include "sentinel.h"
 
 static struct workqueue_struct *queue;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Access frequency within an epoch: each period arms touched pages again, and
- * the first access to a page in the period adds a record.
+ * Measures access frequency within an epoch: touched pages are armed again once in
+ * each period, so the next access to each of them adds a record.
  */
 #include "sentinel.h"
 

@@ -46,7 +46,7 @@
 struct sentinel_chunk {
 	unsigned long base; /* address of the first page, which has bit 0 */
 	struct list_head dirty; /* entry in the list session->dirty, while queued is true */
-	u32 epoch; /* epoch in which the chunk was queued; later notes belong to this epoch */
+	u32 epoch; /* epoch in which the chunk was queued; accesses noted since then belong to it */
 	bool queued;
 	bool resolved; /* the kernel handled faults in this epoch, and may have mapped pages */
 	bool huge_armed; /* the module made the PMD entry PROT_NONE; guarded by the entry's lock */
@@ -66,7 +66,8 @@ struct sentinel_area {
 	unsigned long chunk_count;
 	unsigned long *active; /* for chunks not allocated yet: a bit per chunk, true if watched */
 	struct sentinel_chunk **chunk;
-	bool fresh; /* armed in this epoch, see sentinel_find_unarmed(); guarded by `control` */
+	/* a part was armed in this epoch, see sentinel_find_unarmed(); guarded by `control` */
+	bool fresh;
 };
 
 /* An immutable table, sorted by address; replaced as a whole. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Tracepoint sentinel:page_access: one event for each recorded access to a small page.
- * No event is caused by an access to a huge page, by an access that AGE finds, or by
- * the write that sentinel_note_late() records.
+ * Tracepoint sentinel:page_access: one event for each recorded access, except accesses
+ * to present huge pages, accesses that AGE finds, and the writes that
+ * sentinel_note_late() records.
  */
 #undef TRACE_SYSTEM
 #define TRACE_SYSTEM sentinel

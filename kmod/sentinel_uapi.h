@@ -113,7 +113,8 @@ struct sentinel_epoch {
 };
 
 struct sentinel_stats {
-	__u64 hits; /* accesses to watched pages, without births; AGAIN counts only on huge pages */
+	/* accesses to watched pages, without births; AGAIN records count on huge pages only */
+	__u64 hits;
 	__u64 births; /* first touches of absent pages in armed ranges */
 	__u64 lost; /* records lost: the log was full, or the module got no memory */
 	__u64 armed_pages; /* now */
@@ -161,9 +162,9 @@ struct sentinel_epoch_fd {
  * The record of an access to a present page is appended at the access, with the
  * node that served it. The record of an access that the kernel had to resolve (a
  * birth, or a page in swap or under migration) is appended later: before the page's
- * mapping changes again, or else at the end of the epoch. It has the page's node at
- * that time (255 if the page is gone or is the zero page). So the log is not sorted by
- * epoch.
+ * mapping changes again, or else at the end of the epoch. This record has the page's
+ * node at the time of the append (255 if the page is gone or is the zero page). So the
+ * log is not sorted by epoch.
  *
  * If a page of an armed range has no record for an epoch, it was not accessed in the
  * epoch. The module may miss accesses to a page that other code unarms (mprotect, migration, a

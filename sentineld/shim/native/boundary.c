@@ -14,7 +14,8 @@
 #define NAP_NS 50000l
 #define TIMEOUT_NS_MAX 60000000000ull
 
-/* Needs the lock, since another thread may close the descriptor. */
+/* Begin the module's next epoch. Returns its number, or 0 if the module's session has ended. Needs
+   the lock, since another thread may close the descriptor. */
 static uint32_t epoch_advance(uint32_t flags)
 {
 	struct epoch_request request = {
@@ -93,8 +94,8 @@ static uint64_t cross(enum sentinel_boundary kind, uint32_t layer, uint32_t epoc
 		ring_put(SENTINEL_EVENT_BOUNDARY, (uint8_t)kind, epoch, shim.cursor, shim.index,
 			 (uint16_t)layer);
 	target = wait_target();
-	/* Keep the lock during this call. Otherwise another thread could diverge or replace the
-	   layout first, and `position` would then overwrite its SCHEDULE_NOWHERE. */
+	/* Keep the lock during this call. Otherwise another thread could call diverge() or replace
+	   the layout first, and this call would overwrite that thread's SCHEDULE_NOWHERE. */
 	if (follows)
 		paging_pass(position, has_moves);
 	pthread_mutex_unlock(&shim.lock);

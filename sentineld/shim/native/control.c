@@ -150,9 +150,9 @@ API void sentinel_connected(int connected)
 
 /*
  * Needs the lock. The former arena stays mapped until its last tensor dies. The
- * mode changes, so that the retired layout serves no allocation before the next
- * step begins. A finalizer, or a thread that owned the step earlier, could make
- * such an allocation.
+ * mode changes because tensors may be allocated before the next step begins, by a
+ * finalizer or by a thread that owned the step earlier. The retired layout must not
+ * serve them.
  */
 static void retire_arena(void)
 {

@@ -95,9 +95,9 @@ static bool make_segment(struct emulation *emulation, const struct layout *layou
 
 /*
  * Copy the residency of the heap's live blocks; without a former map, all blocks are fast. If the
- * fast node is limited, two kinds of pages become slow: pages that do not fit, highest addresses
- * first, and pages of tensors born in the step that ended. The next step allocates such tensors
- * again, in the arena, where they need room on the fast node.
+ * fast node is limited, two kinds of pages become slow: the pages at the highest addresses, if not
+ * all pages fit, and the pages of tensors born in the step that ended. The next step allocates such
+ * tensors again, in the arena, where they need room on the fast node.
  */
 static void copy_heap_residency(struct emulation *emulation, const struct heap *heap,
 				const struct emulation *before, uint32_t step)

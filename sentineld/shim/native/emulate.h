@@ -46,11 +46,12 @@ struct emulation {
 	uint32_t *first_access;
 	uint64_t fast_limit; /* capacity of node 0 in pages; 0: unlimited */
 	uint64_t fast_own; /* number of pages used on node 0, minus segment->moved_fast */
-	uint64_t owed_ps; /* owed_ps and paid_ns count since the process first had emulated tiers */
+	/* total delay owed, and total delay paid, since the process first had emulated tiers */
+	uint64_t owed_ps;
 	int64_t paid_ns;
 };
 
-/* The segment's part for paged memory. */
+/* The part of the segment that only paged tiers use. */
 static inline struct sentinel_paging *emulation_paging(const struct emulation *emulation)
 {
 	return (void *)((char *)emulation->segment + emulation->segment->paging_offset);
@@ -69,7 +70,7 @@ struct served {
  *   paged:  the pager runs, so it will write the maps.
  *   before: the former map, from which the residency of the heap's live blocks is copied. NULL:
  *           these blocks' pages are fast as long as the fast node has room.
- *   step:   the step that has just ended.
+ *   step:   number of the step that has just ended (see copy_heap_residency()).
  */
 const char *emulation_new(struct emulation **out, const struct layout *layout, const struct heap *heap,
 			  bool paged, const struct emulation *before, uint32_t step);
@@ -98,7 +99,7 @@ void emulation_resident(const struct emulation *emulation, uint64_t heap_pages, 
 /* The debt to pay now, in ns: 0 if the debt is small, unless `all` is set. */
 uint64_t emulation_due(const struct emulation *emulation, bool all);
 
-/* Spend a delay: sleep, then spin. Returns the time to pass to emulation_paid(). */
+/* Wait for this long: sleep, then spin. Returns the time to pass to emulation_paid(). */
 uint64_t delay_spend(uint64_t delay_ns);
 
 /* Reduce the debt by the time that was spent. */

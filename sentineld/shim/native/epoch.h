@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The only ioctl of the kernel module that a training process may call. It is
- * copied from kmod/sentinel_uapi.h (struct sentinel_epoch) so that the shim builds
- * even if only this folder is installed; a test compares the two definitions.
+ * The only ioctl of the kernel module that a training process may call. Its definition
+ * is copied from kmod/sentinel_uapi.h (struct sentinel_epoch), so that the shim builds
+ * even if only this folder is installed. A test compares the two definitions.
  */
 #ifndef SENTINELD_SHIM_EPOCH_H
 #define SENTINELD_SHIM_EPOCH_H

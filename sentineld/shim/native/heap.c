@@ -121,7 +121,7 @@ int heap_init(struct heap *heap, uint64_t bytes, uint64_t request_bytes_max)
 			munmap(block_at, pages * sizeof(*heap->block_at));
 		return -error;
 	}
-	/* Tensors are placed and moved in units of base pages. */
+	/* Tensors are placed and moved in units of base pages, so use no huge pages. */
 	madvise(base, pages << shift, MADV_NOHUGEPAGE);
 	heap->base = base;
 	heap->bytes = pages << shift;

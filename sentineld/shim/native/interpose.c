@@ -55,8 +55,8 @@ static void resolve(const char *symbol, void *function)
 	memcpy(function, &found, sizeof(found));
 }
 
-/* Count the live bytes that libc10 has served. malloc_usable_size returns the same number at a
-   tensor's birth and at its death. */
+/* Count the live bytes of tensors that libc10 has allocated. malloc_usable_size returns the same
+   number at a tensor's birth and at its death. */
 static void account(void *address, bool birth)
 {
 	uint64_t bytes, *word;

@@ -16,7 +16,7 @@
 #include "schedule.h"
 
 struct paging_settings {
-	int file; /* backing file, opened with O_DIRECT; -1 if the pager runs */
+	int file; /* backing file, opened with O_DIRECT; -1 if the pager already runs */
 	uint64_t bytes; /* size of the file; if the pager runs: size to which the file is enlarged */
 	uint64_t bytes_max; /* a file that is nearly full may grow up to this size */
 	int wake; /* eventfd to which the daemon writes after it has queued moves */

@@ -11,9 +11,9 @@
  *              the memfd again.
  *   residency: emulated and paged tiers only. Created by the shim for a layout with
  *              SENTINEL_LAYOUT_EMULATED, sent with the shim's answer to that layout
- *              and with every later hello. The segment takes the place of the page
- *              table. If the shim's pager runs, the maps show which pages are in
- *              memory, and the segment also has the queues of the daemon's moves.
+ *              and with every later hello. Its maps give the node of each page, as
+ *              the kernel's page tables do on real nodes. If the shim's pager runs,
+ *              the segment also has the queues of the daemon's moves.
  *
  * Each word has one writer; only the residency maps have two. Words that announce
  * other data, such as heads, tails and positions, are stored with release and loaded
@@ -30,7 +30,7 @@
 #define SENTINEL_LAYOUT_MAGIC 0x3159414c53484e53ull /* "SNHSLAY1" */
 #define SENTINEL_RESIDENCY_MAGIC 0x3153455253484e53ull /* "SNHSRES1" */
 
-/* Smaller allocations stay in malloc and are never recorded. All others are page-aligned, unless
+/* Smaller allocations are served by malloc and never recorded. All others are page-aligned, unless
    neither heap nor arena has room for them. */
 #define SENTINEL_TENSOR_BYTES_MIN 4096
 
@@ -47,7 +47,8 @@ enum sentinel_mode {
 /* control.flags, written by the daemon; RECORD, EPOCHS and NO_STALLS take effect when a step begins */
 #define SENTINEL_FLAG_RECORD (1u << 0) /* write ring records */
 #define SENTINEL_FLAG_EPOCHS (1u << 1) /* advance the module's epoch at each boundary */
-#define SENTINEL_FLAG_RESIDENCY (1u << 2) /* log residency: in the module's log, or as SERVED records */
+/* log resident memory: in the module's log; on emulated and paged tiers, as SERVED records */
+#define SENTINEL_FLAG_RESIDENCY (1u << 2)
 /* the daemon sleeps: write the eventfd at boundaries; on paged tiers, only when a step begins */
 #define SENTINEL_FLAG_SLEEPING (1u << 3)
 #define SENTINEL_FLAG_MESSAGE (1u << 4) /* read the socket between two steps: it has a message */
@@ -123,7 +124,7 @@ enum sentinel_event {
 	   the stretch that begins */
 	SENTINEL_EVENT_SERVED = 5,
 	/* follows SERVED: value = page accesses served by fast memory, address = delay in ns for all
-	   other page accesses, bytes = paid_ns */
+	   other page accesses, bytes = sentinel_residency.paid_ns */
 	SENTINEL_EVENT_SERVED_FAST = 6,
 };
 
@@ -139,7 +140,7 @@ enum sentinel_boundary {
 	SENTINEL_BOUNDARY_BACKWARD = 2, /* a leaf module's backward begins */
 	SENTINEL_BOUNDARY_OPTIMIZER = 3, /* optimizer.step() begins */
 	SENTINEL_BOUNDARY_CUT = 4, /* the cursor reached a cut of the layout */
-	/* the first allocation after a leaf's forward, before any other boundary; layer 0 */
+	/* the first allocation after a leaf module's forward, before any other boundary; layer 0 */
 	SENTINEL_BOUNDARY_OUTSIDE = 5,
 };
 
@@ -191,7 +192,7 @@ struct sentinel_region { /* 24 bytes: births in [offset, offset + bytes) prefer 
 struct sentinel_access { /* 32 bytes: emulated and paged tiers only; sorted by stretch */
 	uint64_t offset; /* the tensor's offset, page-aligned */
 	uint64_t slow_ps; /* delay for each slow page in this stretch, in ps; 0 on paged tiers */
-	uint32_t pages; /* of the tensor */
+	uint32_t pages; /* number of the tensor's pages */
 	uint32_t touched; /* number of pages that the stretch touches, for metering */
 	uint32_t stretch;
 	uint16_t flags;
@@ -213,8 +214,9 @@ struct sentinel_residency { /* 128 bytes */
 	uint64_t arena_pages;
 	uint64_t heap_offset;
 	uint64_t heap_pages;
-	uint64_t owed_ns; /* delay for slow pages since the process first had emulated tiers */
-	/* time spent waiting for this delay; can exceed owed_ns, because waits can take too long */
+	/* total delay owed for slow pages since the process first had emulated tiers */
+	uint64_t owed_ns;
+	/* total time waited to pay owed_ns; can exceed owed_ns, because a wait can overrun */
 	uint64_t paid_ns;
 	int64_t moved_fast; /* written by the daemon: pages moved to node 0 minus pages moved from it */
 	uint64_t in_flight_fast; /* written by the daemon: pages in flight to node 0, which reserve room */
@@ -232,7 +234,7 @@ struct sentinel_residency { /* 128 bytes */
 #define SENTINEL_QUEUE_RANGES 1024u /* a power of two */
 
 struct sentinel_page_range { /* 16 bytes */
-	uint64_t page; /* first page in the space */
+	uint64_t page; /* first page, counted from the base of the space */
 	uint32_t pages;
 	uint32_t space; /* 0: arena, 1: heap */
 };
@@ -280,7 +282,7 @@ struct sentinel_huge { /* 16 bytes: a range with MADV_HUGEPAGE; other ranges hav
 #define SENTINEL_WAIT_STEP_BEFORE (1u << 1) /* `boundary` belongs to the previous step */
 
 struct sentinel_wait { /* 8 bytes; index = boundary within the step */
-	uint32_t boundary; /* wait until the moves up to and including this boundary are complete */
+	uint32_t boundary; /* wait until control.moves_done has reached this boundary */
 	uint32_t flags;
 };
 
@@ -292,9 +294,9 @@ struct sentinel_move { /* 32 bytes: paged tiers only; sorted by boundary */
 	uint64_t page; /* first page, counted from the base of the arena or the heap */
 	uint32_t pages;
 	uint32_t boundary; /* the move begins when the process passes this boundary of the step */
-	/* deadline, end: numbers of boundaries after `boundary`, 1 to boundary_count */
-	uint32_t deadline; /* from then on, a fetch is late */
-	uint32_t end; /* from then on, the move is obsolete */
+	/* deadline, end: counted in boundaries after `boundary`, 1 to boundary_count */
+	uint32_t deadline; /* a fetch that moves pages after this boundary is late */
+	uint32_t end; /* at this boundary, the move becomes obsolete */
 	uint32_t flags;
 	uint32_t reserved;
 };

@@ -41,9 +41,9 @@ void stalls_begin(bool exclude)
 	shim.stalls = paging_stalls();
 }
 
-/* If a thread has waited for a page since the last call, all time in which the owner has slept
-   since the last call counts as stalled, because paging_stalls() does not tell which thread waited.
-   Needs the lock. */
+/* Add stalled time to stalled_ns. paging_stalls() does not tell which thread has waited for a page.
+   So if any thread has waited since the last call, all time in which the owner has slept since then
+   counts as stalled. Needs the lock. */
 static void count_stalls(void)
 {
 	uint64_t wall = now_ns(), cpu = clock_ns(CLOCK_THREAD_CPUTIME_ID), stalls = paging_stalls();

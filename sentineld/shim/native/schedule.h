@@ -18,11 +18,11 @@ struct due_move {
 	const struct sentinel_move *move;
 	uint64_t done; /* number of pages, from the first one on, that are being moved or need no move */
 	uint64_t deadline, end; /* boundaries, counted since the first step */
-	bool late; /* counted in schedule.late */
+	bool late; /* already counted in schedule.late */
 };
 
 struct due_moves {
-	struct due_move *first; /* evictions in the order of the layout, fetches by deadline */
+	struct due_move *first; /* evictions in the layout's order, fetches sorted by deadline */
 	uint32_t count;
 };
 
@@ -42,10 +42,11 @@ bool schedule_init(struct schedule *schedule, const struct layout *layout);
 void schedule_destroy(struct schedule *schedule);
 
 /*
- * The process is at this position: step << 32 | boundary, or SCHEDULE_NOWHERE. Adds the moves of
- * the boundaries passed since the last call, and removes moves that are obsolete. If the process did
- * not follow the layout, or has passed more boundaries since the last call than a step has, removes
- * all moves and adds those of the boundaries passed in the current step.
+ * Report that the process is at this position: step << 32 | boundary, or SCHEDULE_NOWHERE. Adds the
+ * moves of the boundaries passed since the last call, and removes moves that are obsolete.
+ * SCHEDULE_NOWHERE removes all moves. The first call after SCHEDULE_NOWHERE, and a call that goes
+ * back or skips a whole step, also remove all moves, and then add those of the boundaries passed in
+ * the current step.
  */
 void schedule_pass(struct schedule *schedule, uint64_t position);
 

@@ -7,8 +7,8 @@
  * the owner by beginning a step, even within another thread's step. So everything
  * that is not atomic is read and written under `lock`, and a function that
  * releases the lock checks the ownership again. No thread holds the lock while it
- * waits for moves, delays or page frames, except in fork(), which waits until the
- * pager is idle.
+ * waits for moves or page frames or pays a delay. The exception is fork(), which
+ * waits with the lock held until the pager is idle.
  */
 #ifndef SENTINELD_SHIM_SHIM_H
 #define SENTINELD_SHIM_SHIM_H
@@ -25,19 +25,20 @@
 
 #define API __attribute__((visibility("default")))
 #define unlikely(x) __builtin_expect(!!(x), 0)
-#define NOT_IN_SEQUENCE UINT32_MAX /* record.value, heap_birth.cursor */
+#define NOT_IN_SEQUENCE UINT32_MAX /* a value of record.value and heap_birth.cursor */
 #define ARENAS_MAX 8
 
 struct shim {
 	/* read by every thread on every allocation */
-	_Atomic bool on; /* false: passthrough (not started, self-test failed, forked child) */
+	/* false: libc10 serves all allocations (not started, self-test failed, forked child) */
+	_Atomic bool on;
 	_Atomic bool child; /* this is a forked child; the control segment is the parent's */
 	_Atomic bool drop_frees; /* a layout is live: the heap drops dead pages */
 	pthread_mutex_t lock;
 	struct heap heap;
 	struct arena *arena; /* arena of the live layout, or NULL */
 	struct arena *older; /* list of arenas of former layouts that may still hold tensors */
-	struct emulation *_Atomic emulation; /* NULL: real tiers; dereferenced under the lock */
+	struct emulation *_Atomic emulation; /* NULL: no map; dereferenced under the lock */
 
 	/* the control segment */
 	struct sentinel_control *control;
@@ -51,21 +52,23 @@ struct shim {
 	/* the step */
 	_Atomic pthread_t owner; /* 0: none */
 	bool recording; /* write ring records; set when a step begins, constant in the step */
-	bool epochs; /* advance the module's epoch; set when a step begins, cleared if epoch_fd fails */
+	/* advance the module's epoch at boundaries; set when a step begins, cleared on failure */
+	bool epochs;
 	bool no_stalls; /* SENTINEL_FLAG_NO_STALLS; set when a step begins, constant in the step */
 	uint64_t stalled_ns; /* time to subtract from the times of ring records */
 	/* now_ns(), the owner's CPU time and paging_stalls() when stalled_ns was last computed */
 	uint64_t wall_ns, cpu_ns, stalls;
 	_Atomic bool connected; /* to a daemon */
-	bool outside_pending; /* a leaf's forward ended: the next allocation passes an OUTSIDE boundary */
+	/* a leaf module's forward has ended: the next allocation passes an OUTSIDE boundary */
+	bool outside_pending;
 	enum sentinel_mode mode;
 	uint64_t step; /* steps begun */
 	uint32_t index; /* index of the last passed boundary in the step */
 	uint32_t cursor; /* allocations >= SENTINEL_TENSOR_BYTES_MIN since the step began */
-	uint32_t next_cut; /* index in the layout's cuts */
+	uint32_t next_cut; /* index of the next cut in the layout's table of cuts */
 	uint32_t layer; /* of the last passed boundary */
 	uint64_t first_replay_step; /* first step with the live layout; 0: not begun yet */
-	/* the barrier for this position timed out; until its moves are done, no barrier waits */
+	/* 0, or a position whose barrier timed out: no barrier waits until moves_done reaches it */
 	_Atomic uint64_t stuck_position;
 };
 
@@ -92,8 +95,8 @@ int control_new(uint64_t ring_records);
 void ring_put(enum sentinel_event event, uint8_t detail, uint64_t address, uint64_t bytes, uint32_t value,
 	      uint16_t layer);
 
-/* exclude: from now on, the records' times exclude the time in which the owner sleeps because a
-   page is not in memory; otherwise they include it. The caller is the owner. Needs the lock. */
+/* Set whether the times of later records exclude the time in which the owner sleeps because a page
+   is not in memory (see count_stalls()). The caller is the owner. Needs the lock. */
 void stalls_begin(bool exclude);
 
 /* Write one ALLOC record with detail SENTINEL_ALLOC_LIVE for each live tensor. Needs the lock. */
@@ -110,7 +113,8 @@ uint64_t boundary_pass(enum sentinel_boundary kind, uint32_t layer);
 /* Wait until all moves up to the position are done, the timeout passes, or the daemon is gone. */
 void barrier_wait(uint64_t position);
 
-/* With emulated tiers: add the delay of the new stretch to the debt, and record it. */
+/* With emulated or paged tiers: add the delay of the new stretch to the debt (paged tiers: 0), and
+   record which tiers serve the stretch's accesses. */
 void stretch_begin(void);
 
 /* A leaf module's forward has ended. */
@@ -129,8 +133,8 @@ void debt_pay(uint64_t debt_ns);
 /* End the step. Marks it as diverged if allocations or boundaries are missing. */
 void step_end(void);
 
-/* Begin a step with its boundary 0; the caller becomes the owner. Returns the same as
-   boundary_pass(). */
+/* Begin a step with its boundary 0; the caller becomes the owner. Returns the position
+   with which to call barrier_wait(), or 0, like boundary_pass(). */
 uint64_t step_begin(void);
 
 /* Mark the step as different from the layout: the heap serves the rest of the step. Needs the lock. */

@@ -142,7 +142,7 @@ static int write_pages(struct transit *transit)
 	return 0;
 }
 
-/* The index of a page of the transit. */
+/* The index of a page in its transit. */
 static uint32_t index_of(const struct transit *transit, const struct paged_range *range, uint64_t page)
 {
 	uint32_t i = 0;

@@ -3,9 +3,10 @@
  * The pages that a forked child sees. The child inherits the pages that are in memory. The
  * pages that are out would read as zeros in the child, because a child does not
  * inherit userfaultfd registrations. So the child maps the file's copies of these
- * pages at their addresses. The parent does not reuse this part of the file until
- * all children have ended or called exec(). To detect this, the parent polls the
- * read end of a pipe for the hang-up; each child holds the write end of its pipe.
+ * pages at their addresses. The parent does not reuse the copies' part of the file
+ * until all children have ended or called exec(). To detect these events, the parent
+ * creates a pipe for each child: the child holds the write end, and the parent polls
+ * the read end for the hang-up.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>

@@ -140,10 +140,10 @@ static uint32_t arrived(const struct frames *frames, const void *to, const void 
 /*
  * Move frames as uffd_move() does; returns the number of pages.
  *
- * Linux 6.18 can move pages without counting them. In move_pages() of mm/userfaultfd.c, an attempt
- * that fails with EAGAIN, because reclaim or migration holds the page, is repeated; but since pages
- * are moved in batches, its error stays, so that the pages of the next, successful attempt are not
- * counted, and the attempt after that one fails with EEXIST.
+ * Linux 6.18 can move pages without counting them. If reclaim or migration holds a page, an attempt
+ * to move it fails with EAGAIN, and move_pages() in mm/userfaultfd.c tries again. But since this
+ * function moves pages in batches, it keeps the error of the failed attempt. So it does not count
+ * the pages that the next attempt moves, and the attempt after that fails with EEXIST.
  */
 static uint32_t move(struct frames *frames, char *to, char *from, uint32_t pages, int *error)
 {
@@ -194,7 +194,7 @@ uint32_t frames_borrow(struct frames *frames, uint64_t pages, uint32_t *tray, ui
 	return some;
 }
 
-/* The tray has lost some of its borrowed frames. */
+/* Update the tray, which has lost `pages` of its borrowed frames. */
 static void lost(struct frames *frames, uint32_t tray, uint32_t pages)
 {
 	struct tray *source = &frames->trays[tray];

@@ -5,8 +5,8 @@
  * memory. After the page is written, the frame is free for the next page that is read
  * or born. The frame is neither zeroed nor copied.
  *
- * The staging memory is divided into trays. An open tray belongs to the caller
- * that opened it, to be filled with the frames of pages that are evicted:
+ * The staging memory is divided into trays. The caller that has opened a tray fills
+ * it with the frames of pages that are evicted:
  *
  *     tray   | present | absent ...            |
  *
@@ -15,8 +15,9 @@
  *
  *     tray   | present | borrowed, or absent   | absent ... |
  *
- * A closed tray is opened again when it has neither free nor borrowed frames. All
- * functions need the pager's lock.
+ * Only a closed tray that has neither free nor borrowed frames is opened again. If
+ * there is none, a tray's free frames are first returned to the kernel. All functions
+ * need the pager's lock.
  */
 #ifndef SENTINELD_SHIM_FRAMES_H
 #define SENTINELD_SHIM_FRAMES_H

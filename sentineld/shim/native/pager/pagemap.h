@@ -13,8 +13,8 @@
 int pagemap_open(void);
 
 /* Find out which of the `pages` pages from `address` on, at most PAGEMAP_BATCH, are in memory or in the
-   kernel's swap. Returns the number of pages for which mapped[] was set, or -errno; 0 only for
-   no page. */
+   kernel's swap. Writes the answers into mapped[]. Returns their number, which can be less than
+   `pages`, or -errno; 0 only if `pages` is 0. */
 int64_t pagemap_read(int pagemap, const void *address, unsigned page_shift, uint64_t pages, bool *mapped);
 
 #endif

@@ -293,7 +293,7 @@ const char *pager_start(struct pager **out, const struct pager_settings *setting
 	return problem;
 }
 
-/* Fetch the pages that are out; returns false if none is. */
+/* Fetch the pages that are out; returns false if no page was out. */
 static bool fetch_all(struct pager *pager)
 {
 	bool any = false;

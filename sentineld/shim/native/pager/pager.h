@@ -12,7 +12,7 @@
  *     fetched   file ---read---> free frames ---UFFDIO_MOVE---> page
  *     dropped   page ---UFFDIO_MOVE---> tray; the frames are free
  *
- * An access to a page that is out fetches this page and the pages that follow it.
+ * An access to a page that is out fetches this page and some pages next to it.
  * A page that has not changed since it was last written is evicted without another
  * write. Births and faults evict pages if no frame is free; pager_fetch() does not.
  * All functions may be called by any thread.
@@ -52,7 +52,7 @@ struct pager_counts {
 /* Returns NULL, or a description of the problem. */
 const char *pager_start(struct pager **pager, const struct pager_settings *settings);
 
-/* Fetch all pages, and stop managing them. */
+/* Fetch all pages, stop managing them, and free the pager. */
 void pager_stop(struct pager *pager);
 
 /* Manage the pages of a private anonymous mapping, of which the process has used at most the first

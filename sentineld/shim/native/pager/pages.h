@@ -39,8 +39,8 @@
 /* Planned moves and reading ahead leave this number of transits unused, for faults and births. */
 #define SPARE_TRANSITS 16u
 
-/* Largest number of pages of one read or write: 256 KiB. With larger requests in flight, a demanded
-   read would wait too long for them. */
+/* Largest number of pages of one read or write: 256 KiB. With larger requests in flight, a read
+   for which the program waits would be delayed too long. */
 #define REQUEST_PAGES 64u
 
 enum page_state {
@@ -179,8 +179,8 @@ static inline void set_state(struct paged_range *range, uint64_t page, uint64_t 
 	find_strays(range, page, pages);
 }
 
-/* Skips the pages before the first one that changes, to save time: when an incomplete move goes on,
-   all of its remaining pages are already set. */
+/* Set `planned` of the pages. Skips the pages before the first one that changes, to save time: if
+   the call continues an incomplete move, all of its pages are already set. */
 static inline void set_planned(struct paged_range *range, uint64_t page, uint64_t pages, bool planned)
 {
 	const uint8_t *first = memchr(range->planned + page, !planned, pages);
@@ -217,7 +217,7 @@ void transit_cancel(struct transit *transit);
 void transit_close(struct transit *transit);
 
 /* Remove a page from its transit. If the transit reads or writes the page's copy in the file, the
-   page then has no copy there. */
+   page has no copy in the file afterwards. */
 void transit_cut(struct pager *pager, struct paged_range *range, uint64_t page);
 
 /* Number of frames that planned fetches leave free, for faults. */

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How many pages a fault fetches. A fault that continues a former one fetches
- * twice as many pages as that one, as in the kernel's mm/readahead.c. If a page that
- * the former fault fetched faults again, half as many pages are fetched.
+ * How many pages a fault fetches. A fault that continues a sequence of accesses
+ * fetches twice as many pages as the sequence's last fault, as in the kernel's
+ * mm/readahead.c. If the last fault had already fetched the page, half as many pages
+ * are fetched.
  */
 #ifndef SENTINELD_SHIM_READ_AHEAD_H
 #define SENTINELD_SHIM_READ_AHEAD_H

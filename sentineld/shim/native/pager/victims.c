@@ -60,7 +60,7 @@ static bool can_go(const struct pager *pager, const struct paged_range *range, u
 static void evict_at_hand(struct pager *pager, uint64_t pages, bool stray)
 {
 	/* A turn ends at the last range. Stray pages need one full turn. Other pages need two,
-	   because the first one only clears `recent`. The hand may be in the middle of a turn, so
+	   because the first turn only clears `recent`. The hand may be in the middle of a turn, so
 	   one more turn is allowed. */
 	int turns = stray ? 2 : 3;
 

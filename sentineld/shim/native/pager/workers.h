@@ -5,9 +5,9 @@
  *
  * Demanded jobs, for which a thread of the program waits, come before all other
  * jobs. A disk serves the requests in flight in any order, so other jobs can delay a
- * demanded one. While a demanded job runs, a thread therefore begins another kind of
- * job only if fewer than OTHERS_MAX such jobs run. Of the other jobs, every fourth
- * thread takes writes first, and the other threads take reads first.
+ * demanded one. While a demanded job runs, a thread therefore begins a job of another
+ * kind only if fewer than OTHERS_MAX jobs of other kinds run. Of the jobs of other
+ * kinds, every fourth thread takes writes first, and the other threads take reads first.
  */
 #ifndef SENTINELD_SHIM_WORKERS_H
 #define SENTINELD_SHIM_WORKERS_H
@@ -21,7 +21,7 @@
 enum job_kind {
 	JOB_DEMANDED, /* a job for which a thread waits */
 	JOB_AHEAD, /* a read of pages next to demanded ones, before a thread waits for them */
-	JOB_PLANNED, /* another read */
+	JOB_PLANNED, /* a read for pager_fetch() */
 	JOB_WRITE,
 	JOB_KINDS,
 };
@@ -57,7 +57,8 @@ void workers_stop(struct workers *workers);
 
 void workers_add(struct workers *workers, struct job *job, enum job_kind kind);
 
-/* A thread waits for a job that was added and has not ended: make it a demanded job. */
+/* Make a job a demanded job, because a thread now waits for it. The job was added and has not
+   ended. */
 void workers_hurry(struct workers *workers, struct job *job);
 
 /* Whether a read that runs should return now and go on later, because demanded jobs go first. */
