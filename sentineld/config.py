@@ -16,16 +16,16 @@ from sentineld.base.units import FastBudget
 
 CONFIG_FILE = Path("/etc/sentineld/config.toml")
 PLAN_MEMORY_BYTES_MIN = 256 << 20
-"""Lower limit of plan_memory_bytes. numpy and scipy alone take half of these bytes."""
+"""Lower limit of plan_memory_bytes. Importing numpy and scipy alone takes half of this memory."""
 
 
 @dataclass(frozen=True)
 class TierOverrides:
-    """The table [tiers]: overrides of the machine's figures, and emulated or paged tiers."""
+    """The table [tiers]: values that replace the machine's own, or select another kind of tiers."""
 
     fast: tuple[int, ...] = ()  # node IDs; empty: as discovered
     slow: tuple[int, ...] = ()
-    migration_bytes_per_s: float = 0.0  # 0: measured at start, or the preset's
+    migration_bytes_per_s: float = 0.0  # 0: measured at start, or the preset's value
     fast_read_bytes_per_s: float = 0.0  # 0 in this and the next three: no override
     fast_write_bytes_per_s: float = 0.0
     slow_read_bytes_per_s: float = 0.0
@@ -34,7 +34,7 @@ class TierOverrides:
     emulated: str = ""  # preset of emulated tiers; "": no emulated tiers
     emulated_threads: int = 1  # threads of the training; scales the preset's bandwidths
     paged: str = ""  # directory for the files of paged tiers; "": no paged tiers
-    paged_bytes: int = 0  # largest file of a process; 0: limited by the disk only
+    paged_bytes: int = 0  # largest size of a process's file; 0: limited only by the disk
 
 
 @dataclass(frozen=True)
@@ -56,12 +56,14 @@ class Config:
     plan_timeout_s: int = 600
     plan_processes: int = 2
     plan_memory_bytes: int = 4 << 30
-    huge_pages: str = "auto"  # auto: only on emulated tiers; on: on NUMA nodes, too; off
+    huge_pages: str = "auto"  # "auto": only on emulated tiers; "on": also on NUMA nodes; "off"
     tiers: TierOverrides = field(default_factory=TierOverrides)
 
 
 def load(path: Path | None = None) -> Config:
-    """The settings of a file, then of config.d/*.toml in its directory, applied in name order.
+    """Read the settings from a file, then from config.d/*.toml in its directory, in name order.
+
+    Later files override earlier ones.
 
     path: default /etc/sentineld/config.toml, which need not exist. Raises
     SentinelError("bad-config") if a file or a setting is invalid, or if `path` does not exist.

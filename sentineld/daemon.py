@@ -37,10 +37,11 @@ log = logging.getLogger("sentineld")
 HEARTBEAT_S = 0.25
 SWITCH_S = 0.0005
 """Longest time for which a thread keeps Python's global lock while other threads wait for it.
-Python's default is 5 ms. While the event loop is busy, another thread would wait that long for the
-lock after each system call."""
+With Python's default, 5 ms, another thread would wait 5 ms for the lock after each of its system
+calls while the event loop is busy."""
 DESCRIPTORS_MAX = 16384
-"""The same number as LimitNOFILE in the systemd unit."""
+"""Soft limit of open descriptors that the daemon sets for itself, if the hard limit permits it. It
+equals LimitNOFILE in the systemd unit."""
 MMAP_THRESHOLD_BYTES = 512 << 10
 """malloc() maps blocks of this size or more one by one, and free() returns them to the kernel. By
 default glibc raises the threshold to the size of the largest block freed so far. After a few large
@@ -133,8 +134,8 @@ async def _beat(sessions: Sessions) -> None:
     "--tiers",
     metavar="KIND",
     help="Tiers on a machine with one kind of memory. emulated:PRESET emulates two tiers (PRESET: "
-    "cxl, optane or dram). paged[:DIRECTORY] keeps what exceeds a session's budget in a file on a "
-    "local disk.  [default DIRECTORY: the state directory]",
+    "cxl, optane or dram). paged[:DIRECTORY] keeps the pages that exceed a session's budget in a "
+    "file on a local disk.  [default DIRECTORY: the state directory]",
 )
 @click.option("--check", is_flag=True, help="Check the configuration, then exit.")
 def sentineld(path: Path | None, tiers: str | None, check: bool) -> None:
@@ -173,7 +174,7 @@ def _fix_mmap_threshold() -> None:
 
 
 def main() -> None:
-    """The entry point."""
+    """Entry point of the command sentineld."""
     # ctypes and shared mappings can crash the interpreter; print the Python stack if that happens.
     faulthandler.enable()
     run_command(sentineld)

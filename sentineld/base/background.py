@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A long computation in its own thread, while a session goes on."""
+"""Runs a long computation in its own thread, so that it does not block the session's thread."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes calls on descriptors that other processes sent, in threads that may block.
 
-Any call on an unknown descriptor can block for as long as its sender likes, for example close()
-of a TCP socket with SO_LINGER or of a file on FUSE. Therefore each user (of up to THREADS_MAX users
-at a time) has a queue of such calls and a thread that makes the calls. The thread ends when the
-queue is empty.
+Any call on a descriptor of an unknown kind can block for as long as its sender likes, for example
+close() of a TCP socket with SO_LINGER or of a file on FUSE. Therefore each user has a queue of such
+calls and a thread that makes the calls. The thread ends when the queue is empty. If more than
+THREADS_MAX users have calls at a time, the further users share one queue and one thread.
 
 A queue accepts every call, because a descriptor whose close() is refused would stay open forever.
 The length of a queue is limited where descriptors are received: the receiver refuses a user for

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Text from processes that are not trusted."""
+"""Makes text from untrusted processes printable and limits its length."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ _UNITS = {
 
 
 def parse_bytes(text: str) -> int:
-    """Bytes of "48MiB", "1.5G" or "4096". Raises SentinelError("usage")."""
+    """Parse "48MiB", "1.5G" or "4096"; returns bytes. Raises SentinelError("usage")."""
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
     if match is None or match[2].upper() not in _UNITS:
         raise SentinelError("usage", f"{text!r} is not a size", "write it like 48MiB, 2G or 4096")

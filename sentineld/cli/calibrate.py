@@ -50,7 +50,7 @@ class Found:
     missing: tuple[str, ...]  # what could not be measured
 
     def figures(self) -> dict[str, list[int] | float]:
-        """Keys and values for [tiers].
+        """Keys and values for the table [tiers] of the config.
 
         A tier of several nodes gets the mean of the nodes' figures, because a thread uses only
         one node at a time.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command group."""
+"""The command sentinelctl and its table of verbs."""
 
 from __future__ import annotations
 
@@ -66,6 +66,6 @@ def sentinelctl(context: click.Context, socket: Path) -> None:
 
 
 def main() -> None:
-    """The entry point. A SentinelError is printed as one line on stderr; its code determines the
-    exit status."""
+    """Entry point of the command sentinelctl. A SentinelError is printed as one line on stderr; its
+    code determines the exit status."""
     run_command(sentinelctl)

@@ -40,7 +40,7 @@ picture_option = click.option(
     "-o",
     "--output",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Write a picture to this .png or .svg file instead (needs matplotlib).",
+    help="Draw into this .png or .svg file instead of the terminal (needs matplotlib).",
 )
 
 
@@ -112,7 +112,7 @@ def summary(recorded: Recorded, as_json: bool) -> None:
 def tensors(recorded: Recorded, sort: str, reverse: bool, top: int | None, as_json: bool) -> None:
     """List the step's tensors: size, lifetime, accesses.
 
-    LIFE is the lifetime in stretches, LAYERS the number of layers in it. PAGES counts
+    LIFE is the lifetime in stretches. LAYERS is the number of layers in it. PAGES counts
     sampled accesses: one per page and stretch. FAULTS counts page faults of all kinds in
     a step at full speed; --json lists them by kind. HOTNESS is the number of bytes read
     and written in a step, divided by the tensor's size.
@@ -150,7 +150,11 @@ def tensors(recorded: Recorded, sort: str, reverse: bool, top: int | None, as_js
 
 
 @report.command()
-@click.option("--rows", type=click.IntRange(1, 4000), help="Number of address ranges.")
+@click.option(
+    "--rows",
+    type=click.IntRange(1, 4000),
+    help="Number of rows; each row is a range of addresses.",
+)
 @picture_option
 @json_option
 @click.pass_obj
@@ -250,10 +254,10 @@ def trace_export(
 ) -> None:
     """Write Chrome trace events, for Perfetto (ui.perfetto.dev) or chrome://tracing.
 
-    Layers are slices, live bytes by kind are a counter, lifetimes of tensors are
-    tracks. Times use the clock that torch.profiler uses in the recorded process. If
+    Layers become slices, live bytes by kind become a counter, and lifetimes of tensors
+    become tracks. Times use the clock that torch.profiler uses in the recorded process. If
     the file given with --beside was recorded at another time, the trace's events are
-    shifted so that both start together.
+    shifted so that both recordings start together.
     """
     rows = sort_rows(tensor_rows(recorded.profile, recorded.labels), "bytes")[:top]
     exporter = Exporter(recorded.trace, recorded.profile, recorded.labels, rows)

@@ -35,9 +35,11 @@ SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
     context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
     options_metavar="[OPTIONS] --",
 )
-@click.option("--fast", help="Fast memory: a share of the peak (20%) or a size (48MiB).")
+@click.option(
+    "--fast", help="Fast memory: a share of the peak, such as 20%, or a size, such as 48MiB."
+)
 @click.option("--policy", help="Policy that makes the plan.  [default: the daemon's]")
-@click.option("--limit", help="Memory limit for COMMAND and all its processes (2GiB).")
+@click.option("--limit", help="Memory limit for COMMAND and all its processes, such as 2GiB.")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.pass_obj
 def run(

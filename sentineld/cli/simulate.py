@@ -39,7 +39,7 @@ from sentineld.simulate.simulate import simulate as run_simulation
     "--fast",
     default="20%",
     show_default=True,
-    help="Fast memory: a share of the peak (20%) or a size (48MiB).",
+    help="Fast memory: a share of the peak, such as 20%, or a size, such as 48MiB.",
 )
 @click.option(
     "--threads",

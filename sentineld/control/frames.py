@@ -32,9 +32,10 @@ _ANCILLARY_BYTES = socket.CMSG_SPACE(4 * _SCM_MAX_FD) + socket.CMSG_SPACE(_CREDE
 """Room for all descriptors that a message can have. If there were too little room, the kernel would
 close the other descriptors in this thread, which can block (dropping.py)."""
 READS_MAX = 4
-"""Reads of 64 KiB per call of receive(), so that one peer cannot occupy the event loop."""
+"""Maximum number of 64 KiB reads per call of receive(). The limit keeps one peer from occupying the
+event loop."""
 MESSAGES_MAX = 32
-"""Messages per call of receive(), for the same reason."""
+"""Maximum number of messages per call of receive(), limited for the same reason as READS_MAX."""
 _VALUE_BYTES = 64
 """Upper bound of the memory of a decoded value in addition to its text: a list takes 56 bytes, a
 string 49 and a number 32."""
@@ -104,7 +105,7 @@ class FrameBuffer:
 
     def take(self) -> tuple[Message, int] | None:
         """The next message, and an estimate of its bytes in memory; None if the message has not
-        arrived completely. Raises FrameError if it is not a JSON object."""
+        arrived completely. Raises FrameError if it is not a JSON object or exceeds the limits."""
         if self.frame_bytes > 4 + self._limits.frame_bytes:
             raise FrameError(f"a frame of {self.frame_bytes} bytes exceeds the limit")
         if not self.whole:
@@ -133,8 +134,8 @@ class FrameSocket:
     def __init__(self, connection: socket.socket, limits: FrameLimits = FROM_SHIM) -> None:
         """limits: limits of received frames."""
         connection.setblocking(False)
-        # The listening socket has this option, too. Otherwise the kernel would not name the sender
-        # of data that arrived before this call.
+        # The listening socket must have this option, too. Otherwise the kernel would not name the
+        # sender of data that arrived before this call.
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         self._socket = connection
         # Without this option the kernel would discard out-of-band data and close its descriptors in

@@ -39,8 +39,8 @@ class Limits(NamedTuple):
     total: int  # of all users but root together, so that root can still connect
 
     def problem(self, counts: Counter[int], uid: int, what: str) -> str:
-        """The reason why this user can't have one more, or "". counts: numbers by user ID. what:
-        the name of the things that are counted."""
+        """The reason why this user can't have one more connection or command; "" if there is none.
+        counts: numbers by user ID. what: the name of the things that are counted."""
         limit = self.of_user if uid else self.of_root
         if counts[uid] >= limit:
             return f"user {uid} has {limit} {what}, which is the limit"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The check of backends: which one observes pages, and how to enable a better one."""
+"""The check of backends: which backend observes pages, and how to enable a better one."""
 
 from __future__ import annotations
 

@@ -33,7 +33,8 @@ def offered_sizes(sys_root: Path = Path("/sys")) -> tuple[int, ...]:
 def planned_sizes(offered: tuple[int, ...]) -> tuple[int, ...]:
     """Of the offered sizes, those that plan/huge.py uses: HUGE_BYTES and the largest one below it.
 
-    The kernel allocates a huge page of the largest enabled size that fits.
+    Where a page of HUGE_BYTES does not fit, the kernel allocates a page of the next smaller enabled
+    size that fits.
     """
     smaller = [size for size in offered if size < HUGE_BYTES]
     return (*smaller[-1:], *(size for size in offered if size == HUGE_BYTES))

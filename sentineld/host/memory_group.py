@@ -12,8 +12,8 @@ class UnavailableError(Exception):
 
 
 def available_bytes(pid: int, proc: Path = Path("/proc")) -> int:
-    """Memory that a process can still get: what the machine has (MemAvailable), or less if the
-    process's memory cgroup or an ancestor of this group has less room. Raises OSError."""
+    """Memory that a process can still get: the minimum of the machine's MemAvailable and of the
+    room in the process's memory cgroup and in each ancestor of this group. Raises OSError."""
     meminfo = re.search(r"^MemAvailable:\s*(\d+) kB", (proc / "meminfo").read_text(), re.MULTILINE)
     found = int(meminfo[1]) << 10 if meminfo else 0
     for kind, controller, files in (
@@ -48,8 +48,13 @@ def _room_bytes(folder: Path, limit_name: str, usage_name: str, unlimited: int) 
 
 
 def group_of(proc: Path, pid: str, kind: str, controller: str) -> tuple[Path, Path]:
-    """(mount point of the hierarchy, folder of the process's cgroup). kind: type of the file
-    system. Raises UnavailableError and OSError."""
+    """(mount point of the hierarchy, folder of the process's cgroup).
+
+    kind: type of the file system.
+    controller: the controller of a v1 hierarchy; "" for v2.
+
+    Raises UnavailableError and OSError.
+    """
     for line in (proc / "self/mounts").read_text().splitlines():
         _, mount, found, options, *_ = line.split()
         if found == kind and (not controller or controller in options.split(",")):
@@ -60,6 +65,6 @@ def group_of(proc: Path, pid: str, kind: str, controller: str) -> tuple[Path, Pa
         _, controllers, path = line.split(":", 2)
         if controller in controllers.split(","):
             own = Path(mount) / path.lstrip("/")
-            # In a container, the path can be that of the host.
+            # In a container, the path can be the host's, which does not exist in the container.
             return Path(mount), own if own.is_dir() else Path(mount)
     raise UnavailableError("this process has no group in it")

@@ -57,7 +57,8 @@ def limited_command(limit_bytes: int, proc: Path = Path("/proc")) -> LimitedComm
 
 
 def _by_systemd(limit_bytes: int, proc: Path) -> LimitedCommand:
-    """A transient scope. Tried first, because a running systemd owns the hierarchy of cgroups."""
+    """Prepare a limit by a transient scope of systemd. This way is tried first, because a running
+    systemd owns the hierarchy of cgroups."""
     if not Path("/run/systemd/system").is_dir():
         raise UnavailableError("it does not run here")
     if (program := shutil.which("systemd-run")) is None:
@@ -81,8 +82,8 @@ def v2_parent(proc: Path) -> Path:
     Raises UnavailableError and OSError.
     """
     _, own = group_of(proc, "self", "cgroup2", "")
-    # A group that has processes cannot give controllers to its children (cgroup-v2.rst, "No
-    # Internal Process Constraint"), except the root group.
+    # Except for the root group, a group that has processes cannot give controllers to its children
+    # (cgroup-v2.rst, "No Internal Process Constraint"). Therefore the parent is tried, too.
     for parent in (own, own.parent):
         control = parent / "cgroup.subtree_control"
         if control.exists() and "memory" in control.read_text().split():
@@ -96,7 +97,8 @@ def v1_parent(proc: Path) -> Path:
 
 
 def joining(folder: Path) -> tuple[str, ...]:
-    """Prefix of a command that runs in a cgroup. The command keeps the process id of the prefix."""
+    """A prefix that makes a command run in the cgroup `folder`. The command keeps the process id of
+    the prefix."""
     return ("/bin/sh", "-c", _JOIN, str(folder / "cgroup.procs"))
 
 

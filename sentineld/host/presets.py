@@ -50,7 +50,8 @@ PRESETS = {
     "cxl": Preset(24e9, 20e9, 10e9),
     # Six Optane DIMMs, interleaved.
     "optane": Preset(38e9, 12e9, 8e9),
-    # A file on an NVMe disk. Moves: the mean bandwidth of writing a page and reading it again.
+    # A file on an NVMe disk. The migration bandwidth is the harmonic mean of the two others: moving
+    # a page to the file and back takes one write and one read.
     "nvme": Preset(1.05e9, 2.6e9, 2 / (1 / 1.05e9 + 1 / 2.6e9), 70e3, paged=True),
 }
 
@@ -78,7 +79,8 @@ def preset_tiers(name: str, threads: int) -> Tiers:
 
 
 def configured_tiers(figures: TierOverrides) -> Tiers:
-    """The two tiers that a config's [tiers] table describes completely; no figure is scaled.
+    """The two tiers that a config's [tiers] table describes completely. The figures are not
+    scaled by the number of threads.
 
     Raises SentinelError("bad-config") if one of the five bandwidths is missing.
     """

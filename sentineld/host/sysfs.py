@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads NUMA nodes from sysfs and procfs.
+"""Reads properties of NUMA nodes from sysfs and procfs.
 
 These functions take the root directory of sysfs or procfs, so that tests can pass a copy of it.
 """
@@ -58,7 +58,10 @@ def cpu_nodes(sys_root: Path) -> tuple[int, ...]:
 
 
 def node_meminfo(sys_root: Path, node: int) -> dict[str, int]:
-    """nodeN/meminfo in bytes by name (MemTotal, "Active(file)", ...); {} if unreadable."""
+    """Values of nodeN/meminfo by name (MemTotal, "Active(file)", ...); {} if unreadable.
+
+    Values are in bytes, but those of HugePages_... are numbers of huge pages.
+    """
     text = read_text(node_dir(sys_root, node) / "meminfo") or ""
     return {
         name: int(value) * (1 if name.startswith("HugePages_") else 1024)
@@ -98,7 +101,7 @@ def node_access(sys_root: Path, node: int) -> dict[str, float]:
 def kernel_tiers(sys_root: Path) -> tuple[tuple[int, ...], ...]:
     """Node lists of the kernel's memory tiers, fastest first; () if the kernel has no tiers.
 
-    N in memory_tierN is an abstract distance: the smaller the distance, the faster the tier.
+    The smaller N in memory_tierN, the faster the tier.
     """
     found: list[tuple[int, tuple[int, ...]]] = []
     for path in (sys_root / "devices/virtual/memory_tiering").glob("memory_tier*"):

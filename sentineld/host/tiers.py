@@ -19,8 +19,9 @@ from sentineld.model.tiers import Tier, Tiers
 
 MIGRATION_BYTES_PER_S = 100e6
 """Default for Tiers.migration_bytes_per_s. The default is deliberately low: a plan that assumes too
-little bandwidth moves too little, but a plan that assumes too much stalls. An emulated guest moves
-126 MiB/s in batches of 512 pages; real machines move pages 5 to 20 times as fast.
+little bandwidth moves too little, but a plan that assumes too much makes the training wait for
+moves. An emulated guest moves 126 MiB/s in batches of 512 pages; real machines move pages 5 to 20
+times as fast.
 sentineld.migrate.calibrate measures the actual value."""
 
 _NO_SECOND_TIER_HINT = (
@@ -151,7 +152,8 @@ def _found_order(sys_root: Path, nodes: tuple[int, ...]) -> tuple[tuple[tuple[in
 
 
 def _by_hmat(sys_root: Path, nodes: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
-    """Nodes grouped by read latency, then bandwidth; empty if a node lacks HMAT attributes."""
+    """Groups of nodes with the same read latency and read bandwidth: lowest latency first, then
+    highest bandwidth first. Empty if a node lacks HMAT attributes."""
     keys: dict[int, tuple[float, float]] = {}
     for node in nodes:
         access = sysfs.node_access(sys_root, node)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which substrate the configuration selects."""
+"""Find the substrate that the configuration selects."""
 
 from __future__ import annotations
 

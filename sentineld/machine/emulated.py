@@ -78,12 +78,13 @@ class EmulatedSubstrate:
         return self._tiers if self._tiers.birth_ns_per_byte else measure_births(self._tiers)
 
     def require_allowed(self, link: ShimLink, tiers: Tiers) -> None:
-        """Emulated tiers restrict nothing: no page leaves its node."""
+        """Do nothing: an emulated move copies no page, so no cpuset or memory binding forbids
+        it."""
 
     def memory(
         self, link: ShimLink, spaces: Mapping[Space, tuple[int, int]], tiers: Tiers
     ) -> Memory:
-        """Moves pages in the process's residency map."""
+        """The interface that moves pages in the process's residency map."""
         if link.residency is None:
             raise SentinelError(
                 "protocol-mismatch",
@@ -112,11 +113,11 @@ class EmulatedSubstrate:
         return fast_pages(policy(plan.policy), plan, page_bytes)
 
     def reserve_bytes(self, budget_bytes: int) -> int:
-        """0: a page in flight is charged on both tiers, and moves need no other memory."""
+        """Return 0: a page in flight is charged on both tiers, and moves need no other memory."""
         return 0
 
     def moves(self, plan: Plan, profile: Profile) -> None:
-        """None: the daemon moves all pages."""
+        """Return None: the daemon moves all pages."""
 
     def first_provision(
         self, link: ShimLink, fast: FastBudget | None

@@ -80,9 +80,8 @@ class Machine:
             log.info("tiers are paged: memory over files in %s", substrate.paged)
         machine = cls(config, substrate, tiers, problems)
         log.info("pages are observed by: %s", machine.backend().backend.name)
-        # In an emulated guest it takes seconds to begin following processes and to load the
-        # probes. Sessions can begin before either is done, except that the probes are loaded
-        # first if they are required.
+        # In an emulated guest, it takes seconds to start following processes and to load the
+        # probes. Sessions need not wait for this, except that required probes are loaded first.
         threading.Thread(target=machine._follow_processes, name="processes", daemon=True).start()
         if config.ebpf == "required":
             machine.probing.load(EBPF_START_TIMEOUT_S)
@@ -142,7 +141,7 @@ class Machine:
             self.budgets.reserve(link, fast.bytes)
 
     def describe(self) -> dict[str, Any]:
-        """The machine, for `sentinelctl status`."""
+        """Describe the machine for `sentinelctl status`."""
         return {
             "tiers": [asdict(tier) for tier in self.tiers.tiers] if self.tiers else [],
             "emulated": self.substrate.emulated,

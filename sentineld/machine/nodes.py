@@ -45,23 +45,23 @@ class KernelSubstrate:
     def memory(
         self, link: ShimLink, spaces: Mapping[Space, tuple[int, int]], tiers: Tiers
     ) -> Memory:
-        """Moves pages by move_pages."""
+        """The interface that moves pages with move_pages(2)."""
         return KernelMemory(link.pid, tiers)
 
     def accesses(self, layout: Layout, profile: Profile | None, tiers: Tiers) -> Records | None:
-        """None: accesses to slow nodes take their real time, so the shim adds no delay."""
+        """Return None: accesses to slow nodes take their real time, so the shim adds no delay."""
         return None
 
     def fast_pages(self, plan: Plan, budget_bytes: int, page_bytes: int) -> int | None:
-        """None: the kernel enforces the nodes' sizes."""
+        """Return None: the kernel enforces the nodes' sizes."""
         return None
 
     def reserve_bytes(self, budget_bytes: int) -> int:
-        """0: a move needs no memory but the page's new frame, which is charged."""
+        """Return 0: a move needs no memory but the page's new frame, which is charged."""
         return 0
 
     def moves(self, plan: Plan, profile: Profile) -> None:
-        """None: the daemon moves all pages."""
+        """Return None: the daemon moves all pages."""
 
     def first_provision(
         self, link: ShimLink, fast: FastBudget | None

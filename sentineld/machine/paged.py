@@ -60,7 +60,7 @@ budget is a number of bytes. The rest is for memory that is not paged."""
 
 
 class PagedSubstrate:
-    """Memory over a file."""
+    """Two tiers: memory, and a file for each process."""
 
     emulated = ""
     metered_by = MeteredBy.RESIDENCY_MAP
@@ -77,8 +77,8 @@ class PagedSubstrate:
         self._figures = figures
 
     def tiers(self) -> Tiers:
-        """Memory, and the directory's disk. The disk's bandwidths are measured unless they are
-        configured; memory's are preset. Raises SentinelError."""
+        """Two tiers: memory, and the directory's disk. If the config gives no bandwidths, those of
+        the disk are measured, and those of memory are constants. Raises SentinelError."""
         require_move()
         given = self._figures
         read, write = given.slow_read_bytes_per_s, given.slow_write_bytes_per_s
@@ -91,18 +91,19 @@ class PagedSubstrate:
         dram = DRAM_BYTES_PER_S / SOCKET_THREADS
         fast = Tier((FAST_NODE,), memory_bytes, dram, dram)
         slow = Tier((SLOW_NODE,), self._file_room_bytes(), read, write, latency_ns)
-        # A page that moves out and back is written and read.
+        # The mean of both directions: a page that moves out and back is written once and read once.
         both = given.migration_bytes_per_s or 2 / (1 / read + 1 / write)
         tiers = Tiers((fast, slow), both, "paged", paged=True)
         return with_figures(tiers, figures_of(given))
 
     def require_allowed(self, link: ShimLink, tiers: Tiers) -> None:
-        """Paged tiers restrict nothing: no page leaves its node."""
+        """Do nothing: paged tiers need no particular node, so no cpuset or memory binding forbids
+        them."""
 
     def memory(
         self, link: ShimLink, spaces: Mapping[Space, tuple[int, int]], tiers: Tiers
     ) -> Memory:
-        """Moves pages by requests to the process's pager.
+        """The interface that moves pages by requests to the process's pager.
 
         The plan's own moves are not among these requests: the pager gets them with the layout.
         """

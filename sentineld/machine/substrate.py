@@ -28,14 +28,15 @@ from sentineld.observe.shim_link import ShimLink
 class MeteredBy(Enum):
     """The component that reports which tier served each access of a metered step."""
 
-    # The kernel module reports the node of each page's first access in a stretch.
+    # For each page's first access in a stretch, the kernel module reports the page's node.
     MODULE_EPOCHS = auto()
     # At each boundary, the shim reports how many of the stretch's accesses are to fast pages.
     RESIDENCY_MAP = auto()
 
 
 class Provision(NamedTuple):
-    """The substrate's part of a message to the process (of the welcome or a layout)."""
+    """The substrate's part of a message to the process. The message is a layout or the welcome, the
+    daemon's answer to the hello."""
 
     fields: Mapping[str, Any]
     fds: tuple[int, ...]
@@ -64,8 +65,8 @@ class Substrate(Protocol):
 
     def accesses(self, layout: Layout, profile: Profile | None, tiers: Tiers) -> Records | None:
         """The step's accesses under this layout (ACCESS_DTYPE), which the shim meters. On emulated
-        tiers a row also has the delay of each slow page; on paged tiers it is 0. None on the
-        kernel's nodes. profile: None for a layout that only adds cuts."""
+        tiers a row also has the delay of each slow page; on paged tiers this delay is 0. Returns
+        None on the kernel's nodes. profile: None for a layout that only adds cuts."""
 
     def reserve_bytes(self, budget_bytes: int) -> int:
         """The part of a budget's fast memory that plans must leave free."""

@@ -79,7 +79,8 @@ def node_rates(node: int, size_bytes: int, threads: int, alone: bool = False) ->
 
 
 def _writing(part: npt.NDArray[np.uint64]) -> Callable[[], object]:
-    """libc's memset, which runs without the GIL and bypasses the caches when that is faster."""
+    """Return a function that fills the part with libc's memset, which runs without the GIL and
+    bypasses the caches when that is faster."""
     address, size = part.ctypes.data, part.nbytes
     return lambda: ctypes.memset(address, 1, size)
 

@@ -138,8 +138,8 @@ class Schedule:
         move.stuck, move.why = np.union1d(move.stuck, pages), why
 
     def done(self) -> int:
-        """The last position up to which all due demotions are complete, and all promotions too if
-        births wait for them. The position has the shim's form: step << 32 | boundary."""
+        """The last position up to which all moves that barriers wait for are complete; see Mover.
+        The position has the shim's form: step << 32 | boundary."""
         done = self.queue.done(self.now, self.stalls_for_promotions)
         step, boundary = divmod(done, self.boundary_count)
         return step << 32 | boundary

@@ -30,7 +30,7 @@ class _Snapshot:
     """Whether the stretch's births may have happened."""
     arena: Nodes
     """Nodes of the arena's pages after all births of the stretch. Between two stretches, `stretch`
-    is the next one, and `arena` does not include its births."""
+    is the next stretch, and its births are not in `arena` yet."""
     born_pages: npt.NDArray[np.int64]
     """Pages of the arena that the stretch's births made resident."""
     heap: Nodes

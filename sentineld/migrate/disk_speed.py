@@ -32,8 +32,8 @@ class DiskRates:
 
     read_bytes_per_s: float
     write_bytes_per_s: float
-    # Time by which a read of FAULT_BYTES exceeds FAULT_BYTES / read_bytes_per_s if no other read
-    # is in flight.
+    # Time of a read of FAULT_BYTES with no other read in flight, minus
+    # FAULT_BYTES / read_bytes_per_s.
     read_latency_ns: float = 0.0
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counts of the bytes that a plan's moves moved, skipped and failed to move. Thread-safe."""
+"""Byte counts of a plan's moves: moved, skipped and failed bytes. Thread-safe."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True)
 class StepTotals:
-    """The moves of one step."""
+    """Totals of the moves of one step."""
 
     step: int
     promoted_bytes: int = 0
@@ -130,16 +130,16 @@ class Ledger:
 
     @property
     def late_moves(self) -> int:
-        """Late moves since the plan became live."""
+        """Number of late moves since the plan became live."""
         return self._late_moves
 
     @property
     def calls(self) -> int:
-        """move_pages calls since the plan became live."""
+        """Number of move_pages calls since the plan became live."""
         return self._calls
 
     def large_batches(self) -> tuple[int, int]:
-        """(bytes, ns) of all large batches, to compute the bandwidth from."""
+        """(bytes, ns) of all batches that paced() has counted, to compute the bandwidth from."""
         with self._lock:
             return self._paced_bytes, self._paced_ns
 

@@ -49,8 +49,9 @@ class Mover:
     """Moves one session's pages: first in enter(), then from start() to stop().
 
     The mover publishes the position (moves_done) up to which all due demotions are complete,
-    because births wait for demotions. If births wait for promotions too
-    (Plan.stalls_for_promotions), all due promotions are also complete up to this position.
+    because births wait for demotions. If the process also waits for late promotions
+    (Plan.stalls_for_promotions), the mover publishes the boundary before a promotion's deadline
+    only when the promotion has left the queue or fast memory has no room for promotions.
     plan/move_queue.py decides which move runs next, and Charge computes how much may be promoted
     within the budget.
     """

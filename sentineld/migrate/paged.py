@@ -73,7 +73,8 @@ class PagedMemory:
     def move_pages(self, pages: Addresses, node: int) -> MoveResult:
         """Queue the moves; the statuses are those that the pages will have after the moves.
 
-        Evictions wait for room in the queue. If there is no room in time, the pages stay (EBUSY).
+        Evictions wait for room in the queue, up to ROOM_WAIT_S; promotions do not wait. Pages for
+        which the queue has no room stay where they are, with status -EBUSY.
         """
         status = self.query_pages(pages)
         evict = node != self._tiers.tiers[0].nodes[0]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A move under way, and a batch of pages for one call."""
+"""A move under way, and a batch of pages for one move_pages call."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ class Pending(PageRange):
 
 @dataclass(frozen=True)
 class Batch:
-    """Pages to move to one tier in one call. `parts` has one entry per move, in the order of the
-    queue."""
+    """Pages to move to one tier in one move_pages call. `parts` has (move, some of its pages) for
+    each move, in the order of the queue."""
 
     tier: int
     parts: tuple[tuple[Pending, Pages], ...]

@@ -24,9 +24,11 @@ class PlannedStep:
     plan: Plan
     step: ExpectedStep
     useful_until: npt.NDArray[np.int64] | None = None
-    """Shape (M,), see expected.useful_until(); None: each move is useful until its deadline."""
+    """(M,), one entry per row of plan.moves; see expected.useful_until(). None: each move is useful
+    until its deadline."""
     ahead: npt.NDArray[np.int64] | None = None
-    """Shape (M,), see expected.ahead_of_time(); None: no move runs ahead of time."""
+    """(M,), one entry per row of plan.moves; see expected.ahead_of_time(). None: no move runs ahead
+    of time."""
 
     @classmethod
     def of(cls, plan: Plan, profile: Profile) -> PlannedStep:
@@ -48,14 +50,14 @@ class ProcessPorts:
     spaces: Mapping[Space, tuple[int, int]]
     """(start address, bytes) of arena and heap."""
     publish: Callable[[int], None]
-    """Tells the shim the last position up to which all due demotions are complete, and late
-    promotions too if the process waits for them (Plan.stalls_for_promotions)."""
+    """Tells the shim the last position up to which all moves that barriers wait for are complete;
+    see Mover."""
     position: Callable[[], int] | None = None
     """Reads the shim's position between two batches; None: only Mover.notify() reports it."""
     unmanaged_bytes: Callable[[], int] = lambda: 0
     """Returns the tensor bytes outside heap and arena; they are charged to the budget too."""
     ended: Callable[[str], None] = lambda _: None
-    """Called once from the mover's thread, with the reason, if the mover cannot go on."""
+    """Called once from the mover's thread, with the reason, if an error stops the mover."""
 
 
 class PlanMover(Protocol):

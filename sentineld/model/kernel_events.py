@@ -37,8 +37,8 @@ FAULT_KINDS = (
 """Names of enum fault_kind. The first five are known when a fault begins. The last three are found
 while the kernel handles the fault, so a fault of these kinds has two records. "major": the page was
 read from swap. "hint": NUMA balancing had unmapped the page to see which node uses it. "in_motion":
-the page was being migrated. A fault on an armed page, or on a page that NUMA balancing unmapped,
-begins as a "missing" kind, because the processor sees no page."""
+the page was being migrated. If a fault hits an armed page, or a page that NUMA balancing unmapped,
+its first record has a "missing" kind, because the processor sees no page."""
 
 FOUND_KINDS = tuple(map(FAULT_KINDS.index, ("major", "hint", "in_motion")))
 """Indices of the kinds that are found while the fault is handled."""
@@ -57,8 +57,9 @@ WATCH_DTYPE = np.dtype(
 MIGRATION_DTYPE = np.dtype(
     [("calls", "<u8"), ("succeeded", "<u8"), ("failed", "<u8"), ("comm", "S16")]
 )
-"""struct migration: calls of the kernel's migrate_pages(), pages that moved, and pages that did
-not. `comm` is the mover's name; only rows of the map migrations_by have it."""
+"""struct migration: calls of the kernel's migrate_pages(), pages that were moved, and pages that
+could not be moved. `comm` is the name of the process that moved them; only rows of the map
+migrations_by have it."""
 
 MIGRATION_KEY_DTYPE = np.dtype([("pid", "<u4"), ("mode", "<u2"), ("reason", "<u2")])
 """struct migration_key: the process that moves pages, the migration mode and the reason."""
@@ -112,8 +113,8 @@ PROGRAMS = {
     "mm_migrate_pages_start": "on_migrate_pages_start",
     "mm_collapse_huge_page": "on_collapse",
 }
-"""The program for each raw tracepoint. They are attached in this order, those of WHILE_WATCHED
-later."""
+"""The program for each raw tracepoint. The programs are attached in this order when the daemon
+starts, except those of WHILE_WATCHED."""
 
 WHILE_WATCHED = ("page_access",)
 """Tracepoints whose program is attached only while a process is watched, because the BPF link keeps
@@ -128,7 +129,7 @@ class Traced(NamedTuple):
     parameters: int  # required number of parameters
     program: str
     returns: bool  # attached to the function's return, not its entry
-    observes: str  # the observation that needs this function, for notes
+    observes: str  # events that can't be observed without the function; for notes
 
 
 TRACED = (
@@ -142,7 +143,7 @@ TRACED = (
 
 
 class MigrationCounts(TypedDict):
-    """Calls of the kernel's migrate_pages(), pages that moved, and pages that did not."""
+    """Calls of the kernel's migrate_pages(), pages that moved, and pages that failed to move."""
 
     calls: int
     succeeded: int

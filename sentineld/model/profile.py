@@ -2,9 +2,9 @@
 """The profile of one training step: tensors x stretches.
 
 A profile describes one steady step, which repeats: lifetimes may wrap around
-the step's end. Births and deaths are given in two units. Positions in
-the step's sequence of allocations and frees (events) are for packing tensors
-within a stretch. Stretches are for page moves, which have no finer unit.
+the step's end. Births and deaths are given in two units. The packing of tensors
+uses events: positions in the step's sequence of allocations and frees. The planning
+of page moves uses stretches, because a move starts and has its deadline at a boundary.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ ACCESS_DTYPE = np.dtype(
         ("tensor", "<u4"),  # row in tensors
         ("bytes_read", "<u8"),
         ("bytes_written", "<u8"),
-        ("pages", "<u4"),  # distinct pages accessed, by page sampling
+        ("pages", "<u4"),  # distinct pages accessed, according to page sampling
     ]
 )
 

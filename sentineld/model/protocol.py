@@ -2,7 +2,8 @@
 """The structures and values of shim/native/protocol.h in Python: control words, records, layout.
 
 tests/unit/model/test_protocol.py compiles a C program against the header and compares every size,
-offset and value. This module imports numpy, so the shim imports torch before this module.
+offset and value. This module imports numpy. Therefore the shim imports this module only after
+torch: a process that imports sentineld.shim but not torch does not load numpy.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ NOT_IN_SEQUENCE = 0xFFFFFFFF
 
 
 class Mode(IntEnum):
-    """control.mode."""
+    """Values of control.mode."""
 
     DORMANT = 0
     RECORD = 1
@@ -34,7 +35,7 @@ class Mode(IntEnum):
 
 
 class Flag(IntFlag):
-    """control.flags."""
+    """Bits of control.flags."""
 
     RECORD = 1
     EPOCHS = 2
@@ -45,7 +46,7 @@ class Flag(IntFlag):
 
 
 class Event(IntEnum):
-    """record.event."""
+    """Values of record.event."""
 
     NONE = 0
     ALLOC = 1
@@ -57,7 +58,7 @@ class Event(IntEnum):
 
 
 class Alloc(IntEnum):
-    """record.detail of an ALLOC."""
+    """Values of record.detail if the event is ALLOC."""
 
     STEP = 0
     LIVE = 1
@@ -65,7 +66,7 @@ class Alloc(IntEnum):
 
 
 class Boundary(IntEnum):
-    """record.detail of a BOUNDARY."""
+    """Values of record.detail if the event is BOUNDARY."""
 
     STEP = 0
     FORWARD = 1
@@ -76,7 +77,7 @@ class Boundary(IntEnum):
 
 
 class SlotFlag(IntFlag):
-    """slot.flags."""
+    """Bits of slot.flags."""
 
     PLANNED = 1
     DROP = 2
@@ -85,27 +86,27 @@ class SlotFlag(IntFlag):
 
 
 class WaitFlag(IntFlag):
-    """wait.flags."""
+    """Bits of wait.flags."""
 
     ENABLED = 1
     STEP_BEFORE = 2
 
 
 class LayoutFlag(IntFlag):
-    """layout.flags."""
+    """Bits of layout.flags."""
 
     EMULATED = 1
 
 
 class MoveFlag(IntFlag):
-    """move.flags."""
+    """Bits of move.flags."""
 
     EVICT = 1
     HEAP = 2
 
 
 class AccessFlag(IntFlag):
-    """access.flags."""
+    """Bits of access.flags."""
 
     HEAP = 1
     AT_BIRTH = 2

@@ -62,7 +62,7 @@ OP_ACCESS_DTYPE = np.dtype(
         ("address", "<u8"),  # start of the tensor's storage
         ("bytes", "<u8"),
         ("write", "?"),
-        ("estimated", "?"),
+        ("estimated", "?"),  # the access or its size is assumed, not reported by the profiler
     ]
 )
 """A tensor that an operator reads or writes, recorded by torch.profiler in the access step."""

@@ -14,10 +14,10 @@ docs/reference/timing.md gives the formula and its rules.
 R and W are the read and write bandwidths of the tiers. Tensors smaller than
 CACHED_BYTES are assumed to be in the processor's caches and cost the same on either
 tier. In a stretch, accesses to a page are served by the tier on which the page was at the boundary
-before the stretch, or at its birth if it is born within the stretch. A page in flight is accessed
-on its source tier and takes capacity on both tiers. Moves in both directions share the time of a
-stretch and continue while the process waits. If a tensor is born on an absent (dropped) page, the
-page is born.
+that begins the stretch, or at its birth if it is born within the stretch. A page in flight is
+accessed on its source tier and takes capacity on both tiers. Moves in both directions share the
+time of a stretch and continue while the process waits. If a tensor is born on an absent (dropped)
+page, the page is born as well, which costs the time of a birth.
 
 On paged tiers the slow tier is a file. An access to a slow page waits until the page has been read.
 So all pages that the access touches cost their bytes x 1/R_slow, and each fault (faults_of()) costs
@@ -42,8 +42,8 @@ CACHED_BYTES = 64 << 10
 until their next use, or are accessed too rarely to matter."""
 
 FAULT_PAGES_MIN, FAULT_PAGES_MAX = 32, 512
-"""On paged tiers: the number of pages that the first fault of a sequence fetches at most, and the
-number that any fault fetches at most. In between, the number doubles with each fault
+"""On paged tiers: the maximum number of pages that the first fault of a sequence fetches, and the
+maximum for any fault. From the first maximum to the second, the maximum doubles with each fault
 (READ_AHEAD_PAGES_* in shim/native/pager/read_ahead.h)."""
 
 FAULT_BYTES = 128 << 10
@@ -141,8 +141,8 @@ def _touched_pages(profile: Profile) -> Floats:
 def timing_of(tiers: Tiers) -> Timing:
     """The timing of the two fastest tiers.
 
-    Unknown (0) bandwidths of a tier cost nothing: if all are unknown, accesses to slow memory take
-    no extra time. If the migration bandwidth is unknown, no moves are possible.
+    If the read bandwidth of a tier is unknown (0), reads of slow memory take no extra time. The
+    same holds for writes. If the migration bandwidth is unknown, no moves are possible.
     """
     rate = tiers.migration_bytes_per_s
     move = 1e9 / rate if rate > 0 else float("inf")

@@ -2,9 +2,10 @@
 """The interface of the backends that observe page accesses: capabilities, probe and watch.
 
 A watch observes address ranges of one process during a period, the window, and then reports
-which memory was accessed. The kernel module can do more: its epochs begin at the
-boundaries of the training step (see sentineld.session.intake.sampling). Because training steps
-repeat, the accesses in a window of at least one whole step represent those of every step.
+which memory was accessed. The kernel module also reports in which stretch of the step each page was
+accessed, because its epochs begin at the boundaries of the step (see
+sentineld.session.intake.sampling). Because training steps repeat, the accesses in a window of at
+least one whole step represent those of every step.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ NO_NODE = 255
 
 Areas = npt.NDArray[np.void]
 Ranges = Sequence[tuple[int, int]]
-"""(start, bytes), page-aligned."""
+"""Address ranges (start, bytes), page-aligned."""
 
 
 class Resolution(StrEnum):
@@ -64,7 +65,7 @@ class Capabilities:
     needs: str  # requirements, for the reference documentation
 
     def summary(self) -> str:
-        """A short description for doctor's report."""
+        """A short description, which `sentinelctl doctor` and `sentinelctl status` print."""
         seen = {
             (True, True): "reads and writes",
             (False, True): "writes only",
@@ -81,7 +82,10 @@ class Capabilities:
 
 
 class Watch(Protocol):
-    """A backend watching one process. After the process exits, calls raise ProcessLookupError."""
+    """A backend's watch of one process.
+
+    After the process has exited, begin(), poll() and end() may raise ProcessLookupError.
+    """
 
     def begin(self, ranges: Ranges) -> None:
         """Begin a window over these ranges."""
@@ -98,13 +102,13 @@ class Watch(Protocol):
 
 @dataclass(frozen=True)
 class Target:
-    """A process to watch, and the arguments that a backend may need to open it."""
+    """A process to watch, and the arguments that a backend may need for the watch."""
 
     pid: int
     log_records: int = 1 << 20  # capacity of the kernel module's log, a power of two
     writes: WriteFds | None = None  # descriptors from the process, for write-only backends
     # The process's user ID and its start time (field 22 of /proc/PID/stat). The kernel module
-    # refuses a process with other values. None: the value when the backend is opened.
+    # refuses a process with other values. None: the process's values when the watch is opened.
     uid: int | None = None
     start_ticks: int | None = None
 
@@ -116,8 +120,8 @@ class Backend:
     name: str
     capabilities: Capabilities
     probe: Callable[[], SentinelError | None]
-    """Tries the backend on this machine, whatever the kernel's version number. Returns an error
-    with a hint if the backend does not work, else None."""
+    """Checks whether the backend works on this machine, without relying on the kernel's version
+    number. Returns None if it works, else an error with a hint."""
     open: Callable[[Target], Watch]
     """Starts to watch a process. Raises SentinelError."""
 

@@ -133,13 +133,15 @@ def check_permitted() -> None:
 
 
 def load_traced(instructions: bytes, function_id: int, returns: bool) -> int:
-    """Load a program that runs when a kernel function is entered or returns; returns its fd.
+    """Load a program that runs at the entry or at the return of a kernel function.
+
+    Returns the program's fd.
 
     instructions: the program's bytecode.
     function_id: the function's type id in the kernel's BTF.
-    returns: run at the function's return (fexit) and not at its entry (fentry).
+    returns: True to run at the function's return (fexit), False to run at its entry (fentry).
 
-    Raises OSError; EINVAL can also mean that the kernel can't trace the function.
+    Raises OSError. EINVAL can mean an invalid program or a function that the kernel can't trace.
     """
     code = ctypes.create_string_buffer(instructions, len(instructions))
     licence = ctypes.create_string_buffer(b"GPL")
@@ -173,7 +175,7 @@ def attach_raw_tracepoint(name: str, program_fd: int) -> int:
 class BpfMap:
     """Reads and writes a map that another process created. Keys and values are numpy values.
 
-    Owns the fd. Methods raise OSError if the kernel refuses.
+    Owns the fd. Methods raise OSError if the kernel refuses the call.
     """
 
     def __init__(self, fd: int, key: npt.DTypeLike, value: npt.DTypeLike) -> None:

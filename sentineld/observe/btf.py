@@ -55,7 +55,7 @@ class Btf:
             return None
 
     def function(self, name: str) -> int | None:
-        """The type id of a function that programs can be attached to; None if there is none."""
+        """The type id of a kernel function; None if there is no function of this name."""
         return self._named(_FUNC, name)
 
     def parameters(self, function: str) -> int:
@@ -66,9 +66,11 @@ class Btf:
         return self._type(self._type(found)[2])[1]
 
     def offset(self, structure: str, *names: str) -> int | None:
-        """Byte offset of the first of these fields that the structure has; None if it has none.
+        """Byte offset of a field of a structure; None if there is no such structure or field.
 
-        Fields of an anonymous structure inside the structure count as its own fields.
+        names: the field's names in different kernels; the first name that the structure has counts.
+
+        Fields of an anonymous structure inside the structure count as fields of the structure.
         """
         found = self._named(_STRUCT, structure)
         if found is None:

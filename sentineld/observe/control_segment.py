@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The daemon's view of a shim's control segment: its words and its ring.
+"""The daemon's view of a shim's control segment: shared memory with control words and a ring.
 
 The segment belongs to the traced process, which may write anything into it at
-any time. So every word is read once, checked, and used as a copy.
+any time. So the daemon copies every word once, and checks and uses only the copy.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NAME = "control"
 SEGMENT_BYTES_MIN = 2 * PAGE_BYTES
 SEGMENT_BYTES_MAX = 16 << 20
 """About four times the size of a real shim's segment. The ring is a part of the segment, so this
-also limits the bytes that one drain() copies."""
+value also limits the bytes that one drain() copies."""
 ADDRESS_MAX = 1 << 47
 """End of user addresses on x86-64."""
 HEADER_BYTES = 512
@@ -51,8 +51,8 @@ class ShimWords:
 
     @property
     def unmanaged_bytes(self) -> int:
-        """Live bytes of the tensors that are outside heap and arena. They are too small, or heap
-        and arena had no room for them."""
+        """Live bytes of the tensors outside heap and arena. These tensors are smaller than 4 KiB,
+        or heap and arena had no room for them."""
         return self.small_bytes + self.fallback_bytes
 
 
@@ -119,7 +119,7 @@ class ControlSegment:
         return taken
 
     def set_flags(self, flags: int) -> None:
-        """Set the requests to the shim; protocol.Flag."""
+        """Set the flags by which the daemon makes requests to the shim; bits of protocol.Flag."""
         self._header["flags"] = flags
 
     def set_heartbeat(self, time_ns: int) -> None:

@@ -100,7 +100,7 @@ def merge_snapshots(snapshots: list[Snapshot], ranges: Ranges) -> Areas:
 
 
 class DamonWatch:
-    """One kdamond, which runs during windows."""
+    """One kdamond (a kernel thread of DAMON), which runs only during windows."""
 
     def __init__(self, target: Target, kdamonds: Path = KDAMONDS) -> None:
         """Set up a kdamond. Raises SentinelError if DAMON cannot be used, for example because
@@ -150,12 +150,15 @@ class DamonWatch:
             ) from None
 
     def poll(self) -> None:
-        """Take a snapshot; blocks until an aggregation ends. Raises ProcessLookupError."""
+        """Take a snapshot; blocks until an aggregation ends.
+
+        Raises ProcessLookupError if the process has exited.
+        """
         try:
             self._write("0/state", "update_schemes_tried_regions")
         except OSError:
             self._check_process()
-            self._broken = True  # another program stopped it: no more snapshots
+            self._broken = True  # another program stopped the kdamond
             return
         tried = self._kdamonds / "0/contexts/0/schemes/0/tried_regions"
         self._snapshots.append(parse_snapshot(tried))
@@ -204,7 +207,7 @@ class DamonWatch:
         self._context("schemes/0/access_pattern/age/max", _EVERYTHING)
 
     def _check_process(self) -> None:
-        """Raise ProcessLookupError if the process has exited. An exit also stops the kdamond."""
+        """Raise ProcessLookupError if the process has exited. The exit also stops the kdamond."""
         if not os.path.exists(f"/proc/{self._pid}"):
             raise ProcessLookupError(f"DAMON has lost process {self._pid}")
 
@@ -235,7 +238,7 @@ class DamonWatch:
 def usable(
     kdamonds: Path = KDAMONDS, pid: int | None = None, modules: Path = MODULES
 ) -> SentinelError | None:
-    """Why DAMON can't be used now, or None.
+    """The reason why DAMON can't be used now, as an error with a hint; None if it can be used.
 
     pid: the process to watch. A kdamond that already watches this process was left behind by a
         daemon that has died, so this daemon can take it over.

@@ -3,7 +3,8 @@
 
 A child process compiles the programs (sentineld.observe.ebpf_loader) and sends
 the fds of maps and programs. After that, the daemon needs only system calls on
-these fds. The probes run as long as the daemon holds the links. Not thread-safe.
+these fds. The probes run as long as the daemon holds the fds of their BPF links. EbpfProbes is not
+thread-safe.
 """
 
 from __future__ import annotations
@@ -68,11 +69,13 @@ _MAP_TYPES: dict[str, tuple[npt.DTypeLike, npt.DTypeLike]] = {
 
 
 class EbpfProbes:
-    """Counters of all page migrations and, for watched processes, of page faults, of accesses
-    reported by the kernel module, and of pages moved or reclaimed by others.
+    """Counters of all page migrations, and counters of each watched process.
+
+    The counters of a process are its page faults, its accesses that the kernel module reported, and
+    its disturbances: pages that were moved, reclaimed or collapsed, but not by the daemon.
 
     To load the programs, either call start() in a thread that may block, or call spawn(),
-    and then poll() when fileno() is readable. watch() may be called before they are loaded.
+    and then poll() when fileno() is readable. watch() may be called before the programs are loaded.
     """
 
     def __init__(self, ring_bytes: int = RING_BYTES) -> None:
@@ -89,7 +92,8 @@ class EbpfProbes:
         self._recorded: set[int] = set()
         self._names: dict[str, dict[str, str]] = {}
         self.notes: list[str] = []
-        """Programs that do not run, and why; filled when the programs are loaded."""
+        """Events that are not observed, and why. Filled when the programs are loaded, and when the
+        kernel refuses to attach a program."""
 
     @property
     def loaded(self) -> bool:
@@ -111,7 +115,7 @@ class EbpfProbes:
             )
 
     def spawn(self) -> None:
-        """Start the child that compiles, without waiting for it."""
+        """Start the child process that compiles the programs; does not wait for it."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setblocking(False)
         path = os.pathsep.join(filter(None, (_PACKAGE_PARENT, os.environ.get("PYTHONPATH"))))
@@ -129,7 +133,7 @@ class EbpfProbes:
             )
 
     def fileno(self) -> int:
-        """The socket to wait on between spawn() and poll()."""
+        """Descriptor of the socket that becomes readable when poll() has something to receive."""
         if self._socket is None:
             raise SentinelError("wrong-state", "no eBPF programs are being loaded")
         return self._socket.fileno()
@@ -164,7 +168,8 @@ class EbpfProbes:
         return True
 
     def _adopt(self, message: dict[str, Any], fds: list[int]) -> None:
-        """Take over the fds, attach the programs, and watch the processes requested so far."""
+        """Take over the fds, attach the programs, and watch the processes for which watch() or
+        record() was called earlier."""
         named = dict(zip([*message["maps"], *message["programs"]], fds, strict=True))
         self._programs = {name: named.pop(name) for name in message["programs"]}
         self._ring_fd = named.pop("faults")
@@ -219,7 +224,7 @@ class EbpfProbes:
             self._attach(name)
 
     def unwatch(self, pid: int) -> None:
-        """Stop counting a process and forget its counters."""
+        """Stop watching a process and discard its counters."""
         self.stop_recording(pid)
         self._watched.discard(pid)
         if not self.loaded:
@@ -235,7 +240,8 @@ class EbpfProbes:
                     os.close(self._links.pop(name))
 
     def record(self, pid: int) -> None:
-        """Also record each fault of a watched process from now on. Call drain() often."""
+        """Also record each fault of a watched process from now on. Call drain() often, so that the
+        ring does not fill up."""
         self._recorded.add(pid)
         if self.loaded:
             self._write_recorded(pid)
@@ -328,7 +334,7 @@ class EbpfProbes:
         )
 
     def _name(self, field: str, number: np.integer[Any]) -> str:
-        """The kernel's name of a migration mode or reason; its number if it has none."""
+        """The kernel's name of a migration mode or reason; the number if the name is unknown."""
         return self._names[field].get(str(int(number)), str(int(number)))
 
     def _last_stderr_line(self) -> str:

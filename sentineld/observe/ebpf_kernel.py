@@ -34,12 +34,13 @@ class Layout:
     """Field offsets and functions of one kernel."""
 
     defines: dict[str, int]  # preprocessor macros for the programs, by name
-    functions: dict[str, int] = field(default_factory=dict)  # BTF type ids of traceable functions
+    functions: dict[str, int] = field(default_factory=dict)  # BTF type ids by function name
     notes: tuple[str, ...] = ()  # events that can't be observed, and why
 
 
 def layout_of(btf: Btf | None) -> Layout:
-    """The layout of the kernel with this BTF. btf: None if the kernel has no readable BTF."""
+    """Field offsets and functions of the kernel with this BTF. btf: None if the kernel has no
+    readable BTF."""
     nothing = dict.fromkeys((*_FIELDS, *_CONSTANTS, "OLD_FOLIO_IN_STRUCT"), 0)
     if btf is None:
         return Layout(nothing, notes=(_not_observed(TRACED, "the kernel has no readable BTF"),))
@@ -82,7 +83,8 @@ class MigrateFormat:
 
     @property
     def syscall_reason(self) -> int:
-        """The number of the migration reason of move_pages()."""
+        """The kernel's number for the migration reason of move_pages(); 3 if the names of reasons
+        are unknown."""
         numbers = (int(number) for number, name in self.reasons.items() if name == _SYSCALL)
         return next(numbers, 3)
 

@@ -4,9 +4,10 @@
     python -m sentineld.observe.ebpf_loader RING_PAGES < SOCKET
 
 bcc keeps over 100 MiB of memory after compiling, so it runs in this short-lived process.
-Standard input is a SOCK_SEQPACKET socket, on which the process sends one JSON
-message: either the message of load(), which names the maps and programs, with their
-fds as SCM_RIGHTS in the same order, or an error's code, message and hint.
+RING_PAGES is the size of the ring of fault records in pages. Standard input is a SOCK_SEQPACKET
+socket, on which the process sends one JSON message. After success, it is the message of load(): the
+names of the maps and programs, with their fds as SCM_RIGHTS in the same order. After a failure, it
+is the error's code, message and hint.
 """
 
 from __future__ import annotations
@@ -73,8 +74,8 @@ def check_kernel_headers() -> None:
 
 
 def check_permitted() -> None:
-    """Raise SentinelError "not-permitted" if this process may not load tracing programs, "failed"
-    if the kernel refuses them for another reason."""
+    """Raise SentinelError "not-permitted" if this process may not load tracing programs, and
+    "failed" if the kernel refuses them for another reason."""
     try:
         bpfmap.check_permitted()
     except OSError as error:
@@ -105,6 +106,8 @@ def import_bcc() -> Any:
 def load(ring_pages: int) -> tuple[dict[str, Any], list[int]]:
     """Compile and load the programs; return the message for the parent, and the fds of the maps and
     programs.
+
+    ring_pages: size of the ring of fault records.
 
     Leaves out optional programs that cannot work here; the message's notes list the events that
     are therefore not observed.
@@ -168,7 +171,7 @@ def load(ring_pages: int) -> tuple[dict[str, Any], list[int]]:
 
 @contextlib.contextmanager
 def _reported_to(parent: socket.socket) -> Iterator[None]:
-    """Send an error to the parent instead of the fds."""
+    """A context; sends a SentinelError raised in it to the parent, which then gets no fds."""
     try:
         yield
     except SentinelError as error:
@@ -177,7 +180,7 @@ def _reported_to(parent: socket.socket) -> Iterator[None]:
 
 
 def main() -> None:
-    """Load the programs and send the fds, which the parent attaches and keeps."""
+    """Load the programs and send their fds to the parent, which attaches the programs."""
     parent = socket.socket(fileno=os.dup(0))
     with parent, _reported_to(parent):
         message, fds = load(int(sys.argv[1]))

@@ -49,9 +49,10 @@ class MessageMemory:
         self._waiting: set[int] = set()
 
     def may_read(self, account: Account, frame_bytes: int) -> bool:
-        """Whether to continue reading the connection. If not, on_room() is called later.
+        """Whether to continue reading the connection. If not, on_room() is called when half of the
+        user's limit is free.
 
-        frame_bytes: size of the incomplete frame.
+        frame_bytes: size of the incomplete frame; 0: unknown.
         """
         with self._lock:
             if account.admitted_bytes:

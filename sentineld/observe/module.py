@@ -60,8 +60,8 @@ class ModuleWatch:
         """Disarm the pages and return the accessed ones.
 
         Begins another epoch first, because some first touches are logged only when an epoch ends.
-        Omits pages that something other than the daemon unarmed, because it is unknown whether they
-        were accessed.
+        Omits pages that were logged only as unknown, because they may or may not have been
+        accessed.
         """
         self.sampler.begin_epoch()
         samples = self.sampler.drain()

@@ -32,13 +32,13 @@ _LOAD_HINT = "modprobe sentinel; `sentinelctl doctor` shows what is missing"
 class RangeResult:
     """The result of a call on a range of pages."""
 
-    pages_done: int  # armed, disarmed or found accessed
-    pages_skipped: int  # absent, shared, ...
+    pages_done: int  # pages that the call armed, disarmed or found accessed
+    pages_skipped: int  # other pages, for example absent ones; see struct sentinel_range
 
 
 @dataclass(frozen=True)
 class SamplerStats:
-    """The module's counters of this session; struct sentinel_stats."""
+    """The module's counters of one attached process; struct sentinel_stats."""
 
     hits: int  # accesses to watched pages, births excluded
     births: int  # first touches logged
@@ -52,8 +52,8 @@ class SamplerStats:
 class PageSampler:
     """An open /dev/sentinel.
 
-    After the attached process has exited or called exec(), the range calls and begin_epoch() raise
-    ProcessLookupError.
+    After the attached process has exited or called exec(), the methods on ranges and begin_epoch()
+    raise ProcessLookupError.
     """
 
     def __init__(self, device: Path = DEVICE) -> None:
@@ -94,13 +94,13 @@ class PageSampler:
         uid: int | None = None,
         start_ticks: int | None = None,
     ) -> None:
-        """Bind the session to a process and map the access log.
+        """Bind the sampler to a process and map the access log.
 
         log_records: capacity of the log, a power of two.
         precise_writes: also log a write that follows a read in the same epoch; costs a second
             fault.
-        rearm_us: also arm pages again at this interval (1000 to 10000000) within an epoch; 0:
-            don't.
+        rearm_us: interval at which accessed pages are armed again within an epoch, 1000 to
+            10000000 us; 0: accessed pages are armed again only by the next epoch.
         uid: refuse the process unless its real, effective, saved and file-system user IDs all
             equal this user ID, as seen in the daemon's user namespace; None: the effective user
             ID that the process has now.
@@ -146,7 +146,8 @@ class PageSampler:
     def arm(self, start: int, length_bytes: int) -> RangeResult:
         """Log the next access to each page of a range, which must lie in an added range.
 
-        The first touch of an absent page is logged later: at the end of the epoch at the latest.
+        The first touch of an absent page is logged some time after the access: at the latest when
+        the epoch ends.
         """
         return self._range(uapi.IOC_ARM, start, length_bytes)
 
@@ -185,7 +186,7 @@ class PageSampler:
         return int(argument.epoch)
 
     def stats(self) -> SamplerStats:
-        """The session's counters."""
+        """The module's counters since attach()."""
         answer = uapi.Stats()
         fcntl.ioctl(self._fd, uapi.IOC_STATS, answer)
         return SamplerStats(
@@ -227,7 +228,7 @@ class PageSampler:
             self._map = None
 
     def close(self) -> None:
-        """Disarm all pages and end the session; a second call does nothing."""
+        """Disarm all pages and close the device; a second call does nothing."""
         self.unmap()  # first, because the mapping holds a duplicate of the descriptor
         if self._fd >= 0:
             os.close(self._fd)

@@ -58,8 +58,8 @@ class ScanWatch(WriteWatch):
     """Write-protects ranges when the window begins and scans them when it ends."""
 
     def __init__(self, target: Target) -> None:
-        """Take over the target's descriptors. Raises SentinelError if it sent none or if they are
-        of another kind."""
+        """Take over the target's descriptors. Raises SentinelError if the target sent none, or
+        descriptors of another kind."""
         super().__init__(target, WAY, "PAGEMAP_SCAN", _HINT)
 
     def begin(self, ranges: Ranges) -> None:
@@ -73,7 +73,7 @@ class ScanWatch(WriteWatch):
             fcntl.ioctl(self._writes.pagemap_fd, _IOC_SCAN, argument)
 
     def end(self) -> Areas:
-        """Return the pages written since begin(); the others stay protected."""
+        """Return the pages written since begin(); the other pages stay protected."""
         found = [np.zeros(0, AREA_DTYPE)]
         regions = np.zeros(_REGIONS, REGION_DTYPE)
         for start, size in self._ranges:
@@ -84,7 +84,7 @@ class ScanWatch(WriteWatch):
             while at < start + size:
                 argument = self._argument(at, start + size)
                 argument.vec, argument.vec_len = regions.ctypes.data, len(regions)
-                # Exclude the zero page: it counts as written even after a read.
+                # Exclude the zero page: it counts as written even if it was only read.
                 argument.category_inverted = _IS_ZERO_PAGE
                 argument.category_mask = _IS_WRITTEN | _IS_ZERO_PAGE
                 argument.category_anyof_mask = _IS_PRESENT | _IS_SWAPPED

@@ -35,7 +35,7 @@ class PagingCounts:
     overruns: int
     """Page frames taken beyond the budget, because no page could leave memory."""
     frames: int
-    """Page frames in use now."""
+    """Page frames that the pager holds now: those of pages and transfers, and free ones."""
     budget_pages: int
     file_bytes: int
     write_error: int
@@ -58,7 +58,8 @@ class PagingSegment:
         self._words = words
 
     def close(self) -> None:
-        """Stop using the shared memory. Counters keep their values; the queues have no effect."""
+        """Stop using the shared memory. Counters then keep their values, and the pager does not see
+        appended ranges."""
         self._words = self._words.copy()
 
     def counts(self) -> PagingCounts:
@@ -67,15 +68,16 @@ class PagingSegment:
         return PagingCounts(**{name: int(found[name]) for name in PagingCounts.__annotations__})
 
     def queued(self, evict: bool) -> int:
-        """Number of ranges that the pager has not begun to move, or has begun only in part."""
+        """Number of queued ranges. The pager removes a range when the moves of all its pages have
+        begun."""
         queue = self._words["evict" if evict else "fetch"][0]
         return int(queue["head"]) - int(queue["tail"]) & 0xFFFFFFFFFFFFFFFF
 
     def append(
         self, evict: bool, space: Space, ranges: list[tuple[int, int]]
     ) -> list[tuple[int, int]]:
-        """Append (first page, pages) ranges of a space to a queue, as far as the queue has room;
-        returns the other ranges."""
+        """Append ranges of a space, each as (first page, number of pages), to a queue; returns the
+        ranges for which the queue has no room."""
         queue = self._words["evict" if evict else "fetch"]
         head = int(queue["head"][0])
         room = max(protocol.QUEUE_RANGES - self.queued(evict), 0)

@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Identifies the process that a shim's connection comes from, and checks who owns this process.
 
-SO_PEERCRED names the process that called connect() and never changes. That process may since have
-passed the socket on, executed a setuid program, or exited, after which its pid can be reused. If
-the daemon relied on the pid alone, a user could attach, record and trace another user's process.
+SO_PEERCRED names the process that called connect(), and the kernel never updates it. That process
+may since have passed the socket on, executed a setuid program, or exited. The pid of an exited
+process can be reused. If the daemon relied on the pid alone, a user could attach, record and trace
+another user's process.
 
 How the process is identified:
 
 - By a pidfd, so that reuse of the pid is noticed. SO_PEERPIDFD (Linux 6.5) gives the pidfd of the
   connection itself. On earlier kernels the daemon opens the pid of SO_PEERCRED instead. If that pid
-  was reused before, the checks below apply to the process that has the pid now.
+  was reused before it was opened, the checks below apply to the process that has the pid now.
 - By the sender of the data: FrameSocket.receive() compares the sender that the kernel reports
   (SCM_CREDENTIALS) with SO_PEERCRED. A child that inherits the socket is therefore refused.
 
@@ -116,7 +117,7 @@ class Peer:
 
 
 def _peer_pidfd(connection: FrameSocket, pid: int) -> int | None:
-    """A pidfd from the connection; None if the kernel does not support that."""
+    """A pidfd of the peer from the connection; None if the kernel lacks SO_PEERPIDFD."""
     try:
         return connection.peer_pidfd()
     except OSError as error:

@@ -25,7 +25,7 @@ class RecordedFaults:
     """The recorded faults of one process."""
 
     parts: list[npt.NDArray[np.void]] = field(default_factory=list)  # FAULT_DTYPE, in order
-    lost: int = 0  # faults that were not recorded for lack of room
+    lost: int = 0  # faults that were lost, because the ring or `parts` was full
 
     @property
     def rows(self) -> npt.NDArray[np.void]:
@@ -45,9 +45,12 @@ class RecordedFaults:
 
 
 class Probing:
-    """The probes, shared by all sessions. watch() may be called even if the probes are not loaded.
+    """The probes, shared by all sessions. Thread-safe.
 
-    Thread-safe.
+    watch() may be called even if the probes are not loaded. Counting begins when they are loaded.
+
+    Disturbances of a process: its pages that were moved, reclaimed or collapsed, but not by the
+    daemon.
     """
 
     def __init__(self) -> None:
@@ -79,7 +82,7 @@ class Probing:
             log.info("eBPF: %s", note)
 
     def notes(self) -> list[str]:
-        """What the probes can't observe on this machine, and why; one entry for each reason."""
+        """Events that the probes can't observe on this machine, and why; one entry per reason."""
         with self._lock:
             return list(self._probes.notes) if self._probes is not None else []
 
@@ -110,7 +113,7 @@ class Probing:
             self._probes.record(pid)
 
     def collect(self, pid: int, since_ns: int) -> None:
-        """Drain the ring; call this often during a recording.
+        """Drain the ring of fault records; call this often during a recording.
 
         since_ns: discard this process's faults from before this time (CLOCK_MONOTONIC).
         """
@@ -143,7 +146,8 @@ class Probing:
             kept.add(drained[drained["pid"] == pid])
 
     def disturbances(self, pid: int) -> list[Disturbance]:
-        """The disturbances of a watched process; empty for any other process."""
+        """The disturbances of a watched process; empty for other processes, and while the probes
+        are not loaded."""
         counters = self.counters()
         return counters["disturbances"].get(pid, []) if counters is not None else []
 

@@ -47,7 +47,7 @@ class Exec(NamedTuple):
 
 
 class EventsLostError(Exception):
-    """The socket's buffer was full."""
+    """The kernel dropped events, because the socket's buffer was full."""
 
 
 class ProcConnector:

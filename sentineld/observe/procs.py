@@ -77,7 +77,7 @@ class ProcessWatcher:
         self.note = f"only exits are observed, not forks and execs: {self._refusal}"
 
     def track(self, pid: int) -> None:
-        """Watch a process and its descendants; existing descendants get a fork event.
+        """Watch a process and its descendants; each existing descendant is reported as a fork.
 
         Raises SentinelError "no-such-process".
         """

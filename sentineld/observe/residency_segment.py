@@ -57,7 +57,8 @@ class ResidencySegment:
             self.paging.close()
 
     def moved(self, pages: int) -> None:
-        """Add `pages`, a change in the number of fast pages, to the sum that the process reads."""
+        """Add a change in the number of fast pages, positive or negative, to the sum that the
+        process reads."""
         self._header["moved_fast"] += pages
 
     def flying(self, pages: int) -> None:
@@ -77,7 +78,7 @@ class ResidencySegment:
 
     @property
     def owed_ns(self) -> int:
-        """Total delay for accesses to slow pages by the timing model, already paid or not."""
+        """Total delay, paid or not, that the timing model gives for the accesses to slow pages."""
         return int(self._header["owed_ns"][0])
 
     @property

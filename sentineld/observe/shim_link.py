@@ -32,7 +32,10 @@ NAME_CHARACTERS_MAX = 256
 
 
 class ShimLink:
-    """A shim that has sent its hello. One thread uses the socket; any thread may set words."""
+    """A shim that has sent its hello.
+
+    One thread uses the socket; any thread may set words of the control segment.
+    """
 
     def __init__(self, connection: FrameSocket, hello: Message) -> None:
         """Take over the connection and the descriptors of the hello.
@@ -145,7 +148,8 @@ class ShimLink:
 
     def close(self) -> None:
         """Withdraw all requests to the shim, unmap its memory and hang up; the server closes the
-        connection. The words may still be read and set; setting a word has no effect."""
+        connection. The control words may still be read and set, but the shim does not see
+        changes."""
         with self._flags_lock:
             self._flags = 0
             self.segment.set_flags(0)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fallback without page observation: only the framework's accesses, by tensor.
+"""The fallback backend, which observes no pages: only the framework reports accesses, by tensor.
 
 Every session has the shim's operator accesses (sentineld.shim.op_accesses); the
 other backends add observed pages to them, and this one adds nothing.

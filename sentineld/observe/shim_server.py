@@ -77,7 +77,7 @@ class _Connection:
 
 
 class ShimServer:
-    """Accepts shims, turns their hello into a ShimLink and passes their messages on."""
+    """Accepts shims, creates a ShimLink from the hello of each, and passes their messages on."""
 
     def __init__(
         self,
@@ -141,7 +141,7 @@ class ShimServer:
             self._loop.add_reader(one.frames.fileno(), self._read_hello, one)
 
     def _register(self, one: _Connection, hello: Message) -> None:
-        """Raises SentinelError."""
+        """Create the link and get its receiver. Raises SentinelError if the hello is refused."""
         problem = self._sessions.problem(self._counts, one.uid, "registered processes")
         if problem:
             raise SentinelError(
@@ -228,7 +228,7 @@ class ShimServer:
         return False
 
     def _feed(self, uid: int) -> None:
-        """Continue reading a user's connections, because there is memory again."""
+        """Continue reading a user's connections, because there is memory for its messages again."""
         for one in [one for one in self._registered if one.uid == uid and one.starved]:
             one.starved = False
             self._watch(one)
@@ -280,8 +280,8 @@ class ShimServer:
 
 
 def _refuse(frames: FrameSocket, error: SentinelError) -> None:
-    """Send the reason. The training prints the reason, because its user may be unable to read the
-    daemon's log."""
+    """Send the reason for the refusal. The training prints the reason, because its user may be
+    unable to read the daemon's log."""
     with contextlib.suppress(EOFError):  # the process is gone already
         frames.send({"type": "refused", "error": str(error)})
 

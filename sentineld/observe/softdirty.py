@@ -3,8 +3,8 @@
 
 Clearing the bits write-protects the whole process, so the next write to each
 page costs a minor fault. The process opens its clear_refs and pagemap itself and
-sends the descriptors, because the daemon is not allowed to open
-another user's files.
+sends the descriptors, because without CAP_DAC_OVERRIDE the daemon cannot open
+these files of another user's process.
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ from sentineld.observe.received import PROC_SUPER_MAGIC, USERFAULTFD, file_syste
 from sentineld.shim.writes import SCAN, SOFT_DIRTY
 
 CHECK_WAIT_S = 1.0
-"""Time limit for the check of received descriptors. The check takes microseconds, unless the
-descriptors are not of the expected kind."""
+"""Time limit for the check of received descriptors. The check takes microseconds if the
+descriptors are of the expected kind; otherwise it can block."""
 
 
 @dataclass
@@ -26,7 +26,7 @@ class WriteFds:
     control_fd: int = -1
     """SCAN: a userfaultfd, which protects memory while it is open. SOFT_DIRTY: clear_refs."""
     uid: int | None = None
-    """The user whose process sent them; None: they are the daemon's own."""
+    """The user whose process sent the descriptors; None: the daemon opened them itself."""
     refusal: str = "it has sent no descriptors"
     """Why there are no descriptors."""
 
@@ -42,7 +42,7 @@ class WriteFds:
         self.pagemap_fd = self.control_fd = -1
 
     def without(self, way: str) -> str:
-        """Why the process can't be watched this way."""
+        """The reason why the process can't be watched in this way (SCAN or SOFT_DIRTY)."""
         return f"it sent fds for {self.way}" if self.way and self.way != way else self.refusal
 
 
@@ -74,7 +74,7 @@ class ReceivedWriteFds:
     def take(self) -> WriteFds:
         """Return the descriptors, which the caller then owns, or the reason for their refusal.
 
-        They are also refused if the check takes longer than CHECK_WAIT_S.
+        The descriptors are also refused if the check takes longer than CHECK_WAIT_S.
         """
         found, self._found = self._found, WriteFds()
         checked = self._checked.wait(CHECK_WAIT_S)

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The access table of a step for emulated tiers: each access's cost per page on the slow tier.
 
-At each boundary the shim looks up the tiers of the accessed pages. For each access to a slow page,
-it adds the cost to the delay debt. The cost comes from the timing model (sentineld/model/timing.py)
-and is spread evenly over the tensor's pages.
+At each boundary the shim looks up the tiers of the pages that the next stretch accesses. For each
+access to a slow page, it adds the cost to the delay debt. The cost comes from the timing model
+(sentineld/model/timing.py) and is spread evenly over the tensor's pages. On paged tiers the costs
+are set to 0, and the shim uses the table only to count accesses by tier.
 """
 
 from __future__ import annotations
@@ -20,19 +21,19 @@ from sentineld.plan.items import access_pages, tensor_pages
 from sentineld.plan.layout import cut_at_regions
 
 HEAP_BYTES_MAX = 1 << 44
-"""Addresses this far or further above the heap's base are outside the heap."""
+"""An address that is at least this number of bytes above the heap's base is outside the heap."""
 
 
 def access_table(profile: Profile, layout: Layout, tiers: Tiers) -> npt.NDArray[np.void]:
     """ACCESS_DTYPE rows: one per access row of the profile, or several if the tensor spans regions.
 
     For a row with the flag AT_BIRTH, the shim uses the row's `node` and not the residency map,
-    because the map does not describe the tensor's pages yet when the stretch begins. These rows
-    have the flag:
+    because the tensor's tier cannot be read from the map when the stretch begins. These rows have
+    the flag:
 
     - accesses in the stretch of the tensor's birth, if the tensor's pages are dropped at its death:
       the pages are born again in every step, on the tier of their region;
-    - all accesses to a transient tensor without a place in the arena: its address in the heap
+    - all accesses to a tensor that the step allocates outside the arena: its address in the heap
       differs from step to step, so the tensor is assumed to be on the tier of births in the heap;
     - all accesses to a persistent tensor outside the heap: such a tensor was allocated before the
       shim started and counts as fast.

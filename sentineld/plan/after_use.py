@@ -2,7 +2,8 @@
 """Plans on paged tiers: if possible, no page is evicted in a stretch that uses it.
 
 On other tiers a page in flight still serves accesses at its source, so a plan may demote pages in
-the stretch of their last use. On paged tiers an access would have to fetch such a page back.
+the stretch of their last use. On paged tiers, an access to a page that is being evicted has to
+fetch the page back.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from sentineld.plan.residency import peak_fast_pages, residency
 
 
 def after_use(plan: Plan, profile: Profile) -> Plan:
-    """The plan, with demotions postponed to the next boundary whose stretch does not use the pages.
+    """The plan, with each demotion postponed to the next stretch that does not use its pages.
 
-    A demotion is not postponed in two cases. First, no later stretch leaves the pages unused. The
-    search ends where the pages die or are promoted; for persistent tensors, at the step's end.
-    Second, the postponed demotion would make the plan exceed its budget.
+    A demotion is not postponed in two cases. First, every stretch uses the pages until they die or
+    are promoted (for persistent tensors: or until the step ends). Second, the postponed demotion
+    would make the plan exceed its budget.
     """
     delay = _delays(plan, profile)
     if not delay.any():

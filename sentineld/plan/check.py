@@ -211,7 +211,10 @@ def _budget(charged: Integers, budget: int) -> None:
 
 
 def _gated_births(plan: Plan, profile: Profile, charged: Integers, budget: int) -> None:
-    """Check that births fit the budget even if demotions without a wait are late."""
+    """Check that births fit the budget even if demotions are late.
+
+    The pages of a demotion count until a boundary has waited for the demotion.
+    """
     count = profile.stretch_count
     births = turnover(plan.layout, profile).births(profile)
     down = plan.moves[plan.moves["tier"] != 0]

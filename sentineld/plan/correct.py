@@ -3,7 +3,8 @@
 
 A plan assumes a migration bandwidth and the time of each stretch. The daemon and the
 simulator measure both while the plan is live. This module is pure: it turns counters
-into a decision. A deviation is ignored if it does no harm or is within random scatter.
+into a decision. A deviation is ignored if random scatter explains it. It is also ignored if it does
+no harm, unless the bandwidth has risen so far that a new plan could be faster.
 """
 
 from __future__ import annotations
@@ -22,9 +23,10 @@ from sentineld.model.tiers import Tiers
 RATE_TOLERANCE = 0.1
 """If the measured bandwidth is below the assumed one by at most this share, the drop is ignored."""
 FALL_TOLERANCE = 0.25
-"""If the measured bandwidth is below the assumed one by more than this share, the plan is corrected
-at once. A smaller drop has to last for WINDOW_STEPS steps, because a mover that waits for a CPU
-also measures a lower bandwidth, and a plan for less bandwidth is slower."""
+"""If the measured bandwidth is below the assumed one by more than this share and this does harm
+(STALL_SHARE, LATE_SHARE), the plan is corrected at once. A smaller drop has to last for
+WINDOW_STEPS steps, because a mover that waits for a CPU also measures a lower bandwidth, and a plan
+for less bandwidth is slower."""
 RATE_GAIN = 0.1
 """If the measured bandwidth is above the assumed one by more than this share, the plan is
 corrected, provided that the mover is busy (BUSY_SHARE). The bandwidth rises when other load ends. A
@@ -33,13 +35,13 @@ BUSY_SHARE = 0.25
 """More bandwidth pays off only if the mover is busy for more than this share of the time."""
 
 STALL_SHARE = 0.005
-"""Waits below this share of the time do no harm."""
+"""The process's waits for moves do no harm if they take at most this share of the time."""
 LATE_SHARE = 0.05
-"""Late moves below this share of all moves do no harm."""
+"""Late moves do no harm if they are at most this share of all moves."""
 
 EVIDENCE_SHARE = 1 / 8
-"""A bandwidth is measured only if at least this share of the bytes that the plan moves in a step
-has been moved."""
+"""A measured bandwidth counts only if at least this share of a step's planned bytes was moved while
+it was measured."""
 RECENT_STEPS = 2
 """Number of most recent steps that are checked for harmful deviations. The number is small, so that
 one harmful step is enough for a correction."""
@@ -58,12 +60,12 @@ RECHECK_STEPS = 256
 no new plan, the next correction also comes at least this number of steps later."""
 
 PATIENCE_STEPS = 8
-"""If a plan was corrected early, its successor is not corrected before this age. Each further early
-correction doubles this minimum age."""
+"""If a plan was corrected early, the next plan is not corrected before it has been live for this
+number of steps. Each further early correction doubles this minimum age."""
 PATIENCE_STEPS_MAX = 4096
 EARNED_STEPS = 512
-"""The correction of a plan is early if the plan is younger than this. Any other correction resets
-the minimum age to 0."""
+"""The correction of a plan is early if the plan has been live for fewer steps than this. Any other
+correction resets the minimum age to 0."""
 
 _MEDIAN_ERROR = 1.2533
 """Normal distribution: standard error of the median divided by that of the mean."""
@@ -234,8 +236,8 @@ class Corrector:
     def _since(self, steps: int) -> Progress:
         """The increase of the counters in the last `steps` complete steps and the current one.
 
-        The increase covers more steps if look() is called less than once per step, and fewer if the
-        plan is younger.
+        The increase covers more steps if look() is called less than once per step, and fewer steps
+        if the plan has been live for fewer.
         """
         first = self._last.steps - steps
         before = next((look for look in reversed(self._looks) if look.steps <= first), None)
@@ -248,8 +250,8 @@ class Corrector:
         return passed.moved_bytes / passed.busy_ns * 1e9
 
     def _slow(self, passed: Progress, tolerance: float) -> float | None:
-        """The measured bandwidth if it is below the assumed one by more than the tolerance and this
-        does harm; else None."""
+        """The measured bandwidth if it is below the assumed one by more than the tolerance and
+        waits or late moves do harm; else None."""
         rate = self._rate(passed)
         least = self._tiers.migration_bytes_per_s * (1 - tolerance)
         return rate if rate is not None and rate < least and self._harmed(passed) else None
@@ -261,7 +263,7 @@ class Corrector:
         return rate if more and passed.busy_ns > BUSY_SHARE * passed.time_ns else None
 
     def _harmed(self, passed: Progress) -> bool:
-        """Whether the process waited for moves, or moves were late, beyond the thresholds."""
+        """Whether the waits for moves or the number of late moves exceed their thresholds."""
         moves = len(self._plan.moves) * max(passed.steps, 1)
         stalled = passed.stall_ns > STALL_SHARE * passed.time_ns
         return stalled or passed.late_moves > LATE_SHARE * moves

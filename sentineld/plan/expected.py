@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The expected events of a planned step: births and drops, and when each move is useful.
+"""The expected births and drops of a planned step, and the times at which each move is useful.
 
-The functions of this module are pure functions of profile and plan. The mover needs these
-events because the shim does not report individual births and drops.
+The functions of this module are pure functions of profile and plan. The mover needs the expected
+births and drops because the shim does not report individual ones.
 """
 
 from __future__ import annotations
@@ -139,9 +139,9 @@ def ahead_of_time(profile: Profile, plan: Plan) -> npt.NDArray[np.int64]:
     """(M,): the number of boundaries by which each move may begin before its own boundary.
 
     A demotion may begin as soon as the last use, birth or other move of its pages has passed. The
-    plan schedules it later only because bandwidth is limited. The result is 0 for promotions,
-    because early promotions would take room that the plan needs. The result is also 0 for a
-    demotion if the stretch that begins at the demotion's own boundary uses the pages.
+    plan schedules the demotion later only because bandwidth is limited. The result is 0 for
+    promotions, because early promotions would take room that the plan needs. The result is also 0
+    for a demotion if the stretch that begins at the demotion's own boundary uses the pages.
     """
     count, moves = profile.stretch_count, plan.moves
     result = np.zeros(len(moves), dtype=np.int64)
@@ -186,9 +186,9 @@ def _demoted(profile: Profile, plan: Plan) -> Iterator[tuple[int, Integers, Inte
 def settled(plan: Plan, page_bytes: int) -> Table:
     """MOVE_DTYPE rows of the pages that no planned move touches, with the tier they belong to.
 
-    The rows come from Plan.initial and from slots that keep their pages when their tensors die and
-    that lie in a region with a tier, such as the pool. Each of these pages is born only once. If
-    its tier is full at that moment, the page is born on another tier and has to be moved later.
+    Some rows come from Plan.initial. The others come from those slots in regions with a tier, such
+    as the pool, whose pages are kept when their tensors die. Each of these pages is born only once.
+    If its tier is full at that moment, the page is born on another tier and has to be moved later.
     """
     slots = plan.layout.slots
     flags = slots["flags"] & (SLOT_PLANNED | SLOT_DROP)

@@ -25,8 +25,8 @@ REASON = "where the kernel puts it at its first touch"
 def first_touch_plan(profile: Profile, budget_bytes: int) -> Plan:
     """Make a plan that has a layout but no tiers, moves or prediction."""
     placed, short = transient(profile), short_lived(profile)
-    # Pages never move, so tensors that share pages also share a tier. To prevent short-lived
-    # tensors from sharing a tier with long-lived ones, lay them out in separate areas.
+    # Pages never move, so tensors that share pages are always on the same tier. Lay out short-lived
+    # and long-lived tensors in separate areas, so that they share no pages.
     parts = {"short-lived": placed & short, "long-lived": placed & ~short}
     areas = []
     for name, chosen in parts.items():

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The units that a policy plans: chunks of tensors, and the page accesses to them.
 
-A chunk is a run of one tensor's pages, which are moved as a unit. The stretches of a chunk's
-lifetime are numbered by position: position j is stretch (birth + j) mod S.
+A chunk is a run of consecutive pages of one tensor that are moved as a unit. The stretches of a
+chunk's lifetime are numbered by position: position j is stretch (birth + j) mod S.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ class Items:
     pages: Integers  # (N,): number of pages
     birth: Integers  # (N,): stretch of the tensor's birth
     length: Integers  # (N,): number of stretches in the tensor's lifetime
-    persistent: npt.NDArray[np.bool_]  # (N,): whether the tensor lives for the whole step
+    persistent: npt.NDArray[np.bool_]  # (N,): whether the tensor is persistent
     # (S, N): page accesses to the chunk at each position of its lifetime. In policy `auto`: the
-    # time that these accesses cost in slow memory.
+    # extra time, in ns, that these accesses take in slow memory.
     worth: Floats
 
     @property

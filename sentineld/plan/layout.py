@@ -145,7 +145,7 @@ def _lives(profile: Profile, tensors: Integers) -> tuple[Integers, Integers]:
 
 
 def _circular(profile: Profile, first: Integers, last: Integers) -> tuple[Integers, Integers]:
-    """Convert unrolled lifetimes to the circular form that packing expects."""
+    """Convert lifetimes whose death can lie in the next step to the circular form of packing.py."""
     events = max(profile.event_count, 1)
     always = last - first >= events
     return np.where(always, 0, first), np.where(always, 0, last % events)

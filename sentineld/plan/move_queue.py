@@ -5,7 +5,8 @@ The mover (migrate/batches.py) and the simulator (simulate/world.py) share the r
 mover applies them to pages of a process, and the simulator applies them to cells. Time is counted
 in boundaries since the first step: step * boundary_count + boundary.
 
-- Due demotions run first, in order, and are never held back, because births wait for them.
+- Due demotions run first, in the order of their boundaries, and are never held back, because births
+  wait for them.
 - Promotions run while the fast tier has room, earliest deadline first. A late promotion stays in
   the queue until its expiry and is then cancelled. The expiry is the beginning of the last stretch
   that uses the pages before their next demotion.
@@ -16,7 +17,7 @@ in boundaries since the first step: step * boundary_count + boundary.
   moves that it covers.
 - In a plan that stalls for late promotions, the boundary at a promotion's deadline waits for the
   promotion as long as the fast tier has room. In such a plan, each promotion expires one boundary
-  later.
+  later than in other plans.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ import numpy.typing as npt
 
 
 class Span(NamedTuple):
-    """The life of a queued move, in boundaries since the first step."""
+    """The times of a queued move, in boundaries since the first step."""
 
     due: int  # the plan's boundary
     deadline: int  # first boundary at which the move is late

@@ -39,5 +39,5 @@ def pager_moves(plan: Plan, profile: Profile) -> Records:
 
 
 def without_waits(layout: Layout) -> Layout:
-    """The layout without waits for moves: on paged tiers, births and accesses wait in the pager."""
+    """The layout without waits for moves. On paged tiers, births and accesses wait in the pager."""
     return replace(layout, waits=np.full_like(layout.waits, -1))

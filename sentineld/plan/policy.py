@@ -32,8 +32,8 @@ class Policy(Protocol):
 class HasVariants(Policy, Protocol):
     """A policy that offers variants of its plan, which differ only in their waits.
 
-    If moves are late, each variant is tried for some steps. The fastest plan, a variant or the
-    original, stays live.
+    If moves are late, the simulator tries each variant for some steps and keeps the fastest plan,
+    which can be a variant or the original.
     """
 
     def variants(self, plan: Plan) -> Sequence[tuple[str, Plan]]:
@@ -59,7 +59,7 @@ class Observation:
     """
 
     now_ns: float  # time since the training began
-    accesses: Floats  # (C,): accesses to each page of the cell since the previous tick
+    accesses: Floats  # (C,): accesses per page of the cell since the previous tick
     fast: Integers  # (C,): resident pages on the fast tier
     slow: Integers  # (C,): resident pages on the slow tier
     free_pages: int  # free pages of the fast tier

@@ -2,8 +2,8 @@
 """Residency: the tier of each page of a plan in each stretch, and the fast pages charged in each
 stretch.
 
-The residency is computed from the plan alone (regions, slots, moves, initial tiers) and not from
-the policy's own data, so that checks and reports do not repeat the policy's mistakes.
+The residency is computed from the profile and the plan (regions, slots, moves, initial tiers) and
+not from the policy's own data, so that checks and reports do not repeat the policy's mistakes.
 
 Array dimensions: S stretches, T tensors, P pieces, M moments (turnover.py), A access rows.
 """
@@ -33,7 +33,8 @@ ABSENT = 255
 class Residency:
     """The tiers of P pieces over S stretches.
 
-    A piece is a page range of a tensor that each move either covers fully or does not touch.
+    A piece is a range of pages of one tensor. Each move either covers all of a piece or does not
+    touch it.
     """
 
     tensor: Integers  # (P,): row of the profile's tensors
@@ -122,8 +123,8 @@ def peak_fast_pages(plan: Plan, profile: Profile, found: Residency) -> Integers:
     """(S,): the largest number of resident fast pages at any moment of each stretch.
 
     Dead pages count until they are dropped. Demotions of earlier boundaries are assumed to be
-    complete. Promotions count from the next stretch on: the mover starts them only if there is
-    room.
+    complete. Promotions count from the next stretch on, because the mover starts them only if there
+    is room.
     """
     first = first_moments(profile)
     if len(first) < 2:
@@ -156,11 +157,11 @@ def free_pages(profile: Profile, found: Residency, limit_pages: int) -> Integers
 
 
 def _occupied(profile: Profile, found: Residency, fast: Mask) -> Integers:
-    """(M,): the number of pages of the marked pieces at each moment.
+    """(M,): the number of fast pages at each moment.
 
-    fast: (S, P), which pieces count in each stretch. A transient tensor's piece counts only between
-    the moments of its birth and its death; a persistent tensor's piece counts in all moments of the
-    stretch.
+    fast: (S, P), which pieces count as fast in each stretch. A transient tensor's piece counts only
+    between the moments of its birth and its death; a persistent tensor's piece counts in all
+    moments of the stretch.
     """
     tensors = profile.tensors[found.tensor]
     slotted = tensors["slot"] >= 0

@@ -22,7 +22,7 @@ from sentineld.plan.schedule import coalesce
 
 
 def evict_slow_births(plan: Plan, profile: Profile) -> Plan:
-    """The plan, with a demotion of each range that is born slow, at the boundary after the birth.
+    """Add a demotion of each range that is born slow, at the boundary after the range's birth.
 
     Pages that are promoted at that boundary stay in memory, and pages that die before it need no
     demotion.

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Spare plan: a plan made in advance for half of the migration bandwidth.
 
-Replanning takes as long as several steps. If the bandwidth drops, each of these steps waits for
-late moves under the old plan. A spare plan avoids this, because it is already made.
+Replanning takes as long as several steps. If the bandwidth drops, the process waits for late moves
+in each of these steps, because the old plan is still live. A spare plan avoids this, because it is
+already made.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Store plan and profile in a versioned .npz file, so that a daemon can resume the session."""
+"""Store plan and profile of a session in an .npz file, for a daemon that resumes the session."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The working set of each stretch: the pages that it uses and that are alive at the same time.
+"""The working set of each stretch, measured at the moment at which it is largest.
 
-On paged tiers every page is in memory while it is used. If a stretch's working set exceeds the
-budget, faults fetch its pages in turn under any plan.
+At a given moment, a page belongs to the working set if the stretch uses the page and the page's
+tensor is alive. On paged tiers every page is in memory while it is used. If a stretch's working set
+exceeds the budget, faults fetch its pages one after the other under any plan.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from sentineld.plan.turnover import first_moments
 
 
 def working_set_pages(profile: Profile) -> Integers:
-    """(S,): of the pages that each stretch uses, the largest number alive at the same time."""
+    """(S,): the largest size of each stretch's working set, in pages."""
     count, many = profile.stretch_count, len(profile.tensors)
     tier = np.full((count, many), ABSENT, np.uint8)
     tier[profile.accesses["stretch"], profile.accesses["tensor"]] = 0
@@ -38,7 +39,7 @@ def working_set_pages(profile: Profile) -> Integers:
 
 
 def streamed_note(profile: Profile, budget_bytes: int) -> tuple[str, ...]:
-    """A note for the plan if the working set of any stretch exceeds the budget."""
+    """A note about the stretches whose working sets exceed the budget; empty if there are none."""
     over = working_set_pages(profile) * profile.page_bytes - budget_bytes
     if int(over.max(initial=0)) <= 0:
         return ()

@@ -71,8 +71,8 @@ class Planners:
     def spare(
         self, uid: int, profile: Profile, tiers: Tiers, budget_bytes: int, live: Plan
     ) -> Spare | None:
-        """Make the spare plan for the live plan. Returns None if a spare plan would be useless or
-        cannot be made. Failures of the planning process are logged."""
+        """Make the spare plan for the live plan. Returns None if the live plan has no moves, if
+        planning fails (this is logged), or if spare_plan() (simulate/loop.py) returns None."""
         if not len(live.moves):
             return None
         try:

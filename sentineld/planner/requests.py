@@ -89,14 +89,15 @@ class SpareRequest:
     live: Plan
 
     def answer(self) -> Spare | None:
-        """The spare plan; None if a spare plan would be useless or cannot be made."""
+        """The spare plan; None if none can be made, or if it would not be faster than the live plan
+        at any of the bandwidths tried (SPARE_TRIED_SHARES in simulate/loop.py)."""
         return spare_plan(
             policy(self.policy_name), self.profile, self.tiers, self.budget_bytes, self.live
         )
 
 
 def _with_steady_step(plan: Plan, profile: Profile, tiers: Tiers) -> Plan:
-    """The plan; on paged tiers with the time of its simulated step as the predicted step time.
+    """Return the plan. On paged tiers, its predicted step time becomes that of a simulated step.
 
     On paged tiers a plan may have more moves than the file has time for, and faults delay moves.
     The simulator models both effects; a policy's own prediction does not.

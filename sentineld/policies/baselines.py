@@ -80,8 +80,8 @@ def _all_on(profile: Profile, tier: int) -> npt.NDArray[np.void]:
 def _first_touch(plan: Plan, profile: Profile, tiers: Tiers) -> Prediction:
     """Predict a step under first touch. The fast tier has the budget's size and is empty at first.
 
-    Tensors outside the arena fill the fast tier first, then pages of the arena in the order of
-    their first births. A page stays where it was first placed.
+    Tensors outside the arena fill the fast tier first. The pages of the arena follow, in the order
+    of their first births. A page stays where it was first placed.
     """
     page, budget = profile.page_bytes, plan.budget_bytes // profile.page_bytes
     space, offset = places(plan, profile)

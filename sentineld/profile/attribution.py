@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Attribution of samples and operator accesses to tensors: the profile of a step.
 
-A sample has a page and an epoch. The epoch identifies a stretch, and the page
-belongs to the tensors that are live in this stretch. All (stretch, page) pairs
-are mapped to keys on one axis, on which a tensor is one interval for each
-stretch of its life. One searchsorted over the intervals' ends then finds the
-tensors of all samples at once.
+A sample has a page and an epoch. The epoch identifies a stretch, and the access
+is attributed to the tensors that are on the page in this stretch. All (stretch, page)
+pairs are mapped to keys on one axis, on which a tensor is one interval for each
+stretch of its life. One searchsorted over the beginnings and ends of the intervals
+then finds the tensors of all samples at once.
 """
 
 from __future__ import annotations
@@ -38,18 +38,23 @@ PAGE_MASK = (1 << PAGE_BITS) - 1
 """Mask of the page number in a key."""
 
 LIVES_MAX = 1 << 20
-"""Maximum number of intervals on the axis at one time. A tensor has one interval per stretch of its
-life, and the intervals of 100,000 persistent tensors in 1,000 stretches would not fit in memory."""
+"""Approximate maximum number of intervals in memory at one time. A tensor has one interval per
+stretch of its life, and the intervals of 100,000 tensors in 1,000 stretches would not fit in
+memory. Therefore ranges of stretches are processed one after the other (_pieces())."""
 
 PARTS_MAX = 1 << 23
 """Maximum number of pieces of intervals: the ends of all intervals cut the axis into parts, and
 each interval has one piece in every part that it covers. Real tensors overlap by at most a page, or
-use the same address one after the other."""
+use the same address one after the other, so they have few pieces. Corrupt records can have a number
+of pieces that grows with the square of the number of tensors."""
 
 
 @dataclass(frozen=True)
 class Tenants:
-    """The instances (tenants) on each part of the axis. Parts lie between consecutive ends."""
+    """The instances (tenants; INSTANCE_DTYPE) on each part of the axis.
+
+    Parts lie between consecutive elements of `ends`.
+    """
 
     ends: Integers  # keys at which the set of tenants changes, ascending
     first: Integers  # for each part, its first index in `instance`; one more entry than parts
@@ -82,12 +87,13 @@ def build_profile(
     op_accesses: OP_ACCESS_DTYPE; those outside the step are ignored.
     cuts: allocation cursors of planned boundaries in the step.
     timed: an identical step that was not sampled. The stretches get their times from this step. It
-        may lack the cuts.
+        may lack the boundaries at `cuts`.
     heap_base: address of the shim's heap.
 
-    An access has a row if either source saw it. The row's bytes are the framework's, and its pages
-    are the module's. If only the module saw the access, the bytes are those of whole pages. Samples
-    are joined with tensors by their pages (_join_samples()).
+    An access has a row if the framework or the module reported it. The row's bytes are those that
+    the framework reported, and its pages are those that the module sampled. If only the module
+    reported the access, the bytes are those of whole pages. A sampled page is divided among the
+    tensors on it, in proportion to their bytes on the page (_join_samples()).
 
     Raises SentinelError if the step was not recorded completely, or if there are samples but the
     step has no epochs.
@@ -126,7 +132,7 @@ def build_profile(
 
 @dataclass(frozen=True)
 class _Joined:
-    """Amounts to add to access rows."""
+    """Amounts to add to the profile's rows of accesses, one entry per access and tensor."""
 
     key: Integers  # stretch * number of tensors + tensor
     column: Integers  # 0: read, 1: written
@@ -223,7 +229,7 @@ def sampled_pairs(step: Step, samples: Records) -> tuple[Integers, npt.NDArray[n
 
 def unknown_pairs(step: Step, samples: Records) -> int:
     """Number of (stretch, page) pairs for which it is unknown whether the page was accessed,
-    because something other than the daemon unarmed the page or the page can't be armed. Raises
+    because the page can't be armed, or because something other than the module unarmed it. Raises
     SentinelError like sampled_pairs()."""
     seen, _ = sampled_pairs(step, samples)
     first, past = unknown_ranges(step, samples)
@@ -240,7 +246,7 @@ def unknown_pairs(step: Step, samples: Records) -> int:
 def unknown_ranges(step: Step, samples: Records) -> tuple[Integers, Integers]:
     """Ranges of keys (first, past-the-end) marked as unknown.
 
-    They may overlap, and may contain keys that were seen accessed.
+    The ranges may overlap, and may contain keys for which an access was seen.
     """
     epochs = boundary_records(step)["address"].astype(np.int64)
     unknown = samples[(samples["flags"] & ACCESS_UNKNOWN) != 0]
@@ -251,7 +257,7 @@ def unknown_ranges(step: Step, samples: Records) -> tuple[Integers, Integers]:
 def _first_keys(
     epochs: Integers, end_epoch: int, samples: Records
 ) -> tuple[Integers, npt.NDArray[np.bool_]]:
-    """For each sample in the step's epochs, the key of its first page; and a mask that selects
+    """The key of the first page of each sample in the step's epochs, and a mask that selects
     these samples."""
     epoch = samples["epoch"].astype(np.int64)
     stretch = np.searchsorted(epochs, epoch, side="right") - 1

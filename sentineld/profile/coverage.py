@@ -13,7 +13,10 @@ from sentineld.model.profile import Kind, Profile
 
 @dataclass(frozen=True)
 class Coverage:
-    """The coverage of one profile. Page counts are numbers of accessed page x stretch pairs."""
+    """Counts of attributed and unattributed accesses of one profile.
+
+    Page counts, except untold_pages, are numbers of accessed page x stretch pairs.
+    """
 
     source: str  # as in Profile
     attributed_pages: int

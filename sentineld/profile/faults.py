@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Page faults attributed to tensors.
 
-The faults are those of the recorded steps before the access step: in these steps,
-no pages were armed. Some faults have two records: one is written when the fault begins,
-the other while the kernel handles the fault. This module merges the two. A fault
-belongs to the tensor that was live at its address and time.
+The faults are those of the recorded steps before the access step. In these steps, no
+pages were armed; armed pages would have caused further faults. Some faults have two
+records: one is written when the fault begins, the other while the kernel handles the
+fault. This module merges the two records. A fault belongs to the tensor that was live
+at its address and time.
 """
 
 from __future__ import annotations
@@ -23,8 +24,10 @@ from sentineld.profile.steps import Step, boundary_records
 from sentineld.profile.trace import Trace
 
 CLASSES = ("first_touch", "protection", "major", "hint", "in_motion")
-"""Classes of page faults: first access to an absent page; write to a page mapped read-only; page in
-swap; page unmapped by NUMA balancing to see which node uses it; page under migration."""
+"""Classes of page faults. "first_touch": first access to an absent page. "protection": access that
+the page's mapping does not permit, such as a write to a read-only page. "major": the page was in
+swap. "hint": NUMA balancing had unmapped the page to see which node uses it. "in_motion": the page
+was under migration."""
 
 _CLASS_OF_KIND = {
     "missing_read": "first_touch",

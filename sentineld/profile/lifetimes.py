@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tensors and stretches of one step, and the tensors' lifetimes in events and stretches.
 
+Events are the allocations and frees of the step.
 Steps repeat, so the step is cyclic: a tensor that is freed in the next step has a
 lifetime that wraps around the step's end.
 """
@@ -29,7 +30,7 @@ INSTANCE_DTYPE = np.dtype(
         ("first_stretch", "<u4"),
         ("last_stretch", "<u4"),  # inclusive, >= first_stretch
         ("born_ns", "<u8"),  # 0: before the step
-        ("dead_ns", "<u8"),  # the largest value: after the step
+        ("dead_ns", "<u8"),  # the largest 64-bit value: after the step
     ]
 )
 """A tensor's memory during the step. A transient tensor that lives across the step's end has two
@@ -136,7 +137,10 @@ def allocation_profile(
 
 
 def peak_bytes(tensors: Table, event_count: int, page_bytes: int) -> int:
-    """Largest sum of live page-rounded tensor bytes in a step."""
+    """Largest sum of the sizes of live tensors in a step, in bytes.
+
+    Each size is rounded up to whole pages.
+    """
     sizes = -(-tensors["bytes"].astype(np.int64) // page_bytes) * page_bytes
     change = np.zeros(event_count + 1, np.int64)
     transient = tensors["kind"] != Kind.PERSISTENT
@@ -267,6 +271,7 @@ def _instances(
 
 
 def unplanned(tensors: Table) -> npt.NDArray[np.bool_]:
-    """Which tensors have a slot but live longer than one step, so that they can't get an offset."""
+    """Which tensors have a slot but live longer than one step, so that they can't get a place in
+    the arena."""
     found: npt.NDArray[np.bool_] = (tensors["slot"] >= 0) & (tensors["kind"] == Kind.PERSISTENT)
     return found

@@ -22,7 +22,7 @@ from sentineld.profile.steps import Step, boundary_records
 
 @dataclass(frozen=True)
 class StretchMeter:
-    """One stretch."""
+    """One stretch of a metered step."""
 
     layer: int
     time_ns: int
@@ -49,7 +49,7 @@ class StepMeter:
     accesses the best fixed placement of N pages would have served from fast memory."""
     stretches: tuple[StretchMeter, ...]
     delay_owed_ns: int = 0
-    """Emulated tiers: delay of the step's accesses to slow pages, by the timing model."""
+    """Emulated tiers: delay that the timing model gives for the step's accesses to slow pages."""
     paid_before_ns: int = 0
     """Emulated tiers: total delay that the process had already paid when the step began."""
 
@@ -138,9 +138,9 @@ def meter_residency(
     """Meter one step on emulated or paged tiers, from the shim's SERVED and SERVED_FAST records of
     each boundary.
 
-    Accesses are the profile's, so no page is unknown, and a page counts as accessed in every
-    stretch that accesses its tensor. Returns None if such records are missing, or if the step and
-    the profiled step differ in the number of boundaries.
+    The accesses are those of the profile, so no page is unknown. A page counts as accessed in every
+    stretch that accesses its tensor. Returns None if a boundary lacks these records, or if the step
+    and the profiled step differ in the number of boundaries.
     """
     records = step.records
     served = records[records["event"] == Event.SERVED]

@@ -52,7 +52,7 @@ class LiveTable:
         """Begin a step.
 
         live: the step's ALLOC records with detail Alloc.LIVE, the complete list of live tensors. If
-            empty, the shim sent no list, and the table stays as computed from the ring.
+            there are none, the shim sent no list, and the table stays as computed from the ring.
 
         Raises SentinelError if there are more than LIVE_MAX live tensors.
         """
@@ -114,7 +114,7 @@ class Step:
 
 
 class StepCutter:
-    """Splits ring records into complete steps. Needs all records, in ring order."""
+    """Splits ring records into complete steps. Needs all records of the ring, in order."""
 
     def __init__(self, live: Iterable[tuple[int, int]] = ()) -> None:
         """live: (address, bytes) of tensors allocated before the ring began, if known."""
@@ -154,7 +154,7 @@ class StepCutter:
         self._add(records[begins[-1] :])
 
     def gap(self) -> None:
-        """Records were lost: discard the current step and the table of live tensors."""
+        """Discard the current step and the table of live tensors, because records were lost."""
         self._forget()
         self._table = LiveTable()
 

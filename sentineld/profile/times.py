@@ -11,12 +11,12 @@ from sentineld.profile.steps import Step, boundary_records
 
 
 def stretch_times(stretches: npt.NDArray[np.void], timed: Step) -> npt.NDArray[np.uint64]:
-    """Duration in ns of each stretch in another step with the same sequence.
+    """Duration in ns of each stretch of the sampled step, measured in another step.
 
     stretches: STRETCH_DTYPE with the times of the sampled step.
     timed: the other step. A cut that it lacks is placed at the allocation that follows the cut.
 
-    Returns the stretches' own times if the sequences differ.
+    If the two steps have different sequences, returns the times of the sampled step.
     """
     begins = _begins(stretches, timed)
     if begins is None:

@@ -127,7 +127,7 @@ def save_trace(trace: Trace, path: Path) -> None:
 
 
 def require_writable(path: Path) -> None:
-    """Check in advance that a file can be written there. Raises SentinelError."""
+    """Check in advance that a file can be created at this path. Raises SentinelError."""
     folder = path.parent
     if not folder.is_dir():
         raise SentinelError("failed", f"there is no folder {folder}", "create it, or name another")

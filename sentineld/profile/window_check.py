@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks whether the framework reports all accesses that a backend saw in a window of whole steps.
 
-A backend without epochs does not tell in which stretch a page was accessed.
+A backend without epochs does not report in which stretch a page was accessed.
 Therefore the accessed areas that it reports add no access rows; they are only
 compared with the rows that the framework reported. An accessed page is "untold" if
 it holds only tensors for which the framework reports no access in the whole step.

@@ -120,7 +120,7 @@ class Exporter:
         )
 
     def _layer_slices(self, step: Step, stepped: Profile) -> Iterator[Event]:
-        """One slice from each boundary that is not a cut to the next such boundary."""
+        """One slice per layer call, from its first boundary to the next one that is not a cut."""
         times = np.append(boundary_records(step)["time_ns"], np.uint64(step.end_ns)).tolist()
         kinds = stepped.stretches["kind"].tolist()
         places = stretch_places(stepped)
@@ -183,7 +183,8 @@ class Exporter:
                     yield born, max(dead, born), slot, int(instance["address"])
 
     def _lanes(self) -> Iterator[Event]:
-        """Pack lifetimes into lanes, so that no two lifetimes in a lane overlap."""
+        """Pack lifetimes into lanes, so that no two lifetimes in a lane overlap. Each lane is a
+        thread of the second process."""
         pid = self._pid + TENSORS_PID_OFFSET
         free: dict[str, list[tuple[int, int]]] = {}
         lanes: dict[str, int] = {}

@@ -18,7 +18,7 @@ GZIP_MAGIC = b"\x1f\x8b"
 
 @dataclass(frozen=True)
 class WrittenEvents:
-    """The numbers of written events, and their shift in time."""
+    """The numbers of written events, and the shift of the trace's events in time."""
 
     events: int  # number of the trace's events
     beside: int  # number of events merged from the other file

@@ -24,15 +24,15 @@ from sentineld.profile.steps import boundary_records
 from sentineld.profile.trace import Trace, profile_of
 
 PAGES_MIN = 4
-"""Tensors of fewer pages are ignored: they share pages with other tensors, or stay in caches
-between operators."""
+"""Tensors of fewer pages are ignored, because page samples are too coarse for them: a page that is
+shared with another tensor can be a large part of such a tensor."""
 
 
 class DifferenceCause(StrEnum):
     """Reason why the module did not see an access that the framework reports."""
 
     BOUNDARY = "seen in the adjacent layer: the operator runs across a boundary"
-    UNKNOWN = "its pages were un-armed by others, or could not be armed"
+    UNKNOWN = "its pages were unarmed by others, or could not be armed"
     SHAPE_ONLY = "none of its pages was accessed: the operator uses its shape or creates a view"
     IN_FLIGHT = "its pages were in flight and so not armed, or none was accessed"
 

@@ -16,11 +16,11 @@ from sentineld.profile.steps import boundary_records
 from sentineld.profile.trace import Trace
 
 GAP_PAGES = 512
-"""Gaps without tensors or accesses are left out if they are longer than this; 2 MiB of small
-pages."""
+"""Address ranges without tensors or accesses are left out if they have more than this number of
+pages; 512 pages of 4 KiB are 2 MiB."""
 
 HEAP_BYTES_MAX = 1 << 44
-"""Upper limit of the size of the shim's heap."""
+"""Upper limit of the size of the shim's heap, for the labels of addresses in the heap."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Heatmap:
     edges: Integers  # row r covers the axis from edges[r] to edges[r + 1]
     live: Floats
     accessed: Floats
-    unknown: Floats  # may have been accessed without being seen
+    unknown: Floats  # an access to these pages may have been missed
     source: str  # "module" if pages were sampled, else "shim"
     page_bytes: int
     heap_base: int  # as in Trace
@@ -71,7 +71,7 @@ class Heatmap:
         return self.axis.page(int(self.edges[row])) * self.page_bytes
 
     def place(self, row: int) -> str:
-        """Label of a row's address, relative to the shim's arena or heap if inside."""
+        """Label of a row's address: an offset if the address is in the shim's arena or heap."""
         address = self.address(row)
         if 0 <= address - self.arena[0] < self.arena[1]:
             return f"arena+{format_bytes(address - self.arena[0])}"

@@ -36,8 +36,8 @@ class TensorRow:
     name: str
     kind: str
     bytes: int
-    born: str  # description of the stretch; empty if persistent
-    dies: str  # description of the stretch; empty if persistent
+    born: str  # description of the stretch; empty if allocated before the step
+    dies: str  # description of the stretch; empty if allocated before the step
     boundaries: int  # number of stretches in its lifetime
     layers: int  # number of distinct layers in its lifetime
     bytes_read: int  # reported by the framework, or whole pages; see build_profile()
@@ -120,7 +120,7 @@ def lived_stretches(profile: Profile) -> list[npt.NDArray[np.int64]]:
 
 
 def sort_rows(rows: list[TensorRow], column: str, reverse: bool = False) -> list[TensorRow]:
-    """Sort rows by one of COLUMNS, equal rows by size.
+    """Sort rows by one of COLUMNS. Rows with equal values are sorted by size, largest first.
 
     Numbers are sorted largest first, kinds in the order of KINDS, names alphabetically; reverse
     inverts the order.

@@ -22,7 +22,8 @@ _LABEL_WIDTH = 16
 
 
 def heatmap_lines(heat: Heatmap, profile: Profile, width: int) -> list[str]:
-    """Addresses downward, stretches from left to right; width: maximum length of lines."""
+    """Draw a heatmap: addresses downward, stretches from left to right. width: maximum length of
+    lines."""
     live, accessed, unknown, first = heat.columns(max(width - _LABEL_WIDTH - 3, COLUMNS_MIN))
     starts = np.append(first, profile.stretch_count)
     lines = [
@@ -38,7 +39,7 @@ def heatmap_lines(heat: Heatmap, profile: Profile, width: int) -> list[str]:
 
 
 def timeline_lines(line: Timeline, profile: Profile, width: int) -> list[str]:
-    """One bar chart per kind, individually scaled; width: maximum length of lines."""
+    """Draw one bar chart per kind, each with its own scale. width: maximum length of lines."""
     columns = max(width - 26, COLUMNS_MIN)
     binned = line.binned(columns)
     times = np.cumsum(np.append(0, profile.stretches["time_ns"].astype(np.float64)))

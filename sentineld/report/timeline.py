@@ -14,10 +14,13 @@ from sentineld.report.labels import KINDS, Labels
 
 @dataclass(frozen=True)
 class Timeline:
-    """Live page-rounded bytes, one entry per event of the step and one for the step's end."""
+    """Live bytes of a step, with sizes rounded up to whole pages.
+
+    There is one entry for each event (allocation or free) and one for the step's end.
+    """
 
     times_ns: Floats  # since the step began
-    live: Integers  # [kind of KINDS, entry]: live bytes from this time on
+    live: Integers  # [kind of KINDS, entry]: live bytes from the entry's time on
 
     @property
     def total(self) -> Integers:
@@ -49,7 +52,7 @@ class Timeline:
 
 
 def timeline(profile: Profile, labels: Labels) -> Timeline:
-    """The timeline of the profiled step, with the times of a step that ran without sampling."""
+    """The timeline of the profiled step, with the profile's stretch times."""
     return Timeline(event_times(profile), live_bytes(profile, labels.kinds))
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Describes moves and reclaims of a session's pages by anything but the daemon, and the fixes."""
+"""Describes page moves and reclaims that the daemon did not cause, and how to stop them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sentineld.model.kernel_events import Disturbance
 class _Words(NamedTuple):
     """Texts for one kind of disturbance."""
 
-    says: str  # the predicate; follows the name of the cause and precedes the nodes
+    says: str  # predicate of the message, between the name of the cause and the nodes
     fix: str  # the command or action that stops it
 
 
@@ -56,8 +56,8 @@ _BY_ITS_THREAD = {
     "compaction": "echo never > /sys/kernel/mm/transparent_hugepage/defrag",
     "collapse": "stop that program, or exclude the process from its targets",
 }
-"""Fixes for disturbances that a program caused. If a kernel thread caused the disturbance, its fix
-is in _WORDS."""
+"""Fixes for disturbances that a program caused. If a kernel thread caused the disturbance, the fix
+in _WORDS applies."""
 
 _KERNEL_THREADS = ("kswapd", "kcompactd", "khugepaged", "kdamond", "kworker")
 

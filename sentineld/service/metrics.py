@@ -90,7 +90,7 @@ Rows = Iterable[tuple[tuple[str, ...], float]]
 
 @dataclass(frozen=True)
 class MetricSpec:
-    """A metric."""
+    """A metric, and the function that reads its values from a snapshot."""
 
     name: str
     kind: str  # "counter" or "gauge"

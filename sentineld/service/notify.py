@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""systemd's readiness and watchdog messages; sd_notify(3) documents the datagram."""
+"""Sends readiness and watchdog messages to systemd; sd_notify(3) documents their format."""
 
 from __future__ import annotations
 

@@ -239,8 +239,8 @@ class Driver:
     def attach(self, fast: FastBudget | None, policy_name: str | None) -> Replanning | None:
         """Begin to manage a process, or to switch a managed process to another budget or policy.
 
-        fast, policy_name: None keeps the current value of a managed process; for any other process
-        it selects the configuration's value. Returns the replanning to wait for if the process is
+        fast, policy_name: if None, a managed process keeps its current value, and any other process
+        gets the configuration's value. Returns the replanning to wait for if the process is
         switched, else None. Raises SentinelError.
         """
         self._require_own()
@@ -335,8 +335,8 @@ class Driver:
 
     def resume(self) -> None:
         """Answer the hello. If an earlier daemon left a session of this process, resume it: follow
-        its plan if the plan is still live, else attach the process again. Otherwise, attach the
-        process if auto_attach is configured. Raises the same errors as turn()."""
+        its plan if the plan is still live, else attach the process again. If no session was left,
+        attach the process if auto_attach is configured. Raises the same errors as turn()."""
         layout_id = self._link.segment.words().layout_id
         self._welcome(None if layout_id else self._announced())
         restored = self._states.load(self.name, layout_id)
@@ -347,7 +347,8 @@ class Driver:
         saved, planned = restored.saved, restored.planned
         goal = Goal(FastBudget.parse(saved.fast), saved.policy)
         substrate = self._machine.substrate
-        # Paged tiers: the process needs an eventfd of this daemon and gets it only with a layout.
+        # On paged tiers no plan is resumed, because the process needs an eventfd of this daemon and
+        # gets it only with a new layout.
         if planned is None or saved.emulated != substrate.emulated or substrate.paged:
             self._attach(goal)
             self.lifecycle.explain("attached again after the daemon's restart")
@@ -383,8 +384,8 @@ class Driver:
             self._link.send(welcome)
 
     def unmanage(self, reason: str) -> None:
-        """Return to registered: nothing is armed or recorded, and no pages move. Does nothing after
-        end()."""
+        """Return to the state REGISTERED: nothing is armed or recorded, and no pages move. Does
+        nothing after end()."""
         if self.ended:
             return
         self._stop_managing(reason)
@@ -435,8 +436,8 @@ class Driver:
         self._link.set_flags(on=protocol.Flag.RECORD)
 
     def _leave_plan(self, reason: str) -> None:
-        """Leave the live plan, and begin to find one that fits: an earlier plan, or one from a new
-        profile."""
+        """Leave the live plan, and begin to find a plan that fits the steps: an earlier plan, or a
+        plan from a new profile."""
         left = self.following.leave(reason)
         self._stop_managing(reason)
         self._states.attached(self.name, self._saved())

@@ -61,7 +61,7 @@ class Lifecycle:
         return self.status.state
 
     def can_enter(self, state: State) -> bool:
-        """Whether the transition is allowed. Any live state may change to REGISTERED or ENDED."""
+        """Whether the change is allowed. REGISTERED and ENDED can follow any state but ENDED."""
         if self.state is State.ENDED:
             return False
         return state in (State.ENDED, State.REGISTERED) or state in _NEXT[self.state]

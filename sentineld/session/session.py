@@ -3,8 +3,8 @@
 
 The driver (driver.py) handles commands, messages and records in the session's own thread. This
 thread also waits while a plan is made from a new profile. Separate threads carry out moves and make
-plans that replace a live plan. Other threads put commands into the queue of the session's thread,
-which checks the process between commands.
+plans that replace a live plan. Other threads put commands into the queue of the session's thread.
+When no command comes for a while, the session's thread checks the process; see _poll_s().
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ Result = TypeVar("Result")
 POLL_S = 0.25
 REGISTERED_POLL_S = 2.0
 """Interval of the session's checks while its process is not attached. The only check is then
-whether the process has exited. In most cases, the end of the connection shows this sooner. At
-POLL_S, a few hundred such sessions would use a whole CPU."""
+whether the process has exited. In most cases, the end of the connection shows the exit sooner. With
+the interval POLL_S, a few hundred such sessions would use a whole CPU."""
 STAYS = threading.Event()
 """The `gone` event of a caller that never hangs up; it is never set."""
 RECORDING_POLL_S = 0.05
@@ -49,7 +49,7 @@ MESSAGES_MAX = 64
 MESSAGE_BYTES_MAX = 16 << 20
 """Limits on a process's unhandled messages: their number and their bytes. Messages wait, for
 example, while a plan is made. At either limit the daemon stops reading the connection. A shim sends
-about one message per step while its process is profiled, and hardly any at other times."""
+at most a few messages per step while its process is profiled, and hardly any at other times."""
 FAILURES_MAX = 100
 """Largest number of errors of a session; one more ends the session. The number is limited because
 each error writes to the log."""
@@ -116,8 +116,8 @@ class Session:
     ) -> None:
         """Begin to manage, or switch a managed process to another budget or policy.
 
-        A switch takes until the new plan is made; if planning fails, the live plan stays. fast,
-        policy_name: see Driver.attach().
+        A switch blocks until the new plan is made; if planning fails, the live plan stays.
+        fast, policy_name: see Driver.attach().
         """
         self._wait_entered(gone)
         replanning: Replanning | None = self._call(
@@ -227,7 +227,7 @@ class Session:
                 driver.end("internal error of the daemon")
 
     def _poll_s(self) -> float:
-        """The time after which a turn follows if no command comes."""
+        """The time to wait for a command; if none comes, a turn follows."""
         if self._driver.recording:
             return RECORDING_POLL_S
         return REGISTERED_POLL_S if self.lifecycle.state is State.REGISTERED else POLL_S

@@ -184,5 +184,5 @@ class StateFiles:
 
 
 def _with_goal(row: SavedPlan, saved: Saved) -> SavedPlan:
-    """The row with its budget and policy; rows of earlier versions take the session's."""
+    """The row with budget and policy. Rows of earlier versions lack them and get the session's."""
     return replace(row, fast=row.fast or saved.fast, policy=row.policy or saved.policy)

@@ -130,7 +130,7 @@ class Client:
                 self._outgoing[0] = (frame[sent:], [])
 
     def wait(self, seconds: float) -> None:
-        """Wait until there is something to receive, at most this long."""
+        """Wait until data arrives, but at most for this time."""
         if self._socket is not None:
             self._poll.poll(max(round(seconds * 1000), 0))
 

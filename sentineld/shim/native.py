@@ -149,8 +149,8 @@ class Native:
     """The loaded C library.
 
     The five attributes below are CPython built-in functions (python.c explains why). While the
-    shim is a passthrough, the functions do nothing. On a thread that does not own the step, only
-    step_begin has an effect.
+    shim passes all requests through to libc10, the functions do nothing. On a thread that does not
+    own the step, only step_begin has an effect.
     """
 
     # A leaf module's forward begins.

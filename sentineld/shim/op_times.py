@@ -3,9 +3,9 @@
 
 torch.profiler stamps events with wall time derived from the cycle counter; the shim stamps the
 ring's records with CLOCK_MONOTONIC. An allocation or free >= 4 KiB that both the profiler and the
-ring have recorded gives one pair of times (a pin), unless the profiler missed others at the same
-address. Times between two pins are interpolated and stay between these pins, so an access never
-moves across a birth or death that is a pin.
+ring have recorded gives one pair of times (a pin), unless the profiler missed other allocations or
+frees at the same address. Times between two pins are interpolated and stay between these pins, so
+an access never moves across a birth or death that is a pin.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _control(native: Native) -> np.void:
 
 
 def ring_head(native: Native) -> int:
-    """Return the number of records written since start."""
+    """Return the number of records written to the ring since the shim started."""
     return int(_control(native)["ring_head"])
 
 

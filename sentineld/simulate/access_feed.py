@@ -25,7 +25,8 @@ class AccessFeed:
         self._asked_ns = world.now_ns
 
     def passed(self, stretch: int) -> None:
-        """Count the accesses of the stretch that just ended."""
+        """Count the accesses of the stretch that just ended. If an interval has passed, replace the
+        queued moves by the moves that the reactor requests."""
         world = self._world
         self._gathered += self._accesses[stretch]
         if world.now_ns - self._asked_ns < self._reactor.interval_ns:

@@ -2,8 +2,8 @@
 """The pages of a plan as cells: ranges of pages with equal events.
 
 A cell is a range of pages of one space. No tensor, move, drop, region or range of Plan.initial
-begins or ends inside a cell. All pages of a cell are accessed, born, dropped and moved alike, so a
-cell's state is the number of its fast pages.
+begins or ends inside a cell. All pages of a cell are accessed, born and dropped alike, so the
+simulator only counts a cell's fast, slow and clean pages.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ class Cells:
     """C cells, sorted by space and first page; T tensors; and D drops, each of a range of cells."""
 
     space: Integers
-    """(C,)"""
+    """(C,), the cell's Space, or UNPLACED."""
     first: Integers
     """(C,), first page within the space."""
     pages: Integers
-    """(C,)"""
+    """(C,), number of pages."""
     born_fast: Integers
     """(C,), number of pages that are born on the fast tier if it has room."""
     persistent: Mask
@@ -163,8 +163,8 @@ def _born_fast(
 def page_costs(profile: Profile, cells: Cells, extra_ns: Floats, rows: Mask) -> Floats:
     """(S, C): ns that each slow page of a cell costs in each stretch.
 
-    extra_ns: cost of each access row if its whole tensor is slow.
-    rows: access rows to count.
+    extra_ns: (A,), cost of each access row if its whole tensor is slow.
+    rows: (A,), which access rows to count.
     """
     accesses = profile.accesses[rows]
     tensor = accesses["tensor"]

@@ -38,7 +38,7 @@ class PolicyRun:
     repeats: bool
     """Whether the steady steps would repeat endlessly."""
     trial: tuple[Step, ...] = ()
-    """Steps under variants of the plan that were not kept."""
+    """Steps of the trial of the plan's variants, without the steady ones."""
     corrections: int = 0
     """Number of plans that replaced the first one."""
     notes: tuple[str, ...] = ()

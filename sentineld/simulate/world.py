@@ -12,9 +12,9 @@ On paged tiers the world also has these rules of the pager (docs/explanation/pag
   written back if the stretch has changed it.
 - A page is not demoted in a stretch that uses it.
 - A page that has been fetched and not changed since is clean. Its demotion takes no time.
-- All pages are born into memory. A birth waits for frames as long as queued demotions free some.
-  Pages that get no frame, and pages that are born slow under the plan, are written to the file in
-  the stretch of their birth.
+- All pages are born into memory. A birth waits for free frames as long as queued demotions can free
+  some. Pages that get no frame, and pages that are born slow under the plan, are written to the
+  file in the stretch of their birth.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Item:
     deadline: int
     expiry: int
     left: int = NEVER
-    """Number of pages that may still be moved."""
+    """Number of pages that may still be moved; NEVER: unlimited."""
     late: bool = False
     """Whether the move has been counted in Counts.late_moves."""
 
@@ -113,7 +113,7 @@ class World:
     counts: Counts = field(default_factory=Counts)
     queue: MoveQueue[Item] = field(init=False)
     _in_flight: tuple[Item, int] | None = None  # the move and the cell of the page in flight
-    _done_ns: float = 0.0  # time that this page has been in flight so far
+    _done_ns: float = 0.0  # time for which the page in flight has been moved so far
     _busy_ns: float = 0.0  # remaining time in which the file serves no moves
     _changed: Mask = field(init=False)  # cells that the current stretch writes to
     _used: Mask = field(init=False)  # cells that the current stretch uses

@@ -41,7 +41,7 @@ class Births:
     """(T,): number of pages that are on another tier at the tensor's death than at its birth."""
 
     free: Integers
-    """(M,): fast pages that dead tensors may keep at each moment (plan/turnover.py)."""
+    """(M,): number of dead pages that may stay in fast memory at each moment (plan/turnover.py)."""
 
 
 def lay_out(profile: Profile, births: Births) -> Layout:

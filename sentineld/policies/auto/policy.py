@@ -53,7 +53,7 @@ If dead pages took all of that memory, late moves would find no room."""
 
 @register()
 class Auto:
-    """The policy."""
+    """Solves the linear program for up to four sets of limits and keeps the fastest plan."""
 
     name = "auto"
     charges_budget = True

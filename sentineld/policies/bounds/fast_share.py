@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fast-share bound: the most page accesses that any plan can serve fast.
+"""The fast-share bound: no plan serves a larger share of the page accesses from fast memory.
 
-The bound is an upper limit on the share of sampled page accesses served fast, for a given budget
-and migration bandwidth and for stretch times as profiled. The bound comes from a Lagrangian
+The bound holds for a given budget, for a given migration bandwidth, for the profiled stretch times
+and for the page accesses that were attributed to tensors. The bound comes from a Lagrangian
 relaxation (relax() in policies/lp/relax.py, with generous=True). By weak duality it holds for any
 prices (Lagrange multipliers). The relaxation allows more than a real plan can do:
 
 - a page that is fast at any moment of a stretch serves the whole stretch fast;
 - pages take room only at boundaries: tensors that are born and die between two boundaries take no
-  room and are always served fast;
+  room, and all accesses to them are served fast;
 - there is no fragmentation, a page in flight is charged once, and tensors can be
   split between the tiers at any page, even at birth.
 

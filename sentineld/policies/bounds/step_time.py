@@ -25,8 +25,8 @@ from sentineld.policies.lp.problem import Limits, changes_of
 from sentineld.policies.lp.program import solve
 
 GAP = 0.001
-"""Stop once the bound is at most this share below the optimum of the last program. The
-optimum of the program with all positions lies between the two."""
+"""Stop once the bound is at most this share below the optimum of the last program. The optimum of
+the program in which groups may change their tier at all positions lies between the two."""
 
 ROUNDS = 6
 """Limit on the number of programs, each with more positions than the one before."""

@@ -25,7 +25,7 @@ class CleanChange(NamedTuple):
     """A change of a group's tier, before or after a segment with clean pages."""
 
     change: int
-    """Number of the change, in the group's list of positions."""
+    """Index of the change in the group's list of changes."""
 
     before: int | None
     """The segment that the change ends; None: it has no clean pages."""
@@ -34,7 +34,7 @@ class CleanChange(NamedTuple):
     """Whether clean pages can be demoted at the change."""
 
     after: int | None
-    """The segment that follows; None: it has no clean pages."""
+    """The segment that begins after the change; None: it has no clean pages."""
 
     fetches_clean: bool
     """Whether pages that are promoted at the change are clean."""
@@ -72,7 +72,7 @@ def clean_columns(
     dying: set[int],
     first: int,
 ) -> CleanColumns:
-    """Number the columns.
+    """Assign numbers to the columns of clean pages.
 
     segments: for each group, the segment of each position of its lifetime.
     which: (G,): the groups that may get columns, if the tiers are paged.
@@ -181,9 +181,9 @@ class Places:
     """The first row of the stretches' moves."""
 
     timed: int | None
-    """The first of the rows that limit the fast pages at each pressure point, where only those
-    demotions make room that had time to complete before the point. None: the program has no such
-    rows."""
+    """The first of the rows that limit the fast pages at each pressure point. In these rows, a
+    demotion makes room only if it had time to complete before the point. None: the program has no
+    such rows."""
 
 
 def clean_rows(
@@ -192,8 +192,9 @@ def clean_rows(
     """Return (entries, the first row after the new rows). The sum of each new row has to be at
     most 0.
 
-    The entries also take clean pages out of the rows of moves and, because a clean page frees its
-    room at once, out of the rows of room.
+    The demotion of a clean page takes no time. Some entries therefore subtract these demotions from
+    the rows of moves. If the program has the rows Places.timed, other entries reduce the room that
+    is needed in them, because a demoted clean page frees its room at once.
 
     weight: time to demote a page, divided by the time to promote one. row: the first new row.
     """
@@ -206,7 +207,7 @@ def clean_rows(
         row += 1
 
     def leaves(column: int, position: int) -> None:
-        """Add the entries of a column whose pages are demoted at a position, without a move."""
+        """Add the entries of a column of clean pages that are demoted at a position."""
         moving = np.array([places.moving + int(stretch[position])])
         found.append((moving, np.array([column]), -weight))
         if places.timed is not None:

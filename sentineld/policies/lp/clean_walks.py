@@ -38,7 +38,7 @@ class CleanLives:
     """The best walks of N chunks."""
 
     value: Floats
-    """(N,)"""
+    """(N,): the gain of each walk."""
 
     moving: Mask
     """(S, N): whether the chunk is moved in the position."""

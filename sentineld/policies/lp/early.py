@@ -20,7 +20,9 @@ stretches take longer or shorter than profiled."""
 
 
 def early_worth(groups: Groups, at: int, times_ns: Floats) -> Floats:
-    """The cost that EARLY_WORTH adds to the goal, for each position of a group's lifetime.
+    """The cost that EARLY_WORTH adds to the program's goal at each position of a group's lifetime.
+
+    The unit is the shorter one of the two times that EARLY_WORTH names.
 
     Between two uses, a fast page has a cost in the first half of the time and an equal credit in
     the second half, so that the sum is 0 for pages that stay fast throughout.

@@ -185,7 +185,8 @@ def groups_of(profile: Profile, timing: Timing, *, generous: bool = False) -> Gr
 
 
 def _of_members(busy: Floats, members: tuple[Integers, ...], generous: bool) -> Floats:
-    """(S, G): the busy time of each group. Members with equal costs can have different times."""
+    """(S, G): the busy time of a page of each group. Members with equal costs can have different
+    busy times: take the smallest one for a bound, else the mean."""
     found = np.zeros((len(busy), len(members)))
     for at, rows in enumerate(members):
         found[:, at] = busy[:, rows].min(axis=1) if generous else busy[:, rows].mean(axis=1)
@@ -202,7 +203,7 @@ def most_costly(groups: Groups, limit: int) -> Groups:
 
 def _rounded(values: Floats, *, down: bool) -> Floats:
     scale = np.power(10.0, np.floor(np.log10(np.where(values > 0, values, 1.0))) - DIGITS + 1)
-    # The factor prevents float errors from rounding an exact value down by a whole digit.
+    # Without this factor, a float error could round an exact value down by 1 in its last digit.
     whole = np.floor(values / scale * (1 + 1e-12)) if down else np.rint(values / scale)
     rounded: Floats = whole * scale
     return rounded

@@ -57,7 +57,7 @@ def pressure_points_of(profile: Profile, tensors: Integers) -> PressurePoints:
         kept = np.unique(np.append(before[before >= 0], len(born) - 1))
         moments = born[kept].tolist() if len(born) else [begin - 1]
         if len(born) and (before < 0).any():
-            # A tensor dies before the stretch's first birth, so it is alive only at the beginning.
+            # A tensor dies before the stretch's first birth, so add a point at the beginning.
             moments.insert(0, begin - 1)
         events.extend(moments)
         first.append(len(events))

@@ -19,8 +19,8 @@ from sentineld.policies.lp.groups import Groups
 GRIDS = ((3, 0.4), (2, 1.0), (1, 3.0))
 """(n, share) of each grid, the finest grid first. A group may change its tier after a position
 with a use, after each of the n positions that follow it, and after each of the n + 1 positions
-before the next use. Further away, the distance to the use grows by this share of itself (at least
-by 1) from one permitted position to the next."""
+before the next use. Further away, the distance to the use grows by `share` times itself (by at
+least 1) from one permitted position to the next."""
 
 COLUMNS_MAX = (18_000, 40_000)
 """Limits on the number of the program's columns with the first and with the second grid. If there
@@ -79,7 +79,8 @@ class Limits:
 
     @property
     def in_flight_weight(self) -> float:
-        """in_flight_pages, as promotions that take at least as long in either direction."""
+        """Number of promotions that take as long as in_flight_pages moves in the slower
+        direction."""
         return self.in_flight_pages * max(1.0, self.demotion_weight)
 
 

@@ -29,8 +29,8 @@ MOVE_WORTH = 0.02
 time that the move takes or of the time that one use of a slow page costs, whichever is less."""
 
 TIME_LIMIT_S = 100.0
-"""Wall-clock limit on one run of the solver, a last resort for extremely large steps. A plan takes
-at most five runs; all five together end within the daemon's default plan_timeout_s."""
+"""Wall-clock limit on one run of the solver, a last resort for extremely large steps. Making a plan
+takes at most five runs; all five together end within the daemon's default plan_timeout_s."""
 
 
 def solve(
@@ -160,8 +160,9 @@ class _Program:
         self._after = self._before + points
         self._promotions = self._after + points
         self._pool = self._promotions + self._durations - self._demotions
-        # (S,), in units of memory: the pages that the file could promote in the time that it needs
-        # for the faults (in a plan's program, also for the writes) if everything is slow.
+        # (S,), in units of memory. If everything is slow, the file is busy with faults (in a plan's
+        # program, also with writes). This is the number of pages that could be promoted in that
+        # time.
         self._faulted: Floats = np.zeros(count)
         self._rows: list[Integers] = []
         self._columns: list[Integers] = []
@@ -379,8 +380,9 @@ class _Program:
             first + segment[positions],
             first + following_segments(segment, bool(groups.persistent[at]))[positions],
         )
-        # The moves at a change, as a number of promoted pages that take as long: the promoted part
-        # (the increase of the fast part plus the demoted part), plus the weighted demoted part.
+        # The moves at a change, converted to a number of promotions that take the same time: the
+        # promoted part (the increase of the fast part plus the demoted part), plus the weighted
+        # demoted part.
         weight = self._limits.demotion_weight
         row = self._moving + stretch[positions]
         self._put(row, there, 1.0)

@@ -23,8 +23,8 @@ from sentineld.plan.lives import Lives
 IMPOSSIBLE = 1e15
 """A price above any worth, but small enough that sums with this price keep their precision."""
 
-# Adam (Kingma and Ba, 2015) on the subgradients of the dual. Both moments have the bias correction
-# of the paper, but the decay rates are different and the step length shrinks geometrically.
+# Adam (Kingma and Ba, 2015) on the subgradients of the dual. Both of Adam's moving averages have
+# the bias correction of the paper, but other decay rates. The step length shrinks geometrically.
 MEAN_DECAY, MEAN_WEIGHT = 0.85, 0.15
 """Adam's beta 1 and 1 - beta 1, for the mean of the subgradients."""
 
@@ -108,7 +108,7 @@ class Relaxed:
     """No schedule serves more page accesses fast than this number."""
 
     guide: Prices
-    """Moving average of the prices, which varies less from round to round than the prices."""
+    """Moving average of the prices, which varies less from round to round than the prices do."""
 
 
 def price_costs(items: Items, prices: Prices, stretch: Integers) -> Costs:
@@ -196,7 +196,7 @@ def relax(items: Items, capacities: Capacities, rounds: int, generous: bool = Fa
     price = np.repeat(FIRST_PRICES, count)
     longest = np.repeat(FIRST_STEPS, count)
     mean, square = np.zeros(2 * count), np.zeros(2 * count)
-    # At prices of 0 every access is served fast.
+    # The first bound is that of prices of 0, at which every access is served fast.
     best, guide = float(items.worth.sum()), price
     for turn in range(rounds):
         costs = price_costs(items, Prices(price[:count], price[count:]), stretch)

@@ -45,7 +45,8 @@ from sentineld.policies.rivals.swapping import in_order, tier_ranges
 GAP = 1e-3
 RELAXATION_S, SEARCH_S = 60.0, 15.0
 """Time limits for the relaxation and for the search. If the relaxation is not solved in time,
-everything stays slow; if the search finds nothing, the searched tensors stay slow."""
+everything stays slow. If the search finds nothing, the tensors that the relaxation divides stay
+slow."""
 
 TRIES = 4
 """Limit on how often the program is solved. If a plan exceeds the memory limit, the room for the

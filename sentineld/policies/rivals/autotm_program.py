@@ -27,7 +27,8 @@ transfer may use that many stretches. If these stretches take less time than tra
 out and back in, the transfer may use as many stretches as are needed to reach this time."""
 
 MOVE_WEIGHT = 1e-5
-"""Weight of a transfer's time in the goal; it breaks ties in favour of fewer moves."""
+"""Weight of a transfer's time in the objective function (_Model.goal). It breaks ties in favour of
+fewer moves."""
 
 WHOLE = 1e-6
 """A value of the solver counts as an integer if it differs from the integer by at most this."""
@@ -89,7 +90,8 @@ class Answer:
     """For each gap, the number of pages swapped back in at each position of gap.back."""
 
     least_ns: float
-    """Cost of the relaxation, or 0 if it was not solved in time: no solution costs less."""
+    """Lower bound on the cost of any solution: the cost of the relaxation, or 0 if the relaxation
+    was not solved in time."""
 
     note: str
     """How the solution was found."""
@@ -98,7 +100,7 @@ class Answer:
 def problem_of(profile: Profile, extra_ns: Floats, both_ns: float) -> Problem:
     """Find spans and gaps of all tensors whose slow accesses cost time; other tensors stay slow.
 
-    extra_ns: cost of each access row if it is slow.
+    extra_ns: (A,), cost of each access row if it is slow.
     both_ns: time to transfer a page out and back in.
     """
     count = profile.stretch_count
@@ -156,8 +158,8 @@ def solve(
     the search finds no solution in time, the divided tensors are slow, which is always feasible. If
     the relaxation is not solved in time, all tensors are slow.
 
-    room: fast pages in every stretch.
-    page_ns: times to swap a page in and out.
+    room: limit on the fast pages in every stretch.
+    page_ns: times to swap a page in and to swap a page out.
     gap: relative distance from the optimum at which the search stops.
     limits_s: time limits for the relaxation and for the search.
     Raises SentinelError if scipy is not installed.
@@ -386,7 +388,7 @@ class _Model:
         return since + ahead if ahead <= until - since else None
 
     def cost_ns(self, value: float) -> float:
-        """Cost of the slow accesses, derived from the value of the goal."""
+        """Cost of the slow accesses, derived from the value of the objective function."""
         return (value + self._slow) * self._unit_ns
 
     def divided_tensors(self, x: Floats) -> set[int]:

@@ -5,7 +5,7 @@ Based on G10 (Zhang et al., MICRO 2023; its artifact's scheduler): a gap is the 
 uses of a tensor. The pressure area of a gap is the tensor's bytes times the part of the gap's time
 in which memory is exceeded. As long as the resident tensors exceed memory, the policy swaps a
 tensor out in the gap with the largest pressure area. Among equal gaps, it uses the one with the
-largest product of bytes and length. A gap must be longer than (2 + delta) times one transfer. The
+largest product of bytes and length. A gap must last longer than (2 + delta) transfers. The
 tensor is swapped out right after the first use and swapped back in as late as the bandwidth allows,
 provided that the transfer out ends before the transfer in begins. Finally, tensors are swapped in
 earlier where there is room.
@@ -30,12 +30,12 @@ from sentineld.policies.rivals.swapping import SwappingPolicy
 from sentineld.policies.rivals.swaps import Book, gaps
 
 DELTAS = (0.5, 0.0, 2.0)
-"""Values of delta: the minimum slack of a gap beyond its two transfers, in transfer times. The
-artifact uses 0.5."""
+"""Values of delta: the minimum slack of a gap beyond its two transfers, as a multiple of the time
+of one transfer. The artifact uses 0.5."""
 
 TIE = 1e-6
-"""Pressure areas whose relative difference is smaller than this count as equal. Of two such gaps,
-the one with the larger product of bytes and length comes first."""
+"""Pressure areas whose relative difference is smaller than this count as equal. Of two gaps with
+equal areas, the one with the larger product of bytes and length comes first."""
 
 
 @register("g10", False)

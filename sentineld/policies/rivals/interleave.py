@@ -4,8 +4,8 @@
 Based on Linux's weighted interleaving (MPOL_WEIGHTED_INTERLEAVE, since 6.9) and on object-level
 interleaving for training on CXL (arXiv 2405.14209). Persistent tensors are split: their first pages
 are fast. It does not matter which pages are fast, because the timing model treats all pages of a
-tensor alike. A tensor of the arena is born on one tier. Tensors are assigned to the tiers in the
-order of birth so that the share of bytes born fast stays close to the given share.
+tensor alike. A tensor of the arena is born wholly on one tier. These tensors are assigned to the
+tiers in the order of birth so that the share of bytes born fast stays close to the given share.
 """
 
 from __future__ import annotations

@@ -15,12 +15,11 @@ from sentineld.policies.baselines import Baseline
 
 STEP_PARTS = (2.0, 1.0, 0.5, 0.1)
 """Intervals, in steps, that are tried in addition to the published interval. The published
-intervals last 0.5 s to 5 s. This is too long to follow the accesses within a step of our
-benchmarks."""
+intervals, 0.5 s to 5 s, are too long to follow the accesses within a step of our benchmarks."""
 
 
 class ReactivePolicy(ABC):
-    """A policy whose pages are born by first touch and moved by a reactor; see Reactive."""
+    """A policy under which pages are born by first touch and moved by a reactor; see Reactive."""
 
     name: str
     charges_budget = False

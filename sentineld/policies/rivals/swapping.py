@@ -42,12 +42,14 @@ class SwappingPolicy(ABC):
     sweep: ClassVar[tuple[float, ...]]
 
     obstacle: ClassVar[str]
-    """For the error message: why the policy can fail if it does not access slow memory."""
+    """Text of the error message: why swaps may be unable to make everything fit."""
 
     @abstractmethod
     def relieve(self, book: Book, tiers: Tiers, value: float) -> str:
-        """Add swaps to the book until everything fits or no remaining gap makes room; return a note
-        that states the value."""
+        """Add swaps to the book until everything fits or no remaining gap makes room.
+
+        value: one of `sweep`. Returns a note for the plan that states this value.
+        """
 
     def improve(self, book: Book) -> None:  # noqa: B027
         """Improve a book in which everything fits; the default does nothing."""
@@ -126,7 +128,7 @@ def _moves(book: Book, space: Integers, offset: Integers) -> Table:
 
 
 def in_order(moves: Table, count: int) -> Table:
-    """Sort by boundary, demotions first, then by deadline and offset.
+    """Sort moves by boundary, then demotions before promotions, then by deadline and offset.
 
     count: number of stretches.
     """

@@ -40,7 +40,8 @@ pages of the tensor."""
 
 
 class Gap(NamedTuple):
-    """The time between two uses of a tensor, in positions of the tensor's lifetime."""
+    """The time between two uses of a tensor. Positions are stretches counted from the tensor's
+    birth."""
 
     tensor: int
     since: int  # the first use
@@ -135,8 +136,8 @@ class Book:
         return True
 
     def hasten(self) -> None:
-        """Swap tensors back in earlier where room and bandwidth are left. An early move is in time
-        even if the mover is late."""
+        """Swap tensors back in earlier where room and bandwidth are left. A move that is planned
+        early meets its deadline even if the mover falls behind the plan."""
         for at, swap in enumerate(self.swaps):
             earliest = swap.out[-1].position + 2
             back = list(swap.back)
@@ -276,7 +277,8 @@ def gaps(book: Book) -> list[Gap]:
 def leave_slow(book: Book, cost_ns: Floats) -> int:
     """Make tensors slow until the others fit; return the number of tensors made slow.
 
-    The tensor whose removal costs least per excess page is made slow first.
+    The next tensor is always the one with the lowest cost per freed page. Its freed pages are
+    counted once for each stretch that exceeds the budget and in which the tensor lives.
 
     cost_ns: (T,), cost of each tensor if it is slow.
 

@@ -86,8 +86,8 @@ class Fitting:
 
     def advance(self, furthest: int) -> None:
         """Start promotions earlier, by at most `furthest` stretches, as far as the remaining room
-        and moves allow. An early move is in time even if the mover is late; no access gets
-        slower."""
+        and moves allow. A promotion that starts earlier can be in time even if the mover is slow.
+        No access gets slower."""
         order = [
             (int(self.stretch[at, chunk]), int(at), int(chunk))
             for at, chunk in np.argwhere(self.moving & ~self.fast)
@@ -203,7 +203,8 @@ class Fitting:
             enter=barred,
         )
         if self.born_slow[chunks].any():
-            # In its first position, a chunk that must be born slow may be in flight, but not fast.
+            # A chunk that must be born slow must not be fast when its first position begins. It may
+            # be promoted in this position.
             some.worth[0, self.born_slow[chunks]] = -IMPOSSIBLE
         lives = best_lives(some, costs)
         now = (

@@ -46,8 +46,8 @@ meet the constraints."""
 
 RELAX_ROUNDS = 40
 ADVANCE_SHARE = 0.25
-"""Promotions are advanced where room and bandwidth remain. This is the maximum number of stretches
-by which a promotion is advanced, as a share of the step's stretches."""
+"""Promotions start earlier than necessary where room and bandwidth remain. The number of stretches
+by which a promotion starts earlier is at most this share of the step's stretches."""
 
 FLAT_PRICES = (0.4, 0.015)
 """Price of a page that is fast for a whole step, and price of a moved page, in page accesses. If
@@ -80,7 +80,7 @@ class _Split:
 @register("sentinel+spill", True)
 @dataclass
 class Sentinel:
-    """The policy."""
+    """Policy `sentinel`, and policy `sentinel+spill` if `spills` is set."""
 
     name: str
 
@@ -105,8 +105,8 @@ class Sentinel:
         require(profile, tiers, budget_bytes)
         page, count = profile.page_bytes, profile.stretch_count
         limit = int(budget_bytes * (1 - self.margin_share)) // page
-        # On paged tiers the directions differ in speed, but one rate for both suffices: a page that
-        # moves out also moves back.
+        # On paged tiers the directions differ in speed. Their mean suffices as the rate, because a
+        # page that moves out also moves back.
         rate = tiers.migration_bytes_per_s * self.move_share / page
         moves = profile.stretches["time_ns"].astype(np.float64) / 1e9 * rate
         split, relaxed = _split(profile, limit, moves, self.spills)

@@ -50,14 +50,14 @@ def arena_range(words: ShimWords, layout_bytes: int) -> Range:
 
 
 def require_arena(layout_bytes: int) -> None:
-    """Raise SentinelError if a plan's arena is larger than any real one, because the process must
-    then have reported false tensors."""
+    """Raise SentinelError if a plan's arena is larger than that of any real process, because the
+    process must then have reported false tensors."""
     if layout_bytes > most_bytes():
         raise _implausible(f"its tensors need an arena of {format_bytes(layout_bytes)}")
 
 
 def require_tensors(step: Step) -> None:
-    """Raise SentinelError if a tensor of the step is larger than any real one."""
+    """Raise SentinelError if a tensor of the step is larger than any real tensor."""
     records = step.records
     born = records[records["event"] == Event.ALLOC]
     largest = max(

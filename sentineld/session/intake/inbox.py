@@ -48,7 +48,8 @@ class Inbox:
     def take(self, message: Message) -> OpAccesses | None:
         """Handle a message; returns the operators' accesses if the message has any.
 
-        Raises SentinelError if the process refuses its layout, or reports impossible accesses.
+        Raises SentinelError if the process refuses its layout or reports impossible accesses, and
+        OSError if the daemon lacks descriptors.
         """
         kind = message.get("type")
         if kind == "layers":

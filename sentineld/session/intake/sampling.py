@@ -82,7 +82,11 @@ class Sampling:
         return self._module.sampler
 
     def arm(self, ranges: list[tuple[int, int]], residency: bool) -> None:
-        """Watch (start, bytes) ranges. The module records epochs from the next step on."""
+        """Watch (start, bytes) ranges. The module records epochs from the next step on.
+
+        residency: whether the module also logs how many pages are resident on each node when an
+        epoch begins.
+        """
         self._armed = True
         self._samples.clear()
         if self._module is None:

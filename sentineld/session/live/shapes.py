@@ -42,7 +42,7 @@ class Planned:
 
     shape: Shape
     profile: Profile
-    charged: Profile  # for emulated delays: a second step's profile; if there is none, `profile`
+    charged: Profile  # for emulated delays: profile of a second step or, without one, `profile`
     plan: Plan
     budget_bytes: int  # the session's: plan.budget_bytes + unmanaged bytes + reserve_bytes()
     plan_duration_s: float | None  # time to make the plan; None: an earlier daemon made it

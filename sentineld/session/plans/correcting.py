@@ -49,8 +49,8 @@ class _Job(NamedTuple):
 
 
 class Correcting:
-    """Corrections of one attach. All calls come from the session's thread. Other threads may read
-    tiers, which is replaced as a whole."""
+    """Corrects the live plans of one attach. All calls come from the session's thread. Other
+    threads may read tiers, which is replaced as a whole."""
 
     def __init__(self, link: ShimLink, machine_tiers: Tiers, plan_again: PlanAgain) -> None:
         """machine_tiers: the tiers, with the migration bandwidth of an otherwise idle machine."""
@@ -83,8 +83,8 @@ class Correcting:
         self.recording = False
 
     def begin_recording(self) -> bool:
-        """Begin to measure the times of steps if the correction needs them. Returns whether it
-        does; then the caller must make the shim record steps."""
+        """Begin to measure the times of steps if they are needed to decide on a correction. Returns
+        whether they are needed; if so, the caller must make the shim record steps."""
         if self.recording or self._managed is None or self._job is not None:
             return False
         self.recording = self._corrector.needs_times

@@ -72,7 +72,8 @@ class Following:
             return self._past.plus(self.managed)
 
     def begin(self) -> None:
-        """Reset the shapes, the patience and the estimates for a new attach."""
+        """Begin a new attach: forget the plans, the patience and the corrected bandwidth of an
+        earlier attach."""
         self.shapes, self._patience = Shapes(), Patience()
         self.correcting = correcting(self._link, self._machine)
 
@@ -111,8 +112,8 @@ class Following:
         self._stop_managed()
         managed = self._manage(planned)
         if first or not policy(managed.plan.policy).charges_budget:
-            # This is not needed if there was a live plan and the new plan's policy charges the
-            # budget: the new plan's own moves soon bring the fast pages within the budget.
+            # If there was a live plan and the new plan's policy charges the budget, enter() is not
+            # needed: the new plan's own moves soon bring the fast pages within the budget.
             managed.enter()
         self._start(planned, managed)
         what, self._entering = self._entering.what, None  # frees the layout, which is large
@@ -166,8 +167,8 @@ class Following:
         return corrected
 
     def begin_recording(self) -> bool:
-        """Begin a correction of the live plan if it needs the times of steps. Returns whether it
-        does; then the caller must make the shim record steps."""
+        """Begin to measure the times of steps if they are needed to decide on a correction. Returns
+        whether they are needed; if so, the caller must make the shim record steps."""
         return self.correcting is not None and self.correcting.begin_recording()
 
     def stop_recording(self) -> None:

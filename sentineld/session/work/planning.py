@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Planning: from a session's profile to a verified plan and its spare, in child processes."""
+"""Planning: from a session's profile to a verified plan and a spare plan, in child processes."""
 
 from __future__ import annotations
 
