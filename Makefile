@@ -13,7 +13,7 @@ PY := $(VENV)/bin/python
 PYTEST ?= $(PY) -m pytest
 PYTEST_ARGS ?=
 
-# The tests start hundreds of interpreters: with bytecode, each starts faster.
+# The tests start hundreds of Python interpreters, which start faster with cached bytecode.
 unexport PYTHONDONTWRITEBYTECODE
 
 include tests/tools.mk
@@ -39,7 +39,7 @@ SELECT ?= not long and not alone
 unit: $(VENV)/.torch shim ## Run the unit tests
 	$(PYTEST) tests/unit -m "$(SELECT)" $(PYTEST_ARGS)
 
-# Integration tests to run; `make test` runs two parts at different times.
+# Integration tests to run. `make test` runs them in two parts, which run at different times.
 INTEGRATION ?= tests/integration
 
 .PHONY: integration
@@ -50,11 +50,12 @@ integration: $(VENV)/.torch shim ## Run the integration tests on this machine
 hostile: $(VENV)/.torch shim ## Attack the daemon as another user of this machine (needs root)
 	$(PYTEST) tests/hostile -m "$(SELECT)" $(PYTEST_ARGS)
 
-# At most two guests run at a time. Tests that need a pair of guests ("pair") run first, while the
-# remaining images are built. Then the tests of the system guest run in parallel with the tests
-# marked "apart", most of which need another guest or none; the latter start when all images are
-# ready. tail waits for the builder, which is not a child of the subshell. pytest exits with 5 if no
-# test is selected: without the long tests, no test needs a pair of guests.
+# At most two guests run at a time. Tests marked "pair" need two guests and run first, while the
+# remaining images are built. Then the tests marked "apart", most of which need no guest or a guest
+# of their own, run in parallel with all other tests, which share one guest. The tests marked
+# "apart" start when all images are ready: tail waits for the builder, which is not a child of the
+# subshell. pytest exits with 5 if it selects no test; this happens without the long tests, because
+# all tests marked "pair" are long.
 GUEST_TESTS = $(PYTEST) tests/vm --durations=20 $(PYTEST_ARGS)
 
 .PHONY: guest
@@ -73,8 +74,8 @@ guest: $(VENV)/.torch vm-tools shim ## Run the tests in the two-tier guest
 	exit $$status
 
 # Building images and testing in guests take longest, and each rarely uses more than one CPU. So
-# everything else runs niced. The hostile tests mostly wait, so they run in parallel with the others;
-# when they have ended, the shim's integration tests follow.
+# everything else runs niced. The hostile tests mostly wait, so they run in parallel with lint, the
+# unit tests and most integration tests; the shim's integration tests follow the hostile tests.
 .PHONY: test
 test: $(VENV)/.torch vm-tools shim ## Run lint and all tests except the long ones (used by continuous integration)
 	@echo "lint and the tests without guests run in parallel; their output follows at the end"
@@ -99,7 +100,7 @@ test-long: $(VENV)/.trainer ## Run all tests, including the long ones, with the 
 
 FUZZ_SECONDS ?= 600
 FUZZ := $(BUILD)/fuzz
-# New inputs are kept in build/fuzz/TARGET; inputs that crash the target, in
+# New inputs are kept in build/fuzz/TARGET. Inputs that crash the target are written to
 # build/fuzz/TARGET-crash-*.
 fuzz_run = mkdir -p $(FUZZ)/$(1); echo "$(1): $(FUZZ_SECONDS) s, build/fuzz/$(1).log"; \
 	if ! $(2) $(FUZZ)/$(1) tests/fuzz/corpus/$(1) -max_len=4096 -max_total_time=$(FUZZ_SECONDS) \

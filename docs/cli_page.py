@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/reference/cli.md, from the help of sentinelctl and sentineld and the exit statuses."""
+"""Makes docs/reference/cli.md from the exit statuses and the help of sentinelctl and sentineld."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ their own processes, root manages all processes.
 def _commands(
     command: click.Command, path: str, parent: click.Context | None = None
 ) -> Iterator[str]:
-    # click stores in a command the help option of the first context that uses the command. This
-    # copy gets the help option of its own context instead.
+    # click makes a help option for the first context and caches it in the command object. For the
+    # copy, it makes a help option for the copy's own context.
     command = copy.copy(command)
     vars(command)["_help_option"] = None
     settings = command.context_settings
@@ -42,7 +42,7 @@ def _commands(
 
 
 def cli_page() -> str:
-    """The page's text."""
+    """Return the text of the page."""
     rows = [f"| {status} | `{code}` |" for code, status in EXIT_STATUS.items()]
     table = "\n".join(["| Status | Error code |", "| --- | --- |", *rows])
     parts = [HEAD, table + "\n", *_commands(sentinelctl, "sentinelctl")]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/grafana/sentineld.json, built with Grafana's own types."""
+"""Makes docs/grafana/sentineld.json with the types of Grafana's own library."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/metrics.md, from sentineld.service.metrics.METRICS."""
+"""Makes docs/metrics.md from sentineld.service.metrics.METRICS."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ The daemon's own CPU time, memory and open files are in the usual `process_*` me
 
 
 def metrics_page() -> str:
-    """The page's text."""
+    """Return the text of the page."""
     rows = [(spec.name, spec.kind, spec.labels, spec.help) for spec in METRICS]
     rows.append((SCRAPE_DURATION[0], "gauge", (), SCRAPE_DURATION[1]))
     lines = [

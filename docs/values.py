@@ -5,8 +5,8 @@ A page quotes a constant between two comments, which Markdown does not show:
 
     <!-- value: auto.move_share as percent -->99 %<!-- /value -->
 
-`make docs` writes the text between them; tests/unit/packaging/test_values.py fails if it is out of
-date. SOURCES says where each constant is; FORMATS says how its value is written.
+`make docs` writes the value between the comments; tests/unit/packaging/test_values.py fails if the
+value is out of date. SOURCES says where each constant is; FORMATS says how its value is written.
 """
 
 from __future__ import annotations
@@ -166,7 +166,10 @@ _MARKER = re.compile(
 
 
 def value_of(name: str) -> Any:
-    """A constant of SOURCES. Raises KeyError, AttributeError or ValueError if there is none."""
+    """The value of a constant of SOURCES.
+
+    Raises KeyError, AttributeError or ValueError if the constant does not exist.
+    """
     source, attribute = SOURCES[name]
     if "/" in source:
         file = ROOT / source

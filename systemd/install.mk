@@ -20,7 +20,7 @@ UNIT = $(PREFIX)/lib/systemd/system/sentineld.service
 SYSUSERS = $(PREFIX)/lib/sysusers.d/sentineld.conf
 TMPFILES = $(PREFIX)/lib/tmpfiles.d/sentineld.conf
 MODULES_LOAD = $(PREFIX)/lib/modules-load.d/sentineld.conf
-# The module's version is that of its UAPI, not the daemon's.
+# The module has the version number of its UAPI, not that of the daemon.
 DKMS_VERSION := $(shell sed -n 's/^PACKAGE_VERSION="\(.*\)"/\1/p' kmod/dkms.conf)
 DKMS_SOURCE = /usr/src/sentinel-$(DKMS_VERSION)
 # The .pth file lies in a site-packages folder of the system's Python below PREFIX, so that

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Meters steps under a live plan. They stay within the budget as long as no barrier times out."""
+"""Meters steps under a live plan, which stay within the budget unless a barrier times out."""
 
 from __future__ import annotations
 

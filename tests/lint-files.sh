@@ -21,7 +21,7 @@ mapfile -t c_files < <(grep -E '\.(c|h|cpp)$' <<<"$list")
 clang-format --dry-run --Werror "${c_files[@]}"
 echo "clang-format: ${#c_files[@]} files"
 
-# The headers of Debian's own kernel, which linux-headers-amd64 depends on.
+# linux-headers-amd64 depends on the package with the headers of Debian's own kernel.
 kernel=$(dpkg-query -W -f '${Depends}' linux-headers-amd64 | grep -o 'linux-headers-[^ ,]*' | head -1)
 cp -r kmod "$stage/kmod"
 # C=2: sparse checks every file. -Wno-context: sparse's lock contexts cannot describe a function
@@ -58,7 +58,7 @@ checkpatch "$always,LINUX_VERSION_CODE,CONSTANT_COMPARISON" kmod/compat.h
 checkpatch "$always,BIT_MACRO" kmod/sentinel_uapi.h
 # TRACE_EVENT() is laid out as in the kernel's own trace headers.
 checkpatch "$always,PARENTHESIS_ALIGNMENT,OPEN_ENDED_LINE" kmod/sentinel_trace.h
-# Not bpf/: it is bcc's dialect of C, which is not in kernel style (map.lookup(), BPF_HASH()).
+# checkpatch omits bpf/: its C is in bcc's dialect (map.lookup(), BPF_HASH()), not in kernel style.
 echo "checkpatch: $((${#kernel_files[@]} + 3)) files"
 
 # A script names its interpreter in its first line; other files may quote such a line further down.
@@ -69,7 +69,7 @@ done <<<"$list")
 shellcheck "${shell_files[@]}"
 echo "shellcheck: ${#shell_files[@]} files"
 
-# The unit, staged with the program that it starts: verify looks for the program.
+# Stage the unit together with the program that it starts, because verify looks for the program.
 if command -v systemd-analyze >/dev/null && systemd-analyze security --help | grep -q -- --offline; then
 	mkdir -p "$stage/usr/local/bin" "$stage/etc/systemd/system"
 	sed 's,@PREFIX@,/usr/local,; s,@DOCDIR@,/usr/local/share/doc/sentineld,' \

@@ -12,8 +12,8 @@ TICK_HZ = os.sysconf("SC_CLK_TCK")
 
 
 def stat_fields(pid: int) -> list[int]:
-    """The numbers of /proc/PID/stat, from the parent's pid (field 4 in proc_pid_stat(5)) on."""
-    # The name in parentheses may contain spaces.
+    """The fields of /proc/PID/stat from field 4 on, the parent's pid; see proc_pid_stat(5)."""
+    # Field 2, the name in parentheses, may contain spaces.
     fields = (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
     return [int(field) for field in fields[1:]]
 
@@ -46,7 +46,7 @@ def cpu_seconds(pid: int) -> float:
 
 
 def waits(pid: int) -> int:
-    """Number of times that the threads of a process have waited so far."""
+    """Number of times that a process's live threads have waited (voluntary context switches)."""
     found = 0
     for status in (PROC / str(pid) / "task").glob("*/status"):
         with contextlib.suppress(OSError):  # the thread has ended

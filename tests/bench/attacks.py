@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measures how attacks affect the daemon's other users: `python -m tests.bench.attacks`.
 
-Runs the attacks of tests/hostile several times, except those marked `long`. Some attacks are on a
-daemon of their own, without a training. All others last longer than in the tests. Meanwhile, the
-attacked daemon manages a training, which has a CPU to itself; the daemon and the attackers share
-another CPU. A program on the other CPU slows the training down even without a daemon, because both
-CPUs share caches, memory and often a core. So such an attack is repeated as a control on a second
-daemon, which does not manage the training. The figure for the speed is the training's speed during
-the attack, divided by its speed during the control. Writes build/bench/attacks.json and prints a
-table with a row per attack. Run it on an idle machine.
+Runs the attacks of tests/hostile several times, except those marked `long` or `alone`. Some attacks
+have a daemon of their own, which manages no training. All other attacks last longer than in the
+tests, and meanwhile the attacked daemon manages a training. The training has a CPU to itself; the
+daemon and the attackers share another CPU. Any program on the other CPU slows the training down,
+because both CPUs share caches, memory and often a core. Each of these attacks is therefore repeated
+as a control: it attacks a second daemon, which does not manage the training. The figure for the
+speed is the training's speed during the attack, divided by its speed during the control. Writes
+build/bench/attacks.json and prints a table with a row per attack. Run it on an idle machine.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def text(rows: list[Json]) -> str:
 
 
 def main() -> None:
-    """Run the rounds; print the table."""
+    """Run the rounds; write the result file and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("-o", "--output", type=Path, default=BENCH / "attacks.json")
     parser.add_argument("--rounds", type=int, default=ROUNDS)

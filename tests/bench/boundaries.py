@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How large the stretches of recorded models are: `python -m tests.bench.boundaries`.
+"""Measures the stretches of recorded models: `python -m tests.bench.boundaries`.
 
 Reads the traces of build/bench/traces (make bench-traces) or of another folder.
 The budget is 20 % of the peak. Prints for each model:
@@ -11,8 +11,8 @@ The budget is 20 % of the peak. Prints for each model:
 - the unmanaged bytes, divided by the peak;
 - the share of the allocations of 4 KiB and more that a plan places.
 
-Exit status 1 if a stretch exceeds a limit although more cuts would help, or if
-an allocation is not planned.
+The exit status is 1 if a stretch exceeds a limit although more cuts would help, or if
+an allocation is not planned; 2 if the folder has no traces.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Boundaries:
     time: float  # duration of the longest stretch, divided by the limit
     finest_time: float  # the same with a cut before every allocation
     known_share: float  # share of tensor bytes with an access reported by the framework
-    estimated_share: float  # share of tensor bytes whose accesses are only estimated (scratch)
+    estimated_share: float  # share of tensor bytes whose accesses are only estimated
     outside_share: float | None  # unmanaged bytes divided by the peak, if known
     planned_share: float  # share of the allocations of 4 KiB and more with a slot in the arena
 

@@ -24,7 +24,7 @@ from tests.unit.workloads import Network, train
 
 SAMPLES = 100_000
 RECORDS = 1 << 20
-"""The daemon's default log size."""
+"""The daemon's default log size, in records."""
 
 REPEATS = 15
 

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The cost of noise on stretch times under `auto`: `python -m tests.bench.noise`.
+"""Measures the cost of noise on stretch times under `auto`: `python -m tests.bench.noise`.
 
-Uses the cells of tests.bench.policies. Each cell is planned once, then simulated without
-noise and with several noise seeds. Writes build/bench/noise.json and prints a table.
-By chance, a seed's noise can make the average step slower or faster even with all data in
-fast memory. The all-fast times under the same noise measure this effect, and the table also
-states the cost of noise without it.
+A benchmark cell combines a trace, a preset and a fast fraction, as in tests.bench.policies. Each
+cell is planned once, then simulated without noise and with several noise seeds. Writes
+build/bench/noise.json and prints a table. By chance, a seed's noise can make the average step
+slower or faster even with all data in fast memory. The all-fast times under the same noise measure
+this effect, and the table also states the cost of noise without this effect.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def summary(rows: Sequence[Row]) -> Row:
 
 
 def main() -> None:
-    """Simulate all chosen cells."""
+    """Simulate all chosen cells; write the result file and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     add_cell_options(parser)
     parser.add_argument("-o", "--output", type=Path, default=BENCH / "noise.json")

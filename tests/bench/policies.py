@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Simulate every policy on nine models: `python -m tests.bench.policies`.
 
-A cell combines one of nine traces, one of two presets and one of three fast fractions. Everything
-is simulated; only planning time is measured. Writes build/bench/policies.json, prints tables and
-draws plots. Traces come from build/bench/traces; missing ones are recorded first. A policy that
-fails leaves a note in its cell, and the run continues. At the end `auto` plans a huge synthetic
-step.
+A benchmark cell combines one of nine traces, one of two presets and one of three fast fractions.
+Everything is simulated; only planning time is measured. Writes build/bench/policies.json, prints
+tables and draws plots. Traces come from build/bench/traces; missing ones are recorded first. A
+policy that fails leaves a note in its cell, and the run continues. At the end `auto` plans a huge
+synthetic step.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ def chosen_cells(arguments: argparse.Namespace) -> list[tuple[Path, str, float]]
 
 
 def main() -> None:
-    """Simulate all chosen cells."""
+    """Simulate all chosen cells; write the result file, print the tables and draw the plots."""
     parser = argparse.ArgumentParser(description=__doc__)
     add_cell_options(parser)
     parser.add_argument("-o", "--output", type=Path, default=BENCH / "policies.json")

@@ -3,7 +3,7 @@
 
 Each line on standard input requests a step. The answer is a line of JSON: the
 process's resource usage so far, and the step's loss. Before the first request, the
-process prints such a line without a loss. It exits at the end of the input.
+process prints such a line with an empty loss. It exits at the end of the input.
 """
 
 from __future__ import annotations

@@ -100,12 +100,12 @@ class Balloon:
 
     @property
     def left_bytes(self) -> int:
-        """Bytes that other processes have or can still allocate."""
+        """Anonymous memory of other processes on the node, plus what they can still allocate."""
         return free_above_high_bytes(self._node) + self.others_bytes
 
     def step_towards(self, leave_bytes: int) -> bool:
-        """Lock or free most of the bytes by which the node differs from the goal; returns whether
-        the goal was already reached."""
+        """Lock or free memory to bring left_bytes closer to leave_bytes. Returns True, and changes
+        nothing, if they differ by at most TOLERANCE_BYTES."""
         excess = self.left_bytes - leave_bytes
         if abs(excess) <= TOLERANCE_BYTES:
             return True
@@ -121,14 +121,14 @@ class Balloon:
 
     def _grow(self, more_bytes: int) -> None:
         """Lock small pages, at most as many as are free. To lock more pages, the kernel would
-        reclaim others or invoke the OOM killer."""
+        reclaim other pages or invoke the OOM killer."""
         while more_bytes > 0 and (free := free_above_high_bytes(self._node)) >= PIECE_BYTES:
             piece = _pages(min(more_bytes, max(free // 8, PIECE_BYTES)))
             self._fine.grow(piece)
             more_bytes -= piece
 
     def inflate(self, leave_bytes: int) -> None:
-        """Reach the goal. Raises RuntimeError after ROUNDS_MAX rounds."""
+        """Call step_towards() until it returns True. Raises RuntimeError after ROUNDS_MAX calls."""
         for _ in range(ROUNDS_MAX):
             if self.step_towards(leave_bytes):
                 return
@@ -142,7 +142,7 @@ def _pages(size_bytes: int) -> int:
 
 
 def main() -> None:
-    """Adapt to the goals that are read from standard input."""
+    """Inflate the balloon to each goal from standard input, and adapt it between the goals."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--node", type=int, required=True)
     options = parser.parse_args()

@@ -32,7 +32,7 @@ def attach(pid: int, policy: str, fast: str) -> None:
 
 
 def session(pid: int) -> dict[str, Any]:
-    """The session of a process."""
+    """The session of a process, as in the verb `status`. Raises ControlError without a session."""
     for found in ask("status")["sessions"]:
         if found["pid"] == pid:
             row: dict[str, Any] = found
@@ -54,7 +54,7 @@ def wait_managed(pid: int) -> dict[str, Any]:
 
 
 def meter(pid: int, steps: int) -> list[dict[str, Any]]:
-    """Meter whole steps with the kernel module."""
+    """Meter whole steps with the kernel module; return a row per step."""
     rows: list[dict[str, Any]] = ask("meter", pid=pid, steps=steps)["steps"]
     return rows
 

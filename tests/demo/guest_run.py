@@ -86,8 +86,8 @@ def started_trainer(policy: str, prefix: tuple[str, ...] = ()) -> Iterator[Train
 
 
 def attach(trainer: Trainer, fast: str) -> None:
-    """Attach the trainer after its imports, before it builds the model. The trainer's name is the
-    policy."""
+    """Attach the trainer after its imports, before it builds the model. The trainer's name is also
+    the name of the policy."""
     trainer.wait_imported()
     memory.unconfine(trainer.pid)
     control.attach(trainer.pid, trainer.name, fast)
@@ -135,8 +135,8 @@ class Balloon:
 def warm_page_cache() -> None:
     """Read the framework's libraries into the page cache of the slow node.
 
-    Otherwise library code that a trainer first runs during the training would be read into fast
-    memory.
+    Otherwise, library code that a trainer runs for the first time during the training would be read
+    into fast memory.
     """
     folder = subprocess.run(
         [sys.executable, "-c", "import importlib.util as u; print(u.find_spec('torch').origin)"],
@@ -169,8 +169,8 @@ def count_one_step(policy: str, trainer: Trainer) -> None:
 
 
 def meter_and_count(policy: str, trainer: Trainer, steps: int = 1) -> list[dict[str, Any]]:
-    """Meter steps. The plugin counts the step before the metered ones. During this step, the daemon
-    prepares the metering."""
+    """Meter steps. The plugin counts the step before the metered steps. During the counted step,
+    the daemon prepares the metering."""
     with ThreadPoolExecutor(1) as pool:
         metering = pool.submit(control.meter, trainer.pid, steps)
         count_one_step(policy, trainer)
@@ -257,8 +257,8 @@ def run_first_touch(trainer: Trainer, balloon_state: dict[str, Any]) -> None:
 
 def run_kernel_tiering(trainer: Trainer, balloon: Balloon, peak_bytes: int) -> None:
     """Run kernel tiering in first-touch's process, starting from the placement of its pages."""
-    # Move other memory off the fast node first. Otherwise the kernel would demote this memory
-    # during the run, and tensors could use its room in addition to the budget.
+    # Move other memory off the fast node first. Otherwise the kernel would demote this other memory
+    # during the run, and tensors could use the freed memory in addition to the budget.
     memory.clear_node(FAST_NODE, SLOW_NODE, except_pids=(trainer.pid, balloon.pid))
     memory.set_kernel_tiering(True)
     switches = memory.kernel_tiering()

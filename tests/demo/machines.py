@@ -38,7 +38,7 @@ insmod /lib/modules/$(uname -r)/updates/sentinel.ko
 systemctl start sentineld
 """
 """Runs the commands of `make activate`, except depmod, which takes half a minute on an emulated
-CPU. Then loads the module and starts the daemon."""
+CPU. Also reloads the udev rules, loads the module and starts the daemon."""
 
 
 @dataclass
@@ -60,7 +60,7 @@ def has_two_tiers(sys_root: Path = Path("/sys")) -> bool:
 
 @contextlib.contextmanager
 def choose() -> Iterator[Machine]:
-    """The demo's machine, booted and with sentineld running. Raises MachineError."""
+    """Yield the demo's machine while it is booted and sentineld runs there. Raises MachineError."""
     if has_two_tiers():
         yield _this_machine()
         return
@@ -119,7 +119,7 @@ def stage(folder: Path) -> None:
 
 
 def install(guest: Guest, folder: Path) -> None:
-    """Install sentineld in the guest and start it. FOLDER takes the built files."""
+    """Install sentineld in the guest and start it. The files are built in FOLDER."""
     staged = folder / "stage"
     staged.mkdir()
     stage(staged)

@@ -59,8 +59,8 @@ def zones(text: str) -> list[Zone]:
             continue
         protection = re.search(r"protection: \(([\d, ]+)\)", block)
         reserves = [int(word) for word in protection[1].split(",")] if protection else [0]
-        # Entry n applies to allocations that may use the zones up to n. The last entries are equal,
-        # so the last one applies to user memory.
+        # Entry n is the reserve that allocations must leave if they may use the zones 0 to n. For
+        # user memory, it is one of the last entries. These are equal, so the last one is used.
         found.append(
             Zone(
                 node=int(head[1]),
@@ -143,8 +143,8 @@ def unconfine(pid: int) -> None:
 def clear_node(node: int, to_node: int, except_pids: tuple[int, ...] = ()) -> None:
     """Move the movable pages of all processes but except_pids to another node; drop the page cache.
 
-    Otherwise the kernel could demote cold pages or reclaim the cache, and so free more of the
-    node for tensors than the balloon left.
+    Otherwise the kernel could demote cold pages or reclaim the cache, so that tensors could use
+    more of the node than the balloon left to them.
     """
     masks = [ctypes.byref(ctypes.c_ulong(1 << bit)) for bit in (node, to_node)]
     bits = ctypes.c_ulong(8 * ctypes.sizeof(ctypes.c_ulong))

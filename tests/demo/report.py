@@ -54,7 +54,7 @@ def assemble(
 
 
 def percent(share: float | None) -> str:
-    """A share as text."""
+    """A share as a percentage; None gives "-"."""
     return "-" if share is None else f"{100 * share:.1f} %"
 
 

@@ -32,7 +32,7 @@ class Verdict:
 
 
 def run_of(report: Report, policy: str) -> Report | None:
-    """The run of a policy, or None."""
+    """The run of a policy, or None if the report has no such run."""
     return next((run for run in report["runs"] if run["policy"] == policy), None)
 
 

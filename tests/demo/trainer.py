@@ -68,7 +68,7 @@ class Trainer:
 
     @property
     def steps(self) -> list[StepLine]:
-        """The steps so far."""
+        """The lines about all steps so far."""
         with self._changed:
             return list(self._lines)
 

@@ -19,7 +19,7 @@ TARGETS = ("daemon", "paged", "shim")
 RSS_LIMIT_MIB = 8192
 NOT_INSTRUMENTED = ("migrate", "plan", "planner", "policies", "profile", "simulate")
 """Packages that compare large arrays. In instrumented code, atheris 3.0 never frees the result of
-such a comparison. The other packages, above all model and observe, parse what the other side
+such a comparison. The other packages, above all model and observe, parse the data that the fuzzer
 sends."""
 
 

@@ -45,8 +45,8 @@ POLICIES = ("static", "sentinel", "fast-only", "slow-only")
 BUDGETS = ("20%", "50%", "4MiB")
 SETTLE_S = 10.0
 CONFIG = Config(
-    # These figures are fixed, because measured ones differ from run to run. The bandwidth is high,
-    # because each input waits for its moves.
+    # These figures are fixed, because measured ones would differ from run to run. The migration
+    # bandwidth is high, so that an input does not wait long for its moves.
     tiers=TierOverrides(emulated="cxl", migration_bytes_per_s=1e12, birth_ns_per_byte=0.1),
     barrier_timeout_ms=1,
 )
@@ -86,8 +86,8 @@ class TurnedSession(Session):
         return self._driver.ended
 
     def turn(self) -> None:
-        """Run one round of Session._run; an error that Session._guarded does not handle is a
-        failure."""
+        """Run one round of Session._run(). Raises the errors that Session._guarded() does not
+        handle."""
         driver = self._driver
         if not self._resumed:
             self._resumed = True
@@ -110,8 +110,8 @@ class TurnedSession(Session):
         self._driver_call(self._driver.detach)
 
     def _driver_call(self, act: Callable[[], object]) -> None:
-        """Have turn() call act(). Commands.call() would pass a SentinelError to its caller; here it
-        is ignored."""
+        """Have turn() call act(). Commands.call() would pass a SentinelError to its caller; here
+        the error is ignored."""
 
         def command() -> None:
             with contextlib.suppress(SentinelError):
@@ -203,8 +203,8 @@ class Daemon:
             self.turn()
         assert not self._table.all(), "the table keeps an ended session"
         self.sessions.clear()
-        # The next input simulates another process, which must not find this state. The state's name
-        # would be the same, because the pid and the start time are the same.
+        # The next input simulates another process, which must not find the state files of this one.
+        # Their names would be the same, because the pid and the start time are the same.
         shutil.rmtree(self._state, ignore_errors=True)
 
 

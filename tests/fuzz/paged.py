@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fuzzes the data that the daemon reads from a process's pager, on paged tiers.
 
-Like tests/fuzz/daemon.py; in addition, the script writes to all parts of the residency segment: the
-header, the maps, the pager's counters and both queues. The toy training has no pager, so only the
-script takes moves from the queues.
+Works like tests/fuzz/daemon.py. In addition, the script writes to all parts of the residency
+segment: the header, the maps, the pager's counters and both queues. The toy training has no pager,
+so moves leave the queues only if the script changes the queues' words.
 
 Needs access to /dev/userfaultfd, as the daemon does.
 """
@@ -68,7 +68,7 @@ class PagedProcess(Process):
 
 
 class Target(daemon.Target):
-    """The fuzz target."""
+    """The fuzz target; see daemon.Target."""
 
     process = PagedProcess
 

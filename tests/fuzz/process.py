@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A client of the shims' socket that sends mostly invalid data, which a script chooses."""
+"""A client of the shims' socket that sends mostly invalid data. A script chooses the data."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Process:
         )
 
     def train(self) -> None:
-        """Run a step of a training that the daemon can manage; the first call begins the
+        """Run a step of a training that the daemon can manage. The first call also begins this
         training."""
         with contextlib.suppress(OSError, EOFError):
             if self._toy is None:
@@ -75,7 +75,7 @@ class Process:
         self._socket.close()
         if self._toy is not None:
             self._toy.close()
-            self._toy = None  # deletes its mappings, which hold duplicates of descriptors
+            self._toy = None  # delete its mappings, which hold duplicates of descriptors
         self._drop()
 
     def _connect(self) -> None:
@@ -219,7 +219,7 @@ class Process:
         header[name] = value
 
     def _records(self) -> None:
-        """Write records that are nearly valid, perhaps more than the ring holds."""
+        """Write nearly valid records, perhaps over records that the daemon has not read."""
         script = self._script
         if self._writer is None:
             return

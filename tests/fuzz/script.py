@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads a fuzzer's bytes as a script of numbers and choices; after the last byte it reads zeros."""
+"""Reads a fuzzer's bytes as a script of numbers and choices. Past the end, all bytes are 0."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Script:
         return int.from_bytes(self.take(size), "little")
 
     def pick(self, choices: Sequence[T]) -> T:
-        """One of the choices."""
+        """The choice that the next byte selects."""
         return choices[self.byte() % len(choices)]
 
     def json(self, depth: int = 0) -> str:

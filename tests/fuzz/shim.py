@@ -44,7 +44,7 @@ DAEMON_WORDS = ("flags", "heartbeat", "ring_tail", "moves_done")
 
 
 class Training:
-    """A small model under the shim; has the same losses after each begin()."""
+    """The training of a small model under the shim. After each begin(), it has the same losses."""
 
     def __init__(self, path: Path) -> None:
         """Load the shim before torch, as sentineld.shim.start does."""
@@ -220,8 +220,8 @@ class Daemon:
         return script.pick(openers)()
 
     def _word(self) -> None:
-        """Write a random value to a word that the daemon writes; the barrier timeout is kept short
-        for speed."""
+        """Write a random value to one of the daemon's words. The barrier's time-out stays short, so
+        that the fuzzer does not wait long."""
         script = self._script
         kind = script.byte() % 8
         if kind == 0:

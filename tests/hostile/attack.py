@@ -21,23 +21,24 @@ from tests.hostile.figures import Figures
 from tests.integration.shim.daemon_side import Training
 
 ANSWER_S = 10.0
-"""Limit for the time of an answer to `status`. The goal is one second, and the figures show the
-measured time. The limit is higher because two guests can run on the machine at the same time."""
+"""Limit for the time until `status` is answered. The goal is one second, and FIGURES contains the
+measured time. The limit is higher because two test guests can run on the machine at the same
+time."""
 RESIDENT_BYTES = 120 << 20
 LOG_BYTES_PER_S = 1e6 / 60
 LOG_S_MIN = 10.0
 """A shorter attack may log as many bytes as the limit allows for this time."""
 SETTLE_S = 60.0
 SLACK = 6
-"""Number of descriptors that the daemon's own work, such as planning a correction, can open. An
-attack on descriptors is repeated so often that its success would cost more descriptors than this
-number."""
+"""Number of descriptors that may still be open after an attack, because the daemon's own work, such
+as planning a correction, opens some. An attack that tries to leak descriptors makes more
+attempts than this."""
 STATUS_TIMEOUT_S = 45.0
 LOOK_S = 0.1
 HOLD_FACTOR = 3.0
-"""While the training's speed is measured, an attack lasts this many times as long."""
+"""An attack is prolonged by this factor if the training's speed is to be measured."""
 SPEED_S_MIN = 2.0
-"""In a shorter attack, the training runs too few steps to measure its speed."""
+"""The training's speed is not measured in shorter attacks, because they contain too few steps."""
 MODEL = "transformer"
 PAUSE_MS = 3.0
 """Time that the training sleeps after each operation, so that it leaves CPU time to the attack."""
@@ -49,7 +50,7 @@ FIGURES: list[Figures] = []
 
 
 class ManagedTraining:
-    """A managed training beside the attack."""
+    """A managed training that runs during the attack."""
 
     def __init__(self, daemon: Daemon, pause_ms: float = PAUSE_MS) -> None:
         self._daemon = daemon
@@ -85,7 +86,7 @@ class ManagedTraining:
         return self.training.plain_losses(count)
 
     def steps_per_s(self, begin_s: float, end_s: float) -> float:
-        """Speed between two times of time.monotonic()."""
+        """Mean speed between two times, which are values of time.monotonic()."""
         times = list(self.training.times_s)  # a copy: a thread appends to times_s
         begun = np.interp([begin_s, end_s], times, np.arange(len(times)))
         return float(begun[1] - begun[0]) / max(end_s - begin_s, 1e-9)
@@ -133,8 +134,9 @@ class Observer:
 class Attack:
     """One attack. check() ends the attack and compares its effects with the limits.
 
-    managed_training: the training beside the attack. control: whether another daemon manages it.
-    long: let the attack last HOLD_FACTOR times as long, to measure the training's speed.
+    managed_training: the training that runs during the attack.
+    control: whether the attacked daemon is not the one that manages this training.
+    long: whether to prolong the attack by HOLD_FACTOR, to measure the training's speed.
     """
 
     def __init__(
@@ -155,7 +157,8 @@ class Attack:
         """Set by a test that itself stops the training, whose speed then has no meaning."""
         self._factor = HOLD_FACTOR if long else 1.0
         self.before_release: list[Callable[[], None]] = []
-        """Called before the attackers are killed, to end their waits in the kernel."""
+        """Functions that are called before the attackers are killed. They end the system calls in
+        which the attackers are blocked."""
         self._attackers: list[Attacker] = []
         self._step_times = len(managed_training.losses()) if managed_training else 0
         self._descriptors = self.settled(daemon.descriptors)
@@ -171,16 +174,16 @@ class Attack:
         return attacker
 
     def hold(self, duration_s: float) -> None:
-        """Let the attack go on for a time."""
+        """Let the attack go on for scaled_s(duration_s)."""
         time.sleep(self.scaled_s(duration_s))
 
     def scaled_s(self, duration_s: float) -> float:
-        """The duration of an attack, which is longer while the training's speed is measured."""
+        """duration_s, multiplied by HOLD_FACTOR if the training's speed is to be measured."""
         return duration_s * self._factor
 
     def settled(self, figure: Callable[[], int]) -> int:
-        """The smallest of ten readings, because each request for status opens a descriptor and a
-        thread for a short time."""
+        """The smallest of ten readings of a figure. Single readings can be too high, because each
+        request for `status` adds a descriptor and a thread for a short time."""
         readings = []
         for _ in range(10):
             readings.append(figure())
@@ -253,7 +256,10 @@ class Attack:
         self._observer.stop()
 
     def _left_descriptors(self) -> int:
-        """How many more descriptors are open than at the start, once their number has settled."""
+        """The number of descriptors that the daemon has open in addition to those at the start.
+
+        Waits up to SETTLE_S for the daemon to close them. Returns 0 if the daemon has ended.
+        """
         deadline_s = time.monotonic() + SETTLE_S
         while self.daemon.process.poll() is None:
             left = self.settled(self.daemon.descriptors) - self._descriptors
@@ -263,8 +269,8 @@ class Attack:
         return 0
 
     def _check_training(self, problems: list[str]) -> None:
-        """Check that the training made steps, and compare its losses with those without the
-        shim."""
+        """Add a problem if the training is not managed, has ended, has made no step, or has other
+        losses than without the shim."""
         managed_training = self.managed_training
         if managed_training is None or self.daemon.process.poll() is not None:
             return

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Processes of an unprivileged user, which attack the daemon.
 
-They are forked from the test process, which has already imported all code, because the repository
-may be readable only by root. Each attacker runs one function, which reports to the test through a
-pipe.
+The repository may be readable only by root. Therefore the attackers are forked from the test
+process, which has already imported all code. Each attacker runs one function, which reports to the
+test through a pipe.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ GROUP = 65534
 PATIENCE_S = 60.0
 SCHEDULING = {"group_nice": 0}
 """group_nice: if it is not 0, each attacker and its descendants are scheduled as one group of this
-nice level. Without the group, a thousand processes take the CPU from all other processes, whatever
-the daemon does."""
+nice level. Without such a group, an attacker with a thousand processes would slow down all other
+processes, no matter how the daemon handles the attack."""
 _PR_SET_DUMPABLE = 4
 _PR_SET_PDEATHSIG = 1
 
@@ -56,7 +56,7 @@ def _form_scheduling_group(nice: int) -> None:
 def die_with_parent(parent: int) -> None:
     """Have the kernel kill this process when its parent ends. parent: the parent's process ID.
 
-    A change of the uid resets this, and a forked child does not inherit it.
+    A change of the uid resets this setting, and a forked child does not inherit it.
     """
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:  # the parent ended before the call

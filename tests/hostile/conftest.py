@@ -56,7 +56,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 class Target:
-    """A daemon with a managed training, shared by all attacks, and another daemon for controls.
+    """A daemon with a managed training, shared by all attacks, and another daemon for control runs.
 
     After a failed test, a new training and new daemons replace these, so that each attack begins
     with an intact daemon.
@@ -101,7 +101,8 @@ class Target:
 
 @pytest.fixture(scope="session")
 def target(request: pytest.FixtureRequest) -> Iterator[Target]:
-    # This process does not import torch, so that the attackers forked from it are small.
+    # Look for torch without importing it: the attackers are forked from this process and would be
+    # larger with torch.
     if importlib.util.find_spec("torch") is None:
         pytest.skip("needs torch")
     made = Target(measure_speed=request.config.getoption("--attack-figures") is not None)
@@ -117,7 +118,7 @@ def control() -> bool:
 
 @pytest.fixture
 def attack(target: Target, control: bool, request: pytest.FixtureRequest) -> Iterator[Attack]:
-    """An attack beside a managed training. The attacked daemon is observed until check()."""
+    """An attack while a managed training runs. The attacked daemon is observed until check()."""
     attack = None
     try:
         attack = target.begin(_attack_name(request.node.name), control)
@@ -150,7 +151,7 @@ def managed_training(attack: Attack, control: bool) -> ManagedTraining:
 
 @pytest.fixture
 def daemon() -> Iterator[Daemon]:
-    """A daemon of the test's own, without a training."""
+    """A daemon for this test only, without a training."""
     started = Daemon()
     try:
         started.wait_ready()

@@ -43,7 +43,7 @@ class Daemon:
         command: Sequence[str] = ("-m", "sentineld.daemon"),
         **config: Any,
     ) -> None:
-        """options: command-line options; none: emulated tiers.
+        """options: the daemon's command-line options. Without options, it uses emulated tiers.
 
         config: values of configuration keys.
         descriptors: limit of open descriptors (RLIMIT_NOFILE); 0 keeps the limit of the tests.
@@ -96,7 +96,7 @@ class Daemon:
                 time.sleep(0.05)
 
     def ask(self, verb: str, timeout_s: float = 60.0, **arguments: Any) -> Any:
-        """Send a verb as root. Raises SentinelError."""
+        """Send a verb as root and return the answer. Raises SentinelError if the verb fails."""
         return request(self.control, verb, timeout_s, **arguments)
 
     def status(self, timeout_s: float = 60.0) -> Any:
@@ -104,7 +104,7 @@ class Daemon:
         return self.ask("status", timeout_s)
 
     def session(self, pid: int) -> dict[str, Any] | None:
-        """The session of a process."""
+        """The session of a process, as `status` describes it; None if there is none."""
         found: list[dict[str, Any]] = [s for s in self.status()["sessions"] if s["pid"] == pid]
         return found[0] if found else None
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Figures:
-    """One attack."""
+    """The measurements of one attack."""
 
     attack: str
     control: bool
-    """Whether the attacked daemon was one that did not manage the training."""
+    """Whether the attacked daemon was not the one that manages the training."""
     duration_s: float
     status_worst_s: float
     """Longest time for an answer to `status` during the attack."""
@@ -25,7 +25,8 @@ class Figures:
     steps: int | None
     """Steps of the training during the attack; None: no training."""
     steps_per_s: float | None
-    """None: no training, or the attack was too short, or it stopped the training."""
+    """The training's speed. None: there was no training, or the attack was too short, or the test
+    stopped the training."""
 
     def __str__(self) -> str:
         parts = [

@@ -29,12 +29,12 @@ Message = dict[str, Any]
 
 
 def frame(message: Message) -> bytes:
-    """A message as the protocol sends it."""
+    """A message in the protocol's format: a frame that contains JSON."""
     return framed(json.dumps(message).encode())
 
 
 def framed(body: bytes) -> bytes:
-    """Any bytes as a frame."""
+    """A frame: the number of bytes (u32, little-endian), then the bytes, which may be any."""
     return struct.pack("<I", len(body)) + body
 
 

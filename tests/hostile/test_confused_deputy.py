@@ -164,7 +164,7 @@ def test_a_reused_pid_is_not_registered(daemon: Daemon) -> None:
     if not Path("/proc/sys/kernel/ns_last_pid").exists():
         pytest.skip("needs /proc/sys/kernel/ns_last_pid")
     attack = Attack("hello for a reused pid", daemon, None)
-    # Blocking the signal before the fork keeps it pending until the attacker waits for it.
+    # The forked attacker inherits the blocked signal, which stays pending until sigwait().
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
     victim = None
     try:

@@ -59,7 +59,7 @@ class Lying(ToyTraining):
 
 
 def lie(say: Say, paths: tuple[str, str], lies: dict[str, int], when: str, lying_s: float) -> None:
-    """Get managed with impossible control words; reports the states of the session.
+    """Run a toy training that writes impossible control words; report its session's states.
 
     paths: the shims' socket and the control socket.
     """

@@ -20,16 +20,18 @@ IDLE = 1100
 """More connections than a service may have open descriptors by default (RLIMIT_NOFILE)."""
 CPU_SHARE_MAX = 0.5
 WAKE_UPS_PER_S_MAX = 2.0
-"""For a registered process that does nothing, the daemon's other wake-ups included."""
+"""Limit for the daemon's wake-ups per registered process, while these processes do nothing. All
+wake-ups of the daemon are counted."""
 CLIENTS_S = 600.0
-"""Limit for a thousand clients to be answered. It only ends a test that hangs: attackers have the
-lowest priority, so beside two guests a thousand forks alone can take minutes."""
+"""Time within which a thousand clients must be answered. The limit is long, because it only ends a
+test that hangs: attackers have the lowest priority, so a thousand forks can take minutes while two
+test guests use the CPUs."""
 HELLO_DEADLINE_S = 60.0
 """The daemon must close silent connections within this time; its own deadline is much shorter."""
 
 
 def idle(say: Say, path: str, count: int) -> None:
-    """Connect, and say nothing; reports the number of connections."""
+    """Open `count` connections and send nothing; report the number of connections."""
     held: list[socket.socket] = []
     for _ in range(count):
         client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)

@@ -72,7 +72,7 @@ def test_the_end_of_a_client_cancels_its_verb(attack: Attack) -> None:
     attacker = attack.start(pend_and_hang_up, str(daemon.shims), str(daemon.control), 30)
     attacker.heard()
     deadline_s = time.monotonic() + 20
-    # A few more threads are allowed than before, because the attacker's session itself has one.
+    # A few more threads than before are allowed: the attacker's session, for example, has a thread.
     while (now := attack.settled(daemon.threads)) > threads + 6 and time.monotonic() < deadline_s:
         time.sleep(0.2)
     attacker.signal(signal.SIGUSR1)

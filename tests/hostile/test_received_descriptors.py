@@ -32,7 +32,7 @@ Opener = Callable[[], int]
 
 
 def lingering() -> int:
-    """A TCP connection with unsent data: its last close() waits for LINGER_S."""
+    """A TCP connection with unsent data: its last close() blocks for LINGER_S."""
     listener = socket.socket()
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     listener.bind(("127.0.0.1", 0))
@@ -62,7 +62,7 @@ def huge() -> int:
 
 
 def large() -> int:
-    """A sparse file, larger than the part of a file of accesses that the daemon reads."""
+    """A sparse file. If it is sent as a file of accesses, the daemon reads only a part of it."""
     return memfd(200 << 20)
 
 

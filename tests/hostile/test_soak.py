@@ -44,7 +44,11 @@ class Resources(NamedTuple):
 
 
 def session(say: Say, shims: str, control: str, first: int, count: int) -> None:
-    """Run sessions of this process: registered only, or attached and detached, or managed."""
+    """Run `count` sessions, one after the other. Most of them only register. The others are
+    attached and detached, or become managed.
+
+    first: number of the first session; the numbers determine which sessions do more than register.
+    """
     for number in range(first, first + count):
         if number % MANAGED_EVERY == MANAGED_EVERY - 1:
             _managed(shims, control)
@@ -74,7 +78,7 @@ def _attached(shims: str, control: str) -> None:
 
 
 def _managed(shims: str, control: str) -> None:
-    """Get managed, and hang up without a detach."""
+    """Run a training until it is managed, and hang up without a detach."""
     training = ToyTraining(Path(shims))
     # Before the answer, status still shows the process's previous session.
     answer = training.client.answer()
@@ -118,7 +122,10 @@ def run_sessions(daemon: Daemon, first: int, count: int) -> None:
 
 
 def resources(daemon: Daemon, log_begin: int, sessions: int) -> Resources:
-    """The resources that the daemon uses after all sessions have ended."""
+    """Wait until all sessions have ended; return the resources that the daemon then uses.
+
+    log_begin: size of the log before the sessions. sessions: their number.
+    """
     deadline_s = time.monotonic() + SETTLE_S
     while daemon.status()["sessions"]:
         assert time.monotonic() < deadline_s, "sessions outlive their processes"
@@ -138,7 +145,7 @@ def resources(daemon: Daemon, log_begin: int, sessions: int) -> Resources:
 
 
 def soak(daemon: Daemon, first: int, warm_up: int, sessions: int) -> None:
-    """Compare the daemon after the sessions with the daemon after the warm-up.
+    """Run a warm-up and then sessions; check that these hardly increase the daemon's resources.
 
     first: number of the first session of the warm-up; see session().
     """
@@ -151,7 +158,7 @@ def soak(daemon: Daemon, first: int, warm_up: int, sessions: int) -> None:
     print(f"after {warm_up} sessions: {before}")
     print(f"after {sessions} more: {after}")
     assert after.descriptors <= before.descriptors
-    # The pool has possibly started its last threads during the sessions, not during the warm-up.
+    # The pool may have started its last threads only after the warm-up.
     assert after.threads < before.threads + QUICK_THREADS
     assert after.resident_bytes <= before.resident_bytes * (1 + SHARE)
     assert after.log_bytes_per_session <= before.log_bytes_per_session * (1 + SHARE)
@@ -164,7 +171,8 @@ def test_two_hundred_sessions(daemon: Daemon) -> None:
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 def test_ten_thousand_sessions(daemon: Daemon) -> None:
-    # The allocators' free memory grows for about 2,000 sessions and then stays the same.
+    # The free memory that the daemon's allocators keep grows for about 2,000 sessions and then
+    # stays the same.
     soak(daemon, 0, LONG_WARM_UP, 10_000)
 
 

@@ -65,7 +65,8 @@ def freeze(group: Path, pids: list[int]) -> None:
 
 
 def be_managed(say: Say, shims: str, control: str) -> None:
-    """Run a training of the attacker: get it managed, then let it go on."""
+    """Attach a training, and run it until it is managed, or registered again after an error. Report
+    this state, then go on with the training."""
     training = ToyTraining(Path(shims))
     pid = os.getpid()
 

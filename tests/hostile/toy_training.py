@@ -52,21 +52,23 @@ def template_of(network: Network, cuts: tuple[int, ...] = ()) -> Template:
     begin_ns, end_ns = int(records["time_ns"][begin]), int(records["time_ns"][end])
     step = records[begin:end].copy()
     step["time_ns"] -= begin_ns
-    # In these records `address` is the number of the sampling epoch, 0 without the module.
+    # In records of steps and boundaries, `address` is the number of the sampling epoch. Without the
+    # module, it is 0.
     step["address"][np.isin(step["event"], (Event.STEP, Event.BOUNDARY))] = 0
     ops["time_ns"] -= begin_ns
     return Template(step, ops, end_ns - begin_ns)
 
 
 def layer_names(network: Network) -> list[str]:
-    """The layers in the order of their ids."""
+    """The names of the layers, in the order of the layers' ids."""
     return train(network, 1).layers
 
 
 class Residency:
     """The residency map of a layout, on emulated or paged tiers.
 
-    On paged tiers, the map's queues of pages are never emptied: this training has no pager.
+    On paged tiers, requests of the daemon stay in the map's queues, because this training has no
+    pager.
     """
 
     def __init__(self, layout: WireLayout, paged: bool = False) -> None:
@@ -111,7 +113,10 @@ class ToyTraining:
         self.client.send({"type": "layers", "names": layer_names(network)})
 
     def step(self) -> None:
-        """Take the daemon's messages, then run a step. Raises EOFError."""
+        """Take the daemon's messages, then run a step.
+
+        Raises EOFError if the daemon has closed the connection.
+        """
         for message in self.client.receive():
             self._handle(message)
         template = template_of(self._network, self._cuts)
@@ -131,7 +136,7 @@ class ToyTraining:
         self._now_ns += template.duration_ns
 
     def run(self, until: Callable[[], bool], patience_s: float = 60.0) -> None:
-        """Train until a condition holds."""
+        """Run steps until a condition holds; fails after patience_s."""
         deadline_s = time.monotonic() + patience_s
         while not until():
             assert time.monotonic() < deadline_s, f"not true after {self.steps} steps"
@@ -155,7 +160,8 @@ class ToyTraining:
     def _take_layout(self, message: Message) -> None:
         fd = self.client.take_descriptor()
         paging = message.get("paging")
-        for _ in range(1 + paging["file"] if paging else 0):  # the file, if it is new; the eventfd
+        # On paged tiers, the daemon also sends the file, if it is new, and the pager's eventfd.
+        for _ in range(1 + paging["file"] if paging else 0):
             os.close(self.client.take_descriptor())
         layout = unpack_layout(os.pread(fd, os.fstat(fd).st_size, 0))
         os.close(fd)

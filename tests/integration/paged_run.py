@@ -19,12 +19,12 @@ slow_write_bytes_per_s = 1e9
 
 
 def tiers(folder: Path) -> tuple[str, ...]:
-    """The daemon's options."""
+    """The daemon's options for paged tiers whose files are in the folder."""
     return ("--tiers", f"paged:{folder}")
 
 
 def paging(run: ManagedRun) -> dict[str, int]:
-    """The pager's current counters. Asserts that it kept its budget and that no write failed."""
+    """The pager's counters. Asserts that the pager kept its budget and that no write failed."""
     counts: dict[str, int] = run.status()["paging"]
     assert counts["frames"] <= counts["budget_pages"]
     assert counts["overruns"] == counts["write_error"] == 0
@@ -68,7 +68,7 @@ def wait_paging(run: ManagedRun, size_bytes: int) -> None:
 
 
 def file_of(run: ManagedRun) -> Path:
-    """The path in /proc of the process's paging file."""
+    """The link in /proc/PID/fd to the process's paging file."""
     links = {link: str(link.readlink()) for link in Path(f"/proc/{run.pid}/fd").iterdir()}
     (found,) = (
         link

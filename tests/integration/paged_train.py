@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 WIDTH = 512
 LAYERS = 4
-SPAN_BYTES = 1 << 20  # of an int64 tensor that is not part of the model
+SPAN_BYTES = 1 << 20  # size of an int64 tensor outside the model
 
 Accesses = Callable[[], int]
 
@@ -173,7 +173,7 @@ class Pinned:
 
 
 def pinned(training: Training) -> Accesses:
-    """In two of every four steps, the pages of some tensors are pinned by the kernel."""
+    """The kernel pins the pages of some tensors in two of every four steps."""
     held: list[Pinned] = []
     steps = itertools.count()
 

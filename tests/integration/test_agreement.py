@@ -36,7 +36,7 @@ def simulated(run: ManagedRun) -> Outcome:
 
 
 def slow_ns_of(outcome: Outcome) -> float:
-    """Return the delay for slow pages in the simulated steady step."""
+    """Return the delay for slow pages in a steady step of the simulation, in ns."""
     fast_s = outcome.fast_only_seconds + outcome.stall_seconds
     return 1e9 * (outcome.step_seconds - fast_s)
 

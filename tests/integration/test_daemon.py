@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The real daemon and CLI on this machine, without a second tier or the module.
 
-Tests that need a second tier or the module run in the guest (tests/vm). Here every refusal must
-be one line with its own exit status and leave the daemon's state unchanged.
+Tests that need a second tier or the module run in the guest (tests/vm). Here every refused request
+must print one line, exit with the status of its error code and leave the daemon's state unchanged.
 """
 
 from __future__ import annotations

@@ -203,7 +203,7 @@ def test_a_new_budget_or_policy_needs_no_new_profile(run: ManagedRun) -> None:
             before["budget_bytes"] * int(fast[:-1]) / 40, rel=0.001
         )
         # The bytes of tensors without a slot vary. They are charged, too, and `static` leaves no
-        # room in the budget for an increase.
+        # part of the budget free for them.
         most = now["budget_bytes"] + UNPLANNED_BYTES
         wait(lambda most=most: run.meter(1)[0]["charged_bytes_max"] <= most)
         meter_within(most, lambda: run.meter(3), run.status)
@@ -268,7 +268,7 @@ def test_an_unknown_preset_is_refused(tiers: str, tmp_path: Path) -> None:
     assert "cxl" in refused(done, code)
 
 
-# If other tests ran on the same two CPUs, movers would also fall behind for lack of CPU time.
+# Movers must fall behind only for lack of bandwidth, not because other tests take the CPUs.
 @pytest.mark.alone
 def test_two_trainings_sharing_bandwidth_get_plans_for_their_share(tmp_path: Path) -> None:
     pytest.importorskip("scipy")

@@ -59,7 +59,7 @@ def require(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_accesses_see_the_same_bytes(daemon: Daemon, tmp_path: Path, kind: str) -> None:
-    """A third of the tensors is in memory."""
+    """Less than half of the tensors fits in memory."""
     require(kind)
     run = paged_from_start(tmp_path, kind, daemon=daemon, script=TRAIN, fast="6MiB")
     try:
@@ -80,7 +80,7 @@ def test_accesses_beside_planned_moves(daemon: Daemon, tmp_path: Path, kind: str
     try:
         run.manage("auto", "40%")
         wait_steps(run, STEPS)
-        # Pinned pages cannot be evicted, so their training may exceed its budget.
+        # Pinned pages cannot be evicted, so a training with pinned pages may exceed its budget.
         counts = run.status()["paging"] if kind == "pinned" else paging(run)
         assert min(counts["bytes_written"], counts["bytes_read"]) > 0
         run.check_losses()

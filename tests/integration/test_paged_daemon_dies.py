@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Daemons of a paged training are killed at any time, or stopped. The losses must not change.
+"""Daemons of a paged training are killed at random times; the last one is stopped for a while.
 
-Meanwhile, another training also pages to the same disk.
+The losses must not change. Meanwhile, another training pages to the same disk.
 """
 
 from __future__ import annotations

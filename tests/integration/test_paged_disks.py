@@ -31,7 +31,7 @@ pytest.importorskip("torch")
 pytestmark = pytest.mark.skipif(pager_problem() is not None, reason=pager_problem() or "")
 
 FAST = "6MiB"
-"""A third of the tensors of the perceptron."""
+"""About 40 % of the bytes of the perceptron's tensors."""
 PAGED_BYTES = 32 << 20
 DISK_BYTES = 128 << 20
 KILLS = (2, pytest.param(50, marks=pytest.mark.long))
@@ -192,7 +192,7 @@ def test_a_limited_file_changes_no_loss(tmp_path: Path) -> None:
 def test_a_killed_training_leaves_nothing_behind(
     small_disk: Path, tmp_path: Path, kills: int
 ) -> None:
-    """Trainings are killed at any time; the daemon goes on, and their files are deleted."""
+    """Trainings are killed at random times. Their files are deleted; the daemon keeps running."""
     print(f"{kills} trainings are killed")
     daemon = Daemon(tmp_path, *tiers(small_disk))
     room, chance = room_bytes(small_disk), random.Random(1)

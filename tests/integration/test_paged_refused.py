@@ -98,7 +98,7 @@ def test_a_training_without_a_pager_is_reported(
 
 
 def test_a_folder_in_memory(tmp_path: Path) -> None:
-    """Before Linux 6.6, tmpfs lacks O_DIRECT, and the daemon refuses the folder. On later kernels,
+    """Before Linux 6.6, tmpfs lacks O_DIRECT, and the daemon refuses the folder. From 6.6 on,
     paging to the folder works, although it frees no memory."""
     with tempfile.TemporaryDirectory(dir="/dev/shm") as name:
         folder = Path(name)

@@ -20,7 +20,7 @@ from tests.integration.test_daemon import Daemon
 from tests.unit.shim.paged import pager_problem
 
 pytest.importorskip("torch")
-# While swap is enabled, other tests of trainings under a limit would measure other figures.
+# While swap is enabled, other tests that run trainings under a memory limit would be disturbed.
 pytestmark = [
     pytest.mark.skipif(pager_problem() is not None, reason=pager_problem() or ""),
     pytest.mark.alone,

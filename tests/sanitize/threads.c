@@ -26,7 +26,8 @@
 #define TRAINERS 2
 #define WORKERS 2
 #define SLOTS 6 /* tensors of a step */
-#define BOUNDARIES 6 /* of the step, a layer and its end, a cut, a layer and the optimizer */
+/* beginnings of the step, forward, backward and the optimizer; the end of forward; a cut */
+#define BOUNDARIES 6
 #define CUT_SLOT 3
 #define SHARED 32 /* tensors that another thread may free */
 
@@ -65,7 +66,7 @@ void *PyEval_SaveThread(void);
 void PyEval_RestoreThread(void *state);
 
 static pthread_mutex_t gil = PTHREAD_MUTEX_INITIALIZER;
-/* stands for the lock with the same purpose in sentineld/shim/runtime.py */
+/* stands for the lock Shim._ending in sentineld/shim/runtime.py */
 static pthread_mutex_t between_steps = PTHREAD_MUTEX_INITIALIZER;
 static int none;
 
@@ -135,7 +136,7 @@ static void tensor_delete(const struct tensor *tensor)
 static struct tensor shared[SHARED];
 static pthread_mutex_t shared_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* Put a tensor where any thread may take it, and delete the one that was there. */
+/* Put a tensor into the table `shared`, and delete the tensor that was in this place. */
 static void exchange(struct tensor tensor, unsigned place)
 {
 	struct tensor before;
@@ -147,7 +148,10 @@ static void exchange(struct tensor tensor, unsigned place)
 	tensor_delete(&before);
 }
 
-/* A layout. A step of either thread follows it if the other thread begins no step meanwhile. */
+/*
+ * A layout for the steps of both threads. A step follows the layout if the other thread begins no
+ * step before its end.
+ */
 
 static uint64_t slot_bytes(unsigned slot)
 {
@@ -231,7 +235,7 @@ static void act_on_messages(unsigned *seed)
 	case 0:
 	case 1:
 		fd = layout_file(seed, ++layouts);
-		sentinel_layout(fd); /* may refuse if too many former arenas hold tensors */
+		sentinel_layout(fd); /* refuses if too many older arenas hold tensors */
 		close(fd);
 		sentinel_residency_fd();
 		break;
@@ -288,7 +292,7 @@ static void *train(void *argument)
 	for (uint64_t step = 0; step < steps; step++) {
 		end_step(&seed);
 		run_step(&seed, (uint64_t)seed << 32 | step * SLOTS);
-		/* Meanwhile only the other thread runs steps, so its steps follow the layout. */
+		/* While this thread sleeps, the other thread's steps can follow the layout. */
 		if (rand_r(&seed) % 16 == 0)
 			usleep(2000);
 	}

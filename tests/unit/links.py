@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A real ShimLink whose process side is driven by the test: socket and control segment."""
+"""A real ShimLink. The test uses the process's end of the socket and of the control segment."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ BYTES = 4096 + RECORDS * RECORD_DTYPE.itemsize
 
 
 class Writer:
-    """A control segment as a shim creates it; words override its header. The caller closes fd."""
+    """A control segment as a shim creates it. words: header fields. The caller closes fd."""
 
     def __init__(self, seals: int = fcntl.F_SEAL_SHRINK, **words: int) -> None:
         self.fd = os.memfd_create("control", os.MFD_ALLOW_SEALING)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A toy trainer that emits what the shim and module would: ring records, samples, op accesses.
+"""A toy trainer that emits the data of shim and module: ring records, samples, operators' accesses.
 
 It allocates from a simple page-aligned heap, touches whole tensors, passes
 boundaries, and advances its clock in proportion to the bytes touched.
@@ -34,7 +34,7 @@ class Tensor:
 
 @dataclass
 class Trainer:
-    """Emulates the observed side of one training process."""
+    """Emulates one training process as shim and module observe it."""
 
     bytes_per_s: float = 1e9  # rate at which operators touch memory
     op_ns: int = 20_000  # fixed time per operator

@@ -50,7 +50,7 @@ def _parser() -> argparse.ArgumentParser:
         sub.add_argument("--slow-mib", type=int, default=1024, help="size of node 1 in MiB")
         sub.add_argument("--artifacts", action="store_true", help="also build and copy the C parts")
         if name == "run":
-            sub.add_argument("--timeout", type=float, default=600.0, help="in seconds")
+            sub.add_argument("--timeout", type=float, default=600.0, help="limit for CMD, seconds")
             sub.add_argument("command", nargs=argparse.REMAINDER, metavar="CMD")
     return parser
 

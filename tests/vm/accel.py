@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Selects KVM if the guest's kernel boots under it, else TCG; probed once per host boot."""
+"""Selects KVM if the guest's kernel boots under KVM, else TCG. The result is cached until the host
+reboots."""
 
 from __future__ import annotations
 

@@ -36,8 +36,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark tests with the fixture `suite`, `fresh_guest` or `place` as `apart`: they use no guest,
-    or a guest other than the system guest. Mark tests of the newest kernel as `long`, except tests
-    with the marker `newest`."""
+    or a guest other than the system guest (fixtures.SYSTEM). Mark tests of the newest kernel as
+    `long`, except tests with the marker `newest`."""
     for item in items:
         if isinstance(item, pytest.Function) and {"suite", "fresh_guest", "place"} & set(
             item.fixturenames

@@ -2,8 +2,8 @@
 """pytest fixtures for tests that need a guest; conftest.py files import them.
 
 The tests of all folders share the system guest, which lives until the pytest session ends.
-At most two guests run at a time: before another guest boots beside the system guest,
-the shared kernel guest is closed. With --guests 1, the system guest is closed, too.
+At most two guests run at a time: before a guest boots, all shared guests except the
+system guest are closed. With --guests 1, the system guest is closed, too.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ FreshGuest = Callable[..., Guest]
 
 @dataclasses.dataclass(frozen=True)
 class GuestKind:
-    """The key of a shared guest."""
+    """Identifies a shared guest. Tests that need the same kind of guest share one."""
 
     suite: str  # Debian suite of the image
     tcg_thread: Literal["multi", "single"]  # see Guest
 
 
 SYSTEM = GuestKind(MAIN.suite, "single")
-"""The guest for tests of the whole system. The module patches the fault path of the running kernel
-twice: it hooks it when its first session begins, and unhooks it after the last one has ended. Only
-single-threaded TCG emulates this correctly: see Guest's TCG_THREAD."""
+"""The guest for tests of the whole system. The module patches the running kernel twice: it hooks
+page faults when its first session begins, and removes the hook after its last session has ended.
+Only single-threaded TCG emulates this correctly: see `tcg_thread` in Guest."""
 
 _SHARED: pytest.StashKey[dict[GuestKind, Guest]] = pytest.StashKey()
 
@@ -64,7 +64,7 @@ def image(suite: str) -> Image:
 
 @pytest.fixture
 def kernel_guest(request: pytest.FixtureRequest, suite: str) -> Guest:
-    """A shared guest of the suite with the module loaded and parallel CPUs."""
+    """A shared guest of the suite, with the module loaded. Its CPUs are emulated in parallel."""
     return _shared_guest(request.config, GuestKind(suite, "multi"))
 
 
@@ -127,8 +127,8 @@ def _shared_guest(config: pytest.Config, kind: GuestKind) -> Guest:
 def _hold_hook(guest: Guest) -> None:
     """Keep a session open, so that the module's fault hook stays installed.
 
-    Otherwise each test that opens a session would install it, which patches running code: see
-    Guest's TCG_THREAD.
+    Otherwise each test that opens a session would install the hook and remove it again. Both
+    patch running code: see `tcg_thread` in Guest.
     """
     hold = f"cd {TREE} && PYTHONPATH={TREE} exec python3 tests/vm/inside/hold.py"
     holder = guest.start(hold)

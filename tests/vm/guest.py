@@ -160,7 +160,7 @@ class Guest:
             raise
 
     def close(self) -> None:
-        """Kill the guest; its disk is temporary."""
+        """Kill the guest. All changes of its disk are lost."""
         if self._connection is not None:
             self._connection.close()
         if self._qemu is not None:

@@ -62,7 +62,8 @@ def answers(guest: Guest) -> dict[str, Any]:
 
 
 def unanswered(guest: Guest, metrics: tuple[str, ...]) -> list[str]:
-    """Of the expressions on these metrics, those for which Prometheus has no data."""
+    """The dashboard's expressions that use one of the metrics and for which Prometheus has no
+    data."""
     return [
         expression
         for expression, answer in answers(guest).items()

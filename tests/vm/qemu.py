@@ -19,7 +19,7 @@ KERNEL_ARGUMENTS = (
     "console=ttyS0 loglevel=7 printk.time=1",
     # The serial line is for the kernel log only; systemd logs to its journal.
     "systemd.show_status=0 systemd.log_target=journal",
-    # With -no-reboot, QEMU exits on a panic, which Guest detects.
+    # The kernel reboots after a panic. With -no-reboot, QEMU exits instead, which Guest detects.
     "panic=-1",
     # With two guests on two cores, an emulated CPU may stall for long without a kernel bug.
     "watchdog_thresh=60 rcupdate.rcu_cpu_stall_timeout=120",
@@ -51,8 +51,8 @@ SLOWEST_NODE = 2
 
 @dataclasses.dataclass(frozen=True)
 class Hardware:
-    """The hardware of a guest. See Guest, whose arguments have the names of these fields, except
-    `accelerator`."""
+    """The hardware of a guest. Except for `accelerator`, the fields are arguments of Guest, which
+    describes them."""
 
     variant: Variant = "two-tier"
     fast_mib: int = 2048

@@ -107,7 +107,7 @@ def build_module(out_dir: Path | None = None, image: Image | None = None) -> Pat
 
 
 def build_shim(out_dir: Path | None = None, image: Image | None = None) -> Path:
-    """Build the shim's C object with the guest's compiler and C library."""
+    """Build the shim's C library with the guest's compiler and libc; returns the built file."""
     name = Path(SHIM).name
     return _make("sentineld/shim/native", f"OUT={name}", name, out_dir, image or ensure_image())
 

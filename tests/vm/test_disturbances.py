@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Moves and reclaim of a watched process's pages are observed and attributed, on a real kernel.
+"""On a real kernel, moves and reclaim of a watched process's pages are observed, with their causes.
 
 inside/disturbances.py causes and records these disturbances in the guest.
 """
@@ -13,8 +13,8 @@ import pytest
 
 from .guest import TREE, Guest
 
-# These tests are marked long because the kernel acts only after delays. Runs without long
-# tests still test one disturbance, in test_sessions.py.
+# These tests are marked long because the kernel disturbs pages only after delays. Runs
+# without long tests still test one disturbance, in test_sessions.py.
 pytestmark = [pytest.mark.guest, pytest.mark.long]
 
 Rows = list[dict[str, Any]]

@@ -198,11 +198,11 @@ def test_status_warns_of_a_program_that_moves_pages(training: Training) -> None:
     answer = json.loads(guest.run("sentinelctl status --json").stdout)
     assert answer["features"]["ebpf"]
     assert answer["ebpf_notes"] == []
-    # the daemon's moves are no disturbances
+    # the daemon's own moves do not count as disturbances
     session = training.session()
     assert session is not None
     assert not [row for row in session["disturbances"] if row["by"].startswith("sentineld")]
-    # It moves few pages, because the daemon has to move them back.
+    # The program moves few pages, because the daemon has to move them back.
     guest.run(f"cd {TREE} && python3 tests/vm/inside/move_pages.py {pid} {MOVED_PAGES} 0 1")
     session = training.session()
     assert session is not None

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A training without the module: the shim profiles its operators, and another backend checks this
-profile."""
+"""A training without the module: the shim profiles the training's operators, and another backend
+checks this profile."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_damon_of_another_program_is_not_touched(training: Training) -> None:
         # PAGEMAP_SCAN observes written pages; the operators account for nearly all of them.
         assert session["source"] == "shim+pagemap-scan"
         assert session["untold_pages"] * 4096 < 0.02 * session["peak_bytes"]
-        # The session removed its write protection.
+        # The session has removed the write protection that PAGEMAP_SCAN uses.
         assert "uw" not in vm_flags(training)
     finally:
         guest.run(FREE_DAMON)

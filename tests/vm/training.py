@@ -24,7 +24,7 @@ TRAINING = f"{TREE}/tests/demo/train.py --blocks 3 --positions 64 --width 512"
 planning take longer the more pages it has."""
 PAUSE = "--pause 1"
 """The pause after each step leaves CPU time to the code under test. It also keeps the number of
-steps small: the unmanaged run has to repeat all of the steps."""
+steps small: all of them have to be repeated without the daemon, to compare the losses."""
 STEPS = 400
 STATUS = f"""
 import json, pathlib, sys

@@ -28,8 +28,8 @@ void require_icount(void);
 
 struct series series_new(const char *name);
 /*
- * Adds a round with the cost of each page. The costs include the reading of the counter, which this
- * function subtracts.
+ * Adds a round with the cost of each page. Each cost includes the instructions that read the
+ * counter; this function subtracts them.
  */
 void series_pages(struct series *series, uint32_t *cost, uint64_t pages);
 /* Adds a round in which one call processed this number of pages. */

@@ -16,7 +16,7 @@ from torch.nn import functional
 
 VOCABULARY = 8000
 """Vocabulary size of bert() and gpt2(); at width 512, each has 90 MiB of parameters. gpt2_medium()
-has a larger vocabulary, but is trained with the same tokens."""
+has a larger vocabulary, but is trained with tokens below VOCABULARY, too."""
 
 
 class Recurrent(nn.Module):

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 TABLES, ROWS, WIDTH = 26, 800_000, 64
-"""Number of embedding tables and their size: 5 GiB of parameters."""
+"""Number of embedding tables, and rows and columns of each: 5 GiB of parameters."""
 DENSE = 13
 SAMPLES = 512
 

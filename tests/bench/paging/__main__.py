@@ -6,8 +6,8 @@
 
 Each contestant trains the model in a memory cgroup of its own. Every cgroup except that of the
 contestant "ram" has a limit, which leaves room for a share of the tensors and for all other memory.
-In each round, every contestant runs some unmeasured steps and some measured ones, while the others
-pause. The contestants:
+In each round, every contestant has one turn: it runs some unmeasured steps and then some measured
+ones, while the others pause. The contestants:
 
     ram            no limit
     swap           Linux swap on the disk, with the kernel's default settings
@@ -16,7 +16,7 @@ pause. The contestants:
     saved-tensors  PyTorch's hooks write activations to files; Linux swap holds other pages
     auto, sentinel sentineld on paged tiers, without swap
 
-The bound is the step in RAM plus the time that no policy can avoid under the timing model. Each
+The bound is the step time in RAM plus the time that, by the timing model, no policy can avoid. Each
 training uses one torch thread; nothing is pinned to a CPU. The benchmark needs root. It sets up
 swap itself, so the machine must not use any. Exit status 0 if every goal holds, 1 if not, 2 if
 something could not be measured.
@@ -57,8 +57,8 @@ def arguments_of(parser: argparse.ArgumentParser) -> argparse.Namespace:
     parser.add_argument("--fractions", nargs="+", type=float, default=list(FRACTIONS))
     parser.add_argument("--contestants", nargs="+", choices=figures.CONTESTANTS)
     parser.add_argument("--rounds", type=int, default=ROUNDS)
-    parser.add_argument("--settle", type=int, default=SETTLE, help="unmeasured steps of a turn")
-    parser.add_argument("--steps", type=int, default=STEPS, help="measured steps of a turn")
+    parser.add_argument("--settle", type=int, default=SETTLE, help="unmeasured steps of each turn")
+    parser.add_argument("--steps", type=int, default=STEPS, help="measured steps of each turn")
     parser.add_argument(
         "--folder", type=Path, default=BENCH / "paging", help="a folder on the disk to use"
     )
@@ -106,7 +106,7 @@ def measured(arguments: argparse.Namespace, common: dict[str, Any]) -> dict[str,
 
 
 def main() -> int:
-    """Return the exit status."""
+    """Measure the models, write the results and draw the plots; return the exit status."""
     parser = argparse.ArgumentParser(
         prog="python3 -m tests.bench.paging",
         description=__doc__,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The disk that holds a folder: how many bytes it has read and written."""
+"""Counts the bytes that the disk under a folder has read and written."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Disk:
             raise RuntimeError(f"{folder} is not on a disk; name a folder on one")
 
     def transferred(self) -> Transferred | None:
-        """Read the device's counters (Documentation/block/stat.rst); None: it has none."""
+        """The device's counters (Documentation/block/stat.rst), or None if the device has none."""
         if not self._stat.exists():
             return None
         fields = [int(field) for field in self._stat.read_text().split()]
@@ -39,7 +39,7 @@ class Disk:
     def since(
         self, before: Transferred | None, steps: int
     ) -> tuple[float, float] | tuple[None, None]:
-        """Bytes read and written per step since `before`."""
+        """(bytes read, bytes written) per step since `before`; (None, None) without counters."""
         now = self.transferred()
         if before is None or now is None:
             return None, None

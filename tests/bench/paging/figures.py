@@ -18,21 +18,22 @@ MANAGED = (OURS, "sentinel")
 CONTESTANTS = (RAM, "swap", "swap-tuned", "zram", "saved-tensors", *MANAGED)
 
 OVER_RAM_MAX = 1.08
-"""Limit for the step time of `auto` at 40 %, divided by the step time in RAM. It applies to the
-models whose bound is within the limit."""
-OVER_BOUND_MAX = {0.4: 1.10, 0.2: 1.15}  # by fraction
+"""Limit for the step time of `auto` at a fast fraction of 40 %, divided by the step time in RAM. It
+applies to the models for which the bound, divided by the step time in RAM, is within the limit."""
+OVER_BOUND_MAX = {0.4: 1.10, 0.2: 1.15}
+"""Limit for the step time of `auto`, divided by the bound, by fast fraction."""
 SWAP_MIN = {"swap": (2.0, 3.0), "zram": (1.5, 2.0)}
-"""At 40 %, a step under swap must take at least this many times as long as in RAM: (of each model,
-geometric mean over the models)."""
-LATE_SHARE_MAX = 0.01  # late faults, as a share of the pages moved
+"""At a fast fraction of 40 %, a step under swap must take at least this many times as long as in
+RAM: (for each model, for the geometric mean over the models)."""
+LATE_SHARE_MAX = 0.01  # limit for late faults, as a share of the pages moved
 PREDICTED_WITHIN = 0.07  # allowed error of the prediction, as a share of the predicted time
 
 
 def rows(model: str, fraction: float, raw: Json) -> list[Json]:
     """Return a row per contestant. raw: see measure().
 
-    Each round has a bound of its own: this round's step in RAM plus bound_extra_s. So drift of the
-    machine's speed cancels out.
+    Each round has a bound of its own: this round's step time in RAM plus bound_extra_s. So drift of
+    the machine's speed cancels out.
     """
     ram = [turn["step_s"] for turn in raw["contestants"][RAM]["turns"]]
     bound = [step_s + raw["bound_extra_s"] for step_s in ram]

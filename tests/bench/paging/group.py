@@ -25,8 +25,8 @@ def group_name(pid: int, name: str) -> str:
 
 
 def groups_of(pid: int) -> list[Path]:
-    """The cgroups that the process `pid`, which ran in this process's cgroup, created and did not
-    remove."""
+    """The cgroups that the process `pid` created and did not remove. The process must have run in
+    the same cgroup as this process."""
     return [path for parent in _parents() for path in parent.glob(group_name(pid, "*"))]
 
 

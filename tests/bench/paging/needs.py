@@ -31,12 +31,13 @@ class Needs:
         return self.resident_bytes - int((1 - fraction) * self.profile.peak_bytes)
 
     def fast_bytes(self, fraction: float) -> int:
-        """The bytes of this share of the tensors."""
+        """The size of this share of the tensors' peak, in bytes."""
         return int(fraction * self.profile.peak_bytes)
 
 
 def needs_of(model: str, folder: Path) -> Needs:
-    """Train without a limit, first without the shim and then under it. Raises RuntimeError."""
+    """Train without a limit: without the shim to find the resident size, and under the shim to
+    record the profile. Raises RuntimeError."""
     training = Training(model)
     try:
         training.steps(STEADY_STEPS)

@@ -61,7 +61,7 @@ class Swap:
     """A place for swapped pages, formatted by mkswap."""
 
     def __init__(self, path: str) -> None:
-        """Raises RuntimeError."""
+        """Raises RuntimeError if mkswap fails."""
         self._path = path
         _run("mkswap", path)
 

@@ -74,7 +74,7 @@ def geomean(values: Sequence[float] | Floats) -> float:
 
 
 def of_pairs(over: Sequence[float], under: Sequence[float]) -> Interval:
-    """Return the median ratio of pairs."""
+    """Return the median of over / under, pair by pair, with its interval."""
     ratios = np.asarray(over, np.float64) / np.asarray(under, np.float64)
     medians = _bootstrapped(ratios, np.random.default_rng(1))
     return _interval(float(np.median(ratios)), medians)

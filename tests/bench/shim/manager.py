@@ -60,7 +60,7 @@ class Manager:
         return len(self._daemon.drain())
 
     def profile(self) -> Profile:
-        """Profile two identical allocation steps, then an access step with torch.profiler."""
+        """Record two identical allocation steps and an access step; return the profile."""
         cutter = StepCutter()
         self._daemon.drain()
         self.record()
@@ -110,7 +110,7 @@ class Manager:
         return self._daemon.word("small_bytes") + self._daemon.word("fallback_bytes")
 
     def close(self) -> None:
-        """End the training and the daemon's side."""
+        """End the training, then close the daemon's connection and socket."""
         self.training.close()
         self._daemon.close()
 

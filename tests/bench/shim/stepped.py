@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A training process that runs one step per request, under an allocator or the shim."""
+"""A training process that runs one step per request, with any allocator or under the shim."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def rows(model: str, raw: Json) -> list[Json]:
     """Return a row per policy. raw: {"tiers", "bound_extra_s", "policies": {name: see measure.py}}.
 
     bound_extra_s is the bound minus the all-fast time. Each round has a bound of its own: the
-    all-fast step of this round plus bound_extra_s. Drift of the machine's speed thus cancels out.
+    all-fast time of this round plus bound_extra_s. Drift of the machine's speed thus cancels out.
     """
     fast = np.array(raw["policies"][ALL_FAST]["step_s"])
     fast_s, bound_extra_s = float(np.median(fast)), raw["bound_extra_s"]
@@ -78,7 +78,7 @@ def parts(one: Json, fast: Json, fast_s: float) -> Json:
 
     own_extra_seconds: the step time minus delay, wait and the all-fast step of the same round.
         This time is not emulated. The timing model predicts only the part of it that births take.
-    cpu_extra_seconds: the CPU time in own_extra_seconds, on which other load has less effect.
+    cpu_extra_seconds: the CPU time in own_extra_seconds. Other processes affect it less.
     system_extra_seconds: the system time in cpu_extra_seconds, mostly for page faults.
     page_faults: number of faults beyond those of the all-fast step.
     """

@@ -29,8 +29,8 @@ from tests.demo.paging.supervise import Event, InterruptedBySignalError, Signals
 from tests.demo.progress import progress
 
 MODEL, FRACTION = "mobilenet", 0.3
-"""Tensors are two thirds of this training's memory. If tensors are a smaller part, as in resnet18,
-Linux swap can mostly evict other memory, which is never used again, and swaps few tensors."""
+"""Tensors take two thirds of this training's memory. If they take a smaller part, as in resnet18,
+Linux swap mostly evicts other memory, which is never used again, and swaps few tensors out."""
 ROUNDS, SETTLE, STEPS = 3, 1, 2
 ABOUT = "two to three minutes on two idle CPUs"
 
@@ -61,7 +61,7 @@ def options_of(arguments: list[str]) -> argparse.Namespace:
 
 
 class Listener:
-    """Takes the events of the measuring process."""
+    """Handles the measuring process's events: prints progress, keeps the result or the error."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds out which contestants this machine can run, and why it cannot run the others."""
+"""Finds out which contestants can run on this machine, and why the others cannot."""
 
 from __future__ import annotations
 
@@ -90,8 +90,8 @@ def remedy_for_rights() -> str:
 
 
 def swap_problem(folder: Path) -> LeftOut | None:
-    """Why no swap file in the folder can be used; None if one can. Enables a swap file to find this
-    out, and disables it again."""
+    """The reason why a swap file in the folder cannot be used, or None if it can. Tests this by
+    enabling a swap file, which is then disabled again."""
     what = "Linux swap"
     if os.geteuid() != 0:
         return LeftOut(what, "only root may swap to a file", "run the demo as root")

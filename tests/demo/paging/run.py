@@ -75,7 +75,7 @@ def measured(parameters: Parameters, events: TextIO) -> dict[str, Any]:
         parameters.model, needs, parameters.fraction, parameters.contestants, settings, say_of_race
     )
     for one in found.values():
-        # Objects that a report does not need.
+        # These objects are not JSON, and the report does not need them.
         one.pop("plan", None)
         one.pop("profile", None)
     return {

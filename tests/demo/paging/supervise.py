@@ -114,7 +114,7 @@ def supervised(
 
 
 def end(process: subprocess.Popen[str]) -> int:
-    """End a process that leads a group, and the whole group; return the exit status."""
+    """End a process and its process group, which it leads; return the process's exit status."""
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(ENDING_S)
     for number in (signal.SIGTERM, signal.SIGKILL):
@@ -155,13 +155,13 @@ def undo(work: Path, pid: int, settings: dict[str, str]) -> None:
 
 
 def swapped_off(folder: Path) -> list[Path]:
-    """Stop swapping to files in the folder. Return the files for which that failed."""
+    """Disable the swap files in the folder. Return those that could not be disabled in time."""
     deadline_s = time.monotonic() + SWAPOFF_S
     while files := [file for file in swap_files() if file.is_relative_to(folder)]:
         if time.monotonic() > deadline_s:
             break
         for file in files:
-            # This can fail because a swapoff that the ended process started still runs.
+            # This fails while a swapoff that the ended process started is still running.
             subprocess.run(["swapoff", file], start_new_session=True, check=False)
         time.sleep(POLL_S)
     return files

@@ -6,8 +6,8 @@
  *
  *   -plugin counter.so,counts=PATH
  *
- * PATH is a file that holds struct shared (below); the program on the host creates
- * it. The word `wanted` of this struct switches counting on and off. A CPU reads
+ * PATH is a file that holds struct shared (below); tests/demo/counter.py creates it
+ * on the host. The word `wanted` of this struct switches counting on and off. A CPU reads
  * the word when it goes idle and when it enters or leaves the kernel (swapgs). While
  * counting is off, no memory access is instrumented.
  *
@@ -18,10 +18,10 @@
  * filter, accesses to this line are not counted until another line replaces it in
  * the filter.
  *
- * The last instruction of a translation block (a jump, a call, a system call) is
- * counted only if it is a string operation. If another last instruction were counted
- * and left the block from within a helper, QEMU 7.2 would keep a pointer to the
- * instruction's callbacks. The pointer would dangle after counting is switched off.
+ * Accesses by the last instruction of a translation block (a jump, a call, a system
+ * call) are counted only if it is a string operation. Any other last instruction may
+ * leave the block from within a helper. If its accesses were counted, QEMU 7.2 would
+ * then keep a pointer to its callbacks, which would dangle once counting is switched off.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -164,7 +164,7 @@ static void on_idle(qemu_plugin_id_t id, unsigned int vcpu)
 	apply_switch();
 }
 
-/* movs, stos, lods, cmps, scas end a block but use no helper to access memory, so count them. */
+/* movs, stos, lods, cmps and scas end a block, but access memory without a helper: count them. */
 static bool is_string_operation(const struct qemu_plugin_insn *insn)
 {
 	const uint8_t *code = qemu_plugin_insn_data(insn);

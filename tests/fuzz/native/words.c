@@ -21,7 +21,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* Allocations and boundaries of a step, as in the last layout that was sent. */
+/* The allocations and boundaries of a step, taken from the last layout that was sent. */
 static uint64_t sizes[SLOTS_MAX];
 static uint32_t size_count;
 static uint32_t boundaries;
@@ -97,7 +97,7 @@ struct layout_file {
 	struct sentinel_wait waits[BOUNDARIES_MAX];
 };
 
-/* A valid layout with up to three changed bytes, perhaps truncated. */
+/* Sends a mostly valid layout, perhaps truncated, with up to three changed bytes. */
 static void send_layout(void)
 {
 	static struct layout_file file;
@@ -154,7 +154,7 @@ static void send_layout(void)
 	sentinel_layout(file_of(&file, sizeof(file) - take8() % 64));
 }
 
-/* Descriptors that cannot be read as a layout. */
+/* Sends a descriptor that cannot be read as a layout. */
 static void send_odd_layout(void)
 {
 	int pipes[2] = {-1, -1}, kind = take8() % 4, fd = -1;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #define _GNU_SOURCE
-/* The Makefile redirects these functions to world_*; here the macros must not apply. */
+/* The Makefile's macros redirect these functions to world_*(), but must not do so in this file. */
 #undef clock_gettime
 #undef nanosleep
 #undef pthread_atfork
@@ -147,7 +147,7 @@ void world_fork(void)
 	struct emulation *forgotten;
 
 	if (shim.child)
-		return; /* the handlers would close the same descriptors again */
+		return; /* a second fork would close the same descriptors again */
 	fork_prepare();
 	forgotten = shim.emulation;
 	fork_child();

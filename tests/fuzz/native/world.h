@@ -17,7 +17,7 @@
 #define PAGE_BYTES 4096u
 #define HEAP_PAGES 256u
 #define RING_RECORDS 32u
-#define NAP_NS_MAX 250000000ull /* how far one nanosleep moves the clock */
+#define NAP_NS_MAX 250000000ull /* time by which one nanosleep() advances the clock */
 #define TENSORS_MAX 64u
 
 /* calls of control.c */

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Many kinds of training, written without regard to the shim: compat.py KIND (STEPS | STOP_FILE).
 
-Prints each step's loss, bit for bit. With STOP_FILE, trains until that file exists.
+Prints each step's loss as a hexadecimal float. With STOP_FILE, trains until that file exists.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LOSSES = Iterator[Tensor]
 
 
 class Residual(nn.Module):
-    """Residual blocks. around: wrapper through which each block is called, if given."""
+    """Residual blocks. around: called with each block and its input, in place of the block."""
 
     def __init__(self, around: Callable[[nn.Module, Tensor], Tensor] | None = None) -> None:
         super().__init__()

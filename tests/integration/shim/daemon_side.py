@@ -34,8 +34,8 @@ from tests.integration.shim.plain import PlainTrainings
 PAGE = 4096
 PATIENCE_SECONDS = 60.0
 FURTHER_STEPS = 100
-"""If a training without the shim runs in another place (see Place), it computes this many losses
-more than the test needs, so that later tests can use them."""
+"""A training without the shim that runs in another place (see Place) computes this many more losses
+than the test needs, so that later tests can use them."""
 TRAIN = Path(__file__).parent / "train.py"
 ROOT = Path(__file__).parents[3]
 
@@ -149,7 +149,7 @@ class Daemon:
         return records
 
     def record(self, steps: int, extra_flags: int = 0) -> list[Records]:
-        """Record whole steps; returns one array of records per step, with STEP first."""
+        """Record whole steps; returns an array of records for each, which begins with STEP."""
         self.drain()
         self.flags(Flag.RECORD | extra_flags)
         self.wait_steps(steps + 1)
@@ -160,7 +160,7 @@ class Daemon:
         return [records[a:b] for a, b in itertools.pairwise(starts)][:steps]
 
     def called(self) -> bool:
-        """Whether a shim is waiting in accept's queue."""
+        """Whether a shim has connected and waits for accept()."""
         return bool(select.select([self._listener], [], [], 0)[0])
 
     def hang(self) -> None:
@@ -232,9 +232,9 @@ def _alive(birth: int, death: int, step_events: int) -> npt.NDArray[np.bool_]:
 def overlay(first: Records, second: Records) -> tuple[Records, int]:
     """Plan slots for tensors, largest first, each at the lowest free offset.
 
-    Returns the slots and the arena's bytes. A tensor that lives longer than a whole
-    step is still alive when the next step allocates its successor. Such a tensor can have no fixed
-    offset and stays in the heap. An example is a loop variable.
+    Returns the slots and the arena's size in bytes. A tensor that lives longer than a whole step,
+    such as a loop variable, is still alive when the next step allocates its successor. It can have
+    no fixed offset and stays in the heap.
     """
     tensors = _lifetimes(first, second)
     step_events = len(_memory_events(first))
@@ -322,7 +322,7 @@ def identical_steps(daemon: Daemon) -> tuple[Records, Records]:
 
 
 def manage(daemon: Daemon, **options: Any) -> Records:
-    """Record, plan and send a layout; afterwards the shim is in REPLAY. Returns the slots."""
+    """Record steps, plan a layout, send it and wait for 3 steps. Returns the layout's slots."""
     first, second = identical_steps(daemon)
     slots, arena_bytes = overlay(first, second)
     count = boundary_count(first) + len(options.get("cuts", ()))
@@ -391,8 +391,8 @@ class Training:
     def finish(self, managed: bool = True) -> list[str]:
         """End the training after its current step; returns its losses.
 
-        managed: whether the process was managed. If not, the shim must have printed that the
-        process is unmanaged; otherwise it must not have printed this.
+        managed: whether the process was managed. The shim must have printed that the process is
+        unmanaged if, and only if, this is False.
         """
         self._stop.touch()
         self._reader.join(PATIENCE_SECONDS)

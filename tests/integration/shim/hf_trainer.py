@@ -2,7 +2,7 @@
 """Trains with the Trainer of transformers, without internet access: hf_trainer.py trainer UNTIL.
 
 UNTIL is a number of steps, or a file that ends the training once it exists. The model is small;
-its weights and the tokens are random. Prints each step's losses, bit for bit.
+its weights and the tokens are random. Prints each step's losses as hexadecimal floats.
 """
 
 from __future__ import annotations

@@ -47,8 +47,8 @@ HERE = Place()
 class Within(Place):
     """Like Place, but a command changes the environment first and then execs Python.
 
-    The name stays the same. It names the reference losses. These come from a training without the
-    shim, which the changed environment does not affect.
+    The name stays the same: it selects the losses for comparison, and the changed environment does
+    not affect the losses of a training without the shim.
     """
 
     def __init__(self, *wrapper: str) -> None:

@@ -23,7 +23,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[3]
 REQUEST_BYTES_MAX = 1 << 20
 RUNNING_MAX = 4
-"""Trainings that are kept, so that they can go on if a later test needs more of their losses."""
+"""Number of trainings that are kept, so that they can go on if a later test needs more losses."""
 NO_STOP_FILE = "/nonexistent/stop"
 PR_SET_PDEATHSIG = 1
 
@@ -37,7 +37,7 @@ class PlainTraining:
         self._losses: list[str] = []
 
     def losses(self, steps: int) -> list[str]:
-        """The first losses."""
+        """The first `steps` losses of the training, which runs on if it has fewer."""
         if len(self._losses) < steps:
             os.kill(self._pid, signal.SIGCONT)
             while len(self._losses) < steps:
@@ -61,8 +61,8 @@ class PlainTrainings:
         self._running: dict[tuple[str, ...], PlainTraining] = {}
 
     def losses(self, script: str, arguments: Sequence[str], steps: int) -> list[str]:
-        """The first losses of a script (SCRIPT KIND STOP_FILE OPTIONS). arguments: without the stop
-        file."""
+        """The first `steps` losses of the training SCRIPT KIND STOP_FILE OPTIONS. arguments: KIND
+        and OPTIONS."""
         key = (script, *arguments)
         training = self._running.pop(key, None) or self._start(script, arguments)
         self._running[key] = training
@@ -95,7 +95,7 @@ class PlainTrainings:
 def train(request: bytes, output: int) -> None:
     """Run the script of a request in this process. output: descriptor for its standard output."""
     try:
-        # This process may be stopped by SIGSTOP when its parent ends. Then only SIGKILL ends it.
+        # When the parent ends, this process may be stopped by SIGSTOP, and only SIGKILL can end it.
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         os.dup2(output, sys.stdout.fileno())
         os.close(output)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The shim's C code with several threads, under sanitizers.
+"""Runs the shim's C code with several threads under sanitizers.
 
 ThreadSanitizer finds data races. AddressSanitizer finds the use of an arena or of emulated tiers
 that another thread has replaced. tests/sanitize/threads.c and tests/sanitize/pager.c describe the
@@ -48,8 +48,8 @@ def test_threads_share_the_library(sanitizer: str, tmp_path: Path) -> None:
     program = built("threads", sanitizer, tmp_path)
     for seed in SEEDS:
         counts = counts_of(program, seed, STEPS)
-        # Layouts arrived; some steps followed them, and other steps diverged. About half of the
-        # steps have a layout.
+        # Layouts arrived. About half of the steps have a layout: some of them followed it, and
+        # others diverged.
         assert int(counts["layouts"]) > STEPS / 4
         assert 0 < int(counts["diverged"]) < 0.4 * int(counts["steps"])
 

@@ -62,7 +62,7 @@ def test_all_tensors_but_one_are_planned(daemon: Daemon, tmp_path: Path, model: 
     assert births["bytes"].tolist() == slots["bytes"].tolist()
     assert in_arena.tolist() == planned.tolist()
     print(f"{model}: {planned.sum()} of {len(slots)} births planned, arena {size} bytes")
-    # The loop variable (inputs or output) is still alive when its successor is born.
+    # A loop variable (inputs or output) is unplanned: it is still alive at its successor's birth.
     assert (~planned).sum() == 1
     daemon.wait_steps(20)
     assert daemon.word("mode") == Mode.REPLAY
@@ -162,8 +162,8 @@ def test_cuts_waits_and_dropped_pages(daemon: Daemon, tmp_path: Path) -> None:
 
 
 def stopped_position(training: Training, daemon: Daemon, any_boundary: bool = False) -> int:
-    """Stop the training and return its position. Unless any_boundary is set, the training does not
-    stop at boundary 1."""
+    """Stop the training and return its position (step << 32 | boundary). Unless any_boundary is
+    set, repeat this until the training has stopped elsewhere than at boundary 1."""
     while True:
         training.process.send_signal(signal.SIGSTOP)
         os.waitpid(training.process.pid, os.WUNTRACED)
@@ -216,7 +216,7 @@ def test_forked_workers_do_not_disturb_the_parent(
 ) -> None:
     training = start(daemon, tmp_path, "cnn", "--workers", workers)
     side.manage(daemon)
-    daemon.wait_steps(25)  # several epochs of 8 steps, each with new workers
+    daemon.wait_steps(25)  # several passes over the data, each of 8 steps and with new workers
     assert daemon.word("layout_id") == 1
     check_losses(training)
 

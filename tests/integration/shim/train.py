@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A training script without any reference to the shim: train.py MODEL (STEPS | STOP_FILE).
 
-Prints each step's loss, bit for bit. With STOP_FILE, trains until that file exists.
+Prints each step's loss as a hexadecimal float. With STOP_FILE, trains until that file exists.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Perceptron(nn.Module):
 
 
 class Large(Perceptron):
-    """A model of 300 MiB: parameters, gradients and Adam's state. The inner layers have 288 MiB."""
+    """A model of 300 MiB: parameters, gradients and Adam's state. The inner layers take 288 MiB."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -100,7 +100,7 @@ def batches(args: argparse.Namespace, model: type[nn.Module]) -> Iterator[list[t
     if args.workers:
         data = Batches()
         while True:
-            # New workers are forked every epoch.
+            # New workers are forked for each pass over the data.
             yield from torch.utils.data.DataLoader(data, batch_size=8, num_workers=args.workers)
     fixed = list(model.batch(8)) if args.fixed else []  # type: ignore[operator]
     for step in itertools.count():
@@ -112,7 +112,7 @@ def batches(args: argparse.Namespace, model: type[nn.Module]) -> Iterator[list[t
 
 
 def slow_down(model: nn.Module, pause_s: float) -> None:
-    """Sleep after each layer's forward, each output's gradient and each parameter's update."""
+    """Sleep after each layer's forward pass, each output's gradient, each parameter's update."""
 
     def pause(*_: object) -> None:
         time.sleep(pause_s)
@@ -141,7 +141,7 @@ def main() -> None:
     parser.add_argument("--vary", action="store_true", help="every fifth batch is smaller")
     parser.add_argument("--fixed", action="store_true", help="the same batch in every step")
     parser.add_argument(
-        "--turns", type=int, default=0, help="consecutive steps with each of two batch sizes"
+        "--turns", type=int, default=0, help="steps until the batch size switches between 8 and 6"
     )
     parser.add_argument("--threads-at", type=int, default=0, help="first step with 2 threads")
     parser.add_argument("--keep", action="store_true", help="keep outputs of former steps alive")

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Connections whose receive queue holds descriptors that block when they are closed."""
+"""drop() returns at once, even if a connection's receive queue holds descriptors whose close()
+blocks."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Limits of the log."""
+"""LogLimit limits the number of log lines: in total, and of each statement for each user."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sentineld.base.log_limit import PERIOD_S, SITE_LINES, LogLimit
 
 
 class Lines(logging.Handler):
-    """A log whose clock the test sets. It collects the logged lines."""
+    """Collects the lines that pass the log limit. The test sets the limit's clock."""
 
     def __init__(self) -> None:
         super().__init__()

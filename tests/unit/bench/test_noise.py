@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""bench-noise's summary of its rows."""
+"""The geometric means that bench-noise computes from its rows."""
 
 from __future__ import annotations
 

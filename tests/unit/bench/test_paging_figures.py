@@ -62,7 +62,7 @@ def test_rows() -> None:
     ours = rows["auto"]
     assert ours["ram_step_seconds"] == pytest.approx(1.2)
     assert ours["bound_seconds"] == pytest.approx(1.32)
-    # The machine's drift does not widen the intervals of ratios.
+    # The machine's slowdown does not widen the confidence intervals of ratios.
     assert ours["over_ram"] == {"value": 1.05, "low": 1.05, "high": 1.05}
     assert rows["ram"]["limit_bytes"] is None
     assert rows["swap"]["disk_bytes_written"] == 2_000_000

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Activations in files: the files are removed again, and gradients are equal bit for bit."""
+"""Saving activations in files does not change the gradients, and the files are removed again."""
 
 from __future__ import annotations
 

@@ -72,7 +72,8 @@ def test_rows_hold_the_measured_medians_and_ratios() -> None:
     assert ours["step_seconds"] == pytest.approx(1.47)
     assert ours["bound_seconds"] == pytest.approx(1.45)
     assert ours["ci95"][0] < 1.47 < ours["ci95"][1]
-    # Each round has its own bound, so the machine's drift of 50 % does not widen the interval.
+    # Each round has its own bound, so the machine's slowdown of 50 % does not widen the
+    # interval.
     assert ours["over_bound"]["value"] == pytest.approx(1.47 / 1.45, abs=1e-3)
     assert ours["over_bound"]["high"] - ours["over_bound"]["low"] < 0.005
     assert ours["daemon_cpu_share"] == pytest.approx(0.05)

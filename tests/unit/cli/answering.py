@@ -44,7 +44,7 @@ class Ctl:
 
 @contextmanager
 def answering(folder: Path, **answers: Answer) -> Iterator[Ctl]:
-    """A daemon that answers these verbs."""
+    """Run a daemon. answers: for each verb, the function that computes its answer."""
     ctl = Ctl(folder / "control.sock")
 
     def verb(name: str, answer: Answer) -> Verb:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables, JSON and the connection that the verbs share."""
+"""The code that all verbs share: tables, JSON and the connection to the daemon."""
 
 from __future__ import annotations
 

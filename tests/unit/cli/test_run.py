@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The verb `run` exits as its command does, and attaches the command's training processes.
+"""The verb `run` exits with its command's status and attaches the command's training processes.
 
 tests/integration/test_run.py runs real trainings.
 """
@@ -135,8 +135,8 @@ def test_only_new_trainings_of_the_command_are_attached_once_each(
         seen.append(pid)
         if pid and len(seen) > 4:
             go.touch()
-        # This process is not in the command's process tree. The command's process trains from the
-        # third request on.
+        # The test's own process is not in the command's process tree. The command's process trains
+        # from the third request on.
         trained = session(pid, step=3 if len(seen) > 2 else 0)
         return {"sessions": [session(os.getpid()), *([trained] if pid else [])]}
 

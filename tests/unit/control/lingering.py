@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 LINGER_S = 60
-"""Longer than any test waits."""
+"""Time for which the last close() blocks: longer than any test waits."""
 
 
 @contextmanager

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Limits of accepted connections."""
+"""A listener limits the number of connections, in total and for each user."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_a_user_has_a_limited_number_of_connections(server: Server) -> None:
 
 
 def duplicate() -> int | None:
-    """A new descriptor, or None if there are no more."""
+    """Open a new descriptor; returns None if the process may open no more."""
     try:
         return os.dup(0)
     except OSError:
@@ -98,7 +98,7 @@ def test_accepting_pauses_without_free_descriptors(
         while (fd := duplicate()) is not None:
             spare.append(fd)
         server.run(0.1)
-        # The listener has tried once, not at each turn of the loop.
+        # The listener has tried once, not in each iteration of the event loop.
         assert len([r for r in caplog.records if "no connection is accepted" in r.message]) == 1
         assert not server.accepted
     finally:

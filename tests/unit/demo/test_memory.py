@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The demo parses the kernel's /proc files on zones and mappings."""
+"""The demo parses /proc/zoneinfo and the kernel's files about a process's mappings."""
 
 from __future__ import annotations
 

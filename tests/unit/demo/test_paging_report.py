@@ -17,7 +17,7 @@ NO_SWAP = LeftOut("Linux swap", "the machine swaps to /dev/sda2", "run `swapoff 
 
 
 def contestant(step_s: float, **changed: Any) -> dict[str, Any]:
-    """Three turns; the machine is slow in the last one."""
+    """Measurements of a contestant in three rounds; the machine is slow in the last round."""
     turn = {
         "cpu_s": 1.0,
         "disk_bytes_read": 300.0 * MIB,

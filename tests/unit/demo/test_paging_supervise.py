@@ -48,7 +48,7 @@ def run(folder: Path, code: str, argument: str, events: list[Any], signals: Sign
 
 
 def ended(pid: int) -> bool:
-    """Whether a process ends within 60 s. A zombie that is not reaped yet counts as ended."""
+    """Whether a process ends within 60 s. A zombie counts as ended."""
     deadline_s = time.monotonic() + 60
     while time.monotonic() < deadline_s:
         try:

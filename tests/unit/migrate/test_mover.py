@@ -173,7 +173,7 @@ class SlowMemory:
 
 
 class Watcher:
-    """Refuses unknown ranges, as the kernel module does."""
+    """Until `begun` is set, disarm() fails, as the kernel module refuses unknown ranges."""
 
     def __init__(self) -> None:
         self.begun = threading.Event()

@@ -117,7 +117,7 @@ def test_the_fast_tier_has_no_room_while_many_fetches_wait(
 def test_pages_stay_if_the_pager_does_not_empty_its_queue(
     memory: PagedMemory, segment: Segment, words: npt.NDArray[np.void]
 ) -> None:
-    """A stopped process does not empty its queue."""
+    """The queue is nearly full, because the pager of a stopped process does not empty it."""
     segment.maps[Space.HEAP][:4] = 1
     words["evict"]["head"] = protocol.QUEUE_RANGES - 1
     pages = page_addresses(HEAP, 4 * PAGE, PAGE)[[0, 2]]

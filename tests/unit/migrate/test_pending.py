@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ranges of pages, and batches cut to a size."""
+"""Relations between ranges of pages, and batches that are cut to a number of pages."""
 
 from __future__ import annotations
 

@@ -32,7 +32,10 @@ while True:
 
 
 class Other:
-    """A process that is connected to the socket at `path`. user: None for the test's own user."""
+    """A process that is connected to the socket at `path`.
+
+    user: its uid, or None for the test's own user.
+    """
 
     def __init__(self, path: str, user: int | None = USER, pass_fds: Sequence[int] = ()) -> None:
         ids = {} if user is None else {"user": user, "group": user, "extra_groups": []}

@@ -73,7 +73,7 @@ def test_reading_is_allowed_below_the_limit(actions: list[tuple[int, str, int]])
             memory.handled(account, unhandled[number].pop())
         elif action == "c":
             memory.close(account)
-            for late in unhandled[number]:  # the session's thread may handle messages later
+            for late in unhandled[number]:  # the session handles messages after the close
                 memory.handled(account, late)
             admitted[number], unhandled[number] = 0, []
             accounts[number] = Account(USER)

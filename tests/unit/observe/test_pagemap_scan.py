@@ -30,7 +30,7 @@ works = pytest.mark.skipif(PROBLEM is not None, reason=str(PROBLEM))
 
 
 class Memory:
-    """Pages of this process and a watch of them."""
+    """Pages of this process, and a watch that reports which of them are written."""
 
     def __init__(self) -> None:
         self.memory = mmap.mmap(-1, PAGES * PAGE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
@@ -45,7 +45,7 @@ class Memory:
         self.watch.begin([(self.start + first * PAGE, count * PAGE)])
 
     def pages(self, areas: Areas) -> list[int]:
-        """The pages of the areas, which are ascending and disjoint."""
+        """The areas' pages, as indices into the memory. The areas are ascending and disjoint."""
         found: list[int] = []
         for row in areas:
             first = (int(row["start"]) - self.start) // PAGE

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who is at the other end of a connection, with real processes of an unprivileged user."""
+"""The identity of the process at the other end of a connection. Real processes of an unprivileged
+user connect."""
 
 from __future__ import annotations
 
@@ -82,7 +83,7 @@ def test_a_protected_program_is_refused_before_and_after_the_hello(
         peer = Peer.of(frames)
         process.do(f"os.execv({str(sleep)!r}, ['sleep', '1000'])", answers=False)
         wait(lambda: refusal(peer))
-        # At first, another reason may be given, because the process is between two programs.
+        # While execve() replaces the program, the refusal may have another reason at first.
         wait(lambda: why in refusal(peer))
         assert refusal(peer).startswith("not-permitted")
         with pytest.raises(SentinelError) as caught:

@@ -19,7 +19,7 @@ from tests.unit.observe.trees import Tree
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 WAIT_SECONDS = 60.0
-"""Time limit for an event; the tests do not measure speed."""
+"""Time limit for an event. It is generous, because the tests do not measure speed."""
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def test_lost_events_are_recovered_after_a_flood(tree: Tree) -> None:
     def deliver(event: ProcessEvent) -> None:
         events.put(event)
         slow.set()
-        go_on.wait()  # the flood takes more than a minute in a busy guest
+        go_on.wait()  # without a limit: the 3000 threads can take more than a minute
 
     watching = ProcessWatcher(deliver)
     watching.start()
@@ -137,8 +137,8 @@ def test_tracking_a_dead_process_is_refused(
 
 
 def test_exits_are_reported_without_netlink() -> None:
-    """In a new network namespace, the proc connector does not work: the watcher says so and
-    continues."""
+    """In a new network namespace, the proc connector does not work. The watcher's note reports
+    this, and the watcher continues."""
     script = (
         "import queue, subprocess\n"
         "from sentineld.observe.procs import ProcessWatcher\n"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The link to a shim: its messages are limited and may be malformed; its flag word is shared."""
+"""The link to a shim: its messages are limited and may be malformed; threads share its flags."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def test_threads_that_set_different_flags_lose_none(
     write, delays = peer.link.segment.set_flags, random.Random(0)
 
     def write_late(flags: int) -> None:
-        time.sleep(delays.uniform(0, 5e-4))  # allows a race to write a stale word last
+        time.sleep(delays.uniform(0, 5e-4))  # without a lock, a stale word could be last
         write(flags)
 
     monkeypatch.setattr(peer.link.segment, "set_flags", write_late)

@@ -34,7 +34,7 @@ class Server:
 
     links: the links of all hellos.
     ends: the number of links that ended.
-    taken: the number of messages taken.
+    taken: the number of messages that the server has passed on.
     """
 
     def __init__(self, path: Path, sessions: Limits | None = None) -> None:
@@ -299,7 +299,7 @@ def little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def push(server: Server, shims: list[FrameSocket], data: bytes) -> list[int]:
-    """Send the same data on all connections, as far as the server reads it.
+    """Send the same data on all connections, until the server reads no more.
 
     Returns the number of bytes sent on each connection.
     """

@@ -48,7 +48,11 @@ class Steps:
     def run(
         self, steps: int, rate: float = NOMINAL, stall: float = 0.0, late: int = 0
     ) -> tuple[int, Correction | None]:
-        """(whole steps that passed, the correction). stall: stalled share of each step."""
+        """Run steps until there is a correction.
+
+        Returns the number of whole steps that passed, and the correction or None. rate: moved
+        bytes per second. stall: stalled share of each step. late: late moves in each step.
+        """
         for quarter in range(4 * steps):
             before = self.progress
             self.progress = Progress(
@@ -207,7 +211,11 @@ def test_steps_that_are_faster_as_a_whole_are_planned_with() -> None:
 
 
 def timed(seed: int, scatter: float, skew: float) -> Correction | None:
-    """The correction for steps of many stretches, each with a profiled time of 1 ms."""
+    """The correction for steps of 400 stretches, each with a profiled time of 1 ms.
+
+    scatter, skew: relative standard deviations of a stretch's time from step to step, and of its
+    mean time from the profiled time.
+    """
     stretches = np.zeros(400, STRETCH_DTYPE)
     stretches["time_ns"] = 1_000_000
     corrector = Corrector(NOMINAL)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The size of the fast tier that a plan's policy is limited to."""
+"""The size of the fast tier to which the simulator and emulated tiers limit a plan."""
 
 from __future__ import annotations
 

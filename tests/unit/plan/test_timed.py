@@ -48,7 +48,7 @@ def test_waits_are_not_part_of_the_derived_times() -> None:
     plan = with_layout(large_plan(), waits=np.array([-1, 0, -1, -1], np.int32))
     spent = np.array([[3e9, 5e9, 2e9, 1.0]])
     found = all_fast_ns(plan, large_profile(), spent, np.array([1e9, 0.0, 0.5e9, 1e9]))
-    # Boundary 1 has a wait, so stretch 1 keeps its profiled second. No time is negative.
+    # Boundary 1 has a wait, so stretch 1 keeps its profiled time of 1 s. No time is negative.
     assert found.tolist() == [[2e9, 1e9, 1.5e9, 0.0]]
 
 

@@ -27,7 +27,7 @@ FAST_PAGES, SLOW_PAGES = 6, 4
 def step(
     lives: list[tuple[int, int, int, int, bool]], per_stretch: int = 2
 ) -> tuple[Plan, Profile]:
-    """A step of tensors. Tensors that are alive at the same time share no page.
+    """A step with the given tensors. Tensors that are alive at the same time share no page.
 
     lives: (first page, pages, birth, death, dropped); birth and death are events. A death at or
     before the birth is in the next step.
@@ -85,8 +85,8 @@ def step(
 def steps(draw: st.DrawFn) -> tuple[Plan, Profile]:
     """Tensors on ten pages; each event is one birth or one death.
 
-    No tensor dies in the next step in the stretch of its birth: residency() would count such a
-    tensor for all of this stretch.
+    No tensor lives into the next step and dies there in the stretch in which it was born,
+    because residency() would count such a tensor for the whole stretch.
     """
     per_stretch = draw(st.integers(1, 4))
     wanted = draw(
@@ -118,7 +118,8 @@ def steps(draw: st.DrawFn) -> tuple[Plan, Profile]:
 
 
 def resident(plan: Plan, profile: Profile) -> tuple[list[int], int]:
-    """(resident fast pages at each moment of a steady step, number of births in it)."""
+    """The resident fast pages at each moment of a steady step, and the number of page births in
+    this step."""
     dropped_pages: dict[int, set[int]] = {}
     for row in drops(plan.layout, PAGE):
         first, past = int(row["offset"]), int(row["offset"] + row["bytes"])

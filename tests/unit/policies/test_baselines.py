@@ -18,7 +18,8 @@ NETWORK = Network(blocks=8, weight_bytes=MIB // 2, activation_bytes=MIB, bytes_p
 
 @pytest.fixture(scope="module")
 def training() -> Profile:
-    """A step of 8 blocks with forward, backward and an optimizer of two states; peak 64.5 MiB."""
+    """A step of 8 blocks with forward, backward and an optimizer with two states per parameter. Its
+    peak is 64.5 MiB."""
     profile, step = profiled(NETWORK)
     cuts = choose_cuts(step, profile.peak_bytes // 5)
     return profiled(NETWORK, tuple(cuts.tolist()))[0]

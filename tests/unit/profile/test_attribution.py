@@ -35,7 +35,7 @@ NO_OPS = np.zeros(0, OP_ACCESS_DTYPE)
 
 
 def samples(*rows: tuple[int, int, int]) -> Records:
-    """SAMPLE_DTYPE from (page, epoch, flags)."""
+    """A table of SAMPLE_DTYPE from (page, epoch, flags)."""
     return np.array([(page, epoch, 0, flags, 0) for page, epoch, flags in rows], SAMPLE_DTYPE)
 
 

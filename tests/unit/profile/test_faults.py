@@ -31,7 +31,7 @@ CLASS_OF = {"missing": "first_touch", "protection": "protection"}
 
 
 def rows(*faults: tuple[int, int, str]) -> Records:
-    """FAULT_DTYPE from (time, address, kind)."""
+    """A table of FAULT_DTYPE from (time, address, kind)."""
     table = np.zeros(len(faults), FAULT_DTYPE)
     for row, (time_ns, address, kind) in zip(table, faults, strict=True):
         row["time_ns"], row["address"], row["kind"] = time_ns, address, FAULT_KINDS.index(kind)

@@ -20,7 +20,7 @@ from tests.unit.trainer import HEAP, PAGE, Trainer
 def a_trace() -> Trace:
     # page of the heap   0   1   2   3      100
     # stretch 0         [A   A]
-    # stretch 1         [B   B   B] [thread's]
+    # stretch 1         [B   B   B] [T]            T: allocated by another thread
     trainer = Trainer()
     trainer.begin_step()
     first = trainer.alloc(2 * PAGE)
@@ -37,8 +37,8 @@ def a_trace() -> Trace:
         (heap, epoch, 0, 0, 0),  # B's, at A's former address
         (heap + 2, epoch - 1, 0, 0, 0),  # B's memory, before its birth
         (heap + 2, epoch, 0, 0, 0),  # B's
-        (heap + 3, epoch - 1, 0, 0, 0),  # the thread's
-        (heap + 3, epoch, 0, 0, 0),  # the thread's
+        (heap + 3, epoch - 1, 0, 0, 0),  # T's
+        (heap + 3, epoch, 0, 0, 0),  # T's
         (heap + 100, epoch, 0, 0, 0),  # no tensor
         (5, epoch, 0, 0, 0),  # no tensor, in another mapping
         (7, epoch, 0, 0, 0),  # in no known mapping

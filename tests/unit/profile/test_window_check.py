@@ -40,7 +40,7 @@ def profile(tensors: list[tuple[int, int]], reported: list[tuple[int, int, int]]
 
 
 def areas(*found: tuple[int, int, float]) -> Areas:
-    """AREA_DTYPE from (first page, pages, heat)."""
+    """A table of AREA_DTYPE from (first page, pages, heat)."""
     table = np.zeros(len(found), AREA_DTYPE)
     for row, (first, pages, heat) in zip(table, found, strict=True):
         row["start"], row["bytes"], row["heat"] = first * PAGE, pages * PAGE, heat

@@ -13,7 +13,7 @@ def last_step(trainer: Trainer) -> Step:
 
 
 def toy(steps: int = 3, cuts: tuple[int, ...] = (), forget: int = 0) -> Step:
-    """The step drawn in test_lifetimes.py. forget: number of earlier steps that the ring lacks."""
+    """The step drawn in test_lifetimes.py. forget: number of first steps that the ring lacks."""
     trainer = Trainer(cuts=cuts)
     trainer.alloc(4 * PAGE)
     gradient: Tensor | None = None

@@ -25,7 +25,7 @@ def test_the_timeline_reaches_the_peak_and_wraps_around() -> None:
     assert (LINE.live >= 0).all()
     parameters = LINE.live[KINDS.index("parameter")]
     assert (parameters == parameters[0]).all()
-    # Tensors that live across the step's end are live at both ends.
+    # Tensors that live across the step's end are live at the beginning and at the end.
     gradients = LINE.live[KINDS.index("gradient")]
     assert gradients[-1] == gradients[0] + 8 * PAGE  # the first event frees one gradient
     assert gradients.min() == 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The metrics' HTTP server under bad conditions."""
+"""The metrics' HTTP server: a port in use, silent and slow clients, and simultaneous scrapes."""
 
 from __future__ import annotations
 

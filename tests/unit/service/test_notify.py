@@ -16,7 +16,7 @@ from tests.unit.descriptors import open_descriptors
 
 @pytest.fixture
 def manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
-    """The service manager's end."""
+    """The service manager's end of the notification socket."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
         listener.bind(str(tmp_path / "notify"))
         listener.setblocking(False)

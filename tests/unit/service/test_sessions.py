@@ -305,7 +305,7 @@ def test_a_hello_after_a_setuid_program_began_is_refused(reachable: Daemon) -> N
 def no_descriptors() -> Iterator[None]:
     """Every call that needs a new descriptor fails with EMFILE."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))  # the standard ones
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))  # only the standard streams
     try:
         yield
     finally:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Marks in blocks of memory."""
+"""Writes marks into blocks of memory and checks them."""
 
 from __future__ import annotations
 

@@ -146,7 +146,7 @@ void test_schedule_delete(struct schedule *schedule)
 	free(schedule);
 }
 
-/* Write the rows of the due moves, in order; returns their number. */
+/* rows: receives the index of each due move, in order. Returns the number of due moves. */
 uint32_t test_schedule_due(const struct schedule *schedule, int evict, uint32_t *rows)
 {
 	const struct due_moves *due = evict ? &schedule->evict : &schedule->fetch;

@@ -110,7 +110,7 @@ class Paged:
         self._pager = ctypes.c_void_p()
         self._map = mmap.mmap(-1, pages * PAGE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         self.words: npt.NDArray[np.uint64] = np.frombuffer(self._map, np.uint64).reshape(pages, -1)
-        """(pages, words of a page)"""
+        """Shape: (pages, words of a page)."""
         self._base = self.words.ctypes.data
         self.fill(0, used, 1)
         settings = Settings(-1, file, file_pages, budget, REQUESTS, -1)
@@ -264,12 +264,12 @@ def fork_children(library: ctypes.CDLL, folder: Path) -> None:
         paged.fill(0, 256, seed + 1)
         paged.evict(0, 256)
         paged.settle()
-    # The later children hold the earlier pipes open, too.
+    # The later children hold the earlier pipes open, too, so close all pipes before the first wait.
     for _, go_writing in children:
         os.close(go_writing)
     for pid, _ in children:
         assert os.waitpid(pid, 0)[1] == 0, "a child read wrong numbers"
-    # The file had no room for another version while children held the former ones.
+    # The file had no room for another version of the pages while children held earlier versions.
     assert paged.counts().write_error == -errno.ENOSPC
     deadline_s = time.monotonic() + 30
     while paged.evict(0, 256) == 0:
@@ -310,7 +310,7 @@ def fork_overlaps(library: ctypes.CDLL, folder: Path) -> None:
 
 
 def kernel_reads(library: ctypes.CDLL, folder: Path) -> None:
-    """write(2) of evicted pages, with and without O_DIRECT."""
+    """The kernel reads evicted pages during write(2), with and without O_DIRECT."""
     paged = filled_and_evicted(library, folder)
     wanted = paged.expected(0, 256, 1).tobytes()
     for flags in (0, os.O_DIRECT):

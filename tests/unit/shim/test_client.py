@@ -16,7 +16,7 @@ from sentineld.shim.client import Client
 
 @pytest.fixture
 def ends(tmp_path: Path) -> Iterator[tuple[Client, socket.socket]]:
-    """The shim's end and the daemon's."""
+    """The shim's end and the daemon's end of a connection."""
     path = tmp_path / "shim.sock"
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         listener.bind(str(path))

@@ -176,7 +176,7 @@ def test_the_daemons_moves_change_the_fast_room(harness: ctypes.CDLL) -> None:
     harness.emulation_recount(handle, HEAP_PAGES)
     harness.emulation_slot_born(handle, 0)
     assert arena[:4].tolist() == [1] * 4
-    emulation.segment.moved(1 << 62)  # an implausible word does no harm
+    emulation.segment.moved(1 << 62)  # an implausible word only makes births slow
     harness.emulation_slot_dropped(handle, 0)
     harness.emulation_slot_born(handle, 0)
     assert arena[:4].tolist() == [2] * 4

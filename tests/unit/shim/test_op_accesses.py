@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads and writes of a real torch's operators, by its profiler."""
+"""Reads and writes of a real torch's operators, as torch.profiler reports them."""
 
 from __future__ import annotations
 

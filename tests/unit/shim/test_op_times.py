@@ -23,7 +23,7 @@ Row = tuple[int, int, int, int, int]
 
 
 class Segment:
-    """Native's control segment, written by the test."""
+    """Stands for Native. The test writes the control segment."""
 
     def __init__(self, writer: Writer) -> None:
         self._writer = writer

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.skipif(pager_problem() is not None, reason=pager_proble
 
 @pytest.fixture(scope="module", params=["counted", "uncounted"])
 def library_path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The pager; "uncounted": with the defect of Linux 6.18 that frames.c works around."""
+    """The compiled pager. "uncounted": with the defect of Linux 6.18 that frames.c works around."""
     path = tmp_path_factory.mktemp("pager") / "pager.so"
     sources = sorted(map(str, (NATIVE / "pager").glob("*.c")))
     flags = "-std=gnu11 -O2 -g -Wall -Wextra -Werror -fPIC -shared -pthread".split()

@@ -100,7 +100,8 @@ def test_a_wrong_size_of_the_heap_is_named(torch_folder: Path, size: str) -> Non
 
 
 def test_a_library_that_cannot_be_built_leaves_torch_alone(torch_folder: Path) -> None:
-    # Neither the packaged library nor a place for a new one: the folder of the cache is a file.
+    # The packaged library is missing, and no new library can be stored, because the cache folder is
+    # a file.
     cache = torch_folder / "cache"
     cache.touch()
     code = (

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* An ioctl() whose UFFDIO_MOVE does not count the second half of the pages in every third call, as in
-   Linux 6.18 after an attempt that failed with EAGAIN. Link it with -Wl,--wrap=ioctl. */
+/* An ioctl() that reports only the first half of the moved pages in every third UFFDIO_MOVE, as
+   Linux 6.18 does after an attempt that failed with EAGAIN. Link it with -Wl,--wrap=ioctl. */
 #include <errno.h>
 #include <sys/ioctl.h>
 

@@ -46,7 +46,7 @@ class Passed(NamedTuple):
 class _Event(NamedTuple):
     """A birth or a drop within a stretch."""
 
-    share: float  # of the stretch's all-fast time that has passed
+    share: float  # share of the stretch's all-fast time that passes before the event
     birth: bool  # False: a drop
     slot: int
 
@@ -128,7 +128,8 @@ class Training(Clock):
         self._harness.test_heap_delete(self._heap)
 
     def _make_heap(self) -> tuple[int, int]:
-        """A heap with live blocks where the profile has persistent tensors, and its used bytes."""
+        """Make a heap with live blocks at the places of the persistent tensors. Returns the heap
+        and its used bytes."""
         profile, page = self._profile, self._profile.page_bytes
         rows = np.flatnonzero(persistent(profile))
         first = (profile.tensors["address"][rows] - np.uint64(profile.heap_base)) // np.uint64(page)
@@ -173,7 +174,7 @@ class Training(Clock):
         return wait >= 0 and step >= 1 and (step << 32 | wait) > self._done
 
     def _pass_until(self, until_ns: float) -> None:
-        """Run the process to until_ns and past a boundary at that time."""
+        """Run the process until the time until_ns, and past a boundary at exactly this time."""
         while True:
             if self._waiting:
                 if self._must_wait():

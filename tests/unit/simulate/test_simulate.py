@@ -73,7 +73,8 @@ def test_sentinel_beats_first_touch_and_is_near_its_prediction(
 def test_a_step_that_begins_in_an_earlier_state_repeats_that_step(
     training: Profile, name: str
 ) -> None:
-    # Because of this, simulate() can stop at the first step that begins in an earlier step's state.
+    # simulate() relies on this property: it stops at the first step that begins in an earlier
+    # step's state.
     timing, budget = timing_of(preset_tiers("cxl", 12)), training.peak_bytes // 4
     plan = policy(name).plan(training, preset_tiers("cxl", 12), budget)
     made = scripts(plan, training, timing)

@@ -39,7 +39,7 @@ def cells() -> Cells:
 
 
 def world(capacity: int | None = 100, page_ns: float = PAGE_NS) -> World:
-    """A world in which all cells have their pages."""
+    """A world in which the pages of all cells are resident."""
     made = World(cells(), capacity, page_ns, page_ns)
     made.born(0, 2)
     made.place(2, 3, np.array([0]))
@@ -368,7 +368,7 @@ def test_slow_births_are_written() -> None:
     one = paged()
     one.born(0, 2, busy_ns=1.0)
     one.queue.add(demotion(0))
-    one.run(24.0)  # four pages are fetched in 1 ns each, and written in 5 ns each
+    one.run(24.0)  # cell 1's four pages: 1 ns each for faults, 5 ns each to write
     assert one.counts.demoted_pages == 0
     one.run(29.0)
     assert one.counts.demoted_pages == 1

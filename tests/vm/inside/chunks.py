@@ -14,7 +14,8 @@ CHUNK_BYTES = CHUNK_PAGES * PAGE
 
 
 class Chunk(IntEnum):
-    """Chunks in the order of their addresses. One more follows: it is written, but not watched."""
+    """Chunks in the order of their addresses. The memory has one more chunk after them, which is
+    written but not watched."""
 
     READ = 0
     UNTOUCHED = 1  # resident, not accessed in any window

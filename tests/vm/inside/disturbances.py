@@ -4,8 +4,8 @@
     PYTHONPATH=TREE python3 tests/vm/inside/disturbances.py
 
 tests/vm/test_disturbances.py checks the result. This process plays the daemon. The
-disturbances come from the kernel or from other processes, which run this file with the
-argument `move`, `shuttle`, `page_out` or `fill`.
+disturbances come from the kernel, from tools, or from processes that run this file with
+the argument `move`, `shuttle`, `page_out` or `fill`.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def setting(*values: tuple[Path | str, object]) -> Iterator[None]:
 
 @contextmanager
 def swap(mebibytes: int) -> Iterator[None]:
-    """Add swap on zram, which frees pages at once instead of waiting for a disk."""
+    """Add swap on zram: pages that are swapped out are then freed without waiting for a disk."""
     with udev_stopped():
         subprocess.run(["modprobe", "zram"], check=True)
         (ZRAM / "disksize").write_text(f"{mebibytes}M")
@@ -173,7 +173,8 @@ def free_bytes(node: int) -> int:
 
 
 def foreign_moves(observer: Observer) -> dict[str, Any]:
-    """Moves by this process, by another (some pages are pinned), and by the tool migratepages."""
+    """Pages are moved by this process, by another process, and by the tool migratepages. Eight of
+    the pages that the other process tries to move are pinned."""
     with observer.target() as target:
         target.do("write", 0, 600)
         target.move(0, 300, SLOW)
@@ -197,7 +198,7 @@ def reclaim(observer: Observer) -> dict[str, Any]:
 
 
 def demotion(observer: Observer) -> dict[str, Any]:
-    """Reclaim of a control group while demotion is enabled."""
+    """Memory of a control group is reclaimed while demotion is enabled."""
     CGROUP.mkdir()
     try:
         demote = ("/sys/kernel/mm/numa/demotion_enabled", "true")

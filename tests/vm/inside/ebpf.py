@@ -50,7 +50,7 @@ def total(counters: EbpfCounters, pid: int) -> int:
 
 
 def record_faults(probes: EbpfProbes, observed: Target) -> dict[str, Any]:
-    """Known touches by a watched process and by one that is not watched."""
+    """Make a watched and an unwatched process touch known pages; return the recorded faults."""
     unwatched = Target()
     start_ns = time.monotonic_ns()
     probes.watch(observed.pid)
@@ -77,7 +77,7 @@ def record_faults(probes: EbpfProbes, observed: Target) -> dict[str, Any]:
 
 
 def move(probes: EbpfProbes, observed: Target) -> dict[str, Any]:
-    """Moves of pages by this process; some of the pages are pinned."""
+    """Move pages of the watched process; the first eight of them are pinned."""
     observed.do("pin", 0, 8)
     before = probes.counters()
     held = observed.move(0, 8, 1)
@@ -118,7 +118,7 @@ def module_references() -> int:
 
 
 def cross_check(probes: EbpfProbes) -> dict[str, Any]:
-    """The module's log and the tracepoint sentinel:page_access for the same accesses."""
+    """Count the same accesses in the module's log and by the tracepoint sentinel:page_access."""
     references = [module_references()]
     observed = Target()
     observed.do("write", 0, 600)

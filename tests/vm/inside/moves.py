@@ -39,7 +39,7 @@ SYS = Path("/sys")
 
 
 class Memory:
-    """Anonymous memory of this process that prefers a node."""
+    """Anonymous memory of this process, which the kernel allocates on `node` if possible."""
 
     def __init__(self, pages: int, node: int, touched: bool = True, huge: bool = False) -> None:
         size = pages * PAGE
@@ -152,7 +152,8 @@ def full() -> dict[str, object]:
 
 @contextmanager
 def filled(node: int, leave_bytes: int) -> Iterator[None]:
-    """A child fills the node until its free memory is leave_bytes above the high watermark."""
+    """A child fills the node. The node's free memory is then leave_bytes above its high
+    watermark."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:

@@ -112,7 +112,7 @@ def main(name: str) -> None:
 
 
 def gone(backend: Any, program: Program) -> str:
-    """The exception that a watch raises when its process is killed, or "nothing"."""
+    """The name of the exception that a watch raises after its process was killed, or "nothing"."""
     if program.writes is not None:
         program.process.kill()
         program.process.wait()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A small managed process: steps, boundaries, births, drops, barriers.
+"""A small process for the mover. It has steps, boundaries, births, drops and barriers.
 
 Runs in the guest. The program acts like the shim towards the mover, but without torch:
 it publishes its position, waits for moves_done at the boundaries in WAITS, and allocates

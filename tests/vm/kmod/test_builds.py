@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds the module against the headers of sid's kernel, with and without the options that it
-needs."""
+"""Builds the module against the headers of sid's kernel, with and without the kernel options that
+the module needs."""
 
 from __future__ import annotations
 

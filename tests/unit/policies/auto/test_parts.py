@@ -25,7 +25,7 @@ def toy_groups() -> Groups:
 
 
 def fast_pages(**of: list[float]) -> np.ndarray:
-    """A table (S, G) for the groups of the large toy; entries that `of` does not give are 0.
+    """A table (4 positions, 5 groups) for the large toy; entries that `of` does not give are 0.
 
     of: the fast pages of each named group, by position of its life.
     """

@@ -22,7 +22,7 @@ ACTIVATION, SCRATCH, GRADIENT = range(3)
 def births(
     profile: Profile, rows: list[int], fast: dict[int, int], moved: tuple[int, ...] = ()
 ) -> Births:
-    """fast: pages born fast, by tensor."""
+    """rows: the tensors to place. fast: pages born fast, by tensor. moved: tensors that move."""
     count = len(profile.tensors)
     fast_pages, moves = np.zeros(count, np.int64), np.zeros(count, np.bool_)
     fast_pages[list(fast)] = list(fast.values())
@@ -40,7 +40,7 @@ def regions(layout: Layout) -> list[tuple[str, int | None, int]]:
 def test_tensors_lie_by_the_tier_of_their_birth() -> None:
     profile = large_profile()
     layout = lay_out(profile, births(profile, [0, 1, 2], {ACTIVATION: 128, SCRATCH: 63}))
-    # The scratch lives while the activation does, so the two tensors lie one behind the other.
+    # Scratch and activation are alive together, so the two tensors lie one behind the other.
     assert regions(layout) == [("fast-born", 0, 191), ("slow-born", 1, 2 * LARGE)]
     dropped = (layout.slots["flags"] & SLOT_DROP) != 0
     assert dropped.tolist() == [True, True, False]

@@ -40,8 +40,8 @@ def tiers(pages_per_s: float) -> Tiers:
 
 
 def planned(pages: int, pages_per_s: float) -> Plan:
-    """A plan of the large toy. pages: fast pages, in units of 64; the budget also includes the
-    policy's margin."""
+    """A plan of the large toy. pages: the budget without the policy's margin, in units of 64 pages.
+    pages_per_s: migration bandwidth."""
     profile, budget = large_profile(), pages * LARGE * PAGE * 201 // 200 + PAGE
     plan = policy("auto").plan(profile, tiers(pages_per_s), budget)
     verify(plan, profile, budget)

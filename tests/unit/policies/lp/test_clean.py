@@ -16,7 +16,8 @@ from tests.unit.policies.rivals.laps import PAGE, Life, lap
 from tests.unit.policies.tiering import paged_tiers
 
 READ_NS, WRITE_NS = 2e9 / 64, 3e9 / 64
-"""Times to read and to write a page. 64 pages are read in 2 stretches and written in 3."""
+"""Times to read and to write a page, in ns. A stretch takes 1 s, so reading 64 pages takes 2
+stretches and writing them takes 3 stretches."""
 
 
 def solved(profile: Profile, pages: int, clean: bool) -> tuple[Groups, Solution]:
@@ -44,14 +45,15 @@ def test_segments_are_clean_unless_they_write_or_begin_with_a_birth() -> None:
 @pytest.mark.parametrize("written", [(), (0,), (0, 6)])
 def test_pages_that_are_only_read_move_without_writes(written: tuple[int, ...]) -> None:
     # Memory holds one of two tensors, and they are used in alternation. In a step of 12 stretches,
-    # two fetches take the time of 4 stretches. Each write of a changed tensor takes the time of 3.
+    # two fetches take the time of 4 stretches. Each write of a changed tensor takes the time of 3
+    # stretches.
     profile = lap(
         12, Life(64, (0,), written_in=written[:1]), Life(64, (6,), written_in=written[1:])
     )
     step_ns = [solved(profile, 64, clean)[1].step_ns for clean in (False, True)]
     fetches, writes = 4e9, 3e9 * len(written)
-    # Without clean pages, both tensors are written. Their moves need 10 of 12 stretches, but have
-    # to lie between the uses.
+    # Without clean pages, both tensors are written. Their moves take 10 of the 12 stretches and
+    # have to lie between the uses, so the step may be longer.
     assert step_ns[1] <= step_ns[0] + 1
     assert 12e9 - 1 <= step_ns[1] <= max(12e9, fetches + writes) * 1.1
 

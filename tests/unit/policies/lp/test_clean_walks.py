@@ -29,11 +29,12 @@ NAMES = {
 
 
 def gain(gains: CleanGains, before: int, after: int, wrote: bool, at: int) -> float | None:
-    """None: the change is impossible."""
+    """The gain of a change between two states at a position. None: the change is impossible."""
     if (before, after) == (SLOW, SLOW):
         return 0.0
     if wrote:
-        # In a stretch that writes, a clean page counts as dirty. After it, no page is clean.
+        # In a stretch that writes, a clean page counts as dirty. After such a stretch, no
+        # page is clean.
         if after == CLEAN:
             return None
         if before == SLOW:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The credit for early moves."""
+"""The costs and credits by which the linear program prefers early moves."""
 
 from __future__ import annotations
 

@@ -42,9 +42,10 @@ def born_pages(plan: Plan, profile: Profile) -> int:
 
 
 def test_transient_groups_are_born_and_gone_at_pressure_points() -> None:
-    # See toy_profile(). Deaths follow the births at events 2 (scratch) and 4 (gradient). In
-    # stretches without births, the beginning is a pressure point. The beginning of stretch 0 is
-    # also a pressure point, because the gradient dies in stretch 0 before the first birth.
+    # See toy_profile(). The births at events 2 (scratch) and 4 (gradient) are pressure points,
+    # because a death follows each of them. In stretches without births, the beginning is a pressure
+    # point. The beginning of stretch 0 is also a pressure point, because the gradient dies in
+    # stretch 0 before the first birth.
     groups = groups_of(large_profile(), timing_of(preset_tiers("cxl", 1)))
     found = transient_groups_of(groups)
     events = groups.points.event.tolist()
@@ -61,8 +62,8 @@ def test_transient_groups_are_born_and_gone_at_pressure_points() -> None:
 
 
 def births_of(groups: Groups, fast: Floats, capacity_pages: int) -> float:
-    """Pages faulted in by a step, if dead pages are kept as long as there is room. fast: fast pages
-    of each group, as in Solution."""
+    """The number of pages that a step faults in, if dead pages are kept as long as there is room.
+    fast: fast pages of each group, as in Solution."""
     found, points = transient_groups_of(groups), len(groups.points.event)
     before, after = np.full((2, points), float(capacity_pages))
     for group in range(len(groups.pages)):

@@ -34,13 +34,14 @@ def test_only_a_bound_has_a_page_in_flight(page_ns: float, generous: bool, pages
 
 
 def test_changes_are_dense_next_to_uses_and_sparse_between_them() -> None:
-    # The tensor is used in stretches 0 and 20 of 40. The finest grid has the three positions next
-    # to a use, then positions at distances that grow by 40 %.
+    # The tensor is used in stretches 0 and 20 of 40. The finest grid has the position of a use and
+    # the three positions after it. Then the distance to the use grows by 40 % (at least by 1) from
+    # one position to the next.
     (found,) = changes(40, Life(16, (0, 20)))
     first = [at for at in found if at < 20]
     assert first[:5] == [0, 1, 2, 3, 4]
     assert first[-3:] == [17, 18, 19]
-    assert [19 - at for at in reversed(first)] == first  # as dense before the use as after it
+    assert [19 - at for at in reversed(first)] == first  # as dense as after the first use
     assert len(first) < 20
     # The gap from the last use to the first use of the next step has the same grid.
     assert [at - 20 for at in found if at >= 20] == first

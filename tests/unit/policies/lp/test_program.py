@@ -22,7 +22,7 @@ from tests.unit.policies.rivals.laps import Life, lap, moving
 from tests.unit.policies.tiering import tiers
 
 USE_NS = 0.75 * PAGE * LARGE
-"""Cost of a use of 64 slow pages of the large toy."""
+"""Extra ns of a use of 64 slow pages of the large toy."""
 
 
 def program(
@@ -65,7 +65,7 @@ def test_without_moves_the_parameter_is_fast() -> None:
 
 
 def test_what_is_used_in_turn_shares_the_room_by_moves() -> None:
-    # Two tensors with a gap of five stretches between their uses; room for one of them.
+    # Five stretches lie between the uses of the two tensors, and there is room for one tensor.
     profile = lap(12, Life(64, (0,)), Life(64, (6,)))
     timing = timing_of(moving(64))
     groups = groups_of(profile, timing)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Steps of a few stretches and tensors; each tensor takes one line to write."""
+"""Steps of a few stretches and tensors; one line of code defines a tensor."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ HEAP = 0x10_0000_0000
 
 @dataclass(frozen=True)
 class Life:
-    """A tensor."""
+    """A tensor and the stretches that use it."""
 
     pages: int
     read_in: tuple[int, ...]  # stretches that read it
-    lives: tuple[int, int] | None = None  # first and last stretch lived in; None: persistent
+    lives: tuple[int, int] | None = None  # first and last stretch of its life; None: persistent
     written_in: tuple[int, ...] = ()  # the stretches of `read_in` that also write to it
 
 
@@ -80,5 +80,5 @@ def lap(stretches: int, *lives: Life) -> Profile:
 
 
 def moving(pages_per_s: float) -> Tiers:
-    """Tiers with this migration bandwidth; a byte read from the slow tier costs 1 ns more."""
+    """Tiers with this migration bandwidth; access to a slow byte takes 1 ns longer."""
     return Tiers((Tier((0,), 0, 1e9, 1e9), Tier((1,), 0, 0.5e9, 0.5e9)), pages_per_s * PAGE, "toy")

@@ -40,7 +40,7 @@ def test_costs_of_slow_tensors_by_hand() -> None:
 
 
 def test_the_tensors_that_are_born_fast_are_packed() -> None:
-    # Activation and gradient are alive together, the scratch and the gradient are not.
+    # Activation and gradient are alive together, but scratch and gradient are not.
     profile, nothing = large_profile(), np.zeros(5, np.int64)
 
     def pages(*fast: bool) -> int:

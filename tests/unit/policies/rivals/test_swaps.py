@@ -59,8 +59,8 @@ def test_a_swap_frees_room_between_its_transfers() -> None:
 
 
 def test_slow_transfers_are_split_over_stretches() -> None:
-    # At 40 pages a second, 64 pages take two stretches, for 40 and 24 pages. They leave as early
-    # and return as late as possible.
+    # At 40 pages a second, 64 pages take two stretches: 40 pages in one and 24 in the other. They
+    # leave as early and return as late as possible.
     profile = lap(8, Life(64, (0, 7)))
     book = open_book(profile, moving(40), 64 * PAGE)
     assert book.try_swap(Gap(0, 0, 7))

@@ -47,7 +47,7 @@ class Process:
         self.managed.mover.notify(step << 32 | boundary)
 
     def words(self, **words: int) -> bool:
-        """Write control words and check them; returns whether the plan is left."""
+        """Write control words and pass them to follow(); returns whether to leave the plan."""
         self.linked.set(**words)
         return self.managed.follow(self.linked.link.segment.words()).leave
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The goal of a planning as text."""
+"""A planning goal as text."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ CONFIG = Config(tiers=TierOverrides(emulated="cxl"))
 
 
 def steps_of(network: Network, count: int, cuts: tuple[int, ...] = ()) -> list[Step]:
-    """Steady steps."""
+    """The given number of steady steps of a network's training."""
     return StepCutter().feed(train(network, count + 1, cuts).take_records())[1:]
 
 
@@ -240,7 +240,8 @@ def test_operators_are_requested_again_if_a_step_of_another_shape_was_observed(
 
 
 def planning(profiled: Profiled, network: Network) -> tuple[list[Step], Records]:
-    """Profile up to the request for a second step; returns the following steps and accesses."""
+    """Profile up to the request for a second access step. Returns the steps that follow the first
+    access step, and the operators' accesses."""
     profiled.tell(*steps_of(network, 4))
     layout, _ = profiled.asked()
     assert layout is not None

@@ -18,7 +18,7 @@ PLANNED = Planned(Shape(1, ""), toy_profile(), toy_profile(), toy_plan(), 9 * PA
 
 
 class Waiting:
-    """A replanning whose planner waits for made(), and a thread that waits for the replanning."""
+    """A replanning, and a thread that waits for it. The planner waits until made() is called."""
 
     def __init__(self, problem: SentinelError | None = None) -> None:
         self.problem = problem

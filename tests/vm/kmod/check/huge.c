@@ -63,8 +63,8 @@ void check_huge(void)
 	sampler_epoch(&sampler);
 
 	/*
-	 * The split un-arms the remaining pages, which are then armed one by one. The dropped page is
-	 * unknown too: it may have been accessed between the split and the drop.
+	 * The split unarms the remaining pages, which are then armed one by one. The dropped page
+	 * is unknown too: it may have been accessed between the split and the drop.
 	 */
 	target_call(&target, drop_page, second + 5 * PAGE, 0);
 	sampler_epoch(&sampler);
@@ -73,7 +73,10 @@ void check_huge(void)
 	sampler_epoch(&sampler);
 	expect_records(&sampler, address, "small pages", HUGE - 1, 0, 1, 0);
 
-	/* a part of a huge page cannot be armed; nor can the dropped page, which is the zero page now */
+	/*
+	 * 10 pages of the first huge page are disarmed. The other 502 cannot be armed without
+	 * them, so they are unknown. So is the dropped page, which is the zero page now.
+	 */
 	range = sampler_disarm(&sampler, address, 10);
 	CHECK(range.pages_done == 10 && !range.pages_skipped, "disarm: %llu done, %llu skipped",
 	      range.pages_done, range.pages_skipped);

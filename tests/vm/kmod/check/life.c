@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Forks and ends of controllers and targets; ends of sessions; the rules of the epoch fd. */
+/* Controllers and targets that fork or end; ends of sessions; the rules of the epoch fd. */
 #define _GNU_SOURCE
 #include "check.h"
 

@@ -118,7 +118,7 @@ static struct server server_start(void)
 	return server;
 }
 
-/* Every request fails from now on, so each thread that waits for an answer continues. */
+/* Kills the server. All requests to it then fail, so each thread that waits for it continues. */
 static void server_stop(struct server *server)
 {
 	kill(server->pid, SIGKILL);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A target that stalls, in a fault that it handles itself, does not stall its controller. */
+/* A target that stalls in a fault on its own userfaultfd page does not stall its controller. */
 #define _GNU_SOURCE
 #include "check.h"
 

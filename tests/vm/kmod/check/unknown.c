@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Pages un-armed by anything but the module are unknown: reported neither as accessed nor as untouched. */
+/* If anything but the module unarms a page, the log reports the page as unknown. */
 #define _GNU_SOURCE
 #include "check.h"
 
@@ -129,7 +129,7 @@ void check_unknown(void)
 	expect_unknown(&sampler, &target, "mremap", mremap_in, address + 4 * PART * PAGE, PART, PART);
 	expect_unknown(&sampler, &target, "a file", map_file, address + 5 * PART * PAGE, PART, 0);
 
-	/* a recorded access remains, even if the page is un-armed later */
+	/* a recorded access remains, even if the page is unarmed later */
 	target_call(&target, read_pages, address + 6 * PART * PAGE, PART);
 	target_call(&target, protect_and_back, address + 6 * PART * PAGE, PART);
 	sampler_epoch(&sampler);
@@ -156,9 +156,9 @@ void check_unknown(void)
 }
 
 /*
- * move_pages() of armed pages: kernel 6.12 moves and un-arms them, 6.1 does
- * neither. No un-armed page may be reported as untouched. Disarmed pages move on
- * both kernels, even if epochs begin meanwhile.
+ * move_pages() of armed pages: kernel 6.12 moves and unarms them, kernel 6.1
+ * leaves them as they are. No unarmed page may be reported as untouched. Disarmed
+ * pages move on both kernels, even if epochs begin meanwhile.
  */
 void check_moved(void)
 {

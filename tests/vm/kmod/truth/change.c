@@ -184,7 +184,7 @@ void run_spin(struct worker *worker, const long *arg)
 	while ((now.tv_sec - start.tv_sec) * 1000 + (now.tv_nsec - start.tv_nsec) / 1000000 < arg[0]);
 }
 
-/* Maximum number of children that share pages with the target. */
+/* Maximum number of children that live on after their verb `fork`; further children end at once. */
 #define CHILDREN 64
 
 static struct child {

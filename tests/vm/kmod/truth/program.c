@@ -18,7 +18,7 @@ static const struct verb verbs[] = {
 	/* changes: START COUNT */
 	{"drop", THREAD, 2, run_drop, NULL}, /* MADV_DONTNEED */
 	{"remap", THREAD, 2, run_remap, NULL}, /* munmap and mmap */
-	{"mremap", THREAD, 3, run_mremap, NULL}, /* to page ARG3; maps new pages in their place */
+	{"mremap", THREAD, 3, run_mremap, NULL}, /* to page ARG3; maps new pages in the old place */
 	{"protect-none", THREAD, 2, run_protect_none, NULL}, /* PROT_NONE and back */
 	{"protect-read", THREAD, 2, run_protect_read, NULL}, /* PROT_READ, a read of all pages, and back */
 	{"executable", THREAD, 2, run_executable, NULL},
@@ -30,8 +30,8 @@ static const struct verb verbs[] = {
 	{"clear-refs", THREAD, 1, run_clear_refs, NULL}, /* ARG1: digit to write to /proc/self/clear_refs */
 	{"spin", THREAD, 1, run_spin, NULL}, /* busy for ARG1 milliseconds */
 	/*
-	 * A child checks the pages and writes its copies: at once if ARG3 is 0, else after ARG3 - 1
-	 * further epochs.
+	 * A child checks the pages and writes its copies: at once if ARG3 is 0, at the end of this
+	 * epoch if it is 1, at the end of the next epoch if it is 2, and so on.
 	 */
 	{"fork", THREAD, 3, run_fork, NULL},
 	/* verbs of the controller */

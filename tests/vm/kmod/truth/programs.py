@@ -26,7 +26,7 @@ ACCESSES = (
     "kernel-write",
 )
 SHARED = ("cold", "clear-refs", "fork")
-"""Changes that neither discard data nor un-arm pages."""
+"""Changes that neither discard data nor unarm pages."""
 OWN = ("drop", "remap")
 UNARMING_SHARED = ("executable", "not-executable")
 UNARMING_OWN = ("protect-none", "protect-read", "mremap")
@@ -46,7 +46,7 @@ class Program:
     rearm_us: int = 0
     """Interval at which pages are armed again within an epoch; 0: never."""
     balancing: bool = False
-    """NUMA balancing is on and may un-arm any page at any time."""
+    """NUMA balancing is on and may unarm any page at any time."""
 
     @property
     def text(self) -> str:
@@ -82,7 +82,7 @@ class Region:
 class Kind:
     """A kind of programs."""
 
-    unarming: bool = False  # has operations that un-arm pages
+    unarming: bool = False  # has operations that unarm pages
     huge: bool = False  # has a region with huge pages
     precise: bool = False  # as in Program
     rearm: bool = False  # sets rearm_us of Program
@@ -171,7 +171,7 @@ def _part(draw: DrawFn, region: Region) -> tuple[int, int]:
 
 @st.composite
 def _watch_change(draw: DrawFn, regions: list[Region], ranges: int) -> str:
-    """A change of the watched pages."""
+    """A controller's line that changes which pages are watched."""
     verb = draw(st.sampled_from(("arm", "disarm", "add", "remove")))
     if verb in ("add", "remove"):
         return f"{verb} {draw(st.integers(0, ranges - 1))}"

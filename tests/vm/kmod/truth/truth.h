@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Runs programs with known page accesses, and prints the true accesses and the
- * module's records. A program is a text: the layout of an arena, then epochs,
- * which consist of steps. In a step each thread executes its list of verbs; a
- * barrier separates steps. Before an epoch, while no thread runs, the
- * controller can change which pages are watched. Before and during an epoch it
- * can move pages and arm them again.
+ * module's records. A program is a text: the layout of an arena (the target's
+ * memory), then epochs, which consist of steps. In a step each thread executes
+ * its list of verbs; a barrier separates steps. Before an epoch, while no thread
+ * runs, the controller can change which pages are watched. Before and during an
+ * epoch it can move pages and arm them again.
  *
  * A line is a verb and numbers, which are pages of the arena unless noted:
  *
@@ -49,7 +49,7 @@
 #define MARK_HUGE 8u /* at the epoch's start: part of a huge page */
 #define MARK_MAYBE_HUGE 16u /* the page is in a region that may have huge pages */
 #define MARK_PAUSED 32u /* the controller disarmed and re-armed the page during the epoch */
-#define MARK_CHANGED 64u /* an operation that un-arms pages covered the page */
+#define MARK_CHANGED 64u /* an operation that unarms pages covered the page */
 #define MARK_DROPPED 128u /* the page was dropped or replaced */
 #define MARK_MOVED_IN 256u /* mremap moved a page here */
 
@@ -112,7 +112,7 @@ struct shared {
 
 extern struct program program;
 extern struct shared *shared;
-/* The last write of each thread to each page; private to the target. */
+/* worker.seq of the last write of each thread to each page; 0: none. Private to the target. */
 extern uint32_t shadow[THREADS][ARENA_PAGES];
 
 bool program_read(FILE *from);
