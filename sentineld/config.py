@@ -75,7 +75,7 @@ def load(path: Path | None = None) -> Config:
     for file in [main, *sorted((main.parent / "config.d").glob("*.toml"))]:
         if file.exists():
             config = _merge(config, file)
-    _check(config)
+            _check(file, config)
     return config
 
 
@@ -126,32 +126,31 @@ def _converted(file: Path, key: str, value: Any, default: Any) -> Any:
     return value
 
 
-def _check(config: Config) -> None:
+def _check(file: Path, config: Config) -> None:
+    """Check the settings after `file` was applied; the settings before it were valid."""
+
+    def refuse(setting: str, hint: str) -> SentinelError:
+        owner = config.tiers if setting.startswith("tiers.") else config
+        value = getattr(owner, setting.removeprefix("tiers."))
+        return SentinelError("bad-config", f"{file}: {setting} = {value!r}", hint)
+
     if config.ebpf not in ("auto", "off", "required"):
-        raise SentinelError("bad-config", f"ebpf = {config.ebpf!r}", "use auto, off or required")
+        raise refuse("ebpf", "use auto, off or required")
     if config.huge_pages not in ("auto", "on", "off"):
-        raise SentinelError(
-            "bad-config", f"huge_pages = {config.huge_pages!r}", "use auto, on or off"
-        )
+        raise refuse("huge_pages", "use auto, on or off")
     records = config.log_records
     if not 4096 <= records <= 1 << 24 or records & (records - 1):
-        raise SentinelError(
-            "bad-config", f"log_records = {records}", "use a power of two, 4096 to 16777216"
-        )
+        raise refuse("log_records", "use a power of two, 4096 to 16777216")
     if config.plan_processes < 1:
-        raise SentinelError(
-            "bad-config", f"plan_processes = {config.plan_processes}", "use 1 or more"
-        )
+        raise refuse("plan_processes", "use 1 or more")
     if config.plan_memory_bytes < PLAN_MEMORY_BYTES_MIN:
-        raise SentinelError(
-            "bad-config",
-            f"plan_memory_bytes = {config.plan_memory_bytes}",
-            f"use {PLAN_MEMORY_BYTES_MIN} or more",
-        )
-    rates = [value for key, value in vars(config.tiers).items() if "_per_" in key]
-    if config.barrier_timeout_ms < 0 or not all(0 <= rate < math.inf for rate in rates):
-        raise SentinelError("bad-config", "a rate or time is negative or infinite", "use 0 or more")
+        raise refuse("plan_memory_bytes", f"use {PLAN_MEMORY_BYTES_MIN} or more")
+    if config.barrier_timeout_ms < 0:
+        raise refuse("barrier_timeout_ms", "use 0 or more")
+    for name, value in vars(config.tiers).items():
+        if "_per_" in name and not 0 <= value < math.inf:
+            raise refuse(f"tiers.{name}", "use a finite number, 0 or more")
     try:
         FastBudget.parse(config.fast)
     except SentinelError as error:
-        raise SentinelError("bad-config", f"fast: {error.message}", error.hint) from None
+        raise SentinelError("bad-config", f"{file}: fast: {error.message}", error.hint) from None

@@ -35,9 +35,12 @@ def test_later_files_override_earlier_ones(tmp_path: Path) -> None:
         ('fast = "120%"', "at most 100%"),
         ("fast = ", "config.toml"),
         ("tiers = 3", "write [tiers]"),
-        ("[tiers]\nslow_read_bytes_per_s = -1", "negative"),
-        ("[tiers]\nslow_read_bytes_per_s = inf", "infinite"),
-        ("[tiers]\nslow_read_bytes_per_s = nan", "infinite"),
+        ("barrier_timeout_ms = -1", "barrier_timeout_ms = -1"),
+        ("plan_processes = 0", "plan_processes = 0"),
+        ("plan_memory_bytes = 1", "plan_memory_bytes = 1"),
+        ("[tiers]\nslow_read_bytes_per_s = -1", "tiers.slow_read_bytes_per_s = -1.0"),
+        ("[tiers]\nslow_read_bytes_per_s = inf", "use a finite number"),
+        ("[tiers]\nslow_read_bytes_per_s = nan", "use a finite number"),
     ],
 )
 def test_errors_name_the_mistake(tmp_path: Path, text: str, named: str) -> None:
@@ -47,6 +50,16 @@ def test_errors_name_the_mistake(tmp_path: Path, text: str, named: str) -> None:
         load(file)
     assert caught.value.code == "bad-config"
     assert named in str(caught.value)
+    assert str(file) in str(caught.value)
+
+
+def test_the_file_that_sets_an_invalid_value_is_named(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text("plan_processes = 3\n")
+    (tmp_path / "config.d").mkdir()
+    (tmp_path / "config.d" / "10-a.toml").write_text("plan_processes = 0\n")
+    (tmp_path / "config.d" / "20-b.toml").write_text('fast = "10%"\n')
+    with pytest.raises(SentinelError, match="10-a.toml: plan_processes = 0"):
+        load(tmp_path / "config.toml")
 
 
 def test_an_explicitly_given_file_must_exist(tmp_path: Path) -> None:
