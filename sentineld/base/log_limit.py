@@ -32,8 +32,9 @@ class LogLimit(logging.Filter):
     If a logging statement serves several users, SITE_LINES applies to each of them, so that no
     user can suppress lines about another user's processes. The user is the statement's
     extra={"uid": uid} or, without that, the thread's LOGGED_USER. The last line before the limit
-    says that lines will be left out. The first line of the next period gives the number of lines
-    that SITE_LINES left out.
+    says that lines will be left out. In the next period, a statement's first line gives the number
+    of its lines that SITE_LINES left out, and the very first line gives the number that LINES left
+    out.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -42,11 +43,13 @@ class LogLimit(logging.Filter):
         self._clock = clock
         self._sites: dict[tuple[str, int, object], _Count] = {}
         self._total = _Count(clock())
+        self._unreported = 0  # lines that LINES left out in earlier periods
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether to write the line; may append a remark to it."""
         now_s = self._clock()
         if now_s - self._total.began_s >= PERIOD_S:
+            self._unreported += self._total.left_out
             self._total = _Count(now_s)
             self._sites = {
                 site: count
@@ -54,6 +57,7 @@ class LogLimit(logging.Filter):
                 if count.left_out or now_s - count.began_s < PERIOD_S
             }
         if self._total.lines >= LINES:
+            self._total.left_out += 1
             return False
         site = (record.pathname, record.lineno, getattr(record, "uid", LOGGED_USER.get()))
         count = self._sites.setdefault(site, _Count(now_s))
@@ -68,6 +72,9 @@ class LogLimit(logging.Filter):
         self._total.lines += 1
         if left_out:
             record.msg = f"{record.msg} ({left_out} lines like this were left out)"
+        if self._unreported:
+            record.msg = f"{record.msg} ({self._unreported} lines of all kinds were left out)"
+            self._unreported = 0
         if count.lines == SITE_LINES or self._total.lines == LINES:
             record.msg = f"{record.msg}{_WARNING}"
         return True

@@ -65,5 +65,8 @@ def test_all_lines_together_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> Non
         log.write(1, uid)
     assert len(log.lines) == 100
     log.now_s += PERIOD_S
-    log.write(1)
-    assert len(log.lines) == 101
+    log.write(2, uid=5000)
+    assert log.lines[100:] == [
+        "line 0 of user 5000 (900 lines of all kinds were left out)",
+        "line 1 of user 5000",
+    ]
