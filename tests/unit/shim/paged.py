@@ -234,6 +234,20 @@ def write_fails(library: ctypes.CDLL, folder: Path) -> None:
     paged.stop()
 
 
+def disk_full(library: ctypes.CDLL, folder: Path) -> None:
+    """The file has free pages, but no write finds room on the disk."""
+    file = os.open("/dev/full", os.O_RDWR | os.O_CLOEXEC)
+    paged = Paged(library, file, 1024, 256, 64)
+    for first in range(0, 256, 32):
+        paged.born(first, 32)
+        paged.fill(first, 32, 1)
+    paged.settle()
+    assert paged.counts().write_error == -errno.ENOSPC
+    assert paged.evict(0, 256) == 0
+    assert paged.holds(0, 256, 1)
+    paged.stop()
+
+
 def file_full(library: ctypes.CDLL, folder: Path) -> None:
     """The file has only 129 pages for 512 pages of memory."""
     paged = Paged(library, backing_file(folder, 129), 129, 512, 64)

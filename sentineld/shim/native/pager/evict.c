@@ -185,23 +185,36 @@ void page_recall(struct pager *pager, struct paged_range *range, uint64_t page)
 	}
 }
 
+static void cannot_write(struct pager *pager, int error, bool file_full)
+{
+	pager->counts.write_error = error;
+	pager->file_full = file_full;
+}
+
 static bool leave(struct job *job)
 {
 	struct transit *transit = (struct transit *)job;
 	struct pager *pager = transit->pager;
+	bool writes;
 	int error;
 
 	for (uint32_t i = 0; i < transit->count; i++)
 		transit->sum[i] =
 			checksum(frames_address(&pager->frames, transit->tray, i), 1ull << pager->page_shift);
 	pthread_mutex_lock(&pager->lock);
-	error = pager->counts.write_error ? pager->counts.write_error : assign(transit);
+	error = pager->counts.write_error;
+	if (!error) {
+		error = assign(transit);
+		if (error)
+			cannot_write(pager, error, true);
+	}
+	writes = !error;
 	pthread_mutex_unlock(&pager->lock);
-	if (!error)
+	if (writes)
 		error = write_pages(transit);
 	pthread_mutex_lock(&pager->lock);
-	if (error)
-		pager->counts.write_error = error;
+	if (writes && error)
+		cannot_write(pager, error, false);
 	for (uint32_t i = 0; i < transit->count; i++) {
 		struct paged_range *range = transit->of[i].range;
 
@@ -251,8 +264,10 @@ static uint32_t leaving_run(const struct paged_range *range, uint64_t page, uint
 
 bool can_write(struct pager *pager)
 {
-	if (pager->counts.write_error == -ENOSPC && filespace_available(&pager->space) >= TRAY_PAGES)
+	if (pager->file_full && filespace_available(&pager->space) >= TRAY_PAGES) {
+		pager->file_full = false;
 		pager->counts.write_error = 0;
+	}
 	return !pager->counts.write_error;
 }
 

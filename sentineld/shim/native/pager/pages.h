@@ -130,6 +130,7 @@ struct pager {
 	uint64_t fetches; /* pages whose fetch has begun since the start */
 	uint32_t arrivals; /* pages fetched or recalled since the start */
 	unsigned births_waiting; /* threads that wait for frames in pages_born() */
+	bool file_full; /* counts.write_error is set because the file had no free page */
 	bool incomplete; /* a pager_evict() or pager_fetch() was incomplete */
 	pthread_t thread; /* serves faults */
 	bool has_thread;
@@ -245,8 +246,8 @@ void pages_continue(struct pager *pager);
 uint64_t pages_evict(struct pager *pager, struct paged_range *range, uint64_t page, uint64_t pages,
 		     unsigned spare, uint64_t *done);
 
-/* Whether pages can be evicted. After a failed write they cannot. If the write failed because the
-   file was full, eviction resumes when the file has TRAY_PAGES free pages. */
+/* Whether pages can be evicted. After a failed write they cannot, also if the disk had no room. But if
+   only the file had no free page, eviction resumes when it has TRAY_PAGES free pages. */
 bool can_write(struct pager *pager);
 
 /* Begin to evict pages at the hand, until `pages` frames are free or about to become free. */
