@@ -88,13 +88,24 @@ class AutoTM:
                 break
             room -= over
         else:
-            answer = replace(answer, fast=(False,) * len(answer.fast))
+            answer = _all_slow(answer)
             plan = _plan(self.name, problem, answer, budget_bytes)
         found = residency(plan, profile)
         charged = charged_pages(plan, profile, found)
         waits = births_waits(plan, profile, found, charged, transient(profile), limit)
         plan = replace(plan, layout=replace(plan.layout, waits=waits.astype(np.int32)))
         return finished(plan, profile, tiers)
+
+
+def _all_slow(answer: Answer) -> Answer:
+    """The answer in which no tensor is ever fast."""
+    return replace(
+        answer,
+        fast=(False,) * len(answer.fast),
+        out=tuple(np.zeros_like(parts) for parts in answer.out),
+        back=tuple(np.zeros_like(parts) for parts in answer.back),
+        note=f"none of {TRIES} solutions fits: all tensors stay slow",
+    )
 
 
 def _plan(name: str, problem: Problem, answer: Answer, budget_bytes: int) -> Plan:

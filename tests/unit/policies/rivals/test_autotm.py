@@ -50,6 +50,16 @@ def lost_s(plan: Plan, stretches: int) -> float:
     return plan.predicted.step_ns / 1e9 - stretches
 
 
+def test_if_no_solution_fits_every_tensor_stays_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The solver ignores that the room for its next solution is reduced."""
+    solve = autotm.solve
+    monkeypatch.setattr(autotm, "solve", lambda problem, _, *rest: solve(problem, 10**6, *rest))
+    plan = planned(with_guest(), 64, 64)
+    assert not len(plan.moves)
+    assert plan.predicted.fast_share == 0
+    assert plan.notes[0].startswith(f"none of {autotm.TRIES} solutions fits")
+
+
 def test_with_room_for_three_the_tensor_with_the_gap_goes_out() -> None:
     plan = planned(with_guest(), 3 * 64, 64)
     assert moved(plan)[:1] == [(0, 1, 1, 64 * PAGE)]
