@@ -4,7 +4,7 @@
 The driver (driver.py) handles commands, messages and records in the session's own thread. This
 thread also waits while a plan is made from a new profile. Separate threads carry out moves and make
 plans that replace a live plan. Other threads put commands into the queue of the session's thread.
-When no command comes for a while, the session's thread checks the process; see _poll_s().
+At intervals, the session's thread checks the process and reads its records; see _poll_s().
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
+import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from sentineld.base.commands import Backlog, Commands
+from sentineld.base.commands import Backlog, Command, Commands
 from sentineld.base.errors import SentinelError
 from sentineld.base.log_limit import LOGGED_USER
 from sentineld.base.units import FastBudget
@@ -70,6 +71,7 @@ class Session:
         self._commands = Commands()
         self._backlog = Backlog(MESSAGES_MAX, MESSAGE_BYTES_MAX, lambda: link.on_room())
         self._failures = 0
+        self._turn_s = time.monotonic()  # when the last turn ended
         self._thread = threading.Thread(target=self._run, name=f"session-{link.pid}", daemon=True)
 
     @property
@@ -219,15 +221,27 @@ class Session:
         try:
             self._guarded(driver.resume)
             while not driver.ended:
-                self._guarded(self._commands.get(self._poll_s()) or driver.turn)
+                self._guarded(self._next_command() or self._turn)
         except Exception:
             log.exception("session %d ends: internal error", self.link.pid)
             with contextlib.suppress(Exception):
                 # end() releases all resources, even if the release of one of them fails.
                 driver.end("internal error of the daemon")
 
+    def _next_command(self) -> Command | None:
+        """The next command; None once it is time for a turn. Commands do not postpone turns:
+        otherwise, a process that sends messages could prevent the checks of a turn."""
+        wait_s = self._turn_s + self._poll_s() - time.monotonic()
+        return self._commands.get(wait_s) if wait_s > 0 else None
+
+    def _turn(self) -> None:
+        try:
+            self._driver.turn()
+        finally:
+            self._turn_s = time.monotonic()
+
     def _poll_s(self) -> float:
-        """The time to wait for a command; if none comes, a turn follows."""
+        """The time from one turn to the next."""
         if self._driver.recording:
             return RECORDING_POLL_S
         return REGISTERED_POLL_S if self.lifecycle.state is State.REGISTERED else POLL_S

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
 import signal
 import socket
 import time
@@ -15,9 +16,11 @@ from pathlib import Path
 import pytest
 
 from sentineld.control.frames import encode
+from sentineld.model.protocol import SHIM_VERSION
 from tests.hostile.attack import Attack, each_kind
 from tests.hostile.attacker import Say
 from tests.hostile.shim_client import Segment, ShimClient, frame, framed, memfd, registered
+from tests.unit.waiting import wait
 
 FLOOD_S = 6.0
 PROCESSES = 3
@@ -141,7 +144,7 @@ INVALID = {
     "too-long": b"\xff\xff\xff\x7f",
     "no-hello": frame({"type": "note", "text": "x" * 400}),
     "version": frame({"type": "hello", "version": "v" * 1000}),
-    "no-descriptors": frame({"type": "hello", "version": 3}),
+    "no-descriptors": frame({"type": "hello", "version": SHIM_VERSION}),
     "newlines": frame({"type": "hello", "version": "\n2026 ERROR all is lost\n" * 20}),
 }
 
@@ -252,16 +255,17 @@ def test_half_requests_cost_no_memory(attack: Attack) -> None:
 def byte_by_byte(say: Say, path: str, duration_s: float) -> None:
     """Send a hello one byte at a time: the daemon must neither wait nor spin."""
     segment, event = Segment(), os.eventfd(0)
-    data = frame({"type": "hello", "version": 3, "pad": "x" * 200})
-    end_s = time.monotonic() + duration_s
+    data = frame({"type": "hello", "version": SHIM_VERSION, "pid": os.getpid(), "threads": 1})
+    begin_s = time.monotonic()
     client = ShimClient(Path(path))
-    with contextlib.suppress(OSError):
-        client.raw(data[:1], [segment.fd, event])
-        for byte in data[1:]:
-            if time.monotonic() > end_s:
-                break
-            client.raw(bytes([byte]))
-            time.sleep(0.02)
+    client.raw(data[:1], [segment.fd, event])
+    for byte in data[1:]:
+        client.raw(bytes([byte]))
+        time.sleep(0.02)
+    answer = client.answer()
+    assert answer is not None
+    assert answer["type"] == "welcome", answer
+    time.sleep(max(begin_s + duration_s - time.monotonic(), 0))
     say("done")
     signal.pause()
 
@@ -271,6 +275,39 @@ def test_a_hello_byte_by_byte(attack: Attack) -> None:
     attackers = [attack.start(byte_by_byte, str(attack.daemon.shims), duration_s) for _ in range(8)]
     for attacker in attackers:
         attacker.heard()
+    attack.check()
+
+
+def register_and_exit(path: Path, running: int) -> None:
+    """Register and exit. A child keeps the connection, and sends ten messages a second until the
+    other end of the pipe `running` is closed."""
+    client, _ = registered(path)
+    if os.fork():
+        return
+    while not select.select([running], [], [], 0.1)[0]:
+        client.send({"type": "threads", "threads": 1})
+
+
+def messages_after_an_exit(say: Say, path: str) -> None:
+    running, stop = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            os.close(stop)
+            register_and_exit(Path(path), running)
+            status = 0
+        finally:
+            os._exit(status)
+    assert os.waitpid(pid, 0)[1] == 0, "the process could not register"
+    say(pid)
+    signal.pause()
+
+
+def test_messages_do_not_hide_an_exit(attack: Attack) -> None:
+    """The daemon's timed checks of a process go on while messages arrive."""
+    pid = attack.start(messages_after_an_exit, str(attack.daemon.shims)).heard()
+    wait(lambda: attack.daemon.session(pid) is None)
     attack.check()
 
 
