@@ -107,10 +107,10 @@ def tensors_json(plan: Plan | None, profile: Profile) -> list[dict[str, Any]]:
             "stretches_accessed": int(stretches[index]),
         }
         if plan is not None:
-            planned = slot >= 0 and bool(plan.layout.slots["flags"][slot] & SLOT_PLANNED)
+            flags = int(plan.layout.slots["flags"][slot]) if slot >= 0 else 0
+            planned = bool(flags & SLOT_PLANNED)
             row["offset"] = int(plan.layout.slots["offset"][slot]) if planned else None
-            dropping = plan.layout.slots["flags"][slot] & (SLOT_DROP | SLOT_DROP_PARTS)
-            row["dropped"] = planned and bool(dropping)
+            row["dropped"] = planned and bool(flags & (SLOT_DROP | SLOT_DROP_PARTS))
             first = int(plan.initial_tier[index])
             row["initial_tier"] = None if first == 255 else first
             row["reason"] = plan.reasons[index]
