@@ -99,13 +99,15 @@ def migrate_format() -> str | None:
     return None
 
 
-def parse_migrate_format(text: str) -> MigrateFormat:
-    """Parse the tracepoint's format file.
+def parse_migrate_format(text: str) -> MigrateFormat | None:
+    """Parse the tracepoint's format file. Returns None if a field is missing.
 
     The file lists the fields in the order of the arguments. The number of fields
     varies: older kernels, 6.1 among them, lack large_folio_split.
     """
     fields = [name for name in re.findall(r"field:[^;]*?(\w+);", text) if "common_" not in name]
+    if not {"mode", "reason"} <= set(fields):
+        return None
     symbols = re.findall(r"__print_symbolic\(REC->(\w+), (.*?)\)", text)
     names = {
         field: dict(re.findall(r'\{\s*(\d+)\s*,\s*"([^"]*)"\s*\}', table))

@@ -123,10 +123,18 @@ def load(ring_pages: int) -> tuple[dict[str, Any], list[int]]:
     if not layout.functions:
         del programs["mm_collapse_huge_page"]
     described = migrate_format()
-    migrate = MigrateFormat() if described is None else parse_migrate_format(described)
-    if described is None:
+    migrate = None if described is None else parse_migrate_format(described)
+    if migrate is None:
+        migrate = MigrateFormat()
         del programs["mm_migrate_pages"], programs["mm_migrate_pages_start"]
-        notes.append("tracefs is not readable: page migrations are not counted")
+        notes.append(
+            "page migrations are not counted: "
+            + (
+                "tracefs is not readable"
+                if described is None
+                else "the tracepoint mm_migrate_pages lacks the field mode or reason"
+            )
+        )
     defines = {
         **layout.defines,
         "FAULT_RING_PAGES": ring_pages,

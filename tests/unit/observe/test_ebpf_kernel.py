@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from sentineld.model.kernel_events import TRACED
@@ -45,7 +47,15 @@ def test_arguments_of_migrate_pages_are_found_by_name(text: str, first: int) -> 
         modes={"0": "MIGRATE_ASYNC", "3": "MIGRATE_SYNC_NO_COPY"},
         reasons={"0": "compaction", "3": "syscall_or_cpuset"},
     )
+    assert parsed is not None
     assert parsed.syscall_reason == 3
+
+
+@pytest.mark.parametrize("field", ["mode", "reason"])
+def test_a_format_without_a_field_has_no_arguments(field: str) -> None:
+    text = re.sub(rf"\tfield:[^;]*\b{field};.*\n", "", FORMAT_6_12)
+    assert text != FORMAT_6_12
+    assert parse_migrate_format(text) is None
 
 
 def test_a_kernel_with_all_types_gets_all_programs() -> None:
