@@ -45,13 +45,13 @@ class Entering:
             substrate.fast_pages(planned.plan, planned.budget_bytes, planned.profile.page_bytes),
             substrate.moves(planned.plan, planned.profile),
         )
-        if tables.moves is not None:
-            layout = without_waits(layout)
         if sizes := machine.huge_pages():
             # Moves on emulated tiers change the residency map only, so they never split a huge
             # page.
             whole_moves = bool(substrate.emulated)
             layout = with_huge_pages(planned.plan, planned.profile.page_bytes, sizes, whole_moves)
+        if tables.moves is not None:
+            layout = without_waits(layout)
         layout = populated(layout, planned.profile, planned.shape.threads)
         self._inbox = inbox
         self._deadline_s = float("inf")
