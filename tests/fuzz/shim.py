@@ -17,6 +17,7 @@ import mmap
 import os
 import socket
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -234,8 +235,9 @@ class Daemon:
             self.set(**{name: script.number(size)})
 
     def _live(self) -> None:
-        """Act as a live daemon that has not moved anything yet."""
-        self.set(heartbeat=(1 << 64) - (1 << 32), barrier_timeout_ns=BARRIER_NS_MAX)
+        """Write a current heartbeat. For the next 2 s, a barrier then waits for its moves, but at
+        most BARRIER_NS_MAX."""
+        self.set(heartbeat=time.monotonic_ns(), barrier_timeout_ns=BARRIER_NS_MAX)
 
     def _record(self) -> None:
         """Mark all records as read and let the shim record the next step."""
