@@ -63,7 +63,7 @@ class Counts(ctypes.Structure):
 
 
 def load(path: Path) -> ctypes.CDLL:
-    """The pager's library."""
+    """Load the pager's library and declare the types of its functions."""
     library = ctypes.CDLL(str(path))
     pages = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint64)
     library.pager_start.restype = ctypes.c_char_p
@@ -86,7 +86,7 @@ def load(path: Path) -> ctypes.CDLL:
 
 
 def backing_file(folder: Path, pages: int, flags: int = os.O_RDWR) -> int:
-    """A file of this size, opened with O_DIRECT."""
+    """Create a file of `pages` pages and open it with O_DIRECT; returns the descriptor."""
     path = folder / "backing"
     path.touch()
     os.truncate(path, pages * PAGE)
@@ -128,7 +128,7 @@ class Paged:
         self._library.pager_dropped(self._pager, self._base + first * PAGE, pages)
 
     def evict(self, first: int, pages: int) -> int:
-        """Begin to evict pages; returns the number of pages that are being evicted."""
+        """Begin to evict pages; returns the number of pages whose eviction this call has begun."""
         done = ctypes.c_uint64()
         at = self._base + first * PAGE
         return int(self._library.pager_evict(self._pager, at, pages, ctypes.byref(done)))
@@ -153,7 +153,7 @@ class Paged:
         self._library.pager_set_budget(self._pager, pages)
 
     def counts(self) -> Counts:
-        """The counters."""
+        """The pager's counters."""
         counts = Counts()
         self._library.pager_read_counts(self._pager, ctypes.byref(counts))
         return counts
@@ -364,6 +364,7 @@ CASES: dict[str, Callable[[ctypes.CDLL, Path], None]] = {
         read_corrupt,
         read_fails,
         write_fails,
+        disk_full,
         file_full,
         fork_children,
         fork_overlaps,
