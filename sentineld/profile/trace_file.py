@@ -66,7 +66,6 @@ _TABLES: dict[str, np.dtype[Any]] = {
 }
 _LATER_TABLES: dict[str, np.dtype[Any]] = {"faults": FAULT_DTYPE}
 """Optional tables, which older traces of the same version do not have."""
-_VERSION_BYTES_MAX = 256
 
 Table = npt.NDArray[Any]
 

@@ -9,7 +9,6 @@ simulator only counts a cell's fast, slow and clean pages.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 
@@ -163,7 +162,8 @@ def _born_fast(
 def page_costs(profile: Profile, cells: Cells, extra_ns: Floats, rows: Mask) -> Floats:
     """(S, C): ns that each slow page of a cell costs in each stretch.
 
-    extra_ns: (A,), cost of each access row if its whole tensor is slow.
+    extra_ns: (A,), cost of each access row if its whole tensor is slow. Other amounts, such as
+    numbers of accesses, can be given instead; they are divided among the tensor's pages, too.
     rows: (A,), which access rows to count.
     """
     accesses = profile.accesses[rows]
@@ -176,9 +176,3 @@ def page_costs(profile: Profile, cells: Cells, extra_ns: Floats, rows: Mask) -> 
     # Clear rounding errors in sums that should be 0.
     costs[costs < 1e-9 * max(float(each.max(initial=0.0)), 1e-9)] = 0.0
     return costs
-
-
-def runs(low: int, high: int, mask: Mask) -> list[tuple[int, int]]:
-    """Ranges of [low, high) in which the mask holds."""
-    edges = np.flatnonzero(np.diff(np.concatenate([[False], mask[low:high], [False]])))
-    return [(low + int(begin), low + int(end)) for begin, end in pairwise(edges)][::2]

@@ -12,16 +12,13 @@ heap                0..1  the half of the state that moves
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from sentineld.model.plan import PART_DTYPE, SLOT_DROP_PARTS, SLOT_PLANNED, Region, Space
 from sentineld.model.timing import timing_of
-from sentineld.simulate.cells import UNPLACED, cells_of, page_costs, runs
+from sentineld.simulate.cells import UNPLACED, cells_of, page_costs
 from tests.unit.plan.toys import (
     PAGE,
     large_plan,
@@ -102,8 +99,8 @@ def test_pages_are_born_on_the_tier_of_their_region(tier: int | None) -> None:
 
 
 def test_costs_of_a_slow_page_by_hand() -> None:
-    # A byte takes 1/4 - 1/8 = 0.125 ns more to read and 1/2 - 1/8 = 0.375 ns more to write. All
-    # bytes are read, and half of them are also written.
+    # In slow memory, a byte takes 1/4 - 1/8 = 0.125 ns more to read and 1/2 - 1/8 = 0.375 ns more
+    # to write. All bytes are read, and half of them are also written.
     profile = large_profile()
     cells = cells_of(large_plan(), profile)
     extra = timing_of(two_tiers()).extra_ns(profile)
@@ -118,15 +115,3 @@ def test_costs_of_a_slow_page_by_hand() -> None:
     assert np.array_equal(costs > 0, used > 0)
     only_state = page_costs(profile, cells, extra, profile.accesses["tensor"] == STATE)
     assert np.flatnonzero(only_state.sum(axis=0)).tolist() == [3, 4]
-
-
-@given(st.lists(st.booleans(), max_size=12), st.integers(0, 12), st.integers(0, 12))
-def test_runs_are_the_ranges_in_which_the_mask_holds(
-    mask: list[bool], one: int, other: int
-) -> None:
-    low, high = sorted((min(one, len(mask)), min(other, len(mask))))
-    found = runs(low, high, np.array(mask, np.bool_))
-    inside = {at for begin, end in found for at in range(begin, end)}
-    assert inside == {at for at in range(low, high) if mask[at]}
-    # Adjacent positions are in one range.
-    assert all(end < begin for (_, end), (begin, _) in pairwise(found))
