@@ -10,6 +10,7 @@ program uses them, this backend leaves the configuration unchanged and reports a
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import threading
@@ -294,7 +295,8 @@ def _lacking(kdamonds: Path) -> SentinelError | None:
         return None  # kernels before 5.19 have no such file
     finally:
         if created:
-            _write(kdamonds / "nr_kdamonds", 0)
+            with contextlib.suppress(OSError):
+                _write(kdamonds / "nr_kdamonds", 0)
     if _OPERATIONS in names:
         return None
     return SentinelError(

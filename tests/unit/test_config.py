@@ -58,7 +58,7 @@ def test_the_file_that_sets_an_invalid_value_is_named(tmp_path: Path) -> None:
     (tmp_path / "config.d").mkdir()
     (tmp_path / "config.d" / "10-a.toml").write_text("plan_processes = 0\n")
     (tmp_path / "config.d" / "20-b.toml").write_text('fast = "10%"\n')
-    with pytest.raises(SentinelError, match="10-a.toml: plan_processes = 0"):
+    with pytest.raises(SentinelError, match=r"10-a\.toml: plan_processes = 0"):
         load(tmp_path / "config.toml")
 
 
