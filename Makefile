@@ -39,7 +39,8 @@ SELECT ?= not long and not alone
 unit: $(VENV)/.torch shim ## Run the unit tests
 	$(PYTEST) tests/unit -m "$(SELECT)" $(PYTEST_ARGS)
 
-# Integration tests to run. `make test` runs them in two parts, which run at different times.
+# Integration tests to run. `make test` runs them in two parts: tests/integration/shim after the
+# hostile tests, and the others after the unit tests.
 INTEGRATION ?= tests/integration
 
 .PHONY: integration
@@ -53,9 +54,9 @@ hostile: $(VENV)/.torch shim ## Attack the daemon as another user of this machin
 # At most two guests run at a time. Tests marked "pair" need two guests and run first, while the
 # remaining images are built. Then the tests marked "apart", most of which need no guest or a guest
 # of their own, run in parallel with all other tests, which share one guest. The tests marked
-# "apart" start when all images are ready: tail waits for the builder, which is not a child of the
-# subshell. pytest exits with 5 if it selects no test; this happens without the long tests, because
-# all tests marked "pair" are long.
+# "apart" start when all images are ready: `tail --pid` waits for the image builder, because the
+# builder is no child of the subshell and `wait` cannot wait for it. pytest exits with 5 if it
+# selects no test; without the long tests, it selects none for "pair", because these are all long.
 GUEST_TESTS = $(PYTEST) tests/vm --durations=20 $(PYTEST_ARGS)
 
 .PHONY: guest
@@ -169,9 +170,9 @@ vm: $(VENV)/.dev vm-tools ## Build the guest images (cached in build/ by recipe 
 vm-shell: $(VENV)/.dev vm-tools ## Open a shell in the guest
 	$(PY) -m tests.vm shell
 
-# The second part runs even if the first fails, but not after a signal. The first part's exit status
-# is 3 on a machine that cannot run it, and 128 or more after a signal. DEMO_FOLDER names a folder
-# on the disk to use.
+# The demo's second part runs even if the first part fails, unless a signal ended the first part
+# (exit status 128 or more). Status 3 means that this machine cannot run the first part; it does not
+# count as a failure. The variable DEMO_FOLDER names a folder on the disk to use.
 .PHONY: demo
 demo: $(VENV)/.torch shim ## Train in less memory than needed, then under five policies; writes build/demo/*.md
 	@status=0; $(PY) -m tests.demo.paging || status=$$?; \

@@ -23,7 +23,7 @@ struct disturbance_key {
 	u8 deed; /* migration reason or DEED_*: how the pages were disturbed */
 	u8 from; /* from, to: nodes, or NO_NODE */
 	u8 to;
-	u8 own; /* the mover is the owner: it made a system call, or the kernel ran in its context */
+	u8 own; /* 1: the mover is the owner: its system call, or kernel work in its context */
 	char comm[16]; /* the mover's name; not its pid, which would make too many rows */
 };
 

@@ -4,8 +4,8 @@
  *
  * exceptions:page_fault_user and page_fault_kernel mark the start of a fault:
  * TP_PROTO(unsigned long address, struct pt_regs *, unsigned long error_code).
- * The functions that the kernel then calls reveal the cause of the fault. The cause has
- * a count and a record of its own, with the page's address.
+ * The functions that the kernel then calls reveal the cause of some faults. Such a cause is
+ * counted and recorded in addition to the fault, with the page's address.
  */
 
 /* bits of the x86 page-fault error code, arch/x86/include/asm/trap_pf.h */

@@ -26,8 +26,8 @@ their own processes, root manages all processes.
 def _commands(
     command: click.Command, path: str, parent: click.Context | None = None
 ) -> Iterator[str]:
-    # click makes a help option for the first context and caches it in the command object. For the
-    # copy, it makes a help option for the copy's own context.
+    # click makes a help option for the first context and caches it in the command object. The
+    # copy's cache is cleared, so that click makes a help option for the copy's own context.
     command = copy.copy(command)
     vars(command)["_help_option"] = None
     settings = command.context_settings

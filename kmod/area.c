@@ -10,7 +10,10 @@ struct sentinel_areas *sentinel_area_table(struct sentinel_session *s)
 	return rcu_dereference_protected(s->areas, true);
 }
 
-/* Returns the area that contains the address, or NULL; under RCU or s->control. */
+/*
+ * Returns the area that contains the address, or NULL; the caller holds the RCU read lock
+ * or s->control.
+ */
 struct sentinel_area *sentinel_area_find(struct sentinel_session *s, unsigned long address)
 {
 	struct sentinel_areas *table =

@@ -272,8 +272,8 @@ static int attach(void)
 }
 
 /*
- * Hooks the page faults of the whole system for one more session. Returns -EBUSY
- * while kernel.ftrace_enabled is 0, -EINTR if killed.
+ * Adds one user of the hook; the first user hooks the page faults of the whole system.
+ * Returns -EBUSY while kernel.ftrace_enabled is 0, -EINTR if killed.
  */
 int sentinel_hook_get(void)
 {

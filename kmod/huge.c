@@ -115,8 +115,9 @@ bool sentinel_huge_fault(struct sentinel_session *s, struct sentinel_chunk *chun
 
 /*
  * Examines a huge page at the end of the epoch and arms it again; its lock is
- * held. Returns true if a first access may have been missed. Sets *armed to true if
- * this call armed the page, else to false.
+ * held. Returns true if the page was not armed, so that its first access in the epoch
+ * may have been missed. Sets *armed to true if this call armed the page, else to
+ * false.
  */
 bool sentinel_huge_settle(struct sentinel_session *s, struct sentinel_chunk *chunk, pmd_t *pmd,
 			  bool *armed)

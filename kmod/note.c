@@ -244,7 +244,7 @@ static bool may_pass_unseen(const struct sentinel_chunk *chunk, unsigned int nr,
 }
 
 /*
- * Before a change of pages, notes which of the pages may have been accessed
+ * Before the mapping of pages changes, notes which of the pages may have been accessed
  * without a fault, because the change may hide such accesses. A page's entry shows
  * whether an earlier change unarmed the page, unless two changes overlap in time.
  * table is NULL if there is no page table: the chunk is unmapped, or mapped by a
@@ -258,7 +258,7 @@ static void look_before_change(struct sentinel_chunk *chunk, const unsigned long
 	for_each_set_bit(nr, pages, SENTINEL_CHUNK_PAGES) {
 		bool suspect = test_bit(nr, chunk->suspect);
 
-		/* one fault may have mapped several pages, all of them unarmed */
+		/* one fault that the kernel resolved may have mapped several unarmed pages */
 		if (!suspect && !chunk->resolved)
 			continue;
 		if ((suspect && overlap) || huge ||
@@ -367,7 +367,10 @@ static void note_change_of_area(struct sentinel_session *s, struct sentinel_area
 		struct sentinel_chunk *chunk = sentinel_chunk_at(area, i);
 		unsigned long base;
 
-		/* not allocated: no page was mapped; allocate it only if the change maps pages */
+		/*
+		 * A chunk that is not allocated has no mapped pages. It is needed only if the
+		 * change maps some.
+		 */
 		if (!chunk && kind == SENTINEL_CHANGE_MAPS && test_bit(i, area->active)) {
 			chunk = sentinel_chunk_get(s, area, i, GFP_NOWAIT | __GFP_NOWARN);
 			if (!chunk)

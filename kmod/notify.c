@@ -69,7 +69,10 @@ int sentinel_notify_register(struct sentinel_session *s)
 	return ret;
 }
 
-/* Unregisters, and waits until no callback runs; also works after the process has exited. */
+/*
+ * Unregisters the MMU notifier, and waits until no callback runs; also works after the
+ * process has exited.
+ */
 void sentinel_notify_unregister(struct sentinel_session *s)
 {
 	mmu_notifier_unregister(&s->notifier, s->mm);

@@ -2,10 +2,11 @@
 /*
  * Declarations shared by the module's files.
  *
- * A session watches one address space (mm). Its areas are the ranges that user
- * space added. An area is divided into chunks of 2 MiB, one page table each; a
- * chunk's structure is allocated when a page in the chunk is populated or touched,
- * or when only a part of the chunk is armed or disarmed.
+ * A session watches one address space (mm), that of the process to which it is attached
+ * (the target). The session's areas are the ranges that user space added. An area is
+ * divided into chunks of 2 MiB, one page table each. A chunk's structure is allocated when
+ * a walk finds memory in the chunk, when a page in it is touched, when mremap() moves pages
+ * into it, or when only a part of it is armed or disarmed.
  *
  * Locks, outermost first:
  *   session->control  serializes control operations (arm, disarm, epoch, ...)
@@ -46,17 +47,17 @@
 struct sentinel_chunk {
 	unsigned long base; /* address of the first page, which has bit 0 */
 	struct list_head dirty; /* entry in the list session->dirty, while queued is true */
-	u32 epoch; /* epoch in which the chunk was queued; accesses noted since then belong to it */
+	u32 epoch; /* in which the chunk was queued; accesses noted since belong to this epoch */
 	bool queued;
 	bool resolved; /* the kernel handled faults in this epoch, and may have mapped pages */
 	bool huge_armed; /* the module made the PMD entry PROT_NONE; guarded by the entry's lock */
-	DECLARE_BITMAP(active, SENTINEL_CHUNK_PAGES); /* watched, until disarmed */
+	DECLARE_BITMAP(active, SENTINEL_CHUNK_PAGES); /* watched: from ARM until DISARM */
 	DECLARE_BITMAP(armed, SENTINEL_CHUNK_PAGES); /* the module made the PTE PROT_NONE */
 	DECLARE_BITMAP(touched, SENTINEL_CHUNK_PAGES); /* accessed in this epoch */
 	DECLARE_BITMAP(late, SENTINEL_CHUNK_PAGES); /* touched, but not recorded yet */
 	DECLARE_BITMAP(born, SENTINEL_CHUNK_PAGES); /* late because the page was absent */
 	DECLARE_BITMAP(written, SENTINEL_CHUNK_PAGES); /* touched by at least one write */
-	DECLARE_BITMAP(suspect, SENTINEL_CHUNK_PAGES); /* the page may be mapped, but not armed */
+	DECLARE_BITMAP(suspect, SENTINEL_CHUNK_PAGES); /* the page may be mapped and unarmed */
 	DECLARE_BITMAP(lost, SENTINEL_CHUNK_PAGES); /* an access to the page may have been missed */
 };
 
@@ -203,7 +204,7 @@ void sentinel_count_resident(struct sentinel_session *s);
 /*
  * Calls visit for each page table and each huge page that maps a part of
  * [start, end), but only in VMAs for which sentinel_vma_fit() is true; mmap_lock is
- * held. count is passed to visit.
+ * held. count is passed to visit. If visit returns an error, stops and returns the error.
  */
 typedef int (*sentinel_visit_t)(struct sentinel_session *s, struct sentinel_area *area, pmd_t *pmd,
 				unsigned long start, unsigned long end, u64 *count);
@@ -280,7 +281,7 @@ static inline unsigned long sentinel_chunk_index(const struct sentinel_area *are
 static inline struct sentinel_chunk *sentinel_chunk_at(const struct sentinel_area *area,
 						       unsigned long index)
 {
-	/* pairs with sentinel_chunk_get(), which initializes the chunk first */
+	/* pairs with sentinel_chunk_get(), which initializes the chunk before it is stored */
 	return smp_load_acquire(&area->chunk[index]);
 }
 

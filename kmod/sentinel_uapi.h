@@ -6,9 +6,9 @@
  * one process, adds page ranges, arms and disarms them, and maps the access log.
  * When the process that called ATTACH closes its last descriptor of the file, or
  * dies, everything is disarmed, even if a forked child or a mapping still holds
- * the file. If the traced process keeps its address space locked at that time,
+ * the file. If the attached process keeps its address space locked at that time,
  * close() returns after two seconds, and the pages are disarmed when the lock is free. The
- * traced process holds only an epoch fd, which can only start the next epoch.
+ * attached process holds only an epoch fd, which can only start the next epoch.
  *
  * All addresses and lengths are in bytes and page-aligned. New fields of the
  * structures will use only the reserved words, which must be zero.
@@ -113,11 +113,11 @@ struct sentinel_epoch {
 };
 
 struct sentinel_stats {
-	/* accesses to watched pages, without births; AGAIN records count on huge pages only */
+	/* accesses to watched pages, without births; of AGAIN records only those of huge pages */
 	__u64 hits;
 	__u64 births; /* first touches of absent pages in armed ranges */
 	__u64 lost; /* records lost: the log was full, or the module got no memory */
-	__u64 armed_pages; /* now */
+	__u64 armed_pages; /* number of pages that are armed now */
 	__u64 passed_on; /* faults that the kernel had to resolve, births excluded */
 	__u64 unarmed; /* pages logged as UNKNOWN */
 	__u64 rearms; /* rounds of re-arming within epochs */
@@ -141,7 +141,7 @@ struct sentinel_epoch_fd {
 #define SENTINEL_IOC_EPOCH_FD _IOR(SENTINEL_IOC_MAGIC, 0x07, struct sentinel_epoch_fd)
 #define SENTINEL_IOC_STATS _IOR(SENTINEL_IOC_MAGIC, 0x08, struct sentinel_stats)
 /*
- * Page temperature without faults, for a part of a range: logs each page whose
+ * Measures page temperature without faults in a part of a range: logs each page whose
  * accessed bit is set, with the flag AGED, and clears the bit. pages_done counts
  * these pages. pages_skipped counts pages that are absent, not anonymous, or not accessed
  * since the last AGE. Reclaim reads the same bits, so AGE makes pages look colder than they are.
@@ -155,7 +155,7 @@ struct sentinel_epoch_fd {
  * counter & (records - 1). If the log is full, new records are dropped and counted
  * in lost.
  *
- * A page has one record per epoch, for its first access. Further records:
+ * A page has one record per epoch, for its first access. Two options add records:
  *   precise writes   WRITE and AGAIN: a write after a read
  *   rearm_us         AGAIN: one for each period in which the page was accessed again
  *
@@ -163,8 +163,8 @@ struct sentinel_epoch_fd {
  * node that served it. The record of an access that the kernel had to resolve (a
  * birth, or a page in swap or under migration) is appended later: before the page's
  * mapping changes again, or else at the end of the epoch. This record has the page's
- * node at the time of the append (255 if the page is gone or is the zero page). So the
- * log is not sorted by epoch.
+ * node at the time of the append (255 if the page is gone or is the zero page).
+ * Because such records come late, the log is not sorted by epoch.
  *
  * If a page of an armed range has no record for an epoch, it was not accessed in the
  * epoch. The module may miss accesses to a page that other code unarms (mprotect, migration, a
@@ -195,7 +195,7 @@ struct sentinel_log {
 /* sentinel_access.flags */
 #define SENTINEL_ACCESS_WRITE (1u << 0)
 #define SENTINEL_ACCESS_BIRTH (1u << 1) /* the page was absent, or a write hit the zero page */
-#define SENTINEL_ACCESS_UNKNOWN (1u << 2) /* accesses may be missed; with AGAIN: only writes */
+#define SENTINEL_ACCESS_UNKNOWN (1u << 2) /* an access may have been missed; with AGAIN: a write */
 #define SENTINEL_ACCESS_AGAIN (1u << 3) /* not the page's first record in this epoch */
 #define SENTINEL_ACCESS_AGED (1u << 4) /* accessed since the last AGE, in any epoch */
 #define SENTINEL_ACCESS_RESIDENCY (1u << 7) /* no access: page = number of resident pages on node */

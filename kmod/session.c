@@ -150,9 +150,9 @@ fail:
 }
 
 /*
- * Ends the session, and waits at most CLOSE_WAIT for the end. If the target stalls for
- * longer, its pages stay armed, and the hook resolves their faults, until the target
- * goes on.
+ * Ends the session, and waits at most CLOSE_WAIT for the end. If the target holds its
+ * mmap_lock for longer, its pages stay armed, and the hook resolves their faults, until
+ * the lock is free.
  */
 void sentinel_session_end(struct sentinel_session *s)
 {

@@ -9,7 +9,10 @@ static DEFINE_HASHTABLE(sessions, 6);
 static DEFINE_MUTEX(sessions_mutex); /* serializes changes of the hash */
 static unsigned int session_count;
 
-/* Returns the session of an address space, or NULL; under RCU. Runs at every page fault. */
+/*
+ * Returns the session of an address space, or NULL; the caller holds the RCU read lock.
+ * Runs at every page fault.
+ */
 struct sentinel_session *sentinel_session_find(struct mm_struct *mm)
 {
 	struct sentinel_session *s;

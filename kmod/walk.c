@@ -26,7 +26,7 @@ bool sentinel_arm_page(struct sentinel_session *s, struct sentinel_chunk *chunk,
 	return true;
 }
 
-/* An empty entry of an upper page-table level is skipped as a whole. */
+/* If an entry of an upper page-table level is empty, skips the entry's whole range. */
 int sentinel_visit_tables(struct sentinel_session *s, struct sentinel_area *area,
 			  unsigned long start, unsigned long end, sentinel_visit_t visit,
 			  u64 *count)

@@ -21,16 +21,18 @@ PLAN_MEMORY_BYTES_MIN = 256 << 20
 
 @dataclass(frozen=True)
 class TierOverrides:
-    """The table [tiers]: values that replace the machine's own, or select another kind of tiers."""
+    """The table [tiers]: values that replace those found on the machine, and the settings that
+    select another kind of tiers."""
 
     fast: tuple[int, ...] = ()  # node IDs; empty: as discovered
     slow: tuple[int, ...] = ()
     migration_bytes_per_s: float = 0.0  # 0: measured at start, or the preset's value
-    fast_read_bytes_per_s: float = 0.0  # 0 in this and the next three: no override
+    fast_read_bytes_per_s: float = 0.0  # 0 here and in the next three fields: no override
     fast_write_bytes_per_s: float = 0.0
     slow_read_bytes_per_s: float = 0.0
     slow_write_bytes_per_s: float = 0.0
-    birth_ns_per_byte: float = 0.0  # 0: measured on emulated tiers; on others, births cost nothing
+    # 0: measured on emulated tiers; on other tiers, plans assume that births take no time.
+    birth_ns_per_byte: float = 0.0
     emulated: str = ""  # preset of emulated tiers; "": no emulated tiers
     emulated_threads: int = 1  # threads of the training; scales the preset's bandwidths
     paged: str = ""  # directory for the files of paged tiers; "": no paged tiers
@@ -127,7 +129,8 @@ def _converted(file: Path, key: str, value: Any, default: Any) -> Any:
 
 
 def _check(file: Path, config: Config) -> None:
-    """Check the settings after `file` was applied; the settings before it were valid."""
+    """Check the settings after `file` was applied. They were valid before, so the error is in
+    `file`."""
 
     def refuse(setting: str, hint: str) -> SentinelError:
         owner = config.tiers if setting.startswith("tiers.") else config

@@ -85,7 +85,7 @@ install: $(if $(SO),,$(BUILD)/install/libsentinelshim.so) ## Install below PREFI
 	$(if $(KO),install -Dm644 $(KO) $(DESTDIR)$(MODULE))
 	$(if $(DESTDIR),,$(MAKE) activate KO=$(KO))
 
-# A package's post-install script has to run the same steps.
+# If a distribution package installs the files, its post-install script has to run these steps.
 .PHONY: activate
 activate:
 	systemd-sysusers $(SYSUSERS)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Meters steps under a live plan, which stay within the budget unless a barrier times out."""
+"""Meters steps under a live plan. The steps stay within the budget unless a barrier times out."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def meter_within(
         return int(found["barrier_timeouts"])
 
     before = timeouts()
-    # After a time-out the shim passes barriers until the moves have caught up, so the next metered
-    # steps may exceed the budget without another time-out.
+    # After a time-out, the shim waits at no barrier until the moves have caught up, so the next
+    # metered steps may exceed the budget without another time-out.
     late = 0 if timeouts_before in (None, before) else 1
     for _ in range(TRIES):
         steps = meter()

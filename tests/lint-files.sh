@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Lint everything that is not Python: C by clang-format, the kernel module also by gcc, sparse and
-# checkpatch, shell by shellcheck, the unit by systemd-analyze; and the spelling of all files.
+# checkpatch, shell by shellcheck, the systemd unit by systemd-analyze. Also check the spelling of
+# all files.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -75,7 +76,7 @@ if command -v systemd-analyze >/dev/null && systemd-analyze security --help | gr
 	sed 's,@PREFIX@,/usr/local,; s,@DOCDIR@,/usr/local/share/doc/sentineld,' \
 		systemd/sentineld.service.in >"$stage/etc/systemd/system/sentineld.service"
 	install -m755 /bin/true "$stage/usr/local/bin/sentineld"
-	# verify only warns about an unknown key: any output is a failure here.
+	# verify only warns about an unknown key, so any output of it counts as a failure.
 	said=$(systemd-analyze verify --root="$stage" --man=no --recursive-errors=no sentineld.service 2>&1)
 	if [[ $said ]]; then printf '%s\n' "$said" >&2; exit 1; fi
 	systemd-analyze security --root="$stage" --offline=yes --threshold=29 sentineld.service | tail -1

@@ -19,14 +19,14 @@ def stat_fields(pid: int) -> list[int]:
 
 
 def memory_bytes(pid: int, name: str) -> int:
-    """A size in /proc/PID/status, such as VmHWM."""
+    """A size in /proc/PID/status, such as VmHWM, in bytes."""
     status = (PROC / str(pid) / "status").read_text()
     fields = dict(line.split(":", 1) for line in status.splitlines())
     return int(fields[name].split()[0]) << 10
 
 
 def anonymous_peak_bytes(pid: int) -> int:
-    """Largest resident size of a process so far, without the files that it maps."""
+    """Peak resident size of a process (VmHWM), minus the file pages that are resident now."""
     return memory_bytes(pid, "VmHWM") - memory_bytes(pid, "RssFile")
 
 

@@ -23,8 +23,8 @@ from collections.abc import Callable
 log = logging.getLogger(__name__)
 
 CLOSING_MAX = 64
-"""Maximum number of calls in one user's queue. A shim needs few calls: at most 2 of its descriptors
-are of an unknown kind."""
+"""While this number of a user's calls have not returned, no more of the user's descriptors are
+accepted. A shim needs few calls: at most 2 of its descriptors are of an unknown kind."""
 
 THREADS_MAX = 32
 """Maximum number of threads that serve one user each. Further users share one more thread, because

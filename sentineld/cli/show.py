@@ -103,7 +103,9 @@ def plan() -> None:
 @plan.command()
 @click.argument("pid", type=click.IntRange(min=1))
 @click.option(
-    "--bound", is_flag=True, help="Also compute the fast-share bound, which no plan can exceed."
+    "--bound",
+    is_flag=True,
+    help="Also compute the fast-share bound, which no plan can exceed without waits.",
 )
 @json_option
 @click.pass_obj

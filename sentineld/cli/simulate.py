@@ -47,7 +47,7 @@ from sentineld.simulate.simulate import simulate as run_simulation
     help="Number of the training's threads; scales a preset's bandwidths.  [default: as recorded]",
 )
 @click.option(
-    "--noise", default=0.0, help="Standard deviation of layer times, relative to their mean."
+    "--noise", default=0.0, help="Relative standard deviation of a stretch's time over the steps."
 )
 @click.option(
     "--interference", default=0.0, help="Share of the migration bandwidth that other programs use."

@@ -29,8 +29,8 @@ _SO_PEEK_OFF = 42  # asm-generic; Python has no name for it
 _CREDENTIALS = struct.Struct("3i")
 _SCM_MAX_FD = 253
 _ANCILLARY_BYTES = socket.CMSG_SPACE(4 * _SCM_MAX_FD) + socket.CMSG_SPACE(_CREDENTIALS.size)
-"""Room for all descriptors that a message can have. If there were too little room, the kernel would
-close the other descriptors in this thread, which can block (dropping.py)."""
+"""Room for all descriptors that a message can have. If some did not fit, the kernel would close
+them in this thread, and closing them can block (dropping.py)."""
 READS_MAX = 4
 """Maximum number of 64 KiB reads per call of receive(). The limit keeps one peer from occupying the
 event loop."""

@@ -127,7 +127,8 @@ def _cgroup(system: System, process: str) -> str | None:
 
 
 def _limit(system: System, cgroup: str | None) -> tuple[int, str] | None:
-    """(limit, file) of the smallest memory.max or memory.high of the cgroup and its ancestors."""
+    """(limit in bytes, file) of the smallest memory.max or memory.high of the cgroup and its
+    ancestors; None if there is no limit or the cgroup is unknown."""
     if cgroup is None:
         return None
     limits = []

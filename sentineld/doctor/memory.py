@@ -21,7 +21,8 @@ VIRTIO_BALLOON_F_REPORTING = 5
 """Bit number of the feature in include/uapi/linux/virtio_balloon.h."""
 LIST_FRACTION = "proc/sys/vm/percpu_pagelist_high_fraction"
 LIST_FRACTION_MIN = 8
-"""mm/page_alloc.c: the per-CPU lists of a zone hold at most an eighth of the zone."""
+"""Smallest value other than 0 that the kernel accepts (mm/page_alloc.c). With it, the per-CPU lists
+hold up to an eighth of a zone."""
 
 _NUMA_BALANCING = re.compile(r"^\s*-?kernel[./]numa_balancing\s*=", re.MULTILINE)
 

@@ -20,8 +20,8 @@ from sentineld.model.tiers import Tier, Tiers
 MIGRATION_BYTES_PER_S = 100e6
 """Default for Tiers.migration_bytes_per_s. The default is deliberately low: a plan that assumes too
 little bandwidth moves too little, but a plan that assumes too much makes the training wait for
-moves. An emulated guest moves 126 MiB/s in batches of 512 pages; real machines move pages 5 to 20
-times as fast.
+moves. A guest with emulated CPUs (no KVM) moves 126 MiB/s in batches of 512 pages; real machines
+move pages 5 to 20 times as fast.
 sentineld.migrate.calibrate measures the actual value."""
 
 _NO_SECOND_TIER_HINT = (

@@ -113,7 +113,8 @@ class EmulatedSubstrate:
         return fast_pages(policy(plan.policy), plan, page_bytes)
 
     def reserve_bytes(self, budget_bytes: int) -> int:
-        """Return 0: a page in flight is charged on both tiers, and moves need no other memory."""
+        """Return 0, because plans may use the whole budget: a move needs fast memory only for the
+        pages in flight, and these are charged to the budget."""
         return 0
 
     def moves(self, plan: Plan, profile: Profile) -> None:

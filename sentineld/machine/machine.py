@@ -103,7 +103,7 @@ class Machine:
 
     def watch(self, pid: int) -> None:
         """Follow a process and its descendants, and count the process's page faults and
-        disturbances (moves of its pages by others) with eBPF probes.
+        disturbances (moves of its pages that the daemon did not make) with eBPF probes.
 
         If the probes are loaded later, they begin to count then.
         """

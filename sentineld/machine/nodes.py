@@ -57,7 +57,8 @@ class KernelSubstrate:
         return None
 
     def reserve_bytes(self, budget_bytes: int) -> int:
-        """Return 0: a move needs no memory but the page's new frame, which is charged."""
+        """Return 0, because plans may use the whole budget: a move needs memory only for the page's
+        new frame, and this frame is charged to the budget."""
         return 0
 
     def moves(self, plan: Plan, profile: Profile) -> None:

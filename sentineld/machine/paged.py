@@ -125,11 +125,12 @@ class PagedSubstrate:
         return table
 
     def reserve_bytes(self, budget_bytes: int) -> int:
-        """A share of the budget, at least RESERVE_BYTES_MIN and at most a quarter."""
+        """RESERVE_SHARE of the budget, or RESERVE_BYTES_MIN if that is more; but never more than a
+        quarter of the budget."""
         return min(max(int(budget_bytes * RESERVE_SHARE), RESERVE_BYTES_MIN), budget_bytes // 4)
 
     def fast_pages(self, plan: Plan, budget_bytes: int, page_bytes: int) -> int | None:
-        """The pager's budget: the plan's budget plus the reserve."""
+        """The pager's budget in pages: the plan's budget plus the reserve."""
         return (plan.budget_bytes + self.reserve_bytes(budget_bytes)) // page_bytes
 
     def moves(self, plan: Plan, profile: Profile) -> Records:

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Decides which pages to move now, following a plan's schedule, which repeats in every step.
 
-plan/move_queue.py implements the rules of the queue. This module also handles batches of pages,
-full nodes, and pages that the kernel does not move. The move of such a page is tried TRIES times in
-all. The module only makes decisions: it uses no kernel interface, no clock and no thread.
+plan/move_queue.py implements the rules of the queue. This module takes batches of pages from the
+queue, and handles full nodes and pages that the kernel does not move. The move of such a page is
+tried TRIES times in all. The module only makes decisions: it uses no kernel interface, no clock and
+no thread.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class Schedule:
     """When each of the moves runs; see move_queue.move_times()."""
     boundary_count: int
     pages_of: Callable[[Pending], Pages]
-    """Returns a move's resident pages that are not on its tier."""
+    """Returns a move's resident pages that are not on the move's target tier."""
     cancelled: Callable[[Pending, str], None]
     """Called with each cancelled move and the reason (see ledger.Entry)."""
     page_bytes: int = PAGE_BYTES
@@ -65,8 +66,8 @@ class Schedule:
     def rejoin(self, target: int, drops_of: Callable[[int], Table]) -> None:
         """Follow the plan again, from any boundary of the step.
 
-        While the plan was not followed, pages may have been moved anywhere. The moves after this
-        boundary would take a whole step to bring all of these pages back. So this method queues the
+        While the plan was not followed, pages may have been moved anywhere. The planned moves after
+        target would take a whole step to bring all of these pages back. So this method queues the
         moves of the step that ends at target, except those that later moves or drops in that step
         made obsolete.
 
@@ -95,7 +96,7 @@ class Schedule:
         """Return the pages to move now; None if no queued move can run now.
 
         room_bytes: returns the number of bytes that the budget still allows on the fast tier.
-        free_bytes: returns the free memory of a tier's nodes.
+        free_bytes: returns the free memory of the tier's node that pages would be moved to.
         batch_pages: largest number of pages in a batch.
         """
         queue = self.queue
@@ -166,7 +167,8 @@ class Schedule:
         )
 
     def _take(self, queue: list[Pending], limit: int, due: int | None = None) -> Batch | None:
-        """Return the queue's first pages, all for one tier, and remove finished moves from it.
+        """Return the queue's first pages, all for one tier; None if there are no pages to move.
+        Remove finished moves from the queue.
 
         limit: largest number of pages.
         due: take only moves that are due at or before this boundary; None: any.

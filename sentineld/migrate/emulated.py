@@ -136,7 +136,8 @@ class EmulatedMemory:
     def _parts(
         self, pages: Addresses
     ) -> list[tuple[npt.NDArray[np.int64], Map, npt.NDArray[np.int64]]]:
-        """(indices into PAGES, map, indices into the map) for each space that has some of PAGES."""
+        """(indices into `pages`, map, indices into the map) for each space that has some of
+        them."""
         addresses = pages.astype(np.int64)
         parts = []
         for start, end, entries in self._spaces:

@@ -50,8 +50,9 @@ class Mover:
 
     The mover publishes the position (moves_done) up to which all due demotions are complete,
     because births wait for demotions. If the process also waits for late promotions
-    (Plan.stalls_for_promotions), the mover publishes the boundary before a promotion's deadline
-    only when the promotion has left the queue or fast memory has no room for promotions.
+    (Plan.stalls_for_promotions), it waits at a promotion's deadline until the boundary before the
+    deadline is published. The mover publishes that boundary only when the promotion has left the
+    queue or fast memory has no room for promotions.
     plan/move_queue.py decides which move runs next, and Charge computes how much may be promoted
     within the budget.
     """

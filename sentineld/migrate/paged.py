@@ -52,7 +52,7 @@ class PagedMemory:
     ) -> None:
         """segment: the residency map, which the pager writes.
         paging: the queues, which are part of the segment.
-        wake_fd: see ShimLink; it must stay open until close()."""
+        wake_fd: see ShimLink; this object duplicates it."""
         self.batch_pages = BATCH_PAGES
         self._segment, self._paging = segment, paging
         self._spaces, self._tiers = dict(spaces), tiers
@@ -137,8 +137,8 @@ class PagedMemory:
         return left
 
     def _parts(self, pages: Addresses) -> list[tuple[Space, Integers, Integers]]:
-        """(space, indices into PAGES, indices into the space's map) for each space that has some of
-        PAGES."""
+        """(space, indices into `pages`, indices into the space's map) for each space that has some
+        of them."""
         addresses = pages.astype(np.int64)
         parts = []
         for space, (start, size) in self._spaces.items():

@@ -88,7 +88,8 @@ class PagerMoves:
         """Do nothing: the pager follows the plan again from the next step on."""
 
     def watch(self, backend: PageBackend, begin: Callable[[], None]) -> None:
-        """Call begin(), which arms pages. The pager also moves armed pages, which unarms them."""
+        """Call begin(), which arms pages. The pager may move armed pages, and then they are
+        no longer armed."""
         begin()
 
     def unwatch(self) -> None:
@@ -112,10 +113,11 @@ class PagerMoves:
         return self._process.position()
 
     def _count(self, unfinished: bool = False) -> None:
-        """If a step has ended, assign the pages moved since the last count to it. The counters may
-        already include the first moves of the current step.
+        """Count the pages that were moved since the last count. If a step has ended since then, the
+        totals of the last ended step get these pages, although some may have been moved in the
+        current step. If no step has ended, nothing is counted.
 
-        unfinished: if no step has ended since the last count, assign the pages to the current step.
+        unfinished: count even if no step has ended; the current step's totals then get the pages.
         """
         with self._lock:
             step = self._position() >> 32

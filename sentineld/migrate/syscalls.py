@@ -50,8 +50,8 @@ class MoveResult:
     """The result of a move."""
 
     status: Status
-    """The node of each page now (>= 0), or -errno: ENOENT absent, EFAULT not mapped, EACCES shared
-    with another process, EBUSY no room in the pager's queue (paged tiers). Or NOT_WRITTEN."""
+    """The node of each page now (>= 0), NOT_WRITTEN, or -errno: ENOENT absent, EFAULT not mapped,
+    EACCES shared with another process, EBUSY no room in the pager's queue (paged tiers)."""
     error: int
     """errno of the failed call (ENOMEM: the target is full), or 0; `status` is always valid."""
 
@@ -154,8 +154,9 @@ def move_pages(
 def move_huge(pid: int, pages: Addresses, node: int, batch_pages: int = BATCH_PAGES) -> MoveResult:
     """Move pages of a mapping that may hold transparent huge pages.
 
-    Moving one address of a huge page moves the whole huge page; its other addresses fail. So the
-    addresses at multiples of 2 MiB are moved first, then the pages that are still on other nodes.
+    Moving one address of a huge page moves the whole huge page; a move of its other addresses then
+    fails. So the addresses at multiples of 2 MiB are moved first, then the pages that are still on
+    other nodes.
     """
     pages = np.ascontiguousarray(pages, dtype=np.uint64)
     heads = pages[pages % np.uint64(HUGE_BYTES) == 0]

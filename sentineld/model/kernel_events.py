@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Records and counters of the eBPF programs: the structures of bpf/*.h and bpf/*.c.
 
-BpfMap compares the sizes with the kernel's maps, and raises an error if a structure was changed on
-one side only. Without this check such a change could go unnoticed and make counters wrong.
+BpfMap compares the sizes of these structures with the key and value sizes of the kernel's maps, and
+raises an error if they differ. Without this check, a structure that was changed on one side only
+could make counters wrong.
 """
 
 from __future__ import annotations

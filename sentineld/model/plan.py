@@ -78,9 +78,9 @@ class Layout:
     cuts: npt.NDArray[np.uint32]
     # Ascending by offset, not overlapping.
     regions: tuple[Region, ...]
-    # (S,): for each boundary B, the boundary up to which demotions must be complete before the
-    # process continues after B; -1: none. A value above B refers to the previous step. Promotions
-    # count only if Plan.stalls_for_promotions is set.
+    # (S,): for each boundary B, a boundary W, or -1: no wait at B. The process continues after B
+    # only when all demotions of the boundaries up to W are complete. If W > B, W is in the previous
+    # step. The process also waits for late promotions if Plan.stalls_for_promotions is set.
     waits: npt.NDArray[np.int32]
     arena_bytes: int
     # Tier of pages that are born in the heap while the plan is live; None: the memory policy is not

@@ -75,7 +75,7 @@ class Profile:
     """One steady step."""
 
     tensors: npt.NDArray[np.void]  # TENSOR_DTYPE
-    accesses: npt.NDArray[np.void]  # ACCESS_DTYPE, one row per pair, sorted by (stretch, tensor)
+    accesses: npt.NDArray[np.void]  # ACCESS_DTYPE, one row per (stretch, tensor), sorted
     stretches: npt.NDArray[np.void]  # STRETCH_DTYPE in step order
     layers: tuple[str, ...]  # module paths by layer id
     slot_count: int  # allocations in the step

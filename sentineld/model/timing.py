@@ -42,9 +42,9 @@ CACHED_BYTES = 64 << 10
 until their next use, or are accessed too rarely to matter."""
 
 FAULT_PAGES_MIN, FAULT_PAGES_MAX = 32, 512
-"""On paged tiers: the maximum number of pages that the first fault of a sequence fetches, and the
-maximum for any fault. From the first maximum to the second, the maximum doubles with each fault
-(READ_AHEAD_PAGES_* in shim/native/pager/read_ahead.h)."""
+"""On paged tiers, a fault also fetches the pages after its own. The first fault of a sequence
+fetches at most FAULT_PAGES_MIN pages, and each further fault at most twice as many as the one
+before, up to FAULT_PAGES_MAX (READ_AHEAD_PAGES_* in shim/native/pager/read_ahead.h)."""
 
 FAULT_BYTES = 128 << 10
 """Size of the reads whose latency is measured: FAULT_PAGES_MIN pages of 4 KiB."""

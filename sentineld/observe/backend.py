@@ -59,7 +59,7 @@ class Capabilities:
     births: bool  # first touches are marked
     nodes: bool  # each access has the node that served it
     frequency: bool  # heat grows with the number of accesses
-    exact: bool  # reports all accessed memory, and nothing else
+    exact: bool  # reports all accesses of the kinds that it sees, and nothing else
     epochs: bool  # accesses are reported for each stretch, not only for each step
     resolution: Resolution
     needs: str  # requirements, for the reference documentation

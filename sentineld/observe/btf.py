@@ -68,7 +68,7 @@ class Btf:
     def offset(self, structure: str, *names: str) -> int | None:
         """Byte offset of a field of a structure; None if there is no such structure or field.
 
-        names: the field's names in different kernels; the first name that the structure has counts.
+        names: the field's names in different kernels; the first one that the structure has is used.
 
         Fields of an anonymous structure inside the structure count as fields of the structure.
         """

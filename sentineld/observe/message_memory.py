@@ -17,9 +17,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 USER_BYTES = 16 << 20
-"""Memory for the messages of one user: three of a shim's largest frames (frames.FROM_SHIM), which
-are rare. A decoded message takes more memory than its frame, so the messages that have been
-admitted can exceed this limit."""
+"""Memory for the messages of one user: room for three of a shim's largest frames
+(frames.FROM_SHIM), which are rare. A decoded message takes more memory than its frame, so the
+messages that have been admitted can exceed this limit."""
 ROOT_BYTES = 64 << 20
 SMALL_BYTES = 64 << 10
 """Frames up to this size are counted when they are complete. Until then, such a frame takes no more

@@ -46,8 +46,8 @@ class PagingCounts:
     fetched_pages: int
     """Pages whose fetch the live layout's moves began."""
     late_moves: int
-    """The live layout's fetches that moved pages after the move's deadline, or were incomplete when
-    the move became obsolete."""
+    """Moves of the live layout from the file to memory that moved pages after their deadline, or
+    were incomplete when they became obsolete."""
 
 
 class PagingSegment:

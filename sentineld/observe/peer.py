@@ -16,7 +16,7 @@ How the process is identified:
 
 require_own() checks that the peer's user owns the process. It is called at the hello, before each
 control command that looks into the process, once a second while the process is attached, and after
-a backend has opened the process's pages. It requires:
+a backend has opened a watch of the process. It requires:
 
 - The process has user memory, so it is not a kernel thread.
 - Its real, effective, saved and file-system user IDs are the peer's user ID, and its group IDs are

@@ -25,7 +25,9 @@ class RecordedFaults:
     """The recorded faults of one process."""
 
     parts: list[npt.NDArray[np.void]] = field(default_factory=list)  # FAULT_DTYPE, in order
-    lost: int = 0  # faults that were lost, because the ring or `parts` was full
+    lost: int = 0
+    """Number of lost faults: those of any process that were lost because the ring was full, and
+    those of this process beyond FAULTS_MAX."""
 
     @property
     def rows(self) -> npt.NDArray[np.void]:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The kernel's proc connector: forks and execs of all processes, over netlink.
 
-pyroute2 opens the socket and subscribes. Events are filtered in the kernel and decoded
-here, because pyroute2 0.9 takes more than 100 us per event. If it decoded the events, any
-user could keep the daemon busy by starting processes. Layout: include/uapi/linux/cn_proc.h.
+pyroute2 opens the socket and subscribes. The kernel filters the events, and this module decodes
+them. pyroute2 0.9 would take more than 100 us to decode an event, so any user could keep the daemon
+busy by starting processes. Layout: include/uapi/linux/cn_proc.h.
 """
 
 from __future__ import annotations

@@ -57,8 +57,8 @@ class ResidencySegment:
             self.paging.close()
 
     def moved(self, pages: int) -> None:
-        """Add a change in the number of fast pages, positive or negative, to the sum that the
-        process reads."""
+        """Add a change in the number of fast pages, positive or negative, to the sum of such
+        changes, which the process reads."""
         self._header["moved_fast"] += pages
 
     def flying(self, pages: int) -> None:

@@ -246,7 +246,7 @@ class ShimServer:
         self._loop.call_later(STARVED_CHECK_S, self._evict, uid)
 
     def _call_soon(self, call: Callable[[], None]) -> None:
-        """Have the event loop make a call; any thread may use this method."""
+        """Run `call` in the event loop, without waiting for it; any thread may use this method."""
         with contextlib.suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(call)
 

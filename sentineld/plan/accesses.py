@@ -31,8 +31,8 @@ def access_table(profile: Profile, layout: Layout, tiers: Tiers) -> npt.NDArray[
     because the tensor's tier cannot be read from the map when the stretch begins. These rows have
     the flag:
 
-    - accesses in the stretch of the tensor's birth, if the tensor's pages are dropped at its death:
-      the pages are born again in every step, on the tier of their region;
+    - accesses in the stretch of the tensor's birth, if all pages of the tensor are dropped at its
+      death: the pages are born again in every step, on the tier of their region;
     - all accesses to a tensor that the step allocates outside the arena: its address in the heap
       differs from step to step, so the tensor is assumed to be on the tier of births in the heap;
     - all accesses to a persistent tensor outside the heap: such a tensor was allocated before the

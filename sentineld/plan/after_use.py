@@ -21,11 +21,12 @@ from sentineld.plan.residency import peak_fast_pages, residency
 
 
 def after_use(plan: Plan, profile: Profile) -> Plan:
-    """The plan, with each demotion postponed to the next stretch that does not use its pages.
+    """The plan, with demotions postponed past the stretches that use their pages.
 
-    A demotion is not postponed in two cases. First, every stretch uses the pages until they die or
-    are promoted (for persistent tensors: or until the step ends). Second, the postponed demotion
-    would make the plan exceed its budget.
+    If the stretch that begins at a demotion's boundary uses the demoted pages, the demotion is
+    postponed to the next stretch that does not use them. In two cases it keeps its boundary. First,
+    every stretch uses the pages until they die or are promoted (for persistent tensors: or until
+    the step ends). Second, the postponed demotion would make the plan exceed its budget.
     """
     delay = _delays(plan, profile)
     if not delay.any():
@@ -58,7 +59,7 @@ def _delays(plan: Plan, profile: Profile) -> Integers:
         ends = (birth + length - 1 - boundary)[alive] % count
         up = overlapping(moves, moves[row]) & (moves["tier"] == 0)
         promoted = (moves["boundary"][up].astype(np.int64) - boundary) % count
-        # A persistent page has to be on the tier that Plan.initial gives it when the step begins.
+        # When the step begins, a persistent page has to be on the tier that Plan.initial gives it.
         stays = count - boundary if (here & ~transient).any() else count
         end = int(min(stays, ends.min(initial=count), promoted.min(initial=count)))
         uses = set((used[here[accessed]].astype(np.int64) - boundary).tolist())

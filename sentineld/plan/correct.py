@@ -122,7 +122,7 @@ class Corrector:
         """Record that a plan, made from this profile for these tiers, went live."""
         self._plan, self._profile, self._tiers = plan, profile, tiers
         self._began = progress
-        # The counters at the first look() of each step in the window.
+        # The counters at the first look() of each of the last WINDOW_STEPS steps.
         self._looks: deque[Progress] = deque([progress])
         self._last = progress
         self._timed_steps = -RECHECK_STEPS

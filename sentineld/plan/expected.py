@@ -186,8 +186,8 @@ def _demoted(profile: Profile, plan: Plan) -> Iterator[tuple[int, Integers, Inte
 def settled(plan: Plan, page_bytes: int) -> Table:
     """MOVE_DTYPE rows of the pages that no planned move touches, with the tier they belong to.
 
-    Some rows come from Plan.initial. The others come from those slots in regions with a tier, such
-    as the pool, whose pages are kept when their tensors die. Each of these pages is born only once.
+    Some rows come from Plan.initial. The others are arena pages: slots in regions with a tier (for
+    example, the pool) keep these pages when their tensors die. Each of the pages is born only once.
     If its tier is full at that moment, the page is born on another tier and has to be moved later.
     """
     slots = plan.layout.slots

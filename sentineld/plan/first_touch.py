@@ -26,7 +26,8 @@ def first_touch_plan(profile: Profile, budget_bytes: int) -> Plan:
     """Make a plan that has a layout but no tiers, moves or prediction."""
     placed, short = transient(profile), short_lived(profile)
     # Pages never move, so tensors that share pages are always on the same tier. Lay out short-lived
-    # and long-lived tensors in separate areas, so that they share no pages.
+    # and long-lived tensors in separate areas, so that no short-lived tensor shares pages with a
+    # long-lived one.
     parts = {"short-lived": placed & short, "long-lived": placed & ~short}
     areas = []
     for name, chosen in parts.items():

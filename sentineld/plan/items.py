@@ -101,7 +101,9 @@ def by_position(profile: Profile, amounts: Floats) -> Floats:
 
 
 def share_passed(profile: Profile, stretch: Integers, event: Integers) -> Floats:
-    """For each event, the fraction (0..1) of the event's stretch that has passed.
+    """For each event, the fraction (0..1) of the event's stretch that has passed at the event.
+
+    stretch, event: (N,), the stretch of each event and the number of the event.
 
     Births and deaths are assumed to be spread evenly over the stretch.
     """
@@ -114,8 +116,8 @@ def share_passed(profile: Profile, stretch: Integers, event: Integers) -> Floats
 def access_pages(profile: Profile) -> Floats:
     """(A,): page accesses of each access row.
 
-    If the profile has samples from the kernel module, these are the sampled pages. Otherwise they
-    are the pages that the row's bytes fill, at most all pages of the tensor.
+    If the profile has samples from the kernel module: the number of the row's sampled pages.
+    Otherwise: the number of pages that the row's bytes fill, at most all pages of the tensor.
     """
     rows = profile.accesses
     if "module" in profile.source:

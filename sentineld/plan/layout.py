@@ -154,7 +154,7 @@ def _circular(profile: Profile, first: Integers, last: Integers) -> tuple[Intege
 def cut_at_regions(
     layout: Layout, offset: Integers, size: Integers
 ) -> tuple[Integers, Integers, Integers]:
-    """Split ranges of the arena at region borders.
+    """Split ranges of the arena wherever a region begins.
 
     offset, size: (N,), in bytes. Returns (index, offset, size) of the parts, each (M,), in order;
     index is the range that each part comes from.

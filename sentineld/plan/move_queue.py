@@ -46,7 +46,7 @@ class MoveTimes(NamedTuple):
     ahead: int  # number of boundaries from `begin` to the plan's boundary
     # Number of boundaries from the plan's boundary to the deadline: 1 to boundary_count.
     window: int
-    # Number of boundaries from the plan's boundary to the last use of the pages; at least `window`.
+    # Number of boundaries from the plan's boundary until a promotion is useless; at least `window`.
     useful: int
 
     def span(self, due: int, stalls: bool) -> Span:

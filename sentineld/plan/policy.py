@@ -83,7 +83,11 @@ class Reactor(Protocol):
     are not carried out by the next tick are discarded."""
 
     def tick(self, observation: Observation) -> Sequence[MoveRequest]:
-        """Return the moves to make now. All demotions run before promotions, both in list order."""
+        """Return the moves to make now.
+
+        All demotions run before the first promotion. Demotions run in the order of the list, and so
+        do promotions.
+        """
 
 
 @runtime_checkable

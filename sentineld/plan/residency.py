@@ -110,8 +110,8 @@ def charged_pages(plan: Plan, profile: Profile, found: Residency) -> Integers:
     """(S,): fast pages charged in each stretch, by a conservative rule.
 
     A page counts for each stretch in which its tensor is alive and the page is fast or in flight.
-    If some tensor in a region of fast births keeps its pages at its death, the whole region counts
-    in every stretch.
+    If a tensor in a region of fast births keeps any of its pages at its death, the whole region
+    counts in every stretch.
     """
     in_resident = _in_resident(plan, profile, found)
     fast = ((found.tier == 0) | found.moving) & ~in_resident[None, :]
@@ -230,7 +230,7 @@ def _resident_pages(plan: Plan, profile: Profile) -> int:
 
 
 def _undropped(plan: Plan, offset: int, size: int) -> Mask:
-    """For each slot, whether it begins in this range of the arena and keeps its pages."""
+    """For each slot, whether it begins in this range of the arena and keeps any of its pages."""
     slots = plan.layout.slots
     inside = (slots["offset"] >= offset) & (slots["offset"] < offset + size)
     found: Mask = (

@@ -111,6 +111,7 @@ def turnover(
 ) -> Turnover:
     """Find the tenancies of all regions whose pages are born on one of the tiers.
 
+    tiers: tiers of births; None stands for regions in which the kernel chooses the tier.
     cuts: further arena pages at which to cut the page ranges.
     """
     page, moments = profile.page_bytes, int(first_moments(profile)[-1])

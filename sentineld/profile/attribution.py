@@ -51,14 +51,14 @@ of pieces that grows with the square of the number of tensors."""
 
 @dataclass(frozen=True)
 class Tenants:
-    """The instances (tenants; INSTANCE_DTYPE) on each part of the axis.
+    """The tenants of each part of the axis: the instances (INSTANCE_DTYPE) that lie on it.
 
     Parts lie between consecutive elements of `ends`.
     """
 
     ends: Integers  # keys at which the set of tenants changes, ascending
     first: Integers  # for each part, its first index in `instance`; one more entry than parts
-    instance: Integers  # tenants of all parts
+    instance: Integers  # the tenants of all parts, part by part, as rows of the instances
 
     def find(self, keys: Integers) -> tuple[Integers, Integers]:
         """Pairs (index in keys, instance), one for each tenant of each key."""
@@ -95,8 +95,8 @@ def build_profile(
     reported the access, the bytes are those of whole pages. A sampled page is divided among the
     tensors on it, in proportion to their bytes on the page (_join_samples()).
 
-    Raises SentinelError if the step was not recorded completely, or if there are samples but the
-    step has no epochs.
+    Raises SentinelError if the step was not recorded completely, or if there are samples but a
+    boundary of the step has no epoch.
     """
     found = step_lifetimes(step, cuts)
     if timed is not None:
@@ -211,7 +211,7 @@ def _tenants(found: StepLifetimes, first: Integers, last: Integers, page_bytes: 
 def sampled_pairs(step: Step, samples: Records) -> tuple[Integers, npt.NDArray[np.bool_]]:
     """Keys of the step's accessed (stretch, page) pairs, ascending, and which of them were written.
 
-    Raises SentinelError if the step has no epochs.
+    Raises SentinelError if a boundary of the step has no epoch.
     """
     epochs = boundary_records(step)["address"].astype(np.int64)
     if not np.all(epochs > 0):

@@ -15,7 +15,8 @@ from sentineld.model.profile import Kind, Profile
 class Coverage:
     """Counts of attributed and unattributed accesses of one profile.
 
-    Page counts, except untold_pages, are numbers of accessed page x stretch pairs.
+    Page counts are numbers of accessed page x stretch pairs. Exceptions are untold_pages and, for
+    backends without epochs, unattributed_pages: these are numbers of pages.
     """
 
     source: str  # as in Profile

@@ -205,7 +205,8 @@ def identical(one: Step, other: Step) -> bool:
 
 
 def sequence_digest(step: Step) -> str:
-    """Hash of the step's sequence. Steps have the same hash only if they are identical()."""
+    """Hash of the step's sequence. Two steps have the same hash if and only if they are
+    identical()."""
     sequence = np.ascontiguousarray(_sequence(step))
     return hashlib.blake2b(sequence.tobytes(), digest_size=16).hexdigest()
 

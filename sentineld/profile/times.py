@@ -16,7 +16,7 @@ def stretch_times(stretches: npt.NDArray[np.void], timed: Step) -> npt.NDArray[n
     stretches: STRETCH_DTYPE with the times of the sampled step.
     timed: the other step. A cut that it lacks is placed at the allocation that follows the cut.
 
-    If the two steps have different sequences, returns the times of the sampled step.
+    If the boundaries of the two steps differ, returns the times of the sampled step.
     """
     begins = _begins(stretches, timed)
     if begins is None:
@@ -26,7 +26,7 @@ def stretch_times(stretches: npt.NDArray[np.void], timed: Step) -> npt.NDArray[n
 
 
 def _begins(stretches: npt.NDArray[np.void], timed: Step) -> npt.NDArray[np.int64] | None:
-    """Time at which each stretch begins in the other step; None: the sequences differ."""
+    """Time at which each stretch begins in the other step; None: the steps' boundaries differ."""
     boundaries = boundary_records(timed)
     if np.array_equal(boundaries["bytes"], stretches["cursor"]):
         return boundaries["time_ns"].astype(np.int64)

@@ -23,8 +23,8 @@ class WrittenEvents:
     events: int  # number of the trace's events
     beside: int  # number of events merged from the other file
     shifted_us: float
-    """Time by which the trace's events were shifted, so that they begin with the other file's
-    events; 0 if the times overlap or there is no other file."""
+    """Time by which the trace's events were shifted, so that they begin when the other file's
+    events begin; 0 if the times overlap or there is no other file."""
 
 
 def write_events(exporter: Exporter, path: Path, beside: Path | None) -> WrittenEvents:

@@ -3,8 +3,8 @@
 
 The framework reports the input and output tensors of operators. The kernel
 module reports the accessed pages. The accesses of both sources are compared by (tensor, layer call)
-pairs. A layer call is a run of consecutive stretches: one forward or backward run of a module, or a
-part of the optimizer.
+pairs. A layer call consists of consecutive stretches: those of one forward or backward run of a
+module, or those of a part of the optimizer.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ class Timeline:
 
     @property
     def peak(self) -> int:
-        """The first entry with the most live bytes."""
+        """Index of the first entry with the most live bytes."""
         return int(np.argmax(self.total))
 
     def binned(self, count: int) -> Timeline:

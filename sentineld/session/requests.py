@@ -43,7 +43,7 @@ class Requests:
             raise SentinelError("wrong-state", what, "wait until that is done")
 
     def meter(self, managed: Managed, tiers: Tiers, steps: int) -> Request[list[StepMeter]]:
-        """Begin to meter STEPS steps. Raises SentinelError."""
+        """Begin to meter this number of steps. Raises SentinelError."""
         self.require_none()
         metered_by = self._machine.substrate.metered_by
         metering = begin_metering(metered_by, self._link, managed, self._sample, tiers, steps)

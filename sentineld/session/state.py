@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""State files, from which the next daemon restores the sessions of this one.
+"""State files, from which the next daemon restores this daemon's sessions.
 
 NAME is a process's pid and start time, so that no process inherits a plan by reusing
-a pid. NAME.json has the attach's parameters and a row for each plan; NAME.LAYOUT.npz
-has a plan and its profile. While a plan replaces another, both are saved;
-the process's control words identify the plan that is live.
+a pid. NAME.json has the attach's parameters and a row for each plan; NAME.LAYOUT.npz,
+where LAYOUT is a layout id, has a plan and its profile. While a plan replaces another,
+both are saved; the process's control words identify the plan that is live.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Restored(NamedTuple):
     """A session that an earlier daemon saved."""
 
     saved: Saved
-    planned: Planned | None  # the live plan
+    planned: Planned | None  # the live plan; None: no plan is live, or its file can't be read
     entered: bool  # see SavedPlan
 
 

@@ -32,7 +32,7 @@ def _run_as_main(source: bytes, name: str, file: str | None) -> None:
 
 
 def main() -> int:
-    """Parse --socket, arm the shim and run the program."""
+    """Parse --socket, call sentineld.shim.arm() and run the program."""
     arguments = sys.argv[1:]
     socket_path = None
     if arguments and arguments[0] == "--socket":

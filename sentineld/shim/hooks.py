@@ -33,7 +33,7 @@ class Layers:
         """tensors: each outermost module is added to this collection."""
         self._tensors = tensors
         self.enabled = False
-        """Whether boundaries are reported; changes only between steps."""
+        """Whether forward and backward boundaries are reported; changes only between steps."""
         self.names = [""]
         """Module path by layer id, filled when an outermost module is first called."""
         self.by_module: dict[int, int] = {}

@@ -36,7 +36,10 @@ class ShimUnavailableError(Exception):
 
 
 def library_path() -> Path:
-    """Path of the C library: SENTINELD_SHIM_LIBRARY, the packaged file, or a file built if needed.
+    """Path of the C library.
+
+    If SENTINELD_SHIM_LIBRARY is set, returns its value. Otherwise returns the packaged library if
+    no source is newer, and else a library in the cache, which is built if necessary.
 
     Raises:
         ShimUnavailableError: the library does not exist and cannot be built.
@@ -109,7 +112,7 @@ def _cached_or_compiled(sources: list[Path]) -> Path:
 
 
 def _heap_bytes() -> int:
-    """The size of the heap that the environment gives; 0 if it gives none."""
+    """The heap's size from SENTINELD_SHIM_HEAP_BYTES; 0 if this variable is not set."""
     text = os.environ.get(HEAP_VARIABLE, "0")
     try:
         heap_bytes = int(text)
@@ -265,8 +268,8 @@ class Native:
         self._library.sentinel_epoch_fd(fd)
 
     def paging(self, settings: PagingSettings) -> str:
-        """Start the pager, or enlarge its file; returns "" or the problem. The library takes
-        ownership of the descriptors."""
+        """Start the pager, or give a running pager new settings; returns "" or the problem. The
+        library takes ownership of the descriptors."""
         problem: bytes | None = self._library.sentinel_paging(*settings)
         return problem.decode() if problem else ""
 

@@ -62,7 +62,7 @@ class TimeMap:
     """Maps the profiler's clock to CLOCK_MONOTONIC for one step."""
 
     def __init__(self, records: npt.NDArray[np.void], memory: Memory) -> None:
-        """Match allocations and frees by address.
+        """Find the pins: match the ring's allocations and frees with the profiler's by address.
 
         records: the step's ring records; may be empty.
         memory: the profiler's allocations and frees.

@@ -102,7 +102,7 @@ class Shim:
         say(f"unmanaged from here on: {reason}")
 
     def _check_allocator(self) -> None:
-        """Check the allocator if this step had no allocations but the step before had some.
+        """Check the allocator if the last step had no allocations but the step before it had some.
 
         Raises:
             ShimUnavailableError: torch's allocations bypass the shim.

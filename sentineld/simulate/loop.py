@@ -55,7 +55,7 @@ class _Waiting:
 
 
 class ClosedLoop:
-    """Simulates the steps under a planned policy, including corrections of its plan."""
+    """Simulates the steps under a policy's plan, including corrections of the plan."""
 
     def __init__(self, training: Training, before: World, planning_ns: float | None) -> None:
         """planning_ns: time that replanning takes; None: never replan."""
@@ -152,7 +152,8 @@ class ClosedLoop:
             self._correct(waiting)
 
     def _progress(self, step_ns: float, steps: int) -> Progress:
-        """Progress after `steps` whole steps and `step_ns` of the next step."""
+        """The progress when step_ns have passed since self._passed. steps: number of whole
+        steps passed by then."""
         counts, passed = self._replay.world.counts, self._passed
         moved = (counts.promoted_pages + counts.demoted_pages) * self._training.profile.page_bytes
         return Progress(
@@ -232,7 +233,8 @@ def _planned(policy: Policy, profile: Profile, tiers: Tiers, budget_bytes: int) 
 def plan_again(
     policy: Policy, profile: Profile, tiers: Tiers, budget_bytes: int, live: Plan
 ) -> Plan | None:
-    """Plan again. Return None if the new plan's steps are not faster than the live plan's.
+    """Plan again. Return None if the new plan's steps are not faster than the live plan's by more
+    than GAIN_MIN.
 
     Raises SentinelError if the policy cannot make a plan.
     """

@@ -24,8 +24,8 @@ from sentineld.simulate.training import WARM_UP_STEPS, PolicyRun, Training
 from sentineld.simulate.world import World
 
 STEPS_MAX = 200
-"""Limit on the number of steps under plans. Without noise, steps under sentineld's
-policies repeat sooner."""
+"""Limit on the number of steps under plans, not counting trials of variants (loop.py). Without
+noise, steps under sentineld's policies repeat sooner."""
 
 PLANNING_S = 1.0
 """Assumed duration of replanning; steps continue meanwhile. Policy `auto` usually needs less."""

@@ -213,7 +213,7 @@ class World:
         self._note_peak()
 
     def wait_for(self, due: int, promotions: bool) -> None:
-        """Stall until all demotions due at boundary `due` are done.
+        """Stall until all demotions that are due at or before boundary `due` are done.
 
         promotions: also stall for promotions that are late now and for which there is room.
         """
@@ -328,7 +328,7 @@ class World:
         return work._replace(pages=min(work.pages, AHEAD_PAGES))
 
     def _demotion(self, due: int) -> _Work | None:
-        """The next pages of demotions that are due at boundary `due`."""
+        """The next pages of demotions that are due at or before boundary `due`."""
         queue, at = self.queue.demotions, 0
         while at < len(queue) and queue[at].due <= due:
             item = queue[at]

@@ -59,15 +59,15 @@ class Boundaries:
     finest_touched: float  # the same with a cut before every allocation
     time: float  # duration of the longest stretch, divided by the limit
     finest_time: float  # the same with a cut before every allocation
-    known_share: float  # share of tensor bytes with an access reported by the framework
+    known_share: float  # share of tensor bytes whose accesses the framework reports
     estimated_share: float  # share of tensor bytes whose accesses are only estimated
     outside_share: float | None  # unmanaged bytes divided by the peak, if known
     planned_share: float  # share of the allocations of 4 KiB and more with a slot in the arena
 
     @property
     def holds(self) -> bool:
-        """Whether `touched` and `time` are at most 1, or at most NEAR times `finest_touched` and
-        `finest_time`."""
+        """Whether `touched` is at most 1 or at most NEAR times `finest_touched`, and `time` is at
+        most 1 or at most NEAR times `finest_time`."""
         return self.touched <= max(1.0, NEAR * self.finest_touched) and self.time <= max(
             1.0, NEAR * self.finest_time
         )
@@ -185,7 +185,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python3 -m tests.bench.boundaries", description=__doc__)
     parser.add_argument("traces", nargs="?", type=Path, default=TRACES, help="folder of traces")
     parser.add_argument(
-        "--anew", action="store_true", help="cut the steps where the current planner would cut them"
+        "--anew",
+        action="store_true",
+        help="replace the recorded cuts by those of the current planner",
     )
     arguments = parser.parse_args()
     found = {}

@@ -36,7 +36,7 @@ class Spread:
     count: int
 
     def to_json(self) -> Json:
-        """Return plain values for JSON."""
+        """Return the fields by name, rounded to 4 digits."""
         return {name: round(value, 4) for name, value in asdict(self).items()}
 
 

@@ -30,7 +30,7 @@ def huge_sizes() -> Iterator[tuple[int, ...]]:
 @contextmanager
 def free_pages_kept() -> Iterator[int | None]:
     """Let the per-CPU free lists grow to the maximum if free pages are reported to a hypervisor and
-    the setting is 0, the kernel's default.
+    vm.percpu_pagelist_high_fraction is 0, the kernel's default.
 
     Yields the value of vm.percpu_pagelist_high_fraction, or None if the kernel does not have it.
 

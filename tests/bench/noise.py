@@ -67,8 +67,8 @@ def cell_row(job: Job) -> Row:
 
 
 def _drawn_s(profile: Profile, noise: Disturbance) -> float:
-    """Return the time by which this noise lengthens the all-fast step: the mean over the steps that
-    simulate() counts."""
+    """Return the mean time in seconds by which this noise lengthens an all-fast step. The mean is
+    over the second half of the steps, which simulate() counts as steady."""
     times_ns = profile.stretches["time_ns"].astype(np.float64)
     factors = noise.steps(profile.stretch_count, 1)
     drawn = [factors.next() for _ in range(STEPS)][STEPS // 2 :]

@@ -158,7 +158,7 @@ def better_than_ours(rows: Sequence[Row]) -> dict[Cell, tuple[str, float]]:
     """Return, for each cell in which `auto` is beaten, the best policy and the share of `auto`'s
     step time that this policy saves.
 
-    Only software policies that keep to the budget count.
+    Policies that model hardware, or that may exceed the budget, are not considered.
     """
     mine = {cell_of(row): row["step_seconds"] for row in rows if row["policy"] == OURS}
     found: dict[Cell, tuple[str, float]] = {}

@@ -35,7 +35,8 @@ class Meter:
     """Reads the usage of the calling thread and its process.
 
     If the process runs under the shim, begin() looks up the shim's control words and its
-    residency segment. Each layout has a residency segment of its own.
+    residency segment. Each layout has a residency segment of its own, so begin() must be called
+    again after a change of the layout.
     """
 
     def __init__(self) -> None:

@@ -100,7 +100,7 @@ class Balloon:
 
     @property
     def left_bytes(self) -> int:
-        """Anonymous memory of other processes on the node, plus what they can still allocate."""
+        """Anonymous memory of other processes on the node, plus the free memory left to them."""
         return free_above_high_bytes(self._node) + self.others_bytes
 
     def step_towards(self, leave_bytes: int) -> bool:
@@ -142,7 +142,7 @@ def _pages(size_bytes: int) -> int:
 
 
 def main() -> None:
-    """Inflate the balloon to each goal from standard input, and adapt it between the goals."""
+    """Inflate the balloon for each number that arrives on standard input; adapt it in between."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--node", type=int, required=True)
     options = parser.parse_args()

@@ -113,7 +113,8 @@ class Balloon:
         return self._process.pid
 
     def leave(self, leave_bytes: int) -> dict[str, Any]:
-        """Set the goal, and wait until it is reached; returns the balloon's reply."""
+        """Make the balloon leave `leave_bytes` on the node (see balloon.py), wait until it has
+        done so, and return its reply."""
         process = self._process
         assert process.stdin is not None
         assert process.stdout is not None
@@ -221,7 +222,7 @@ def run_unlimited(name: str, policy: str, prefix: tuple[str, ...] = ()) -> int:
 
 
 def settle(trainer: Trainer, peak_bytes: int) -> dict[str, Any]:
-    """Run under kernel tiering until it moves hardly any pages, or SETTLE_SECONDS have passed."""
+    """Run under kernel tiering until it moves hardly any pages, at most for SETTLE_SECONDS."""
     begin = time.monotonic()
     moved_before = memory.kernel_moved_bytes()
     moved_a_step: list[int] = []

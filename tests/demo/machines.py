@@ -60,7 +60,8 @@ def has_two_tiers(sys_root: Path = Path("/sys")) -> bool:
 
 @contextlib.contextmanager
 def choose() -> Iterator[Machine]:
-    """Yield the demo's machine while it is booted and sentineld runs there. Raises MachineError."""
+    """Yield the demo's machine, on which sentineld runs. A guest is shut down at the end of the
+    context. Raises MachineError."""
     if has_two_tiers():
         yield _this_machine()
         return
@@ -89,8 +90,8 @@ def _guest(folder: Path) -> Iterator[Machine]:
     plugin = build(REPOSITORY / "build" / "demo" / "counter.so")
     fast, slow = GUEST_FAST_MIB << 20, GUEST_SLOW_MIB << 20
     shared = folder / "counts"
-    # QEMU 7.2 reports the physical address of a node's memory plus the offset in QEMU's RAM. For
-    # node 1, both begin at `fast`, so the reported addresses begin at 2 * fast.
+    # For an access, QEMU 7.2 reports the sum of the physical address and of the memory's offset in
+    # QEMU's RAM. For node 1, both begin at `fast`, so the reported addresses begin at 2 * fast.
     counter = Counter(shared, [(0, fast), (2 * fast, 2 * fast + slow)])
     with Guest(
         fast_mib=GUEST_FAST_MIB, slow_mib=GUEST_SLOW_MIB, plugin=f"{plugin},counts={shared}"

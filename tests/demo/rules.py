@@ -79,7 +79,7 @@ def _workload(report: Report) -> list[Verdict]:
 
 
 def _budget(report: Report) -> list[Verdict]:
-    """Check that the runs with limited fast memory stay within the limit."""
+    """Check that runs with limited fast memory use at most OVER_BUDGET_MAX times the budget."""
     verdicts = []
     for policy in LIMITED:
         run = run_of(report, policy)

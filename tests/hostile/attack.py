@@ -27,7 +27,7 @@ time."""
 RESIDENT_BYTES = 120 << 20
 LOG_BYTES_PER_S = 1e6 / 60
 LOG_S_MIN = 10.0
-"""A shorter attack may log as many bytes as the limit allows for this time."""
+"""A shorter attack may log as many bytes as LOG_BYTES_PER_S allows for this time."""
 SETTLE_S = 60.0
 SLACK = 6
 """Number of descriptors that may still be open after an attack, because the daemon's own work, such

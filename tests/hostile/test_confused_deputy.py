@@ -73,7 +73,7 @@ def child_with_the_socket(
     try:
         act(say, client, segment, parent, *arguments)
     finally:
-        # The program runs as root now. This process cannot end it; the test will.
+        # The program runs as root now, so this process cannot kill it. Attack kills it.
         client.close()
 
 
@@ -164,7 +164,7 @@ def test_a_reused_pid_is_not_registered(daemon: Daemon) -> None:
     if not Path("/proc/sys/kernel/ns_last_pid").exists():
         pytest.skip("needs /proc/sys/kernel/ns_last_pid")
     attack = Attack("hello for a reused pid", daemon, None)
-    # The forked attacker inherits the blocked signal, which stays pending until sigwait().
+    # The forked attacker inherits this mask, so SIGUSR1 stays pending there until sigwait().
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
     victim = None
     try:

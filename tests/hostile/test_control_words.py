@@ -103,8 +103,11 @@ def test_impossible_words_cost_no_memory(attack: Attack, when: str) -> None:
 
 
 def full_ring(say: Say, path: str, control: str, records: int) -> None:
-    """Send a hello with a ring of `records` records and report the answer's type; if the daemon
-    accepts it, mark the whole ring as new several times."""
+    """Send a hello with a ring of `records` records, and report the type of the answer.
+
+    If the daemon accepts the hello, mark the whole ring as new several times, attach meanwhile,
+    and report "attached" or the error's code.
+    """
     client, segment = ShimClient(Path(path)), Segment(records)
     os.close(client.register(segment))
     answer = client.answer()
@@ -142,7 +145,8 @@ def test_a_larger_ring_is_refused(attack: Attack) -> None:
 
 
 def large_residency(say: Say, path: str) -> None:
-    """Send answers to a layout, each with a residency map of the largest size allowed."""
+    """Send answers to a layout although the daemon has sent none. Each answer carries a residency
+    map of the largest size allowed."""
     client, _ = registered(Path(path))
     for _ in range(20):
         fd = memfd(1 << 32)

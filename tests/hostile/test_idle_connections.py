@@ -20,8 +20,8 @@ IDLE = 1100
 """More connections than a service may have open descriptors by default (RLIMIT_NOFILE)."""
 CPU_SHARE_MAX = 0.5
 WAKE_UPS_PER_S_MAX = 2.0
-"""Limit for the daemon's wake-ups per registered process, while these processes do nothing. All
-wake-ups of the daemon are counted."""
+"""Limit for the daemon's wake-ups per second and registered process, while these processes do
+nothing. All wake-ups of the daemon are counted."""
 CLIENTS_S = 600.0
 """Time within which a thousand clients must be answered. The limit is long, because it only ends a
 test that hangs: attackers have the lowest priority, so a thousand forks can take minutes while two
@@ -204,7 +204,8 @@ def idle_tcp(say: Say, port: int, count: int) -> None:
     held = []
     for _ in range(count):
         client = socket.socket()
-        client.settimeout(0.1)  # If the backlog is full, the kernel goes on connecting afterwards.
+        # If the backlog is full, connect() times out, but the kernel goes on connecting.
+        client.settimeout(0.1)
         with contextlib.suppress(OSError):
             client.connect(("127.0.0.1", port))
             client.send(b"GET /metrics HTTP/1.1\r\n")

@@ -42,7 +42,8 @@ def scrape_and_do_not_read(say: Say, port: int, count: int) -> None:
     held = []
     for _ in range(count):
         client = socket.socket()
-        client.settimeout(0.2)  # If the backlog is full, the kernel goes on connecting afterwards.
+        # If the backlog is full, connect() times out, but the kernel goes on connecting.
+        client.settimeout(0.2)
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
         with contextlib.suppress(OSError):
             client.connect(("127.0.0.1", port))

@@ -15,7 +15,7 @@ DISK_RATES = """
 slow_read_bytes_per_s = 1e9
 slow_write_bytes_per_s = 1e9
 """
-"""Lines of the daemon's configuration, without which it measures the disk for some seconds."""
+"""Lines of the daemon's configuration. Without them, the daemon measures the disk for seconds."""
 
 
 def tiers(folder: Path) -> tuple[str, ...]:

@@ -34,7 +34,7 @@ PATIENCE_S = 180
 UNPLANNED_BYTES = 32 << 10
 REST = ("--rest", "20")
 """Options of a training: sleep 20 ms after each step. The sleep leaves CPU time to the daemon. It
-also makes the training do fewer steps, so the comparison run without the shim does fewer, too."""
+also reduces the number of steps that the comparison run without the shim has to repeat."""
 
 
 class ManagedRun:

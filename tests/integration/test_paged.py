@@ -57,7 +57,7 @@ def test_a_training_stays_within_its_budget(start: Start, tmp_path: Path) -> Non
     status = run.daemon.ctl("status").stdout
     assert f"tier 1 a file in {tmp_path}" in status
     session = run.manage("static", "40%")
-    # The pager's frames and the tensors that it does not page take at most the budget.
+    # The pager's frames and the tensors that it does not page together take at most the budget.
     assert paging(run)["budget_pages"] * PAGE <= session["budget_bytes"]
     wait(lambda: paging(run)["bytes_written"] > session["peak_bytes"])
     assert paging(run)["bytes_read"] > 0

@@ -148,7 +148,8 @@ def test_a_slow_disk_changes_no_loss(daemon: Daemon, tmp_path: Path, preload: st
 def large_losses(socket_path: Path, steps: int) -> list[str]:
     """Losses of the large model under the shim, with a budget of a sixth of its tensors.
 
-    The paging file has to grow. The training is not paged if no daemon listens on the socket.
+    The other 240 MiB of tensors do not fit in the paging files of the tests that call this
+    function. The training is not paged if no daemon listens on the socket.
     """
     command = [sys.executable, "-m", "sentineld.shim", str(TRAIN), "large", str(steps)]
     environment = {"SENTINELD_SHIM_SOCKET": str(socket_path), FAST_VARIABLE: "48MiB"}

@@ -43,7 +43,7 @@ def swapped_out() -> int:
 
 @pytest.fixture(params=["file", "zram"])
 def swap(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[None]:
-    """A swap area of this test."""
+    """Enable a new swap area during the test."""
     number = ""
     if request.param == "zram":
         if not ZRAM.is_dir():
@@ -93,7 +93,7 @@ def train_paged(daemon: Daemon) -> subprocess.Popen[str]:
 
 
 def page_out(pid: int) -> None:
-    """Have the kernel swap out the anonymous memory of a process, also the frames of the pager."""
+    """Have the kernel swap out a process's anonymous memory, including the pager's frames."""
     try:
         mappings, pidfd = read_mappings(pid), os.pidfd_open(pid)
     except OSError:

@@ -149,8 +149,8 @@ static void exchange(struct tensor tensor, unsigned place)
 }
 
 /*
- * A layout for the steps of both threads. A step follows the layout if the other thread begins no
- * step before its end.
+ * A layout for the steps of both threads. A thread's step follows the layout to its end unless the
+ * other thread begins a step meanwhile.
  */
 
 static uint64_t slot_bytes(unsigned slot)

@@ -118,7 +118,7 @@ class Trainer:
         )
 
     def finish(self) -> None:
-        """Begin one more step, which closes the last trained one."""
+        """Record the beginning of one more step, which ends the last step of the training."""
         self.step += 1
         self.epoch += 1
         self.record(self.epoch if self.epochs else 0, self.step, 0, Event.STEP)

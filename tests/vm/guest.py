@@ -62,7 +62,7 @@ awk '/MemTotal/ {{exit $4 == 0}}' /sys/devices/system/node/node{SLOWEST_NODE}/me
 
 
 class EmulatorError(MachineError):
-    """The guest crashed because of a known bug of QEMU."""
+    """The guest crashed because of a known bug of QEMU: see kernel_log.hit_stale_breakpoint()."""
 
 
 class Guest:
@@ -134,7 +134,7 @@ class Guest:
     def boot(self) -> None:
         """Boot and wait until root can log in. Raises MachineError if that fails.
 
-        If QEMU's known bug crashes the guest, boots again; at most BOOT_ATTEMPTS boots in all.
+        Boots again after an EmulatorError, up to BOOT_ATTEMPTS boots in all.
         """
         require_ready()
         image = self._image = self._image or ensure_image()
@@ -220,7 +220,7 @@ class Guest:
         self._connection = connection
 
     def _raise_if_emulator_bug(self, error: MachineError | None = None) -> None:
-        """Raise EmulatorError if the kernel crashed because of QEMU's known bug."""
+        """Raise EmulatorError if the kernel crashed because of the known bug of QEMU."""
         if self.accelerator == "tcg" and kernel_log.hit_stale_breakpoint(self.kernel_log()):
             what = "the kernel hit a removed breakpoint, a known bug of QEMU; try again"
             raise EmulatorError(what) from error

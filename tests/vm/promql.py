@@ -20,7 +20,7 @@ VARIABLES = {"$__rate_interval": "1m", "$session": ".*"}
 
 
 def ask(expression: str) -> Any:
-    """Prometheus's response, which may be an error."""
+    """Prometheus's response to the expression; it may be an error."""
     for name, value in VARIABLES.items():
         expression = expression.replace(name, value)
     query = urllib.parse.urlencode({"query": expression})

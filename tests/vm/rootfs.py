@@ -23,7 +23,7 @@ WRITABLE_PLACES = ("/root", "/tmp", "/mnt", "/run")
 
 BUILD_PLACE = "/root/build"
 TREE = "/root/sentineld"
-"""The repository, both in a root tree and in a guest."""
+"""Path of the repository in a root tree, and also in a guest."""
 
 MODULE = "kmod/sentinel.ko"
 SHIM = "sentineld/shim/libsentinelshim.so"
@@ -81,7 +81,10 @@ def in_root(
     image: Image | None = None,
     timeout: float = 600.0,
 ) -> subprocess.CompletedProcess[str]:
-    """Run root_command(); raises MachineError if it fails. timeout: in seconds."""
+    """Run the command that root_command() returns. Raises MachineError if the command fails.
+
+    timeout: in seconds; after it, subprocess.TimeoutExpired is raised.
+    """
     result = subprocess.run(
         root_command(command, binds, read_only, image),
         stdin=subprocess.DEVNULL,

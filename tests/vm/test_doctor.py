@@ -158,8 +158,8 @@ def test_missing_capabilities_are_reported(guest: Guest) -> None:
 
 
 def test_the_best_remaining_backend_is_used(guest: Guest) -> None:
-    """At first the module and DAMON are missing (/sys is read-only), then userfaultfd is missing,
-    too."""
+    """First the module is not loaded, and DAMON is unusable because /sys is read-only. Then the
+    userfaultfd system call is refused, too."""
     with changed(guest, "rmmod sentinel", f"insmod {TREE}/{MODULE}"):
         no_damon = "unshare --mount bash -c 'mount -o remount,bind,ro /sys && exec \"$@\"' doctor"
         cause = doctor(guest, no_damon)[1]["backend"]["cause"]

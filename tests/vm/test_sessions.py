@@ -310,7 +310,7 @@ def test_a_daemon_killed_while_a_frozen_training_is_armed_resumes_the_session(
     session = training.session()
     assert session is not None
     assert "resumed" in session["reason"]
-    # Nothing evicted pages while there was no daemon.
+    # While there was no daemon, nothing evicted pages, so the charge may exceed the budget.
     training.wait_for_charge(session["budget_bytes"])
     steps = training.meter_within(session["budget_bytes"], 2, before["barrier_timeouts"])
     assert all(step["moved_bytes"] > 0 for step in steps)

@@ -60,5 +60,5 @@ class TreePlace(Place):
 
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
-    """Overrides the fixture `place` of tests that a module imports together with this fixture."""
+    """A fixture for modules that import tests: it replaces the fixture `place` of these tests."""
     return TreePlace(tmp_path)

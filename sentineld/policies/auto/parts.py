@@ -21,8 +21,8 @@ GRAIN_SHARE = 1 / 128
 multiple of the grain, so that the group has few parts."""
 
 GRAIN_PAGES = 16
-"""Minimum grain, and alignment of parts within a tensor: 64 KiB of 4 KiB pages, so that these pages
-can become a huge page (plan/huge.py)."""
+"""Minimum grain, and alignment of parts within a tensor. 16 pages of 4 KiB are 64 KiB, the smaller
+size of huge pages for which plan/huge.py aligns tensors."""
 
 
 def levels(groups: Groups, fast_pages: Floats) -> Integers:

@@ -43,8 +43,9 @@ a step with 4004 groups; its 3000 costliest groups need 39,000 iterations."""
 CLEAN_GAIN_MIN = 1e-3
 """On paged tiers, the program is solved a second time if the first solution's step is longer than
 the all-fast step by more than this share, and the solution demotes clean pages. The second program
-has columns for the clean pages of the groups concerned. With such columns for all groups, solving
-it took two to twenty times as long (four traces of tests/bench)."""
+has columns for clean pages, but only for the groups whose clean pages the first solution demotes.
+With such columns for all groups, solving it took two to twenty times as long (four traces of
+tests/bench)."""
 
 KEEP_SHARE = 0.97
 """Share of the temporarily free fast memory that dead pages may take until the next birth on them.
@@ -81,7 +82,8 @@ class Auto:
         planner = _Planner(self.name, profile, tiers, budget_bytes)
         plan, solved = planner.plan(limits, ATTEMPTS)
         births = births_ns(plan, profile, tiers)
-        # On paged tiers, births take little time, because the pager moves free frames to them.
+        # On paged tiers, births take little time, because the pager moves a free frame to each born
+        # page.
         if not solved or not births.any() or tiers.paged:
             return finished(plan, profile, tiers)
         # Births take time. The program can put a price on this time, and it can let moves run in

@@ -6,7 +6,7 @@ and for the page accesses that were attributed to tensors. The bound comes from 
 relaxation (relax() in policies/lp/relax.py, with generous=True). By weak duality it holds for any
 prices (Lagrange multipliers). The relaxation allows more than a real plan can do:
 
-- a page that is fast at any moment of a stretch serves the whole stretch fast;
+- if a page is fast at some moment of a stretch, all accesses of this stretch to it are served fast;
 - pages take room only at boundaries: tensors that are born and die between two boundaries take no
   room, and all accesses to them are served fast;
 - there is no fragmentation, a page in flight is charged once, and tensors can be

@@ -26,7 +26,8 @@ from sentineld.policies.lp.program import solve
 
 GAP = 0.001
 """Stop once the bound is at most this share below the optimum of the last program. The optimum of
-the program in which groups may change their tier at all positions lies between the two."""
+the full program, in which groups may change their tier at all positions, lies between the bound and
+the optimum of the last program."""
 
 ROUNDS = 6
 """Limit on the number of programs, each with more positions than the one before."""

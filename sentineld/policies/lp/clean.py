@@ -139,7 +139,7 @@ def _clean_changes(
 
     positions: the positions of the group's changes.
     following: (L,): the segment after each position's moves.
-    stays: (L,): whether no page can be demoted at the position.
+    stays: (L,): at which positions no page can be demoted.
     clean: the segments with clean pages.
     """
     found = []
@@ -160,7 +160,8 @@ def _clean_changes(
 
 @dataclass(frozen=True)
 class Places:
-    """Rows and columns of the program that the rows of clean pages refer to."""
+    """Existing columns of the program that the new rows of clean_rows() use, and existing rows to
+    which clean_rows() adds entries."""
 
     first: list[int]
     """For each group, the column of its first segment."""

@@ -23,16 +23,16 @@ from sentineld.policies.lp.relax import IMPOSSIBLE, Gains, best_walks
 
 @dataclass(frozen=True)
 class LowerBound:
-    """The dual's value, and the positions at which the best lives change tier."""
+    """The dual's value at given prices, and the moves in the lives that these prices make best."""
 
     ns: float
     """No step takes less time than this."""
 
     moving: Mask
-    """(S, G): positions after which the best lives at these prices change tier."""
+    """(S, G): positions after which the best lives change tier."""
 
     clean: Mask
-    """(G,): groups that the best lives at these prices demote while they are clean."""
+    """(G,): groups whose best lives demote pages while they are clean."""
 
 
 def lower_bound(groups: Groups, limits: Limits, prices: Prices) -> LowerBound:

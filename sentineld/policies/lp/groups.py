@@ -185,8 +185,13 @@ def groups_of(profile: Profile, timing: Timing, *, generous: bool = False) -> Gr
 
 
 def _of_members(busy: Floats, members: tuple[Integers, ...], generous: bool) -> Floats:
-    """(S, G): the busy time of a page of each group. Members with equal costs can have different
-    busy times: take the smallest one for a bound, else the mean."""
+    """(S, G): Groups.busy_ns.
+
+    Members of a group have equal costs, but can have different busy times. The smallest one counts
+    for a bound, else the mean.
+
+    busy: (S, T), for each tensor, the part of a slow page's cost in which the file is busy, in ns.
+    """
     found = np.zeros((len(busy), len(members)))
     for at, rows in enumerate(members):
         found[:, at] = busy[:, rows].min(axis=1) if generous else busy[:, rows].mean(axis=1)

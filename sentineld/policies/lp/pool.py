@@ -31,7 +31,7 @@ class TransientGroups:
 
 
 def transient_groups_of(groups: Groups) -> TransientGroups:
-    """Select the transient groups that are alive at any pressure point."""
+    """Select the transient groups that are alive at one or more pressure points."""
     rows: list[int] = []
     born: list[int] = []
     gone: list[int] = []

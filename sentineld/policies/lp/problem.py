@@ -126,7 +126,8 @@ def changes_of(groups: Groups, generous: bool = False) -> Changes:
     found: Changes = []
     for grid, most in zip_longest(GRIDS, COLUMNS_MAX):
         found = [_changes(groups, at, grid, generous) for at in range(len(groups.pages))]
-        # Each change has a column for the segment that it ends and one for its demotion.
+        # Each change has two columns: one for the part of the lifetime that it ends, and one for
+        # its demotion.
         if most is None or 2 * sum(len(positions) for positions in found) <= most:
             break
     return found

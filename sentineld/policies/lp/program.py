@@ -160,9 +160,9 @@ class _Program:
         self._after = self._before + points
         self._promotions = self._after + points
         self._pool = self._promotions + self._durations - self._demotions
-        # (S,), in units of memory. If everything is slow, the file is busy with faults (in a plan's
-        # program, also with writes). This is the number of pages that could be promoted in that
-        # time.
+        # (S,), in UNIT_PAGES: if everything is slow, the file is busy with faults for a part of
+        # each stretch (in a plan's program, also with writes). This is the memory that could be
+        # promoted in the same time.
         self._faulted: Floats = np.zeros(count)
         self._rows: list[Integers] = []
         self._columns: list[Integers] = []

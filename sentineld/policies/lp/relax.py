@@ -123,10 +123,10 @@ def best_lives(items: Items, costs: Costs, generous: bool = False) -> Lives:
     and serves accesses from slow memory. In any other stretch, it serves accesses from the tier
     that it is on.
 
-    generous: for a bound, allow anything that a mover can do. A chunk that is fast at any moment of
-    a stretch serves the whole stretch fast. A chunk takes room in a stretch only if it is
-    fast already at the boundary where the stretch begins. It may be promoted and demoted within one
-    stretch.
+    generous: for a bound, allow anything that a mover can do. If a chunk is fast at some moment of
+    a stretch, all accesses to it in this stretch are served fast. A chunk takes room in a
+    stretch only if it is fast already at the boundary where the stretch begins. It may be promoted
+    and demoted within one stretch.
     """
     keep = items.worth - costs.room
     if generous:

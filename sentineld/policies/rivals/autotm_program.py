@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """AutoTM's integer program.
 
-A span is a run of stretches that all use a tensor; a gap is the time between two spans. The program
-decides for each span whether the tensor is fast, and for each gap whether the tensor is swapped out
-and in which stretches its parts are swapped out and back in. It minimises the total cost of slow
-accesses within the room and the bandwidth of each stretch.
+A span is a run of stretches that all use a tensor; a gap is the time between two spans. For each
+span, the program decides whether the tensor is fast. For each gap, it decides whether the tensor is
+swapped out. For each stretch of a gap, it decides how large a part of the tensor is swapped out or
+in. The program minimises the total cost of slow accesses within the room and the bandwidth of each
+stretch.
 """
 
 from __future__ import annotations

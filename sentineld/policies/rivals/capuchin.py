@@ -16,7 +16,7 @@ still in flight when its tensor is accessed is started earlier in the next step,
 Instead, several amounts of extra time for each transfer are tried (EARLIER). `capuchin` never
 accesses slow memory, as on a GPU. If it can't make everything fit, it fails with the error
 "infeasible as published". `capuchin+slow` is our extension: tensors that do not fit into fast
-memory stay on the slow tier. The tensors with the lowest cost per freed page are chosen first.
+memory stay on the slow tier, first those with the lowest cost per freed page.
 """
 
 from __future__ import annotations

@@ -5,17 +5,17 @@ Based on G10 (Zhang et al., MICRO 2023; its artifact's scheduler): a gap is the 
 uses of a tensor. The pressure area of a gap is the tensor's bytes times the part of the gap's time
 in which memory is exceeded. As long as the resident tensors exceed memory, the policy swaps a
 tensor out in the gap with the largest pressure area. Among equal gaps, it uses the one with the
-largest product of bytes and length. A gap must last longer than (2 + delta) transfers. The
-tensor is swapped out right after the first use and swapped back in as late as the bandwidth allows,
-provided that the transfer out ends before the transfer in begins. Finally, tensors are swapped in
-earlier where there is room.
+largest product of bytes and length. A gap must last longer than (2 + delta) transfers of the tensor
+take. The tensor is swapped out right after the first use and swapped back in as late as the
+bandwidth allows, provided that the transfer out ends before the transfer in begins. Finally,
+tensors are swapped in earlier where there is room.
 
 Adapted to memory tiers: there is one slow tier (the artifact's host memory; no SSD), transfers in
 both directions share the time of a stretch, and stretches replace kernels. `g10` never accesses
 slow memory, as on a GPU. If it can't make everything fit, it fails with the error "infeasible as
 published". `g10+slow` is our extension: tensors that do not fit into fast memory stay on the slow
-tier. The tensors with the lowest cost per freed page are chosen first. The policy tries all values
-in DELTAS and keeps the plan with the shortest predicted step.
+tier, first those with the lowest cost per freed page. The policy tries all values in DELTAS and
+keeps the plan with the shortest predicted step.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@
 Based on Linux's weighted interleaving (MPOL_WEIGHTED_INTERLEAVE, since 6.9) and on object-level
 interleaving for training on CXL (arXiv 2405.14209). Persistent tensors are split: their first pages
 are fast. It does not matter which pages are fast, because the timing model treats all pages of a
-tensor alike. A tensor of the arena is born wholly on one tier. These tensors are assigned to the
-tiers in the order of birth so that the share of bytes born fast stays close to the given share.
+tensor alike. A tensor of the arena is born wholly on one tier. The arena's tensors are assigned to
+the tiers in the order of birth so that the share of bytes born fast stays close to the given share.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class Interleave:
     charges_budget = True
 
     def plan(self, profile: Profile, tiers: Tiers, budget_bytes: int) -> Plan:
-        """Plan with the share that has the shortest predicted step; see Policy. A share of 0
-        always fits."""
+        """Make a plan for each share that fits the budget, and return the plan with the shortest
+        predicted step; see Policy. A share of 0 always fits."""
         limit = budget_bytes // profile.page_bytes
         best: Plan | None = None
         for share in SHARES:

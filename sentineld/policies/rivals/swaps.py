@@ -210,7 +210,8 @@ def open_book(
     """A book in which everything is fast and nothing moves.
 
     If the pool of short-lived tensors exceeds the budget and accesses_slow is set, the largest of
-    these tensors are born slow, so that the others fit into POOL_SHARE of the budget.
+    these tensors are slow for their whole lives, so that the others fit into POOL_SHARE of the
+    budget.
 
     Raises SentinelError if the pool exceeds the budget and accesses_slow is not set.
     """

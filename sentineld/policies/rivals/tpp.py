@@ -47,7 +47,8 @@ class Scanner:
         self._marked = np.zeros(0, np.bool_)  # cells accessed in the previous period
 
     def tick(self, observation: Observation) -> list[MoveRequest]:
-        """Promote pages that faulted twice, demote the least recently used ones; see Reactor."""
+        """Promote slow pages accessed in this and in the previous period, and demote the least
+        recently accessed fast pages; see Reactor."""
         if not len(self._age):
             self._age = np.zeros(len(observation.fast), np.int64)
             self._marked = np.zeros(len(observation.fast), np.bool_)

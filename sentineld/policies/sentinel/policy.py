@@ -105,8 +105,8 @@ class Sentinel:
         require(profile, tiers, budget_bytes)
         page, count = profile.page_bytes, profile.stretch_count
         limit = int(budget_bytes * (1 - self.margin_share)) // page
-        # On paged tiers the directions differ in speed. Their mean suffices as the rate, because a
-        # page that moves out also moves back.
+        # On paged tiers, promotions and demotions differ in speed. Their mean suffices as the rate,
+        # because a page that moves out also moves back.
         rate = tiers.migration_bytes_per_s * self.move_share / page
         moves = profile.stretches["time_ns"].astype(np.float64) / 1e9 * rate
         split, relaxed = _split(profile, limit, moves, self.spills)

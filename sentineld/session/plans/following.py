@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 class Following:
     """The plans of one session. All calls but moves() come from the session's thread. Other threads
     may read the attributes: each assignment replaces the whole object. Of `shapes` they may read
-    only the length, because it is changed in place."""
+    only the length, because the object is changed in place."""
 
     def __init__(
         self, link: ShimLink, machine: Machine, inbox: Inbox, on_exit: Callable[[str], None]
@@ -39,7 +39,8 @@ class Following:
         on_exit: called from the mover's thread if the mover can't continue, with the reason.
         """
         self.planned: Planned | None = None
-        """The plan that is being entered or was entered last. It is kept when the plan is left."""
+        """The plan that is being entered or was entered last, even if that plan has been left
+        since."""
         self.managed: Managed | None = None
         """None: no plan is live."""
         self.shapes = Shapes()

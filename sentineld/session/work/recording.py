@@ -240,7 +240,8 @@ class Recording(Request[Trace]):
             return np.empty(0, FAULT_DTYPE)
         time_ns = self._faults["time_ns"]
         inside = (time_ns >= _begin_ns(steps[0])) & (time_ns < steps[-1].end_ns)
-        # With five-level page tables, addresses may be higher, but the shim's addresses never are.
+        # With five-level page tables, a fault's address may be above ADDRESS_MAX, but the addresses
+        # that the shim uses are always below.
         faults: Records = self._faults[inside & (self._faults["address"] < ADDRESS_MAX)]
         return faults
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arm the shim at Python's start; `sentinelctl run` puts this folder first on PYTHONPATH.
+"""Runs at Python's start and installs the shim's import hook.
 
-Afterwards this module runs the sitecustomize that it shadows, if there is one.
+`sentinelctl run` puts this folder first on PYTHONPATH. This module then runs the sitecustomize that
+it shadows, if there is one.
 """
 
 import importlib.util

@@ -150,9 +150,9 @@ API void sentinel_connected(int connected)
 
 /*
  * Needs the lock. The former arena stays mapped until its last tensor dies. The
- * mode changes because tensors may be allocated before the next step begins, by a
- * finalizer or by a thread that owned the step earlier. The retired layout must not
- * serve them.
+ * mode changes because the owner may allocate tensors before the next step begins:
+ * in a finalizer, or because another thread retires the layout during the owner's
+ * step. The retired layout must not serve these allocations.
  */
 static void retire_arena(void)
 {

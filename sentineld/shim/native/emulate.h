@@ -65,8 +65,8 @@ struct served {
 };
 
 /*
- * Create the map for an emulated layout's arena and for the heap. Needs the lock. Returns NULL, or
- * a description of the problem.
+ * Create the map for an emulated layout's arena and for the heap. Needs the shim's lock. Returns
+ * NULL, or a description of the problem.
  *   paged:  the pager runs, so it will write the maps.
  *   before: the former map, from which the residency of the heap's live blocks is copied. NULL:
  *           these blocks' pages are fast as long as the fast node has room.
@@ -77,8 +77,8 @@ const char *emulation_new(struct emulation **out, const struct layout *layout, c
 
 void emulation_delete(struct emulation *emulation);
 
-/* Record births and drops in the map. All four need the lock; if emulation is NULL or paged, they
-   do nothing. */
+/* Record births and drops in the map. All four need the shim's lock; if emulation is NULL or paged,
+   they do nothing. */
 void emulation_slot_born(struct emulation *emulation, uint32_t slot);
 void emulation_slot_dropped(struct emulation *emulation, uint32_t slot);
 void emulation_heap_born(struct emulation *emulation, uint64_t page, uint64_t pages);
@@ -86,7 +86,7 @@ void emulation_heap_dropped(struct emulation *emulation, uint64_t page, uint64_t
 
 /* Recount the fast pages of the arena and of the heap's first heap_pages pages, once per step. The
    running count drifts if this process and the daemon write a page's entry at the same time. Needs
-   the lock. */
+   the shim's lock. */
 void emulation_recount(struct emulation *emulation, uint64_t heap_pages);
 
 /* Add the delay of the new stretch to the debt. Call this after the stretch's barrier. */

@@ -3,8 +3,8 @@
  * The page heap: holds every tensor of at least SENTINEL_TENSOR_BYTES_MIN that
  * is not planned, as far as there is room. The heap is one reservation of address
  * space that is never unmapped, divided into blocks of whole pages. Allocation is
- * best fit; free neighbours are merged. The caller holds the lock; a thread that
- * frees a tensor may read the tensor's block without the lock.
+ * best fit; free neighbours are merged. The caller holds the shim's lock; a thread
+ * that frees a tensor may read the tensor's block without the lock.
  */
 #ifndef SENTINELD_SHIM_HEAP_H
 #define SENTINELD_SHIM_HEAP_H

@@ -23,7 +23,7 @@ struct layout {
 	const struct sentinel_move *moves;
 };
 
-/* Whether the layout's nodes are emulated. If they are, no memory is bound to them. */
+/* Whether the layout is for emulated or paged tiers. If it is, no memory is bound to nodes. */
 static inline bool layout_emulated(const struct sentinel_layout *header)
 {
 	return header->flags & SENTINEL_LAYOUT_EMULATED;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Paged memory: the pager manages the pages of the heap and of the arenas. This
- * file connects it with the shim: births and drops, layouts and their moves, forks, and
+ * Paged tiers: the pager manages the pages of the heap and of the arenas. This file
+ * connects the pager with the shim: births and drops, layouts and their moves, forks, and
  * the moves that the daemon queues. pager/pager.h describes the pager itself.
  */
 #ifndef SENTINELD_SHIM_PAGING_H
@@ -24,7 +24,7 @@ struct paging_settings {
 };
 
 /*
- * Start the pager with the heap, or give a running pager a larger file. Needs the shim's lock; call
+ * Start the pager with the heap, or give a running pager new settings. Needs the shim's lock; call
  * this between two steps. Takes ownership of the descriptors. Returns NULL, or a description of the
  * problem.
  */

@@ -51,7 +51,9 @@ enum sentinel_mode {
 #define SENTINEL_FLAG_RESIDENCY (1u << 2)
 /* the daemon sleeps: write the eventfd at boundaries; on paged tiers, only when a step begins */
 #define SENTINEL_FLAG_SLEEPING (1u << 3)
-#define SENTINEL_FLAG_MESSAGE (1u << 4) /* read the socket between two steps: it has a message */
+/* the daemon has sent a message; the shim ignores this flag, because it reads the socket after
+   every step anyway */
+#define SENTINEL_FLAG_MESSAGE (1u << 4)
 /* paged tiers: if a thread waited for a page between two ring records, the records' times exclude
    all time in which the step's thread slept between them */
 #define SENTINEL_FLAG_NO_STALLS (1u << 5)
@@ -227,7 +229,7 @@ struct sentinel_residency { /* 128 bytes */
 };
 
 /*
- * Paged memory: node 0 is memory, node 1 is the file. The pager (pager/pager.h) writes the maps. It
+ * Paged tiers: node 0 is memory, node 1 is the file. The pager (pager/pager.h) writes the maps. It
  * carries out the layout's moves without the daemon. For other moves, the daemon appends ranges to the
  * two queues and then writes to the eventfd that it sent to the shim (paging_settings.wake).
  */

@@ -51,8 +51,8 @@ void schedule_destroy(struct schedule *schedule);
 void schedule_pass(struct schedule *schedule, uint64_t position);
 
 /* Report that the next `pages` pages of a due move are dealt with: the move of `began` of them has
-   begun, and the others need no move. Removes the move if this was its last page, and returns
-   whether it was. */
+   begun, and the others need no move. If these are the move's last pages, removes the move and
+   returns true. */
 bool schedule_done(struct schedule *schedule, struct due_moves *moves, struct due_move *due, uint64_t pages,
 		   uint64_t began);
 

@@ -38,7 +38,8 @@ struct shim {
 	struct heap heap;
 	struct arena *arena; /* arena of the live layout, or NULL */
 	struct arena *older; /* list of arenas of former layouts that may still hold tensors */
-	struct emulation *_Atomic emulation; /* NULL: no map; dereferenced under the lock */
+	/* NULL: no residency map; dereferenced under the lock */
+	struct emulation *_Atomic emulation;
 
 	/* the control segment */
 	struct sentinel_control *control;

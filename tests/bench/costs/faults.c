@@ -129,7 +129,7 @@ static void armed(void)
 	series_print(&take);
 }
 
-/* The second fault on a page that is read and then written in one epoch. */
+/* Measures the second fault on a page that is read and then written in one epoch. */
 static void precise(void)
 {
 	struct series again = series_new("precise_write_after_read");
@@ -151,7 +151,7 @@ static void precise(void)
 	series_print(&again);
 }
 
-/* First touches in an armed range: the kernel resolves the faults, the module logs them. */
+/* Measures first touches in an armed range: the kernel resolves the faults, the module logs. */
 static void births(void)
 {
 	struct series read = series_new("watched_zero_page_read");

@@ -55,7 +55,10 @@ static int ascending(const void *a, const void *b)
 	return (first > second) - (first < second);
 }
 
-/* Returns the count for a single access without a fault: the smallest of 64 tries. */
+/*
+ * Returns the instructions of an access without a fault: the least of 64 measurements, because the
+ * first access does fault.
+ */
 static uint32_t empty_cost(void)
 {
 	static uint32_t cost[64];

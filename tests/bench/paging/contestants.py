@@ -27,14 +27,16 @@ TRIED = (SwapSettings(0, 100), SwapSettings(5, 100), SwapSettings(3, 200))
 
 @dataclass(frozen=True)
 class Turn:
-    """Means over the measured steps of one turn."""
+    """Figures of one turn; all but peak_bytes are means over the measured steps."""
 
     step_s: float
     cpu_s: float  # of the training and its daemon
     disk_bytes_read: float | None  # None: the disk has no counters
     disk_bytes_written: float | None
     late_faults: float  # accesses that waited for a disk or for zram
-    peak_bytes: int  # of the cgroup; of the process's anonymous memory if not group.measures_peak
+    # Largest usage in the turn: of the cgroup, or, if not group.measures_peak, of the process's
+    # anonymous memory.
+    peak_bytes: int
 
 
 class Contestant:
@@ -180,7 +182,7 @@ class Managed(Contestant):
         folder: Path,
         corrected: bool = True,
     ) -> None:
-        """corrected: prepare() trains until the daemon has had time to correct the plan."""
+        """corrected: whether prepare() trains until the daemon has had time to correct the plan."""
         super().__init__(policy, disk, group, limit_bytes)
         self.group.limit(limit_bytes)
         setup = Setup(

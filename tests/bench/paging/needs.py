@@ -36,8 +36,8 @@ class Needs:
 
 
 def needs_of(model: str, folder: Path) -> Needs:
-    """Train without a limit: without the shim to find the resident size, and under the shim to
-    record the profile. Raises RuntimeError."""
+    """Train twice without a limit: first without the shim, to measure the resident size, then under
+    the shim, to record the profile. Raises RuntimeError."""
     training = Training(model)
     try:
         training.steps(STEADY_STEPS)

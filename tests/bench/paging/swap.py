@@ -118,7 +118,7 @@ class SwapOnZram(Swap):
 
 def _run(*command: str) -> None:
     try:
-        # In a session of its own, so that Ctrl-C does not interrupt swapoff.
+        # setsid() in the child, so that Ctrl-C does not interrupt swapoff.
         done = subprocess.run(
             command, capture_output=True, text=True, check=False, start_new_session=True
         )

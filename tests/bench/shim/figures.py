@@ -64,7 +64,7 @@ class Interval(NamedTuple):
     high: float
 
     def to_json(self) -> Json:
-        """Return plain values for JSON."""
+        """Return the fields by name, rounded to 5 digits."""
         return {name: round(value, 5) for name, value in self._asdict().items()}
 
 

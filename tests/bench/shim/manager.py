@@ -105,8 +105,8 @@ class Manager:
         return self._daemon.word("diverged_steps")
 
     def outside_bytes(self) -> int:
-        """Return the live bytes of small tensors, and of tensors that fit into neither heap nor
-        arena."""
+        """Return the live bytes outside heap and arena: those of small tensors, plus those of
+        tensors for which neither heap nor arena has room."""
         return self._daemon.word("small_bytes") + self._daemon.word("fallback_bytes")
 
     def close(self) -> None:

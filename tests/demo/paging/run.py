@@ -30,7 +30,7 @@ from tests.demo.paging.report import TITLES
 
 @dataclass(frozen=True)
 class Parameters:
-    """What to measure."""
+    """The parameters of the measurement; grouped and counted: see Settings in race.py."""
 
     model: str
     fraction: float  # share of the tensors' peak that fits in memory

@@ -82,7 +82,7 @@ def supervised(
 
     command: returns the command line; its argument is a new folder in `folder` for the files of the
         command.
-    signals: must be caught already.
+    signals: its context caught() must have been entered.
     Raises InterruptedBySignalError after a signal, and RuntimeError if a change cannot be undone.
     """
     before = kernel_settings()

@@ -19,9 +19,10 @@
  * the filter.
  *
  * Accesses by the last instruction of a translation block (a jump, a call, a system
- * call) are counted only if it is a string operation. Any other last instruction may
- * leave the block from within a helper. If its accesses were counted, QEMU 7.2 would
- * then keep a pointer to its callbacks, which would dangle once counting is switched off.
+ * call) are counted only if this instruction is a string operation. Any other last
+ * instruction may leave the block from within a helper. If its accesses were counted,
+ * QEMU 7.2 would then keep a pointer to the instruction's callbacks. This pointer would
+ * dangle once counting is switched off.
  */
 #include <errno.h>
 #include <fcntl.h>

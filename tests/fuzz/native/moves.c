@@ -28,7 +28,7 @@
 #define BUDGET_MIN 48u
 #define ACTIONS_MAX 200u
 #define FORKS_MAX 1u /* per input */
-#define OVERRUNS_MAX 16u /* per input: evictions fail for pages that the kernel pins briefly */
+#define OVERRUNS_MAX 16u /* per input: pages that the kernel pins briefly cannot be evicted */
 #define ROUND 16u /* largest number of ranges that one action queues */
 
 #define require(truth) ((truth) ? (void)0 : abort())

@@ -20,7 +20,7 @@
 #define NAP_NS_MAX 250000000ull /* time by which one nanosleep() advances the clock */
 #define TENSORS_MAX 64u
 
-/* calls of control.c */
+/* functions of control.c */
 extern int sentinel_start(uint64_t heap_bytes, uint64_t request_bytes_max, uint64_t ring_records);
 extern void sentinel_enable(int on);
 extern void *sentinel_control_words(void);
@@ -64,7 +64,7 @@ enum hook { HOOK_FORWARD, HOOK_FORWARD_END, HOOK_BACKWARD, HOOK_OPTIMIZER, HOOK_
 
 void world_hook(enum hook hook, uint32_t layer);
 
-/* Allocate and mark a tensor; no-op if the table is full. */
+/* Allocate and mark a tensor; no-op if the table is full or the tensor has less than 8 bytes. */
 void tensor_new(uint64_t bytes);
 
 /* Check and free the tensor with this number, modulo the number of tensors. */

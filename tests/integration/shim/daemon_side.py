@@ -149,7 +149,7 @@ class Daemon:
         return records
 
     def record(self, steps: int, extra_flags: int = 0) -> list[Records]:
-        """Record whole steps; returns an array of records for each, which begins with STEP."""
+        """Record whole steps; returns one array of records per step. Each begins with STEP."""
         self.drain()
         self.flags(Flag.RECORD | extra_flags)
         self.wait_steps(steps + 1)
@@ -391,8 +391,8 @@ class Training:
     def finish(self, managed: bool = True) -> list[str]:
         """End the training after its current step; returns its losses.
 
-        managed: whether the process was managed. The shim must have printed that the process is
-        unmanaged if, and only if, this is False.
+        managed: whether the process was managed. Asserts that the shim has printed that the process
+        is unmanaged if, and only if, `managed` is False.
         """
         self._stop.touch()
         self._reader.join(PATIENCE_SECONDS)

@@ -32,7 +32,7 @@ class Place:
         return ["env", *added, self.python, *arguments]
 
     def ranks(self, count: int, script: Path, *arguments: str) -> list[str]:
-        """Arguments for Python to run a script as a training of `count` ranks."""
+        """Python's arguments that start a script as a training of `count` ranks."""
         options = ["--nproc-per-node", str(count), "--standalone", "--no-python"]
         return ["-m", "torch.distributed.run", *options, self.python, self.path(script), *arguments]
 

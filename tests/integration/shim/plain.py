@@ -37,7 +37,7 @@ class PlainTraining:
         self._losses: list[str] = []
 
     def losses(self, steps: int) -> list[str]:
-        """The first `steps` losses of the training, which runs on if it has fewer."""
+        """The first `steps` losses. If there are fewer so far, the training continues first."""
         if len(self._losses) < steps:
             os.kill(self._pid, signal.SIGCONT)
             while len(self._losses) < steps:
@@ -95,7 +95,7 @@ class PlainTrainings:
 def train(request: bytes, output: int) -> None:
     """Run the script of a request in this process. output: descriptor for its standard output."""
     try:
-        # When the parent ends, this process may be stopped by SIGSTOP, and only SIGKILL can end it.
+        # Kill this process when its parent ends. Only SIGKILL ends a process that is stopped.
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         os.dup2(output, sys.stdout.fileno())
         os.close(output)

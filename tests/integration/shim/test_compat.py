@@ -36,7 +36,7 @@ PASSES = 100
 """Equals sentineld.shim.stepless.PASSES_MAX."""
 
 UNSTEADY = ("lbfgs",)
-"""Trainings whose steps have varying numbers of evaluations."""
+"""Trainings whose steps evaluate the model a varying number of times."""
 
 
 @pytest.fixture

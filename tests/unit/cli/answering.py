@@ -44,7 +44,8 @@ class Ctl:
 
 @contextmanager
 def answering(folder: Path, **answers: Answer) -> Iterator[Ctl]:
-    """Run a daemon. answers: for each verb, the function that computes its answer."""
+    """Run a control server in the daemon's place. answers: for each verb, the function that
+    computes its answer."""
     ctl = Ctl(folder / "control.sock")
 
     def verb(name: str, answer: Answer) -> Verb:

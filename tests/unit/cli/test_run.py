@@ -98,7 +98,7 @@ def test_signals_are_forwarded_to_the_command(tmp_path: Path) -> None:
     script = (
         "import os, signal, sys, time\n"
         "signal.signal(signal.SIGTERM, lambda *_: sys.exit(5))\n"
-        # run() ignores SIGINT, which a terminal sends to run() and to the command.
+        # run() ignores SIGINT, because a terminal sends this signal to the command, too.
         "os.kill(os.getppid(), signal.SIGINT)\n"
         "os.kill(os.getppid(), signal.SIGTERM)\n"
         "time.sleep(60)\n"

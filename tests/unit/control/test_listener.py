@@ -98,7 +98,7 @@ def test_accepting_pauses_without_free_descriptors(
         while (fd := duplicate()) is not None:
             spare.append(fd)
         server.run(0.1)
-        # The listener has tried once, not in each iteration of the event loop.
+        # The listener has tried to accept once, not in each iteration of the event loop.
         assert len([r for r in caplog.records if "no connection is accepted" in r.message]) == 1
         assert not server.accepted
     finally:

@@ -14,7 +14,7 @@ V1 = "cgroup {}/cpu cgroup rw,cpu,cpuacct 0 0\ncgroup {}/memory cgroup rw,memory
 
 
 def proc(folder: Path, mounts: str, groups: str) -> Path:
-    """A /proc with these files; "{}" in mounts stands for the folder."""
+    """A /proc whose two files have these contents; "{}" in mounts stands for the folder."""
     own = folder / "proc" / "self"
     own.mkdir(parents=True)
     (own / "mounts").write_text(mounts.replace("{}", str(folder)))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernel's nodes need nothing from the shim."""
+"""On the kernel's nodes, the shim gets no access table, no limit of fast pages and no files."""
 
 from __future__ import annotations
 

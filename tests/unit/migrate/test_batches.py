@@ -228,7 +228,8 @@ def test_a_demotion_runs_ahead_of_time_if_nothing_else_can_run() -> None:
     world.tier[16:18] = 1
     world.schedule.pass_boundary(NO_DROPS)
     assert world.drain() == [(1, [8, 9]), (0, [16, 17]), (1, [0, 1])]
-    # done() does not wait for the early demotion, whether the demotion is already due or not.
+    # The early demotion is finished, so done() is the current boundary before the demotion is due
+    # and when it is due.
     assert world.schedule.done() == 1
     for _ in range(2):
         world.schedule.pass_boundary(NO_DROPS)
@@ -353,8 +354,8 @@ def test_a_batch_is_clipped_to_the_node_s_free_pages() -> None:
 
 
 def test_a_stalling_plan_waits_at_the_deadline_of_a_promotion() -> None:
-    # Boundary 3, the promotion's deadline, waits until boundary 2 is done. Boundary 2 is done only
-    # when the promotion is finished.
+    # At boundary 3, the promotion's deadline, the process waits until boundary 2 is done. Boundary
+    # 2 is done only when the promotion is finished.
     world = World([(1, 3, 0, 0, 2)], count=4)
     world.schedule.stalls_for_promotions = True
     world.tier[0:2] = 1

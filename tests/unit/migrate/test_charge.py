@@ -30,7 +30,8 @@ def make(
     waits: tuple[int, int, int, int] = (-1, -1, -1, -1),
     heap_pages: tuple[int, int, int, int] = (0, 0, 0, 0),
 ) -> Charge:
-    """order: the events of each stretch in order. None: all births come before the drops."""
+    """order: the events of each stretch in order. None: in each stretch, the births come before the
+    drops."""
     if order is None:
         order = [(s, True, t, o, n) for s, t, _, o, n in births]
         order += [(s, False, 0, o, n) for s, o, n in drops]
@@ -106,7 +107,9 @@ def test_room_excludes_the_births_of_the_next_stretch() -> None:
 def test_room_includes_the_drops_of_this_stretch() -> None:
     charge = make([(0, 0, True, 0, 4), (1, 0, True, 4, 4)], [(0, 0, 4)], budget_pages=5)
     charge.begin(0)
-    assert charge.room_bytes() == 1 * PAGE  # budget 5 - 4 births; then + 4 dropped - 4 births
+    # Budget 5 - 4 births in stretch 0 = 1. The drops in stretch 0 make room for the births in
+    # stretch 1.
+    assert charge.room_bytes() == 1 * PAGE
 
 
 def test_pages_dropped_and_reborn_stay_charged() -> None:

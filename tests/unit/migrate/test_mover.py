@@ -173,7 +173,7 @@ class SlowMemory:
 
 
 class Watcher:
-    """Until `begun` is set, disarm() fails, as the kernel module refuses unknown ranges."""
+    """Until `begun` is set, disarm() raises the module's error for unknown ranges."""
 
     def __init__(self) -> None:
         self.begun = threading.Event()

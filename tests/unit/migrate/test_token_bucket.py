@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The token bucket never exceeds the bandwidth, and a busy user gets all of it."""
+"""The token bucket grants at most the bandwidth and SLACK_NS of unused time; a caller that never
+pauses gets the whole bandwidth."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def test_unused_damon_is_usable(kdamonds: Path) -> None:
 
 
 def test_damon_without_operations_for_processes(kdamonds: Path) -> None:
-    """CONFIG_DAMON_SYSFS, but not CONFIG_DAMON_VADDR."""
+    """The kernel has CONFIG_DAMON_SYSFS, but not CONFIG_DAMON_VADDR."""
     write(kdamonds, "0/contexts/nr_contexts", "0\n")
     write(kdamonds, "0/contexts/0/avail_operations", "paddr\n")
     problem = usable(kdamonds)

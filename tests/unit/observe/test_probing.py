@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Users of the eBPF probes, and recordings of page faults, with probes that a test feeds.
+"""Watched processes and recordings of page faults, with fake probes that the tests feed.
 
 tests/vm/test_ebpf.py loads the real probes.
 """
@@ -65,7 +65,7 @@ class Probes:
 
 @pytest.fixture
 def probes(monkeypatch: pytest.MonkeyPatch) -> Probes:
-    """Probes that the next load() takes."""
+    """Fake probes that the next load() uses in place of the kernel's."""
     made = Probes()
     monkeypatch.setattr(probing, "EbpfProbes", lambda: made)
     return made

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The link to a shim: its messages are limited and may be malformed; threads share its flags."""
+"""The link to a shim: messages are limited and may be malformed; threads share the flag word."""
 
 from __future__ import annotations
 
@@ -164,7 +164,9 @@ def test_threads_that_set_different_flags_lose_none(
     write, delays = peer.link.segment.set_flags, random.Random(0)
 
     def write_late(flags: int) -> None:
-        time.sleep(delays.uniform(0, 5e-4))  # without a lock, a stale word could be last
+        # If ShimLink.set_flags() held no lock, another thread could write newer flags during this
+        # sleep, and the write below would overwrite them with older ones.
+        time.sleep(delays.uniform(0, 5e-4))
         write(flags)
 
     monkeypatch.setattr(peer.link.segment, "set_flags", write_late)

@@ -163,7 +163,7 @@ def test_a_training_process_loads_only_the_shim_and_what_it_shares_with_the_daem
 
 
 def calls_between_module_files() -> dict[str, set[str]]:
-    """For each C file of the module, the other files whose functions or variables it uses."""
+    """For each C file of kmod/, the other files whose functions or variables it uses."""
     comment = re.compile(r"/\*.*?\*/", re.S)
     sources = {
         path.name: comment.sub("", path.read_text()) for path in sorted((ROOT / "kmod").glob("*.c"))

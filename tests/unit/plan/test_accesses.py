@@ -21,7 +21,7 @@ def test_each_access_of_the_toy() -> None:
     table = access_table(toy_profile(), toy_plan().layout, two_tiers())
     rows = table[["stretch", "offset", "pages", "touched", "flags", "node"]].tolist()
     assert rows == [
-        (0, PAGE, 2, 2, AT_BIRTH, 0),  # the activation, on dropped pages
+        (0, PAGE, 2, 2, AT_BIRTH, 0),  # the activation, born on dropped pages
         (0, 0, 1, 1, 0, 0),  # scratch, in the pool
         (1, 4 * PAGE, 2, 2, HEAP, 0),
         (2, PAGE, 2, 2, 0, 0),
@@ -31,7 +31,7 @@ def test_each_access_of_the_toy() -> None:
         (3, 0, 4, 4, HEAP, 0),
         (3, 4 * PAGE, 2, 2, HEAP, 0),
     ]
-    assert not table["slow_ps"].any()  # small tensors: cached
+    assert not table["slow_ps"].any()  # small tensors count as cached
 
 
 def test_costs_match_the_timing_model() -> None:

@@ -22,7 +22,7 @@ def slots(plan: Plan, name: str, slot: int, value: int) -> Plan:
 
 
 def parts(plan: Plan, *rows: tuple[int, int, int]) -> Plan:
-    """The plan with slot 2 dropping these parts. rows: (offset, bytes, slot)."""
+    """The plan, changed so that slot 2 drops these parts. rows: (offset, bytes, slot)."""
     table = np.array([(*row, 0) for row in rows], PART_DTYPE)
     return with_layout(slots(plan, "flags", 2, SLOT_PLANNED | SLOT_DROP_PARTS), parts=table)
 
@@ -60,7 +60,7 @@ BROKEN: list[tuple[str, Callable[[Plan], Plan]]] = [
 
 
 def _undropped(plan: Plan) -> Plan:
-    """The activation is demoted and dies without a drop."""
+    """The plan, changed so that the activation is demoted and dies without a drop."""
     return moves(
         slots(plan, "flags", 0, SLOT_PLANNED), DOWN, move(1, 2, 0, Space.ARENA, 1, 1, 2), UP
     )
@@ -117,7 +117,8 @@ def test_births_wait_for_the_demotions_that_make_room() -> None:
 
 
 def _in_time(plan: Plan) -> Plan:
-    """Promote the state in stretch 3, after the activation's death: at most 7 pages are charged."""
+    """The plan, changed so that the state is promoted in stretch 3, after the activation's death:
+    at most 7 pages are charged."""
     return moves(plan, move(0, 1, 3, Space.HEAP, 1, 0, 4), move(3, 0, 3, Space.HEAP, 0, 0, 4))
 
 

@@ -213,8 +213,8 @@ def test_steps_that_are_faster_as_a_whole_are_planned_with() -> None:
 def timed(seed: int, scatter: float, skew: float) -> Correction | None:
     """The correction for steps of 400 stretches, each with a profiled time of 1 ms.
 
-    scatter, skew: relative standard deviations of a stretch's time from step to step, and of its
-    mean time from the profiled time.
+    scatter: relative standard deviation of a stretch's time, from step to step.
+    skew: relative standard deviation of the stretches' mean times from the profiled time.
     """
     stretches = np.zeros(400, STRETCH_DTYPE)
     stretches["time_ns"] = 1_000_000

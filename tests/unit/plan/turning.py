@@ -118,8 +118,8 @@ def steps(draw: st.DrawFn) -> tuple[Plan, Profile]:
 
 
 def resident(plan: Plan, profile: Profile) -> tuple[list[int], int]:
-    """The resident fast pages at each moment of a steady step, and the number of page births in
-    this step."""
+    """The number of resident fast pages at each moment of a steady step, and the number of births
+    of fast pages in this step."""
     dropped_pages: dict[int, set[int]] = {}
     for row in drops(plan.layout, PAGE):
         first, past = int(row["offset"]), int(row["offset"] + row["bytes"])

@@ -4,7 +4,7 @@
 epoch      10        11        12        13 (next step)
 boundary    0         1         2
 page 1   fast       fast       slow
-page 2   slow(w)     .         node unknown
+page 2   slow(w)     .         node unknown       (w): a write
 resident  2+1        1+2       1+2        (pages on node 0 + node 1)
 """
 
@@ -44,7 +44,7 @@ def step() -> tuple[np.ndarray, np.ndarray]:
             (1, 11, 0, 0, 0),
             (1, 11, 0, ACCESS_RESIDENCY, 0),
             (2, 11, 1, ACCESS_RESIDENCY, 0),
-            (5, 11, 255, ACCESS_UNKNOWN, 3),  # unarmed by others, as are the next three pages
+            (5, 11, 255, ACCESS_UNKNOWN, 3),  # pages 5 to 8, unarmed by something else
             (1, 12, 1, 0, 0),
             (1, 12, 0, ACCESS_WRITE | ACCESS_AGAIN, 0),  # a later write to the same page
             (1, 12, 255, ACCESS_UNKNOWN | ACCESS_AGAIN, 0),

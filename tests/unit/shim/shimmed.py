@@ -39,7 +39,7 @@ native.connected(True)
 
 
 def run(script: str) -> Any:
-    """The JSON value that the script prints in its last line."""
+    """Run the script; returns the JSON value that it prints in its last line."""
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT, check=False
     )
@@ -48,6 +48,6 @@ def run(script: str) -> Any:
 
 
 def shimmed(script: str) -> Any:
-    """run() of a script that begins with LOAD and SERVE."""
+    """Run LOAD, SERVE and then the script; returns what run() returns."""
     pytest.importorskip("torch")
     return run(LOAD + SERVE + script)

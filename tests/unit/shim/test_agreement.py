@@ -36,7 +36,8 @@ UNTIL_STEADY, STEPS = 6, 4
 
 
 def dropping_all(plan: Plan, profile: Profile) -> Plan:
-    """The same plan, but every dead page is dropped; its waits still suffice."""
+    """The same plan, but every dead page is dropped. The waits can stay as they are, because drops
+    only free fast memory."""
     slot = np.flatnonzero(plan.layout.slots["flags"] & SLOT_PLANNED)
     slots = plan.layout.slots[slot]
     first = slots["offset"].astype(np.int64) // profile.page_bytes

@@ -109,7 +109,7 @@ def test_births_follow_the_regions_and_drops_clear_the_map(emulation: Emulation)
         harness.emulation_slot_born(handle, slot)
     assert arena[:6].tolist() == [1] * 6
     assert arena[16:20].tolist() == [2] * 4
-    arena[3:5] = 2  # moved
+    arena[3:5] = 2  # as after a move to the slow node
     harness.emulation_slot_dropped(handle, 0)
     assert arena[:6].tolist() == [0, 0, 0, 0, 2, 1]
     harness.emulation_slot_dropped(handle, 2)  # without SlotFlag.DROP: pages stay resident
@@ -261,8 +261,8 @@ def test_small_debts_are_carried_over_and_paid_in_full(harness: ctypes.CDLL) -> 
     emulation.charge(1)
     assert harness.emulation_due(emulation.handle, False) == 3_060_000
     spent_ns = harness.delay_spend(3_060_000)
-    # The time spent is at least the debt, and at most 200 us (CREDIT_NS_MAX) more, because a sleep
-    # ends late.
+    # delay_spend() returns at least the debt. If the wait ends late, it returns up to 200 us
+    # (CREDIT_NS_MAX) more.
     assert 3_060_000 <= spent_ns <= 3_260_000
     harness.emulation_paid(emulation.handle, spent_ns)
     assert emulation.segment.paid_ns == spent_ns

@@ -24,7 +24,7 @@ from tests.unit.shim.shimmed import LOAD, ROOT, run
 
 @pytest.fixture
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A package folder without a library, and sources of one function."""
+    """A folder with an empty package folder and with a C source of one function."""
     package, sources = tmp_path / "package", tmp_path / "native"
     package.mkdir()
     sources.mkdir()

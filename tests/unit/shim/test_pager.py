@@ -317,7 +317,14 @@ def run_case(library_path: Path, case: str, folder: Path) -> subprocess.Complete
 @pytest.mark.parametrize(
     "case",
     [
-        *("write_fails", "disk_full", "file_full", "fork_children", "fork_overlaps", "kernel_reads"),
+        *(
+            "write_fails",
+            "disk_full",
+            "file_full",
+            "fork_children",
+            "fork_overlaps",
+            "kernel_reads",
+        ),
         "several_operands",
     ],
 )

@@ -19,7 +19,8 @@ NAME = "a_module_for_torch"
 
 @pytest.fixture
 def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """The names of the code that ran, in order. The module appends "torch" when it is executed."""
+    """Names of the pieces of code that ran, in order: "before", "torch", "after". The module itself
+    appends "torch"."""
     (tmp_path / f"{NAME}.py").write_text("import sys\nsys.ran_for_test.append('torch')\n")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(torch_import, "NAME", NAME)

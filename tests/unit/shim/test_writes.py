@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Descriptors by which another process can track this process's writes, on the running kernel."""
+"""Descriptors through which another process can track this process's writes.
+
+The tests use the running kernel.
+"""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class Passed(NamedTuple):
 class _Event(NamedTuple):
     """A birth or a drop within a stretch."""
 
-    share: float  # share of the stretch's all-fast time that passes before the event
+    share: float  # share of the stretch's time, without its delay, before the event
     birth: bool  # False: a drop
     slot: int
 

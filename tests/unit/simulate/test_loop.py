@@ -77,7 +77,7 @@ def test_without_a_fitting_spare_plan_steps_stall_until_planning_ends(
     four_fifths = Disturbance(interference=0.2)
     at_once = passed(training, "auto", four_fifths)
     assert at_once.corrections == 1
-    assert at_once.stalled_steps >= WINDOW_STEPS  # a small deviation needs a full window
+    assert at_once.stalled_steps >= WINDOW_STEPS  # small deviations need a full window of steps
     later = passed(training, "auto", four_fifths, planning_s=5 * at_once.step_seconds)
     assert later.corrections == 1
     assert at_once.stalled_steps < later.stalled_steps <= at_once.stalled_steps + 6

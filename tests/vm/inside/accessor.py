@@ -3,8 +3,8 @@
 
 The program maps CHUNKS chunks and one more after them, and prints the first one's address. WAY
 names a method by which another process can track the program's writes. If WAY is given, the program
-opens the descriptors that this method needs and sends them over the socket. It then reads
-commands from stdin, one per line, and answers each with a line.
+opens the descriptors that this method needs and sends them over the socket. With or without WAY,
+the program reads commands from stdin, one per line, and answers each with a line.
 """
 
 from __future__ import annotations

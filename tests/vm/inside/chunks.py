@@ -23,7 +23,7 @@ class Chunk(IntEnum):
     NEVER = 3  # no page is resident
     SLOW = 4  # read; its pages are on node 1
     BORN = 5  # absent before the first window; written by once(), not by loop()
-    WRITTEN_THEN_READ = 6  # by once(), not by loop()
+    WRITTEN_THEN_READ = 6  # written and then read by once(), not accessed by loop()
 
 
 CHUNKS = len(Chunk)

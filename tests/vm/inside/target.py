@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A process with known accesses for the eBPF probes, and the class that controls it.
 
-If this file runs as a script, it is this process. The process executes one command at a
-time on its region, a private mapping of PAGES + BURST_PAGES pages.
+The process runs this file as a script. It executes one command at a time on its region, a
+private mapping of PAGES + BURST_PAGES pages.
 """
 
 from __future__ import annotations

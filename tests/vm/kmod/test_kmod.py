@@ -145,7 +145,8 @@ def test_the_module_builds_without_warnings(image: Image, suite: str, tmp_path: 
     assert not [line for line in output.splitlines() if "warning:" in line or "error:" in line]
 
 
-# This test comes first, because booting a fresh guest closes the shared one.
+# This test comes before the other tests that need a guest: booting a fresh guest closes the guest
+# that they share.
 @pytest.mark.newest
 def test_loading_unloading_hooking_and_the_tracepoint(
     fresh_guest: FreshGuest, image: Image, suite: str, program: Path

@@ -85,7 +85,7 @@ def vmstat(guest: Guest) -> dict[str, int]:
 
 
 def check(runner: Runner, program: Program) -> Score:
-    """Run one program; fails with the list of mistakes."""
+    """Run one program and return its score. If there are mistakes, fails and lists them."""
     verdict = judge(runner.run(program), program)
     assert not verdict.mistakes, "\n".join(["", *verdict.mistakes])
     return verdict.score

@@ -80,7 +80,8 @@ static void serve(struct pager *pager, uintptr_t address)
 	}
 	if (range->state[page] == PAGE_ABSENT) {
 		/* The program itself has dropped the page, or the tensor was allocated before
-		   pager_add() and not used until now. The kernel would give a zeroed page. */
+		   pager_add() and not used until now. Without the pager, the kernel would give a
+		   zeroed page. */
 		pager->counts.births_by_fault++;
 		pages_born(pager, range, page, page + 1, true);
 		return;

@@ -12,6 +12,8 @@
  *     fetched   file ---read---> free frames ---UFFDIO_MOVE---> page
  *     dropped   page ---UFFDIO_MOVE---> tray; the frames are free
  *
+ * frames.h explains the trays. Short runs of dropped pages are given back to the
+ * kernel instead (births.c).
  * An access to a page that is out fetches this page and some pages next to it.
  * A page that has not changed since it was last written is evicted without another
  * write. Births and faults evict pages if no frame is free; pager_fetch() does not.

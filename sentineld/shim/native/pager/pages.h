@@ -194,7 +194,7 @@ static inline void set_planned(struct paged_range *range, uint64_t page, uint64_
 	find_strays(range, page + same, pages - same);
 }
 
-/* Number of the `pages` pages from `page` on that can be in memory or out. The others are absent. */
+/* How many of the `pages` pages from `page` on are below range->top. The others are absent. */
 static inline uint64_t pages_below_top(const struct paged_range *range, uint64_t page, uint64_t pages)
 {
 	uint64_t below = page < range->top ? range->top - page : 0;
@@ -246,8 +246,9 @@ void pages_continue(struct pager *pager);
 uint64_t pages_evict(struct pager *pager, struct paged_range *range, uint64_t page, uint64_t pages,
 		     unsigned spare, uint64_t *done);
 
-/* Whether pages can be evicted. After a failed write they cannot, also if the disk had no room. But if
-   only the file had no free page, eviction resumes when it has TRAY_PAGES free pages. */
+/* Whether pages can be evicted. After a write has failed, for example on a full disk, no page is
+   evicted any more. If no write has failed, but the file had no free page, eviction stops until the
+   file has TRAY_PAGES free pages. */
 bool can_write(struct pager *pager);
 
 /* Begin to evict pages at the hand, until `pages` frames are free or about to become free. */

@@ -41,7 +41,7 @@ def test_changes_are_dense_next_to_uses_and_sparse_between_them() -> None:
     first = [at for at in found if at < 20]
     assert first[:5] == [0, 1, 2, 3, 4]
     assert first[-3:] == [17, 18, 19]
-    assert [19 - at for at in reversed(first)] == first  # as dense as after the first use
+    assert [19 - at for at in reversed(first)] == first  # as dense before a use as after it
     assert len(first) < 20
     # The gap from the last use to the first use of the next step has the same grid.
     assert [at - 20 for at in found if at >= 20] == first

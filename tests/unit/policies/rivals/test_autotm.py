@@ -51,7 +51,8 @@ def lost_s(plan: Plan, stretches: int) -> float:
 
 
 def test_if_no_solution_fits_every_tensor_stays_slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The solver ignores that the room for its next solution is reduced."""
+    """The policy reduces the room after each solution that does not fit, but here the solver gets
+    room for 10**6 pages every time."""
     solve = autotm.solve
     monkeypatch.setattr(autotm, "solve", lambda problem, _, *rest: solve(problem, 10**6, *rest))
     plan = planned(with_guest(), 64, 64)

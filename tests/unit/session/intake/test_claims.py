@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The daemon allocates little memory, whatever a process writes into its words and records."""
+"""The daemon allocates little memory, whatever a process writes into its control words and ring."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A planning goal as text."""
+"""A planning goal (policy and budget) as text."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ void check_huge(void)
 
 	/*
 	 * 10 pages of the first huge page are disarmed. The other 502 cannot be armed without
-	 * them, so they are unknown. So is the dropped page, which is the zero page now.
+	 * them, so they are unknown. The page dropped above is now the zero page and also unknown.
 	 */
 	range = sampler_disarm(&sampler, address, 10);
 	CHECK(range.pages_done == 10 && !range.pages_skipped, "disarm: %llu done, %llu skipped",

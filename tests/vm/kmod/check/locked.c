@@ -198,7 +198,7 @@ void check_locked(void)
 	int fd;
 
 	strcat(server.path, "/file");
-	path = (uint64_t)strdup(server.path); /* the target is a copy of this process */
+	path = (uint64_t)strdup(server.path); /* the target, forked below, inherits the string */
 	*strrchr(server.path, '/') = 0;
 	target = target_start();
 	address = target_call(&target, map_pages, PAGES, 1);

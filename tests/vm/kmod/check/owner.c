@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * ATTACH accepts only the process that the caller means, and only if all user ids of this process
+ * ATTACH accepts a process only if its pid and start time are those given, and if all its user ids
  * are the given one.
  */
 #define _GNU_SOURCE

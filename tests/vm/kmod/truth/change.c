@@ -94,7 +94,7 @@ void run_mremap(struct worker *worker, const long *arg)
 	mark_changed(from, count, MARK_DROPPED | MARK_CHANGED);
 	mark_changed(to, count, MARK_DROPPED | MARK_CHANGED | MARK_MOVED_IN);
 	if (!remap_to(from, to, count)) {
-		/* the part consists of several mappings: move each page by itself */
+		/* the pages are in several mappings: move each page by itself */
 		CHECK(errno == EFAULT, "mremap: %s", strerror(errno));
 		for (uint32_t i = 0; i < count; i++)
 			CHECK(remap_to(from + i, to + i, 1), "mremap: %s", strerror(errno));

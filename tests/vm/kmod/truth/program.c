@@ -41,7 +41,7 @@ static const struct verb verbs[] = {
 	{"remove", BEFORE, 1, NULL, control_remove},
 	{"rearm", DURING, 2, NULL, control_rearm}, /* only watched pages */
 	{"move", DURING, 3, NULL, control_move}, /* disarms pages, moves them to node ARG3, arms them */
-	{"move-bare", DURING, 3, NULL, control_move_bare}, /* without DISARM */
+	{"move-bare", DURING, 3, NULL, control_move_bare}, /* like move, but without disarming */
 	{"wait", DURING, 1, NULL, control_wait}, /* microseconds */
 };
 

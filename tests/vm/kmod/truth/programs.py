@@ -37,7 +37,7 @@ SCANNED_MS = 20
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """One program."""
+    """A program in the language of truth.h, and how the target is attached for it."""
 
     lines: tuple[str, ...]
     """The lines of the program's text, without the lines "program", "mode" and "end"."""
@@ -80,7 +80,7 @@ class Region:
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-    """A kind of programs."""
+    """The operations and the mode that all programs of one kind have."""
 
     unarming: bool = False  # has operations that unarm pages
     huge: bool = False  # has a region with huge pages

@@ -20,7 +20,7 @@
  *     before VERB ...                     by the controller, while the threads do not run
  *     during VERB ...                     by the controller, while the threads run
  *     step
- *     VERB THREAD ...                     by a thread of the target; verbs[] in program.c
+ *     VERB THREAD ...                     by a thread of the target; see verbs[] in program.c
  *     end
  */
 #ifndef TRUTH_H
