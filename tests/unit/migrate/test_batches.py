@@ -237,6 +237,22 @@ def test_a_demotion_runs_ahead_of_time_if_nothing_else_can_run() -> None:
     assert world.schedule.done() == 3
 
 
+def test_an_unfinished_early_demotion_delays_done_only_when_it_is_due() -> None:
+    world = World([(3, 4, 1, 0, 2)], count=8, ahead=[2])
+    world.schedule.pass_boundary(NO_DROPS)
+    batch = world.next(pages=1)
+    assert batch is not None
+    assert batch.parts[0][1].tolist() == [0]
+    world.move(batch)
+    assert world.schedule.done() == 1
+    world.schedule.pass_boundary(NO_DROPS)
+    assert world.schedule.done() == 2
+    world.schedule.pass_boundary(NO_DROPS)
+    assert world.schedule.done() == 2
+    assert world.drain() == [(1, [1])]
+    assert world.schedule.done() == 3
+
+
 def test_early_demotions_make_room_for_promotions_and_yield_to_them() -> None:
     rows = [(1, 3, 0, 16, 2), (3, 4, 1, 0, 4)]
     world = World(rows, count=8, ahead=[0, 2])
