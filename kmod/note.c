@@ -17,9 +17,9 @@ void sentinel_chunk_queue(struct sentinel_session *s, struct sentinel_chunk *chu
 /*
  * Notes an access to a present page and completes the flags of its record. The
  * record's epoch is the chunk's, not the session's: an access between the start of an
- * epoch and the re-arming of the chunk still belongs to the epoch before. So no page
- * has two records without SENTINEL_ACCESS_AGAIN in one epoch. Returns the record's epoch,
- * or 0 if nothing was recorded.
+ * epoch and the re-arming of the chunk still belongs to the epoch before. So each page
+ * has at most one record in an epoch that lacks SENTINEL_ACCESS_AGAIN. Returns the
+ * record's epoch, or 0 if nothing was recorded.
  */
 u32 sentinel_note_hit(struct sentinel_session *s, struct sentinel_chunk *chunk, unsigned int nr,
 		      bool was_armed, u8 node, u8 *flags)

@@ -105,7 +105,7 @@ def plan() -> None:
 @click.option(
     "--bound",
     is_flag=True,
-    help="Also compute the fast-share bound, which no plan can exceed without waits.",
+    help="Also compute the fast-share bound: no plan without waits has a larger fast share.",
 )
 @json_option
 @click.pass_obj

@@ -113,8 +113,8 @@ class EmulatedSubstrate:
         return fast_pages(policy(plan.policy), plan, page_bytes)
 
     def reserve_bytes(self, budget_bytes: int) -> int:
-        """Return 0, because plans may use the whole budget: a move needs fast memory only for the
-        pages in flight, and these are charged to the budget."""
+        """Return 0: plans need not leave fast memory free for moves. A move needs it only for the
+        pages in flight, which a plan's charge already includes."""
         return 0
 
     def moves(self, plan: Plan, profile: Profile) -> None:

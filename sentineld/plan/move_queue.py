@@ -184,8 +184,9 @@ class MoveQueue(Generic[M]):
         """
         held = [move.due for move in self.demotions]
         if stalls and not self.blocked:
-            # At a promotion's deadline, the process waits until the boundary before the deadline is
-            # published as done. That boundary must not be published before the promotion is done.
+            # When the process reaches a promotion's deadline, it waits until boundary
+            # deadline - 1 is published as done. So that boundary must not be published before the
+            # promotion is done.
             held += [move.deadline - 1 for move in self.promotions]
         return max(min([*held, now + 1]) - 1, 0)
 

@@ -143,8 +143,8 @@ class Driver:
             self.unmanage(reason)
 
     def _require_own(self) -> None:
-        """Check that the process belongs to its user. If not, end the session, so that no later
-        verb can look into the process, and raise SentinelError."""
+        """Check that the user who connected still owns the process. If not, end the session, so
+        that no later verb can look into the process, and raise SentinelError."""
         try:
             self._link.peer.require_own()
         except SentinelError as error:

@@ -103,7 +103,7 @@ class Requests:
         return request
 
     def on_op_accesses(self, accesses: OpAccesses) -> bool:
-        """Handle the operators' accesses of a step; returns whether a request waits for them."""
+        """Handle the operators' accesses of a step; returns whether a request uses them."""
         return self.current is not None and self.current.on_op_accesses(accesses)
 
     def fail(self, reason: str) -> None:

@@ -50,7 +50,8 @@ class GroupColumns:
     changes: list[CleanChange] = field(default_factory=list)
 
     demoted: dict[int, int] = field(default_factory=dict)
-    """For each change at which clean pages can be demoted, the column of the clean demoted part."""
+    """For each change at which clean pages can be demoted, the column of the pages that are clean
+    when the change demotes them."""
 
     dying: int | None = None
     """The column of the clean part that is demoted in the stretch of the death, if any."""

@@ -380,9 +380,8 @@ class _Program:
             first + segment[positions],
             first + following_segments(segment, bool(groups.persistent[at]))[positions],
         )
-        # The moves at a change, converted to a number of promotions that take the same time: the
-        # promoted part (the increase of the fast part plus the demoted part), plus the weighted
-        # demoted part.
+        # The time of the moves at a change, in units of one promotion: promoted + weight * demoted,
+        # where promoted = there - here + demoted.
         weight = self._limits.demotion_weight
         row = self._moving + stretch[positions]
         self._put(row, there, 1.0)

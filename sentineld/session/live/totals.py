@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A session's counters of moves, which never decrease when plans or attaches change."""
+"""A session's counters of moves. They do not decrease when a plan is replaced, or when the process
+is attached again."""
 
 from __future__ import annotations
 

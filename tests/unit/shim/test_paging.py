@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The shim's tensors under the pager: budget, planned moves, and queues with any content."""
+"""The shim's tensors under the pager: the budget, planned moves, and invalid requests for moves."""
 
 from __future__ import annotations
 

@@ -51,8 +51,8 @@ static void fetch_run(struct pager *pager, struct paged_range *range, uint64_t p
 	fetch_more(pager, range, gap, out_run(range, gap, (uint32_t)(page - gap)));
 	now += fetch_more(pager, range, page + now, run - now);
 	read_ahead_began(&pager->read_ahead, page, now);
-	/* During a sequence of accesses, evict stray pages, so that the next fault finds free
-	   frames. */
+	/* The window of a sequential stream has grown, and the stream's next fault will come soon.
+	   Evict stray pages now, so that it finds free frames. */
 	if (window.pages > READ_AHEAD_PAGES_MIN)
 		make_room_of_strays(pager, frames_floor(pager) + window.pages);
 }

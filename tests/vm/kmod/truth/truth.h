@@ -49,7 +49,7 @@
 #define MARK_HUGE 8u /* at the epoch's start: part of a huge page */
 #define MARK_MAYBE_HUGE 16u /* the page is in a region that may have huge pages */
 #define MARK_PAUSED 32u /* the controller disarmed and re-armed the page during the epoch */
-#define MARK_CHANGED 64u /* an operation that unarms pages covered the page */
+#define MARK_CHANGED 64u /* the page was in the range of an operation that unarms pages */
 #define MARK_DROPPED 128u /* the page was dropped or replaced */
 #define MARK_MOVED_IN 256u /* mremap moved a page here */
 
