@@ -27,18 +27,18 @@ time."""
 RESIDENT_BYTES = 120 << 20
 LOG_BYTES_PER_S = 1e6 / 60
 LOG_S_MIN = 10.0
-"""A shorter attack may log as many bytes as LOG_BYTES_PER_S allows for this time."""
+"""An attack shorter than this may log as many bytes as LOG_BYTES_PER_S allows for LOG_S_MIN."""
 SETTLE_S = 60.0
 SLACK = 6
-"""Number of descriptors that may still be open after an attack, because the daemon's own work, such
-as planning a correction, opens some. An attack that tries to leak descriptors makes more
+"""Number of additional descriptors that may be open after an attack, because the daemon's own work,
+such as planning a correction, opens some. An attack that tries to leak descriptors makes more
 attempts than this."""
 STATUS_TIMEOUT_S = 45.0
 LOOK_S = 0.1
 HOLD_FACTOR = 3.0
 """An attack is prolonged by this factor if the training's speed is to be measured."""
 SPEED_S_MIN = 2.0
-"""The training's speed is not measured in shorter attacks, because they contain too few steps."""
+"""The training's speed is not measured in attacks shorter than this: they contain too few steps."""
 MODEL = "transformer"
 PAUSE_MS = 3.0
 """Time that the training sleeps after each operation, so that it leaves CPU time to the attack."""
@@ -66,15 +66,16 @@ class ManagedTraining:
         """Attach and wait until the training is managed."""
         _wait(lambda: self._daemon.session(self.pid) is not None, "registered")
         self._daemon.ask("attach", pid=self.pid, fast="20%", policy="sentinel")
-        _wait(self.managed, "managed")
+        _wait(lambda: self._state() == "managed", "managed")
 
     def managed(self) -> bool:
-        """Whether the training is managed, or the daemon is entering a corrected plan."""
+        """Whether the training is still managed after manage(). The daemon may be entering a
+        corrected plan."""
+        return self._state() in ("managed", "entering")
+
+    def _state(self) -> str | None:
         session = self._daemon.session(self.pid)
-        return session is not None and (
-            session["state"] == "managed"
-            or (session["state"] == "entering" and session["plans"] > 0)
-        )
+        return None if session is None else str(session["state"])
 
     def losses(self) -> list[str]:
         """All losses so far."""
@@ -135,7 +136,7 @@ class Attack:
     """One attack. check() ends the attack and compares its effects with the limits.
 
     managed_training: the training that runs during the attack.
-    control: whether the attacked daemon is not the one that manages this training.
+    control: whether this is a control run, in which another daemon manages this training.
     long: whether to prolong the attack by HOLD_FACTOR, to measure the training's speed.
     """
 

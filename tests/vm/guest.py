@@ -160,7 +160,7 @@ class Guest:
             raise
 
     def close(self) -> None:
-        """Kill the guest. All changes of its disk are lost."""
+        """Kill the guest. All changes to its disk are lost."""
         if self._connection is not None:
             self._connection.close()
         if self._qemu is not None:
@@ -169,15 +169,6 @@ class Guest:
         if self._work is not None:
             shutil.rmtree(self._work, ignore_errors=True)
             self._work = None
-
-    def power_off(self, timeout: float = 120.0) -> None:
-        """Shut down cleanly (services stop, modules are unloaded) and wait until it is done."""
-        self.run("systemctl poweroff", check=False, timeout=timeout)
-        assert self._qemu is not None
-        try:
-            self._qemu.wait(timeout)
-        except subprocess.TimeoutExpired:
-            raise MachineError(f"guest did not power off in {timeout:.0f} s") from None
 
     def _choose_accelerator(self, image: Image) -> None:
         if self._hardware.plugin:
