@@ -32,7 +32,7 @@ lint: $(VENV)/.dev $(BUILD)/.apt-lint ## Check style, types and the systemd unit
 	$(VENV)/bin/mypy --strict sentineld
 	@bash tests/lint-files.sh
 
-# Expression of pytest markers that selects the tests to run.
+# The expression for pytest's option -m, which selects the tests to run by their markers.
 SELECT ?= not long and not alone
 
 .PHONY: unit
@@ -52,11 +52,12 @@ hostile: $(VENV)/.torch shim ## Attack the daemon as another user of this machin
 	$(PYTEST) tests/hostile -m "$(SELECT)" $(PYTEST_ARGS)
 
 # At most two guests run at a time. Tests marked "pair" need two guests and run first, while the
-# remaining images are built. Then the tests marked "apart", most of which need no guest or a guest
-# of their own, run in parallel with all other tests, which share one guest. The tests marked
-# "apart" start when all images are ready: `tail --pid` waits for the image builder, because the
-# builder is no child of the subshell and `wait` cannot wait for it. pytest exits with 5 if it
-# selects no test; without the long tests, it selects none for "pair", because these are all long.
+# remaining images are built. Then the tests marked "apart" run in parallel with the remaining
+# tests. Most tests marked "apart" need either no guest or a guest of their own; the remaining tests
+# share one guest. The tests marked "apart" run in a subshell and start when all images are ready:
+# there, `tail --pid` waits for the image builder, because `wait` works only for children of the
+# subshell. pytest exits with 5 if it selects no test. All tests marked "pair" are long, so pytest
+# selects none of them if SELECT excludes the long tests.
 GUEST_TESTS = $(PYTEST) tests/vm --durations=20 $(PYTEST_ARGS)
 
 .PHONY: guest
@@ -75,8 +76,9 @@ guest: $(VENV)/.torch vm-tools shim ## Run the tests in the two-tier guest
 	exit $$status
 
 # Building images and testing in guests take longest, and each rarely uses more than one CPU. So
-# everything else runs niced. The hostile tests mostly wait, so they run in parallel with lint, the
-# unit tests and most integration tests; the shim's integration tests follow the hostile tests.
+# everything else runs in parallel, niced in order not to delay them. The hostile tests mostly wait,
+# so they run in parallel with lint, the unit tests and most integration tests; the shim's
+# integration tests follow the hostile tests.
 .PHONY: test
 test: $(VENV)/.torch vm-tools shim ## Run lint and all tests except the long ones (used by continuous integration)
 	@echo "lint and the tests without guests run in parallel; their output follows at the end"

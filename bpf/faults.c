@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Page faults of watched processes: counts, and a record of each fault on request.
+ * Counts the page faults of watched processes and, on request, records each of them.
  *
  * exceptions:page_fault_user and page_fault_kernel mark the start of a fault:
  * TP_PROTO(unsigned long address, struct pt_regs *, unsigned long error_code).
- * The functions that the kernel then calls reveal the cause of some faults. Such a cause is
- * counted and recorded in addition to the fault, with the page's address.
+ * The cause of some faults is visible from the functions that the kernel calls next. Such a
+ * cause is counted and recorded in addition to the fault, with the page's address.
  */
 
 /* bits of the x86 page-fault error code, arch/x86/include/asm/trap_pf.h */

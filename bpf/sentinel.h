@@ -5,9 +5,9 @@
  * The loader joins this file and the programs' files into one text for bcc,
  * because bcc rewrites map accesses only in the file that it is given.
  * sentineld/model/kernel_events.py has the same structures as numpy dtypes.
- * Including kernel headers would take most of the compile time, so the few field
- * offsets that the programs need are constants, taken from the kernel's BTF
- * (sentineld/observe/ebpf_kernel.py).
+ * No kernel headers are included, because they would take most of the compile time.
+ * The programs need only a few offsets of fields in kernel structures. These are
+ * constants, taken from the kernel's BTF (sentineld/observe/ebpf_kernel.py).
  */
 
 enum fault_kind {

@@ -2,8 +2,8 @@
 /*
  * The fault hook: an ftrace callback at the entry of handle_mm_fault(). The hook
  * notes the access, restores the page and, if that resolves the fault, makes
- * handle_mm_fault() return 0 without running. If the function ran, it could find the
- * entry PROT_NONE again because of a concurrent re-arm. It would then handle a NUMA
+ * handle_mm_fault() return 0 without running. If handle_mm_fault() ran, it could find
+ * the entry PROT_NONE again because of a concurrent re-arm. It would then handle a NUMA
  * hint fault: it would unarm the page and might migrate it.
  *
  * The hook runs with preemption off. handle_mm_fault() is never called in
@@ -118,8 +118,8 @@ static bool huge_fault(const struct watched_fault *fault, pmd_t *pmd)
 }
 
 /*
- * Returns the chunk of a page that is watched or still armed. Returns NULL for any other
- * page, and if the chunk cannot be allocated.
+ * If the page is watched or still armed, returns the page's chunk. Otherwise, or if the
+ * chunk cannot be allocated, returns NULL.
  */
 static struct sentinel_chunk *watched_chunk(struct sentinel_session *s, unsigned long address)
 {
@@ -289,7 +289,7 @@ int sentinel_hook_get(void)
 	return ret;
 }
 
-/* Removes the hook after the last session, and waits until no task is inside the hook. */
+/* Removes one user. After the last one, removes the hook and waits until no task is inside it. */
 void sentinel_hook_put(void)
 {
 	mutex_lock(&hook_mutex);

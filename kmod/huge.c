@@ -86,7 +86,7 @@ u64 sentinel_huge_disarm(struct sentinel_session *s, struct sentinel_chunk *chun
 		done = SENTINEL_CHUNK_PAGES;
 	}
 	spin_unlock(ptl);
-	if (done) /* the whole huge page is unarmed now, including pages that are still watched */
+	if (done) /* the whole huge page is disarmed now, including pages that are still watched */
 		sentinel_note_unwatched(s, chunk, 0, SENTINEL_CHUNK_PAGES);
 	return done;
 }

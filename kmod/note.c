@@ -17,8 +17,8 @@ void sentinel_chunk_queue(struct sentinel_session *s, struct sentinel_chunk *chu
 /*
  * Notes an access to a present page and completes the flags of its record. The
  * record's epoch is the chunk's, not the session's: an access between the start of an
- * epoch and the re-arming of the chunk still belongs to the epoch before. So each page
- * has at most one record in an epoch that lacks SENTINEL_ACCESS_AGAIN. Returns the
+ * epoch and the re-arming of the chunk still belongs to the epoch before. So in each
+ * epoch, a page has at most one record without SENTINEL_ACCESS_AGAIN. Returns the
  * record's epoch, or 0 if nothing was recorded.
  */
 u32 sentinel_note_hit(struct sentinel_session *s, struct sentinel_chunk *chunk, unsigned int nr,
@@ -56,8 +56,8 @@ out:
 }
 
 /*
- * Notes an access that the kernel is about to resolve (a first touch, a page
- * in swap or under migration). The page's node is not known yet, so the access is
+ * Notes an access that the kernel is about to resolve (a first touch, or an access to a
+ * page in swap or under migration). The page's node is not known yet, so the access is
  * recorded later.
  */
 void sentinel_note_late(struct sentinel_session *s, struct sentinel_chunk *chunk, unsigned int nr,
@@ -162,7 +162,10 @@ void sentinel_note_passed_on(struct sentinel_session *s)
 	spin_unlock(&s->lock);
 }
 
-/* Notes that pages first .. last - 1 are mapped but not armed: the next epoch examines them. */
+/*
+ * Notes that pages first .. last - 1 may be accessible without a fault, so that they are
+ * examined when the epoch ends.
+ */
 void sentinel_note_unwatched(struct sentinel_session *s, struct sentinel_chunk *chunk,
 			     unsigned int first, unsigned int last)
 {
@@ -368,8 +371,8 @@ static void note_change_of_area(struct sentinel_session *s, struct sentinel_area
 		unsigned long base;
 
 		/*
-		 * A chunk that is not allocated has no mapped pages. It is needed only if the
-		 * change maps some.
+		 * If a chunk is not allocated, none of its pages is mapped. So it has to be
+		 * allocated only if the change maps pages.
 		 */
 		if (!chunk && kind == SENTINEL_CHANGE_MAPS && test_bit(i, area->active)) {
 			chunk = sentinel_chunk_get(s, area, i, GFP_NOWAIT | __GFP_NOWARN);

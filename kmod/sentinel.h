@@ -41,13 +41,13 @@
 #define SENTINEL_CHUNK_SHIFT PMD_SHIFT
 #define SENTINEL_CHUNK_PAGES PTRS_PER_PTE
 #define SENTINEL_AREAS_MAX 64
-#define SENTINEL_AREA_BYTES_MAX (4ULL << 40) /* of all areas together: 16 MiB of chunk pointers */
+#define SENTINEL_AREA_BYTES_MAX (4ULL << 40) /* all areas together, with 16 MiB of chunk pointers */
 #define SENTINEL_NODE_UNKNOWN 255
 
 struct sentinel_chunk {
-	unsigned long base; /* address of the first page, which has bit 0 */
+	unsigned long base; /* address of the chunk's first page, which is bit 0 of the bitmaps */
 	struct list_head dirty; /* entry in the list session->dirty, while queued is true */
-	u32 epoch; /* in which the chunk was queued; accesses noted since belong to this epoch */
+	u32 epoch; /* in which the chunk was queued; accesses noted since then belong to it */
 	bool queued;
 	bool resolved; /* the kernel handled faults in this epoch, and may have mapped pages */
 	bool huge_armed; /* the module made the PMD entry PROT_NONE; guarded by the entry's lock */
@@ -57,7 +57,7 @@ struct sentinel_chunk {
 	DECLARE_BITMAP(late, SENTINEL_CHUNK_PAGES); /* touched, but not recorded yet */
 	DECLARE_BITMAP(born, SENTINEL_CHUNK_PAGES); /* late because the page was absent */
 	DECLARE_BITMAP(written, SENTINEL_CHUNK_PAGES); /* touched by at least one write */
-	DECLARE_BITMAP(suspect, SENTINEL_CHUNK_PAGES); /* the page may be mapped and unarmed */
+	DECLARE_BITMAP(suspect, SENTINEL_CHUNK_PAGES); /* the page may be mapped, but not armed */
 	DECLARE_BITMAP(lost, SENTINEL_CHUNK_PAGES); /* an access to the page may have been missed */
 };
 

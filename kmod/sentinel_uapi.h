@@ -15,15 +15,15 @@
  *
  * Errors:
  *   EINVAL    a value is out of bounds, not aligned, or not zero as required
- *   EPERM     no CAP_SYS_PTRACE; or the process does not belong to the expected user, is not
- *             dumpable (it has changed its user, or executes a program that the user
- *             may not read), or is a kernel thread
+ *   EPERM     the caller lacks CAP_SYS_PTRACE; or the process does not belong to the
+ *             expected user, is not dumpable (it has changed its user, or executes a
+ *             program that the user may not read), or is a kernel thread
  *   EAGAIN    the process is executing exec()
  *   ENOTCONN  the call needs a session, but ATTACH has not been called
  *   EBUSY     the process or this file has a session already, or ATTACH was called
  *             while kernel.ftrace_enabled is 0
- *   ESRCH     no such process, or its start time differs, or it has exited or
- *             called exec
+ *   ESRCH     no process has this pid and start time, or the attached process has
+ *             exited or called exec
  *   EINTR     a fatal signal arrived while the call waited
  *   EEXIST    ranges overlap
  *   ENOENT    the range was not added, or is not a part of an added range
@@ -93,7 +93,7 @@ struct sentinel_range {
 	__u64 start;
 	__u64 bytes;
 	/*
-	 * Out. ARM skips absent pages, but watches them for their first touch. A page
+	 * Both are outputs. ARM skips absent pages, but watches them for their first touch. A page
 	 * that was armed before ARM, or was accessed in this epoch (so that the next
 	 * epoch arms it), counts as neither done nor skipped.
 	 */
@@ -113,7 +113,7 @@ struct sentinel_epoch {
 };
 
 struct sentinel_stats {
-	/* accesses to watched pages, without births; of AGAIN records only those of huge pages */
+	/* accesses to watched pages, without births; AGAIN records count only for huge pages */
 	__u64 hits;
 	__u64 births; /* first touches of absent pages in armed ranges */
 	__u64 lost; /* records lost: the log was full, or the module got no memory */
@@ -141,9 +141,9 @@ struct sentinel_epoch_fd {
 #define SENTINEL_IOC_EPOCH_FD _IOR(SENTINEL_IOC_MAGIC, 0x07, struct sentinel_epoch_fd)
 #define SENTINEL_IOC_STATS _IOR(SENTINEL_IOC_MAGIC, 0x08, struct sentinel_stats)
 /*
- * Measures page temperature without faults in a part of a range: logs each page whose
- * accessed bit is set, with the flag AGED, and clears the bit. pages_done counts
- * these pages. pages_skipped counts pages that are absent, not anonymous, or not accessed
+ * Measures page temperature in a part of a range, without causing faults. If a page's
+ * accessed bit is set, AGE logs the page with the flag AGED and clears the bit. pages_done
+ * counts these pages. pages_skipped counts pages that are absent, not anonymous, or not accessed
  * since the last AGE. Reclaim reads the same bits, so AGE makes pages look colder than they are.
  */
 #define SENTINEL_IOC_AGE _IOWR(SENTINEL_IOC_MAGIC, 0x09, struct sentinel_range)
@@ -160,8 +160,8 @@ struct sentinel_epoch_fd {
  *   rearm_us         AGAIN: one for each period in which the page was accessed again
  *
  * The record of an access to a present page is appended at the access, with the
- * node that served it. The record of an access that the kernel had to resolve (a
- * birth, or a page in swap or under migration) is appended later: before the page's
+ * node that served it. The record of an access that the kernel had to resolve (a birth,
+ * or an access to a page in swap or under migration) is appended later: before the page's
  * mapping changes again, or else at the end of the epoch. This record has the page's
  * node at the time of the append (255 if the page is gone or is the zero page).
  * Because such records come late, the log is not sorted by epoch.

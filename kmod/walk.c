@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Walks over the populated parts of an area: arm, disarm, count resident pages. */
+/* Walks over areas: arms and disarms pages, finds unarmed ones, and counts resident ones. */
 #include "sentinel.h"
 
 #include <linux/mm_inline.h>

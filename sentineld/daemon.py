@@ -43,7 +43,7 @@ DESCRIPTORS_MAX = 16384
 """Soft limit of open descriptors that the daemon sets for itself, if the hard limit permits it. It
 equals LimitNOFILE in the systemd unit."""
 MMAP_THRESHOLD_BYTES = 512 << 10
-"""malloc() maps blocks of this size or more one by one, and free() returns them to the kernel. By
+"""malloc() maps each block of this size or more separately, and free() returns it to the kernel. By
 default glibc raises the threshold to the size of the largest block freed so far. After a few large
 messages, the heaps of all threads would then keep such blocks."""
 M_MMAP_THRESHOLD = -3  # malloc.h

@@ -23,9 +23,9 @@ MODULES_LOAD = $(PREFIX)/lib/modules-load.d/sentineld.conf
 # The module has the version number of its UAPI, not that of the daemon.
 DKMS_VERSION := $(shell sed -n 's/^PACKAGE_VERSION="\(.*\)"/\1/p' kmod/dkms.conf)
 DKMS_SOURCE = /usr/src/sentinel-$(DKMS_VERSION)
-# The .pth file lies in a site-packages folder of the system's Python below PREFIX, so that
-# `python3 -m sentineld.shim train.py` works. If there is no such folder, the file lies in LIBDIR
-# and has no effect.
+# The .pth file lies in a folder below PREFIX that the system's Python searches for packages, so
+# that `python3 -m sentineld.shim train.py` works. If there is no such folder, the file lies in
+# LIBDIR and has no effect.
 PTH = $(shell $(SYSTEM_PYTHON) -c 'import site; print(next((p for p in site.getsitepackages() if p.startswith("$(PREFIX)/")), "$(LIBDIR)"))')/sentineld.pth
 KERNEL = $(shell modinfo -F vermagic $(KO) | cut -d ' ' -f 1)
 MODULE = /lib/modules/$(KERNEL)/updates/sentinel.ko
@@ -38,8 +38,8 @@ $(BUILD)/install/libsentinelshim.so: $(wildcard sentineld/shim/native/*.[ch]) se
 	mkdir -p $(@D)
 	$(MAKE) -C sentineld/shim/native OUT=$@
 
-# $(call copy,from,files,to): copies the files with their folders. One tar is faster than one
-# `install` for each file.
+# $(call copy,from,files,to): copies files; each keeps its path relative to the folder `from`. One
+# tar is faster than one `install` for each file.
 copy = tar -C $(1) -cf - --owner=0 --group=0 --mode=u=rwX,go=rX $(2) | tar -C $(3) -xf - --no-same-permissions
 
 define launcher

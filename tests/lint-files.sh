@@ -59,7 +59,7 @@ checkpatch "$always,LINUX_VERSION_CODE,CONSTANT_COMPARISON" kmod/compat.h
 checkpatch "$always,BIT_MACRO" kmod/sentinel_uapi.h
 # TRACE_EVENT() is laid out as in the kernel's own trace headers.
 checkpatch "$always,PARENTHESIS_ALIGNMENT,OPEN_ENDED_LINE" kmod/sentinel_trace.h
-# checkpatch omits bpf/: its C is in bcc's dialect (map.lookup(), BPF_HASH()), not in kernel style.
+# bpf/ is excluded: its C is in bcc's dialect (map.lookup(), BPF_HASH()), not in kernel style.
 echo "checkpatch: $((${#kernel_files[@]} + 3)) files"
 
 # A script names its interpreter in its first line; other files may quote such a line further down.

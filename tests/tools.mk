@@ -48,7 +48,7 @@ $(VENV)/.dev: pyproject.toml | $(BUILD)/.apt-build
 	$(PY) -m pip install --quiet --editable '.[dev]'
 	touch $@
 
-# Pinned because the tests expect this version's allocation sequences.
+# torch is pinned because the tests expect this version's allocation sequences.
 $(VENV)/.torch: $(VENV)/.dev
 	$(PY) -m pip install --quiet torch==2.13.0
 	touch $@

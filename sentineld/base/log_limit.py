@@ -29,12 +29,12 @@ class _Count:
 class LogLimit(logging.Filter):
     """Passes at most SITE_LINES lines of a logging statement, and LINES in total, in PERIOD_S.
 
-    If a logging statement serves several users, SITE_LINES applies to each of them, so that no
-    user can suppress lines about another user's processes. The user is the statement's
+    If a logging statement writes lines about several users, SITE_LINES applies to each user, so
+    that no user can suppress lines about another user's processes. The user is the statement's
     extra={"uid": uid} or, without that, the thread's LOGGED_USER. The last line before the limit
     says that lines will be left out. In the next period, a statement's first line gives the number
-    of its lines that SITE_LINES left out, and the very first line gives the number that LINES left
-    out.
+    of its lines that were left out because of SITE_LINES. The first line of the whole period gives
+    the number of all lines that were left out because of LINES.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

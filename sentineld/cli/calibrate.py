@@ -120,10 +120,10 @@ def calibrate(
 ) -> None:
     """Measure the memory nodes and write the figures into the config.
 
-    Measures sequential reads, writes and random reads on each node, moves between the
-    two fastest tiers with different numbers of pages per call, and first touches of
-    new pages. The measurements take seconds. Run this verb on an idle machine, then restart
-    the daemon.
+    Measures the bandwidth of sequential reads, writes and random reads on each node; the
+    bandwidth of page migration between the two fastest tiers, with different numbers of
+    pages per call; and the time of the first touch of new pages. The measurements take
+    seconds. Run this verb on an idle machine, then restart the daemon.
     """
     size_bytes = parse_bytes(size)
     if size_bytes < SIZE_MIN_BYTES:

@@ -112,7 +112,7 @@ def summary(recorded: Recorded, as_json: bool) -> None:
 def tensors(recorded: Recorded, sort: str, reverse: bool, top: int | None, as_json: bool) -> None:
     """List the step's tensors: size, lifetime, accesses.
 
-    LIFE is the lifetime in stretches. LAYERS is the number of layers in it. PAGES counts
+    LIFE is the lifetime in stretches. LAYERS is the number of layers during it. PAGES counts
     sampled accesses: one per page and stretch. FAULTS counts page faults of all kinds in
     a step at full speed; --json lists them by kind. HOTNESS is the number of bytes read
     and written in a step, divided by the tensor's size.
@@ -238,7 +238,7 @@ def timeline(recorded: Recorded, output: Path | None, as_json: bool) -> None:
 @click.option(
     "--beside",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="A file of torch.profiler's export_chrome_trace, whose events are included.",
+    help="File written by torch.profiler's export_chrome_trace; its events are included.",
 )
 @click.option(
     "--top",

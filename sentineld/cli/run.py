@@ -56,9 +56,9 @@ def run(
     separately after its first training step. If attaching fails, a warning is printed
     once and COMMAND continues unmanaged. The exit status is COMMAND's.
 
-    With --limit, COMMAND runs in a memory cgroup of its own, which systemd creates if
-    possible, else sentinelctl. If COMMAND needs more memory than the limit, the kernel
-    swaps its pages out or kills it.
+    With --limit, COMMAND runs in a memory cgroup of its own. systemd creates the cgroup
+    if possible; otherwise sentinelctl creates it. If COMMAND needs more memory than the
+    limit, the kernel swaps its pages out or kills it.
     """
     if fast is not None:
         FastBudget.parse(fast)
@@ -144,7 +144,7 @@ def _limit_bytes(text: str) -> int:
 
 def environment(base: Mapping[str, str], fast: str | None) -> dict[str, str]:
     """A copy of base in which every Python process starts under the shim. fast: the budget with
-    which the processes will be attached; None: the daemon's."""
+    which the processes will be attached; None: the daemon's default."""
     path = [str(SHIM_FOLDER / "inject"), str(SHIM_FOLDER.parent.parent)]
     if base.get("PYTHONPATH"):
         path.append(base["PYTHONPATH"])

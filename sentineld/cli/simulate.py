@@ -47,7 +47,7 @@ from sentineld.simulate.simulate import simulate as run_simulation
     help="Number of the training's threads; scales a preset's bandwidths.  [default: as recorded]",
 )
 @click.option(
-    "--noise", default=0.0, help="Relative standard deviation of a stretch's time over the steps."
+    "--noise", default=0.0, help="Relative standard deviation of a stretch's time across steps."
 )
 @click.option(
     "--interference", default=0.0, help="Share of the migration bandwidth that other programs use."
@@ -69,7 +69,8 @@ from sentineld.simulate.simulate import simulate as run_simulation
     type=click.IntRange(min=1),
     default=STEPS_MAX,
     show_default=True,
-    help="Largest number of steps to simulate under the plan; fewer if the steps repeat exactly.",
+    help="Largest number of steps to simulate under the plan; the simulation ends earlier if the "
+    "steps repeat exactly.",
 )
 @click.option(
     "--bound/--no-bound", default=True, help="Also compute the step-time bound (needs scipy)."

@@ -24,8 +24,8 @@ from sentineld.base.errors import SentinelError
 HELLO_BYTES_MAX = 64 << 10
 FDS_MAX = 8
 SO_PEERPIDFD = 77
-"""Linux 6.5, asm-generic; Python has no name for it."""
-_SO_PEEK_OFF = 42  # asm-generic; Python has no name for it
+"""The socket option's number since Linux 6.5 (asm-generic); Python has no constant for it."""
+_SO_PEEK_OFF = 42  # a socket option's number (asm-generic); Python has no constant for it
 _CREDENTIALS = struct.Struct("3i")
 _SCM_MAX_FD = 253
 _ANCILLARY_BYTES = socket.CMSG_SPACE(4 * _SCM_MAX_FD) + socket.CMSG_SPACE(_CREDENTIALS.size)
@@ -47,8 +47,8 @@ class FrameLimits(NamedTuple):
     """Limits of a frame, which also limit the memory of its decoded message."""
 
     frame_bytes: int
-    values: int  # commas, opening brackets and opening braces in its text
-    objects: int  # opening braces: an object takes up to 100 times the memory of its text
+    values: int  # number of commas, opening brackets and opening braces in the frame's text
+    objects: int  # number of opening braces; an object takes up to 100 times its text's memory
 
 
 FROM_SHIM = FrameLimits(5 << 20, 400_000, 64)
@@ -123,7 +123,7 @@ class FrameBuffer:
             raise FrameError(f"not JSON: {error}") from None
         if not isinstance(message, dict):
             raise FrameError("a frame does not hold a JSON object")
-        # A single character beyond U+FFFF makes Python store all characters of a string in 4 bytes.
+        # A single character beyond U+FFFF makes Python store each character of a string in 4 bytes.
         wide = 4 if b"\\u" in body or not body.isascii() else 1
         return message, wide * length + _VALUE_BYTES * values
 

@@ -25,7 +25,7 @@ readable, so without a pause the event loop would call accept() again and again.
 
 
 HELD_PAUSE_S = 0.02
-"""Pause while too many refused connections are being closed, which takes milliseconds."""
+"""Pause while too many refused connections are being closed. Closing them takes milliseconds."""
 REFUSED_MAX = 32
 """Number of connections refused in one turn of the event loop before a pause."""
 

@@ -118,8 +118,8 @@ class ControlServer:
 
     def __init__(self, verbs: Mapping[str, Verb], quick: Mapping[str, Verb]) -> None:
         """quick: verbs that never wait for a process. They run in separate threads, so that slow
-        verbs can't delay them. Each user's quick verbs run one at a time, so that they can't delay
-        another user's."""
+        verbs can't delay them. Each user's quick verbs run one at a time, so that one user's quick
+        verbs can't delay those of another user."""
         self._verbs = {**verbs, **quick}
         self._quick = frozenset(quick)
         self._pending: Counter[int] = Counter()
@@ -249,7 +249,8 @@ class ControlServer:
         return asyncio.get_running_loop().run_in_executor(self._quick_threads, call)
 
     def _answer(self, name: str, caller: Caller, arguments: Message) -> _Answer:
-        """Run a verb and encode its answer; called in a thread, because both can take long."""
+        """Run a verb and encode its answer. Called in a thread, because running and encoding can
+        take long."""
         try:
             result = self._verbs[name](caller, arguments)
             fd = None

@@ -45,7 +45,7 @@ def kernel(system: System) -> Finding:
 
 
 def module(system: System) -> Finding:
-    """Whether the module is loaded, or could be loaded."""
+    """Whether the module is loaded; if not, whether it is built and may be loaded."""
     if re.search(r"^sentinel ", system.text("proc/modules") or "", re.MULTILINE):
         return Finding("module", Status.OK, "sentinel is loaded")
     file = _module_file(system)
@@ -88,7 +88,7 @@ def device(system: System) -> Finding:
 
 
 def ftrace(system: System) -> Finding:
-    """Whether ftrace is enabled: the module hooks one kernel function with it."""
+    """Whether ftrace is enabled. The module needs it to hook the kernel's fault handler."""
     if system.text("proc/sys/kernel/ftrace_enabled") == "0":
         return Finding(
             "ftrace",

@@ -25,7 +25,7 @@ ANSWER_TIMEOUT_S = 10.0
 
 
 def cpuset(system: System) -> Finding:
-    """Whether each process may use all nodes; the kernel refuses moves to a forbidden node."""
+    """Whether each process may use all nodes of the tiers; the kernel refuses moves to others."""
     nodes = _tier_nodes(system)
     for name, process in _processes(system).items():
         found = re.search(

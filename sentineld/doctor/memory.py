@@ -72,7 +72,7 @@ def _writer(system: System) -> str | None:
         for folder in TUNED_FOLDERS:
             if _NUMA_BALANCING.search(system.text(f"{folder}/{name}/tuned.conf") or ""):
                 return f"the tuned profile {name}"
-    # The last file by name takes effect; a file in /etc replaces files of that name elsewhere.
+    # The last file by name takes effect; a file in /etc replaces files of the same name elsewhere.
     files = {
         path.name: path
         for folder in reversed(SYSCTL_FOLDERS)

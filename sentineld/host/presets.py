@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Presets: the tiers of well-known kinds of machines, by name.
 
-docs/reference/timing.md gives the source of each figure. The figures of memory are for all cores
-of one processor socket; a training with few threads gets a share of the bandwidths
-(SOCKET_THREADS).
+docs/reference/timing.md gives the source of each figure. The bandwidth of a memory tier is that of
+all cores of one processor socket together; a training with fewer than SOCKET_THREADS threads gets a
+share of it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ SOCKET_THREADS = 12
 """Number of threads that saturate a socket's DRAM: one thread reaches 1/12 of its bandwidth."""
 
 DRAM_BYTES_PER_S = 105e9
-"""Six channels of DDR4-2666 under load read 105.9 GB/s sequentially (Izraelevitz et al. 2019)."""
+"""Under load, six channels of DDR4-2666 deliver 105.9 GB/s of sequential reads (Izraelevitz et al.
+2019)."""
 
 FIGURES = (
     "fast_read_bytes_per_s",

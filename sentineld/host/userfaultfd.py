@@ -12,7 +12,7 @@ from sentineld.base.errors import SentinelError
 
 DEVICE = Path("/dev/userfaultfd")
 UDEV_RULE = 'KERNEL=="userfaultfd", GROUP="sentineld", MODE="0660"'
-"""A line for a file in /etc/udev/rules.d, which lets members of the group open the device."""
+"""A line for a file in /etc/udev/rules.d. It lets members of the group sentineld open DEVICE."""
 
 # include/uapi/linux/userfaultfd.h
 _USERFAULTFD_IOC_NEW = 0xAA00

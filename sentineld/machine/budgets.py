@@ -19,14 +19,15 @@ class Budgets:
         self._held: dict[Hashable, int] = {}
 
     def require(self, holder: Hashable, budget_bytes: int) -> None:
-        """Check that the budget fits together with all other budgets. Raises SentinelError."""
+        """Check that the budget and all other holders' budgets fit into the capacity together.
+        Raises SentinelError."""
         with self._lock:
             self._require(holder, budget_bytes)
 
     def reserve(self, holder: Hashable, budget_bytes: int) -> None:
         """Raise the holder's budget to this size; a larger budget is kept.
 
-        Only settle() lowers a budget, because a plan for the former budget may still be live.
+        Only settle() lowers a budget, because a plan for the larger budget may still be live.
         Raises SentinelError if the tier has no room.
         """
         with self._lock:

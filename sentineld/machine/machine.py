@@ -116,7 +116,7 @@ class Machine:
         self.probing.unwatch(pid)
 
     def tree(self, pid: int) -> list[int]:
-        """A watched process and its descendants, such as data-loader workers."""
+        """The pids of a watched process and its descendants, such as data-loader workers."""
         return self._processes.processes(pid)
 
     def huge_pages(self) -> tuple[int, ...]:

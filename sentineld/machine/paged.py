@@ -50,13 +50,14 @@ page has been written to the file, and pages that the plan leaves in the file ne
 are accessed."""
 RESERVE_BYTES_MIN = 4 << 20
 FILE_SPARE = 1.25
-"""Size of the file, relative to arena and heap. Tensors that are born later need room, too."""
+"""Size of the file, before rounding, divided by the bytes of arena and heap. The quotient is larger
+than 1, because tensors that are born later need room, too."""
 FILE_ALIGN_BYTES = 64 << 20
 FIRST_FILE_BYTES = 512 << 20
 """Size of the file before the process is profiled."""
 FIRST_SHARE = 0.75
 """Share of the available memory that tensors may take before the process is profiled, unless the
-budget is a number of bytes. The rest is for memory that is not paged."""
+budget is a number of bytes. The remaining memory is for data that is not paged."""
 
 
 class PagedSubstrate:

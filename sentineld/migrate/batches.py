@@ -96,7 +96,8 @@ class Schedule:
         """Return the pages to move now; None if no queued move can run now.
 
         room_bytes: returns the number of bytes that the budget still allows on the fast tier.
-        free_bytes: returns the free memory of the tier's node that pages would be moved to.
+        free_bytes: takes a tier; returns the free bytes of the node to which the next pages for
+        this tier would be moved.
         batch_pages: largest number of pages in a batch.
         """
         queue = self.queue

@@ -25,7 +25,7 @@ from sentineld.model.tiers import Tiers
 BATCH_PAGES = 64
 """A batch of 64 pages takes 0.3 ms at 0.83 GB/s. A process that waits for a demotion also waits for
 the batch in flight: a step of the benchmark model lstm waits 8 ms with batches of 1 MiB, and 3 ms
-with batches of 64 pages. The small batches double the daemon's CPU time."""
+with batches of 64 pages. Compared with batches of 1 MiB, they double the daemon's CPU time."""
 
 Map = npt.NDArray[np.uint8]
 
@@ -98,8 +98,8 @@ class EmulatedMemory:
     def move_pages(self, pages: Addresses, node: int) -> MoveResult:
         """Wait as long as the move takes, then set the pages' entries.
 
-        A page that the process drops during the move stays absent. If the fast tier is full,
-        the remaining pages stay where they are, and the result's error is ENOMEM.
+        A page that the process drops during the move stays absent. Pages for which the fast tier
+        has no room stay where they are; the result's error is then ENOMEM.
         """
         before = self.query_pages(pages)
         there = np.flatnonzero((before >= 0) & (before != node))
@@ -136,8 +136,8 @@ class EmulatedMemory:
     def _parts(
         self, pages: Addresses
     ) -> list[tuple[npt.NDArray[np.int64], Map, npt.NDArray[np.int64]]]:
-        """(indices into `pages`, map, indices into the map) for each space that has some of
-        them."""
+        """(indices into `pages`, map, indices into the map) for each space that has some of the
+        pages."""
         addresses = pages.astype(np.int64)
         parts = []
         for start, end, entries in self._spaces:

@@ -49,10 +49,10 @@ class Mover:
     """Moves one session's pages: first in enter(), then from start() to stop().
 
     The mover publishes the position (moves_done) up to which all due demotions are complete,
-    because births wait for demotions. If the process also waits for late promotions
-    (Plan.stalls_for_promotions), it waits at a promotion's deadline until the boundary before the
-    deadline is published. The mover publishes that boundary only when the promotion has left the
-    queue or fast memory has no room for promotions.
+    because births wait for demotions. Under a plan with stalls_for_promotions, the process also
+    waits for late promotions: at a promotion's deadline, it waits until boundary `deadline - 1` is
+    published. The mover publishes that boundary only when the promotion has left the queue or fast
+    memory has no room for promotions.
     plan/move_queue.py decides which move runs next, and Charge computes how much may be promoted
     within the budget.
     """
@@ -162,8 +162,8 @@ class Mover:
             self._refresh = True
 
     def watch(self, backend: PageBackend, begin: Callable[[], None]) -> None:
-        """Call begin(), which arms pages, between two moves; from then on disarm and arm pages
-        around each move."""
+        """Call begin(), which arms pages, between two moves. From then on, disarm the pages of each
+        move before the move, and arm them again after it."""
         with self._moving:
             begin()
             self._backend = backend

@@ -3,8 +3,8 @@
 
 UFFDIO_MOVE works within one address space, so the process itself moves its pages
 (sentineld/shim/native/pager/). The pager begins the queued moves one after the other, without
-waiting for the file accesses of the previous ones. The pager's page frames exceed the budget only
-if no page can be evicted.
+waiting for the file accesses of earlier moves. The pager's page frames exceed the budget only if no
+page can be evicted.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ QUEUED_RANGES_MAX = 16
 """While this many ranges wait to be fetched, the fast tier counts as full. A fetch that is queued
 later cannot overtake them, so the queue must be short."""
 ROOM_WAIT_S = 1.0
-"""Longest wait for room in the queue of evictions. The pager empties it without waiting for
-anything but the disk."""
+"""Longest wait for room in the queue of evictions. The pager empties this queue, and waits only for
+the disk."""
 ROOM_POLL_S = 0.001
 
 
@@ -51,7 +51,7 @@ class PagedMemory:
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         """segment: the residency map, which the pager writes.
-        paging: the queues, which are part of the segment.
+        paging: the queues of evictions and fetches, which are part of the segment.
         wake_fd: see ShimLink; this object duplicates it."""
         self.batch_pages = BATCH_PAGES
         self._segment, self._paging = segment, paging
@@ -91,7 +91,7 @@ class PagedMemory:
 
     def best_node(self, tier: int) -> tuple[int, int]:
         """Return the tier's node, and the tier's capacity as its room. The fast tier has no room
-        while many ranges are queued."""
+        while QUEUED_RANGES_MAX or more ranges wait to be fetched."""
         found = self._tiers.tiers[tier]
         full = tier == 0 and self._paging.queued(evict=False) >= QUEUED_RANGES_MAX
         return found.nodes[0], 0 if full else found.capacity_bytes
@@ -111,7 +111,7 @@ class PagedMemory:
         ]
 
     def misplaced(self, space: Space, offset: int, length_bytes: int, tier: int) -> Addresses:
-        """Addresses of the range's pages that are on another tier; absent pages are on no tier."""
+        """Addresses of the range's resident pages that are on a tier other than `tier`."""
         first, last = offset // self._page_bytes, -(-(offset + length_bytes) // self._page_bytes)
         entries = self._segment.maps[space][first:last]
         here = (entries != 0) & (entries != 1 + self._tiers.tiers[tier].nodes[0])
@@ -138,7 +138,7 @@ class PagedMemory:
 
     def _parts(self, pages: Addresses) -> list[tuple[Space, Integers, Integers]]:
         """(space, indices into `pages`, indices into the space's map) for each space that has some
-        of them."""
+        of the pages."""
         addresses = pages.astype(np.int64)
         parts = []
         for space, (start, size) in self._spaces.items():

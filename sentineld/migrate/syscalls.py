@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""move_pages(2), mbind(2) and numa_maps: move and locate the pages of another process.
+"""Moves and locates pages of a process (move_pages(2), numa_maps), and places memory of this
+process on a node (mbind(2)).
 
 If the return value of move_pages(2) is positive, some statuses may be unwritten. If the target node
 becomes full, the call fails with ENOMEM although it has moved some pages. In both cases the

@@ -35,11 +35,12 @@ FAULT_KINDS = (
     "hint",
     "in_motion",
 )
-"""Names of enum fault_kind. The first five are known when a fault begins. The last three are found
-while the kernel handles the fault, so a fault of these kinds has two records. "major": the page was
-read from swap. "hint": NUMA balancing had unmapped the page to see which node uses it. "in_motion":
-the page was being migrated. If a fault hits an armed page, or a page that NUMA balancing unmapped,
-its first record has a "missing" kind, because the processor sees no page."""
+"""Names of the values of enum fault_kind. The first five are known when a fault begins. The last
+three are found while the kernel handles the fault, so a fault of these kinds has two records.
+"major": the page was read from swap. "hint": NUMA balancing had unmapped the page to see which node
+uses it. "in_motion": the page was being migrated. If a fault hits an armed page, or a page that
+NUMA balancing unmapped, its first record has a "missing" kind, because the page-table entry is not
+marked as present."""
 
 FOUND_KINDS = tuple(map(FAULT_KINDS.index, ("major", "hint", "in_motion")))
 """Indices of the kinds that are found while the fault is handled."""
@@ -90,7 +91,7 @@ NO_NODE = 255
 DROP_DTYPE = np.dtype("<u8")
 
 DROPS = ("fault_records", "migration_calls", "disturbed_pages")
-"""Names of enum drop: events that the programs could not record or count."""
+"""Names of the values of enum drop: events that the programs could not record or count."""
 
 MAP_VALUE_BYTES = {
     "watched": WATCH_DTYPE.itemsize,
@@ -108,8 +109,8 @@ PROGRAMS = {
     "page_fault_user": "on_page_fault",
     "page_fault_kernel": "on_page_fault",
     "page_access": "on_page_access",
-    # The program for the end of a migration is attached before the program for its start. In
-    # between, an end may be seen without its start, which does no harm.
+    # The program for the end of a migration is attached before the program for its start. Until
+    # the second one is attached, an end may be seen without its start, which does no harm.
     "mm_migrate_pages": "on_migrate_pages",
     "mm_migrate_pages_start": "on_migrate_pages_start",
     "mm_collapse_huge_page": "on_collapse",

@@ -86,7 +86,8 @@ class Layout:
     # Tier of pages that are born in the heap while the plan is live; None: the memory policy is not
     # changed.
     heap_tier: int | None = None
-    # PART_DTYPE, sorted by slot, then offset: the page ranges that slots with SLOT_DROP_PARTS drop.
+    # PART_DTYPE, sorted by slot, then offset: the page ranges to drop at the deaths of the tensors
+    # whose slots have SLOT_DROP_PARTS.
     parts: npt.NDArray[np.void] = field(default_factory=lambda: np.zeros(0, PART_DTYPE))
     # Ranges that may be backed by huge pages (plan/huge.py), ascending.
     huge: tuple[Range, ...] = ()
@@ -123,5 +124,5 @@ class Plan:
     # MOVE_DTYPE: page ranges of the persistent tensors with their tier at boundary 0.
     initial: npt.NDArray[np.void] = field(default_factory=lambda: np.zeros(0, MOVE_DTYPE))
     # True: the process also waits for late promotions for which there is room. False: it does not
-    # wait for promotions, and pages that are late are accessed in slow memory.
+    # wait for promotions, and pages whose promotion is late are accessed in slow memory.
     stalls_for_promotions: bool = False

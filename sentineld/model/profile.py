@@ -81,14 +81,14 @@ class Profile:
     slot_count: int  # allocations in the step
     event_count: int  # allocations and frees in the step
     page_bytes: int
-    peak_bytes: int  # largest sum of live page-rounded tensor bytes, persistent ones included
+    peak_bytes: int  # largest sum of the page-rounded sizes of live tensors, persistent included
     source: str
     """Sources of the accesses, joined by "+": "module" and "shim" provide accesses; other
     backends only check these accesses. "none" takes the place of "module" and "shim" if neither
     provided an access."""
     unattributed_pages: int
     """Number of pairs (page, stretch) with an access to the page but no live tensor on it. For
-    backends without epochs: the number of such pages."""
+    backends without epochs: number of accessed pages on which no tensor of the step lies."""
     heap_base: int = 0  # address of the shim's heap, which holds the persistent tensors
     untold_pages: int = 0
     """Number of pages that a backend without epochs saw accessed although the framework reported no

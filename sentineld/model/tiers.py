@@ -29,5 +29,6 @@ class Tiers:
     # "emulated:NAME" or "paged"
     source: str
     birth_ns_per_byte: float = 0.0  # time of a page fault at first touch; 0: unknown
-    # Whether the slow tier is a file: a page must be read into fast memory before it is accessed.
+    # Whether the slow tier is a file. If so, a page must be read into fast memory before it is
+    # accessed.
     paged: bool = False

@@ -41,10 +41,10 @@ class PagingCounts:
     write_error: int
     """Negative errno of a failed write, after which pages stay in memory; 0: none."""
     evicted_pages: int
-    """Pages whose eviction the live layout's moves began. This and the next two values are counted
-    since the segment was created."""
+    """Pages whose eviction was begun by moves of the live layout. This and the next two values are
+    counted since the segment was created."""
     fetched_pages: int
-    """Pages whose fetch the live layout's moves began."""
+    """Pages whose fetch was begun by moves of the live layout."""
     late_moves: int
     """Moves of the live layout from the file to memory that moved pages after their deadline, or
     were incomplete when they became obsolete."""

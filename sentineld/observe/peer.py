@@ -8,19 +8,20 @@ another user's process.
 
 How the process is identified:
 
-- By a pidfd, so that reuse of the pid is noticed. SO_PEERPIDFD (Linux 6.5) gives the pidfd of the
-  connection itself. On earlier kernels the daemon opens the pid of SO_PEERCRED instead. If that pid
-  was reused before it was opened, the checks below apply to the process that has the pid now.
+- By a pidfd, so that reuse of the pid is noticed. SO_PEERPIDFD (Linux 6.5) gives a pidfd of the
+  process that called connect(). On earlier kernels the daemon opens the pid of SO_PEERCRED instead.
+  If that pid was reused before it was opened, the checks below apply to the process that has the
+  pid now.
 - By the sender of the data: FrameSocket.receive() compares the sender that the kernel reports
   (SCM_CREDENTIALS) with SO_PEERCRED. A child that inherits the socket is therefore refused.
 
-require_own() checks that the peer's user owns the process. It is called at the hello, before each
-control command that looks into the process, once a second while the process is attached, and after
-a backend has opened a watch of the process. It requires:
+require_own() checks that the user who connected owns the process. It is called at the hello,
+before each control command that looks into the process, once a second while the process is
+attached, and after a backend has opened a watch of the process. It requires:
 
 - The process has user memory, so it is not a kernel thread.
-- Its real, effective, saved and file-system user IDs are the peer's user ID, and its group IDs are
-  the peer's group ID. A setuid program has other IDs.
+- Its real, effective, saved and file-system user IDs all equal the user ID at the time of
+  connect(), and its group IDs all equal the group ID at that time. A setuid program has other IDs.
 - The process is dumpable. The files in /proc of a process that is not dumpable belong to root, so
   the owner of /proc/PID/mem shows whether an unprivileged user may read or trace the process
   (ptrace(2), "PTRACE_MODE_READ"). A program is not dumpable if it has setuid, setgid or file
@@ -29,7 +30,7 @@ a backend has opened a watch of the process. It requires:
 - The process has not exited, according to its pidfd. This is checked after the files in /proc were
   read; if the process has not exited by then, the files belonged to it.
 
-If the peer is root, the owner of the files proves nothing. That is harmless, because root may look
+If root connected, the owner of the files proves nothing. That is harmless, because root may look
 into any process.
 """
 
@@ -77,7 +78,7 @@ class Peer:
         return peer
 
     def require_own(self) -> None:
-        """Check that the peer's user owns the process; see the module's docstring.
+        """Check that the user who connected owns the process; see the module's docstring.
 
         Raises SentinelError "not-permitted" or "no-such-process".
         """

@@ -55,7 +55,8 @@ def children(pid: int) -> list[int]:
 
 
 class Pidfd:
-    """A pidfd and the start time of its process; poll() reports it readable after the exit."""
+    """A pidfd and the start time of its process. After the exit of the process, poll() reports the
+    pidfd as readable."""
 
     def __init__(self, pid: int, start_ticks: int | None = None, fd: int | None = None) -> None:
         """Open a process.

@@ -23,8 +23,8 @@ from sentineld.observe.pidfd import Pidfd, children
 from sentineld.observe.proc_connector import EventsLostError, Exec, Fork, ProcConnector
 
 GATHER_S = 0.01
-"""Delay of fork and exec events. Because of this delay, the thread handles several events each time
-that it wakes up: if many processes start, waking up causes most of the cost."""
+"""Delay before fork and exec events are handled. If many processes start, waking up the thread
+causes most of the cost; with this delay, the thread handles several events at each wake-up."""
 TREE_MAX = 256
 """Largest number of processes of a tree that are followed; each takes a descriptor of the daemon. A
 training has one process per data-loader worker."""

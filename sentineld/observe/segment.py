@@ -29,7 +29,7 @@ def map_segment(fd: int, name: str, least_bytes: int, most_bytes: int) -> mmap.m
 
     Raises SentinelError "protocol-mismatch", and OSError if the daemon lacks descriptors or memory.
     """
-    # This check comes first, because other calls can block on anything but shared memory.
+    # This check comes first, because other calls can block if the file is not shared memory.
     found = seals(fd)
     if found is None:
         raise mismatch(name, "it is not a memfd")

@@ -92,7 +92,7 @@ class ShimLink:
 
     @property
     def paging(self) -> PagingSegment | None:
-        """The process's pager; None if the process has none."""
+        """The memory shared with the process's pager; None if the process has no pager."""
         return self.residency.paging if self.residency is not None else None
 
     def wake_fd(self) -> int:

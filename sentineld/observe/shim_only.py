@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The fallback backend, which observes no pages: only the framework reports accesses, by tensor.
 
-Every session has the shim's operator accesses (sentineld.shim.op_accesses); the
-other backends add observed pages to them, and this one adds nothing.
+Every session has the operators' accesses that the shim reports (sentineld.shim.op_accesses). The
+other backends complete or check them with observed pages; this backend does neither.
 """
 
 from __future__ import annotations

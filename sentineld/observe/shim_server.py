@@ -165,7 +165,8 @@ class ShimServer:
     # Registered connections.
 
     def _watch(self, one: _Connection) -> None:
-        """Read the connection when there is something to read, unless it is full or starved."""
+        """Read the connection when there is something to read, unless `full` or `starved` is set;
+        see _Connection."""
         if one.frames.fileno() < 0 or one.full or one.starved:
             return
         self._loop.add_reader(one.frames.fileno(), self._read, one)

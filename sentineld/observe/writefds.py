@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Descriptors from a process that allow its writes to be watched; see sentineld.shim.writes."""
+"""Descriptors with which the writes of a process can be watched; see sentineld.shim.writes."""
 
 from __future__ import annotations
 

@@ -3,8 +3,8 @@
 
 At each boundary the shim looks up the tiers of the pages that the next stretch accesses. For each
 access to a slow page, it adds the cost to the delay debt. The cost comes from the timing model
-(sentineld/model/timing.py) and is spread evenly over the tensor's pages. On paged tiers the costs
-are set to 0, and the shim uses the table only to count accesses by tier.
+(sentineld/model/timing.py) and is spread evenly over the tensor's pages. On paged tiers
+machine/paged.py sets the costs to 0, and the shim uses the table only to count accesses by tier.
 """
 
 from __future__ import annotations

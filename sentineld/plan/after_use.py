@@ -24,9 +24,9 @@ def after_use(plan: Plan, profile: Profile) -> Plan:
     """The plan, with demotions postponed past the stretches that use their pages.
 
     If the stretch that begins at a demotion's boundary uses the demoted pages, the demotion is
-    postponed to the next stretch that does not use them. In two cases it keeps its boundary. First,
-    every stretch uses the pages until they die or are promoted (for persistent tensors: or until
-    the step ends). Second, the postponed demotion would make the plan exceed its budget.
+    postponed to the next stretch that does not use them. The demotion keeps its boundary in two
+    cases: if every stretch uses the pages until they die or are promoted (for persistent tensors:
+    or until the step ends), or if postponing it would make the plan exceed its budget.
     """
     delay = _delays(plan, profile)
     if not delay.any():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Verify a plan against its profile before it is used.
+"""Verify a plan against its profile before the plan is used.
 
 Each check tests one invariant. A plan that violates an invariant is rejected with
 an error that names the invariant.
@@ -38,7 +38,8 @@ class PlanError(SentinelError):
 def verify(plan: Plan, profile: Profile, budget_bytes: int | None) -> None:
     """Raise PlanError if the plan is inconsistent or exceeds the budget.
 
-    budget_bytes: fast memory for tensor pages; None: the policy ignores the budget.
+    budget_bytes: fast memory for tensor pages; None: the policy ignores the budget, so
+        the plan is not checked against it.
     """
     _slots(plan, profile)
     _regions(plan, profile)
@@ -176,10 +177,11 @@ def _overlays(plan: Plan, profile: Profile) -> None:
 
 
 def _tiers(plan: Plan, profile: Profile, found: Residency) -> None:
-    """Check the tiers at the end of each lifetime.
+    """Check the tiers on which lifetimes begin and end.
 
-    Persistent pages end the step on the tier on which they began it. Unless they are dropped, pages
-    of transient tensors die on the tier on which they were born.
+    Persistent pages have to end the step on the tier on which they began it. Pages of transient
+    tensors have to be dropped when they die, or to die on the tier on which they were born. Pages
+    on an unknown tier must not be moved.
     """
     tensors = profile.tensors[found.tensor]
     lost = (found.tier == UNKNOWN) & found.moving
@@ -213,7 +215,8 @@ def _budget(charged: Integers, budget: int) -> None:
 def _gated_births(plan: Plan, profile: Profile, charged: Integers, budget: int) -> None:
     """Check that births fit the budget even if demotions are late.
 
-    The pages of a demotion count until a boundary has waited for the demotion.
+    The check charges the pages of a demotion to the budget until a boundary has waited for the
+    demotion.
     """
     count = profile.stretch_count
     births = turnover(plan.layout, profile).births(profile)

@@ -2,9 +2,10 @@
 """Decide whether to replace a live plan because its assumptions do not match the measurements.
 
 A plan assumes a migration bandwidth and the time of each stretch. The daemon and the
-simulator measure both while the plan is live. This module is pure: it turns counters
-into a decision. A deviation is ignored if random scatter explains it. It is also ignored if it does
-no harm, unless the bandwidth has risen so far that a new plan could be faster.
+simulator measure both while the plan is live. This module only makes decisions: the caller
+passes the measured values and carries out the decisions. A small deviation is ignored, because
+random scatter may explain it. A larger deviation is also ignored if it does no harm, unless the
+bandwidth has risen so far that a new plan could be faster.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ RECENT_STEPS = 2
 one harmful step is enough for a correction."""
 WINDOW_STEPS = 16
 """Number of most recent steps that are checked for rises and small drops of the bandwidth. The
-times of stretches are measured over the same steps."""
+times of stretches are measured over the same number of steps."""
 
 DRIFT_MIN = 0.05
 """Deviations of the stretches' times are ignored if their sum is below this share of the step's
@@ -177,7 +178,7 @@ class Corrector:
         times_ns: (N, S), times that the stretches of N steps would take with all memory fast.
 
         If whole steps are slower than profiled, the times are first scaled down. A uniform slowdown
-        only gives moves more time, and a plan that relied on this time would be wrong once the
+        only gives the moves more time. A plan that relied on this time would be wrong once the
         slowdown ends.
         """
         self._timed_steps = self._age_steps()
@@ -236,15 +237,16 @@ class Corrector:
     def _since(self, steps: int) -> Progress:
         """The increase of the counters in the last `steps` complete steps and the current one.
 
-        The increase covers more steps if look() is called less than once per step, and fewer steps
-        if the plan has been live for fewer.
+        The increase covers more steps if look() is called less than once per step. It covers fewer
+        steps if the plan has been live for fewer than `steps` steps.
         """
         first = self._last.steps - steps
         before = next((look for look in reversed(self._looks) if look.steps <= first), None)
         return self._last.since(before or self._looks[0])
 
     def _rate(self, passed: Progress) -> float | None:
-        """Measured bandwidth in bytes per second; None if too few bytes were moved."""
+        """Measured bandwidth in bytes per second; None if too few bytes were moved
+        or no time was measured."""
         if passed.moved_bytes < EVIDENCE_SHARE * self._step_bytes or passed.busy_ns <= 0:
             return None
         return passed.moved_bytes / passed.busy_ns * 1e9

@@ -29,16 +29,16 @@ TOUCHED_OVER_BORN = 2.0
 the bytes that they allocate, and they read about as many."""
 
 OPTIMIZER_MARGIN = 3.0
-"""Safety factor for the touched bytes of an optimizer step. These bytes are only estimated from the
-optimizer's scratch tensors. The estimate is imprecise, because the work on a parameter begins
-before its scratch tensor is allocated, and the ratio of touched bytes to scratch bytes varies
-between parameters."""
+"""Safety factor for the touched bytes of an optimizer step. These bytes are not recorded but
+estimated from the optimizer's scratch tensors. The estimate is imprecise, because the work on a
+parameter begins before its scratch tensor is allocated, and the ratio of touched bytes to scratch
+bytes varies between parameters."""
 
 
 def choose_cuts(
     step: Step, budget_bytes: int, share_max: float = STRETCH_SHARE_MAX
 ) -> npt.NDArray[np.uint32]:
-    """Choose the allocation cursors at which the step gets an extra boundary, ascending.
+    """Choose the allocation cursors, in ascending order, at which the step gets extra boundaries.
 
     Each stretch is cut as late as the limits on its duration and touched bytes allow, which gives
     the fewest cuts. A cut is only possible at an allocation, so a stretch between distant

@@ -39,8 +39,8 @@ def draft(
 def finished(plan: Plan, profile: Profile, tiers: Tiers) -> Plan:
     """Complete a plan whose moves are chosen: add initial tiers, prediction and reasons.
 
-    On paged tiers, the moves and waits are also adapted to the pager, and a note says how many
-    stretches use more memory at once than the budget, if there are any.
+    On paged tiers, the moves and waits are also adapted to the pager. If any stretches use more
+    memory at once than the budget, a note says how many.
     """
     if tiers.paged:
         plan = after_use(plan, profile)
@@ -54,7 +54,7 @@ def finished(plan: Plan, profile: Profile, tiers: Tiers) -> Plan:
 
 
 def _with_waits(plan: Plan, profile: Profile, found: Residency) -> Plan:
-    """The plan, with births that wait for the demotions that make room for them."""
+    """The plan with waits: births wait until demotions have made room for them."""
     charged = peak_fast_pages(plan, profile, found)
     limit = plan.budget_bytes // profile.page_bytes
     waits = births_waits(plan, profile, found, charged, transient(profile), limit)

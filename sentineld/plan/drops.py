@@ -42,7 +42,7 @@ def drops_by_tensor(
 def covered(
     ranges: npt.NDArray[np.void], slot: Integers, first: Integers, pages: Integers, page_bytes: int
 ) -> npt.NDArray[np.bool_]:
-    """(N,): which page ranges are fully dropped.
+    """(N,): whether each page range is dropped as a whole.
 
     ranges: rows of drops().
     slot, first, pages: (N,), the page ranges: slot, first page in the arena, number of pages.

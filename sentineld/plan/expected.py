@@ -56,8 +56,9 @@ class ExpectedStep:
     events: Table
     """EVENT_DTYPE, the individual births and drops in the order in which they happen."""
     heap_bytes: npt.NDArray[np.int64]
-    """(S,), for each stretch, the bytes of all unplanned tensors in the heap that are alive in at
-    least a part of the stretch. All 0 if the plan puts the heap on a slower tier."""
+    """(S,): for each stretch, the page-rounded bytes of the tensors that the step allocates in the
+    heap and that are alive during all or a part of the stretch. All 0 if the plan puts the heap on
+    a slower tier."""
 
     @property
     def boundary_count(self) -> int:
@@ -154,7 +155,7 @@ def ahead_of_time(profile: Profile, plan: Plan) -> npt.NDArray[np.int64]:
 
 
 def until_needed(profile: Profile, plan: Plan) -> npt.NDArray[np.int64]:
-    """(M,): number of boundaries until the pages of each demotion are used, born or moved again.
+    """(M,): number of boundaries from each demotion until its pages are next used, born or moved.
 
     The number is at least 1 and at most the number of boundaries of a step. Promotions get this
     maximum.
@@ -184,11 +185,12 @@ def _demoted(profile: Profile, plan: Plan) -> Iterator[tuple[int, Integers, Inte
 
 
 def settled(plan: Plan, page_bytes: int) -> Table:
-    """MOVE_DTYPE rows of the pages that no planned move touches, with the tier they belong to.
+    """MOVE_DTYPE rows of the pages that no planned move touches, with the tier of each range.
 
     Some rows come from Plan.initial. The others are arena pages: slots in regions with a tier (for
-    example, the pool) keep these pages when their tensors die. Each of the pages is born only once.
-    If its tier is full at that moment, the page is born on another tier and has to be moved later.
+    example, the pool) keep these pages when their tensors die. Each such arena page is born only
+    once. If its tier is full at its birth, the page is born on another tier and has to be moved
+    later.
     """
     slots = plan.layout.slots
     flags = slots["flags"] & (SLOT_PLANNED | SLOT_DROP)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which parts of the arena may be backed by huge pages without making more memory resident.
+"""Choose the parts of the arena that huge pages may back without more memory becoming resident.
 
 A huge page is allocated and freed as a unit. A block of 2 MiB within one region of the arena may
 therefore be a huge page in two cases:
@@ -7,8 +7,8 @@ therefore be a huge page in two cases:
 - its pages are allocated and freed together: every tensor that overlaps the block covers all of
   it, and drops either all of it or nothing;
 - its pages are never freed: no tensor drops a page of it, and tensors cover all of its pages. Such
-  a block is fully resident from the end of the plan's first step, and every step is charged for all
-  of it. In the first step, parts of the block can become resident before their tensors are born.
+  a block is fully resident from the end of the plan's first step, whether or not it is a huge page.
+  In the first step, parts of the block can become resident before their tensors are born.
 
 A move can cover only a part of a block. A block with moved pages therefore consists of small pages,
 unless whole_moves is set and every move that touches the block covers all of it.

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which dead pages are kept for the next tensor that is born on them.
+"""Choose the dead pages that are kept for the next tensors that are born on them.
 
 A plan that drops all fast pages at their tensor's death causes a page fault for each
-page of the next tensor. A fault takes as long as reading the page from slow memory. For short-lived
-tensors, these faults are the largest cost of a plan. If fast memory is not full between the death
-and the next birth, keeping the pages costs nothing.
+page of the next tensor. A fault can take as long as reading the page from slow memory. For
+short-lived tensors, these faults are the largest cost of a plan. If fast memory is not full between
+the death and the next birth, keeping the pages costs nothing.
 
 The choice of the pages to keep is a cache problem in which the capacity changes with time and
 births are the accesses. The solution is to evict the pages whose next birth is furthest in the
@@ -31,7 +31,8 @@ passes, the set of these pages has usually converged."""
 
 
 RESIDENT_MAX = 1.06
-"""Limit on resident arena pages, as a multiple of the peak of the live tensors' pages."""
+"""Limit on resident arena pages, as a multiple of the peak of the live tensors' pages. Dead slow
+pages are kept only below this limit, so that they take little memory."""
 
 
 def keep(
@@ -41,10 +42,10 @@ def keep(
 
     The shim leaves the pages of a freed slot alone unless the slot's flags tell it to drop them.
 
-    Kept fast pages take up at most `share` (0..1) of the free fast memory. Slow pages take no fast
-    memory; they are kept while the number of resident arena pages is at most RESIDENT_MAX times the
-    peak of live pages. Pages that are on another tier at their tensor's death than at its birth are
-    always dropped, because the next birth needs pages on the birth tier.
+    Newly kept fast pages take up at most `share` (0..1) of the free fast memory. Slow pages take no
+    fast memory; they are kept while the number of resident arena pages is at most RESIDENT_MAX
+    times the peak of live pages. Pages that are on another tier at their tensor's death than at its
+    birth are always dropped, because the next birth needs pages on the birth tier.
 
     limit_pages: size of fast memory. keeps_slow: False on paged tiers, where the next birth would
     read the dead content of a kept slow page from the file.
@@ -116,7 +117,8 @@ def longest_kept(tenancies: Turnover, may: Mask, free: Integers) -> Mask:
 
 
 def _fitting(tenancies: Turnover, kept: Mask, free: Integers) -> Mask:
-    """The tenancies of `kept` that fit in `free`. Those with the longest gaps are removed first.
+    """(P,): `kept` without the tenancies whose pages do not fit in `free`. Tenancies with the
+    longest gaps are removed first.
 
     Without this removal, the kept pages could exceed `free`, because the passes of longest_kept()
     do not always converge.

@@ -46,9 +46,9 @@ class Area:
 def build_layout(
     profile: Profile, areas: Sequence[Area], waits: Integers, heap_tier: int | None
 ) -> Layout:
-    """Lay out the areas one after the other, one region each.
+    """Lay out the areas one after the other, each as one region.
 
-    Tensors with a slot that are in no area are allocated from the heap.
+    Tensors that have a slot but are in no area are allocated from the heap.
 
     waits: (S,), see Layout. heap_tier: see Layout.
     """

@@ -111,7 +111,8 @@ def pack_layout(
 
 
 def unpack_layout(data: bytes) -> WireLayout:
-    """Read the contents of a layout memfd. Raises SentinelError("protocol-mismatch")."""
+    """Read the contents of a layout memfd. Raises SentinelError("protocol-mismatch") if they
+    are not a valid layout."""
     size = protocol.LAYOUT_DTYPE.itemsize
     if len(data) < size:
         raise _mismatch(f"it has only {len(data)} bytes")

@@ -15,9 +15,9 @@ in boundaries since the first step: step * boundary_count + boundary.
 - The newest move of a page wins: a new move cancels the promotions that it overlaps,
   a new promotion also cancels the demotions that it covers, and a drop cancels all
   moves that it covers.
-- In a plan that stalls for late promotions, the boundary at a promotion's deadline waits for the
-  promotion as long as the fast tier has room. In such a plan, each promotion expires one boundary
-  later than in other plans.
+- In a plan that stalls for late promotions, the process waits at a promotion's deadline until the
+  promotion is done, unless the fast tier has no room for it. In such a plan, each promotion expires
+  one boundary later than in other plans.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ import numpy.typing as npt
 class Span(NamedTuple):
     """The times of a queued move, in boundaries since the first step."""
 
-    due: int  # the plan's boundary
+    due: int  # the move's planned boundary
     deadline: int  # first boundary at which the move is late
     expiry: int  # first boundary at which a promotion is useless
 
@@ -42,11 +42,12 @@ class Span(NamedTuple):
 class MoveTimes(NamedTuple):
     """When a planned move may run, in boundaries."""
 
-    begin: int  # boundary of the step at which the move enters the queue
-    ahead: int  # number of boundaries from `begin` to the plan's boundary
-    # Number of boundaries from the plan's boundary to the deadline: 1 to boundary_count.
+    begin: int  # boundary, within the step, at which the move enters the queue
+    ahead: int  # number of boundaries from `begin` to the move's planned boundary
+    # Number of boundaries from the planned boundary to the deadline: 1 to boundary_count.
     window: int
-    # Number of boundaries from the plan's boundary until a promotion is useless; at least `window`.
+    # Number of boundaries from the planned boundary until a promotion is useless; at least
+    # `window`.
     useful: int
 
     def span(self, due: int, stalls: bool) -> Span:
@@ -185,8 +186,8 @@ class MoveQueue(Generic[M]):
         held = [move.due for move in self.demotions]
         if stalls and not self.blocked:
             # When the process reaches a promotion's deadline, it waits until boundary
-            # deadline - 1 is published as done. So that boundary must not be published before the
-            # promotion is done.
+            # deadline - 1 is published as done. Boundary deadline - 1 must therefore not be
+            # published before the promotion is done.
             held += [move.deadline - 1 for move in self.promotions]
         return max(min([*held, now + 1]) - 1, 0)
 

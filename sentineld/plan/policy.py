@@ -41,7 +41,7 @@ class HasVariants(Policy, Protocol):
 
 
 def fast_pages(policy: Policy, plan: Plan, page_bytes: int) -> int | None:
-    """The size of the fast tier, in pages, to which the simulator and emulated tiers limit a plan.
+    """The number of fast pages to which the simulator and emulated tiers limit a plan.
 
     Returns None (unlimited) for baselines that ignore the budget and place the heap in fast memory.
     Such a baseline shows the step time without a limit on fast memory.
@@ -80,7 +80,7 @@ class Reactor(Protocol):
 
     interval_ns: float
     """Time between ticks. A tick happens at the first boundary after this time. Requests that
-    are not carried out by the next tick are discarded."""
+    are not carried out before the next tick are discarded."""
 
     def tick(self, observation: Observation) -> Sequence[MoveRequest]:
         """Return the moves to make now.

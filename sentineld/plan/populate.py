@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which tensors' pages the shim populates at birth, in one system call.
+"""Choose the tensors whose pages the shim populates at birth, in one system call per tensor.
 
 Without this call, dropped pages come back one page fault at a time. One call for all pages of a
 tensor takes half as long as page faults of a single thread. Page faults of several threads in

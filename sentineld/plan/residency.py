@@ -259,7 +259,7 @@ def _pieces(
 
     Tensors are cut wherever a move, an initial range or a region begins or ends within them.
 
-    space, offset, pages: (T,), the tensors' places; offset and pages in pages.
+    space, offset, pages: (T,), the tensors' places; offset and pages are given in pages.
     """
     cuts: dict[int, Integers] = {}
     for kind in (Space.ARENA, Space.HEAP):

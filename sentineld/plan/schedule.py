@@ -25,8 +25,9 @@ def planned_moves(
 ) -> Table:
     """MOVE_DTYPE: the moves of the chunks, coalesced and sorted.
 
-    The deadline of a promotion is the chunk's next use. The deadline of a demotion is the next
-    boundary, because the plan reuses the freed memory from that boundary on.
+    The deadline of a promotion is the boundary that begins the next stretch that uses the chunk.
+    The deadline of a demotion is the next boundary, because the plan reuses the freed memory
+    from that boundary on.
 
     space, offset: (T,), each tensor's space and its offset in bytes.
     """
@@ -99,7 +100,7 @@ def coalesce(moves: Table) -> Table:
 def needed_waits(
     charged: Integers, births: Integers, demoted: Sequence[tuple[int, int]], limit: int
 ) -> Integers:
-    """(S,): for each boundary, the boundary whose demotions it waits for, or -1.
+    """(S,): for each boundary, the last boundary whose demotions the process waits for, or -1.
 
     A demotion is not known to be complete before a boundary has waited for it. Until then, its
     pages count as occupied.

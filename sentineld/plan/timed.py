@@ -47,8 +47,8 @@ def spent_ns(profile: Profile, step: Step) -> Floats | None:
 def all_fast_ns(plan: Plan, profile: Profile, spent: Floats, extra_ns: Floats) -> Floats:
     """(N, S): the times that the stretches of N steps would have taken with all memory fast.
 
-    Stretches after a boundary with a wait keep their profiled time, because their measured time can
-    include the wait.
+    A stretch that begins at a boundary with a wait keeps its profiled time, because its measured
+    time can include the wait.
 
     spent: (N, S), measured times in ns.
     extra_ns: (S,), time of slow accesses and of births.

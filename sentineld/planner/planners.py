@@ -72,7 +72,7 @@ class Planners:
         self, uid: int, profile: Profile, tiers: Tiers, budget_bytes: int, live: Plan
     ) -> Spare | None:
         """Make the spare plan for the live plan. Returns None if the live plan has no moves, if
-        planning fails (this is logged), or if spare_plan() (simulate/loop.py) returns None."""
+        the planning process fails (this is logged), or if SpareRequest.answer() returns None."""
         if not len(live.moves):
             return None
         try:

@@ -26,7 +26,7 @@ class Request(Protocol[Answer]):
     """A request; the child calls answer() and sends the result back."""
 
     def answer(self) -> Answer:
-        """Compute the answer. Raises SentinelError."""
+        """Compute the answer. Raises SentinelError if this fails."""
 
 
 @dataclass(frozen=True)
@@ -89,8 +89,8 @@ class SpareRequest:
     live: Plan
 
     def answer(self) -> Spare | None:
-        """The spare plan; None if none can be made, or if it would not be faster than the live plan
-        at any of the bandwidths tried (SPARE_TRIED_SHARES in simulate/loop.py)."""
+        """The spare plan; None if the policy cannot make it, or if it would not be faster than the
+        live plan at any of the bandwidths tried (SPARE_TRIED_SHARES in simulate/loop.py)."""
         return spare_plan(
             policy(self.policy_name), self.profile, self.tiers, self.budget_bytes, self.live
         )

@@ -18,7 +18,7 @@ class Turns:
     """
 
     def __init__(self, places: int) -> None:
-        """places: the number of threads that proceed at a time; at least 1."""
+        """places: the maximum number of threads that proceed at a time; at least 1."""
         self._free = places
         self._lock = threading.Lock()
         # Owners in the order of their next turns; each has its waiting threads.

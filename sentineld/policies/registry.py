@@ -54,7 +54,7 @@ def check_name(name: str) -> None:
 
 
 def policy(name: str) -> Policy:
-    """The policy with this name. Raises SentinelError("unknown-policy")."""
+    """The policy with this name. Raises SentinelError("unknown-policy") if there is none."""
     check_name(name)
     return _POLICIES[name]
 
@@ -62,8 +62,8 @@ def policy(name: str) -> Policy:
 def managing_policy(name: str) -> Policy:
     """The policy with this name, for managing a process.
 
-    Raises SentinelError("unknown-policy"), and SentinelError("usage") if the policy runs in the
-    simulator only.
+    Raises SentinelError("unknown-policy") if there is no such policy, and SentinelError("usage") if
+    the policy runs in the simulator only.
     """
     found = policy(name)
     if isinstance(found, Reactive | Hardware):

@@ -3,9 +3,9 @@
 
 A sample has a page and an epoch. The epoch identifies a stretch, and the access
 is attributed to the tensors that are on the page in this stretch. All (stretch, page)
-pairs are mapped to keys on one axis, on which a tensor is one interval for each
-stretch of its life. One searchsorted over the beginnings and ends of the intervals
-then finds the tensors of all samples at once.
+pairs are mapped to keys on one axis, on which a tensor has one interval for each
+stretch of its life. A searchsorted over the beginnings and ends of the intervals
+then finds the tensors of many samples at once.
 """
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ def resolved(faults: Records, page_bytes: int) -> tuple[Integers, Integers, Inte
 def _tensors_at(
     step: Step, address: Integers, time: Integers, page_bytes: int, profiled: StepLifetimes
 ) -> Integers:
-    """The tensor live at each address and time of `step`, as a row of `profiled`; -1: none."""
+    """The tensor that was live at each address and time of `step`: row in `profiled`, or -1."""
     found = step_lifetimes(step)
     begins = boundary_records(step)["time_ns"].astype(np.int64)
     stretch = np.maximum(np.searchsorted(begins, time, side="right") - 1, 0)

@@ -45,8 +45,8 @@ class StepMeter:
     moved_bytes: int
     late_moves: int
     page_touches: tuple[int, ...]
-    """[k]: number of pages accessed in exactly k stretches. These numbers determine how many
-    accesses the best fixed placement of N pages would have served from fast memory."""
+    """[k]: number of pages accessed in exactly k stretches. These numbers give the accesses that
+    the fast tier would have served if the N most accessed pages had been on it all the time."""
     stretches: tuple[StretchMeter, ...]
     delay_owed_ns: int = 0
     """Emulated tiers: delay that the timing model gives for the step's accesses to slow pages."""

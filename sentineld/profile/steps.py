@@ -110,7 +110,7 @@ class Step:
     number: int
     end_ns: int  # time at which the next step begins
     end_epoch: int  # epoch that begins with the next step; 0: none
-    live: dict[int, LiveTensor]  # by address, the tensors live when the step began
+    live: dict[int, LiveTensor]  # by address: the tensors that were live when the step began
 
 
 class StepCutter:
@@ -160,7 +160,7 @@ class StepCutter:
 
     def _gather(self, records: Records) -> None:
         if not self._parts:
-            # The rest of a step whose beginning was not seen.
+            # These records belong to a step whose beginning was not seen.
             self._table.fold(records)
         elif len(records):
             self._add(records)

@@ -16,7 +16,8 @@ def stretch_times(stretches: npt.NDArray[np.void], timed: Step) -> npt.NDArray[n
     stretches: STRETCH_DTYPE with the times of the sampled step.
     timed: the other step. A cut that it lacks is placed at the allocation that follows the cut.
 
-    If the boundaries of the two steps differ, returns the times of the sampled step.
+    Returns the times of the sampled step if the boundaries other than cuts differ between the two
+    steps, or if no allocation of the other step follows a cut.
     """
     begins = _begins(stretches, timed)
     if begins is None:
@@ -26,7 +27,8 @@ def stretch_times(stretches: npt.NDArray[np.void], timed: Step) -> npt.NDArray[n
 
 
 def _begins(stretches: npt.NDArray[np.void], timed: Step) -> npt.NDArray[np.int64] | None:
-    """Time at which each stretch begins in the other step; None: the steps' boundaries differ."""
+    """Time at which each stretch begins in the other step; None in the cases in which
+    stretch_times() returns the times of the sampled step."""
     boundaries = boundary_records(timed)
     if np.array_equal(boundaries["bytes"], stretches["cursor"]):
         return boundaries["time_ns"].astype(np.int64)

@@ -44,7 +44,7 @@ class Trace:
 
     @property
     def access_step(self) -> Step:
-        """The step whose accesses were recorded, which slowed it down."""
+        """The step whose accesses were recorded; the recording slowed it down."""
         return self.steps[-1]
 
     @property

@@ -162,7 +162,7 @@ def _add_op_accesses(trace: Trace, axis: Axis, edges: Integers, accessed: Floats
 
 
 def _add_unknown(trace: Trace, axis: Axis, edges: Integers, unknown: Floats) -> None:
-    """Add the pages whose accesses may have been missed in each stretch."""
+    """For each stretch, add the pages for which an access may have been missed."""
     first, past = unknown_ranges(trace.access_step, trace.samples)
     stretch = first >> PAGE_BITS
     for at in np.unique(stretch).tolist():

@@ -43,7 +43,7 @@ class TensorRow:
     bytes_read: int  # reported by the framework, or whole pages; see build_profile()
     bytes_written: int  # as for bytes_read
     page_accesses: int  # sampled page x stretch pairs
-    hotness: float  # bytes read and written / its size
+    hotness: float  # (bytes_read + bytes_written) / bytes
     faults: dict[str, float] | None  # average by class; None: not recorded
 
     def to_json(self) -> dict[str, Any]:

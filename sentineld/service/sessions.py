@@ -168,7 +168,8 @@ class Sessions:
         return explain(self._of_caller(caller.uid, arguments), bool(arguments.get("bound")))
 
     def status(self, uid: int) -> list[dict[str, Any]]:
-        """The sessions that the caller may see: root sees all, another user only the user's own."""
+        """The sessions that the caller may see: root may see all sessions, any other user only
+        sessions of that user's processes."""
         return [describe(session) for session in self.all() if uid in (0, session.link.uid)]
 
     def _of_caller(self, uid: int, arguments: Message) -> Session:

@@ -34,7 +34,7 @@ from sentineld.session.work.request import Request
 log = logging.getLogger(__name__)
 
 OWN_CHECK_S = 1.0
-"""Interval of the checks that a process still belongs to its user; one check takes 50
+"""Interval of the checks that the user who connected still owns the process. One check takes 50
 microseconds."""
 
 
@@ -78,7 +78,7 @@ class Driver:
 
     @property
     def recording(self) -> bool:
-        """Whether the process records steps, so that its ring must be read often."""
+        """Whether the process records steps; its ring must then be read often."""
         following, request = self.following, self._requests.current
         return following.recording or request is not None or self._profiling is not None
 
@@ -219,7 +219,8 @@ class Driver:
         with a plan that was made earlier."""
         self._machine.budgets.reserve(self._link, planned.budget_bytes)
         layout_id = self.following.prepare(planned, what)
-        # Save the plan before sending it: the next daemon must know any layout that may be live.
+        # Save the plan before sending it: the next daemon needs the plan of any layout that may be
+        # live.
         self._states.entering(self.name, self._saved(), layout_id, planned)
         self.following.send()
         self.lifecycle.enter(State.ENTERING, why)

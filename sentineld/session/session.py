@@ -263,7 +263,8 @@ class Session:
             self._fail(f"the daemon can't go on with it: {error}")
 
     def _fail(self, reason: str) -> None:
-        """Stop managing the process; end the session if the process has failed too often."""
+        """Count an error, and stop managing the process. After more than FAILURES_MAX errors, end
+        the session."""
         log.warning("process %d is not managed: %s", self.link.pid, reason)
         self._failures += 1
         if self._failures > FAILURES_MAX:

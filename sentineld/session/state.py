@@ -35,8 +35,8 @@ class SavedPlan:
     sequence: str
     migration_bytes_per_s: float = 0.0  # see Planned
     entered: bool = False  # persistent tensors were moved to the plan's initial tiers
-    fast: str = ""  # budget for which the plan was made; "": the session's
-    policy: str = ""  # policy that made the plan; "": the session's
+    fast: str = ""  # budget for which the plan was made; "": Saved.fast
+    policy: str = ""  # policy that made the plan; "": Saved.policy
 
 
 @dataclass(frozen=True)
@@ -184,5 +184,6 @@ class StateFiles:
 
 
 def _with_goal(row: SavedPlan, saved: Saved) -> SavedPlan:
-    """The row with budget and policy. Rows of earlier versions lack them and get the session's."""
+    """The row with budget and policy. A row of an earlier version lacks them and gets those of
+    `saved`."""
     return replace(row, fast=row.fast or saved.fast, policy=row.policy or saved.policy)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The shim's end of the daemon's socket: frames, file descriptors, reconnecting.
+"""The shim's connection to the daemon: sends and receives messages, and reconnects.
 
 Only wait() blocks. A missing, slow, dead or misbehaving daemon can make Client close the
 connection, but never delays a training step.

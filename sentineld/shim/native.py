@@ -39,10 +39,11 @@ def library_path() -> Path:
     """Path of the C library.
 
     If SENTINELD_SHIM_LIBRARY is set, returns its value. Otherwise returns the packaged library if
-    no source is newer, and else a library in the cache, which is built if necessary.
+    no source is newer, and else a library in the cache, which is built if necessary. If that build
+    fails, returns the packaged library if there is one.
 
     Raises:
-        ShimUnavailableError: the library does not exist and cannot be built.
+        ShimUnavailableError: there is no packaged library, and none can be built.
     """
     named = os.environ.get(LIBRARY_VARIABLE)
     if named:
@@ -217,8 +218,8 @@ class Native:
         """Reserve the heap and create the control segment.
 
         Raises:
-            ShimUnavailableError: the kernel refused the memory, or the environment gives no valid
-                size.
+            ShimUnavailableError: the kernel refused the memory, or SENTINELD_SHIM_HEAP_BYTES is
+                not a number of bytes.
         """
         memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         heap_bytes = _heap_bytes() or HEAP_PER_MEMORY * memory_bytes

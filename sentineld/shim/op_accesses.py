@@ -95,7 +95,7 @@ def _is_tensor(value: Any) -> bool:
 
 
 class _Schemas:
-    """Looks up which arguments an operator writes, by name and number of arguments."""
+    """Looks up, by an operator's name and number of arguments, which arguments it writes."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, int], dict[int, bool]] = {}

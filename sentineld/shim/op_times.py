@@ -50,7 +50,7 @@ def ring_records(native: Native, first: int) -> npt.NDArray[np.void]:
 
 
 def tensor_ranges(native: Native) -> list[tuple[int, int]]:
-    """Return (start, bytes) of the heap and of the live arena."""
+    """Return (start, bytes) of the used part of the heap and of the live arena."""
     control = _control(native)
     ranges = [(int(control["heap_base"]), int(control["heap_used"]))]
     if control["arena_base"]:

@@ -2,8 +2,8 @@
 """Detects when a training step ends: when the optimizer that steps least often finishes step().
 
 Training is a cycle. A step may begin at any point of the cycle, provided that every step begins
-at the same point. If there are several optimizers (as in a GAN), all others step at least once
-between two steps of the optimizer that steps least often.
+at the same point. If there are several optimizers (as in a GAN), one of them is chosen: the one
+that steps least often. Each of the others steps at least once between two steps of the chosen one.
 """
 
 from __future__ import annotations

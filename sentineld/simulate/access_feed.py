@@ -13,7 +13,8 @@ from sentineld.simulate.world import NEVER, Item, World
 
 
 class AccessFeed:
-    """Counts page accesses and reports them to the reactor once per reactor.interval_ns."""
+    """Counts page accesses and reports them to the reactor at the first boundary after each
+    interval of reactor.interval_ns."""
 
     def __init__(self, profile: Profile, cells: Cells, world: World, reactor: Reactor) -> None:
         everything = np.ones(len(profile.accesses), np.bool_)

@@ -38,7 +38,7 @@ class Cells:
     persistent: Mask
     """(C,), whether the cell holds a persistent tensor."""
     dropped: Mask
-    """(C,), whether any tensor on the cell drops the cell's pages at its death."""
+    """(C,), whether the cell's pages are dropped at the death of any of its tensors."""
     low: Integers
     """(T,), first cell of each tensor."""
     high: Integers

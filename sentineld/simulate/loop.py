@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Simulate a training run under plans: settling, corrections, trial of variants, steady steps.
+"""Simulate the steps of a training run under plans, until the steps repeat or reach a limit.
 
 Plans are corrected as in the daemon (plan/correct.py): steps continue under the old plan while the
-next one is made, and the training switches plans between two steps.
+next one is made, and the training switches plans between two steps. If moves are late in the
+steady steps, variants of the plan are then tried.
 """
 
 from __future__ import annotations
@@ -152,8 +153,8 @@ class ClosedLoop:
             self._correct(waiting)
 
     def _progress(self, step_ns: float, steps: int) -> Progress:
-        """The progress when step_ns have passed since self._passed. steps: number of whole
-        steps passed by then."""
+        """The sum of self._passed and the counts of the latest step. step_ns: time since that step
+        began. steps: number of complete steps."""
         counts, passed = self._replay.world.counts, self._passed
         moved = (counts.promoted_pages + counts.demoted_pages) * self._training.profile.page_bytes
         return Progress(
@@ -245,10 +246,10 @@ def plan_again(
 def spare_plan(
     policy: Policy, profile: Profile, tiers: Tiers, budget_bytes: int, live: Plan
 ) -> Spare | None:
-    """Plan for SPARE_SHARE of the tiers' bandwidth.
+    """Plan for SPARE_SHARE of the tiers' migration bandwidth.
 
-    Returns None if the policy cannot make such a plan, or if the plan is not faster than the live
-    plan at any of SPARE_TRIED_SHARES.
+    Returns None if the policy cannot make such a plan, or if the plan is faster than the live plan
+    at none of SPARE_TRIED_SHARES.
     """
     fewer = with_share(tiers, SPARE_SHARE)
     try:

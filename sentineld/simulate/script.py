@@ -30,7 +30,7 @@ class Birth(NamedTuple):
 
 @dataclass(frozen=True)
 class Writes:
-    """On paged tiers, the pages that the accesses of each stretch change."""
+    """On paged tiers, the pages to which each stretch writes."""
 
     changed: Mask
     """(S, C), whether the stretch writes to the cell's pages."""
@@ -40,7 +40,7 @@ class Writes:
 
 
 class Drop(NamedTuple):
-    """Cells [low, high) give their pages back."""
+    """The pages of the cells [low, high) are dropped."""
 
     at: float  # share of the stretch that has passed
     low: int

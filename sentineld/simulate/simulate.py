@@ -25,7 +25,7 @@ from sentineld.simulate.world import World
 
 STEPS_MAX = 200
 """Limit on the number of steps under plans, not counting trials of variants (loop.py). Without
-noise, steps under sentineld's policies repeat sooner."""
+noise, steps under sentineld's policies repeat before this limit is reached."""
 
 PLANNING_S = 1.0
 """Assumed duration of replanning; steps continue meanwhile. Policy `auto` usually needs less."""
@@ -134,7 +134,7 @@ def simulate(
 
 
 def _run_policy(training: Training, before: World, planning_s: float | None) -> PolicyRun:
-    """Simulate the steps under the policy. before: the world after the earlier steps."""
+    """Simulate the steps under the policy. before: the world after the first-touch steps."""
     policy = training.policy
     if isinstance(policy, Hardware):
         return training.in_hardware(policy)

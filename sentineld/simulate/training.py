@@ -38,7 +38,7 @@ class PolicyRun:
     repeats: bool
     """Whether the steady steps would repeat endlessly."""
     trial: tuple[Step, ...] = ()
-    """Steps of the trial of the plan's variants, without the steady ones."""
+    """Steps of the trial of the plan's variants, except those in `steady`."""
     corrections: int = 0
     """Number of plans that replaced the first one."""
     notes: tuple[str, ...] = ()

@@ -33,7 +33,8 @@ NEVER = 1 << 60
 """Infinite: a deadline after all boundaries, or more pages than any tier has."""
 
 AHEAD_PAGES = 256
-"""Number of pages that are demoted ahead of time before the queued promotions are tried again."""
+"""Maximum number of pages that are demoted ahead of time before the queued promotions are tried
+again."""
 
 
 @dataclass(eq=False)
@@ -113,7 +114,7 @@ class World:
     counts: Counts = field(default_factory=Counts)
     queue: MoveQueue[Item] = field(init=False)
     _in_flight: tuple[Item, int] | None = None  # the move and the cell of the page in flight
-    _done_ns: float = 0.0  # time for which the page in flight has been moved so far
+    _done_ns: float = 0.0  # time already spent on moving the page in flight
     _busy_ns: float = 0.0  # remaining time in which the file serves no moves
     _changed: Mask = field(init=False)  # cells that the current stretch writes to
     _used: Mask = field(init=False)  # cells that the current stretch uses
@@ -136,8 +137,8 @@ class World:
         """Give pages to the absent cells among [low, high). Pages that do not fit into the fast
         tier are born slow. Returns the number of slow pages in [low, high).
 
-        busy_ns: on paged tiers, the time that the file needs for the faults of this stretch on each
-            slow page.
+        busy_ns: on paged tiers, the time for which each slow page keeps the file busy by faults in
+            this stretch.
         """
         for cell in range(low, high):
             if self.fast[cell] or self.slow[cell]:
@@ -182,7 +183,8 @@ class World:
             self._place(cell, fast, int(self.cells.pages[cell]) - fast)
 
     def dropped(self, low: int, high: int) -> None:
-        """Remove the pages of [low, high), which the process has given back, and their moves."""
+        """Remove the pages of the cells [low, high), which the process has given back. Cancel the
+        moves that contain no other cells."""
         self.fast_pages -= int(self.fast[low:high].sum())
         self.fast[low:high] = 0
         self.slow[low:high] = 0

@@ -73,7 +73,7 @@ def milliseconds(work: Callable[[], object], prepare: Callable[[], object]) -> S
 
 
 def measure() -> dict[str, Any]:
-    """Measure; return the raw figures in milliseconds."""
+    """Measure; return the times in milliseconds and the sizes of the step and of its profile."""
     step, samples, ops, layers = access_step()
     no_ops = np.empty(0, OP_ACCESS_DTYPE)
     ring = Ring(RECORDS)

@@ -36,7 +36,7 @@ class Spread:
     count: int
 
     def to_json(self) -> Json:
-        """Return the fields by name, rounded to 4 digits."""
+        """Return the fields by name, rounded to 4 decimal places."""
         return {name: round(value, 4) for name, value in asdict(self).items()}
 
 

@@ -3,8 +3,8 @@
 
 A benchmark cell combines one of nine traces, one of two presets and one of three fast fractions.
 Everything is simulated; only planning time is measured. Writes build/bench/policies.json, prints
-tables and draws plots. Traces come from build/bench/traces; missing ones are recorded first. A
-policy that fails leaves a note in its cell, and the run continues. At the end `auto` plans a huge
+tables and draws plots. Traces come from build/bench/traces; missing ones are recorded first. If a
+policy fails in a cell, its row says why, and the run continues. At the end `auto` plans a huge
 synthetic step.
 """
 
@@ -149,7 +149,7 @@ def write_rows(rows: list[Row], file: Path, synthetic: Row | None = None) -> Non
 
 
 def report(rows: Sequence[Row]) -> str:
-    """Format the tables, failures and claims about `auto`."""
+    """Format the table of all policies, the failed cells, and the claims about `auto`."""
     parts = [policies_table(rows)]
     if failed := failures(rows):
         parts.append("Failed cells:\n" + "\n".join(failed))

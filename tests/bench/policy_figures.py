@@ -64,7 +64,7 @@ def by_policy(rows: Sequence[Row]) -> dict[str, list[Row]]:
 
 
 def policies_table(rows: Sequence[Row]) -> str:
-    """Format a line per policy: geometric means, over the traces, of its slowdowns."""
+    """Format a line per policy. Slowdowns are averaged over the traces by the geometric mean."""
     columns = sorted({(row["tiers"], row["fast_fraction"]) for row in rows})
     head = [
         "step / all-fast step",

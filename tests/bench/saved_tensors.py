@@ -20,7 +20,7 @@ BYTES_MIN = 1 << 20
 
 
 class _File:
-    """A tensor in a file, which is removed with this object."""
+    """A tensor in a file. The file is removed when this object is garbage-collected."""
 
     def __init__(self, folder: Path, tensor: torch.Tensor) -> None:
         with tempfile.NamedTemporaryFile(dir=folder, delete=False) as file:

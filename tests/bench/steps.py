@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs steps_in_guest.py in the ordinary two-tier guest, with sentineld installed."""
+"""Runs steps_in_guest.py in a two-tier guest in which sentineld is installed."""
 
 from __future__ import annotations
 

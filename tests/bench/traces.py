@@ -73,7 +73,7 @@ def wait(done: Callable[[], bool]) -> None:
 
 
 def record(daemon: Daemon, model: str, file: Path, folder: Path, threads: int) -> None:
-    """Train a model under the shim and record it. Raises RuntimeError."""
+    """Train a model under the shim and record its trace into `file`. Raises RuntimeError."""
     stop = folder / f"{model}.stop"
     command = [sys.executable, "-m", "sentineld.shim", "-m", "tests.bench.train", model, str(stop)]
     environment = {

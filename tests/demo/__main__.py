@@ -3,8 +3,8 @@
 
     python3 -m tests.demo [--output build/demo]
 
-Exit status: 0 if the result satisfies all rules of tests/demo/rules.py, 1 if it breaks one, 2 if
-the demo could not run.
+Exit status: 0 if the result satisfies all rules of tests/demo/rules.py, 1 if it breaks a rule, 2
+if the demo could not run.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@
 
 Each line of standard input is the number of bytes to leave: the sum of the node's free
 memory above the high watermarks and of the anonymous memory that other processes have on the node.
-The balloon locks or frees memory bound to the node until the sum is reached, and prints one JSON
-line. Then it adapts every FOLLOW_SECONDS: if the page cache grows, for example, the balloon
+The balloon locks or frees memory bound to the node until the sum has this value, and prints one
+JSON line. Then it adapts every FOLLOW_SECONDS: if the page cache grows, for example, the balloon
 shrinks, and the trainers' share stays the same. The balloon frees all memory when its standard
 input ends.
 """
@@ -29,7 +29,7 @@ _MPOL_BIND = 2
 
 TOLERANCE_BYTES = 128 << 10
 FINE_BYTES = 128 << 20
-"""Size of the part that is locked and freed in small pages; the rest may be huge pages."""
+"""Size of the block that is locked and freed in small pages; other blocks may have huge pages."""
 
 PIECE_BYTES = 128 << 10
 """Bytes that are locked in one call when little memory is free. Other processes allocate at the
@@ -149,7 +149,7 @@ def main() -> None:
     balloon = Balloon(options.node)
     leave_bytes: int | None = None
     while True:
-        # select() does not see lines in the buffer of sys.stdin. The buffer is empty, because the
+        # select() does not see lines in the buffer of sys.stdin. This buffer is empty, because the
         # parent sends a line only after the reply to the previous one.
         ready, _, _ = select.select([sys.stdin], [], [], FOLLOW_SECONDS)
         if not ready:

@@ -28,7 +28,7 @@ switch at each kernel entry, many times a second."""
 
 
 class Range(ctypes.Structure):
-    """struct range of counter.c: addresses from start to end, exclusive."""
+    """struct range of counter.c: addresses from start up to, but not including, end."""
 
     _fields_ = [("start", ctypes.c_uint64), ("end", ctypes.c_uint64)]
 

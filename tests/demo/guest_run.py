@@ -3,9 +3,9 @@
 
     python3 -m tests.demo.guest_run
 
-Needs root, a running sentineld and two memory nodes. Its parent
-(tests/demo/__main__.py) reads events from its standard output, one JSON object
-a line, and replies to requests with one line on its standard input.
+Needs root, a running sentineld and two memory nodes. The demo (tests/demo/__main__.py)
+reads events from this program's standard output, one JSON object a line. It replies to
+a request with one line on this program's standard input.
 
     {"event": "progress", "text"}
     {"event": "count", "policy", "tensors": [[start, end]]}
@@ -155,8 +155,8 @@ def warm_page_cache() -> None:
 def count_one_step(policy: str, trainer: Trainer) -> None:
     """Have the plugin count one step; call this when a step has just ended.
 
-    The plugin recognises tensors by virtual address: it also counts accesses of other processes
-    at these addresses.
+    The plugin recognises tensors by virtual address, so it also counts accesses of other
+    processes at these addresses.
     """
     if not _COUNTER_LOCK.acquire(blocking=False):
         _COUNTER_LOCK.acquire()

@@ -26,7 +26,8 @@ GUEST_SLOW_MIB = 1536
 addresses."""
 
 DROP_IN = "/run/systemd/system/sentineld.service.d/demo.conf"
-"""Keeps the daemon's memory off the fast node, whose free memory the balloon controls."""
+"""Configuration that keeps the daemon's memory off the fast node. The balloon controls how much
+memory is free on this node."""
 
 ACTIVATE = """
 set -e
@@ -109,7 +110,7 @@ def _guest(folder: Path) -> Iterator[Machine]:
 
 
 def stage(folder: Path) -> None:
-    """Run `make install` into FOLDER with the guest's Python, at native speed."""
+    """Run `make install` with DESTDIR=FOLDER/root and the guest's Python, at native speed."""
     artifacts = build_artifacts()
     work = {folder: "/root/stage"}
     for path in artifacts.values():

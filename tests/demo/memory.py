@@ -51,7 +51,7 @@ class Zone:
 
 
 def zones(text: str) -> list[Zone]:
-    """The zones with memory in the text of /proc/zoneinfo."""
+    """The zones that have memory. text: the text of /proc/zoneinfo."""
     found = []
     for block in re.split(r"^(?=Node )", text, flags=re.MULTILINE):
         head = re.match(r"Node (\d+), zone +(\w+)", block)
@@ -59,7 +59,7 @@ def zones(text: str) -> list[Zone]:
             continue
         protection = re.search(r"protection: \(([\d, ]+)\)", block)
         reserves = [int(word) for word in protection[1].split(",")] if protection else [0]
-        # Entry n is the reserve that allocations must leave if they may use the zones 0 to n. To
+        # Entry n is the reserve that allocations must leave if they may use the zones 0 to n. For
         # user memory, one of the last entries applies. They are equal, so the last one is used.
         found.append(
             Zone(
@@ -79,7 +79,7 @@ def _number(block: str, word: str) -> int:
 
 
 def free_above_high_bytes(node: int) -> int:
-    """Bytes of user memory that fit on a node before its zones reach the high watermark."""
+    """Bytes that user memory can still take on a node until its zones reach the high watermarks."""
     _VM.joinpath("stat_refresh").write_text("1")
     pages = sum(
         max(0, zone.free - zone.high - zone.reserve)

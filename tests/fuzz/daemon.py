@@ -250,8 +250,8 @@ class Target:
         self._require_descriptors()
 
     def _require_descriptors(self) -> None:
-        """Check that no descriptor is left open. Wait for threads and timers, which close some
-        late."""
+        """Check that no descriptor is left open. Waits, because threads and timers close some
+        descriptors late."""
         deadline_s = time.monotonic() + SETTLE_S
         while held := open_descriptors() - self._descriptors:
             assert time.monotonic() < deadline_s, f"{held} descriptors are left open"

@@ -75,7 +75,8 @@ class Target(daemon.Target):
     @staticmethod
     def config(folder: Path) -> Config:
         """Paged tiers with fixed figures."""
-        paged.ROOM_WAIT_S = 0.01  # otherwise waits for full queues take most of the fuzzer's time
+        # With a longer limit, waiting for room in full queues would take most of the fuzzer's time.
+        paged.ROOM_WAIT_S = 0.01
         figures = TierOverrides(
             paged=str(folder),
             slow_read_bytes_per_s=1e9,

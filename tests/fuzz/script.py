@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads a fuzzer's bytes as a script of numbers and choices. Past the end, all bytes are 0."""
+"""Reads a fuzzer's bytes as a script of numbers and choices. Past the end, all numbers are 0."""
 
 from __future__ import annotations
 

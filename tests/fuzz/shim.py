@@ -6,7 +6,7 @@ actions between steps: bytes and frames with descriptors, layouts, words of the 
 losses must equal those of the same training without a daemon, bit for bit, and no descriptor may
 leak.
 
-Not covered: the module's epoch fd, and writes through the userfaultfd that the shim sends.
+Not covered: the module's epoch fd, and the use of the userfaultfd that the shim sends.
 """
 
 from __future__ import annotations

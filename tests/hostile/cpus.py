@@ -16,5 +16,5 @@ def pin(pids: list[int], cpu: int) -> None:
 
 
 def unpin() -> None:
-    """Let this process, and the processes that it forks from now on, use all CPUs."""
+    """Let the calling thread, and the processes that it forks from now on, use all CPUs."""
     os.sched_setaffinity(0, range(os.cpu_count() or 1))

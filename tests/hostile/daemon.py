@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The real daemon on emulated tiers, as the attacked service: its sockets, log and resources."""
+"""Starts the real daemon as the attacked service, and measures its log and its resources."""
 
 from __future__ import annotations
 

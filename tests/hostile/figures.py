@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measurements of the daemon and of the training beside it during each attack."""
+"""Measurements of the daemon and of the managed training during each attack."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ class Figures:
 
     attack: str
     control: bool
-    """Whether the attacked daemon was not the one that manages the training."""
+    """Whether this was a control run: the training was managed by another daemon than the attacked
+    one."""
     duration_s: float
     status_worst_s: float
     """Longest time for an answer to `status` during the attack."""
@@ -21,7 +22,7 @@ class Figures:
     """Largest resident memory of the daemon."""
     log_bytes_per_min: float
     more_descriptors: int
-    """Descriptors of the daemon that stayed open after the attack."""
+    """Number of the daemon's open descriptors after the attack, minus the number before."""
     steps: int | None
     """Steps of the training during the attack; None: no training."""
     steps_per_s: float | None

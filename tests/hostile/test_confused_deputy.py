@@ -73,7 +73,7 @@ def child_with_the_socket(
     try:
         act(say, client, segment, parent, *arguments)
     finally:
-        # The program runs as root now, so this process cannot kill it. Attack kills it.
+        # The program runs as root now, so this process cannot kill it. The test kills it later.
         client.close()
 
 

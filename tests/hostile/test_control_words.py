@@ -30,8 +30,8 @@ WORDS: dict[str, dict[str, int]] = {
     "ring": {"ring_head": MOST, "ring_lost": MOST},
 }
 RING_RECORDS_MAX = 1 << 18
-"""Records of the largest ring that the daemon accepts. The largest control segment, 16 MiB, has
-room for more records, but their number must be a power of two."""
+"""Number of records in the largest ring that the daemon accepts. The largest control segment,
+16 MiB, has room for more records, but their number must be a power of two."""
 TIMES = ("before-attach", "with-the-layout", "while-managed")
 
 

@@ -208,7 +208,7 @@ def once(say: Say, path: str, place: Callable[[Path, Opener], None], open_one: O
 
 def send_everywhere(attack: Attack, open_one: Opener) -> None:
     """Send descriptors from open_one() in each place; then check that another user can register."""
-    # A process for each place, because the attacker may block, too.
+    # Start a process for each place, because the attacker may block, too.
     for place in PLACES.values():
         attack.start(once, str(attack.daemon.shims), place, open_one)
     attack.hold(HOLD_S)

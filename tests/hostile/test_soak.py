@@ -171,7 +171,7 @@ def test_two_hundred_sessions(daemon: Daemon) -> None:
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 def test_ten_thousand_sessions(daemon: Daemon) -> None:
-    # The free memory that the daemon's allocators keep grows for about 2,000 sessions and then
+    # The daemon's allocators retain free memory. Its amount grows for about 2,000 sessions and then
     # stays the same.
     soak(daemon, 0, LONG_WARM_UP, 10_000)
 

@@ -23,7 +23,7 @@ static int is_paging_file(int file)
 	return fcntl(file, F_GETFL) & O_DIRECT && !fstat(file, &status) && !status.st_nlink;
 }
 
-/* Delays a request to a paging file; returns whether the request fails. */
+/* Delays a request to a paging file; returns whether the request must fail. */
 static int disturbed(int file, const char *variable, long *count)
 {
 	const char *slow = getenv("DISK_SLOW_US"), *most = getenv(variable);

@@ -61,7 +61,7 @@ class Training:
         return loss.detach()
 
     def tensors(self) -> list[Tensor]:
-        """All parameters of at least a page, with Adam's state."""
+        """All parameters and tensors of Adam's state, except those smaller than a page."""
         found = []
         for parameter in self.model.parameters():
             state = self.optimizer.state[parameter]

@@ -3,8 +3,8 @@
 
 Only figures that do not depend on this machine's speed are compared: the delay
 that a step owes for its slow pages, and the fast memory used. If pages move,
-these figures depend on when each move ends. So tests/unit/shim/test_agreement.py
-compares plans with moves, in virtual time.
+these figures depend on when each move ends. tests/unit/shim/test_agreement.py
+therefore uses virtual time to test plans that move pages.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ class ManagedRun:
     """A training under the shim, and a daemon that a test can replace by another one.
 
     alone, script, place: see Training. tiers: options of the daemon. config: see Daemon. daemon: a
-    daemon that other tests use too, and that close() does not stop; None: a new one.
+    running daemon, which close() does not stop; None: start a daemon.
     """
 
     def __init__(

@@ -39,7 +39,7 @@ def run(folder: Path) -> Iterator[ManagedRun]:
 
 
 def advised_bytes(pid: int) -> tuple[int, int]:
-    """Return (size, bytes on huge pages) of the mappings advised with MADV_HUGEPAGE."""
+    """Return (bytes, bytes on huge pages) of the mappings to which MADV_HUGEPAGE was applied."""
     advised = huge = size = anonymous = 0
     for line in Path(f"/proc/{pid}/smaps").read_text(encoding="utf-8").splitlines():
         name, *fields = line.split()

@@ -57,7 +57,7 @@ def test_a_training_stays_within_its_budget(start: Start, tmp_path: Path) -> Non
     status = run.daemon.ctl("status").stdout
     assert f"tier 1 a file in {tmp_path}" in status
     session = run.manage("static", "40%")
-    # The pager's frames and the tensors that it does not page together take at most the budget.
+    # The budget covers the pager's frames and the tensors that are not paged.
     assert paging(run)["budget_pages"] * PAGE <= session["budget_bytes"]
     wait(lambda: paging(run)["bytes_written"] > session["peak_bytes"])
     assert paging(run)["bytes_read"] > 0
@@ -73,7 +73,7 @@ def test_a_training_stays_within_its_budget(start: Start, tmp_path: Path) -> Non
 
 def test_planned_moves_use_the_pager(start: Start) -> None:
     pytest.importorskip("scipy")
-    run = start("perceptron", alone=())  # no time between steps for moves
+    run = start("perceptron", alone=())  # without REST, so that pages move during the steps
     run.manage("auto", "40%")
     # On a busy machine, the moves of one step can be carried out during the next one.
     assert sum(step["moved_bytes"] for step in run.meter(4)) > 0

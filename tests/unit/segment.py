@@ -44,7 +44,7 @@ class Writer:
         self.put(rows)
 
     def put(self, rows: Records) -> None:
-        """Append records even if that overwrites records the daemon has not read."""
+        """Append records, even if they overwrite records that the daemon has not read."""
         head = int(self.header["ring_head"][0])
         for number, row in enumerate(rows, head):
             self.ring[number % RECORDS] = row

@@ -41,7 +41,7 @@ def choose_accelerator(image: Image) -> tuple[Accelerator, str]:
 
 
 def _kvm_boots(image: Image) -> bool:
-    """Boot the kernel under KVM; False unless it starts init within PROBE_SECONDS."""
+    """Boot the kernel under KVM; return whether it starts init within PROBE_SECONDS."""
     say(f"trying KVM once (at most {PROBE_SECONDS} s)")
     with tempfile.TemporaryDirectory(prefix="sentinel-kvm-") as name:
         log = Path(name) / "kernel.log"

@@ -84,7 +84,7 @@ def _clean_kernel_log(request: pytest.FixtureRequest) -> Iterator[None]:
 def fresh_guest(request: pytest.FixtureRequest) -> Iterator[FreshGuest]:
     """A function that boots a guest for this test only; takes Guest's arguments.
 
-    The guests are closed at the end of the test, which fails if one of their kernels
+    The guests are closed at the end of the test. The test fails if one of their kernels
     logged a problem.
     """
     with contextlib.ExitStack() as stack:

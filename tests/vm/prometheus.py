@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Debian's Prometheus in a guest with the daemon, and the dashboard's queries."""
+"""Runs Debian's Prometheus in a guest with the daemon, and sends it the dashboard's queries."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ KERNEL_ARGUMENTS = (
     "systemd.show_status=0 systemd.log_target=journal",
     # The kernel reboots after a panic. With -no-reboot, QEMU exits instead, which Guest detects.
     "panic=-1",
-    # With two guests on two cores, an emulated CPU may stall for long without a kernel bug.
+    # With two guests on two cores, an emulated CPU may stall for long though the kernel is correct.
     "watchdog_thresh=60 rcupdate.rcu_cpu_stall_timeout=120",
     # These options save time: no mitigations, no self-tests of crypto, no audit messages.
     "mitigations=off cryptomgr.notests audit=0",
@@ -33,7 +33,8 @@ KERNEL_ARGUMENTS = (
 
 @dataclasses.dataclass(frozen=True)
 class NodeSpeed:
-    """A node's values in the firmware's HMAT, from which the kernel derives the tiers."""
+    """A node's latency and its bandwidth per second in the firmware's HMAT. The kernel derives the
+    tiers from these values."""
 
     latency_ns: int
     bandwidth_gigabytes: int
@@ -51,8 +52,8 @@ SLOWEST_NODE = 2
 
 @dataclasses.dataclass(frozen=True)
 class Hardware:
-    """The hardware of a guest. Except for `accelerator`, the fields are arguments of Guest, which
-    describes them."""
+    """The hardware of a guest. All fields except `accelerator` are also arguments of Guest; see its
+    docstring."""
 
     variant: Variant = "two-tier"
     fast_mib: int = 2048

@@ -102,7 +102,8 @@ def in_root(
 def build_module(out_dir: Path | None = None, image: Image | None = None) -> Path:
     """Build kmod/ for the guest's kernel and return the path of sentinel.ko.
 
-    Builds a copy of the sources in `out_dir` (default: the image's folder), incrementally.
+    Copies the sources into `out_dir` (default: in the image's folder) and runs make there, which
+    compiles only files that have changed since the last build.
     """
     image = image or ensure_image()
     options = f"KDIR=/lib/modules/{image.kernel_release}/build"

@@ -28,7 +28,7 @@ TIMED_OUT_STATUS = 124
 class GuestProcess(subprocess.Popen[str]):
     """A command running in the guest; `.stdout` is its stdout and stderr as one text stream.
 
-    Ending the local process does not end the one in the guest: use `send_remote`.
+    Ending the local process does not end the process in the guest: use `send_remote`.
     """
 
     remote_pid: int  # process id in the guest

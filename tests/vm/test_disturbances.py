@@ -28,7 +28,7 @@ def report(guest: Guest) -> dict[str, Any]:
 
 
 def pages(rows: Rows, result: str = "pages", **wanted: object) -> int:
-    """Sum of the field named by `result` over the rows whose other fields equal `wanted`."""
+    """Sum of the field named by `result` over the rows whose fields have the values in `wanted`."""
     chosen = [row for row in rows if all(row[key] == value for key, value in wanted.items())]
     return sum(row[result] for row in chosen)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Moves between the guest's two nodes: the system calls, and the mover on a planned process."""
+"""Moves between the guest's two nodes: by system calls, and by the mover according to a plan."""
 
 from __future__ import annotations
 

@@ -123,7 +123,7 @@ def test_damon_of_another_program_is_not_touched(training: Training) -> None:
         assert problem == "another program is using DAMON on process 1"
         session = managed(training)
         assert guest.run(f"cat {KDAMONDS}/0/state").stdout.strip() == "on"
-        # PAGEMAP_SCAN observes written pages; the operators account for nearly all of them.
+        # PAGEMAP_SCAN observes written pages; the shim reported accesses to nearly all of them.
         assert session["source"] == "shim+pagemap-scan"
         assert session["untold_pages"] * 4096 < 0.02 * session["peak_bytes"]
         # The session has removed the write protection that PAGEMAP_SCAN uses.

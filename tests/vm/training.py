@@ -48,7 +48,7 @@ def wait(what: str, done: Callable[[], Any], seconds: float) -> Any:
 
 
 class Training:
-    """A training process under the shim in the guest. wrapper: command line to put in front."""
+    """A training process under the shim in the guest. wrapper: command put before python3."""
 
     def __init__(self, guest: Guest, wrapper: str = "", training: str = TRAINING) -> None:
         self.guest = guest

@@ -49,8 +49,9 @@ def parts(groups: Groups, fast: Integers) -> tuple[Items, Lives]:
         for row, pages in zip(members.tolist(), groups.sizes[at].tolist(), strict=True):
             inside = [0, *(edges[(edges > start) & (edges < start + pages)] - start).tolist()]
             # The first page of each part is rounded down. So the pages between the rounded and the
-            # exact first page belong to the later part, which is fast at fewer positions. They are
-            # slow more often than in the program's solution, so the plan stays within the budget.
+            # exact first page belong to the later part, which is fast at fewer positions. These
+            # pages are slow more often than in the program's solution, so the plan stays within the
+            # budget.
             begins = [begin // GRAIN_PAGES * GRAIN_PAGES for begin in inside]
             for edge, begin, end in zip(inside, begins, [*begins[1:], pages], strict=True):
                 if end > begin:

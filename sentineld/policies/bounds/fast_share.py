@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fast-share bound: no plan serves a larger share of the page accesses from fast memory.
+"""The fast-share bound: an upper bound on the fast share of any plan without waits.
 
 The bound holds for a given budget, for a given migration bandwidth, for the profiled stretch times
 and for the page accesses that were attributed to tensors. The bound comes from a Lagrangian
@@ -33,7 +33,7 @@ class FastShareBound:
     """Shares of the attributed page accesses, 0..1."""
 
     fast_share: float
-    """No plan can serve a larger share from fast memory."""
+    """No plan without waits can serve a larger share from fast memory."""
 
     fixed_share: float
     """No plan without moves can serve a larger share from fast memory."""

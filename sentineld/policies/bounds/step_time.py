@@ -36,7 +36,8 @@ ROUNDS = 6
 def bound_seconds(profile: Profile, tiers: Tiers, budget_bytes: int) -> float:
     """Compute the step-time bound of a steady step, in seconds.
 
-    Raises SentinelError if scipy is not installed or the solver finds no optimum.
+    Raises SentinelError if scipy is not installed or the solver finds no optimum of the first
+    program.
     """
     timing = timing_of(tiers)
     groups = groups_of(profile, timing, generous=True)

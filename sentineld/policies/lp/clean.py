@@ -45,16 +45,17 @@ class GroupColumns:
     """The columns of a group's clean pages."""
 
     segments: dict[int, int] = field(default_factory=dict)
-    """For each segment in which pages can be clean, the column of the clean part."""
+    """For each segment in which pages can be clean, the column of the clean pages."""
 
     changes: list[CleanChange] = field(default_factory=list)
 
     demoted: dict[int, int] = field(default_factory=dict)
-    """For each change at which clean pages can be demoted, the column of the pages that are clean
-    when the change demotes them."""
+    """For each change at which clean pages can be demoted, the column of the clean pages that the
+    change demotes."""
 
     dying: int | None = None
-    """The column of the clean part that is demoted in the stretch of the death, if any."""
+    """The column of the clean pages that are demoted in the stretch of the death; None: there is no
+    such column."""
 
 
 @dataclass(frozen=True)
@@ -196,7 +197,7 @@ def clean_rows(
 
     The demotion of a clean page takes no time. Some entries therefore subtract these demotions from
     the rows of moves. If the program has the rows Places.timed, other entries reduce the room that
-    is needed in them, because a demoted clean page frees its room at once.
+    these rows need, because a demoted clean page frees its room at once.
 
     weight: time to demote a page, divided by the time to promote one. row: the first new row.
     """
@@ -257,7 +258,7 @@ def following_segments(segment: Integers, persistent: bool) -> Integers:
 
 
 def demoted_clean(groups: Groups, fast_pages: Floats) -> Mask:
-    """(G,): the groups of which a schedule demotes clean pages.
+    """(G,): whether a schedule demotes clean pages of each group.
 
     fast_pages: (S, G), see Solution.
     """

@@ -23,13 +23,13 @@ from sentineld.policies.lp.relax import IMPOSSIBLE, Gains, best_walks
 
 @dataclass(frozen=True)
 class LowerBound:
-    """The dual's value at given prices, and the moves in the lives that these prices make best."""
+    """The dual's value at given prices, and the moves of the best lives at these prices."""
 
     ns: float
     """No step takes less time than this."""
 
     moving: Mask
-    """(S, G): positions after which the best lives change tier."""
+    """(S, G): whether the best life of each group moves its pages at the position."""
 
     clean: Mask
     """(G,): groups whose best lives demote pages while they are clean."""

@@ -16,7 +16,7 @@ from sentineld.plan.items import by_position, lifetimes, persistent, tensor_page
 from sentineld.policies.lp.pressure import PressurePoints, pressure_points_of
 
 DIGITS = 4
-"""Costs of a page that agree in this number of significant digits count as equal."""
+"""Costs of a page are treated as equal if they agree in this number of significant digits."""
 
 
 @dataclass(frozen=True)
@@ -120,8 +120,9 @@ def groups_of(profile: Profile, timing: Timing, *, generous: bool = False) -> Gr
 
     For a plan, only tensors that the plan can place are grouped.
 
-    generous: make the groups for a bound: group all such tensors, round costs down, and count a
-        tensor as absent in those parts of a stretch in which it is not known to be alive.
+    generous: make the groups for a bound: also group the tensors that a plan cannot place, round
+        costs down, and count a tensor as absent in those parts of a stretch in which it is not
+        known to be alive.
     """
     count = profile.stretch_count
     birth, length = lifetimes(profile)
@@ -187,8 +188,8 @@ def groups_of(profile: Profile, timing: Timing, *, generous: bool = False) -> Gr
 def _of_members(busy: Floats, members: tuple[Integers, ...], generous: bool) -> Floats:
     """(S, G): Groups.busy_ns.
 
-    Members of a group have equal costs, but can have different busy times. The smallest one counts
-    for a bound, else the mean.
+    Members of a group have equal costs, but can have different busy times. A bound uses
+    the smallest of these times, a plan their mean.
 
     busy: (S, T), for each tensor, the part of a slow page's cost in which the file is busy, in ns.
     """

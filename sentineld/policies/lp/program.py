@@ -88,9 +88,9 @@ class _Program:
     - in a plan's program, if births cost time: the dead pages left in fast memory at each pressure
       point, the pages that births fault in at each pressure point, and the part of each transient
       group that is slow at the birth and fast at the death;
-    - on paged tiers, for the groups chosen by the caller of solve(): the clean part of the group in
-      each segment in which it can be clean, and the clean part that is demoted at each change after
-      such a segment and (generous) in the stretch of the death.
+    - on paged tiers, for the groups chosen by the caller of solve(): the clean pages in each
+      segment in which the group's pages can be clean, and the clean pages that are demoted at each
+      change after such a segment and (generous) in the stretch of the death.
 
     Rows, in this order (constraints() omits rows that other rows imply, see _needed_rows()):
 
@@ -235,7 +235,7 @@ class _Program:
         return goal
 
     def _needed_rows(self, many: int) -> npt.NDArray[np.bool_]:
-        """Which rows are needed. A row that other rows imply is not needed."""
+        """(R,): which of R rows are needed. A row that other rows imply is not needed."""
         needed = np.ones(many, np.bool_)
         # A plan that has room at all pressure points also has room at boundaries. In a stretch
         # without a death, the room needed after the moves is at most the room needed before the
@@ -322,7 +322,7 @@ class _Program:
         return end
 
     def _put_timed(self, all_slow: Floats, move: float) -> Floats:
-        """Relax the room at each pressure point: demotions make room within the stretch.
+        """Raise each pressure point's limit on fast pages: demotions make room within the stretch.
 
         The fast pages may exceed the capacity by the number of pages that can have been moved
         between the beginning of the stretch and the pressure point. The time for these moves is the

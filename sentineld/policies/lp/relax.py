@@ -2,11 +2,11 @@
 """Prices for fast pages and for moves, and the best life of each chunk at these prices.
 
 Chunks compete for fast pages and moves. If pages and moves have prices in each stretch, the best
-life of a chunk no longer depends on other chunks. It is a walk through two states, fast and slow.
-Dynamic programming finds the best walks of all chunks at once. At any prices, the total value of
-these lives plus the value of the capacities is an upper bound on the page accesses that any
+life of a chunk no longer depends on other chunks. A life is a walk through two states, fast and
+slow. Dynamic programming finds the best walks of all chunks at once. At any prices, the total value
+of these walks plus the value of the capacities is an upper bound on the page accesses that any
 schedule within the capacities serves fast (weak duality). Raising the prices of overused capacities
-and lowering the others makes this bound tighter and the prices a better guide to feasible
+and lowering the other prices makes this bound tighter and the prices a better guide to feasible
 schedules.
 """
 

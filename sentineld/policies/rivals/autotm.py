@@ -55,7 +55,7 @@ next solution is reduced by the excess."""
 
 @register()
 class AutoTM:
-    """The policy."""
+    """Policy `autotm`; see the module's docstring."""
 
     name = "autotm"
     charges_budget = True

@@ -31,13 +31,13 @@ from sentineld.policies.rivals.swapping import SwappingPolicy
 from sentineld.policies.rivals.swaps import Book, gaps
 
 EARLIER = (0.05, 0.0, 0.2)
-"""Extra time for a transfer, as a share of the time that it takes."""
+"""Values of the extra time for each transfer, as a share of the time that the transfer takes."""
 
 
 @register("capuchin", False)
 @register("capuchin+slow", True)
 class Capuchin(SwappingPolicy):
-    """The policy. It tries several values of the additional time for transfers."""
+    """Policies `capuchin` and `capuchin+slow`, which try several extra times for transfers."""
 
     sweep = EARLIER
     obstacle = "its gaps have too little free time to make room"

@@ -34,14 +34,14 @@ DELTAS = (0.5, 0.0, 2.0)
 of one transfer. The artifact uses 0.5."""
 
 TIE = 1e-6
-"""Pressure areas whose relative difference is smaller than this count as equal. Of two gaps with
-equal areas, the one with the larger product of bytes and length comes first."""
+"""Two pressure areas are treated as equal if their relative difference is smaller than this. Of two
+gaps with equal areas, the gap with the larger product of bytes and length comes first."""
 
 
 @register("g10", False)
 @register("g10+slow", True)
 class G10(SwappingPolicy):
-    """The policy. It tries several values of the minimum slack of gaps."""
+    """Policies `g10` and `g10+slow`, which try several values of the minimum slack of gaps."""
 
     sweep = DELTAS
     obstacle = "its gaps are too short, or the bandwidth is too low, to make room"

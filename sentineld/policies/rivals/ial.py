@@ -23,7 +23,7 @@ INTERVAL_S = 5.0
 
 @register()
 class Ial(ReactivePolicy):
-    """The policy."""
+    """Policy `ial`; see the module's docstring."""
 
     name = "ial"
     published_s = INTERVAL_S

@@ -26,7 +26,7 @@ SHARES = tuple(part / 32 for part in range(33))
 
 @register()
 class Interleave:
-    """The policy."""
+    """Policy `interleave`; see the module's docstring."""
 
     name = "interleave"
     charges_budget = True

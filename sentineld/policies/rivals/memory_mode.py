@@ -35,7 +35,7 @@ same state at the end of a step as at its beginning."""
 
 @register()
 class MemoryMode:
-    """The policy. The size of the cache is the budget."""
+    """Hardware `memory-mode`; see the module's docstring. The size of the cache is the budget."""
 
     name = "memory-mode"
     charges_budget = False
@@ -106,8 +106,8 @@ class _Cache:
 
 
 def _first_pages(plan: Plan, profile: Profile) -> Integers:
-    """First page of each tensor in a memory that holds the arena, the heap and then all tensors
-    outside both."""
+    """First page of each tensor in a memory that holds the arena, then the heap and then all other
+    tensors."""
     space, offset = places(plan, profile)
     start, pages = offset // profile.page_bytes, tensor_pages(profile)
     heap = -(-plan.layout.arena_bytes // profile.page_bytes)

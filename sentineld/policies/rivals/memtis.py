@@ -32,7 +32,7 @@ WARM_BELOW = 0.75
 
 @register()
 class Memtis(ReactivePolicy):
-    """The policy."""
+    """Policy `memtis`; see the module's docstring."""
 
     name = "memtis"
     published_s = MIGRATE_S

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The common part of reactive policies: first-touch layout, interval sweep, move requests."""
+"""The common part of reactive policies: their first-touch layout, the intervals that they try, and
+their requests for moves."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ class ReactivePolicy(ABC):
 
     @abstractmethod
     def reactor(self, interval_ns: float) -> Reactor:
-        """A fresh reactor."""
+        """Make a new reactor with this time between ticks."""
 
     def reactors(self, profile: Profile) -> Sequence[tuple[str, Reactor]]:
         """Reactors with different intervals; see Reactive."""

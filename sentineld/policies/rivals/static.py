@@ -38,7 +38,7 @@ chooses among the persistent tensors only."""
 
 @register()
 class Static:
-    """The policy."""
+    """Policy `static`; see the module's docstring."""
 
     name = "static"
     charges_budget = True

@@ -48,7 +48,7 @@ class SwappingPolicy(ABC):
     def relieve(self, book: Book, tiers: Tiers, value: float) -> str:
         """Add swaps to the book until everything fits or no remaining gap makes room.
 
-        value: one of `sweep`. Returns a note for the plan that states this value.
+        value: one of `sweep`. Returns a text that states this value, for the plan's notes.
         """
 
     def improve(self, book: Book) -> None:  # noqa: B027

@@ -28,7 +28,7 @@ HEADROOM = 0.005
 
 @register()
 class Tpp(ReactivePolicy):
-    """The policy."""
+    """Policy `tpp`; see the module's docstring."""
 
     name = "tpp"
     published_s = SCAN_S
@@ -47,8 +47,8 @@ class Scanner:
         self._marked = np.zeros(0, np.bool_)  # cells accessed in the previous period
 
     def tick(self, observation: Observation) -> list[MoveRequest]:
-        """Promote slow pages accessed in this and in the previous period, and demote the least
-        recently accessed fast pages; see Reactor."""
+        """Promote the slow pages that were accessed in this and in the previous period, and demote
+        the least recently accessed fast pages; see Reactor."""
         if not len(self._age):
             self._age = np.zeros(len(observation.fast), np.int64)
             self._marked = np.zeros(len(observation.fast), np.bool_)

@@ -155,7 +155,8 @@ class Fitting:
         self.moving[:, chunks] = False
 
     def _give_all(self, chunks: Integers, fast: Mask, moving: Mask) -> bool:
-        """Insert removed chunks of one tensor with one life; return False if it doesn't fit."""
+        """Insert removed chunks of one tensor, all with this life. If they do not fit together,
+        insert none of them and return False."""
         lives = Lives(
             np.zeros(len(chunks)),
             np.repeat(fast, len(chunks), axis=1),
@@ -203,8 +204,8 @@ class Fitting:
             enter=barred,
         )
         if self.born_slow[chunks].any():
-            # A chunk that must be born slow must not be fast when its first position begins. It may
-            # be promoted in this position.
+            # A chunk that has to be born slow can't be fast when its first position begins, but it
+            # may be promoted in this position.
             some.worth[0, self.born_slow[chunks]] = -IMPOSSIBLE
         lives = best_lives(some, costs)
         now = (

@@ -41,8 +41,8 @@ from sentineld.policies.sentinel.trial import stalling
 CHUNKS_MAX = 800
 CHUNK_PAGES_MIN = 16
 INTERVALS_TRIED = 1
-"""Number of interval lengths that are tried in addition to the whole step: the longest ones that
-meet the constraints."""
+"""Number of interval lengths that are tried in addition to the whole step. The longest lengths that
+meet the constraints are tried."""
 
 RELAX_ROUNDS = 40
 ADVANCE_SHARE = 0.25

@@ -15,8 +15,8 @@ from sentineld.model.plan import Plan
 
 
 def stalling(plan: Plan) -> Plan:
-    """The variant in which each boundary that is the deadline of a promotion waits for all earlier
-    moves."""
+    """The variant in which the process waits at each deadline of a promotion until the demotions of
+    all earlier boundaries, and all late promotions for which there is room, are complete."""
     waits = plan.layout.waits.astype(np.int32)
     count = len(waits)
     due = np.unique(plan.moves["deadline"][plan.moves["tier"] == 0]).astype(np.int64)

@@ -22,7 +22,8 @@ LAYERS_MAX = 1 << 16
 """The layer field of a ring record has 16 bits."""
 LAYER_CHARACTERS_MAX = 256
 LAYER_NAMES_CHARACTERS_MAX = 1 << 18
-"""Limit for the names of all layers of a process together. A session keeps them in memory."""
+"""Limit on the total length of the names of all layers of a process, because a session keeps the
+names in memory."""
 THREADS_MAX = 1 << 16
 LOGGED_MAX = 50
 """Largest number of log lines that one process can cause by its notes and by invalid messages."""
@@ -59,8 +60,8 @@ class Inbox:
         elif kind == "threads":
             self.threads = _threads_of(message)
         elif kind == "layout":
-            # The answer to a layout that only adds cuts may carry a residency map; the rest of that
-            # answer is ignored.
+            # The answer to a layout that only adds cuts may carry a residency map; everything else
+            # in that answer is ignored.
             self._link.take_residency(message)
             if not self.layout_id or message.get("layout_id") != self.layout_id:
                 return None

@@ -83,7 +83,8 @@ class Sampling:
         return self._module.sampler
 
     def arm(self, ranges: list[tuple[int, int]], residency: bool) -> None:
-        """Watch (start, bytes) ranges. The module records epochs from the next step on.
+        """Watch (start, bytes) ranges. With the module, boundaries begin epochs from the next step
+        on.
 
         residency: whether the module also logs how many pages are resident on each node when an
         epoch begins.
@@ -256,7 +257,7 @@ class Observing:
             return self._past.plus(self._sampling)
 
     def end_profile(self) -> None:
-        """Release what only profiling needs, such as write protection."""
+        """Release the resources that only profiling needs, such as write protection."""
         if self._sampling is not None and not self._sampling.exact:
             self.stop()
         self.close()

@@ -24,7 +24,7 @@ other shape. Above this share, two such steps are likely."""
 KEEP_SHARE = 0.25
 """If at least this share of the steps diverges, a plan that is kept is reported as a poor fit."""
 EARNED_STEPS = 32
-"""A plan has paid off when this number of steps has followed it, that is, has not diverged."""
+"""A plan has paid off when this number of steps have followed it without diverging."""
 POOR_FIT = "steps change shape too often to replace the plan: it is kept for the steps that fit it"
 PATIENCE_STEPS = 64
 PATIENCE_STEPS_MAX = 4096

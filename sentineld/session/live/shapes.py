@@ -42,9 +42,11 @@ class Planned:
 
     shape: Shape
     profile: Profile
-    charged: Profile  # for emulated delays: profile of a second step or, without one, `profile`
+    # Emulated delays are computed from this profile: that of a second step, or `profile` if no
+    # second step was observed.
+    charged: Profile
     plan: Plan
-    budget_bytes: int  # the session's: plan.budget_bytes + unmanaged bytes + reserve_bytes()
+    budget_bytes: int  # the session's budget: plan.budget_bytes + unmanaged + reserve_bytes()
     plan_duration_s: float | None  # time to make the plan; None: an earlier daemon made it
     migration_bytes_per_s: float = 0.0  # bandwidth that the plan assumes; 0: the machine's figure
     spare: Spare | None = None  # a plan for less bandwidth

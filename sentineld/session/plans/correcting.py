@@ -84,7 +84,8 @@ class Correcting:
 
     def begin_recording(self) -> bool:
         """Begin to measure the times of steps if they are needed to decide on a correction. Returns
-        whether they are needed; if so, the caller must make the shim record steps."""
+        whether measuring has begun with this call; if so, the caller must make the shim record
+        steps."""
         if self.recording or self._managed is None or self._job is not None:
             return False
         self.recording = self._corrector.needs_times

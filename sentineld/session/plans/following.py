@@ -169,7 +169,8 @@ class Following:
 
     def begin_recording(self) -> bool:
         """Begin to measure the times of steps if they are needed to decide on a correction. Returns
-        whether they are needed; if so, the caller must make the shim record steps."""
+        whether measuring has begun with this call; if so, the caller must make the shim record
+        steps."""
         return self.correcting is not None and self.correcting.begin_recording()
 
     def stop_recording(self) -> None:

@@ -34,7 +34,7 @@ from sentineld.session.live.sending import send_layout
 WHOLE_STEP_WAIT_S = 5.0
 """Time to wait for a step that was observed from its beginning to its end."""
 OP_ACCESSES_WAIT_S = 60.0
-"""Time to wait for the framework's answer."""
+"""Time to wait for the framework's answer to a request: the operators' accesses of one step."""
 
 
 class SampledStep(NamedTuple):
@@ -51,7 +51,8 @@ def kept_records(step: Step) -> int:
 
 
 class OperatorSteps:
-    """Keeps steps until the framework's answer names the step that torch.profiler observed.
+    """Requests the operators' accesses of a step from the framework, and keeps steps until the
+    framework's answer names the step that torch.profiler observed.
 
     The answer comes long after that step: hundreds of short steps can pass before it arrives.
     """

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Steps and their boundaries: position, epoch, waking the daemon, barriers. */
+/* Begins and ends steps, and passes their boundaries: publishes the position, begins the module's
+   next epoch, wakes the daemon, and waits at barriers. */
 #define _GNU_SOURCE
 #include "shim.h"
 
@@ -56,8 +57,8 @@ static void publish_position(uint64_t position, bool may_wake)
 	}
 }
 
-/* The position that moves_done must reach before the stretch of boundary shim.index may begin;
-   0: none. Needs the lock. */
+/* The position that moves_done must reach before the stretch that follows boundary shim.index may
+   begin; 0: none. Needs the lock. */
 static uint64_t wait_target(void)
 {
 	const struct sentinel_wait *wait;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Start, fork handlers, and the calls that Python makes through ctypes: descriptors and layouts. */
+/* The functions that Python calls through ctypes, for example to start the shim or to use a layout,
+   and the fork handlers. */
 #define _GNU_SOURCE
 #include "shim.h"
 
@@ -138,8 +139,8 @@ API void sentinel_epoch_fd(int fd)
 }
 
 /*
- * Without a daemon the flags are ignored and no barrier waits. The epoch fd is
- * closed, because it would keep the kernel module from unloading.
+ * Without a daemon, a step begins as if no flag were set, and no barrier waits. The epoch
+ * fd is closed, because it would keep the kernel module from unloading.
  */
 API void sentinel_connected(int connected)
 {

@@ -45,7 +45,7 @@ struct heap {
 	uint32_t *block_at; /* by page: the live block that begins at the page */
 	struct heap_block *blocks;
 	uint32_t blocks_used; /* number of entries of `blocks` that have ever been used */
-	uint32_t spare; /* list of the entries that merges have freed for reuse */
+	uint32_t spare; /* list of the entries that merge() has freed for reuse */
 	uint32_t first; /* the block that begins at page 0 */
 	uint32_t bins[HEAP_BINS]; /* first free block of each bin */
 	uint64_t bin_map[(HEAP_BINS + 63) / 64]; /* a bit per bin, set if the bin is not empty */

@@ -47,7 +47,7 @@ enum sentinel_mode {
 /* control.flags, written by the daemon; RECORD, EPOCHS and NO_STALLS take effect when a step begins */
 #define SENTINEL_FLAG_RECORD (1u << 0) /* write ring records */
 #define SENTINEL_FLAG_EPOCHS (1u << 1) /* advance the module's epoch at each boundary */
-/* log resident memory: in the module's log; on emulated and paged tiers, as SERVED records */
+/* log resident memory in the module's log and, on emulated and paged tiers, in SERVED records */
 #define SENTINEL_FLAG_RESIDENCY (1u << 2)
 /* the daemon sleeps: write the eventfd at boundaries; on paged tiers, only when a step begins */
 #define SENTINEL_FLAG_SLEEPING (1u << 3)
@@ -242,8 +242,9 @@ struct sentinel_page_range { /* 16 bytes */
 };
 
 struct sentinel_page_queue {
-	uint64_t head; /* written by the daemon: ranges appended since the segment was created */
-	/* written by the shim: ranges whose pages are all being moved or need no move */
+	/* written by the daemon: number of ranges appended since the segment was created */
+	uint64_t head;
+	/* written by the shim: number of ranges whose pages are all being moved or need no move */
 	uint64_t tail;
 	struct sentinel_page_range ranges[SENTINEL_QUEUE_RANGES];
 };

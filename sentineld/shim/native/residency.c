@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Emulated tiers: births, drops and page counts in the residency map. */
+/* Emulated tiers: records births and drops in the residency map, and counts its pages. */
 #include "residency.h"
 
 #include <string.h>

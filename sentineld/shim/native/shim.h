@@ -69,7 +69,8 @@ struct shim {
 	uint32_t next_cut; /* index of the next cut in the layout's table of cuts */
 	uint32_t layer; /* of the last passed boundary */
 	uint64_t first_replay_step; /* first step with the live layout; 0: not begun yet */
-	/* 0, or a position whose barrier timed out: no barrier waits until moves_done reaches it */
+	/* 0, or the position for which a barrier timed out. As long as moves_done is below this
+	   position, barriers do not wait. */
 	_Atomic uint64_t stuck_position;
 };
 
@@ -111,11 +112,12 @@ void ring_put_live(void);
  */
 uint64_t boundary_pass(enum sentinel_boundary kind, uint32_t layer);
 
-/* Wait until all moves up to the position are done, the timeout passes, or the daemon is gone. */
+/* Wait until moves_done reaches the position, the timeout passes, or the daemon is gone. Returns at
+   once as long as moves_done is below shim.stuck_position. */
 void barrier_wait(uint64_t position);
 
-/* With emulated or paged tiers: add the delay of the new stretch to the debt (paged tiers: 0), and
-   record which tiers serve the stretch's accesses. */
+/* With emulated or paged tiers: add the delay of the new stretch to the debt (paged tiers: 0) and,
+   with SENTINEL_FLAG_RESIDENCY, record which tiers serve the stretch's accesses. */
 void stretch_begin(void);
 
 /* A leaf module's forward has ended. */

@@ -11,7 +11,7 @@
 
 #include "../../vm/kmod/check/check.h"
 
-/* Instructions per page of one operation, for each round. */
+/* The instructions that one operation takes per page, in each round. */
 struct series {
 	const char *name;
 	unsigned int rounds;
@@ -29,7 +29,7 @@ void require_icount(void);
 struct series series_new(const char *name);
 /*
  * Adds a round with the cost of each page. Each cost includes the instructions that read the
- * counter; this function subtracts them.
+ * counter and access the page; this function subtracts them.
  */
 void series_pages(struct series *series, uint32_t *cost, uint64_t pages);
 /* Adds a round in which one call processed this number of pages. */

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Counts the instructions of page faults and of page access observers.
+ * Counts the instructions of page faults and of observers of page accesses.
  *
  *     costs ROUNDS PAGES plain      faults of a process without a session
  *     costs ROUNDS PAGES armed      faults of a process that samples itself

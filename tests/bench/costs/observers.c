@@ -59,7 +59,7 @@ static void touch(char *memory, const uint8_t *what)
 struct score {
 	uint64_t read, read_seen;
 	uint64_t written, written_seen, written_as_read;
-	uint64_t wrong; /* untouched pages reported as touched, read pages reported as written */
+	uint64_t wrong; /* pages reported as touched or written although they were not */
 };
 
 static void compare(struct score *score, const uint8_t *truth, const uint8_t *seen)
@@ -133,7 +133,7 @@ static int ascending(const void *a, const void *b)
 	return (first > second) - (first < second);
 }
 
-/* Returns the median of all rounds, to exclude other activity in the guest. */
+/* Returns the median of the rounds' instruction counts, to exclude other activity in the guest. */
 static uint64_t run_rounds(const struct observer *observer, struct score *score)
 {
 	uint64_t *total = calloc(rounds, sizeof(*total));

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DCGAN (Radford et al., ICLR 2016): two networks with one optimizer each, both run per step."""
+"""DCGAN (Radford et al., ICLR 2016): two networks, each with its own optimizer."""
 
 from __future__ import annotations
 

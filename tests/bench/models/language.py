@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Transformers with Adam, and recurrent networks with plain SGD; random weights and tokens.
 
-BERT and GPT-2 come from the transformers package and are built from a config, without
-a download. Importing this package takes seconds, so only the functions of these models import it.
+BERT and GPT-2 come from the transformers package and are built from a config, without a download.
+The package takes seconds to import, so only the functions that build these two models import it.
 """
 
 from __future__ import annotations

@@ -16,10 +16,10 @@ ones, while the others pause. The contestants:
     saved-tensors  PyTorch's hooks write activations to files; Linux swap holds other pages
     auto, sentinel sentineld on paged tiers, without swap
 
-The bound is the step time in RAM plus the time that, by the timing model, no policy can avoid. Each
-training uses one torch thread; nothing is pinned to a CPU. The benchmark needs root. It sets up
-swap itself, so the machine must not use any. Exit status 0 if every goal holds, 1 if not, 2 if
-something could not be measured.
+The bound is the step time in RAM plus the least time that paging adds to a step under any policy,
+according to the timing model. Each training uses one torch thread; nothing is pinned to a CPU. The
+benchmark needs root. It sets up swap itself, so the machine must not use any. Exit status 0 if
+every goal holds, 1 if not, 2 if something could not be measured.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def arguments_of(parser: argparse.ArgumentParser) -> argparse.Namespace:
     parser.add_argument("--settle", type=int, default=SETTLE, help="unmeasured steps of each turn")
     parser.add_argument("--steps", type=int, default=STEPS, help="measured steps of each turn")
     parser.add_argument(
-        "--folder", type=Path, default=BENCH / "paging", help="a folder on the disk to use"
+        "--folder", type=Path, default=BENCH / "paging", help="folder on the disk used for paging"
     )
     parser.add_argument(
         "--resume", action="store_true", help="keep the models already in the output file"

@@ -34,8 +34,8 @@ class Turn:
     disk_bytes_read: float | None  # None: the disk has no counters
     disk_bytes_written: float | None
     late_faults: float  # accesses that waited for a disk or for zram
-    # Largest usage in the turn: of the cgroup, or, if not group.measures_peak, of the process's
-    # anonymous memory.
+    # Largest memory usage in the turn: that of the cgroup if group.measures_peak is true, else the
+    # resident size of the training process without mapped files.
     peak_bytes: int
 
 
@@ -45,7 +45,7 @@ class Contestant:
     training: Training
 
     def __init__(self, name: str, disk: Disk, group: Group, limit_bytes: int | None) -> None:
-        """limit_bytes: of the group; None: no limit."""
+        """limit_bytes: the memory limit of the group; None: no limit."""
         self.name = name
         self.group = group
         self.limit_bytes = limit_bytes
@@ -190,7 +190,7 @@ class Managed(Contestant):
             tiers=f"paged:{disk.folder}",
             fast=str(fast_bytes),
             prefix=self.group.prefix,
-            # As under `sentinelctl run`: the process has a pager from its start.
+            # This gives the process a pager from its start, as `sentinelctl run` does.
             environment={FAST_VARIABLE: str(fast_bytes)},
         )
         self._corrected = corrected

@@ -21,7 +21,7 @@ OVER_RAM_MAX = 1.08
 """Limit for the step time of `auto` at a fast fraction of 40 %, divided by the step time in RAM. It
 applies to the models for which the bound, divided by the step time in RAM, is within the limit."""
 OVER_BOUND_MAX = {0.4: 1.10, 0.2: 1.15}
-"""Limit for the step time of `auto`, divided by the bound, by fast fraction."""
+"""Limits for the step time of `auto` divided by the bound; the keys are fast fractions."""
 SWAP_MIN = {"swap": (2.0, 3.0), "zram": (1.5, 2.0)}
 """At a fast fraction of 40 %, a step under swap must take at least this many times as long as in
 RAM: (for each model, for the geometric mean over the models)."""

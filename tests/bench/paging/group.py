@@ -100,7 +100,7 @@ class MemoryGroup:
             try:
                 self._limit.write_text(text)
                 return
-            except OSError:  # v1: EBUSY after the kernel gave up reclaiming for now
+            except OSError:  # v1: EBUSY if the kernel cannot reclaim enough yet
                 if attempt + 1 == RECLAIM_TRIES:
                     raise
                 time.sleep(RECLAIM_PAUSE_S)

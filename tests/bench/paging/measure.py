@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measures one model in a share of its memory; computes its bound and the predicted step times."""
+"""Measures a model in less memory than it needs; computes its bound and predicted step times."""
 
 from __future__ import annotations
 

@@ -58,16 +58,16 @@ def unescaped(name: str) -> str:
 
 
 class Swap:
-    """A place for swapped pages, formatted by mkswap."""
+    """A file or device that the kernel swaps to."""
 
     def __init__(self, path: str) -> None:
-        """Raises RuntimeError if mkswap fails."""
+        """Format the file or device by mkswap. Raises RuntimeError if mkswap fails."""
         self._path = path
         _run("mkswap", path)
 
     @contextmanager
     def on(self) -> Iterator[None]:
-        """Swap to this place. At the end, the kernel reads all swapped pages back."""
+        """Swap to the file or device. At the end, the kernel reads all swapped pages back."""
         _run("swapon", self._path)
         try:
             yield

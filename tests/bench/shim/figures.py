@@ -64,7 +64,7 @@ class Interval(NamedTuple):
     high: float
 
     def to_json(self) -> Json:
-        """Return the fields by name, rounded to 5 digits."""
+        """Return the fields by name, rounded to 5 decimal places."""
         return {name: round(value, 5) for name, value in self._asdict().items()}
 
 
@@ -101,7 +101,7 @@ def enough_pairs(cpu_s: Figures) -> bool:
 
 
 def glibc(cpu_s: Figures) -> list[float]:
-    """Return the mean of both plain steps for each round."""
+    """Return the mean CPU time of both plain steps in each round, in seconds."""
     return [
         (one + other) / 2 for one, other in zip(cpu_s["plain"], cpu_s["plain-again"], strict=True)
     ]

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Part 1 of the demo: trains one model in a share of its memory, under sentineld and Linux swap.
+"""Part 1 of the demo: trains a model in less memory than needed, under sentineld and Linux swap.
 
     python3 -m tests.demo.paging [--folder DIR] [--output build/demo]
 
-Exit status: 0 if all rules hold, 1 if a rule fails, 2 if the trainings failed, 3 if this machine
-cannot run this part, 128 plus the signal's number after a signal.
+Exit status: 0 if all rules of tests/demo/paging/rules.py hold, 1 if a rule fails, 2 after an error,
+3 if this machine cannot run this part, 128 plus the signal's number after a signal.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def options_of(arguments: list[str]) -> argparse.Namespace:
         "--folder",
         type=Path,
         default=os.environ.get("DEMO_FOLDER") or OUTPUT,
-        help="folder on the disk to use (default: DEMO_FOLDER, or build/demo)",
+        help="folder on the disk used for paging (default: DEMO_FOLDER, or build/demo)",
     )
     parser.add_argument("--model", default=MODEL)
     parser.add_argument("--rounds", type=int, default=ROUNDS)

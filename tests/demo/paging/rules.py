@@ -53,7 +53,7 @@ def _limit(title: str, one: Report) -> Verdict:
 
 
 def _budget(title: str, paging: Report, fast_bytes: int) -> list[Verdict]:
-    """Rules on the pager's counters: its page frames, and how often it exceeded its budget."""
+    """Check the pager's counters: page frames, overruns of the budget, and a failed write."""
     budget_bytes = paging["budget_pages"] * PAGE_BYTES
     frames_bytes = paging["frames"] * PAGE_BYTES
     return [

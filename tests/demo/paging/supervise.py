@@ -46,7 +46,7 @@ class Signals:
 
     def __init__(self) -> None:
         self.received = 0
-        """The first signal that came, or 0."""
+        """The number of the first signal that came, or 0."""
         self._group = 0
 
     @contextlib.contextmanager

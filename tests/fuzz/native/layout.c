@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Fuzzes the layout memfd: its contents are the input. If the shim accepts it, a few steps run. */
+/* Fuzzes the layout memfd; the input is its contents. If the shim accepts them, a few steps run. */
 #include "world.h"
 
 #include <string.h>

@@ -28,7 +28,8 @@
 #define BUDGET_MIN 48u
 #define ACTIONS_MAX 200u
 #define FORKS_MAX 1u /* per input */
-#define OVERRUNS_MAX 16u /* per input: pages that the kernel pins briefly cannot be evicted */
+/* frames taken beyond the budget per input; pages that the kernel briefly pins cannot be evicted */
+#define OVERRUNS_MAX 16u
 #define ROUND 16u /* largest number of ranges that one action queues */
 
 #define require(truth) ((truth) ? (void)0 : abort())

@@ -151,7 +151,7 @@ void world_fork(void)
 	fork_prepare();
 	forgotten = shim.emulation;
 	fork_child();
-	/* The child's handler closes the map's descriptor but does not free the map: do so here. */
+	/* The child's handler closes the map's descriptor but keeps the map: free the map here. */
 	if (forgotten) {
 		forgotten->fd = -1;
 		emulation_delete(forgotten);

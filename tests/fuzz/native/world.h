@@ -2,8 +2,9 @@
 /*
  * A simulated process around the shim, started anew for each input. It has its
  * own clock, two threads that run in turn, and tensors whose contents are checked.
- * It drives the shim only through the functions that torch, Python and the kernel
- * call. Between world_begin() and world_end(), it only reads the shim's state.
+ * It drives the shim only through the functions that torch, Python and libc (at a
+ * fork) call. Between world_begin() and world_end(), it reads the shim's state, but
+ * does not write it.
  *
  * Not covered: torch's own libc10 (c10.c replaces it), the Python API (four
  * functions in world.c replace it), concurrent threads (tests/sanitize has them), mappings that the

@@ -249,7 +249,7 @@ def by_hand() -> LOSSES:
 
 
 def replaced() -> LOSSES:
-    """From the fifth step on, the allocator in the library OTHER_ALLOCATOR serves all tensors."""
+    """From the fifth step on, the allocator of the library $OTHER_ALLOCATOR serves all tensors."""
     model = Residual()
     steps = plainly(model, adam(model))
     for step in itertools.count():

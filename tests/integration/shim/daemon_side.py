@@ -34,8 +34,8 @@ from tests.integration.shim.plain import PlainTrainings
 PAGE = 4096
 PATIENCE_SECONDS = 60.0
 FURTHER_STEPS = 100
-"""A training without the shim that runs in another place (see Place) computes this many more losses
-than the test needs, so that later tests can use them."""
+"""In another place than HERE, a training without the shim computes this many more losses than the
+test needs, so that later tests can use them."""
 TRAIN = Path(__file__).parent / "train.py"
 ROOT = Path(__file__).parents[3]
 
@@ -409,7 +409,7 @@ class Training:
         return status, self._losses, self._stderr.read_text()
 
     def plain_losses(self, steps: int) -> list[str]:
-        """Losses of the same training without the shim."""
+        """The first `steps` losses of the same training without the shim."""
         if self._place.name == HERE.name:
             return _PLAIN.losses(self._script, self._arguments, steps)
         key = (self._place.name, self._script, *self._arguments)

@@ -54,7 +54,7 @@ class PlainTraining:
 
 
 class PlainTrainings:
-    """The trainings, and the process that forks them. All of them end with the tests' process."""
+    """The trainings, and the process that forks them. All end when the tests' process ends."""
 
     def __init__(self) -> None:
         self._server: subprocess.Popen[bytes] | None = None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Real trainings keep their losses under the shim, managed by the daemon of daemon_side.py."""
+"""Real trainings, managed by the daemon of daemon_side.py, keep their losses under the shim."""
 
 from __future__ import annotations
 
@@ -162,8 +162,8 @@ def test_cuts_waits_and_dropped_pages(daemon: Daemon, tmp_path: Path) -> None:
 
 
 def stopped_position(training: Training, daemon: Daemon, any_boundary: bool = False) -> int:
-    """Stop the training and return its position (step << 32 | boundary). Unless any_boundary is
-    set, repeat this until the training has stopped elsewhere than at boundary 1."""
+    """Stop the training and return its position (step << 32 | boundary). If it has stopped at
+    boundary 1 and any_boundary is false, let it run for a step and stop it again."""
     while True:
         training.process.send_signal(signal.SIGSTOP)
         os.waitpid(training.process.pid, os.WUNTRACED)
@@ -351,7 +351,7 @@ def test_writes_are_tracked_by_descriptors_of_the_process(daemon: Daemon, tmp_pa
     end = begin + areas["bytes"].astype(np.int64)
     assert np.all(begin >= heap[0])
     assert np.all(end <= heap[0] + heap[1])
-    # The optimizer writes all of each parameter and of its moments; batches are only read.
+    # The optimizer writes every byte of each parameter and its moments; batches are only read.
     live = step[(step["event"] == Event.ALLOC) & (step["detail"] == side.Alloc.LIVE)]
     head = live[live["bytes"] == 16 * 16 * 16 * 10 * 4]
     assert len(head) >= 3

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Descriptors of other processes are closed in threads that may block, one thread for each
-user; users beyond THREADS_MAX share a thread."""
+"""Descriptors that other processes sent are closed in threads that may block. Each of the first
+THREADS_MAX users has a thread; the other users share one."""
 
 from __future__ import annotations
 

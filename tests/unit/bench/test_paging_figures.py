@@ -13,7 +13,7 @@ from tests.bench.paging import figures
 
 ROUNDS = 5
 PACE = np.linspace(1.0, 1.4, ROUNDS)
-"""Seconds of a step in RAM in each round: the machine becomes slower."""
+"""Seconds of a step in RAM in each round. The machine becomes slower from round to round."""
 
 
 def contestant(over_ram: float, **changed: Any) -> dict[str, Any]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""bench-shim's arithmetic: medians of pairs, geometric means over models, goals."""
+"""bench-shim's arithmetic: medians over pairs of steps, geometric means over models, goals."""
 
 from __future__ import annotations
 

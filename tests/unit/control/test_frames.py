@@ -166,8 +166,8 @@ def test_an_estimate_of_a_messages_memory_exceeds_what_it_takes() -> None:
 @pytest.mark.parametrize("flags", [0, socket.MSG_OOB])
 @pytest.mark.parametrize("before", [0, 8, 200])
 def test_received_descriptors_whose_close_blocks_do_not_block(flags: int, before: int) -> None:
-    """The blocking descriptor comes with ordinary or out-of-band data, alone or after 8 or 200
-    descriptors that do not block."""
+    """The descriptor whose close() blocks comes with ordinary or out-of-band data. It comes alone,
+    or after 8 or 200 descriptors whose close() does not block."""
     ours, theirs = socket.socketpair()
     receiver = FrameSocket(theirs)
     null = os.open(os.devnull, os.O_RDONLY)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much time one user's messages may take."""
+"""The limit on the time that the messages of one user may take."""
 
 from __future__ import annotations
 

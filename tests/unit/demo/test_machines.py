@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether the demo's second part can run on this machine.
+"""The check of whether the demo's second part can run on a machine.
 
-It needs node 0 in the fastest memory tier and node 1 in a slower one.
+This part of the demo needs node 0 in the fastest memory tier and node 1 in a slower tier.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tests.demo.machines import has_two_tiers
 
 
 def sys_root(root: Path, tiers: dict[int, str]) -> Path:
-    """A /sys with memory tiers. tiers: their node lists, by abstract distance."""
+    """A /sys with memory tiers. tiers: each tier's node list, by the tier's abstract distance."""
     for distance, nodes in tiers.items():
         folder = root / f"devices/virtual/memory_tiering/memory_tier{distance}"
         folder.mkdir(parents=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The report of the demo's first part, and its rules."""
+"""The report of the demo's first part, and the rules that check the report's measurements."""
 
 from __future__ import annotations
 

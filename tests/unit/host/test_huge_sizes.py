@@ -14,7 +14,10 @@ MODES = ("always", "madvise", "never", "inherit")
 
 
 def sysfs(root: Path, global_mode: str, sizes: dict[int, str]) -> Path:
-    """Fake sysfs with the global mode of huge pages and a mode per size in KiB."""
+    """Fake sysfs with the global mode of huge pages and the mode of each size.
+
+    sizes: modes by size in KiB.
+    """
     for name, mode in {"": global_mode, **{f"hugepages-{at}kB": sizes[at] for at in sizes}}.items():
         folder = root / FOLDER / name
         folder.mkdir(parents=True, exist_ok=True)

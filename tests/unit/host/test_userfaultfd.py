@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Why a process cannot move pages by userfaultfd."""
+"""The check that a process can move pages by userfaultfd, and the errors of this check."""
 
 from __future__ import annotations
 

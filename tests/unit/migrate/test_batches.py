@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decisions of the schedule in steps of a few boundaries.
+"""The moves that the schedule chooses in steps of a few boundaries.
 
 A World has one space with 64 pages.
 """
@@ -228,8 +228,8 @@ def test_a_demotion_runs_ahead_of_time_if_nothing_else_can_run() -> None:
     world.tier[16:18] = 1
     world.schedule.pass_boundary(NO_DROPS)
     assert world.drain() == [(1, [8, 9]), (0, [16, 17]), (1, [0, 1])]
-    # The early demotion is finished, so done() is the current boundary before the demotion is due
-    # and when it is due.
+    # The early demotion is finished. So done() returns the current boundary, both before the
+    # demotion is due and when it is due.
     assert world.schedule.done() == 1
     for _ in range(2):
         world.schedule.pass_boundary(NO_DROPS)

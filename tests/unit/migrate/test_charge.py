@@ -178,7 +178,8 @@ EVENTS = st.lists(
 def test_room_is_the_budget_less_the_peak(
     events: list[list[tuple[bool, int, int, int]]], tiers: tuple[int, int], budget_pages: int
 ) -> None:
-    """Compare with a model that replays single events. The arena has two regions of four pages."""
+    """Compare the charge and the room with a model that replays the events one at a time. The arena
+    has two regions of four pages."""
     order = [
         (stretch, birth, tiers[region], 4 * region + first, min(count, 4 - first))
         for stretch in range(STRETCHES)

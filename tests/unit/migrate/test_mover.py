@@ -34,7 +34,8 @@ class Run:
     """A mover for a sleeping process. The spaces are not mapped, so all pages are absent."""
 
     def __init__(self, memory: Memory | None = None, births: Table = NO_BIRTHS) -> None:
-        """births: arena births in stretch 2, which waits for the moves of boundary 1."""
+        """births: arena births in stretch 2. If there are any, the process waits at boundary 2
+        until the moves of boundary 1 are done."""
         self.process = subprocess.Popen(["sleep", "600"])
         self.published: list[int] = []
         self.ended: list[str] = []

@@ -88,7 +88,7 @@ def test_a_dead_process_raises() -> None:
 
 
 def test_numa_maps_counts_the_range_only(region: tuple[mmap.mmap, int]) -> None:
-    prefer_node(region[1], PAGES * PAGE, 0)  # keeps the kernel from merging the mapping
+    prefer_node(region[1], PAGES * PAGE, 0)  # prevents a merge with an adjacent mapping
     counted = numa_maps(os.getpid(), [(region[1], PAGES * PAGE)])
     assert sum(counted.values()) == PAGES // 2
 

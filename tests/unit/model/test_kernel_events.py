@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compares kernel_events.py with the structures and enums of bpf/, printed by a C program."""
+"""kernel_events.py agrees with the structures and enums of bpf/. A C program prints the sizes,
+offsets and values in bpf/."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compares protocol.py with native/protocol.h by a C program that prints sizes and values."""
+"""protocol.py agrees with native/protocol.h. A C program prints the header's sizes, offsets and
+values."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fallback always works, and reports no page."""
+"""The fallback backend always works, and reports no accessed page."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ def test_files_that_pages_name_exist(page: str) -> None:
 HYPOTHETICAL = {"train.py", "NAME.py", "rivals/NAME.py"} | {
     f"sentineld/{package}/NAME.py" for package in ("policies", "observe")
 }
-"""Files that pages name but the repository lacks: a user's files, and files to be written."""
+"""Files that pages name but the repository lacks: files of users and files of contributors."""
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -188,8 +188,9 @@ def test_a_promotion_is_useful_until_its_last_use_before_the_next_demotion() -> 
 
 def test_a_demotion_may_begin_after_the_last_use() -> None:
     heap = (4, Space.HEAP)
-    # The tensor is used in 0 and 2. A demotion at 1 or 3 directly follows a use, and a demotion at
-    # 0 or 2 coincides with a use: none of the four can begin ahead of its boundary.
+    # The tensor is used in stretches 0 and 2. A demotion at boundary 1 or 3 directly follows a use,
+    # and a demotion at boundary 0 or 2 coincides with a use. So each of the four demotions begins
+    # at its boundary, not earlier.
     for boundary, ahead in ((1, 0), (0, 0), (2, 0), (3, 0)):
         rows = [(boundary, boundary, *heap, 1, 16 * PAGE, 10 * PAGE)]
         assert ahead_of_time(profile(), plan(rows)).tolist() == [ahead]
@@ -201,7 +202,7 @@ def test_a_demotion_may_begin_after_the_last_use() -> None:
 
 
 def test_a_demotion_may_not_begin_before_birth_or_promotion() -> None:
-    # The tensor is born in stretch 2, dies in stretch 0 and is never used.
+    # The tensor is born in stretch 2, dies in stretch 0 of the next step and is never used.
     arena = (2, Space.ARENA, 1, 8 * PAGE, 2 * PAGE)
     unused = profile()
     unused.accesses["tensor"][4] = 3
@@ -215,7 +216,8 @@ def test_a_demotion_may_not_begin_before_birth_or_promotion() -> None:
         (3, 0, *heap, 1, 16 * PAGE, 4 * PAGE),
         (3, 0, *heap, 1, 20 * PAGE, 6 * PAGE),
     ]
-    # Pages promoted at boundary 1 stay at least until boundary 2; promotions never begin early.
+    # Pages that are promoted at boundary 1 stay fast at least until boundary 2. Promotions never
+    # begin early.
     assert ahead_of_time(once, plan(rows)).tolist() == [0, 2, 1]
 
 

@@ -150,7 +150,8 @@ def test_the_largest_ranges_are_preferred(monkeypatch: pytest.MonkeyPatch) -> No
 
 @st.composite
 def plans(draw: st.DrawFn) -> tuple[Plan, list[Life]]:
-    """A plan of tensors that share no page while they are alive, and their lives."""
+    """A plan, and the lives of its tensors. Tensors that are alive at the same time share no
+    page."""
     lives: list[Life] = []
     for _ in range(draw(st.integers(0, 12))):
         # Make block borders more likely than uniform sampling would.

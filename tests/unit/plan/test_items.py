@@ -44,7 +44,8 @@ def test_transient_and_persistent_tensors() -> None:
     profile = toy_profile()
     assert transient(profile).tolist() == [True, True, True, False, False]
     assert persistent(profile).tolist() == [False, False, False, True, True]
-    # A tensor that outlives its step is not planned; a tensor outside the heap is not managed.
+    # The scratch now outlives its step, so it is not planned in the arena. The state now lies
+    # outside the shim's heap, so it does not count as a persistent tensor of the heap.
     profile.tensors["kind"][SCRATCH] = Kind.PERSISTENT
     profile.tensors["address"][STATE] = profile.heap_base - PAGE
     assert transient(profile).tolist() == [True, False, True, False, False]
@@ -70,7 +71,7 @@ def test_pages_are_sampled_ones_or_those_that_the_bytes_fill() -> None:
     rows["pages"] = 77
     rows["bytes_read"][:4] = [1, PAGE + 1, 0, 100 * PAGE]
     rows["bytes_written"][:4] = [0, 0, PAGE, 1]
-    assert access_pages(profile)[:4].tolist() == [1, 1, 1, 2]  # not more than the tensor has
+    assert access_pages(profile)[:4].tolist() == [1, 1, 1, 2]  # not more pages than the tensor has
     assert set(access_pages(replace(profile, source="module+shim"))) == {77}
 
 

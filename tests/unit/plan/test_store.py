@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plans in files."""
+"""Saving plans to files, and loading plans from files."""
 
 from __future__ import annotations
 

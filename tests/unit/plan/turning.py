@@ -85,8 +85,8 @@ def step(
 def steps(draw: st.DrawFn) -> tuple[Plan, Profile]:
     """Tensors on ten pages; each event is one birth or one death.
 
-    No tensor lives into the next step and dies there in the stretch in which it was born,
-    because residency() would count such a tensor for the whole stretch.
+    A tensor that lives into the next step does not die there in the stretch of its birth, because
+    residency() would count the tensor for the whole stretch.
     """
     per_stretch = draw(st.integers(1, 4))
     wanted = draw(

@@ -40,7 +40,7 @@ def rows(*faults: tuple[int, int, str]) -> Records:
 
 def owner(step: Step, time_ns: int, address: int) -> int | str | None:
     """The slot of the tensor that lives at this address and time, found by a walk through the step.
-    For a persistent tensor, its address as text."""
+    For a persistent tensor, its address as text. None: no tensor lives there."""
     there: dict[int, tuple[int, int | str]] = {
         start: (live.bytes, str(start) if live.cursor is None or live.age > 1 else live.cursor)
         for start, live in step.live.items()

@@ -59,7 +59,7 @@ def test_a_tensor_across_the_step_s_end_has_two_instances() -> None:
 
 
 def test_tensors_with_unrecorded_births_are_matched_by_size() -> None:
-    # The ring begins with the last step, so the birth of the tensor freed first is not recorded.
+    # The ring begins with the last step. So it lacks the birth of the tensor that is freed first.
     known, matched = step_lifetimes(toy()), step_lifetimes(toy(forget=2))
     assert np.array_equal(known.tensors, matched.tensors)
 

@@ -56,7 +56,7 @@ def test_a_profile_of_the_same_time_is_not_shifted(tmp_path: Path, name: str) ->
     assert document["schemaVersion"] == 1
     assert document["traceEvents"][: len(torch)] == torch
     own = document["traceEvents"][len(torch) :]
-    # The training process keeps the name that it has in the other file.
+    # The training process keeps the name that it has in the file of torch.profiler.
     named = [event["pid"] for event in own if event["name"] == "process_name"]
     assert named == [PID + TENSORS_PID_OFFSET]
     first = min(event["ts"] for event in own if "ts" in event)

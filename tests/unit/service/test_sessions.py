@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sessions behind the shims' socket close everything that they opened, however they end."""
+"""Sessions of the shims' socket close everything that they opened, however the sessions end."""
 
 from __future__ import annotations
 
@@ -305,7 +305,7 @@ def test_a_hello_after_a_setuid_program_began_is_refused(reachable: Daemon) -> N
 def no_descriptors() -> Iterator[None]:
     """Every call that needs a new descriptor fails with EMFILE."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))  # only the standard streams
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))  # descriptors 0 to 2 only
     try:
         yield
     finally:

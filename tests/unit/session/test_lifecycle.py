@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A session's states have an order; any state can end the session, and no state follows the end."""
+"""A session's states have an order. A session can end in any state, and no state follows the
+end."""
 
 from __future__ import annotations
 

@@ -134,14 +134,15 @@ class Paged:
         return int(self._library.pager_evict(self._pager, at, pages, ctypes.byref(done)))
 
     def fetch(self, first: int, pages: int) -> int:
-        """Begin to fetch pages if frames are free; returns how many pages need no further call."""
+        """Begin to fetch pages, as far as frames are free. Returns the number of pages, counted
+        from the first, that need no further call."""
         done = ctypes.c_uint64()
         at = self._base + first * PAGE
         self._library.pager_fetch(self._pager, at, pages, ctypes.byref(done))
         return done.value
 
     def discard(self, first: int, pages: int) -> None:
-        """Drop pages without the pager, as a program can do."""
+        """Drop pages by madvise(), without a call of the pager, as a program can do."""
         self._map.madvise(mmap.MADV_DONTNEED, first * PAGE, pages * PAGE)
 
     def settle(self) -> None:
@@ -170,7 +171,7 @@ class Paged:
         return found
 
     def fill_and_evict(self, *tensors: int) -> None:
-        """Create tensors of these numbers of pages, one after the other from page 0 on. Fill them
+        """Create tensors of these sizes (in pages), one after the other from page 0 on. Fill them
         with seed 1 and evict them."""
         first, pages = 0, sum(tensors)
         for tensor in tensors:

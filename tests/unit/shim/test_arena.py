@@ -192,7 +192,8 @@ def test_pages_of_slots_with_populate_are_resident_at_birth(harness: ctypes.CDLL
 
 
 def page_sizes(begin: int, end: int) -> str:
-    """A letter for each mapping in [begin, end), in order: h with MADV_HUGEPAGE, s without."""
+    """A letter for each mapping in [begin, end), in order: h for MADV_HUGEPAGE, s for
+    MADV_NOHUGEPAGE."""
     found = ""
     for line in Path("/proc/self/smaps").read_text(encoding="utf-8").splitlines():
         head = line.split(maxsplit=1)[0]

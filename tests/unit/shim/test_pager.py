@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pager keeps its budget and every page's content."""
+"""The pager stays within its budget and preserves the content of every page."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_moves_may_reach_beyond_the_pages_that_were_ever_born(start: Callable[..
     paged.settle()
     assert paged.holds(0, 300, 1)
     assert paged.counts().faults > 0
-    paged.born(300, 10)  # directly above the highest page ever born
+    paged.born(300, 10)  # directly above the highest page that has ever been born
     paged.fill(300, 10, 1)
     assert paged.evict(300, PAGES - 300) == 10
     paged.settle()

@@ -98,8 +98,8 @@ def test_requested_pages_move_until_the_next_tick() -> None:
     world = fed(reactor, 2, pages_per_s=1000)
     assert reactor.observed[1].fast[PARAMETER_CELL] == 100
     assert reactor.observed[1].fast[SCRATCH_CELL] == 53
-    # At ten pages a second, the promotions requested at the first tick are discarded at the second
-    # tick.
+    # At ten pages a second, the promotions that the reactor requests at the first tick do not
+    # finish, and the second tick discards them.
     slow = fed(reactor, 2, pages_per_s=10)
     assert slow.fast[PARAMETER_CELL] == 0
     assert slow.counts.demoted_pages == 10

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The factors drawn for noise, skew and interference; the same seed gives the same factors."""
+"""The random factors for noise, skew and interference. The same seed gives the same factors."""
 
 from __future__ import annotations
 

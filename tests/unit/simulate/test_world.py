@@ -62,7 +62,7 @@ def test_pages_are_born_on_their_tier() -> None:
     one = world()
     assert tiers(one) == [(4, 0), (0, 4), (0, 4)]
     assert (one.fast_pages, one.room()) == (4, 96)
-    # Births in the heap do not count: the measured times of the step include them.
+    # Births in the heap are not counted, because the measured times of the step include their time.
     assert one.counts.born_pages == 8
     assert one.born(0, 2) == 4  # no page is born twice
     assert one.counts.born_pages == 8
@@ -127,7 +127,7 @@ def test_a_wait_ends_when_the_page_in_flight_and_the_demotions_are_done() -> Non
     one.queue.add(demotion(0))
     one.wait_for(0, promotions=False)
     assert one.counts.demoted_pages == 4
-    # The stall includes the whole time of the page in flight, although a part of it has passed.
+    # The stall includes the whole time of the page in flight, although a part of it is over.
     assert one.counts.stall_ns == pytest.approx(PAGE_NS + 4 * 2.5)
 
 

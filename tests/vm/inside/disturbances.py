@@ -40,7 +40,7 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Observer:
-    """The probes, and one watched process at a time."""
+    """Starts the probes, and watches one process at a time."""
 
     def __init__(self) -> None:
         self.probes = EbpfProbes()
@@ -89,7 +89,7 @@ def helper(*arguments: object) -> None:
 
 
 def repeat_until(condition: Callable[[], bool], act: Callable[[], object]) -> bool:
-    """Call act() until the condition holds; False after WAIT_S."""
+    """Call act() until the condition holds; return False if it does not hold after WAIT_S."""
     deadline_s = time.monotonic() + WAIT_S
     while not condition():
         if time.monotonic() > deadline_s:
@@ -187,7 +187,7 @@ def foreign_moves(observer: Observer) -> dict[str, Any]:
 
 
 def reclaim(observer: Observer) -> dict[str, Any]:
-    """Another process swaps 500 pages out; the owner then reads 400 of them again."""
+    """Another process swaps out 500 pages of the watched process, which then reads 400 of them."""
     with swap(64), setting(("/proc/sys/vm/page-cluster", 0)), observer.target() as target:
         target.do("write", 0, 500)
         observer.drain_faults(target)

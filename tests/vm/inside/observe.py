@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Observes accessor.py with one backend; prints one JSON object. Usage: observe.py BACKEND.
 
-If the backend measures frequency, the accesses are repeated; otherwise they are made once.
+If the backend measures frequency, the accesses are repeated throughout each window; otherwise they
+are made once in each window.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ LOOP_S = 10.0
 
 
 class Program:
-    """accessor.py, which executes one command at a time."""
+    """The process that runs accessor.py; it executes one command at a time."""
 
     def __init__(self, way: str) -> None:
         ours, theirs = socket.socketpair()

@@ -16,7 +16,7 @@ Stretches 3 and 5 last until their promotions are finished.
 
 Usage: stepper.py CONTROL STEPS. CONTROL is a file of 4096 bytes: position (u64 at 0),
 moves_done (u64 at 8), number of records read by manage.py (u64 at 16). A stretch begins
-only after manage.py has read the previous one's record, so an epoch is exactly one stretch.
+only after manage.py has read the previous stretch's record, so an epoch is exactly one stretch.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Births and drops of pages, the budget, and the table of transits. */
+/* Gives frames to born pages, drops pages, keeps the budget, and opens and closes transits. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <string.h>

@@ -15,9 +15,9 @@
  *
  *     tray   | present | borrowed, or absent   | absent ... |
  *
- * Only a closed tray that has neither free nor borrowed frames is opened again. If
- * there is none, a tray's free frames are first returned to the kernel. All functions
- * need the pager's lock.
+ * Only a closed tray that has neither free nor borrowed frames is opened again. If there
+ * is no such tray, the free frames of another tray are first returned to the kernel. All
+ * functions need the pager's lock.
  */
 #ifndef SENTINELD_SHIM_FRAMES_H
 #define SENTINELD_SHIM_FRAMES_H
@@ -50,8 +50,9 @@ struct frames {
 	uint64_t pages; /* frames in all trays, borrowed ones included */
 };
 
-/* The caller has set uffd, pagemap and page_shift; all else is zero. pages: the number of frames that
-   the trays must have room for. Returns NULL, or a description of the problem. */
+/* The caller has set uffd, pagemap and page_shift; all else is zero. pages: the number of frames
+   for which the trays should have room; there are at most TRAYS_MAX trays. Returns NULL, or a
+   description of the problem. */
 const char *frames_init(struct frames *frames, uint64_t pages);
 void frames_destroy(struct frames *frames);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Start, stop, and the ranges of managed memory. */
+/* Starts and stops the pager, and adds and removes ranges of managed memory. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdarg.h>

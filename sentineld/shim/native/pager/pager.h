@@ -47,8 +47,10 @@ struct pager_counts {
 	uint64_t clean_pages; /* pages that were evicted without a write */
 	uint64_t waits; /* births, by pager_born() or by a fault, that waited for a frame */
 	uint64_t overruns; /* frames taken beyond the budget, because no page could be evicted */
-	uint64_t frames; /* page frames held now: used by pages or transfers, and free ones */
-	int write_error; /* -errno of a failed write; 0: none. While it is set, no page is evicted. */
+	uint64_t frames; /* page frames held now, including free ones */
+	/* -errno of a failed write, or -ENOSPC if the file had no free page; 0: none. While it is
+	   not 0, no page is evicted. */
+	int write_error;
 };
 
 /* Returns NULL, or a description of the problem. */

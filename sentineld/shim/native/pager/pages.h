@@ -63,7 +63,7 @@ struct paged_range {
 	uint8_t *stray; /* 1: the page is in memory, but is not planned to be there */
 	uint8_t *begins; /* 1: the page was the first page of a pager_born() call */
 	uint8_t *transit; /* 1 + index of the page's transit; 0: none */
-	uint8_t *recent; /* 1: the page arrived or was born since the clock's hand last passed it */
+	uint8_t *recent; /* 1: the page arrived or was born since the hand last passed it */
 	uint32_t *file_page; /* number of the file page with the page's copy; 0: none */
 	uint32_t *arrival; /* pager->arrivals when the page was last fetched or recalled */
 	uint64_t *sum; /* checksum of the page's copy in the file */
@@ -115,7 +115,9 @@ struct pager {
 	uint64_t resident; /* pages in memory, without those in trays */
 	uint64_t leaving; /* pages in the trays of transits that evict pages */
 	struct paged_range *ranges;
-	struct paged_range *hand_range; /* the clock's hand: the next page that may be evicted */
+	/* the hand of the clock algorithm (victims.c): range and number of the next page to consider
+	   for eviction */
+	struct paged_range *hand_range;
 	uint64_t hand;
 	struct frames frames;
 	struct filespace space;
@@ -279,8 +281,8 @@ extern const struct fetch_mode fetch_planned, fetch_demanded, fetch_ahead;
 uint64_t pages_fetch(struct pager *pager, struct paged_range *range, uint64_t page, uint64_t pages,
 		     const struct fetch_mode *mode);
 
-/* Like pages_fetch() for a fault: evicts pages if necessary, and queues the pages for which there are no
-   frames. */
+/* Like pages_fetch(), but for a fault: evicts pages if necessary, and queues the pages for which
+   there are no frames. */
 void pages_want(struct pager *pager, struct paged_range *range, uint64_t page, uint64_t pages);
 
 /* The thread that serves faults. */

@@ -45,7 +45,8 @@ def test_tensors_lie_by_the_tier_of_their_birth() -> None:
     dropped = (layout.slots["flags"] & SLOT_DROP) != 0
     assert dropped.tolist() == [True, True, False]
     assert np.all(layout.slots["flags"] & SLOT_PLANNED)
-    # The second region begins at a multiple of 16 pages, which huge pages of 64 KiB need.
+    # The second region begins at a multiple of 16 pages, because huge pages of 64 KiB need this
+    # alignment.
     assert layout.arena_bytes == (192 + 2 * LARGE) * PAGE
     assert (layout.heap_tier, layout.waits.tolist()) == (1, [-1] * 4)
 

@@ -33,8 +33,8 @@ def gain(gains: CleanGains, before: int, after: int, wrote: bool, at: int) -> fl
     if (before, after) == (SLOW, SLOW):
         return 0.0
     if wrote:
-        # In a stretch that writes, a clean page counts as dirty. After such a stretch, no
-        # page is clean.
+        # In a stretch that writes to the page, a clean page counts as dirty. After this stretch,
+        # the page is not clean.
         if after == CLEAN:
             return None
         if before == SLOW:
@@ -93,8 +93,8 @@ def test_a_page_that_is_only_read_is_fetched_and_leaves_without_a_move() -> None
     )
     lasts, length = np.array([True]), np.array([4])
     reads = best_clean_walks(gains, np.zeros((4, 1), np.bool_), length, lasts)
-    # The page is demoted in position 1, promoted in position 2, and stays until position 1 of the
-    # next step.
+    # The page is demoted in position 1, promoted in position 2, and stays fast until position 1 of
+    # the next step.
     assert float(reads.value[0]) == pytest.approx(18.0 - move)
     assert reads.clean[0]
     writes = best_clean_walks(gains, np.array([[False], [True], [False], [True]]), length, lasts)

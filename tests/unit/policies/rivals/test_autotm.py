@@ -32,7 +32,7 @@ from tests.unit.policies.rivals.laps import PAGE, Life, lap, moving
 
 SLOW_S = 64 * PAGE / 1e9
 NOTHING = 1e-3
-"""A bandwidth in pages a second with which nothing moves."""
+"""A migration bandwidth, in pages a second, that is too low for any move."""
 
 
 def planned(profile: Profile, pages: int, pages_per_s: float) -> Plan:
@@ -87,8 +87,8 @@ def test_a_tensor_is_fast_as_a_whole_or_not_at_all() -> None:
 
 
 def test_a_birth_is_fast_and_the_rest_of_a_life_slow() -> None:
-    # The transient tensor is born and read in 0 and read again in 5. The persistent tensor is used
-    # in 2, 3 and 4 and takes the room from 2 on.
+    # The transient tensor is born and read in stretch 0 and read again in stretch 5. The persistent
+    # tensor is used in stretches 2, 3 and 4 and takes the room from stretch 2 on.
     profile = lap(6, Life(64, (0, 5), (0, 5)), Life(64, (2, 3, 4)))
     plan = planned(profile, 64, 64)
     fast = {region.name for region in plan.layout.regions}
@@ -99,8 +99,9 @@ def test_a_birth_is_fast_and_the_rest_of_a_life_slow() -> None:
 
 
 def test_a_tensor_that_is_never_used_again_makes_room() -> None:
-    # The first tensor is used only in 0 and lives until 4; the other tensor is used in 3. With room
-    # for one tensor, the first is demoted in 1, and the other is promoted in 2 and demoted in 4.
+    # The first tensor is used only in stretch 0 and lives until stretch 4; the other tensor is used
+    # in stretch 3. There is room for one tensor. So the first tensor is demoted at boundary 1, and
+    # the other tensor is promoted at boundary 2 and demoted at boundary 4.
     profile = lap(5, Life(64, (0,), (0, 4)), Life(64, (3,)))
     plan = planned(profile, 64, 64)
     assert lost_s(plan, 5) == pytest.approx(0.0, abs=1e-8)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which plans of one attach are kept, and which are dropped."""
+"""Which plans a session keeps while it is attached, and which plans it drops."""
 
 from __future__ import annotations
 

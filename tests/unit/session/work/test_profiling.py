@@ -114,7 +114,8 @@ class Profiled:
 
 
 def whole_way(profiled: Profiled, network: Network) -> Planned:
-    """Profile and plan a network. The framework observes the first step after each request."""
+    """Profile a network's training and make a plan for it. The framework observes the first step
+    after each request."""
     assert profiled.tell(*steps_of(network, 4)) is None
     layout, asked = profiled.asked()
     assert layout is not None

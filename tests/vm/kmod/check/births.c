@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Births: pages that are touched, dropped and touched again, with the node of each birth. */
+/* Checks records of pages that are touched, dropped and touched again, and each birth's node. */
 #define _GNU_SOURCE
 #include "check.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Controllers and targets that fork or end; ends of sessions; the rules of the epoch fd. */
+/* Checks forks and exits of controllers and targets, ends of sessions, and uses of the epoch fd. */
 #define _GNU_SOURCE
 #include "check.h"
 
@@ -286,7 +286,7 @@ static void check_session_ended(struct sampler *sampler, uint64_t address)
 	sampler_close(sampler);
 }
 
-/* The target exits, or calls exec, with armed pages. */
+/* The target is killed, or calls exec, while pages are armed. */
 void check_end(void)
 {
 	struct sampler sampler;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Invalid arguments and their error codes; a full log; very large ranges. */
+/* Checks the error codes for invalid arguments, a full log, and very large ranges. */
 #define _GNU_SOURCE
 #include "check.h"
 

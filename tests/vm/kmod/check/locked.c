@@ -168,7 +168,7 @@ static double seconds(void)
 	return now.tv_sec + now.tv_nsec / 1e9;
 }
 
-/* A controller that arms pages, waits until the target is locked, and calls close(). */
+/* A controller that arms pages, waits until the address space is locked, and calls close(). */
 static pid_t start_controller(struct target *target, uint64_t address, int armed[2], int locked[2])
 {
 	pid_t controller = fork();
@@ -209,7 +209,7 @@ void check_locked(void)
 	for (int i = 0; i < LIMIT_S * 100 && !*server.stalled; i++)
 		usleep(10000);
 	CHECK(*server.stalled, "the target does not read the file");
-	sleep(2); /* until the other thread waits for the lock, too */
+	sleep(2); /* until the second thread waits for the lock */
 
 	start = seconds();
 	CHECK(write(locked[1], "x", 1) == 1, "pipe");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * ATTACH accepts a process only if its pid and start time are those given, and if all its user ids
- * are the given one.
+ * ATTACH accepts a process only if its start time equals the given start time, if all its user ids
+ * equal the given uid, and if it is dumpable.
  */
 #define _GNU_SOURCE
 #include "check.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Nodes: the node of each access, moves between accesses, and resident pages by node. */
+/* Checks the node in each access record, also after moves, and the resident pages by node. */
 #define _GNU_SOURCE
 #include "check.h"
 

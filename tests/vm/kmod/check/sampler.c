@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The controller: the device, its session and its log. */
+/* The controller's functions: they open the device, run its session and read its log. */
 #define _GNU_SOURCE
 #include "check.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Writers, forks, drops, mprotect, epochs and moves in parallel; the data must stay intact. */
+/* Runs writers, forks, drops, mprotect, epochs and moves in parallel; the data must stay intact. */
 #define _GNU_SOURCE
 #include "check.h"
 

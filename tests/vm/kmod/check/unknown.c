@@ -157,7 +157,7 @@ void check_unknown(void)
 
 /*
  * move_pages() of armed pages: kernel 6.12 moves and unarms them, kernel 6.1
- * leaves them as they are. No unarmed page may be reported as untouched. Disarmed
+ * leaves them as they are. Each unarmed page must be reported as unknown. Disarmed
  * pages move on both kernels, even if epochs begin meanwhile.
  */
 void check_moved(void)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Optional features: precise writes, re-arming within an epoch, and ageing without faults. */
+/* Checks optional features: precise writes, re-arming in an epoch, and ageing without faults. */
 #define _GNU_SOURCE
 #include "check.h"
 
@@ -49,7 +49,7 @@ void check_writes(void)
 		check_flags(&sampler, address, 2 * THIRD, THIRD, THIRD);
 		sampler_epoch(&sampler);
 	}
-	/* pages that the module write-protected can be written after the session */
+	/* after the session, the target can write all pages, even those that were write-protected */
 	target_call(&target, read_pages, address, PAGES);
 	sampler_count(&sampler, address, PAGES, ANY_NODE);
 	sampler_close(&sampler);
@@ -92,7 +92,7 @@ void check_again(void)
 	rounds = sampler_stats(&sampler).rearms;
 	sampler_count_flags(&sampler, address, THIRD, found);
 	CHECK(found[0] == THIRD, "%lu first accesses", found[0]);
-	/* at most one record per round and page; too few records would not measure a frequency */
+	/* at most one record per round and page; fewer than four per page would show no frequency */
 	CHECK(found[AGAIN] >= 4 * THIRD && found[AGAIN] <= rounds * THIRD,
 	      "%lu further accesses in %lu rounds", found[AGAIN], rounds);
 	sampler_epoch(&sampler);

@@ -200,8 +200,8 @@ static void run_child(const long *arg, uint32_t thread, int released)
 	char byte;
 
 	/*
-	 * The child sets no PR_SET_PDEATHSIG, because the thread that forked it ends with the epoch.
-	 * Instead, main() kills the process group.
+	 * PR_SET_PDEATHSIG would kill the child when its parent thread ends, at the end of the
+	 * epoch. So the child does not set it, and main() kills the process group instead.
 	 */
 	if (read(released, &byte, 1) != 1)
 		_exit(2);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The controller: attaches, runs the epochs, and prints the accesses made and the module's records. */
+/* The controller: attaches, runs the epochs, prints the true accesses and the module's records. */
 #define _GNU_SOURCE
 #include "truth.h"
 
@@ -187,8 +187,9 @@ static void run_epoch(void)
 }
 
 /*
- * The accesses of all threads. If the first access of one thread was a read and that of
- * another thread a write, their order is unknown and neither FIRST bit is set.
+ * The accesses of all threads to a page in an epoch. If the first access of one thread was
+ * a read and that of another thread a write, their order is unknown and neither FIRST bit
+ * is set.
  */
 static uint8_t all_threads(uint32_t epoch, uint32_t page)
 {

@@ -6,13 +6,15 @@ The rules, for pairs of a page and an epoch in which the page is watched:
 - an accessed pair has a record or is marked unknown; paused pairs, whose page the
   controller disarmed for some time, may have neither;
 - only accessed pairs have a record, and only written pairs have a record with WRITE;
-- a pair has at most one first record, and not both a first record and an unknown mark;
+- a pair has at most one first record (a record without AGAIN), and not both a first record and an
+  unknown mark;
 - a pair is marked unknown only if something unarmed the page in this epoch, the pair is
   paused, the page is the zero page, which cannot be armed, or the page is in a region that
   may have huge pages;
 - with precise writes, a written pair has a WRITE record, or the pair or its later writes
   are marked unknown.
 
+Further rules concern births, AGAIN, and whether the first record is a read or a write.
 For huge pages the rules apply to each 2 MiB page as a whole.
 """
 
@@ -55,7 +57,7 @@ class Score:
     unknown: int = 0
     """Pairs marked unknown, except paused pairs and pairs of the zero page."""
     zero: int = 0
-    """Pairs of the zero page marked unknown."""
+    """Pairs that are marked unknown and whose page was the zero page."""
     written: int = 0
     """Judged pairs that were written and whose writes are not marked unknown."""
     seen_written: int = 0

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Parses programs; the table of all verbs. */
+/* Parses programs, and contains the table of all verbs. */
 #define _GNU_SOURCE
 #include "truth.h"
 

@@ -128,7 +128,8 @@ def _programs(draw: DrawFn, kind: Kind) -> Program:
 
 @st.composite
 def _layout(draw: DrawFn, kind: Kind) -> tuple[list[Region], list[str]]:
-    """Regions and their lines; some are adjacent, some cross a 2 MiB boundary."""
+    """Regions, and the lines that declare them. Some regions are adjacent, some cross a 2 MiB
+    boundary."""
     regions: list[Region] = []
     lines: list[str] = []
     page = draw(st.sampled_from((0, 3, HUGE_PAGES - 20)))
