@@ -4,6 +4,7 @@ values."""
 
 from __future__ import annotations
 
+import re
 from enum import IntEnum
 from pathlib import Path
 from typing import Any
@@ -22,10 +23,13 @@ STRUCTS = {
     "sentinel_control": protocol.CONTROL_DTYPE,
     "sentinel_record": protocol.RECORD_DTYPE,
     "sentinel_slot": protocol.SLOT_DTYPE,
+    "sentinel_part": protocol.PART_DTYPE,
     "sentinel_region": protocol.REGION_DTYPE,
     "sentinel_wait": protocol.WAIT_DTYPE,
     "sentinel_huge": protocol.HUGE_DTYPE,
     "sentinel_layout": protocol.LAYOUT_DTYPE,
+    "sentinel_access": protocol.ACCESS_DTYPE,
+    "sentinel_residency": protocol.RESIDENCY_DTYPE,
     "sentinel_page_range": protocol.PAGE_RANGE_DTYPE,
     "sentinel_page_queue": protocol.PAGE_QUEUE_DTYPE,
     "sentinel_paging": protocol.PAGING_DTYPE,
@@ -40,11 +44,14 @@ ENUMS: dict[str, type[IntEnum] | Any] = {
     "SENTINEL_SLOT": protocol.SlotFlag,
     "SENTINEL_WAIT": protocol.WaitFlag,
     "SENTINEL_MOVE": protocol.MoveFlag,
+    "SENTINEL_LAYOUT": protocol.LayoutFlag,
+    "SENTINEL_ACCESS": protocol.AccessFlag,
 }
 VALUES = {
     "SENTINEL_SHIM_VERSION": protocol.SHIM_VERSION,
     "SENTINEL_CONTROL_MAGIC": protocol.CONTROL_MAGIC,
     "SENTINEL_LAYOUT_MAGIC": protocol.LAYOUT_MAGIC,
+    "SENTINEL_RESIDENCY_MAGIC": protocol.RESIDENCY_MAGIC,
     "SENTINEL_TENSOR_BYTES_MIN": protocol.TENSOR_BYTES_MIN,
     "SENTINEL_HUGE_BYTES": protocol.HUGE_BYTES,
     "SENTINEL_HEARTBEAT_STALE_NS": protocol.HEARTBEAT_STALE_NS,
@@ -63,6 +70,14 @@ def test_sizes_offsets_and_values_equal_the_headers(tmp_path: Path) -> None:
         for member in members:
             expected[f"{prefix}_{member.name}"] = member.value
     assert c_values(list(expected), ['"protocol.h"'], tmp_path) == expected
+
+
+def test_every_struct_and_constant_of_the_header_is_compared() -> None:
+    text = (NATIVE / "protocol.h").read_text()
+    assert set(re.findall(r"^struct (\w+) \{", text, re.MULTILINE)) == set(STRUCTS)
+    members = {f"{prefix}_{one.name}" for prefix, kind in ENUMS.items() for one in kind}
+    constants = set(re.findall(r"^(?:#define |\t)(SENTINEL_[A-Z0-9_]+)(?: |,)", text, re.MULTILINE))
+    assert constants == members | set(VALUES)
 
 
 def test_every_field_of_the_header_is_in_the_dtypes() -> None:
