@@ -98,7 +98,7 @@ struct sentinel_range {
 	 * epoch arms it), counts as neither done nor skipped.
 	 */
 	__u64 pages_done; /* pages armed, disarmed or found accessed */
-	__u64 pages_skipped; /* ARM: absent or not armable; DISARM: not armed; AGE: see below */
+	__u64 pages_skipped; /* ARM: absent or not armable; DISARM: not armed; AGE: see SENTINEL_IOC_AGE */
 	__u64 reserved[2];
 };
 

@@ -39,7 +39,7 @@ class Background(Generic[Result]):
         except SentinelError as error:
             self.problem = error
         except Exception as error:
-            # The error fails only the request that waits for the result; the session continues.
+            # The session continues without the result, and handles the error like a SentinelError.
             log.exception("%s: internal error", self._thread.name)
             self.problem = SentinelError("failed", f"{self._thread.name}: {error}", "see the log")
         self.duration_s = time.monotonic() - began_s

@@ -57,7 +57,8 @@ class PagerMoves:
 
     @property
     def done_position(self) -> int:
-        """The process's position, because the process waits for no move of the daemon."""
+        """The process's current position: since the process waits for no move of the daemon, no
+        move is incomplete that it may wait for."""
         return self._position()
 
     def enter(self) -> None:

@@ -46,8 +46,8 @@ class PagingCounts:
     fetched_pages: int
     """Pages whose fetch was begun by moves of the live layout."""
     late_moves: int
-    """Moves of the live layout from the file to memory that moved pages after their deadline, or
-    were incomplete when they became obsolete."""
+    """Late fetches of the live layout: each moved pages after its deadline, or was incomplete when
+    it became obsolete."""
 
 
 class PagingSegment:

@@ -197,8 +197,8 @@ PLACES: dict[str, Callable[[Path, Opener], None]] = {
 
 
 def once(say: Say, path: str, place: Callable[[Path, Opener], None], open_one: Opener) -> None:
-    """Send a descriptor from open_one() in one place, then close it here, so that only the daemon's
-    copy is left."""
+    """Send descriptors from open_one() at one place of the protocol (see PLACES), then close this
+    process's copies, so that only the daemon's copies are left."""
     with contextlib.suppress(OSError, AssertionError, EOFError):
         place(Path(path), open_one)
     for fd in _SENT:

@@ -237,9 +237,10 @@ class _Program:
     def _needed_rows(self, many: int) -> npt.NDArray[np.bool_]:
         """(R,): which of R rows are needed. A row that other rows imply is not needed."""
         needed = np.ones(many, np.bool_)
-        # A plan that has room at all pressure points also has room at boundaries. In a stretch
-        # without a death, the room needed after the moves is at most the room needed before the
-        # moves of the next stretch, except for the pool of dead pages.
+        # A plan that has room at all pressure points also has room at boundaries. If no group dies
+        # in a stretch, all pages that are fast after its moves are still fast before the moves of
+        # the next stretch. So the next stretch's rows imply the row for the room after the moves,
+        # unless there is a pool of dead pages, which can differ between the stretches.
         needed[self._boundaries : self._before] = self._limits.generous
         every = self._limits.generous or self._transient is not None
         needed[self._after : self._promotions] = self._points_with_deaths() | every

@@ -320,9 +320,9 @@ class _Model:
                 rows.add([(goes, 1.0), (gap.after, 1.0)], -np.inf, 1.0)
 
     def _add_room(self, rows: _Rows) -> None:
-        """Add the row of each stretch. In the first stretch, the fast memory in use is that of the
-        tensors that are fast then. In each later stretch, it is that of the stretch before, plus
-        births and promotions, minus deaths and demotions."""
+        """Add a row for each stretch that defines the fast memory in use in it. In the first
+        stretch, this is the memory of the tensors that are fast then. In each later stretch, it is
+        that of the stretch before, plus births and promotions, minus deaths and demotions."""
         problem, count = self._problem, self._problem.profile.stretch_count
         at_begin: Terms = []
         changes: list[Terms] = [[] for _ in range(count)]

@@ -3,8 +3,8 @@
 
 A diverged step costs little: its tensors are allocated in the heap. Another plan costs some
 recorded steps and, if the shape is new, a profile. So a plan is left only after the steps have
-diverged for some time. A training that changes shape all the time keeps its plan; status and log
-say so.
+diverged for some time, and a plan that does not pay off is left less and less often (Patience). If
+a plan is kept although many steps diverge, status and log say that it fits poorly.
 """
 
 from __future__ import annotations

@@ -62,7 +62,8 @@ def test_all_tensors_but_one_are_planned(daemon: Daemon, tmp_path: Path, model: 
     assert births["bytes"].tolist() == slots["bytes"].tolist()
     assert in_arena.tolist() == planned.tolist()
     print(f"{model}: {planned.sum()} of {len(slots)} births planned, arena {size} bytes")
-    # A loop variable (inputs or output) is unplanned: it is still alive at its successor's birth.
+    # The only unplanned tensor is that of a loop variable of train.py (inputs or output): the step
+    # before has left a tensor in the variable, which is still live when the new one is allocated.
     assert (~planned).sum() == 1
     daemon.wait_steps(20)
     assert daemon.word("mode") == Mode.REPLAY

@@ -11,9 +11,9 @@ from tests.unit.plan.toys import toy_profile
 
 
 def test_an_interval_is_judged_by_space_and_time() -> None:
-    # Pages: activation 2, gradient 2, state 4, parameter 2. The four intervals of one stretch use
-    # 2, 2, 6 and 8 pages. Pages that an interval uses but the interval before it does not:
-    # 2 (activation), 2 (parameter), 4 (activation and gradient) and 4 (state).
+    # Pages: activation 2, gradient 2, state 4, parameter 2. If each interval is one stretch long,
+    # the four intervals use 2, 2, 6 and 8 pages. Pages that an interval uses but the interval
+    # before it does not: 2 (activation), 2 (parameter), 4 (activation and gradient) and 4 (state).
     items = chunks(toy_profile(), np.array([0, 2, 3, 4]), 8)
     judged = interval(items, 1, np.full(4, 9.0), np.full(4, 4.0))
     assert judged.need_pages == 8

@@ -114,8 +114,8 @@ class Profiled:
 
 
 def whole_way(profiled: Profiled, network: Network) -> Planned:
-    """Profile a network's training and make a plan for it. The framework observes the first step
-    after each request."""
+    """Profile a network's training and make a plan for it. Each request for the operators' accesses
+    is answered with those of the next step."""
     assert profiled.tell(*steps_of(network, 4)) is None
     layout, asked = profiled.asked()
     assert layout is not None
