@@ -26,10 +26,13 @@ from sentineld.planner.planners import Planners
 
 log = logging.getLogger(__name__)
 
-EBPF_START_TIMEOUT_S = 180.0
-"""bcc takes 10 s to compile the probes in an emulated guest, and longer on a loaded machine."""
-PROC_EVENTS_TIMEOUT_S = 20.0
-"""Importing pyroute2 takes seconds in an emulated guest."""
+EBPF_REQUIRED_TIMEOUT_S = 180.0
+"""Limit on loading the probes if the daemon's start waits for them. To compile them, bcc takes 10 s
+in an emulated guest, and longer on a loaded machine."""
+EBPF_TIMEOUT_S = 1800.0
+"""The limit if nothing waits for the probes: it only ends a loader that hangs."""
+PROC_EVENTS_TIMEOUT_S = 60.0
+"""Importing pyroute2 takes seconds in an emulated guest. Nothing waits for this."""
 
 
 class Machine:
@@ -84,7 +87,7 @@ class Machine:
         # probes. Sessions need not wait for this, except that required probes are loaded first.
         threading.Thread(target=machine._follow_processes, name="processes", daemon=True).start()
         if config.ebpf == "required":
-            machine.probing.load(EBPF_START_TIMEOUT_S)
+            machine.probing.load(EBPF_REQUIRED_TIMEOUT_S)
         elif config.ebpf == "auto":
             threading.Thread(target=machine._load_probes, name="ebpf", daemon=True).start()
         return machine
@@ -96,7 +99,7 @@ class Machine:
 
     def _load_probes(self) -> None:
         try:
-            self.probing.load(EBPF_START_TIMEOUT_S)
+            self.probing.load(EBPF_TIMEOUT_S)
         except SentinelError as error:
             self._problems.append(error)
             log.warning("no eBPF probes: %s", error)

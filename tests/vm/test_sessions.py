@@ -25,6 +25,7 @@ from .training import (
     refused,
     states,
     wait,
+    wait_for_probes,
 )
 
 pytestmark = pytest.mark.guest
@@ -66,6 +67,7 @@ def recorded(training: Training, file: str, seen_share: float = 0.99) -> dict[st
         reported.
     """
     guest = training.guest
+    wait_for_probes(guest)
     guest.run(f"sentinelctl record {training.pid} -o {file} --steps 2", timeout=900)
     summary: dict[str, Any] = json.loads(
         guest.run(f"sentinelctl report {file} summary --json").stdout

@@ -115,6 +115,16 @@ def states(guest: Guest) -> dict[int, str]:
     return {int(one["pid"]): one["state"] for one in labels}
 
 
+def wait_for_probes(guest: Guest) -> None:
+    """Wait until the daemon has loaded its eBPF probes, which it compiles in the background."""
+    available = 'sentineld_feature_available{feature="ebpf"} 1'
+
+    def loaded() -> bool:
+        return available in guest.run(["curl", "-fsS", METRICS], check=False).stdout
+
+    wait("eBPF probes", loaded, 1200)
+
+
 def refused(guest: Guest, command: str, code: str) -> str:
     """Run a sentinelctl command that must fail with `code`; returns its one line of output."""
     answer = guest.run(command, check=False, timeout=120)
