@@ -115,7 +115,7 @@ void pager_born(struct pager *pager, void *address, uint64_t pages)
 {
 	struct paged_range *range;
 
-	pthread_mutex_lock(&pager->lock);
+	pager_enter(pager);
 	range = range_of(pager, address);
 	if (range) {
 		uint64_t page = page_number(pager, range, address);
@@ -177,7 +177,7 @@ bool pager_dropped(struct pager *pager, void *address, uint64_t pages)
 	struct paged_range *range;
 	uint64_t page, end;
 
-	pthread_mutex_lock(&pager->lock);
+	pager_enter(pager);
 	range = range_of(pager, address);
 	if (!range) {
 		pthread_mutex_unlock(&pager->lock);

@@ -14,6 +14,10 @@
    a read or write of the file. */
 #define BUSY_TRIES 8
 
+/* Largest number of pages that pager_evict() evicts without releasing the lock. Evicting them takes
+   less than a millisecond, and a birth or a fault can have to wait for this time. */
+#define LOCKED_PAGES 1024u
+
 /* After fork() the parent shares its pages with the child, and a shared page cannot be moved. A write
    gives the parent a frame of its own. The write is an atomic operation, so it does not undo a
    store that another thread makes at the same time. It is inline assembly, because a compiler may
@@ -315,27 +319,44 @@ uint64_t pages_evict(struct pager *pager, struct paged_range *range, uint64_t pa
 	return begun;
 }
 
-uint64_t pager_evict(struct pager *pager, void *address, uint64_t pages, uint64_t *done)
+/* Do the work of pager_evict() for the first *some pages, a number that this function chooses. *done:
+   number of these pages that need no further call; if it is less than *some, all others have to wait. */
+static uint64_t evict_some(struct pager *pager, char *address, uint64_t pages, uint64_t *some, uint64_t *done)
 {
 	struct paged_range *range;
 	uint64_t begun = 0;
 
-	*done = pages;
-	pthread_mutex_lock(&pager->lock);
+	*some = *done = pages;
+	pager_enter(pager);
 	range = range_of(pager, address);
 	if (range) {
 		uint64_t page = page_number(pager, range, address);
 		uint64_t below = pages_below_top(range, page, pages);
 
 		set_planned(range, page, below, false);
+		if (below > LOCKED_PAGES)
+			*some = *done = below = LOCKED_PAGES;
 		begun = pages_evict(pager, range, page, below, SPARE_TRANSITS, done);
 		if (*done == below)
-			*done = pages;
+			*done = *some;
 	}
 	/* After a failed write no page is evicted, so a further call would be useless. */
 	if (pager->counts.write_error)
-		*done = pages;
-	pager->incomplete |= *done < pages;
+		*done = *some;
+	pager->incomplete |= *done < *some;
 	pthread_mutex_unlock(&pager->lock);
+	return begun;
+}
+
+uint64_t pager_evict(struct pager *pager, void *address, uint64_t pages, uint64_t *done)
+{
+	uint64_t begun = 0, some, here;
+
+	*done = 0;
+	do {
+		begun += evict_some(pager, (char *)address + (*done << pager->page_shift), pages - *done,
+				    &some, &here);
+		*done += here;
+	} while (here == some && *done < pages);
 	return begun;
 }

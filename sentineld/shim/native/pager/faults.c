@@ -116,7 +116,7 @@ void *serve_faults(void *argument)
 			pthread_mutex_unlock(&pager->lock);
 		}
 		while (uffd_next_fault(pager->uffd, &address)) {
-			pthread_mutex_lock(&pager->lock);
+			pager_enter(pager);
 			serve(pager, address);
 			pthread_mutex_unlock(&pager->lock);
 		}

@@ -18,7 +18,7 @@
 
 void pager_before_fork(struct pager *pager)
 {
-	pthread_mutex_lock(&pager->lock);
+	pager_enter(pager);
 	while (pager_busy(pager) || pager->wanted_count)
 		pthread_cond_wait(&pager->changed, &pager->lock);
 	if (pipe2(pager->fork_pipe, O_CLOEXEC))

@@ -276,6 +276,7 @@ const char *pager_start(struct pager **out, const struct pager_settings *setting
 
 	if (!pager)
 		return "no memory for the pager";
+	pthread_mutex_init(&pager->gate, NULL);
 	pthread_mutex_init(&pager->lock, NULL);
 	pthread_cond_init(&pager->changed, NULL);
 	pager->uffd = pager->stop_fd = pager->pagemap = pager->children = -1;

@@ -100,6 +100,7 @@ struct wanted {
 };
 
 struct pager {
+	pthread_mutex_t gate; /* see pager_enter() */
 	pthread_mutex_t lock;
 	pthread_cond_t changed; /* a transit has ended, or frames are free */
 	int uffd;
@@ -138,6 +139,17 @@ struct pager {
 	bool has_thread;
 	struct pager_counts counts; /* bytes_read and bytes_written are atomic */
 };
+
+/* Take the lock before any thread that calls this function later. Without the gate, a thread that
+   releases the lock and takes it again would be faster than a thread that sleeps until the lock is
+   free. Threads of the program and the thread that serves faults use this, and so does
+   pager_evict(), which releases the lock at times so that they can go on. */
+static inline void pager_enter(struct pager *pager)
+{
+	pthread_mutex_lock(&pager->gate);
+	pthread_mutex_lock(&pager->lock);
+	pthread_mutex_unlock(&pager->gate);
+}
 
 static inline char *page_address(const struct pager *pager, const struct paged_range *range, uint64_t page)
 {
