@@ -147,11 +147,11 @@ class Probing:
         for pid, kept in self._faults.items():
             kept.add(drained[drained["pid"] == pid])
 
-    def disturbances(self, pid: int) -> list[Disturbance]:
-        """The disturbances of a watched process; empty for other processes, and while the probes
-        are not loaded."""
+    def disturbances(self) -> dict[int, list[Disturbance]]:
+        """The disturbances of each watched process, by pid; empty while the probes are not
+        loaded."""
         counters = self.counters()
-        return counters["disturbances"].get(pid, []) if counters is not None else []
+        return counters["disturbances"] if counters is not None else {}
 
     def counters(self) -> EbpfCounters | None:
         """The probes' counters; None if the probes are not loaded."""

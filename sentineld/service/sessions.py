@@ -7,6 +7,7 @@ import logging
 import os
 import threading
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from sentineld.base.errors import SentinelError
@@ -122,13 +123,13 @@ class Sessions:
         policy = str(arguments["policy"]) if arguments.get("policy") else None
         managing_policy(policy or self._machine.config.policy)
         session.attach(fast, policy, caller.gone)
-        return describe(session)
+        return self._described([session])[0]
 
     def detach(self, caller: Caller, arguments: Message) -> Any:
         """Stop managing a process."""
         session = self._of_caller(caller.uid, arguments)
         session.detach(caller.gone)
-        return describe(session)
+        return self._described([session])[0]
 
     def meter(self, caller: Caller, arguments: Message) -> Any:
         """Meter whole managed steps; blocks until they are metered."""
@@ -170,7 +171,11 @@ class Sessions:
     def status(self, uid: int) -> list[dict[str, Any]]:
         """The sessions that the caller may see: root may see all sessions, any other user only
         sessions of that user's processes."""
-        return [describe(session) for session in self.all() if uid in (0, session.link.uid)]
+        return self._described([one for one in self.all() if uid in (0, one.link.uid)])
+
+    def _described(self, sessions: Sequence[Session]) -> list[dict[str, Any]]:
+        disturbances = self._machine.probing.disturbances()
+        return [describe(one, disturbances.get(one.link.pid, [])) for one in sessions]
 
     def _of_caller(self, uid: int, arguments: Message) -> Session:
         pid = arguments.get("pid")

@@ -3,21 +3,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from sentineld.model.kernel_events import Disturbance
 from sentineld.plan.explain import plan_json, plan_text, tensors_json
 from sentineld.service.disturbances import in_words
 from sentineld.session.session import Session
 
 
-def describe(session: Session) -> dict[str, Any]:
-    """A session's entry in the answer of `sentinelctl status`."""
+def describe(session: Session, disturbances: Sequence[Disturbance]) -> dict[str, Any]:
+    """A session's entry in the answer of `sentinelctl status`.
+
+    disturbances: those of the session's process. They are read for all sessions at once, because
+        each reading reads the kernel's counters of all watched processes.
+    """
     words, status = session.link.segment.words(), session.lifecycle.status
     goal, following, meter = session.goal, session.following, session.last_meter
     planned, managed, correcting = following.planned, following.managed, following.correcting
     residency = session.link.residency
-    disturbances = session.machine.probing.disturbances(session.link.pid)
     return {
         "pid": session.link.pid,
         "uid": session.link.uid,
@@ -47,7 +52,7 @@ def describe(session: Session) -> dict[str, Any]:
         "predicted_fast_share": managed.plan.predicted.fast_share if managed else None,
         "corrections": dict(following.corrections),
         "migration_bytes_per_s": correcting.tiers.migration_bytes_per_s if correcting else 0.0,
-        "disturbances": disturbances,
+        "disturbances": list(disturbances),
         "disturbed": in_words(disturbances),
     }
 

@@ -76,7 +76,7 @@ def test_without_probes_a_process_can_be_watched_but_not_recorded() -> None:
     users.watch(os.getpid())
     assert not users.running
     assert (users.counters(), users.notes()) == (None, [])
-    assert users.disturbances(os.getpid()) == []
+    assert users.disturbances() == {}
     with pytest.raises(SentinelError, match="not loaded"):
         users.record(os.getpid())
     users.collect(os.getpid(), 0)
@@ -137,8 +137,7 @@ def test_only_losses_during_the_recording_count(probes: Probes) -> None:
 def test_a_watched_process_knows_who_disturbs_it(probes: Probes) -> None:
     users = Probing()
     users.load(1.0)
-    assert users.disturbances(OWN) == ["demotion"]
-    assert users.disturbances(OTHER) == []
+    assert users.disturbances() == {OWN: ["demotion"]}
 
 
 def test_probes_that_are_loaded_too_late_are_closed(probes: Probes) -> None:

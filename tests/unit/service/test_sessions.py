@@ -26,6 +26,7 @@ from sentineld.host.presets import preset_tiers
 from sentineld.machine.choose import substrate_of
 from sentineld.machine.machine import Machine
 from sentineld.model import protocol
+from sentineld.observe.probing import Probing
 from sentineld.observe.shim_server import ShimServer
 from sentineld.service.sessions import Sessions
 from sentineld.session.session import Session
@@ -365,6 +366,20 @@ def test_messages_that_wait_for_a_session_are_limited(tmp_path: Path) -> None:
     session.close()
     session.join(10)
     linked.close_shim()
+
+
+def test_status_reads_the_kernels_counters_once_for_all_sessions(
+    daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shim = greet(daemon)
+    sessions = daemon.sessions.all() * 3
+    readings: list[Probing] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(Probing, "counters", lambda probing: readings.append(probing))
+        patch.setattr(daemon.sessions, "all", lambda: sessions)
+        assert [one["disturbances"] for one in daemon.sessions.status(0)] == [[], [], []]
+    assert len(readings) == 1
+    hang_up(daemon, shim)
 
 
 def test_a_recording_ends_when_its_caller_hangs_up(daemon: Daemon) -> None:
