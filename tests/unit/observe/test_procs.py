@@ -77,10 +77,12 @@ def test_a_tree_tracked_late_is_found_completely(
 
 def test_lost_events_are_recovered_after_a_flood(tree: Tree) -> None:
     events: queue.Queue[ProcessEvent] = queue.Queue()
-    slow, go_on = threading.Event(), threading.Event()
+    tracked, slow, go_on = threading.Event(), threading.Event(), threading.Event()
 
     def deliver(event: ProcessEvent) -> None:
         events.put(event)
+        if not tracked.is_set():
+            return  # track() needs the lock, which is held during this call
         slow.set()
         go_on.wait()  # without a limit: the 3000 threads can take more than a minute
 
@@ -92,6 +94,7 @@ def test_lost_events_are_recovered_after_a_flood(tree: Tree) -> None:
             pytest.skip(watching.note)
         for one in (tree, *others):
             watching.track(one.process.pid)
+        tracked.set()
         tree.tell()
         assert slow.wait(WAIT_SECONDS)
         for _ in range(3000):  # more than the socket's buffer holds
