@@ -122,7 +122,7 @@ def wait_for_probes(guest: Guest) -> None:
     def loaded() -> bool:
         return available in guest.run(["curl", "-fsS", METRICS], check=False).stdout
 
-    wait("eBPF probes", loaded, 1200)
+    wait("eBPF probes", loaded, 800)
 
 
 def refused(guest: Guest, command: str, code: str) -> str:

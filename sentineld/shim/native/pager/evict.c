@@ -319,44 +319,56 @@ uint64_t pages_evict(struct pager *pager, struct paged_range *range, uint64_t pa
 	return begun;
 }
 
-/* Do the work of pager_evict() for the first *some pages, a number that this function chooses. *done:
-   number of these pages that need no further call; if it is less than *some, all others have to wait. */
-static uint64_t evict_some(struct pager *pager, char *address, uint64_t pages, uint64_t *some, uint64_t *done)
+/* The pages are no longer planned to be in memory. */
+static void plan_out(struct pager *pager, const void *address, uint64_t pages)
+{
+	struct paged_range *range;
+
+	pager_enter(pager);
+	range = range_of(pager, address);
+	if (range) {
+		uint64_t page = page_number(pager, range, address);
+
+		set_planned(range, page, pages_below_top(range, page, pages), false);
+	}
+	pthread_mutex_unlock(&pager->lock);
+}
+
+/* Do the work of pager_evict() for a part of its pages, at most LOCKED_PAGES. */
+static uint64_t evict_part(struct pager *pager, const void *address, uint64_t pages, uint64_t *done)
 {
 	struct paged_range *range;
 	uint64_t begun = 0;
 
-	*some = *done = pages;
+	*done = pages;
 	pager_enter(pager);
 	range = range_of(pager, address);
 	if (range) {
 		uint64_t page = page_number(pager, range, address);
 		uint64_t below = pages_below_top(range, page, pages);
 
-		set_planned(range, page, below, false);
-		if (below > LOCKED_PAGES)
-			*some = *done = below = LOCKED_PAGES;
 		begun = pages_evict(pager, range, page, below, SPARE_TRANSITS, done);
 		if (*done == below)
-			*done = *some;
+			*done = pages;
 	}
 	/* After a failed write no page is evicted, so a further call would be useless. */
 	if (pager->counts.write_error)
-		*done = *some;
-	pager->incomplete |= *done < *some;
+		*done = pages;
+	pager->incomplete |= *done < pages;
 	pthread_mutex_unlock(&pager->lock);
 	return begun;
 }
 
 uint64_t pager_evict(struct pager *pager, void *address, uint64_t pages, uint64_t *done)
 {
-	uint64_t begun = 0, some, here;
+	uint64_t begun = 0, part, here;
 
+	plan_out(pager, address, pages);
 	*done = 0;
 	do {
-		begun += evict_some(pager, (char *)address + (*done << pager->page_shift), pages - *done,
-				    &some, &here);
+		part = pages - *done < LOCKED_PAGES ? pages - *done : LOCKED_PAGES;
+		begun += evict_part(pager, (char *)address + (*done << pager->page_shift), part, &here);
 		*done += here;
-	} while (here == some && *done < pages);
+	} while (here == part && *done < pages);
 	return begun;
 }
