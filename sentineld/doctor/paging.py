@@ -10,12 +10,11 @@ from pathlib import Path
 from sentineld.base.errors import SentinelError
 from sentineld.base.units import format_bytes
 from sentineld.doctor.findings import Finding, Status, System
+from sentineld.host.mounts import IN_MEMORY, filesystem_of
 from sentineld.host.userfaultfd import require_move
 
 ROOM_BYTES_MIN = 8 << 30
 """A warning is given if the disk has less room than this."""
-MEMORY_FILE_SYSTEMS = frozenset({"tmpfs", "ramfs", "hugetlbfs"})
-"""File systems that keep their files in memory."""
 
 
 def paging(system: System) -> Finding:
@@ -33,7 +32,8 @@ def paging(system: System) -> Finding:
     except (OSError, ValueError) as error:
         cause = f"tiers.paged: {folder}: {error}"
         return Finding("paging", Status.FAIL, cause, "name an existing directory", "bad-config")
-    if kind := _in_memory(system, place):
+    kind = filesystem_of(folder.resolve(), system.text("proc/self/mountinfo") or "")
+    if kind in IN_MEMORY:
         return Finding(
             "paging",
             Status.FAIL,
@@ -67,15 +67,3 @@ def _rotating(system: System, place: Path) -> bool:
         f"{number}/../queue/rotational"
     )
     return found == "1"
-
-
-def _in_memory(system: System, place: Path) -> str | None:
-    """The type of a directory's file system if it keeps its files in memory, else None."""
-    device = place.stat().st_dev
-    number = f"{os.major(device)}:{os.minor(device)}"
-    for line in (system.text("proc/self/mountinfo") or "").splitlines():
-        # See proc_pid_mountinfo(5): a separator follows a variable number of optional fields.
-        mount, _, file_system = line.partition(" - ")
-        if mount.split()[2] == number and file_system.split()[0] in MEMORY_FILE_SYSTEMS:
-            return file_system.split()[0]
-    return None

@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+from sentineld.host.mounts import unescaped
 
 VM = Path("/proc/sys/vm")
 SETTINGS = ("page-cluster", "swappiness")
@@ -50,11 +51,6 @@ def swap_files() -> list[Path]:
     """The files and devices that the machine swaps to."""
     lines = SWAPS.read_text().splitlines() if SWAPS.exists() else []
     return [Path(unescaped(line.split()[0])) for line in lines[1:]]
-
-
-def unescaped(name: str) -> str:
-    """Decode a name from a file in /proc, where the kernel writes spaces as octal numbers."""
-    return re.sub(r"\\(\d{3})", lambda code: chr(int(code[1], 8)), name)
 
 
 class Swap:

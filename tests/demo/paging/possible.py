@@ -6,20 +6,18 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from sentineld.base.errors import SentinelError
 from sentineld.base.units import format_bytes
 from sentineld.host.memory_group import available_bytes
+from sentineld.host.mounts import IN_MEMORY, filesystem_of
 from sentineld.host.userfaultfd import require_move
 from tests.bench.paging.disk import Disk
 from tests.bench.paging.group import MemoryGroup
-from tests.bench.paging.swap import SwapFile, require_no_swap, unescaped
+from tests.bench.paging.swap import SwapFile, require_no_swap
 
-IN_MEMORY = ("tmpfs", "ramfs")
-"""File systems whose files are in memory."""
 PROBE_BYTES = 1 << 20
 DISK_BYTES_MIN = 4 << 30
 """Room for the swap file and the paged training's file."""
@@ -109,23 +107,6 @@ def swap_problem(folder: Path) -> LeftOut | None:
     except (RuntimeError, OSError) as error:
         return LeftOut(what, f"{folder} cannot hold a swap file: {error}", OTHER_FOLDER)
     return None
-
-
-def filesystem_of(folder: Path, mountinfo: str) -> str:
-    """The type of a folder's file system. mountinfo: the text of /proc/self/mountinfo."""
-    found, best = "", -1
-    for point, kind in _mounts(mountinfo):
-        # Of several mounts on one folder, the last one is visible.
-        if folder.is_relative_to(point) and len(point.parts) >= best:
-            found, best = kind, len(point.parts)
-    return found
-
-
-def _mounts(mountinfo: str) -> Iterator[tuple[Path, str]]:
-    """(mount point, type) of each mount, in the order in which they were mounted."""
-    for line in mountinfo.splitlines():
-        mount, _, source = line.partition(" - ")
-        yield Path(unescaped(mount.split()[4])), source.split()[0]
 
 
 def _require_disk(folder: Path) -> None:
