@@ -52,6 +52,8 @@ class ProcessWatcher:
         self._lock = threading.RLock()
         self._tracked: dict[int, tuple[Pidfd, int]] = {}
         """Process id -> its pidfd, and the pid of its tree's root."""
+        self._trees: dict[int, set[int]] = {}
+        """Root's pid -> the living processes of its tree."""
         self._wake_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._closing_fd = os.eventfd(0, os.EFD_CLOEXEC)
         self._stopping = threading.Event()
@@ -89,14 +91,14 @@ class ProcessWatcher:
     def untrack(self, root: int) -> None:
         """Stop watching a process and its descendants."""
         with self._lock:
-            for pid in [pid for pid, (_, owner) in self._tracked.items() if owner == root]:
+            for pid in self._trees.pop(root, ()):
                 self._tracked.pop(pid)[0].close()
         self._wake()
 
     def processes(self, root: int) -> list[int]:
         """The living processes of a tree, in ascending order."""
         with self._lock:
-            return sorted(pid for pid, (_, owner) in self._tracked.items() if owner == root)
+            return sorted(self._trees.get(root, ()))
 
     def close(self) -> None:
         """Stop both threads and all watching."""
@@ -111,6 +113,7 @@ class ProcessWatcher:
             for pidfd, _ in self._tracked.values():
                 pidfd.close()
             self._tracked.clear()
+            self._trees.clear()
         os.close(self._wake_fd)
         if not self._listener.is_alive():
             os.close(self._closing_fd)
@@ -120,7 +123,16 @@ class ProcessWatcher:
 
     def _add(self, pidfd: Pidfd, root: int) -> None:
         self._tracked[pidfd.pid] = (pidfd, root)
+        self._trees.setdefault(root, set()).add(pidfd.pid)
         self._wake()
+
+    def _remove(self, pid: int) -> None:
+        pidfd, root = self._tracked.pop(pid)
+        pidfd.close()
+        tree = self._trees[root]
+        tree.remove(pid)
+        if not tree:
+            del self._trees[root]
 
     def _scan(self) -> None:
         """Find descendants without a fork event: they were forked before track(), or their event
@@ -138,7 +150,7 @@ class ProcessWatcher:
         root = self._tracked[parent][1]
         if child in self._tracked:
             return
-        if sum(owner == root for _, owner in self._tracked.values()) >= TREE_MAX:
+        if len(self._trees[root]) >= TREE_MAX:
             return
         self._deliver(ProcessEvent("fork", child, root, time_ns))
         try:
@@ -169,8 +181,7 @@ class ProcessWatcher:
                 # Check each pidfd again: the polled fd numbers may have been reused.
                 for pid, (pidfd, root) in list(self._tracked.items()):
                     if pidfd.exited():
-                        del self._tracked[pid]
-                        pidfd.close()
+                        self._remove(pid)
                         self._deliver(ProcessEvent("exit", pid, root, time.monotonic_ns()))
             try:
                 os.eventfd_read(self._wake_fd)
