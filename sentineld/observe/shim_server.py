@@ -119,10 +119,11 @@ class ShimServer:
         began_s = time.thread_time()
         try:
             # The limit on a user's share of the daemon's time also applies before the hello.
-            ready = self._pace.rest_s(one.uid) <= 0 and one.frames.peek_frame()
+            rest_s = self._pace.rest_s(one.uid)
+            ready = rest_s <= 0 and one.frames.peek_frame()
             messages = one.frames.receive_sized() if ready else []
             if not messages:
-                self._loop.call_later(HELLO_CHECK_S, self._watch_hello, one)
+                self._loop.call_later(max(HELLO_CHECK_S, rest_s), self._watch_hello, one)
                 return
             (hello, _), *others = messages
             if hello.get("type") != "hello":
