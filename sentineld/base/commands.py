@@ -62,8 +62,9 @@ class Commands:
         """Have the owning thread run a command; returns at once."""
         self._queue.put(command)
 
-    def get(self, timeout_s: float) -> Command | None:
-        """The next command; None if the queue was empty until the time-out."""
+    def get(self, timeout_s: float | None = None) -> Command | None:
+        """The next command; None if the queue was empty until the time-out. timeout_s: None waits
+        without a limit."""
         try:
             return self._queue.get(timeout=timeout_s)
         except queue.Empty:

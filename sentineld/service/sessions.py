@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 import os
+import select
 import threading
 import time
 from collections.abc import Sequence
@@ -30,6 +31,8 @@ log = logging.getLogger(__name__)
 RECORDED_STEPS_MAX = 100
 CLOSE_S = 10.0
 """How long the daemon waits for all sessions together when it stops."""
+EXIT_CHECK_S = 2.0
+"""Interval of end_exited()."""
 
 
 class Sessions:
@@ -46,6 +49,7 @@ class Sessions:
         machine.on_process = self._process_event
         self.beat_s = time.time()
         """Unix time of the last heartbeat."""
+        self._exits_checked_s = time.monotonic()
 
     def hello(self, link: ShimLink) -> Receiver:
         """Register a process whose shim sent a hello; returns Session.on_message.
@@ -85,7 +89,7 @@ class Sessions:
             # exec() replaced the address space: shim, arena and mappings are gone.
             session.end("the process called exec")
         elif event.kind == "exit":
-            session.end("the process exited")
+            session.note_exit()
 
     def all(self) -> list[Session]:
         """All sessions that have not ended."""
@@ -96,10 +100,14 @@ class Sessions:
             return list(self._sessions.values())
 
     def beat(self) -> None:
-        """Refresh every session's heartbeat."""
+        """Refresh every session's heartbeat, and end the sessions of processes that have exited."""
         self.beat_s = time.time()
-        for session in self.all():
+        sessions = self.all()
+        for session in sessions:
             session.beat()
+        if time.monotonic() > self._exits_checked_s + EXIT_CHECK_S:
+            self._exits_checked_s = time.monotonic()
+            _note_exits(sessions)
 
     def close(self) -> None:
         """Release every process; the state files stay for the next daemon."""
@@ -200,6 +208,21 @@ class Sessions:
             f"process {pid} does not run under the shim",
             "start it with: python -m sentineld.shim train.py",
         )
+
+
+def _note_exits(sessions: Sequence[Session]) -> None:
+    """End the sessions whose processes have exited. In most cases, the end of the connection has
+    already ended such a session; but another process may have inherited the connection."""
+    poll, by_fd = select.poll(), {}
+    for session in sessions:
+        fd = session.link.peer.process.fileno()
+        if fd >= 0:
+            poll.register(fd, select.POLLIN)
+            by_fd[fd] = session
+    for fd, _ in poll.poll(0):
+        # A session's thread may have closed the pidfd, and the descriptor may have been reused.
+        if by_fd[fd].link.peer.process.exited():
+            by_fd[fd].note_exit()
 
 
 def _not_permitted(pid: int) -> SentinelError:

@@ -21,7 +21,7 @@ from sentineld.profile.trace import Trace
 from sentineld.session.intake.inbox import Inbox
 from sentineld.session.intake.sampling import Observing
 from sentineld.session.intake.step_feed import StepFeed
-from sentineld.session.lifecycle import Lifecycle, State
+from sentineld.session.lifecycle import EXITED, Lifecycle, State
 from sentineld.session.live.shapes import Planned, Shape
 from sentineld.session.plans.following import Following
 from sentineld.session.requests import Requests
@@ -97,7 +97,7 @@ class Driver:
         managed any longer, EOFError if the process does not read its socket, ProcessLookupError if
         the process exits during the turn, and OSError if the daemon lacks descriptors."""
         if self._process.exited():
-            self.end("the process exited")
+            self.end(EXITED)
             return
         if self.lifecycle.state is not State.REGISTERED and time.monotonic() > self._own_check_s:
             # If no descriptor is free, the next turn repeats the check. Another user can cause this
@@ -138,7 +138,7 @@ class Driver:
         """Handle the failure of the live plan's mover: end the session if the process has exited,
         else only stop managing the process."""
         if self._process.exited():
-            self.end("the process exited")
+            self.end(EXITED)
         elif self.following.managed is not None:
             self.unmanage(reason)
 

@@ -6,6 +6,9 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import NamedTuple
 
+EXITED = "the process exited"
+"""Why a session ends whose process has exited."""
+
 
 class State(StrEnum):
     """State of a session; docs/architecture.md has the diagram."""

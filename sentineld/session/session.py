@@ -4,7 +4,8 @@
 The driver (driver.py) handles commands, messages and records in the session's own thread. This
 thread also waits while a plan is made from a new profile. Separate threads carry out moves and make
 plans that replace a live plan. Other threads put commands into the queue of the session's thread.
-At intervals, the session's thread checks the process and reads its records; see _poll_s().
+While the process is attached, the session's thread also checks the process and reads its records at
+intervals; see _poll_s().
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from sentineld.observe.shim_link import ShimLink
 from sentineld.profile.meter import StepMeter
 from sentineld.profile.trace import Trace
 from sentineld.session.driver import Driver
-from sentineld.session.lifecycle import State
+from sentineld.session.lifecycle import EXITED, State
 from sentineld.session.state import StateFiles
 from sentineld.session.work.planning import Goal
 from sentineld.session.work.replanning import Replanning
@@ -37,10 +38,6 @@ log = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
 POLL_S = 0.25
-REGISTERED_POLL_S = 2.0
-"""Interval of the session's checks while its process is not attached. The only check is then
-whether the process has exited. In most cases, the end of the connection shows the exit sooner. With
-the interval POLL_S, a few hundred such sessions would use a whole CPU."""
 STAYS = threading.Event()
 """The `gone` event of a caller that never hangs up; it is never set."""
 RECORDING_POLL_S = 0.05
@@ -72,6 +69,7 @@ class Session:
         self._backlog = Backlog(MESSAGES_MAX, MESSAGE_BYTES_MAX, lambda: link.on_room())
         self._failures = 0
         self._turn_s = time.monotonic()  # when the last turn ended
+        self._exit_noted = False
         self._thread = threading.Thread(target=self._run, name=f"session-{link.pid}", daemon=True)
 
     @property
@@ -89,6 +87,12 @@ class Session:
         """Refresh the heartbeat that barriers in the process rely on."""
         if self.lifecycle.state is not State.ENDED:
             self.link.beat()
+
+    def note_exit(self) -> None:
+        """End the session because its process has exited. Further calls do nothing."""
+        if not self._exit_noted:
+            self._exit_noted = True
+            self.end(EXITED)
 
     def on_message(self, message: Message | None, size_bytes: int) -> bool:
         """Take a message of the shim; None: its connection is closed. size_bytes: see Receiver.
@@ -231,7 +235,10 @@ class Session:
     def _next_command(self) -> Command | None:
         """The next command; None once it is time for a turn. Commands do not postpone turns:
         otherwise, a process that sends messages could prevent the checks of a turn."""
-        wait_s = self._turn_s + self._poll_s() - time.monotonic()
+        poll_s = self._poll_s()
+        if poll_s is None:
+            return self._commands.get()
+        wait_s = self._turn_s + poll_s - time.monotonic()
         return self._commands.get(wait_s) if wait_s > 0 else None
 
     def _turn(self) -> None:
@@ -240,11 +247,15 @@ class Session:
         finally:
             self._turn_s = time.monotonic()
 
-    def _poll_s(self) -> float:
-        """The time from one turn to the next."""
+    def _poll_s(self) -> float | None:
+        """The time from one turn to the next; None: no turn is needed. While the process is only
+        registered, note_exit() suffices. The threads of a few hundred registered processes must not
+        wake up at intervals: while threads wait for Python's global lock, each wakes up every
+        SWITCH_S (daemon.py), and some hundred of them keep a CPU from the thread that has the
+        lock."""
         if self._driver.recording:
             return RECORDING_POLL_S
-        return REGISTERED_POLL_S if self.lifecycle.state is State.REGISTERED else POLL_S
+        return None if self.lifecycle.state is State.REGISTERED else POLL_S
 
     def _guarded(self, act: Callable[[], None]) -> None:
         """Call act(). If it raises an error, stop managing the process or end the session."""
@@ -256,7 +267,7 @@ class Session:
             self._driver.end("the process does not read its socket")
         except ProcessLookupError:
             # The module and move_pages may notice the exit before the next check of the pidfd.
-            self._driver.end("the process exited")
+            self._driver.end(EXITED)
         except OSError as error:
             # An error of the daemon, such as EMFILE. The process did not cause it and stays
             # registered.

@@ -28,6 +28,7 @@ from sentineld.machine.machine import Machine
 from sentineld.model import protocol
 from sentineld.observe.probing import Probing
 from sentineld.observe.shim_server import ShimServer
+from sentineld.service import sessions
 from sentineld.service.sessions import Sessions
 from sentineld.session.session import Session
 from sentineld.session.state import StateFiles
@@ -231,6 +232,37 @@ def test_nothing_of_a_session_stays(
         life(daemon)
     # The numbers may fall, because objects that earlier tests left behind can disappear meanwhile.
     daemon.until(lambda: all(now <= then for now, then in zip(held(), before, strict=True)))
+
+
+def test_a_session_ends_with_its_process_although_the_connection_stays_open(
+    daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions, "EXIT_CHECK_S", 0.0)
+    segment, event = Writer(), os.eventfd(0)
+    (process_end, end_process), (heir_end, end_heir) = os.pipe(), os.pipe()
+    child = os.fork()
+    if child == 0:
+        for end in (end_process, end_heir):
+            os.close(end)
+        shim = connected(daemon)
+        shim.send(HELLO, [segment.fd, event])
+        os.read(process_end if os.fork() else heir_end, 1)
+        os._exit(0)
+    try:
+        daemon.until(lambda: len(daemon.sessions.all()) == 1)
+        os.close(end_process)
+        os.waitpid(child, 0)
+        daemon.turn()
+        assert len(daemon.sessions.all()) == 1
+
+        def ended() -> bool:
+            daemon.sessions.beat()
+            return not daemon.sessions.all()
+
+        daemon.until(ended)
+    finally:
+        for fd in (segment.fd, event, process_end, heir_end, end_heir):
+            os.close(fd)
 
 
 class Attacker:
