@@ -49,8 +49,14 @@ def drop_privileges(user: int) -> None:
 def _form_scheduling_group(nice: int) -> None:
     """Put this process and its descendants into a scheduling group of their own; see sched(7)."""
     os.setsid()
-    with contextlib.suppress(FileNotFoundError):  # a kernel without CONFIG_SCHED_AUTOGROUP
-        Path("/proc/self/autogroup").write_text(str(nice))
+    _set_group_nice(os.getpid(), nice)
+
+
+def _set_group_nice(pid: int, nice: int) -> None:
+    """Set the nice level of a process's scheduling group."""
+    # FileNotFoundError: a kernel without CONFIG_SCHED_AUTOGROUP
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        Path(f"/proc/{pid}/autogroup").write_text(str(nice))
 
 
 def die_with_parent(parent: int) -> None:
@@ -115,6 +121,9 @@ class Attacker:
     def close(self) -> None:
         """Kill the process if it runs."""
         if not self._ended:
+            if SCHEDULING["group_nice"]:
+                # Otherwise it can take minutes until a thousand processes have exited.
+                _set_group_nice(self.pid, 0)
             os.kill(self.pid, signal.SIGKILL)
             os.waitpid(self.pid, 0)
             self._ended = True
