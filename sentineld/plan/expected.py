@@ -247,14 +247,22 @@ def overlapping(ranges: Table, one: np.void) -> npt.NDArray[np.bool_]:
 
 
 def places_of(profile: Profile, layout: Layout) -> Table:
-    """The place of each tensor: MOVE_DTYPE rows with only space, offset and bytes set."""
+    """The place of each tensor: MOVE_DTYPE rows with only space, offset and bytes set.
+
+    The bytes are 0 for tensors that a step allocates in the heap: their addresses differ from step
+    to step.
+    """
     tensors = profile.tensors
     places = np.zeros(len(tensors), MOVE_DTYPE)
-    places["bytes"] = _page_rounded(tensors["bytes"], profile.page_bytes)
     persistent = tensors["slot"] < 0
+    slots = layout.slots[tensors["slot"][~persistent]]
+    fixed = persistent.copy()
+    fixed[~persistent] = (slots["flags"] & SLOT_PLANNED) != 0
+    sizes = _page_rounded(tensors["bytes"], profile.page_bytes)
+    places["bytes"][fixed] = sizes[fixed]
     places["space"] = np.where(persistent, Space.HEAP, Space.ARENA)
     places["offset"] = tensors["address"] - np.uint64(profile.heap_base)
-    places["offset"][~persistent] = layout.slots["offset"][tensors["slot"][~persistent]]
+    places["offset"][~persistent] = slots["offset"]
     return places
 
 

@@ -224,6 +224,11 @@ def test_a_demotion_may_not_begin_before_birth_or_promotion() -> None:
 def test_only_uses_of_tensors_in_the_range_count() -> None:
     rows = [(1, 2, 0, Space.ARENA, 0, 0, 2 * PAGE), (1, 2, 0, Space.ARENA, 0, 2 * PAGE, PAGE)]
     assert useful_until(profile(), plan(rows)).tolist() == [1, 0]
+    # Tensor 3 lies in the heap, although its slot's offset is 0, too.
+    more = profile()
+    heap_use = np.array([(3, 3, 1, 0, 1)], ACCESS_DTYPE)
+    more = replace(more, accesses=np.concatenate([more.accesses, heap_use]))
+    assert useful_until(more, plan(rows)).tolist() == [1, 0]
 
 
 def test_settled_pages_are_never_moved_or_dropped() -> None:
