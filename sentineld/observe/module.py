@@ -7,6 +7,7 @@ import numpy as np
 
 from sentineld.base.errors import SentinelError
 from sentineld.model.records import ACCESS_BIRTH, ACCESS_WRITE, NO_ACCESS
+from sentineld.model.sampled import sampled_pages
 from sentineld.observe.backend import (
     Areas,
     Backend,
@@ -67,10 +68,11 @@ class ModuleWatch:
         samples = self.sampler.drain()
         self.disarm()
         samples = samples[samples["flags"] & NO_ACCESS == 0]
-        pages, first, which = np.unique(samples["page"], return_index=True, return_inverse=True)
+        row, page = sampled_pages(samples)
+        pages, first, which = np.unique(page, return_index=True, return_inverse=True)
         flags = np.zeros(len(pages), np.uint8)
-        np.bitwise_or.at(flags, which, samples["flags"] & (ACCESS_WRITE | ACCESS_BIRTH))
-        return merge_pages(pages, flags, samples["node"][first])
+        np.bitwise_or.at(flags, which, samples["flags"][row] & (ACCESS_WRITE | ACCESS_BIRTH))
+        return merge_pages(pages.astype(np.uint64), flags, samples["node"][row][first])
 
     def disarm(self) -> None:
         """Disarm all pages and empty the log; the sampler stays attached."""

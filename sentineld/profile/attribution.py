@@ -26,6 +26,7 @@ from sentineld.model.records import (
     PAGE_BYTES,
     Records,
 )
+from sentineld.model.sampled import ranges
 from sentineld.profile.lifetimes import StepLifetimes, step_lifetimes
 from sentineld.profile.steps import Step, boundary_records
 from sentineld.profile.times import stretch_times
@@ -67,7 +68,7 @@ class Tenants:
         part = np.where(inside, part, 0)
         counts = np.where(inside, self.first[part + 1] - self.first[part], 0)
         rows = np.repeat(np.arange(len(keys)), counts)
-        return rows, self.instance[_ranges(self.first[part], counts)]
+        return rows, self.instance[ranges(self.first[part], counts)]
 
 
 def build_profile(
@@ -188,7 +189,7 @@ def _tenants(found: StepLifetimes, first: Integers, last: Integers, page_bytes: 
     instances = found.instances
     lives = np.maximum(last - first + 1, 0)
     instance = np.repeat(np.arange(len(instances)), lives)
-    stretch = _ranges(first, lives)
+    stretch = ranges(first, lives)
     first_page, past_page = page_spans(instances, page_bytes)
     begin = first_page[instance] + (stretch << PAGE_BITS)
     end = past_page[instance] + (stretch << PAGE_BITS)
@@ -199,7 +200,7 @@ def _tenants(found: StepLifetimes, first: Integers, last: Integers, page_bytes: 
         raise SentinelError(
             "failed", "too many tensors of the step overlap", "its records are corrupt"
         )
-    part = _ranges(low, parts)
+    part = ranges(low, parts)
     order = np.argsort(part, kind="stable")
     return Tenants(
         ends=ends,
@@ -223,7 +224,7 @@ def sampled_pairs(step: Step, samples: Records) -> tuple[Integers, npt.NDArray[n
     wrote = (accessed["flags"][inside] & ACCESS_WRITE) != 0
     # One record of a huge page represents all its pages.
     pages = accessed["more_pages"][inside].astype(np.int64) + 1
-    keys, row = np.unique(_ranges(first, pages), return_inverse=True)
+    keys, row = np.unique(ranges(first, pages), return_inverse=True)
     return keys, np.bincount(row, np.repeat(wrote, pages), minlength=len(keys)) > 0
 
 
@@ -326,11 +327,3 @@ def holders(
     order = np.lexsort((born, alive, rows))
     last = order[np.append(np.diff(rows[order]) != 0, np.full(min(len(rows), 1), True))]
     return rows[last], instance[last]
-
-
-def _ranges(first: Integers, counts: Integers) -> Integers:
-    """Concatenate the ranges first[i] .. first[i] + counts[i] - 1."""
-    ends = np.cumsum(counts)
-    total = int(ends[-1]) if len(ends) else 0
-    ranges: Integers = np.arange(total) + np.repeat(first - (ends - counts), counts)
-    return ranges

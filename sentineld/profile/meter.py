@@ -15,7 +15,13 @@ import numpy.typing as npt
 
 from sentineld.model.profile import Profile
 from sentineld.model.protocol import Event
-from sentineld.model.records import ACCESS_AGAIN, ACCESS_RESIDENCY, ACCESS_UNKNOWN, NO_ACCESS
+from sentineld.model.records import (
+    ACCESS_AGAIN,
+    ACCESS_RESIDENCY,
+    ACCESS_UNKNOWN,
+    NO_ACCESS,
+)
+from sentineld.model.sampled import sampled_pages
 from sentineld.model.tiers import Tiers
 from sentineld.profile.steps import Step, boundary_records
 
@@ -100,16 +106,18 @@ def meter_step(
         (stretch_of[known], tier[known]),
         samples["page"][known].astype(np.int64) * page_bytes,
     )
-    total = np.bincount(stretch_of[accesses], minlength=count)
-    fast = np.bincount(stretch_of[accesses & (tier == 0)], minlength=count)
-    _, touches = np.unique(samples["page"][accesses], return_counts=True)
+    row, page = sampled_pages(samples[accesses])
+    used_in, used_from = stretch_of[accesses][row], tier[accesses][row]
+    total = np.bincount(used_in, minlength=count)
+    fast = np.bincount(used_in[used_from == 0], minlength=count)
+    _, touches = np.unique(page, return_counts=True)
     times = np.diff(boundaries["time_ns"].astype(np.int64))
     return StepMeter(
         step=step,
         time_ns=int(times.sum()),
         accesses=int(total.sum()),
         fast_accesses=int(fast.sum()),
-        unknown_node=int(np.count_nonzero(accesses & (tier < 0))),
+        unknown_node=int(np.count_nonzero(used_from < 0)),
         unknown_pages=int((samples["more_pages"][unknown & ~again].astype(np.int64) + 1).sum()),
         charged_bytes_max=int(resident[:, 0].max(initial=0)) + unmanaged_fast_bytes,
         moved_bytes=moved_bytes,

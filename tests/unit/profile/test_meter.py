@@ -58,6 +58,16 @@ def step() -> tuple[np.ndarray, np.ndarray]:
     return boundaries, samples
 
 
+def test_a_record_of_a_huge_page_counts_as_all_its_pages() -> None:
+    boundaries, samples = step()
+    samples["more_pages"][5] = 511  # page 1 in stretch 1
+    metered = meter_step(5, boundaries, samples, TIERS, 4096, 0, 0, 0)
+    assert (metered.accesses, metered.fast_accesses) == (5 + 511, 2 + 511)
+    assert [s.accesses for s in metered.stretches] == [2, 512, 2]
+    # Page 1 is touched in 3 stretches, page 2 in 3, pages 3 to 512 in 1.
+    assert metered.page_touches == (0, 510, 0, 2)
+
+
 def test_the_meter_counts_pages_by_stretch_and_tier() -> None:
     boundaries, samples = step()
     metered = meter_step(5, boundaries, samples, TIERS, 4096, 1000, 8192, 1)
