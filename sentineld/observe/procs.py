@@ -10,6 +10,7 @@ track(), and exits are still reported reliably.
 
 from __future__ import annotations
 
+import logging
 import os
 import select
 import threading
@@ -21,6 +22,8 @@ from typing import Literal
 from sentineld.base.errors import SentinelError
 from sentineld.observe.pidfd import Pidfd, children
 from sentineld.observe.proc_connector import EventsLostError, Exec, Fork, ProcConnector
+
+log = logging.getLogger(__name__)
 
 GATHER_S = 0.01
 """Delay before fork and exec events are handled. If many processes start, waking up the thread
@@ -143,7 +146,8 @@ class ProcessWatcher:
             for child in children(parent):
                 if child not in self._tracked:
                     self._forked(parent, child, time.monotonic_ns())
-                    pending.append(child)
+                    if child in self._tracked:
+                        pending.append(child)
 
     def _forked(self, parent: int, child: int, time_ns: int) -> None:
         """Add a child to its parent's tree; called with the lock held."""
@@ -155,9 +159,11 @@ class ProcessWatcher:
         self._deliver(ProcessEvent("fork", child, root, time_ns))
         try:
             pidfd = Pidfd(child)
-        except (SentinelError, OSError):
-            # The child has exited, or no descriptor is free. An exception here would end the
-            # thread, which also follows the other trees.
+        except OSError as error:
+            # An exception here would end the thread, which also follows the other trees.
+            log.warning("process %d is not followed: %s", child, os.strerror(error.errno or 0))
+            return
+        except SentinelError:
             pidfd = None
         if pidfd is not None and pidfd.start_ns > _boottime_ns(time_ns):
             # The child has exited and its pid was reused.

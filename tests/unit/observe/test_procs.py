@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import queue
+import signal
 import subprocess
 import sys
 import threading
@@ -14,8 +17,10 @@ import pytest
 
 from sentineld.base.errors import SentinelError
 from sentineld.observe import procs
+from sentineld.observe.pidfd import Pidfd, children
 from sentineld.observe.procs import ProcessEvent, ProcessWatcher
 from tests.unit.observe.trees import Tree
+from tests.unit.waiting import wait
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 WAIT_SECONDS = 60.0
@@ -178,4 +183,42 @@ def test_a_tree_takes_a_limited_number_of_descriptors(
     monkeypatch.setattr(procs, "TREE_MAX", 1)
     watcher.track(tree.process.pid)
     assert watcher.processes(tree.process.pid) == [tree.process.pid]
+    watcher.close()
+
+
+@pytest.fixture
+def three_generations() -> Iterator[int]:
+    """The pid of a process with a child and a grandchild."""
+    command = ["sh", "-c", "sh -c 'sleep 1000; :'; :"]
+    process = subprocess.Popen(command, start_new_session=True)
+    wait(lambda: any(children(child) for child in children(process.pid)))
+    yield process.pid
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def test_descendants_of_a_process_that_is_not_followed_are_not_followed(
+    three_generations: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(procs, "TREE_MAX", 1)
+    watcher = ProcessWatcher(lambda event: None)
+    watcher.track(three_generations)
+    assert watcher.processes(three_generations) == [three_generations]
+    watcher.close()
+
+
+def test_a_process_without_a_descriptor_is_not_followed_and_has_not_exited(
+    three_generations: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def opened(pid: int) -> Pidfd:
+        if pid != three_generations:
+            raise OSError(errno.EMFILE, "")
+        return Pidfd(pid)
+
+    monkeypatch.setattr(procs, "Pidfd", opened)
+    events: list[ProcessEvent] = []
+    watcher = ProcessWatcher(events.append)
+    watcher.track(three_generations)
+    assert [event.kind for event in events] == ["fork"]
+    assert watcher.processes(three_generations) == [three_generations]
     watcher.close()
