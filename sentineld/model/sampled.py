@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from sentineld.model.arrays import Integers
-from sentineld.model.records import Records
+from sentineld.model.records import NO_ACCESS, Records
 
 
 def sampled_pages(samples: Records) -> tuple[Integers, Integers]:
@@ -15,6 +15,13 @@ def sampled_pages(samples: Records) -> tuple[Integers, Integers]:
     counts = samples["more_pages"].astype(np.int64) + 1
     rows = np.repeat(np.arange(len(samples)), counts)
     return rows, ranges(samples["page"].astype(np.int64), counts)
+
+
+def sampled_page_count(samples: Records) -> int:
+    """At least the number of pages that sampled_pages() returns for the accesses of these records.
+    Other records count as one page."""
+    accesses = samples[(samples["flags"] & NO_ACCESS) == 0]
+    return len(samples) + int(accesses["more_pages"].sum(dtype=np.int64))
 
 
 def ranges(first: Integers, counts: Integers) -> Integers:

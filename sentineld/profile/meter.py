@@ -13,15 +13,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from sentineld.model.arrays import Integers
 from sentineld.model.profile import Profile
 from sentineld.model.protocol import Event
-from sentineld.model.records import (
-    ACCESS_AGAIN,
-    ACCESS_RESIDENCY,
-    ACCESS_UNKNOWN,
-    NO_ACCESS,
-)
-from sentineld.model.sampled import sampled_pages
+from sentineld.model.records import ACCESS_AGAIN, ACCESS_RESIDENCY, ACCESS_UNKNOWN, NO_ACCESS
 from sentineld.model.tiers import Tiers
 from sentineld.profile.steps import Step, boundary_records
 
@@ -106,23 +101,24 @@ def meter_step(
         (stretch_of[known], tier[known]),
         samples["page"][known].astype(np.int64) * page_bytes,
     )
-    row, page = sampled_pages(samples[accesses])
-    used_in, used_from = stretch_of[accesses][row], tier[accesses][row]
-    total = np.bincount(used_in, minlength=count)
-    fast = np.bincount(used_in[used_from == 0], minlength=count)
-    _, touches = np.unique(page, return_counts=True)
+    used_in, used_from = stretch_of[accesses], tier[accesses]
+    # A huge page has one record, which represents all its small pages.
+    pages = samples["more_pages"][accesses].astype(np.int64) + 1
+    total, fast = np.zeros(count, np.int64), np.zeros(count, np.int64)
+    np.add.at(total, used_in, pages)
+    np.add.at(fast, used_in[used_from == 0], pages[used_from == 0])
     times = np.diff(boundaries["time_ns"].astype(np.int64))
     return StepMeter(
         step=step,
         time_ns=int(times.sum()),
         accesses=int(total.sum()),
         fast_accesses=int(fast.sum()),
-        unknown_node=int(np.count_nonzero(used_from < 0)),
+        unknown_node=int(pages[used_from < 0].sum()),
         unknown_pages=int((samples["more_pages"][unknown & ~again].astype(np.int64) + 1).sum()),
         charged_bytes_max=int(resident[:, 0].max(initial=0)) + unmanaged_fast_bytes,
         moved_bytes=moved_bytes,
         late_moves=late_moves,
-        page_touches=tuple(int(pages) for pages in np.bincount(touches)),
+        page_touches=_page_touches(samples["page"][accesses].astype(np.int64), pages),
         stretches=tuple(
             StretchMeter(
                 layer=int(boundaries["layer"][index]),
@@ -134,6 +130,22 @@ def meter_step(
             for index in range(count)
         ),
     )
+
+
+def _page_touches(first: Integers, pages: Integers) -> tuple[int, ...]:
+    """How many pages lie in 1, 2, ... of the ranges first[i] .. first[i] + pages[i] - 1; item 0 is
+    0."""
+    if not len(first):
+        return ()
+    # Sweep over the ends of the ranges: between two ends, the number of ranges is constant.
+    ends = np.concatenate([first, first + pages])
+    order = np.argsort(ends, kind="stable")
+    change = np.repeat([1, -1], len(first))[order]
+    depth, length = np.cumsum(change)[:-1], np.diff(ends[order])
+    within = (depth > 0) & (length > 0)
+    touches = np.zeros(int(depth[within].max(initial=0)) + 1, np.int64)
+    np.add.at(touches, depth[within], length[within])
+    return tuple(touches.tolist())
 
 
 def meter_residency(

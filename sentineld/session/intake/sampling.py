@@ -20,6 +20,7 @@ from sentineld.base.text import text_of
 from sentineld.control.frames import FrameError, Message
 from sentineld.model import protocol
 from sentineld.model.records import SAMPLE_DTYPE
+from sentineld.model.sampled import sampled_page_count
 from sentineld.observe.backend import Areas, Backend, Target, Watch
 from sentineld.observe.backends import open_best
 from sentineld.observe.module import MODULE, ModuleWatch
@@ -31,9 +32,9 @@ from sentineld.observe.writefds import ReceivedWriteFds, WriteFds
 WAY_CHARACTERS_MAX = 20
 REFUSAL_CHARACTERS_MAX = 200
 SAMPLES_PER_PAGE_MAX = 8
-"""Largest number of kept samples per page of the machine's memory. It allows a sample of each page
-in each of 8 stretches. The limit is needed because a process can begin any number of epochs, and
-each epoch adds samples."""
+"""Largest number of pages that the kept samples represent, per page of the machine's memory. It
+allows a sample of each page in each of 8 stretches. The limit is needed because a process can begin
+any number of epochs, and each epoch adds samples."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,7 @@ class Sampling:
         self._watch = watch
         self._module = watch if isinstance(watch, ModuleWatch) else None
         self._samples: list[npt.NDArray[np.void]] = []
+        self._pages = 0  # that the samples represent
         self._armed = False
         self.total = 0
         self.lost = 0
@@ -90,7 +92,7 @@ class Sampling:
         epoch begins.
         """
         self._armed = True
-        self._samples.clear()
+        self._clear()
         if self._module is None:
             self._watch.begin(ranges)
         else:
@@ -110,8 +112,9 @@ class Sampling:
         if len(samples):
             self.total += len(samples)
             self._samples.append(samples)
-            if sum(map(len, self._samples)) > SAMPLES_PER_PAGE_MAX * _memory_pages():
-                self._samples.clear()
+            self._pages += sampled_page_count(samples)
+            if self._pages > SAMPLES_PER_PAGE_MAX * _memory_pages():
+                self._clear()
                 raise SentinelError(
                     "failed",
                     "its steps access more pages than the machine can sample",
@@ -126,6 +129,7 @@ class Sampling:
     def forget_before(self, epoch: int) -> None:
         """Drop the samples of earlier epochs."""
         self._samples = [part[part["epoch"] >= epoch] for part in self._samples]
+        self._pages = sum(map(sampled_page_count, self._samples))
 
     def finish(self) -> SampledPages:
         """Disarm the pages; returns the page accesses sampled since arm(). With some backends this
@@ -143,7 +147,11 @@ class Sampling:
         if self._module is not None:
             self._module.disarm()
         self._armed = False
+        self._clear()
+
+    def _clear(self) -> None:
         self._samples.clear()
+        self._pages = 0
 
     def close(self) -> None:
         """Stop watching the process; the kernel disarms its pages."""
