@@ -5,7 +5,7 @@ The kernel's proc connector (proc_connector.py) reports forks and execs.
 A pidfd per process reports its exit, because netlink reports exits per thread and
 can drop them. If a process exits before its exec event is read, the exec is not
 reported. Without the connector, a tree consists of the processes found at
-track(), and exits are still reported reliably.
+track(), and their exits are still reported reliably.
 """
 
 from __future__ import annotations
@@ -156,7 +156,6 @@ class ProcessWatcher:
             return
         if len(self._trees[root]) >= TREE_MAX:
             return
-        self._deliver(ProcessEvent("fork", child, root, time_ns))
         try:
             pidfd = Pidfd(child)
         except OSError as error:
@@ -169,6 +168,7 @@ class ProcessWatcher:
             # The child has exited and its pid was reused.
             pidfd.close()
             pidfd = None
+        self._deliver(ProcessEvent("fork", child, root, time_ns))
         if pidfd is None:
             self._deliver(ProcessEvent("exit", child, root, time.monotonic_ns()))
         else:

@@ -191,10 +191,12 @@ def three_generations() -> Iterator[int]:
     """The pid of a process with a child and a grandchild."""
     command = ["sh", "-c", "sh -c 'sleep 1000; :'; :"]
     process = subprocess.Popen(command, start_new_session=True)
-    wait(lambda: any(children(child) for child in children(process.pid)))
-    yield process.pid
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+    try:
+        wait(lambda: any(children(child) for child in children(process.pid)))
+        yield process.pid
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 def test_descendants_of_a_process_that_is_not_followed_are_not_followed(
@@ -219,6 +221,6 @@ def test_a_process_without_a_descriptor_is_not_followed_and_has_not_exited(
     events: list[ProcessEvent] = []
     watcher = ProcessWatcher(events.append)
     watcher.track(three_generations)
-    assert [event.kind for event in events] == ["fork"]
     assert watcher.processes(three_generations) == [three_generations]
+    assert not events
     watcher.close()
