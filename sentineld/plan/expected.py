@@ -249,8 +249,8 @@ def overlapping(ranges: Table, one: np.void) -> npt.NDArray[np.bool_]:
 def places_of(profile: Profile, layout: Layout) -> Table:
     """The place of each tensor: MOVE_DTYPE rows with only space, offset and bytes set.
 
-    The bytes are 0 for tensors that a step allocates in the heap: their addresses differ from step
-    to step.
+    Offset and bytes are 0 for tensors that a step allocates in the heap: their addresses differ
+    from step to step.
     """
     tensors = profile.tensors
     places = np.zeros(len(tensors), MOVE_DTYPE)
@@ -263,6 +263,7 @@ def places_of(profile: Profile, layout: Layout) -> Table:
     places["space"] = np.where(persistent, Space.HEAP, Space.ARENA)
     places["offset"] = tensors["address"] - np.uint64(profile.heap_base)
     places["offset"][~persistent] = slots["offset"]
+    places["offset"][~fixed] = 0
     return places
 
 
