@@ -95,17 +95,18 @@ class Pidfd:
 
     def exited(self) -> bool:
         """Whether the process has exited (it may still be a zombie); true after close()."""
-        if self._fd < 0:
+        fd = self._fd  # another thread may call close() meanwhile
+        if fd < 0:
             return True
         poll = select.poll()
-        poll.register(self._fd, select.POLLIN)
+        poll.register(fd, select.POLLIN)
         return bool(poll.poll(0))
 
     def close(self) -> None:
         """Close the fd."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
 
 
 def no_such_process(pid: int) -> SentinelError:

@@ -32,7 +32,7 @@ RECORDED_STEPS_MAX = 100
 CLOSE_S = 10.0
 """How long the daemon waits for all sessions together when it stops."""
 EXIT_CHECK_S = 2.0
-"""Interval of end_exited()."""
+"""Interval at which beat() looks for processes that have exited."""
 
 
 class Sessions:
@@ -219,10 +219,10 @@ def _note_exits(sessions: Sequence[Session]) -> None:
         if fd >= 0:
             poll.register(fd, select.POLLIN)
             by_fd[fd] = session
+    # If a session's thread has closed the pidfd meanwhile, the session is ending, and note_exit()
+    # has no effect.
     for fd, _ in poll.poll(0):
-        # A session's thread may have closed the pidfd, and the descriptor may have been reused.
-        if by_fd[fd].link.peer.process.exited():
-            by_fd[fd].note_exit()
+        by_fd[fd].note_exit()
 
 
 def _not_permitted(pid: int) -> SentinelError:

@@ -4,8 +4,8 @@
 The driver (driver.py) handles commands, messages and records in the session's own thread. This
 thread also waits while a plan is made from a new profile. Separate threads carry out moves and make
 plans that replace a live plan. Other threads put commands into the queue of the session's thread.
-While the process is attached, the session's thread also checks the process and reads its records at
-intervals; see _poll_s().
+While the process is attached or recorded, the session's thread also checks the process and reads
+its records at intervals; see _poll_s().
 """
 
 from __future__ import annotations
@@ -249,10 +249,10 @@ class Session:
 
     def _poll_s(self) -> float | None:
         """The time from one turn to the next; None: no turn is needed. While the process is only
-        registered, note_exit() suffices. The threads of a few hundred registered processes must not
-        wake up at intervals: while threads wait for Python's global lock, each wakes up every
-        SWITCH_S (daemon.py), and some hundred of them keep a CPU from the thread that has the
-        lock."""
+        registered and not recorded, note_exit() suffices. The threads of a few hundred registered
+        processes must not wake up at intervals: while threads wait for Python's global lock, each
+        wakes up every SWITCH_S (daemon.py), and some hundred of them keep a CPU from the thread
+        that has the lock."""
         if self._driver.recording:
             return RECORDING_POLL_S
         return None if self.lifecycle.state is State.REGISTERED else POLL_S

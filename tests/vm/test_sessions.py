@@ -136,7 +136,7 @@ def test_metered_steps_stay_within_the_budget_while_pages_move(training: Trainin
 def test_the_charge_is_within_the_budget_in_every_scrape(training: Training) -> None:
     # One process requests all pages: in an emulated guest, each start of curl takes a second, and
     # the mover would be late.
-    scrapes = f"curl -fsS --rate 4/s '{METRICS}?[1-40]'"
+    scrapes = f"curl -fsS --rate 2/s '{METRICS}?[1-40]'"
     session = training.session()
     assert session is not None
 

@@ -242,16 +242,20 @@ def test_a_session_ends_with_its_process_although_the_connection_stays_open(
     (process_end, end_process), (heir_end, end_heir) = os.pipe(), os.pipe()
     child = os.fork()
     if child == 0:
-        for end in (end_process, end_heir):
-            os.close(end)
-        shim = connected(daemon)
-        shim.send(HELLO, [segment.fd, event])
-        os.read(process_end if os.fork() else heir_end, 1)
-        os._exit(0)
+        try:
+            for end in (end_process, end_heir):
+                os.close(end)
+            shim = connected(daemon)
+            shim.send(HELLO, [segment.fd, event])
+            os.read(process_end if os.fork() else heir_end, 1)
+        finally:
+            os._exit(0)
     try:
-        daemon.until(lambda: len(daemon.sessions.all()) == 1)
-        os.close(end_process)
-        os.waitpid(child, 0)
+        try:
+            daemon.until(lambda: len(daemon.sessions.all()) == 1)
+        finally:
+            os.close(end_process)
+            os.waitpid(child, 0)
         daemon.turn()
         assert len(daemon.sessions.all()) == 1
 
