@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The limit on samples. The log is written here; guest tests read the module's own log."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from sentineld.base.errors import SentinelError
+from sentineld.model.records import ACCESS_UNKNOWN, SAMPLE_DTYPE
+from sentineld.observe import module
+from sentineld.observe.backend import Target
+from sentineld.observe.module import MODULE
+from sentineld.session.intake import sampling
+from sentineld.session.intake.sampling import SAMPLES_PER_PAGE_MAX, Sampling
+from tests.unit.links import Linked
+
+HUGE = (512, 1, 0, 0, 511)
+MEMORY_PAGES = 64
+
+
+class Log:
+    """A PageSampler whose log the test writes."""
+
+    def __init__(self) -> None:
+        self.records: list[tuple[int, ...]] = []
+
+    def attach(self, *arguments: object, **more: object) -> None:
+        """Accept any process."""
+
+    add_range = arm = disarm = attach
+
+    def unmap(self) -> None:
+        """Do nothing."""
+
+    close = unmap
+
+    def epoch_fd(self) -> int:
+        return os.eventfd(0)
+
+    def stats(self) -> SimpleNamespace:
+        return SimpleNamespace(lost=0)
+
+    def drain(self) -> np.ndarray:
+        taken, self.records = self.records, []
+        return np.array(taken, SAMPLE_DTYPE)
+
+
+@pytest.fixture
+def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Sampling, Log]]:
+    log, linked = Log(), Linked()
+    monkeypatch.setattr(module, "PageSampler", lambda: log)
+    monkeypatch.setattr(sampling, "_memory_pages", lambda: MEMORY_PAGES)
+    watch = module.ModuleWatch(Target(linked.link.pid, 1024))
+    made = Sampling(linked.link, MODULE, watch)
+    made.arm([(0, 4096)], residency=False)
+    yield made, log
+    made.close()
+    linked.close()
+
+
+def test_a_huge_page_counts_as_all_its_pages(watched: tuple[Sampling, Log]) -> None:
+    made, log = watched
+    assert SAMPLES_PER_PAGE_MAX * MEMORY_PAGES == 512
+    log.records = [HUGE, (0, 1, 0, ACCESS_UNKNOWN, 65535)]
+    with pytest.raises(SentinelError, match="more pages than the machine can sample"):
+        made.collect()
+    assert not len(made.samples())
+
+
+def test_forgotten_samples_do_not_count(watched: tuple[Sampling, Log]) -> None:
+    made, log = watched
+    log.records = [HUGE]
+    made.collect()
+    made.forget_before(2)
+    log.records = [HUGE]
+    made.collect()
+    assert len(made.samples()) == 1
