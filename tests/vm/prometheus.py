@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from .guest import TREE, Guest
-from .training import wait
+from .training import METRICS, wait
 
 SHARE = "/usr/local/share/doc/sentineld"
 PROMETHEUS = "http://127.0.0.1:9090/api/v1"
@@ -53,6 +53,14 @@ def prometheus(daemon: Guest) -> Iterator[Guest]:
     wait("Prometheus", lambda: daemon.run(ready, check=False).returncode == 0, 120)
     yield daemon
     daemon.run("systemctl stop sentinel-prometheus; rm -rf /tmp/prometheus")
+
+
+def check_metrics(guest: Guest) -> None:
+    """Have promtool check the daemon's metrics."""
+    # In a busy guest, computing the page can exceed the server's time limit.
+    scrape = f"curl -fsS {METRICS} > /tmp/metrics"
+    wait("a scrape", lambda: guest.run(scrape, check=False).returncode == 0, 240)
+    guest.run("promtool check metrics < /tmp/metrics")
 
 
 def answers(guest: Guest) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import pytest
 from tests.charged_steps import meter_within
 
 from .guest import TREE, Guest
-from .prometheus import PROMETHEUS, WHILE_MANAGED, unanswered
+from .prometheus import PROMETHEUS, WHILE_MANAGED, check_metrics, unanswered
 from .ssh import GuestProcess
 from .training import (
     LOG,
@@ -154,7 +154,7 @@ def test_the_charge_is_within_the_budget_in_every_scrape(training: Training) -> 
 
 
 def test_prometheus_has_the_managed_session(prometheus: Guest, training: Training) -> None:
-    wait("data", lambda: not unanswered(prometheus, WHILE_MANAGED), 120)
+    wait("data", lambda: not unanswered(prometheus, WHILE_MANAGED), 240)
     query = "sentineld_session_info * on (session) group_left () sentineld_charged_bytes"
     answer = prometheus.run(
         ["curl", "-fsSG", f"{PROMETHEUS}/query", "--data-urlencode", f"query={query}"]
@@ -164,7 +164,7 @@ def test_prometheus_has_the_managed_session(prometheus: Guest, training: Trainin
     assert row["metric"]["state"] == "managed"
     assert row["metric"]["policy"] == "sentinel"
     assert float(row["value"][1]) > 0
-    prometheus.run(f"set -o pipefail; curl -fsS {METRICS} | promtool check metrics")
+    check_metrics(prometheus)
 
 
 @pytest.mark.long
