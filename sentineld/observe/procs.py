@@ -70,7 +70,7 @@ class ProcessWatcher:
     def start(self, timeout: float = 2.0) -> None:
         """Start both threads and wait until the connector delivers an event of this process.
 
-        If no event comes within timeout seconds, `note` is set, and no error is raised.
+        If no event comes within timeout seconds, `note` is set until one comes. No error is raised.
         """
         self._reaper.start()
         self._listener.start()
@@ -79,7 +79,9 @@ class ProcessWatcher:
             _make_fork_event()
             if self._connected.wait(0.05):
                 return
-        self.note = f"only exits are observed, not forks and execs: {self._refusal}"
+        with self._lock:
+            if not self._connected.is_set():
+                self.note = f"only exits are observed, not forks and execs: {self._refusal}"
 
     def track(self, pid: int) -> None:
         """Watch a process and its descendants; each existing descendant is reported as a fork.
@@ -217,6 +219,14 @@ class ProcessWatcher:
         finally:
             connector.close()
 
+    def _connect(self) -> None:
+        """Note that the connector delivers events; called with the lock held."""
+        self._connected.set()
+        if self.note:
+            # On a busy machine, the first event can come after start() has given up.
+            self.note = ""
+            log.info("forks and execs are observed now")
+
     def _follow(self, connector: ProcConnector) -> None:
         """Handle the events that have come. Raises OSError."""
         try:
@@ -231,7 +241,7 @@ class ProcessWatcher:
         """Handle one event of the connector; called with the lock held."""
         if isinstance(event, Fork):
             if event.child == os.getpid():
-                self._connected.set()
+                self._connect()
             elif event.parent in self._tracked:
                 self._forked(event.parent, event.child, event.time_ns)
         elif event.pid in self._tracked:

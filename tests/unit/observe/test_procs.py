@@ -69,6 +69,27 @@ def test_forks_execs_and_exits_of_a_tree(
     assert watching.processes(root) == []
 
 
+def test_forks_are_observed_although_the_first_event_came_late(
+    watcher: tuple[ProcessWatcher, queue.Queue[ProcessEvent]],
+) -> None:
+    if watcher[0].note:
+        pytest.skip(watcher[0].note)
+    late = ProcessWatcher(lambda event: None)
+    late.start(timeout=0.0)
+    assert late.note
+
+    def observed() -> bool:
+        thread = threading.Thread(target=int)
+        thread.start()
+        thread.join()
+        return not late.note
+
+    try:
+        wait(observed)
+    finally:
+        late.close()
+
+
 def test_a_tree_tracked_late_is_found_completely(
     tree: Tree, watcher: tuple[ProcessWatcher, queue.Queue[ProcessEvent]]
 ) -> None:
