@@ -21,6 +21,7 @@ import numpy.typing as npt
 from sentineld.model.arrays import Integers, Mask
 from sentineld.model.plan import SLOT_DROP, SLOT_DTYPE, SLOT_PLANNED, Layout, Region
 from sentineld.model.profile import Profile
+from sentineld.model.ranges import ranges
 from sentineld.plan.huge import UNITS, best_begin
 from sentineld.plan.items import access_pages, tensor_pages
 from sentineld.plan.packing import pack, pack_as_born
@@ -163,7 +164,7 @@ def cut_at_regions(
     after = np.searchsorted(edges, offset, side="right")
     inside = np.maximum(np.searchsorted(edges, offset + size, side="left") - after, 0)
     index = np.repeat(np.arange(len(offset)), inside + 1)
-    ordinal = np.arange(len(index)) - np.repeat(np.cumsum(inside + 1) - inside - 1, inside + 1)
+    ordinal = ranges(np.zeros_like(inside), inside + 1)
     begin, end = offset[index].copy(), (offset + size)[index]
     later = ordinal > 0
     begin[later] = edges[after[index[later]] + ordinal[later] - 1]

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from sentineld.model.arrays import Integers, Mask
 from sentineld.model.plan import SLOT_PLANNED, Layout
 from sentineld.model.profile import Kind, Profile
+from sentineld.model.ranges import ranges
 from sentineld.plan.drops import covered, drops
 from sentineld.plan.items import tensor_pages
 
@@ -139,8 +140,7 @@ def turnover(
     # One entry per (tensor, cell). Here, a cell is the range between two neighbouring edges.
     low, high = np.searchsorted(edges, start), np.searchsorted(edges, end)
     of = np.repeat(np.arange(len(rows)), high - low)
-    cell = np.arange(len(of)) - np.repeat(np.cumsum(high - low) - (high - low), high - low)
-    cell += low[of]
+    cell = ranges(low, high - low)
     of, cell = of[wanted[cell]], cell[wanted[cell]]
     birth, death = life_moments(profile.tensors[rows[of]])
     order = np.lexsort((birth, cell))

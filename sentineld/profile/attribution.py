@@ -19,6 +19,7 @@ import numpy.typing as npt
 from sentineld.base.errors import SentinelError
 from sentineld.model.arrays import Floats, Integers
 from sentineld.model.profile import ACCESS_DTYPE, Profile, page_spans
+from sentineld.model.ranges import ranges
 from sentineld.model.records import (
     ACCESS_UNKNOWN,
     ACCESS_WRITE,
@@ -26,7 +27,7 @@ from sentineld.model.records import (
     PAGE_BYTES,
     Records,
 )
-from sentineld.model.sampled import ranges
+from sentineld.model.sampled import pages_represented
 from sentineld.profile.lifetimes import StepLifetimes, step_lifetimes
 from sentineld.profile.steps import Step, boundary_records
 from sentineld.profile.times import stretch_times
@@ -223,7 +224,7 @@ def sampled_pairs(step: Step, samples: Records) -> tuple[Integers, npt.NDArray[n
     first, inside = _first_keys(epochs, step.end_epoch, accessed)
     wrote = (accessed["flags"][inside] & ACCESS_WRITE) != 0
     # One record of a huge page represents all its pages.
-    pages = accessed["more_pages"][inside].astype(np.int64) + 1
+    pages = pages_represented(accessed[inside])
     keys, row = np.unique(ranges(first, pages), return_inverse=True)
     return keys, np.bincount(row, np.repeat(wrote, pages), minlength=len(keys)) > 0
 
@@ -252,7 +253,7 @@ def unknown_ranges(step: Step, samples: Records) -> tuple[Integers, Integers]:
     epochs = boundary_records(step)["address"].astype(np.int64)
     unknown = samples[(samples["flags"] & ACCESS_UNKNOWN) != 0]
     first, inside = _first_keys(epochs, step.end_epoch, unknown)
-    return first, first + unknown["more_pages"][inside].astype(np.int64) + 1
+    return first, first + pages_represented(unknown[inside])
 
 
 def _first_keys(

@@ -17,6 +17,7 @@ from sentineld.model.arrays import Integers
 from sentineld.model.profile import Profile
 from sentineld.model.protocol import Event
 from sentineld.model.records import ACCESS_AGAIN, ACCESS_RESIDENCY, ACCESS_UNKNOWN, NO_ACCESS
+from sentineld.model.sampled import pages_represented
 from sentineld.model.tiers import Tiers
 from sentineld.profile.steps import Step, boundary_records
 
@@ -103,7 +104,7 @@ def meter_step(
     )
     used_in, used_from = stretch_of[accesses], tier[accesses]
     # A huge page has one record, which represents all its small pages.
-    pages = samples["more_pages"][accesses].astype(np.int64) + 1
+    pages = pages_represented(samples[accesses])
     total, fast = np.zeros(count, np.int64), np.zeros(count, np.int64)
     np.add.at(total, used_in, pages)
     np.add.at(fast, used_in[used_from == 0], pages[used_from == 0])
@@ -114,7 +115,7 @@ def meter_step(
         accesses=int(total.sum()),
         fast_accesses=int(fast.sum()),
         unknown_node=int(pages[used_from < 0].sum()),
-        unknown_pages=int((samples["more_pages"][unknown & ~again].astype(np.int64) + 1).sum()),
+        unknown_pages=int(pages_represented(samples[unknown & ~again]).sum()),
         charged_bytes_max=int(resident[:, 0].max(initial=0)) + unmanaged_fast_bytes,
         moved_bytes=moved_bytes,
         late_moves=late_moves,

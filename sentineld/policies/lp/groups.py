@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from sentineld.model.arrays import Floats, Integers
 from sentineld.model.profile import Kind, Profile
+from sentineld.model.ranges import ranges
 from sentineld.model.timing import Timing
 from sentineld.plan.items import by_position, lifetimes, persistent, tensor_pages, transient
 from sentineld.policies.lp.pressure import PressurePoints, pressure_points_of
@@ -111,8 +112,7 @@ class Groups:
             begin[0] += self.points_before_birth[group]
         many = np.maximum(end - begin, 0)
         position = np.repeat(np.arange(len(stretch)), many)
-        ordinal = np.arange(len(position)) - np.repeat(np.cumsum(many) - many, many)
-        return begin[position] + ordinal, position
+        return ranges(begin, many), position
 
 
 def groups_of(profile: Profile, timing: Timing, *, generous: bool = False) -> Groups:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from sentineld.model.records import ACCESS_UNKNOWN, SAMPLE_DTYPE
-from sentineld.model.sampled import ranges, sampled_page_count, sampled_pages
+from sentineld.model.sampled import sampled_page_count, sampled_pages
 
 
 def test_each_record_represents_its_page_and_the_following_ones() -> None:
@@ -24,7 +24,3 @@ def test_no_records_represent_no_pages() -> None:
 def test_only_accesses_count_with_all_their_pages() -> None:
     rows = [(7, 1, 0, 0, 0), (512, 1, 0, 0, 511), (0, 1, 0, ACCESS_UNKNOWN, 65535)]
     assert sampled_page_count(np.array(rows, SAMPLE_DTYPE)) == 1 + 512 + 1
-
-
-def test_empty_ranges_contribute_nothing() -> None:
-    assert ranges(np.array([5, 8, 3]), np.array([2, 0, 1])).tolist() == [5, 6, 3]
