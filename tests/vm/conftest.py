@@ -7,7 +7,6 @@ import pytest
 
 from .fixtures import _clean_kernel_log, fresh_guest, guest, image, kernel_guest, suite
 from .installed import daemon, installed
-from .prometheus import prometheus
 from .recipe import BACKPORTS
 
 __all__ = [
@@ -18,7 +17,6 @@ __all__ = [
     "image",
     "installed",
     "kernel_guest",
-    "prometheus",
     "suite",
 ]
 

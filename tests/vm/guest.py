@@ -13,13 +13,15 @@ guest is killed when the process that started it ends.
 from __future__ import annotations
 
 import contextlib
+import http.client
 import io
 import shlex
 import shutil
-import socket
 import subprocess
 import tarfile
 import time
+import urllib.error
+import urllib.request
 from pathlib import Path
 from types import TracebackType
 
@@ -36,7 +38,7 @@ from .host import (
 from .image import Image, ensure_image
 from .qemu import SLOWEST_NODE, Hardware, Variant, command_line
 from .rootfs import TREE, build_artifacts
-from .ssh import Command, Connection, GuestProcess
+from .ssh import Command, Connection, GuestProcess, free_port
 
 LINES_BEFORE = 3
 """Number of lines of the kernel log that an error quotes before the first problem."""
@@ -185,7 +187,7 @@ class Guest:
     def _start_qemu(self, image: Image) -> None:
         assert self._work is not None
         for _ in range(START_ATTEMPTS):
-            self.port = _free_port()
+            self.port = free_port()
             self.log_path.write_bytes(b"")
             command = command_line(image, self._hardware, self.port, self._work, self.log_path)
             self._qemu = spawn_with_parent(command, self._work / "qemu.log")
@@ -250,6 +252,21 @@ class Guest:
     def start(self, command: Command) -> GuestProcess:
         """Start a command without waiting for it; read its output from `.stdout`."""
         return self.connection.start(command)
+
+    def http_get(self, port: int, path: str, timeout: float = 60.0) -> str:
+        """The body of an HTTP server's response; the server listens at PORT of 127.0.0.1.
+
+        This starts no process in the guest: under emulation, starting curl takes a second of CPU
+        time. Raises MachineError without a response, or if its status means an error.
+        """
+        url = f"http://127.0.0.1:{self.connection.forwarded(port)}{path}"
+        try:
+            with urllib.request.urlopen(url, timeout=timeout) as response:
+                body: bytes = response.read()
+        except (OSError, http.client.HTTPException) as error:
+            detail = error.read() if isinstance(error, urllib.error.HTTPError) else b""
+            raise MachineError(f"port {port}, {path}: {error} {detail.decode()}") from error
+        return body.decode()
 
     # -- files --------------------------------------------------------------
 
@@ -363,10 +380,3 @@ def _as_root(entry: tarfile.TarInfo) -> tarfile.TarInfo:
     entry.uid = entry.gid = 0
     entry.uname = entry.gname = "root"
     return entry
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

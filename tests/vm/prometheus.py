@@ -3,17 +3,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import urllib.parse
 from collections.abc import Iterator
 from typing import Any
 
-import pytest
-
-from .guest import TREE, Guest
-from .training import METRICS, wait
+from .guest import Guest
+from .host import MachineError
+from .training import metrics, wait
 
 SHARE = "/usr/local/share/doc/sentineld"
-PROMETHEUS = "http://127.0.0.1:9090/api/v1"
+PORT = 9090
+VARIABLES = {"$__rate_interval": "1m", "$session": ".*"}
+"""Values for the variables in the dashboard's expressions."""
 ALWAYS_ANSWERED = (
     "sentineld_sessions",
     "sentineld_feature_available",
@@ -36,44 +39,62 @@ WHILE_MANAGED = (
 )
 
 
-def get(guest: Guest, url: str) -> Any:
-    """The JSON at a URL in the guest."""
-    return json.loads(guest.run(["curl", "-fsS", url]).stdout)
-
-
-@pytest.fixture(scope="module")
-def prometheus(daemon: Guest) -> Iterator[Guest]:
-    """The guest with the daemon running and Debian's Prometheus scraping it."""
+@contextlib.contextmanager
+def prometheus(guest: Guest) -> Iterator[None]:
+    """Debian's Prometheus runs in the guest and scrapes the daemon."""
     options = f"--config.file={SHARE}/prometheus/sentineld.yml --storage.tsdb.path=/tmp/prometheus"
-    daemon.run(
+    guest.run(
         "systemd-run --unit sentinel-prometheus"
-        f" prometheus {options} --web.listen-address=127.0.0.1:9090"
+        f" prometheus {options} --web.listen-address=127.0.0.1:{PORT}"
     )
-    ready = "curl -fs http://127.0.0.1:9090/-/ready"
-    wait("Prometheus", lambda: daemon.run(ready, check=False).returncode == 0, 120)
-    yield daemon
-    daemon.run("systemctl stop sentinel-prometheus; rm -rf /tmp/prometheus")
+
+    def ready() -> bool:
+        with contextlib.suppress(MachineError):
+            guest.http_get(PORT, "/-/ready")
+            return True
+        return False
+
+    try:
+        wait("Prometheus", ready, 240)
+        yield
+    finally:
+        guest.run("systemctl stop sentinel-prometheus; rm -rf /tmp/prometheus")
+
+
+def get(guest: Guest, path: str) -> Any:
+    """Prometheus's response to a request of its API."""
+    return json.loads(guest.http_get(PORT, f"/api/v1/{path}"))["data"]
+
+
+def query(guest: Guest, expression: str) -> list[dict[str, Any]]:
+    """The rows that match an expression. Raises MachineError if Prometheus rejects it."""
+    for name, value in VARIABLES.items():
+        expression = expression.replace(name, value)
+    rows: list[dict[str, Any]] = get(guest, f"query?query={urllib.parse.quote(expression)}")[
+        "result"
+    ]
+    return rows
 
 
 def check_metrics(guest: Guest) -> None:
     """Have promtool check the daemon's metrics."""
-    # In a busy guest, computing the page can exceed the server's time limit.
-    scrape = f"curl -fsS {METRICS} > /tmp/metrics"
-    wait("a scrape", lambda: guest.run(scrape, check=False).returncode == 0, 240)
-    guest.run("promtool check metrics < /tmp/metrics")
+    guest.run("promtool check metrics", stdin=metrics(guest))
 
 
-def answers(guest: Guest) -> dict[str, Any]:
-    """Each expression of the dashboard -> Prometheus's response."""
-    command = f"python3 {TREE}/tests/vm/promql.py {SHARE}/grafana/sentineld.json"
-    return dict(json.loads(guest.run(command, timeout=300).stdout))
+def expressions(guest: Guest) -> list[str]:
+    """The dashboard's expressions."""
+    board = json.loads(guest.run(f"cat {SHARE}/grafana/sentineld.json").stdout)
+    panels = [inner for panel in board["panels"] for inner in [panel, *(panel.get("panels") or [])]]
+    return [target["expr"] for panel in panels for target in panel.get("targets") or []]
 
 
-def unanswered(guest: Guest, metrics: tuple[str, ...]) -> list[str]:
-    """The dashboard's expressions that use one of the metrics and for which Prometheus has no
-    data."""
-    return [
-        expression
-        for expression, answer in answers(guest).items()
-        if any(metric in expression for metric in metrics) and not answer["data"]["result"]
-    ]
+def wait_for_data(guest: Guest, names: tuple[str, ...]) -> None:
+    """Wait until each of the dashboard's expressions that use one of the metrics has data."""
+    waiting = [one for one in expressions(guest) if any(name in one for name in names)]
+
+    def answered() -> bool:
+        waiting[:] = [expression for expression in waiting if not query(guest, expression)]
+        print("no data yet:", waiting)
+        return not waiting
+
+    wait("data", answered, 480)

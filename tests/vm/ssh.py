@@ -25,6 +25,14 @@ TIMED_OUT_STATUS = 124
 """Exit status of coreutils' timeout after it stopped the command."""
 
 
+def free_port() -> int:
+    """A TCP port of 127.0.0.1 that is not in use."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
 class GuestProcess(subprocess.Popen[str]):
     """A command running in the guest; `.stdout` is its stdout and stderr as one text stream.
 
@@ -57,6 +65,7 @@ class Connection:
         )
         self._port = port
         self._master: subprocess.Popen[bytes] | None = None
+        self._forwarded: dict[int, int] = {}  # port in the guest -> port of this machine
 
     def open(self, deadline: float) -> None:
         """Open the master connection; the guest's sshd must be running.
@@ -78,6 +87,17 @@ class Connection:
             self._master.terminate()
             self._master.wait()
             self._master = None
+
+    def forwarded(self, port: int) -> int:
+        """The port of this machine's 127.0.0.1 that is forwarded to PORT of the guest's."""
+        if port not in self._forwarded:
+            local = free_port()
+            forward = ("-O", "forward", "-L", f"127.0.0.1:{local}:127.0.0.1:{port}")
+            subprocess.run(
+                ["ssh", *self.options, *forward, "127.0.0.1"], check=True, capture_output=True
+            )
+            self._forwarded[port] = local
+        return self._forwarded[port]
 
     def argv(self, command: str, *options: str) -> list[str]:
         """The local command that runs COMMAND in a shell of the guest."""

@@ -5,13 +5,14 @@ checks this profile."""
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from .guest import Guest
-from .training import TRAINING, Training, refused, wait
+from .training import TRAINING, Training, metrics, refused, wait
 
 pytestmark = [pytest.mark.guest, pytest.mark.apart]
 """Marked `apart` only because the tests take long. They do use the shared system guest."""
@@ -107,10 +108,8 @@ def test_metering_requires_the_module(training: Training) -> None:
 
 
 def test_pages_move_without_the_module(training: Training) -> None:
-    metrics = "curl -s http://127.0.0.1:9464/metrics | grep sentineld_migrated_bytes_total"
-    lines = training.guest.run(metrics).stdout.splitlines()
-    moved = [line for line in lines if 'result="moved"' in line]
-    assert sum(float(line.split()[-1]) for line in moved) > 0
+    moved = r'^sentineld_migrated_bytes_total{.*result="moved".*} (\S+)$'
+    assert sum(map(float, re.findall(moved, metrics(training.guest), re.MULTILINE))) > 0
 
 
 @pytest.mark.long

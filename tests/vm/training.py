@@ -18,6 +18,7 @@ from sentineld.config import Config
 from tests.charged_steps import meter_within
 
 from .guest import TREE, Guest
+from .host import MachineError
 
 TRAINING = f"{TREE}/tests/demo/train.py --blocks 3 --positions 64 --width 512"
 """A training whose steps take less than a second in an emulated guest. Recording, metering and
@@ -34,7 +35,7 @@ print(json.dumps(request(pathlib.Path("{Config().control_socket}"), "status")))
 """
 """Prints the daemon's status. An emulated guest needs two seconds to start sentinelctl, and a tenth
 of that for this program."""
-METRICS = "http://127.0.0.1:9464/metrics"
+METRICS_PORT = 9464
 LOG = "/tmp/training.log"
 
 
@@ -107,10 +108,23 @@ class Training:
         wait("another step", lambda: len(self.losses()) > before, 120)
 
 
+def scrape(guest: Guest) -> str:
+    """The daemon's metrics; empty if there is no daemon, or if it does not respond in time."""
+    try:
+        return guest.http_get(METRICS_PORT, "/metrics")
+    except MachineError:
+        return ""
+
+
+def metrics(guest: Guest) -> str:
+    """The daemon's metrics. In a busy guest, computing them can exceed the server's time limit."""
+    page: str = wait("metrics", lambda: scrape(guest), 240)
+    return page
+
+
 def states(guest: Guest) -> dict[int, str]:
     """Process id -> state of its session; empty without a daemon."""
-    page = guest.run(["curl", "-fsS", METRICS], check=False).stdout
-    rows = re.findall(r"^sentineld_session_info\{(.*)\} 1", page, re.MULTILINE)
+    rows = re.findall(r"^sentineld_session_info\{(.*)\} 1", scrape(guest), re.MULTILINE)
     labels = [dict(re.findall(r'(\w+)="([^"]*)"', row)) for row in rows]
     return {int(one["pid"]): one["state"] for one in labels}
 
@@ -118,11 +132,7 @@ def states(guest: Guest) -> dict[int, str]:
 def wait_for_probes(guest: Guest) -> None:
     """Wait until the daemon has loaded its eBPF probes, which it compiles in the background."""
     available = 'sentineld_feature_available{feature="ebpf"} 1'
-
-    def loaded() -> bool:
-        return available in guest.run(["curl", "-fsS", METRICS], check=False).stdout
-
-    wait("eBPF probes", loaded, 800)
+    wait("eBPF probes", lambda: available in scrape(guest), 800)
 
 
 def refused(guest: Guest, command: str, code: str) -> str:
