@@ -98,7 +98,8 @@ struct sentinel_range {
 	 * epoch arms it), counts as neither done nor skipped.
 	 */
 	__u64 pages_done; /* pages armed, disarmed or found accessed */
-	__u64 pages_skipped; /* ARM: absent or not armable; DISARM: not armed; AGE: see SENTINEL_IOC_AGE */
+	/* ARM: absent or not armable; DISARM: not armed; AGE: see SENTINEL_IOC_AGE */
+	__u64 pages_skipped;
 	__u64 reserved[2];
 };
 
