@@ -52,12 +52,13 @@ hostile: $(VENV)/.torch shim ## Attack the daemon as another user of this machin
 	$(PYTEST) tests/hostile -m "$(SELECT)" $(PYTEST_ARGS)
 
 # At most two guests run at a time. Tests marked "pair" need two guests and run first, while the
-# remaining images are built. Then the tests marked "apart" run in parallel with the remaining
-# tests. Most tests marked "apart" need either no guest or a guest of their own; the remaining tests
-# share one guest. The tests marked "apart" run in a subshell and start when all images are ready:
-# there, `tail --pid` waits for the image builder, because `wait` works only for children of the
-# subshell. pytest exits with 5 if it selects no test. All tests marked "pair" are long, so pytest
-# selects none of them if SELECT excludes the long tests.
+# remaining images are built. Then two sequences of tests run in parallel, each with one guest at a
+# time. One sequence consists of the tests without the markers "second" and "apart", which share the
+# system guest. The other runs in a subshell: first the tests marked "second", which share another
+# guest of the same image, then the tests marked "apart", which need all images. `tail --pid` waits
+# for the image builder, because `wait` works only for children of the subshell. pytest exits with 5
+# if it selects no test. All tests marked "pair" are long, so pytest selects none of them if SELECT
+# excludes the long tests.
 GUEST_TESTS = $(PYTEST) tests/vm --durations=20 $(PYTEST_ARGS)
 
 .PHONY: guest
@@ -65,14 +66,17 @@ guest: $(VENV)/.torch vm-tools shim ## Run the tests in the two-tier guest
 	$(PY) -m tests.vm build --main
 	@$(PY) -m tests.vm build & images=$$!; \
 	status=0; $(GUEST_TESTS) -m "pair and ($(SELECT))" || (( $$? == 5 )) || status=1; \
-	echo "tests that need a different guest run in parallel; their output follows at the end"; \
-	( tail --pid=$$images -f /dev/null; \
-	  $(GUEST_TESTS) --guests 1 -m "apart and not pair and ($(SELECT))" >$(BUILD)/test-apart.log 2>&1 \
-	) & apart=$$!; \
-	$(GUEST_TESTS) --guests 1 -m "not apart and not pair and ($(SELECT))" || status=$$?; \
+	echo "tests in other guests run in parallel; their output follows at the end"; \
+	( parallel=0; \
+	  $(GUEST_TESTS) --guests 1 -m "second and not apart and not pair and ($(SELECT))" || parallel=$$?; \
+	  tail --pid=$$images -f /dev/null; \
+	  $(GUEST_TESTS) --guests 1 -m "apart and not pair and ($(SELECT))" || parallel=$$?; \
+	  exit $$parallel \
+	) >$(BUILD)/test-guests.log 2>&1 & others=$$!; \
+	$(GUEST_TESTS) --guests 1 -m "not second and not apart and not pair and ($(SELECT))" || status=$$?; \
 	wait $$images || status=$$?; \
-	wait $$apart || status=$$?; \
-	cat $(BUILD)/test-apart.log; \
+	wait $$others || status=$$?; \
+	cat $(BUILD)/test-guests.log; \
 	exit $$status
 
 # Building images and testing in guests take longest, and each rarely uses more than one CPU. So

@@ -13,7 +13,7 @@ import pytest
 
 from .guest import TREE, Guest
 
-pytestmark = pytest.mark.guest
+pytestmark = [pytest.mark.guest, pytest.mark.second]
 
 CAPABILITIES = "-all,+bpf,+perfmon,+sys_ptrace,+sys_nice"
 SCRIPT = f"{TREE}/tests/vm/inside/ebpf.py"

@@ -15,7 +15,7 @@ from .host import REPOSITORY, MachineError
 from .qemu import FAST, SLOW, SLOWEST, SLOWEST_NODE, NodeSpeed
 from .rootfs import BUILD_PLACE, in_root
 
-pytestmark = pytest.mark.guest
+pytestmark = [pytest.mark.guest, pytest.mark.second]
 
 TIERS = "cat $(ls -v /sys/devices/virtual/memory_tiering/memory_tier*/nodelist)"
 """Prints the nodes of each tier, fastest tier first."""

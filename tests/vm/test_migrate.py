@@ -13,7 +13,7 @@ import pytest
 from . import kernel_log
 from .guest import TREE, Guest
 
-pytestmark = pytest.mark.guest
+pytestmark = [pytest.mark.guest, pytest.mark.second]
 
 MIB = 1 << 20
 

@@ -9,7 +9,7 @@ import pytest
 
 from .guest import TREE, Guest
 
-pytestmark = pytest.mark.guest
+pytestmark = [pytest.mark.guest, pytest.mark.second]
 
 
 def test_no_unit_test_of_process_trees_fails_or_is_skipped(guest: Guest) -> None:

@@ -14,8 +14,7 @@ import pytest
 from .guest import Guest
 from .training import TRAINING, Training, metrics, refused, wait
 
-pytestmark = [pytest.mark.guest, pytest.mark.apart]
-"""Marked `apart` only because the tests take long. They do use the shared system guest."""
+pytestmark = [pytest.mark.guest, pytest.mark.second]
 
 KDAMONDS = "/sys/kernel/mm/damon/admin/kdamonds"
 
