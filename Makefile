@@ -159,7 +159,7 @@ bench-boundaries: $(VENV)/.torch ## Check that boundaries cut the recorded trace
 	$(PY) -m tests.bench.boundaries
 
 .PHONY: bench-train
-bench-train: $(VENV)/.trainer shim ## Train nine models on emulated tiers under each policy; writes build/bench/train.json
+bench-train: $(VENV)/.trainer shim ## Train nine models on emulated tiers under six policies; writes build/bench/train.json
 	$(PY) -m tests.bench.training
 
 .PHONY: bench-paging

@@ -83,8 +83,8 @@ ROWS: dict[str, tuple[Graph, ...]] = {
         ),
         Graph(
             "Delays of emulated tiers",
-            "Emulated tiers only: cost of slow pages by the timing model (owed) and time that the "
-            "training waited for it (paid), as shares of the elapsed time.",
+            "Emulated tiers only: delay of slow pages by the timing model (owed) and delay that "
+            "the training has waited for (paid), as shares of the elapsed time.",
             "percentunit",
             (
                 (
@@ -150,7 +150,7 @@ ROWS: dict[str, tuple[Graph, ...]] = {
         Graph(
             "Moved by others",
             "Pages of each session that the kernel or other programs moved or took; "
-            "sentinelctl status names the one that moved most.",
+            "sentinelctl status names the program or kernel thread that moved most.",
             "short",
             (
                 (
@@ -171,7 +171,7 @@ ROWS: dict[str, tuple[Graph, ...]] = {
         ),
         Graph(
             "Waiting for moves",
-            "Share of the time that training waited for moves.",
+            "Share of the time in which the training waited for moves.",
             "percentunit",
             ((_rate("sentineld_barrier_wait_seconds_total"), "{{session}}"),),
         ),

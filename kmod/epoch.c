@@ -195,7 +195,7 @@ static u64 settle_table(struct sentinel_session *s, struct sentinel_chunk *chunk
 }
 
 /*
- * Does the work of settle_chunk() for a chunk mapped by a huge page that cannot be armed,
+ * Does the rest of settle_chunk() if the chunk is mapped by a huge page that cannot be armed,
  * such as the huge zero page: its pages may have been accessed without a fault.
  */
 static void settle_unwatchable(struct sentinel_session *s, struct sentinel_chunk *chunk,

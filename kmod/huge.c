@@ -7,7 +7,7 @@
 #include "sentinel.h"
 
 /*
- * Locks and returns the chunk's PMD entry if the entry maps an anonymous huge page;
+ * Locks and returns the PMD entry of the address if the entry maps an anonymous huge page;
  * returns NULL otherwise. The VMA is fit (see sentinel_vma_fit()); mmap_lock, or a fault in the
  * VMA, keeps the VMA alive.
  */

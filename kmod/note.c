@@ -371,7 +371,7 @@ static void note_change_of_area(struct sentinel_session *s, struct sentinel_area
 		unsigned long base;
 
 		/*
-		 * If a chunk is not allocated, none of its pages is mapped. So it has to be
+		 * If a chunk is not allocated, none of its watched pages is mapped. So it has to be
 		 * allocated only if the change maps pages.
 		 */
 		if (!chunk && kind == SENTINEL_CHANGE_MAPS && test_bit(i, area->active)) {

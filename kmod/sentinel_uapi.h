@@ -93,9 +93,9 @@ struct sentinel_range {
 	__u64 start;
 	__u64 bytes;
 	/*
-	 * Both are outputs. ARM skips absent pages, but watches them for their first touch. A page
-	 * that was armed before ARM, or was accessed in this epoch (so that the next
-	 * epoch arms it), counts as neither done nor skipped.
+	 * The next two fields are outputs. ARM skips absent pages, but watches them for their
+	 * first touch. A page that was armed before ARM, or was accessed in this epoch (so that
+	 * the next epoch arms it), counts as neither done nor skipped.
 	 */
 	__u64 pages_done; /* pages armed, disarmed or found accessed */
 	/* ARM: absent or not armable; DISARM: not armed; AGE: see SENTINEL_IOC_AGE */

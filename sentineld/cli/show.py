@@ -119,6 +119,7 @@ def show(daemon: Daemon, pid: int, bound: bool, as_json: bool) -> None:
     if bound:
         best = answer["bound"]
         click.echo(
-            f"bound: no plan serves more than {best['fast_share']:.1%} of accesses fast at this "
-            f"budget and migration rate; without moves at most {best['fixed_share']:.1%}"
+            f"bound: no plan without waits serves more than {best['fast_share']:.1%} of accesses "
+            "fast at this budget and migration rate; without moves at most "
+            f"{best['fixed_share']:.1%}"
         )

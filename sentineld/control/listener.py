@@ -25,7 +25,8 @@ readable, so without a pause the event loop would call accept() again and again.
 
 
 HELD_PAUSE_S = 0.02
-"""Pause while too many refused connections are being closed. Closing them takes milliseconds."""
+"""Pause while HELD_MAX dropped connections are still open. dropping.py closes up to 256 of them
+about every 0.05 s."""
 REFUSED_MAX = 32
 """Number of connections refused in one turn of the event loop before a pause."""
 
@@ -94,7 +95,7 @@ class Listener:
         refused = 0
         for _ in range(ACCEPTED_MAX):
             if held() >= HELD_MAX:
-                self._report_pause(HELD_PAUSE_S, f"{HELD_MAX} refused ones are still being closed")
+                self._report_pause(HELD_PAUSE_S, f"{HELD_MAX} dropped ones are still open")
                 return
             if self._refused_pause_s and refused >= REFUSED_MAX:
                 self._pause(self._refused_pause_s)

@@ -34,7 +34,7 @@ class Caller:
 
     uid: int
     gone: threading.Event
-    """Set when the client has hung up. The verb must then end soon."""
+    """Set when the client has hung up or the daemon stops. The verb must then end soon."""
 
 
 Verb = Callable[[Caller, Message], Any]

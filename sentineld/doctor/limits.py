@@ -25,7 +25,8 @@ ANSWER_TIMEOUT_S = 10.0
 
 
 def cpuset(system: System) -> Finding:
-    """Whether each process may use all nodes of the tiers; the kernel refuses moves to others."""
+    """Whether each process may use all nodes of the tiers. The kernel refuses to move the pages of
+    a process to a node that the process may not use."""
     nodes = _tier_nodes(system)
     for name, process in _processes(system).items():
         found = re.search(

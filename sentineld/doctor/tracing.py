@@ -86,8 +86,8 @@ def perf_paranoid(system: System) -> Finding:
 
 
 def pyroute2(_: System) -> Finding:
-    """Whether pyroute2 is installed. Without it, the daemon detects process exits only through
-    pidfds."""
+    """Whether pyroute2 is installed. Without it, the daemon observes exits of processes, but not
+    forks and execs."""
     if importlib.util.find_spec("pyroute2") is None:
         return Finding(
             "pyroute2", Status.WARN, "pyroute2 is not installed", "apt install python3-pyroute2"

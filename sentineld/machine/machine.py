@@ -63,7 +63,8 @@ class Machine:
         self.probing = Probing()
         self._processes = ProcessWatcher(lambda event: self.on_process(event))
         self.on_process: Callable[[ProcessEvent], None] = lambda _: None
-        """Called from the watcher's threads with each event of a watched process tree."""
+        """Called with each event of a watched process tree, from the watcher's threads and from
+        watch(). Must not block; see ProcessWatcher."""
 
     @classmethod
     def probe(cls, config: Config) -> Machine:
@@ -105,8 +106,8 @@ class Machine:
             log.warning("no eBPF probes: %s", error)
 
     def watch(self, pid: int) -> None:
-        """Follow a process and its descendants, and count the process's page faults and
-        disturbances (moves of its pages that the daemon did not make) with eBPF probes.
+        """Follow a process and its descendants. Count, with eBPF probes, the process's page faults
+        and disturbances: its pages that were moved, reclaimed or collapsed, but not by the daemon.
 
         If the probes are loaded later, they begin to count then.
         """

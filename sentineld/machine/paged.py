@@ -54,7 +54,7 @@ FILE_SPARE = 1.25
 than 1, because tensors that are born later need room, too."""
 FILE_ALIGN_BYTES = 64 << 20
 FIRST_FILE_BYTES = 512 << 20
-"""Size of the file before the process is profiled."""
+"""Initial size of the file if the process gets its pager before it is profiled."""
 FIRST_SHARE = 0.75
 """Share of the available memory that tensors may take before the process is profiled, unless the
 budget is a number of bytes. The remaining memory is for data that is not paged."""
@@ -92,7 +92,8 @@ class PagedSubstrate:
         dram = DRAM_BYTES_PER_S / SOCKET_THREADS
         fast = Tier((FAST_NODE,), memory_bytes, dram, dram)
         slow = Tier((SLOW_NODE,), self._file_room_bytes(), read, write, latency_ns)
-        # The mean of both directions: a page that moves out and back is written once and read once.
+        # The harmonic mean of both directions, because a page that moves out and back is written
+        # once and read once.
         both = given.migration_bytes_per_s or 2 / (1 / read + 1 / write)
         tiers = Tiers((fast, slow), both, "paged", paged=True)
         return with_figures(tiers, figures_of(given))

@@ -51,14 +51,13 @@ class PagerMoves:
 
     @property
     def ledger(self) -> Ledger:
-        """The moves up to the beginning of the current step."""
+        """Counts of the moves of the steps that have ended; see _count()."""
         self._count()
         return self._ledger
 
     @property
     def done_position(self) -> int:
-        """The process's current position: since the process waits for no move of the daemon, no
-        move is incomplete that it may wait for."""
+        """The process's current position, because the process never waits for moves at barriers."""
         return self._position()
 
     def enter(self) -> None:

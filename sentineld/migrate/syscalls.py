@@ -94,7 +94,8 @@ def _check(pid: int, code: int) -> None:
         raise SentinelError(
             "not-permitted",
             f"the kernel refuses to move pages of process {pid}",
-            "the daemon needs CAP_SYS_PTRACE, and both cpusets must hold the target node",
+            "the daemon needs CAP_SYS_PTRACE, and its cpuset and the process's cpuset must contain"
+            " the target node",
         )
     if code == -errno.ENODEV:
         raise SentinelError(

@@ -28,7 +28,8 @@ RECORD_DTYPE = np.dtype(
         ("detail", "u1"),  # model.protocol.Alloc or Boundary
     ]
 )
-"""One record of the shim's ring; 32 bytes."""
+"""One record of the shim's ring; 32 bytes. Records of SERVED and SERVED_FAST use the fields
+differently; see enum sentinel_event in shim/native/protocol.h."""
 
 SAMPLE_DTYPE = np.dtype(
     [

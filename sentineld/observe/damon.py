@@ -165,7 +165,8 @@ class DamonWatch:
         self._snapshots.append(parse_snapshot(tried))
 
     def end(self) -> Areas:
-        """Return the accessed areas. Waits for SNAPSHOTS_MIN snapshots, which takes seconds."""
+        """Return the accessed areas. Waits for SNAPSHOTS_MIN snapshots, which takes seconds. Only
+        the second half of the snapshots is used, because the regions have to converge first."""
         while len(self._snapshots) < SNAPSHOTS_MIN and not self._broken:
             before_s = time.monotonic()
             self.poll()

@@ -156,7 +156,7 @@ class PageSampler:
         return self._range(uapi.IOC_DISARM, start, length_bytes)
 
     def age(self, start: int, length_bytes: int) -> RangeResult:
-        """Log the pages whose accessed bit was set since the last call, with flag ACCESS_AGED.
+        """Log, with the flag ACCESS_AGED, the pages whose accessed bit was set since the last call.
 
         This causes no faults, but leaves the epoch of an access unknown. It clears the accessed
         bits, so the pages then look colder to the kernel's reclaim.
@@ -290,7 +290,7 @@ def _attach_error(pid: int, error: OSError) -> SentinelError:
         return SentinelError(
             "not-permitted",
             f"the module may not attach to process {pid}",
-            "the process must run as one user and be dumpable: no setuid programs and file "
+            "the process must run as one user and be dumpable: no setuid programs or file "
             "capabilities; the daemon needs CAP_SYS_PTRACE",
         )
     if error.errno == errno.EAGAIN:

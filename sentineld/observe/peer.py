@@ -80,7 +80,8 @@ class Peer:
     def require_own(self) -> None:
         """Check that the user who connected owns the process; see the module's docstring.
 
-        Raises SentinelError "not-permitted" or "no-such-process".
+        Raises SentinelError "not-permitted" or "no-such-process", and OSError if no descriptor is
+        free.
         """
         folder = Path(f"/proc/{self.pid}")
         try:
@@ -113,7 +114,7 @@ class Peer:
         return SentinelError(
             "not-permitted",
             f"process {self.pid} can't be managed: {why}",
-            "run the training as one user, without setuid programs and file capabilities",
+            "run the training as one user, without setuid programs or file capabilities",
         )
 
 

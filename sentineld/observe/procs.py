@@ -86,7 +86,7 @@ class ProcessWatcher:
     def track(self, pid: int) -> None:
         """Watch a process and its descendants; each existing descendant is reported as a fork.
 
-        Raises SentinelError "no-such-process".
+        Raises SentinelError "no-such-process", and OSError if no descriptor is free.
         """
         with self._lock:
             if pid not in self._tracked:

@@ -83,5 +83,6 @@ class ResidencySegment:
 
     @property
     def paid_ns(self) -> int:
-        """Total delay that the process has waited for."""
+        """Total time that the process has waited to pay the delay. It can exceed owed_ns, because a
+        wait can overrun."""
         return int(self._header["paid_ns"][0])

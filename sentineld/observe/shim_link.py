@@ -34,7 +34,8 @@ NAME_CHARACTERS_MAX = 256
 class ShimLink:
     """A shim that has sent its hello.
 
-    One thread uses the socket; any thread may set words of the control segment.
+    The server's thread reads the socket, and the session's thread sends. Any thread may set words
+    of the control segment.
     """
 
     def __init__(self, connection: FrameSocket, hello: Message) -> None:

@@ -76,11 +76,12 @@ _MEAN_DEVIATION = 0.798
 
 @dataclass(frozen=True)
 class Progress:
-    """Monotonic counters of a session."""
+    """Counters of a session. They do not decrease while a plan is live."""
 
     steps: int = 0  # number of steps begun, under all plans
     time_ns: float = 0.0  # elapsed
-    moved_bytes: float = 0.0  # in both directions
+    # In both directions. The daemon counts only batches that are large enough to measure bandwidth.
+    moved_bytes: float = 0.0
     busy_ns: float = 0.0  # time that the mover spent moving these bytes
     stall_ns: float = 0.0  # time that the process waited for moves
     late_moves: int = 0

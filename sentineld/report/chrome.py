@@ -3,8 +3,8 @@
 
 The recorded process gets two extra threads, with the steps and the layer calls as slices, and a
 counter of live bytes by kind. A second process has the tensors' lifetimes as slices. Times are Unix
-times minus torch.profiler's base, so that the trace's events line up with torch.profiler's in one
-file.
+times minus the base time that torch.profiler uses (see TRIMONTH_S), so that the trace's events line
+up with torch.profiler's in one file.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Describes page moves and reclaims that the daemon did not cause, and how to stop them."""
+"""Describes page moves, reclaim and huge-page collapses that the daemon did not cause, and how to
+stop them."""
 
 from __future__ import annotations
 
@@ -70,7 +71,7 @@ def is_disturbance(row: Disturbance) -> bool:
 def by_reason(rows: Iterable[Disturbance]) -> dict[tuple[str, str], int]:
     """Disturbed pages by (reason, result).
 
-    result: moved (includes reclaimed pages), or kept (the pages could not be moved).
+    result: moved (includes reclaimed and collapsed pages), or kept (the pages could not be moved).
     """
     pages: dict[tuple[str, str], int] = defaultdict(int)
     for row in filter(is_disturbance, rows):

@@ -24,8 +24,8 @@ from sentineld.session.lifecycle import State
 
 @dataclass(frozen=True)
 class SessionSnapshot:
-    """One session at one moment. Counters start with the session and never decrease; but a detach
-    discards the eBPF counters, and they begin at 0 again.
+    """One session at one moment. Counters start with the session and never decrease, except that a
+    detach discards the eBPF counters: they begin at 0 again at the next attach.
 
     If a value is None, it is unknown, and its series is omitted.
     """
@@ -40,7 +40,7 @@ class SessionSnapshot:
     unmanaged_bytes: int = 0  # live tensor bytes outside heap and arena
     resident_bytes: Mapping[int, int] = field(default_factory=dict)  # by tier
     steps: int = 0
-    boundaries: int = 0  # boundaries passed in the current step
+    boundaries: int = 0  # boundaries passed in the current step, not counting boundary 0
     moved_bytes: Mapping[tuple[str, str, str], int] = field(default_factory=dict)
     """(direction, reason, result) -> bytes. direction: promote or demote. result: moved, skipped or
     failed. reason: the move's origin (plan, initial, heal) or the cause of the skip or failure."""
@@ -81,7 +81,7 @@ class DaemonSnapshot:
     kernel_migrations: Mapping[tuple[str, str], int] = field(default_factory=dict)
     """Pages handled by the kernel's migrate_pages() on the whole machine, by (reason, result);
     eBPF."""
-    events_dropped: Mapping[str, int] = field(default_factory=dict)  # eBPF, by queue
+    events_dropped: Mapping[str, int] = field(default_factory=dict)  # eBPF, by DROPS
     sessions: tuple[SessionSnapshot, ...] = ()
 
 
@@ -251,7 +251,7 @@ METRICS: tuple[MetricSpec, ...] = (
     _session(
         "sentineld_step_boundaries",
         "gauge",
-        "Boundaries passed in the current step.",
+        "Boundaries passed in the current step, not counting the one at its beginning.",
         lambda s: s.boundaries,
     ),
     _session_by(
@@ -371,8 +371,9 @@ METRICS: tuple[MetricSpec, ...] = (
     _session_by(
         "sentineld_disturbed_pages_total",
         "counter",
-        "Pages of the process that were moved or reclaimed, or could not be moved, by reason and "
-        "result (eBPF). Moves requested by the daemon or by the process itself are not counted.",
+        "Pages of the process that were moved, reclaimed or collapsed into huge pages, or that "
+        "could not be moved, by reason and result (eBPF). Moves requested by the daemon or by the "
+        "process itself are not counted.",
         ("reason", "result"),
         lambda s: s.disturbed_pages.items(),
     ),

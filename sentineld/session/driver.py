@@ -78,7 +78,7 @@ class Driver:
 
     @property
     def recording(self) -> bool:
-        """Whether the process records steps; its ring must then be read often."""
+        """Whether the process may be recording steps; its ring must then be read often."""
         following, request = self.following, self._requests.current
         return following.recording or request is not None or self._profiling is not None
 
@@ -385,8 +385,8 @@ class Driver:
             self._link.send(welcome)
 
     def unmanage(self, reason: str) -> None:
-        """Return to the state REGISTERED: nothing is armed or recorded, and no pages move. Does
-        nothing after end()."""
+        """Return to the state REGISTERED: nothing is armed or recorded, and the daemon moves no
+        pages. Does nothing after end()."""
         if self.ended:
             return
         self._stop_managing(reason)

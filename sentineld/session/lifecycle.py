@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 EXITED = "the process exited"
-"""Why a session ends whose process has exited."""
+"""The reason with which a session ends if its process has exited."""
 
 
 class State(StrEnum):

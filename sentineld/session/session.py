@@ -251,8 +251,8 @@ class Session:
         """The time from one turn to the next; None: no turn is needed. While the process is only
         registered and not recorded, note_exit() suffices. The threads of a few hundred registered
         processes must not wake up at intervals: while threads wait for Python's global lock, each
-        wakes up every SWITCH_S (daemon.py), and some hundred of them keep a CPU from the thread
-        that has the lock."""
+        wakes up every SWITCH_S (daemon.py). Several hundred such threads take CPU time that the
+        thread with the lock needs."""
         if self._driver.recording:
             return RECORDING_POLL_S
         return None if self.lifecycle.state is State.REGISTERED else POLL_S

@@ -34,7 +34,7 @@ class SavedPlan:
     threads: int  # threads and sequence are the plan's shape
     sequence: str
     migration_bytes_per_s: float = 0.0  # see Planned
-    entered: bool = False  # persistent tensors were moved to the plan's initial tiers
+    entered: bool = False  # no moves to the plan's initial tiers are needed any more
     fast: str = ""  # budget for which the plan was made; "": Saved.fast
     policy: str = ""  # policy that made the plan; "": Saved.policy
 
@@ -58,8 +58,9 @@ class Restored(NamedTuple):
 
 
 class StateFiles:
-    """The sessions' folder below the daemon's state directory. A failed write is only logged.
-    The session goes on, and at worst the next daemon attaches the process again."""
+    """The sessions' folder below the daemon's state directory. A failed write is only logged, and
+    the session goes on. The next daemon may then attach the process again instead of resuming the
+    plan, or not restore the session at all."""
 
     def __init__(self, state_dir: Path) -> None:
         self._folder = state_dir / "sessions"

@@ -39,7 +39,7 @@ Message = dict[str, Any]
 
 
 class BrokenPeerError(Exception):
-    """The daemon sent something that is not a frame of the protocol."""
+    """The daemon violated the protocol or closed the connection."""
 
 
 class Client:

@@ -45,7 +45,7 @@ class Start:
         self._armed = False
 
     def now(self) -> bool:
-        """Import torch now; returns whether the process can be managed. Call arm() before."""
+        """Import torch now; returns whether the process can be managed. Call arm() first."""
         try:
             importlib.import_module(NAME)
         except (ImportError, OSError) as error:  # OSError: torch loads its libraries by ctypes

@@ -25,7 +25,7 @@ class Step:
     """The part of `ns` that is due to accesses to slow pages."""
     counts: Counts
     times_ns: Floats = field(repr=False, compare=False)
-    """(S,), time of each stretch without slow accesses, births and waits."""
+    """(S,), time of each stretch without slow accesses, births in the arena and waits."""
 
 
 class Replay:

@@ -13,8 +13,8 @@ On paged tiers the world also has these rules of the pager (docs/explanation/pag
 - A page is not demoted in a stretch that uses it.
 - A page that has been fetched and not changed since is clean. Its demotion takes no time.
 - All pages are born into memory. A birth waits for free frames as long as queued demotions can free
-  some. Pages that get no frame, and pages that are born slow under the plan, are written to the
-  file in the stretch of their birth.
+  some. Pages for which no frame is free after this wait, and pages that are born slow under the
+  plan, do not stay in memory: they are written to the file in the stretch of their birth.
 """
 
 from __future__ import annotations

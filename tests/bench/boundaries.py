@@ -62,7 +62,7 @@ class Boundaries:
     known_share: float  # share of tensor bytes whose accesses the framework reports
     estimated_share: float  # share of tensor bytes whose accesses are only estimated
     outside_share: float | None  # unmanaged bytes divided by the peak, if known
-    planned_share: float  # share with a slot in the arena, of the allocations of at least 4 KiB
+    planned_share: float  # share of the allocations of 4 KiB and more with a slot in the arena
 
     @property
     def holds(self) -> bool:

@@ -51,7 +51,7 @@ class Goal:
 
 GOALS = (
     Goal("armed_over_minor_fault", 1.0, "armed read fault / zero-page read fault"),
-    Goal("idle_over_minor_fault", 0.12, "fault overhead in unwatched processes / that fault"),
+    Goal("idle_over_minor_fault", 0.12, "overhead in unwatched processes / zero-page read fault"),
     Goal("profiled_over_plain_step", 3.0, "profiled step / plain step"),
     Goal("framework_unseen_share", 0.01, "share of the framework's (tensor, layer) pairs not seen"),
     Goal("drain_100k_ms", 5.0, "drain 100,000 samples from the log, ms"),

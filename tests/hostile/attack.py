@@ -278,14 +278,14 @@ class Attack:
         if not managed_training.managed():
             session = self.daemon.session(managed_training.pid)
             why = f"{session['state']}: {session['reason']}" if session else "gone"
-            problems.append(f"the training beside is not managed any longer: {why}")
+            problems.append(f"the training is no longer managed: {why}")
         losses = managed_training.losses()
         if managed_training.training.process.poll() is not None:
-            problems.append("the training beside has ended")
+            problems.append("the training has ended")
         elif losses != managed_training.plain_losses(len(losses)):
-            problems.append("the training beside has other losses than alone")
+            problems.append("the training has other losses than without the shim")
         if len(losses) <= self._step_times:
-            problems.append("the training beside made no step")
+            problems.append("the training made no step during the attack")
 
 
 @contextlib.contextmanager

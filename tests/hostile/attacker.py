@@ -95,7 +95,7 @@ class Attacker:
             if not select.select([self._reading], [], [], left_s)[0]:
                 continue
             data = os.read(self._reading, 1 << 16)
-            assert data, "the attacker ended without a word"
+            assert data, "the attacker ended without a message"
             self._buffer += data
         line, self._buffer = self._buffer.split(b"\n", 1)
         kind, value = json.loads(line)

@@ -32,7 +32,7 @@ class Figures:
     def __str__(self) -> str:
         parts = [
             f"{self.attack}{' (control)' if self.control else ''}: {self.duration_s:.1f} s",
-            f"status at worst {self.status_worst_s * 1000:.0f} ms of {self.status_requests}",
+            f"{self.status_requests} status requests, at worst {self.status_worst_s * 1000:.0f} ms",
             f"peak {self.peak_bytes / 2**20:.0f} MiB",
             f"log {self.log_bytes_per_min / 1000:.0f} kB/min",
             f"{self.more_descriptors} more descriptors",

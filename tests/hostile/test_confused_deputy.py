@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attack 2: a connection that seems to belong to another process.
+"""Attack: a connection that seems to belong to another process.
 
 The kernel sets SO_PEERCRED at connect() and never updates it. Before the hello is sent, the
 process that connected can execute a setuid program. It can also exit, and another process can then

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attack 5: control words and residency maps that no real training has."""
+"""Attack: control words and residency maps that no real training has."""
 
 from __future__ import annotations
 

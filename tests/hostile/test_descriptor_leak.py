@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attack 1: sessions that come and go must not cost the daemon descriptors."""
+"""Sessions that come and go must not cost the daemon descriptors."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attack 4: connections that cost the daemon more than the client."""
+"""Attack: connections that cost the daemon more than the client."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_registered_processes_that_do_nothing_cost_little() -> None:
         begin_s, begin = time.monotonic(), waits(pid)
         attack.hold(4)
         rate = (waits(pid) - begin) / (time.monotonic() - begin_s) / 300
-        print(f"the daemon wakes up {rate:.1f} times a second for each")
+        print(f"the daemon wakes up {rate:.1f} times a second for each process")
         attack.check()
         assert rate < WAKE_UPS_PER_S_MAX
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attack 6: verbs that wait for a process that never answers."""
+"""Attack: verbs that wait for a process that never answers."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attack 7: messages that arrive faster than the daemon can process them, or that fill its log."""
+"""Attack: messages that arrive faster than the daemon can process them, or that fill its log."""
 
 from __future__ import annotations
 

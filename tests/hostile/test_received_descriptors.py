@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attack 3: descriptors whose use or close blocks, or costs memory.
+"""Attack: descriptors whose use or close blocks, or costs memory.
 
 Each kind of descriptor is sent in every place of the protocol where the daemon takes descriptors.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attack 8: before the daemon starts, another user occupies its metrics port, or puts Python
+"""Attack: before the daemon starts, another user occupies its metrics port, or puts Python
 modules into its working directory."""
 
 from __future__ import annotations

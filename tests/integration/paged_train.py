@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trains with accesses that no plan foresees: paged_train.py KIND (STEPS | STOP_FILE).
+"""Trains with accesses that no plan takes into account: paged_train.py KIND (STEPS | STOP_FILE).
 
 KIND selects the accesses that are made in each step (see KINDS). Prints for each step the loss as a
 hexadecimal float, and the checksum of the bytes that the accesses read. With STOP_FILE, trains

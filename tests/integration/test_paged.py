@@ -62,7 +62,7 @@ def test_a_training_stays_within_its_budget(start: Start, tmp_path: Path) -> Non
     wait(lambda: paging(run)["bytes_written"] > session["peak_bytes"])
     assert paging(run)["bytes_read"] > 0
     assert "accesses waited for a page" in run.daemon.ctl("status").stdout
-    assert not list(tmp_path.glob("state/*.page*")), "the file has no name"
+    assert not list(tmp_path.glob("state/*.page*")), "the file has a name"
     for step in run.meter(3):
         assert 0 < step["fast_accesses"] <= step["accesses"]
     with urllib.request.urlopen(f"http://127.0.0.1:{run.daemon.metrics_port}/metrics") as answer:

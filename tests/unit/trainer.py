@@ -2,8 +2,8 @@
 """A toy trainer that emits the data of shim and module: ring records, samples, operators' accesses.
 
 It allocates from a simple page-aligned heap, touches whole tensors and passes boundaries. Its clock
-advances by a fixed time per allocation, free and operator, plus a time in proportion to the bytes
-that an operator touches. The trainer is deterministic.
+advances by a fixed time per allocation, free, boundary and operator, plus a time in proportion to
+the bytes that an operator touches. The trainer is deterministic.
 """
 
 from __future__ import annotations

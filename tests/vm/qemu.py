@@ -33,8 +33,8 @@ KERNEL_ARGUMENTS = (
 
 @dataclasses.dataclass(frozen=True)
 class NodeSpeed:
-    """A node's latency and its bandwidth per second in the firmware's HMAT. The kernel derives the
-    tiers from these values."""
+    """A node's latency, and its bandwidth in gigabytes per second, in the firmware's HMAT. The
+    kernel derives the tiers from these values."""
 
     latency_ns: int
     bandwidth_gigabytes: int

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fast-share bound: an upper bound on the fast share of any plan without waits.
+"""The fast-share bound: an upper bound on any plan's fast share at the profiled stretch times.
 
 The bound holds for a given budget, for a given migration bandwidth, for the profiled stretch times
 and for the page accesses that were attributed to tensors. The bound comes from a Lagrangian
@@ -12,7 +12,10 @@ prices (Lagrange multipliers). The relaxation allows more than a real plan can d
 - there is no fragmentation, a page in flight is charged once, and tensors can be
   split between the tiers at any page, even at birth.
 
-The bound does not hold for a plan that makes the process wait, because waits add time for moves.
+The profiled stretch times are those with all memory fast. Waits, slow accesses and page births
+lengthen a stretch and so add time for moves, which the bound does not count. A plan under which
+stretches take longer than profiled can therefore exceed the bound. The bound does not apply to
+paged tiers, where the demotion of an unchanged page takes no time.
 """
 
 from __future__ import annotations
@@ -33,7 +36,7 @@ class FastShareBound:
     """Shares of the attributed page accesses, 0..1."""
 
     fast_share: float
-    """No plan without waits can serve a larger share from fast memory."""
+    """At the profiled stretch times, no plan can serve a larger share from fast memory."""
 
     fixed_share: float
     """No plan without moves can serve a larger share from fast memory."""

@@ -30,7 +30,8 @@ the full program, in which groups may change their tier at all positions, lies b
 the optimum of the last program."""
 
 ROUNDS = 6
-"""Limit on the number of programs, each with more positions than the one before."""
+"""Limit on the number of programs. Each program adds positions to those of the one before, and on
+paged tiers also columns for clean pages."""
 
 
 def bound_seconds(profile: Profile, tiers: Tiers, budget_bytes: int) -> float:

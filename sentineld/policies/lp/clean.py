@@ -4,8 +4,8 @@
 A page that was fetched from the file and has not been changed since is clean: its demotion takes no
 time. A stretch that writes to a group makes all pages of the group dirty. A change is a position
 after which a group may change its tier; a segment is the part of a group's lifetime between two
-changes. So a group has clean pages in a segment only if no stretch of the segment writes to the
-group.
+changes. Pages are demoted only at the end of a segment. The program therefore counts clean pages
+only in segments in which no stretch writes to the group.
 """
 
 from __future__ import annotations
@@ -196,8 +196,8 @@ def clean_rows(
     most 0.
 
     The demotion of a clean page takes no time. Some entries therefore subtract these demotions from
-    the rows of moves. If the program has the rows Places.timed, other entries reduce the room that
-    these rows need, because a demoted clean page frees its room at once.
+    the rows of moves. If the program has the rows Places.timed, other entries subtract the demoted
+    clean pages from these rows, too, because a demoted clean page frees its room at once.
 
     weight: time to demote a page, divided by the time to promote one. row: the first new row.
     """

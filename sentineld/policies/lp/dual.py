@@ -48,8 +48,8 @@ def lower_bound(groups: Groups, limits: Limits, prices: Prices) -> LowerBound:
     moves, timed = np.maximum(prices.moves, 0.0), np.maximum(prices.timed_points, 0.0)
     # The price of a moved page is at most promote_ns, the time that its promotion takes. If the
     # price were higher, lengthening the stretch by promote_ns would be cheaper. The price of a
-    # timed point is per demoted page. Division by `out`, the time of a demotion in promotions,
-    # converts it to the unit of the other prices.
+    # timed point is per demoted page. `out` is the time of a demotion divided by the time of a
+    # promotion. Division by `out` converts the price to the unit of the other prices.
     out = limits.demotion_weight
     sums = moves + np.bincount(of, timed, minlength=count) / out
     kept = np.ones(count)

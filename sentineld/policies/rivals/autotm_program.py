@@ -320,9 +320,9 @@ class _Model:
                 rows.add([(goes, 1.0), (gap.after, 1.0)], -np.inf, 1.0)
 
     def _add_room(self, rows: _Rows) -> None:
-        """Add a row for each stretch that defines the fast memory in use in it. In the first
-        stretch, this is the memory of the tensors that are fast then. In each later stretch, it is
-        that of the stretch before, plus births and promotions, minus deaths and demotions."""
+        """For each stretch, add a row that defines the fast memory in use in the stretch. In the
+        first stretch, this is the memory of the tensors that are fast then. In each later stretch,
+        it is that of the stretch before, plus births and promotions, minus deaths and demotions."""
         problem, count = self._problem, self._problem.profile.stretch_count
         at_begin: Terms = []
         changes: list[Terms] = [[] for _ in range(count)]
@@ -389,7 +389,8 @@ class _Model:
         return since + ahead if ahead <= until - since else None
 
     def cost_ns(self, value: float) -> float:
-        """Cost of the slow accesses, derived from the value of the objective function."""
+        """Cost of the slow accesses, derived from the value of the objective function. The result
+        includes the time of the transfers, times MOVE_WEIGHT."""
         return (value + self._slow) * self._unit_ns
 
     def divided_tensors(self, x: Floats) -> set[int]:

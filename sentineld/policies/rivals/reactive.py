@@ -30,7 +30,7 @@ class ReactivePolicy(ABC):
 
     def plan(self, profile: Profile, tiers: Tiers, budget_bytes: int) -> Plan:
         """A layout in which pages are born on the fast tier while it has room; see Policy."""
-        reason = "where the kernel places it, and moves it by its accesses"
+        reason = "where the kernel puts it at its first touch, then moved by its accesses"
         return Baseline(self.name, None, reason).plan(profile, tiers, budget_bytes)
 
     @abstractmethod

@@ -137,7 +137,7 @@ class Book:
 
     def hasten(self) -> None:
         """Swap tensors back in earlier where room and bandwidth are left. A move that is planned
-        early meets its deadline even if the mover falls behind the plan."""
+        early can meet its deadline even if the mover falls behind the plan."""
         for at, swap in enumerate(self.swaps):
             earliest = swap.out[-1].position + 2
             back = list(swap.back)

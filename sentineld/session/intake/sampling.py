@@ -59,7 +59,7 @@ class Sampling:
         self._watch = watch
         self._module = watch if isinstance(watch, ModuleWatch) else None
         self._samples: list[npt.NDArray[np.void]] = []
-        self._pages = 0  # that the samples represent
+        self._pages = 0  # number of pages that self._samples represents
         self._armed = False
         self.total = 0
         self.lost = 0

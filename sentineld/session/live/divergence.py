@@ -3,8 +3,9 @@
 
 A diverged step costs little: its tensors are allocated in the heap. Another plan costs some
 recorded steps and, if the shape is new, a profile. So a plan is left only after the steps have
-diverged for some time, and a plan that does not pay off is left less and less often (Patience). If
-a plan is kept although many steps diverge, status and log say that it fits poorly.
+diverged for some time. If plans are left before they have paid off, each further plan is kept for
+longer (Patience). If a plan is kept although many steps diverge, status and log say that it fits
+poorly.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ PATIENCE_STEPS_MAX = 4096
 
 class Patience:
     """The minimum number of steps for which a session keeps a plan that has not paid off
-    (EARNED_STEPS). The number doubles each time that such a plan is left."""
+    (EARNED_STEPS). The number is 0 at first, and again when a plan that has paid off is left. When
+    any other plan is left, the number rises from 0 to PATIENCE_STEPS, or doubles, up to
+    PATIENCE_STEPS_MAX."""
 
     def __init__(self) -> None:
         self.steps = 0

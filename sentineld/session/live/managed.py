@@ -118,11 +118,11 @@ class Managed:
         )
 
     def fast_bytes(self) -> int:
-        """Bytes on the fast tier that are charged to the session, from the mover's page map."""
+        """Bytes on the fast tier that are charged to the session; see PlanMover.fast_bytes()."""
         return self.mover.fast_bytes(self._barriers_hold())
 
     def by_tier(self) -> list[int]:
-        """Resident bytes of arena and heap by tier, from the mover's page map."""
+        """Resident bytes of arena and heap by tier; see PlanMover.by_tier()."""
         return self.mover.by_tier(self._barriers_hold())
 
     def stop(self) -> None:

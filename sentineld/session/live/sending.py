@@ -29,7 +29,8 @@ def send_layout(
     """Send a layout to the shim. Raises EOFError.
 
     provision: see Substrate.
-    layout_id: None for a layout that only adds cuts: the shim's answer is then ignored.
+    layout_id: None for a layout that only adds cuts. The shim's answer is then ignored, except for
+        the residency map.
     """
     layout_id = layout_id or new_layout_id()
     fd = os.memfd_create("sentineld-layout", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)

@@ -97,7 +97,8 @@ class Following:
         self._entering.send()
 
     def enter(self) -> str | None:
-        """Once the layout is live, move the pages to the plan's initial tiers and follow the plan.
+        """Once the layout is live, follow the plan. If necessary, move the persistent tensors to
+        the plan's initial tiers first.
 
         Returns the status reason; None: the layout is not live yet. Raises ProcessLookupError, and
         SentinelError, for example if the process does not answer in time.
@@ -121,8 +122,8 @@ class Following:
         return f"{what} is live, budget {format_bytes(planned.budget_bytes)}"
 
     def resume(self, planned: Planned, entered: bool) -> None:
-        """Follow a plan that is live already. entered: whether the persistent tensors have been
-        moved to the plan's initial tiers."""
+        """Follow a plan that is live already. entered: whether no moves to the plan's initial tiers
+        are needed any more."""
         self.begin()
         self.planned = planned
         self.shapes.keep(planned)

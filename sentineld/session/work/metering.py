@@ -44,7 +44,7 @@ class Metering(Request[list[StepMeter]], ABC):
             return len(self._metered) >= self._wanted
         self._unmetered += 1
         if self._unmetered > STEPS_WITHOUT_SUCCESS_MAX:
-            self._reject("no step could be metered completely")
+            self._reject("too many steps could not be metered completely")
             return True
         return False
 

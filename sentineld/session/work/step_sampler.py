@@ -186,7 +186,8 @@ class StepSampler:
 
     def _find(self) -> Step | None:
         """The sampled step: the step that the framework observed, which need not be the first step
-        with the cuts. If the framework observed a step of another shape, another request is sent.
+        with the cuts. If the framework observed a step that was not kept, for example a step of
+        another shape, another request is sent.
 
         If pages are sampled and the framework has not answered the first request, the first whole
         step is used: immediately with an exact backend, and only after a long wait with other

@@ -209,7 +209,7 @@ API const char *sentinel_paging(int file, uint64_t bytes, uint64_t bytes_max, in
 	};
 	const char *problem;
 
-	/* While the pager finds the heap's pages, no other thread may enlarge the heap. */
+	/* pager_add() finds the pages below heap.top_page: no other thread may raise it now. */
 	pthread_mutex_lock(&shim.lock);
 	problem = paging_start(&shim.heap, &settings);
 	pthread_mutex_unlock(&shim.lock);

@@ -50,7 +50,7 @@ void paging_use(struct emulation *emulation, const struct arena *arena);
    shim's lock. */
 void paging_pass(uint64_t position, bool has_moves);
 
-/* Number of times that a thread has waited for a page since the start. */
+/* A number that grows each time a thread has to wait for a page. */
 uint64_t paging_stalls(void);
 
 /* Set the largest number of page frames. */

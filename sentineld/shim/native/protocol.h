@@ -2,7 +2,7 @@
 /*
  * The shared memory between the shim (inside a training process) and the
  * daemon. protocol.py defines the same constants, and the same structs as numpy
- * dtypes; a test compares most of them.
+ * dtypes; a test compares all of them.
  *
  * Three segments, all memfds sent with SCM_RIGHTS:
  *   control:   created by the shim, sent with its hello. Holds the control words, then the ring.
@@ -49,7 +49,7 @@ enum sentinel_mode {
 #define SENTINEL_FLAG_EPOCHS (1u << 1) /* advance the module's epoch at each boundary */
 /* log resident memory in the module's log and, on emulated and paged tiers, in SERVED records */
 #define SENTINEL_FLAG_RESIDENCY (1u << 2)
-/* the daemon sleeps: write the eventfd at boundaries; on paged tiers, only when a step begins */
+/* the daemon sleeps: write to the eventfd at boundaries; on paged tiers, only when a step begins */
 #define SENTINEL_FLAG_SLEEPING (1u << 3)
 /* the daemon has sent a message; the shim ignores this flag, because it reads the socket after
    every step anyway */
@@ -112,7 +112,8 @@ struct sentinel_control {
 
 enum sentinel_event {
 	SENTINEL_EVENT_NONE = 0,
-	/* address, bytes, value = cursor of this allocation or ~0, detail = enum sentinel_alloc */
+	/* address, bytes, value = cursor of this allocation or ~0, detail = enum sentinel_alloc;
+	   address 0: neither heap nor arena had room, so libc10 serves the allocation */
 	SENTINEL_EVENT_ALLOC = 1,
 	/* address, bytes, value = cursor at birth, or ~0 if not born in this step's sequence */
 	SENTINEL_EVENT_FREE = 2,

@@ -4,7 +4,7 @@
  * functions, because a call of a built-in function takes a few tens of ns, and a
  * call through ctypes takes several hundred ns. The functions use only the stable
  * ABI (PyMethodDef and a few functions), which is declared here so that no Python
- * headers are needed. native.py makes Python objects of these functions with
+ * headers are needed. native.py wraps these functions in Python objects with
  * PyCFunction_NewEx. CPython's symbols are bound lazily, inside the Python process.
  */
 #include "shim.h"

@@ -30,7 +30,8 @@
 
 struct shim {
 	/* read by every thread on every allocation */
-	/* false: libc10 serves all allocations (not started, self-test failed, forked child) */
+	/* false: libc10 serves all allocations: not started, self-test failed, hooks do not fit
+	   torch, or forked child */
 	_Atomic bool on;
 	_Atomic bool child; /* this is a forked child; the control segment is the parent's */
 	_Atomic bool drop_frees; /* a layout is live: the heap drops dead pages */

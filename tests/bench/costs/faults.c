@@ -151,7 +151,10 @@ static void precise(void)
 	series_print(&again);
 }
 
-/* Measures first touches in an armed range: the kernel resolves the faults, the module logs. */
+/*
+ * Measures first touches in an armed range. The kernel resolves their faults, and the module logs
+ * the touches.
+ */
 static void births(void)
 {
 	struct series read = series_new("watched_zero_page_read");

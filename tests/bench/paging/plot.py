@@ -44,7 +44,7 @@ def draw(rows: Sequence[Row], folder: Path) -> list[Path]:
                 axes.bar(places, heights, width, label=name, yerr=np.abs(spread - heights))
         axes.axhline(1.0, color="black", linewidth=0.8)
         axes.set_xticks(np.arange(len(models)) + 0.4 - width / 2, models)
-        axes.set_ylabel(f"step time / in RAM\n{fraction:.0%} of the tensors' peak")
+        axes.set_ylabel(f"step time / step time in RAM\n{fraction:.0%} of the tensors' peak")
         axes.set_yscale("log")
         axes.legend(fontsize=7, ncols=3)
     files = [folder / f"paging.{kind}" for kind in ("svg", "png")]

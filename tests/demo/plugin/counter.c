@@ -54,7 +54,7 @@ struct range {
 
 /* Same layout as in tests/demo/counter.py; a unit test compares the two. */
 struct counts {
-	uint64_t accesses[PLACE_COUNT]; /* accesses that passed the filter */
+	uint64_t accesses[PLACE_COUNT]; /* accesses to lines that were not in the filter */
 	uint64_t misses[PLACE_COUNT][NODES_MAX];
 	uint64_t elsewhere; /* misses outside the nodes: ROM, firmware */
 	uint64_t grains[GRAINS]; /* misses by physical address, to verify the nodes' ranges */

@@ -62,8 +62,8 @@ def test_all_tensors_but_one_are_planned(daemon: Daemon, tmp_path: Path, model: 
     assert births["bytes"].tolist() == slots["bytes"].tolist()
     assert in_arena.tolist() == planned.tolist()
     print(f"{model}: {planned.sum()} of {len(slots)} births planned, arena {size} bytes")
-    # The only unplanned tensor is that of a loop variable of train.py (inputs or output): the step
-    # before has left a tensor in the variable, which is still live when the new one is allocated.
+    # The only unplanned tensor is the value of a loop variable of train.py (inputs or output). When
+    # it is allocated, the value that the previous step left in this variable is still live.
     assert (~planned).sum() == 1
     daemon.wait_steps(20)
     assert daemon.word("mode") == Mode.REPLAY

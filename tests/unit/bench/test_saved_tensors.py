@@ -29,7 +29,7 @@ def test_gradients_are_equal_and_files_are_removed(tmp_path: Path) -> None:
         gradients.append([weight.grad.clone() for weight in model.parameters()])
         del loss
     assert files[0] == 0
-    assert files[1] >= 4, "the inputs of the layers, but no weights"
+    assert files[1] >= 4, "the input of each layer is in a file"
     assert not list(tmp_path.iterdir())
     for plain, filed in zip(*gradients, strict=True):
         assert torch.equal(plain, filed)

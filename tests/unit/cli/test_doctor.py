@@ -21,6 +21,6 @@ def test_the_command_prints_a_line_or_json_for_each_check(tmp_path: Path) -> Non
     result = CliRunner().invoke(doctor, ["--json"], obj=daemon)
     answer = json.loads(result.output)
     failing = [check for check in answer["checks"] if check["status"] == "fail"]
-    # No daemon answers at that socket, so at least this check fails.
+    # No daemon answers at that socket, so at least the check of the daemon fails.
     assert failing[-1]["check"] == "daemon"
     assert result.exit_code == text.exit_code == EXIT_STATUS[failing[0]["code"]]

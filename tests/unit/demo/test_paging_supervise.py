@@ -30,8 +30,8 @@ child = [*group.prefix, sys.executable, "-c", "import time; time.sleep(600)"]
 print('{"child": %d}' % subprocess.Popen(child, stdout=subprocess.DEVNULL).pid, flush=True)
 time.sleep(600 * int(sys.argv[2]))
 """
-"""A process with a cgroup, a file and a child. The process sleeps if its argument is 1; otherwise
-it ends and leaves the child behind."""
+"""A process with a cgroup, a file and a child. The process sleeps if its second argument is 1;
+otherwise it ends and leaves the child behind."""
 
 
 def run(folder: Path, code: str, argument: str, events: list[Any], signals: Signals) -> int:

@@ -112,6 +112,7 @@ def test_a_tensor_that_drops_parts_must_drop_whole_blocks() -> None:
     assert found(plan_of([(0, 8, 0, 2, PARTLY)])) == [0, 1]
     assert found(plan_of([(0, 10, 0, 2, PARTLY)])) == [0, 1]
     # B         ..BB BBBB BBBB        drops its pages from page 6 on
+    # C         CC..                  never dropped; B and C together fill block 0
     assert found(plan_of([(2, 10, 0, 2, PARTLY), (0, 2, 0, 2, KEPT)])) == [0, 2]
 
 

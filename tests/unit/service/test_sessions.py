@@ -485,7 +485,7 @@ def test_a_request_that_begins_while_its_caller_hangs_up_is_cancelled(
     gone.set()
     caller.join(30)
     release.set()
-    # If the recording had begun, attach() would raise wrong-state.
+    # If the recording had not been cancelled, attach() would raise wrong-state.
     session.attach(None, None)
     assert session.lifecycle.state == "attached"
     session.close()

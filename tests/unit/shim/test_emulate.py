@@ -188,8 +188,8 @@ def test_heap_pages_beyond_a_smaller_fast_node_are_slow(harness: ctypes.CDLL) ->
     second = Emulation(harness, no_accesses(), first, fast_pages=2)
     assert second.heap_map[:4].tolist() == [1, 1, 2, 0]
     harness.test_emulation_delete(first.handle)
-    # Blocks that were born in the step that has just ended die in the next step, so they get no
-    # fast page.
+    # Blocks that were born in the step that has just ended get no fast page: the next step
+    # allocates such tensors again, in the arena, where they need the fast pages.
     third = Emulation(harness, no_accesses(), second, fast_pages=5, step=0)
     assert third.heap_map[:4].tolist() == [2, 2, 2, 0]
     harness.test_emulation_delete(second.handle)

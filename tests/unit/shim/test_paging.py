@@ -207,7 +207,8 @@ def step_s(flags, reads):
     if reads:
         # Chosen after the sleep: reads and writes that were in flight have ended.
         number = next(number for number in range(TENSORS) if in_file(tensors[number]))
-        # This read allocates no tensor that is recorded, so it counts together with the sleep.
+        # This read writes no ring record, so the sleep and the wait for the page lie between the
+        # same two records. With NO_STALLS, the times of records exclude both.
         assert int(tensors[number][5]) == 5 + (number << 32)
     native.step_end()
     control.set_flags(0)

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+"""A training step ends when the optimizer that steps least often finishes step()."""
 
 from __future__ import annotations
 

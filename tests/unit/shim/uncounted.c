@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* An ioctl() that reports only the first half of the moved pages in every third UFFDIO_MOVE, as
-   Linux 6.18 does after an attempt that failed with EAGAIN. Link it with -Wl,--wrap=ioctl. */
+/* An ioctl() that reports only the first half of the moved pages in every third successful
+   UFFDIO_MOVE, as Linux 6.18 does after an attempt that failed with EAGAIN. Link it with
+   -Wl,--wrap=ioctl. */
 #include <errno.h>
 #include <sys/ioctl.h>
 

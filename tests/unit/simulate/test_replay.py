@@ -144,8 +144,8 @@ def test_without_migration_no_boundary_waits() -> None:
 
 
 def test_a_birth_without_room_is_slow() -> None:
-    # In units of 64 pages: pool 1, parameter 2 and state 2 are born first, which leaves room for
-    # one of the activation's two units.
+    # In units of 64 pages: the state (4) and the parameter (2) are placed first. With a capacity of
+    # 7, one of the activation's two units is born fast; with a capacity of 6, none is.
     _, steps = replayed(
         replace(large_plan(), moves=large_plan().moves[:0]), 0.0, capacity=7 * LARGE
     )

@@ -171,7 +171,8 @@ def test_invalid_inputs_are_refused(training: Profile) -> None:
 
 @pytest.mark.parametrize("name", ["ial", "tpp", "memtis"])
 def test_reactive_policies_are_no_slower_than_first_touch(training: Profile, name: str) -> None:
-    # The policies also try an interval that is so long that nothing moves.
+    # The policies also try their published intervals of 0.5 s to 5 s, with which pages move rarely,
+    # or not at all in the simulated time.
     tiers, budget = preset_tiers("cxl", 12), training.peak_bytes // 3
     found = simulate(training, policy(name), tiers, budget, steps_max=60)
     still = simulate(training, policy("first-touch"), tiers, budget)

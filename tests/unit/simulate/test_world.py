@@ -62,7 +62,7 @@ def test_pages_are_born_on_their_tier() -> None:
     one = world()
     assert tiers(one) == [(4, 0), (0, 4), (0, 4)]
     assert (one.fast_pages, one.room()) == (4, 96)
-    # Births in the heap are not counted, because the measured times of the step include their time.
+    # world() gives the heap its pages by place(), which counts no births.
     assert one.counts.born_pages == 8
     assert one.born(0, 2) == 4  # no page is born twice
     assert one.counts.born_pages == 8

@@ -3,7 +3,7 @@
 
     PYTHONPATH=TREE python3 tests/vm/inside/disturbances.py
 
-tests/vm/test_disturbances.py checks the result. This process plays the daemon. The
+tests/vm/test_disturbances.py checks the result. This process acts as the daemon. The
 disturbances come from the kernel, from tools, or from processes that run this file with
 the argument `move`, `shuttle`, `page_out` or `fill`.
 """

@@ -15,7 +15,7 @@
 #define BUSY_TRIES 8
 
 /* Largest number of pages that pager_evict() evicts without releasing the lock. Evicting them takes
-   less than a millisecond, and a birth or a fault can have to wait for this time. */
+   less than a millisecond; a birth or a fault may have to wait that long. */
 #define LOCKED_PAGES 1024u
 
 /* After fork() the parent shares its pages with the child, and a shared page cannot be moved. A write

@@ -103,7 +103,7 @@ void pager_settle(struct pager *pager);
 
 void pager_read_counts(struct pager *pager, struct pager_counts *counts);
 
-/* Number of times that a thread has waited for a page since the start. */
+/* A number that grows each time a thread has to wait for a page. */
 uint64_t pager_stalls(struct pager *pager);
 
 /* Call these around fork(). The first one waits like pager_settle(). */

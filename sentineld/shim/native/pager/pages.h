@@ -18,7 +18,7 @@
  * The lock guards everything except atomic counters and three things that belong to
  * a transit's job: the transit's pages in the tray, `done` and `sum`. The lock is held
  * while frames move, and never during a read or write of the file. All functions below
- * need the lock, except serve_faults(), which takes it, and pager_fatal().
+ * need the lock, except pager_enter() and serve_faults(), which take it, and pager_fatal().
  */
 #ifndef SENTINELD_SHIM_PAGES_H
 #define SENTINELD_SHIM_PAGES_H
@@ -63,7 +63,8 @@ struct paged_range {
 	uint8_t *stray; /* 1: the page is in memory, but is not planned to be there */
 	uint8_t *begins; /* 1: the page was the first page of a pager_born() call */
 	uint8_t *transit; /* 1 + index of the page's transit; 0: none */
-	uint8_t *recent; /* 1: the page arrived or was born since the hand last passed it */
+	/* 1: the page arrived or was born since the hand of the clock algorithm last passed it */
+	uint8_t *recent;
 	uint32_t *file_page; /* number of the file page with the page's copy; 0: none */
 	uint32_t *arrival; /* pager->arrivals when the page was last fetched or recalled */
 	uint64_t *sum; /* checksum of the page's copy in the file */

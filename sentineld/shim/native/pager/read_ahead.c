@@ -4,9 +4,9 @@
 #include <stdbool.h>
 #include <string.h>
 
-/* Whether a fault at the page belongs to the stream. It need not be the stream's next page: several
-   threads of an operator access pages out of order, and so does a compute kernel that works on a few
-   rows at once. */
+/* Whether a fault at the page belongs to the stream. The page need not be the stream's next page:
+   several threads of an operator access pages out of order, and so does a compute kernel that works
+   on a few rows at once. */
 static bool belongs(const struct stream *stream, const struct paged_range *range, uint64_t page)
 {
 	return stream->range == range && page + stream->pages >= stream->next &&

@@ -21,7 +21,7 @@ int uffd_open(int device, const char **problem)
 	if (opened)
 		device = open("/dev/userfaultfd", O_RDWR | O_CLOEXEC);
 	if (device < 0) {
-		*problem = errno == ENOENT ? "the kernel has no /dev/userfaultfd (Linux 6.1)"
+		*problem = errno == ENOENT ? "the kernel has no /dev/userfaultfd (use Linux 6.8)"
 					   : "/dev/userfaultfd cannot be opened";
 		return -1;
 	}

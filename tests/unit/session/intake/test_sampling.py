@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The limit on samples. The log is written here; guest tests read the module's own log."""
+"""The limit on samples. These tests write the log; guest tests read the module's own log."""
 
 from __future__ import annotations
 

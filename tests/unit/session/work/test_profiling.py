@@ -262,7 +262,8 @@ def test_the_observed_step_need_not_be_the_first_with_the_cuts() -> None:
     assert layout is not None
     cuts = tuple(layout.cuts.tolist())
     following = steps_of(SMALL, 30, cuts)
-    # The request came between the first and the second step; the answer comes after the last step.
+    # The process receives the request between the first and the second of these steps, so the
+    # second one is observed. The answer comes after the last step.
     assert profiled.tell(*following) is None
     assert profiled.states[-1] is State.ACCESS
     ops = train(SMALL, 3, cuts).take_ops()

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shared by the checks of the kernel module. A check plays the controller: it
+ * Shared by the checks of the kernel module. A check acts as the controller: it
  * forks a target process that executes one call at a time, attaches to the target,
  * and compares the log with the target's known accesses.
  */

@@ -217,7 +217,7 @@ void check_locked(void)
 		usleep(10000);
 	printf("locked: close() took %.1f s\n", seconds() - start);
 	server_stop(&server);
-	CHECK(waited < LIMIT_S * 100, "close() hangs behind the target's mmap_lock");
+	CHECK(waited < LIMIT_S * 100, "the target's mmap_lock blocks close()");
 	CHECK(status == 0, "the controller failed");
 	CHECK(target_end(&target) == 0, "the target");
 	fd = device_open();

@@ -66,7 +66,7 @@ void check_stalled(void)
 	while (waitpid(controller, &status, WNOHANG) == 0 && waited++ < LIMIT_S * 100)
 		usleep(10000);
 	kill(target.pid, SIGKILL);
-	CHECK(waited < LIMIT_S * 100, "the controller hangs behind the target's EPOCH");
+	CHECK(waited < LIMIT_S * 100, "the target's EPOCH blocks the controller");
 	CHECK(status == 0, "the controller failed");
 	target_stop(&target);
 }
