@@ -75,9 +75,9 @@ class Probing:
             if self._closed:
                 probes.close()
                 return
-            for pid in self._watched:
-                probes.watch(pid)
             self._probes = probes
+            for pid in self._watched:
+                self._count(pid)
             notes = list(probes.notes)
         log.info("eBPF probes attached")
         for note in notes:
@@ -89,11 +89,22 @@ class Probing:
             return list(self._probes.notes) if self._probes is not None else []
 
     def watch(self, pid: int) -> None:
-        """Count a process's faults and disturbances, from zero unless it is already watched."""
+        """Count a process's faults and disturbances, from zero unless it is already watched.
+
+        If the probes watch too many processes, the process is not counted, and a warning is logged.
+        """
         with self._lock:
-            if pid not in self._watched and self._probes is not None:
-                self._probes.watch(pid)
+            if pid not in self._watched:
+                self._count(pid)
             self._watched.add(pid)
+
+    def _count(self, pid: int) -> None:
+        if self._probes is None:
+            return
+        try:
+            self._probes.watch(pid)
+        except SentinelError as error:
+            log.warning("faults of process %d are not counted: %s", pid, error)
 
     def unwatch(self, pid: int) -> None:
         """Stop watching a process and discard its counters and faults."""

@@ -35,11 +35,14 @@ class Probes:
         self.ring: list[Any] = []
         self.dropped = 0
         self.closed = False
+        self.refused = 0  # a process that cannot be watched
 
     def start(self, timeout_s: float) -> None:
         assert timeout_s > 0
 
     def watch(self, pid: int) -> None:
+        if pid == self.refused:
+            raise SentinelError("failed", "1024 processes are watched already")
         self.calls.append(("watch", pid))
 
     def unwatch(self, pid: int) -> None:
@@ -132,6 +135,21 @@ def test_only_losses_during_the_recording_count(probes: Probes) -> None:
     users.record(OWN)
     probes.dropped = 103
     assert users.stop_recording(OWN).lost == 3
+
+
+def test_a_process_that_the_probes_cannot_watch_is_only_not_counted(
+    probes: Probes, caplog: pytest.LogCaptureFixture
+) -> None:
+    users = Probing()
+    probes.refused = OWN
+    users.watch(OWN)
+    users.watch(OTHER)
+    users.load(1)
+    assert users.running
+    users.unwatch(OWN)
+    users.watch(OWN)
+    assert probes.calls == [("watch", OTHER), ("unwatch", OWN)]
+    assert caplog.text.count(f"faults of process {OWN} are not counted: 1024") == 2
 
 
 def test_a_watched_process_knows_who_disturbs_it(probes: Probes) -> None:
