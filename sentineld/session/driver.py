@@ -348,9 +348,7 @@ class Driver:
         saved, planned = restored.saved, restored.planned
         goal = Goal(FastBudget.parse(saved.fast), saved.policy)
         substrate = self._machine.substrate
-        # On paged tiers no plan is resumed, because the process needs an eventfd of this daemon and
-        # gets it only with a new layout.
-        if planned is None or saved.emulated != substrate.emulated or substrate.paged:
+        if planned is None or not saved.resumable(substrate.emulated, substrate.paged):
             self._attach(goal)
             self.lifecycle.explain("attached again after the daemon's restart")
             return
@@ -461,4 +459,5 @@ class Driver:
 
     def _saved(self) -> Saved:
         assert self.goal is not None
-        return Saved(str(self.goal.fast), self.goal.policy, self._machine.substrate.emulated)
+        tiers = self._machine.substrate
+        return Saved(str(self.goal.fast), self.goal.policy, tiers.emulated, tiers.paged)

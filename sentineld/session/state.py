@@ -46,7 +46,16 @@ class Saved:
     fast: str
     policy: str
     emulated: str = ""  # preset of emulated tiers; "": the tiers are not emulated
+    paged: str = ""  # directory of the files of paged tiers; "": the tiers are not paged
     plans: tuple[SavedPlan, ...] = ()  # plans live or being entered; empty while profiling
+
+    def resumable(self, emulated: str, paged: str) -> bool:
+        """Whether a daemon with these tiers can resume the plans.
+
+        On paged tiers it cannot, because the process needs an eventfd of the daemon and gets it
+        only with a new layout.
+        """
+        return self.emulated == emulated and not self.paged and not paged
 
 
 class Restored(NamedTuple):
@@ -150,7 +159,13 @@ class StateFiles:
             # Files of earlier versions have no rows. The process is then attached and planned
             # again.
             plans = tuple(SavedPlan(**row) for row in found.get("plans", []))
-            return Saved(found["fast"], found["policy"], found.get("emulated", ""), plans)
+            return Saved(
+                found["fast"],
+                found["policy"],
+                found.get("emulated", ""),
+                found.get("paged", ""),
+                plans,
+            )
         except FileNotFoundError:
             return None
         except (OSError, ValueError, TypeError, LookupError, AttributeError) as error:
@@ -181,7 +196,10 @@ class StateFiles:
     @staticmethod
     def _remove(files: Iterable[Path]) -> None:
         for file in list(files):
-            file.unlink(missing_ok=True)
+            try:
+                file.unlink(missing_ok=True)
+            except OSError as error:
+                log.warning("a session's state can't be removed: %s", error)
 
 
 def _with_goal(row: SavedPlan, saved: Saved) -> SavedPlan:

@@ -142,6 +142,37 @@ def test_the_file_of_an_earlier_version_leads_to_an_attach(
     assert files(tmp_path) == {f"{NAME}.json"}
 
 
+@pytest.mark.parametrize(
+    ("saved", "now", "resumable"),
+    [
+        (("", ""), ("", ""), True),
+        (("cxl", ""), ("cxl", ""), True),
+        (("cxl", ""), ("", ""), False),
+        (("", "/paged"), ("", ""), False),
+        (("", ""), ("", "/paged"), False),
+        (("", "/paged"), ("", "/paged"), False),
+    ],
+)
+def test_a_plan_is_resumed_only_on_the_same_tiers_and_never_on_paged_ones(
+    states: StateFiles, saved: tuple[str, str], now: tuple[str, str], resumable: bool
+) -> None:
+    states.attached(NAME, Saved("20%", "auto", *saved))
+    restored = states.load(NAME, 0)
+    assert restored is not None
+    assert restored.saved.resumable(*now) == resumable
+
+
+def test_files_that_cannot_be_removed_are_logged(
+    states: StateFiles, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    # Even root can't unlink a folder.
+    (tmp_path / "sessions" / f"{NAME}.json").mkdir()
+    (tmp_path / "sessions" / "4194999-5.json").mkdir()
+    states.forget(NAME)
+    StateFiles(tmp_path)
+    assert caplog.text.count("a session's state can't be removed") == 2
+
+
 def test_another_process_with_the_same_pid_inherits_nothing(states: StateFiles) -> None:
     states.attached(NAME, SAVED)
     assert states.load(NAME + "2", 0) is None
