@@ -37,14 +37,15 @@ def _room_bytes(folder: Path, limit_name: str, usage_name: str, unlimited: int) 
     try:
         limit = (folder / limit_name).read_text().strip()
         used_bytes = int((folder / usage_name).read_text())
-        cached = re.search(
-            r"^(?:total_)?inactive_file (\d+)", (folder / "memory.stat").read_text(), re.MULTILINE
-        )
+        stat = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
     except OSError:
         return unlimited  # the root group has no such files
     if limit == "max":
         return unlimited
-    return max(int(limit) - used_bytes + (int(cached[1]) if cached else 0), 0)
+    # Of a v1 group, the usage and the fields total_* include the groups below; the fields without
+    # this prefix do not.
+    cached_bytes = int(stat.get("total_inactive_file", stat.get("inactive_file", 0)))
+    return max(int(limit) - used_bytes + cached_bytes, 0)
 
 
 def group_of(proc: Path, pid: str, kind: str, controller: str) -> tuple[Path, Path]:
@@ -64,7 +65,9 @@ def group_of(proc: Path, pid: str, kind: str, controller: str) -> tuple[Path, Pa
     for line in (proc / pid / "cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
         if controller in controllers.split(","):
-            own = Path(mount) / path.lstrip("/")
+            # The kernel writes spaces and some other characters as octal numbers.
+            root = Path(re.sub(r"\\(\d{3})", lambda octal: chr(int(octal[1], 8)), mount))
+            own = root / path.lstrip("/")
             # In a container, the path can be the host's, which does not exist in the container.
-            return Path(mount), own if own.is_dir() else Path(mount)
+            return root, own if own.is_dir() else root
     raise UnavailableError("this process has no group in it")

@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from sentineld.host.memory_group import available_bytes
+from sentineld.host.memory_group import available_bytes, group_of
 from tests.unit.host.cgroups import V1, proc
 
 MIB = 1 << 20
@@ -23,10 +23,21 @@ def test_available_memory_is_what_the_groups_leave(tmp_path: Path) -> None:
     for folder, limit, used, cached in ((group, 900, 500, 100), (group.parent, 1000, 950, 0)):
         (folder / "memory.limit_in_bytes").write_text(str(limit * MIB))
         (folder / "memory.usage_in_bytes").write_text(str(used * MIB))
-        (folder / "memory.stat").write_text(f"cache 0\ninactive_file {cached * MIB}\n")
+        (folder / "memory.stat").write_text(
+            f"cache 0\ninactive_file 0\ntotal_inactive_file {cached * MIB}\n"
+        )
     assert available_bytes(7, found) == 50 * MIB
     (group.parent / "memory.usage_in_bytes").write_text("0")
     assert available_bytes(7, found) == 500 * MIB
+
+
+def test_a_hierarchy_can_be_mounted_in_a_folder_with_a_space(tmp_path: Path) -> None:
+    found = proc(tmp_path, V1, "2:memory:/a\n")
+    mounts = found / "self/mounts"
+    mounts.write_text(mounts.read_text().replace("/memory ", "/the\\040memory "))
+    (tmp_path / "the memory/a").mkdir(parents=True)
+    expected = (tmp_path / "the memory", tmp_path / "the memory/a")
+    assert group_of(found, "self", "cgroup", "memory") == expected
 
 
 def test_every_process_has_available_memory() -> None:
