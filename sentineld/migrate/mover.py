@@ -330,8 +330,8 @@ class Mover:
         absent = (status == -errno.ENOENT) | (status == -errno.EFAULT)
         moved_bytes = int(np.count_nonzero(there)) * self._page_bytes
         if moved_bytes:
-            if move.late and not move.moved_bytes:
-                self.ledger.late_move()
+            if move.late:
+                self._count_late(move)
             move.moved_bytes += moved_bytes
             self.ledger.moved(direction, move.reason, moved_bytes, move.late)
         if absent.any():
@@ -356,6 +356,12 @@ class Mover:
             return
         self.ledger.skipped(direction, why, left_bytes)
         if why == "late":
+            self._count_late(move)
+
+    def _count_late(self, move: Pending) -> None:
+        """Count a late move, once."""
+        if not move.counted_late:
+            move.counted_late = True
             self.ledger.late_move()
 
 

@@ -54,6 +54,8 @@ class Pending(PageRange):
     """The origin of the move, as in ledger.Entry.reason: "plan", "heal" or "initial"."""
     late: bool = False
     """Whether some of the move's pages were, or are about to be, moved after the deadline."""
+    counted_late: bool = False
+    """Whether the ledger has counted the move as late."""
     moved_bytes: int = 0
     tries: int = 0
     """Number of times that all stuck pages were tried again."""

@@ -22,6 +22,7 @@ from sentineld.model.arrays import Table
 from sentineld.model.plan import MOVE_DTYPE, SLOT_DTYPE, Layout, Plan, Prediction, Space
 from sentineld.model.tiers import Tier, Tiers
 from sentineld.plan.expected import BIRTH_DTYPE, DROP_DTYPE, EVENT_DTYPE, ExpectedStep
+from tests.unit.waiting import wait
 
 PAGE = 4096
 TIERS = Tiers((Tier((0,), 1 << 30), Tier((1,), 1 << 30)), 1e8, "config")
@@ -171,6 +172,47 @@ class SlowMemory:
 
     def best_node(self, tier: int) -> tuple[int, int]:
         return tier, 1 << 30
+
+
+class BusyMemory(SlowMemory):
+    """The first move leaves the heap's last two pages busy."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.nodes = np.zeros(4, np.int32)
+        self.busy = np.array([False, False, True, True])
+
+    def query_pages(self, pages: Addresses) -> Status:
+        heap = pages < ARENA
+        found = np.full(len(pages), -errno.ENOENT, np.int32)
+        found[heap] = self.nodes[(pages[heap] - PAGE) // PAGE]
+        return found
+
+    def move_pages(self, pages: Addresses, node: int) -> MoveResult:
+        self.asked.set()
+        assert self.let.wait(PATIENCE_S)
+        numbers = (pages - PAGE) // PAGE
+        moved = ~self.busy[numbers]
+        self.nodes[numbers[moved]] = node
+        self.busy[:] = False
+        return MoveResult(np.where(moved, node, -errno.EBUSY).astype(np.int32), 0)
+
+
+def test_a_move_whose_last_pages_are_late_is_counted_once() -> None:
+    memory = BusyMemory()
+    run = Run(memory)
+    try:
+        run.mover.start(1 << 32 | 1)
+        assert memory.asked.wait(PATIENCE_S)
+        run.mover.notify(1 << 32 | 3)  # the move's deadline has passed
+        memory.let.set()
+        moved = {("demote", "plan", "moved"): 4 * PAGE}
+        wait(lambda: run.mover.ledger.totals() == moved)
+        assert run.mover.ledger.late_moves == 1
+    finally:
+        memory.let.set()
+        run.mover.stop()
+        run.end_process()
 
 
 class Watcher:
