@@ -1,7 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes text from untrusted processes printable and limits its length."""
+"""Makes text from untrusted processes printable, and limits the length of texts."""
 
 from __future__ import annotations
+
+import json
+
+
+def json_end(text: str, bytes_max: int) -> str:
+    """The longest end of the text whose JSON string has at most bytes_max bytes, without the
+    quotes. JSON has up to 12 bytes for one character."""
+    if len(json.dumps(text)) - 2 <= bytes_max:
+        return text
+    left, length = bytes_max, 0
+    for character in reversed(text):
+        left -= len(json.dumps(character)) - 2
+        if left < 0:
+            break
+        length += 1
+    return text[len(text) - length :]
 
 
 def text_of(value: object, characters_max: int) -> str:

@@ -13,11 +13,13 @@ from typing import Any
 
 import torch
 
+from sentineld.base.text import json_end
 from sentineld.model.protocol import TENSOR_BYTES_MIN
 
 NAMES_MAX = 20_000
 """All names go in one frame, and the daemon accepts frames up to 5 MiB."""
-NAME_CHARACTERS_MAX = 200
+NAME_BYTES_MAX = 200
+"""Limit on a name's bytes in JSON."""
 
 Row = tuple[int, str, str]
 """(address of the storage, role, name); sentineld.model.records.TensorName lists the roles."""
@@ -45,7 +47,7 @@ class Names:
             storage = tensor.untyped_storage()
             address = int(storage.data_ptr())
             if address and storage.nbytes() >= TENSOR_BYTES_MIN:
-                found.setdefault(address, (address, role, name[-NAME_CHARACTERS_MAX:]))
+                found.setdefault(address, (address, role, json_end(name, NAME_BYTES_MAX)))
             if len(found) == NAMES_MAX:
                 break
         return list(found.values())

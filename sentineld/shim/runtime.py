@@ -9,7 +9,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from sentineld.base.text import text_of
+from sentineld.base.text import json_end, text_of
 from sentineld.shim.binding import bound_nodes
 from sentineld.shim.client import FAST_VARIABLE, BrokenPeerError, Client, Message
 from sentineld.shim.native import SHIM_VERSION, Native, PagingSettings, ShimUnavailableError
@@ -25,6 +25,8 @@ LAYOUT_ID_OFFSET = 0xD0
 STEP_OFFSET = 0x90
 CURSOR_OFFSET = 0xA0
 REASON_CHARACTERS_MAX = 200
+LAYERS_BYTES_MAX = 4 << 20
+"""Limit on the names of all layers in JSON. The daemon accepts frames up to 5 MiB."""
 
 WELCOME_S = 5.0
 """Longest wait for the daemon when a process with FAST_VARIABLE starts."""
@@ -129,7 +131,9 @@ class Shim:
         known = len(self._layers.names)
         if client.connected and known > 1 and known != self._layers_sent:
             self._layers_sent = known
-            client.send({"type": "layers", "names": self._layers.names})
+            bytes_max = LAYERS_BYTES_MAX // known - 4
+            names = [json_end(name, bytes_max) for name in self._layers.names]
+            client.send({"type": "layers", "names": names})
         if client.connected and (threads := _threads()) != self._threads_sent:
             self._threads_sent = threads
             client.send({"type": "threads", "threads": threads})

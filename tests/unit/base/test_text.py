@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values from untrusted processes become one printable line."""
+"""Values from untrusted processes become one printable line, and long texts are cut."""
 
 from __future__ import annotations
+
+import json
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sentineld.base.text import text_of
+from sentineld.base.text import json_end, text_of
 
 
 @pytest.mark.parametrize(
@@ -32,6 +34,15 @@ def test_any_value_becomes_a_printable_line_of_limited_length(
     line = text_of(value, max(characters_max, len("(list)")))
     assert line.isprintable()
     assert len(line) <= max(characters_max, len("(list)"))
+
+
+@given(st.text(), st.integers(0, 20))
+def test_the_end_of_a_text_in_json(text: str, bytes_max: int) -> None:
+    found = json_end(text, bytes_max)
+    assert text.endswith(found)
+    assert len(json.dumps(found)) - 2 <= bytes_max
+    longer = text[len(text) - len(found) - 1 :]
+    assert found == text or len(json.dumps(longer)) - 2 > bytes_max
 
 
 def test_nesting_of_any_depth_is_not_followed() -> None:

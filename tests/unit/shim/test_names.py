@@ -4,13 +4,15 @@
 from __future__ import annotations
 
 import gc
+import json
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
+from sentineld.control.frames import FROM_SHIM  # noqa: E402
 from sentineld.shim import names as names_module  # noqa: E402
-from sentineld.shim.names import NAME_CHARACTERS_MAX, Names  # noqa: E402
+from sentineld.shim.names import NAME_BYTES_MAX, NAMES_MAX, Names  # noqa: E402
 
 WIDE = 64
 """A weight of this many rows and columns has 16 KiB, a bias 256 bytes."""
@@ -107,6 +109,15 @@ def test_a_parameter_outside_of_the_modules() -> None:
     assert address == optimizer.state[weight]["momentum_buffer"].data_ptr()
 
 
+def test_the_rows_fit_into_one_frame_whatever_the_names_are() -> None:
+    net, names = torch.nn.Module(), Names()
+    net.add_module("層" * 300, torch.nn.Linear(WIDE, WIDE))
+    names.add_module(net)
+    (weight, *_) = names.rows()
+    assert weight[2] == "層" * ((NAME_BYTES_MAX - len(".weight")) // 6) + ".weight"
+    assert NAMES_MAX * (len(json.dumps(weight)) + len(", ")) < FROM_SHIM.frame_bytes
+
+
 def test_number_and_length_of_names_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     net, names = torch.nn.Module(), Names()
     net.add_module("x" * 300, torch.nn.Linear(WIDE, WIDE))
@@ -115,7 +126,7 @@ def test_number_and_length_of_names_are_limited(monkeypatch: pytest.MonkeyPatch)
     names.add_module(net)
     rows = names.rows()
     assert len(rows) == 6
-    assert len(rows[0][2]) == NAME_CHARACTERS_MAX
+    assert len(rows[0][2]) == NAME_BYTES_MAX
     assert rows[0][2].endswith("x.weight")
     monkeypatch.setattr(names_module, "NAMES_MAX", 3)
     assert names.rows() == rows[:3]
