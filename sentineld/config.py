@@ -39,6 +39,20 @@ class TierOverrides:
     paged_bytes: int = 0  # largest size of a process's file; 0: limited only by the disk
 
 
+KINDS = {bool: "true or false", int: "an integer", float: "a number", str: "a string"}
+"""What a setting must be, by the type of its default."""
+RANGES = {
+    "metrics_port": (0, 65_535),
+    "barrier_timeout_ms": (0, 3_600_000),
+    "plan_timeout_s": (1, 86_400),
+    "plan_processes": (1, 1024),
+    "plan_memory_bytes": (PLAN_MEMORY_BYTES_MIN, 1 << 60),
+    "tiers.emulated_threads": (1, 4096),
+    "tiers.paged_bytes": (0, 1 << 60),
+}
+"""The smallest and the largest value of each setting that is an integer, except log_records."""
+
+
 @dataclass(frozen=True)
 class Config:
     """All settings with their defaults; docs/config.md describes each."""
@@ -123,7 +137,7 @@ def _converted(file: Path, key: str, value: Any, default: Any) -> Any:
         return float(value)
     if type(value) is not type(default):
         raise SentinelError(
-            "bad-config", f"{file}: {key} must be a {type(default).__name__}, not {value!r}"
+            "bad-config", f"{file}: {key} must be {KINDS[type(default)]}, not {value!r}"
         )
     return value
 
@@ -144,12 +158,10 @@ def _check(file: Path, config: Config) -> None:
     records = config.log_records
     if not 4096 <= records <= 1 << 24 or records & (records - 1):
         raise refuse("log_records", "use a power of two, 4096 to 16777216")
-    if config.plan_processes < 1:
-        raise refuse("plan_processes", "use 1 or more")
-    if config.plan_memory_bytes < PLAN_MEMORY_BYTES_MIN:
-        raise refuse("plan_memory_bytes", f"use {PLAN_MEMORY_BYTES_MIN} or more")
-    if config.barrier_timeout_ms < 0:
-        raise refuse("barrier_timeout_ms", "use 0 or more")
+    for setting, (least, most) in RANGES.items():
+        owner = config.tiers if setting.startswith("tiers.") else config
+        if not least <= getattr(owner, setting.removeprefix("tiers.")) <= most:
+            raise refuse(setting, f"use {least} to {most}")
     for name, value in vars(config.tiers).items():
         if "_per_" in name and not 0 <= value < math.inf:
             raise refuse(f"tiers.{name}", "use a finite number, 0 or more")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sentineld.base.errors import SentinelError
-from sentineld.config import load
+from sentineld.config import RANGES, Config, TierOverrides, load
 
 
 def test_later_files_override_earlier_ones(tmp_path: Path) -> None:
@@ -27,7 +27,7 @@ def test_later_files_override_earlier_ones(tmp_path: Path) -> None:
     [
         ('polcy = "sentinel"', "did you mean policy?"),
         ("[tiers]\nfats = [0]", "did you mean tiers.fast?"),
-        ("metrics_port = true", "metrics_port must be a int"),
+        ("metrics_port = true", "metrics_port must be an integer, not True"),
         ("[tiers]\nfast = [-1]", "tiers.fast must be a list of node ids"),
         ("log_records = 5000", "power of two"),
         ('ebpf = "maybe"', "auto, off or required"),
@@ -38,6 +38,10 @@ def test_later_files_override_earlier_ones(tmp_path: Path) -> None:
         ("barrier_timeout_ms = -1", "barrier_timeout_ms = -1"),
         ("plan_processes = 0", "plan_processes = 0"),
         ("plan_memory_bytes = 1", "plan_memory_bytes = 1"),
+        ("plan_timeout_s = 0", "use 1 to 86400"),
+        ("metrics_port = 70000", "use 0 to 65535"),
+        ("[tiers]\npaged_bytes = -1", "tiers.paged_bytes = -1"),
+        ("[tiers]\nemulated_threads = 0", "tiers.emulated_threads = 0"),
         ("[tiers]\nslow_read_bytes_per_s = -1", "tiers.slow_read_bytes_per_s = -1.0"),
         ("[tiers]\nslow_read_bytes_per_s = inf", "use a finite number"),
         ("[tiers]\nslow_read_bytes_per_s = nan", "use a finite number"),
@@ -51,6 +55,13 @@ def test_errors_name_the_mistake(tmp_path: Path, text: str, named: str) -> None:
     assert caught.value.code == "bad-config"
     assert named in str(caught.value)
     assert str(file) in str(caught.value)
+
+
+def test_each_integer_has_a_range_that_contains_its_default() -> None:
+    defaults = {**vars(Config()), **{f"tiers.{k}": v for k, v in vars(TierOverrides()).items()}}
+    integers = {name for name, value in defaults.items() if type(value) is int}
+    assert integers - {"log_records"} == RANGES.keys()
+    assert all(least <= defaults[name] <= most for name, (least, most) in RANGES.items())
 
 
 def test_the_file_that_sets_an_invalid_value_is_named(tmp_path: Path) -> None:
