@@ -82,14 +82,17 @@ guest: $(VENV)/.torch vm-tools shim ## Run the tests in the two-tier guest
 # Building images and testing in guests take longest, and each rarely uses more than one CPU. So
 # everything else runs in parallel, niced in order not to delay them. The hostile tests mostly wait,
 # so they run in parallel with lint, the unit tests and most integration tests; the shim's
-# integration tests follow the hostile tests.
+# integration tests follow the hostile tests. They start once the first image is built, because the
+# tests in guests wait for it.
 .PHONY: test
 test: $(VENV)/.torch vm-tools shim ## Run lint and all tests except the long ones (used by continuous integration)
 	@echo "lint and the tests without guests run in parallel; their output follows at the end"
 	@nice -n 2 $(MAKE) --no-print-directory -k lint unit integration \
 		INTEGRATION="tests/integration --ignore=tests/integration/shim" >$(BUILD)/test-host.log 2>&1 & host=$$!; \
-	nice -n 2 $(MAKE) --no-print-directory -k hostile integration \
-		INTEGRATION=tests/integration/shim >$(BUILD)/test-hostile.log 2>&1 & hostile=$$!; \
+	( $(PY) -m tests.vm build --main; \
+	  exec nice -n 2 $(MAKE) --no-print-directory -k hostile integration \
+		INTEGRATION=tests/integration/shim \
+	) >$(BUILD)/test-hostile.log 2>&1 & hostile=$$!; \
 	status=0; $(MAKE) --no-print-directory guest || status=$$?; \
 	wait $$host || status=$$?; \
 	wait $$hostile || status=$$?; \

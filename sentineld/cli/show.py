@@ -111,7 +111,8 @@ def plan() -> None:
 @click.pass_obj
 def show(daemon: Daemon, pid: int, bound: bool, as_json: bool) -> None:
     """Show the plan of PID: layout, schedule, prediction."""
-    answer = daemon.ask("plan", pid=pid, bound=bound)
+    ask = daemon.ask_long if bound else daemon.ask
+    answer = ask("plan", pid=pid, bound=bound)
     if as_json:
         print_json(answer)
         return

@@ -6,6 +6,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from sentineld.host.mounts import unescaped
+
 
 class UnavailableError(Exception):
     """A hierarchy of cgroups cannot be used here; the text says why."""
@@ -65,8 +67,7 @@ def group_of(proc: Path, pid: str, kind: str, controller: str) -> tuple[Path, Pa
     for line in (proc / pid / "cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
         if controller in controllers.split(","):
-            # The kernel writes spaces and some other characters as octal numbers.
-            root = Path(re.sub(r"\\(\d{3})", lambda octal: chr(int(octal[1], 8)), mount))
+            root = Path(unescaped(mount))
             own = root / path.lstrip("/")
             # In a container, the path can be the host's, which does not exist in the container.
             return root, own if own.is_dir() else root

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from sentineld.base.errors import SentinelError
 from sentineld.model.kernel_events import Disturbance
 from sentineld.plan.explain import plan_json, plan_text, tensors_json
 from sentineld.service.disturbances import in_words
@@ -72,11 +73,19 @@ def explain(session: Session, with_bound: bool) -> dict[str, Any]:
 
     with_bound: also compute the fast-share bound, in a child process.
 
-    Raises SentinelError if there is no plan yet, or if the bound cannot be computed.
+    Raises SentinelError if there is no plan yet, or if the bound cannot be computed or does not
+    apply.
     """
     managed, tiers = session.following.managed, session.machine.tiers
     if managed is None or tiers is None:
         raise session.not_yet("has no plan")
+    if with_bound and tiers.paged:
+        raise SentinelError(
+            "wrong-state",
+            "the fast-share bound does not apply to paged tiers, where demoting an unchanged page"
+            " takes no time",
+            "leave out --bound",
+        )
     plan, profile = managed.plan, managed.profile
     explained = {"text": plan_text(plan, profile), **plan_json(plan, profile)}
     if with_bound:

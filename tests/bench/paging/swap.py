@@ -77,9 +77,12 @@ class SwapFile(Swap):
     def __init__(self, folder: Path, size_bytes: int) -> None:
         """Raises OSError if the folder has no room for the file, RuntimeError if mkswap fails."""
         self._file = folder / "swapfile"
-        with open(os.open(self._file, os.O_CREAT | os.O_WRONLY, 0o600), "wb") as file:
-            os.posix_fallocate(file.fileno(), 0, size_bytes)
-        super().__init__(str(self._file))
+        with ExitStack() as undo:
+            with open(os.open(self._file, os.O_CREAT | os.O_WRONLY, 0o600), "wb") as file:
+                undo.callback(self.close)
+                os.posix_fallocate(file.fileno(), 0, size_bytes)
+            super().__init__(str(self._file))
+            undo.pop_all()
 
     def close(self) -> None:
         """Remove the file."""

@@ -18,7 +18,8 @@ def main() -> int:
         subprocess.Popen(command, env={**os.environ, **common, "RANK": str(rank), "USE_LIBUV": "0"})
         for rank in range(count)
     ]
-    return max(rank.wait() for rank in ranks)
+    # The status of a rank that a signal ended is negative.
+    return max(abs(rank.wait()) for rank in ranks)
 
 
 if __name__ == "__main__":

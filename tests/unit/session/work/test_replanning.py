@@ -52,6 +52,16 @@ class Waiting:
         return heard
 
 
+def test_a_rejected_request_keeps_its_reason() -> None:
+    waiting = Waiting()
+    assert waiting.made() is PLANNED
+    waiting.replanning.reject("its caller has hung up")
+    waiting.replanning.finish()
+    told = waiting.told()
+    assert told is not None
+    assert told.message == "its caller has hung up"
+
+
 def test_the_waiting_thread_goes_on_when_the_plan_is_sent() -> None:
     waiting = Waiting()
     assert not waiting.replanning.ready()
