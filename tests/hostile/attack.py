@@ -19,6 +19,7 @@ from tests.hostile.cpus import OTHER_CPU, TRAINING_CPU, pin
 from tests.hostile.daemon import Daemon
 from tests.hostile.figures import Figures
 from tests.integration.shim.daemon_side import Training
+from tests.unit.waiting import wait
 
 ANSWER_S = 10.0
 """Limit for the time until `status` is answered. The goal is one second, and FIGURES contains the
@@ -193,6 +194,7 @@ class Attack:
 
     def check(self) -> None:
         """End the attack and check that it did no harm."""
+        self._wait_for_step()
         self.checked = True
         end_s = time.monotonic()
         duration_s = end_s - self._begin_s
@@ -268,6 +270,14 @@ class Attack:
                 return left
             time.sleep(0.2)
         return 0
+
+    def _wait_for_step(self) -> None:
+        """Wait for a step of the training: an attack can be shorter than a step. If the training
+        makes none, _check_training() reports it."""
+        training = self.managed_training
+        if training is not None and not self.stops_the_training:
+            with contextlib.suppress(AssertionError):
+                wait(lambda: len(training.losses()) > self._step_times)
 
     def _check_training(self, problems: list[str]) -> None:
         """Add a problem if the training is not managed, has ended, has made no step, or has other
