@@ -105,7 +105,7 @@ def plan() -> None:
 @click.option(
     "--bound",
     is_flag=True,
-    help="Also compute the fast-share bound: no plan without waits has a larger fast share.",
+    help="Also compute the fast-share bound: no plan has a larger one at the profiled times.",
 )
 @json_option
 @click.pass_obj
@@ -120,7 +120,7 @@ def show(daemon: Daemon, pid: int, bound: bool, as_json: bool) -> None:
     if bound:
         best = answer["bound"]
         click.echo(
-            f"bound: no plan without waits serves more than {best['fast_share']:.1%} of accesses "
-            "fast at this budget and migration rate; without moves at most "
-            f"{best['fixed_share']:.1%}"
+            "bound: at this budget, migration rate and the profiled times, no plan serves more than"
+            f" {best['fast_share']:.1%} of accesses fast; without moves at most"
+            f" {best['fixed_share']:.1%}"
         )
