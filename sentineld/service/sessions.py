@@ -25,6 +25,7 @@ from sentineld.service.views import describe, explain, tensors
 from sentineld.session.lifecycle import State
 from sentineld.session.session import Session
 from sentineld.session.state import StateFiles
+from sentineld.session.turns import Turns
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +47,7 @@ class Sessions:
         self._states = states
         self._lock = threading.Lock()
         self._sessions: dict[int, Session] = {}
+        self._turns = Turns()
         machine.on_process = self._process_event
         self.beat_s = time.time()
         """Unix time of the last heartbeat."""
@@ -58,7 +60,7 @@ class Sessions:
         SentinelError; the caller then closes the link.
         """
         try:
-            session = Session(link, self._machine, self._states)
+            session = Session(link, self._machine, self._states, self._turns)
             session.start()
         except (OSError, RuntimeError) as error:
             raise SentinelError(

@@ -29,6 +29,7 @@ from sentineld.profile.trace import Trace
 from sentineld.session.driver import Driver
 from sentineld.session.lifecycle import EXITED, State
 from sentineld.session.state import StateFiles
+from sentineld.session.turns import Turns
 from sentineld.session.work.planning import Goal
 from sentineld.session.work.replanning import Replanning
 from sentineld.session.work.request import Request
@@ -38,11 +39,12 @@ log = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
 POLL_S = 0.25
+"""Shortest interval of the session's checks."""
 STAYS = threading.Event()
 """The `gone` event of a caller that never hangs up; it is never set."""
 RECORDING_POLL_S = 0.05
-"""Interval of the session's checks while the process records. In this time, a training fills only a
-small part of the ring."""
+"""Shortest interval of the session's checks while the process records. In this time, a training
+fills only a small part of the ring."""
 MESSAGES_MAX = 64
 MESSAGE_BYTES_MAX = 16 << 20
 """Limits on a process's unhandled messages: their number and their bytes. Messages wait, for
@@ -56,7 +58,7 @@ each error writes to the log."""
 class Session:
     """A registered process. Public methods may be called from any thread."""
 
-    def __init__(self, link: ShimLink, machine: Machine, states: StateFiles) -> None:
+    def __init__(self, link: ShimLink, machine: Machine, states: StateFiles, turns: Turns) -> None:
         self.link = link
         self.machine = machine
         self._driver = Driver(link, machine, states, self._mover_ended)
@@ -68,6 +70,8 @@ class Session:
         self._commands = Commands()
         self._backlog = Backlog(MESSAGES_MAX, MESSAGE_BYTES_MAX, lambda: link.on_room())
         self._failures = 0
+        self._turns = turns
+        self._takes_turns = False  # whether self._turns counts this session
         self._turn_s = time.monotonic()  # when the last turn ended
         self._exit_noted = False
         self._thread = threading.Thread(target=self._run, name=f"session-{link.pid}", daemon=True)
@@ -231,6 +235,8 @@ class Session:
             with contextlib.suppress(Exception):
                 # end() releases all resources, even if the release of one of them fails.
                 driver.end("internal error of the daemon")
+        finally:
+            self._take_turns(False)
 
     def _next_command(self) -> Command | None:
         """The next command; None once it is time for a turn. Commands do not postpone turns:
@@ -249,13 +255,18 @@ class Session:
 
     def _poll_s(self) -> float | None:
         """The time from one turn to the next; None: no turn is needed. While the process is only
-        registered and not recorded, note_exit() suffices. The threads of a few hundred registered
-        processes must not wake up at intervals: while threads wait for Python's global lock, each
-        wakes up every SWITCH_S (daemon.py). Several hundred such threads take CPU time that the
-        thread with the lock needs."""
-        if self._driver.recording:
-            return RECORDING_POLL_S
-        return None if self.lifecycle.state is State.REGISTERED else POLL_S
+        registered and not recorded, note_exit() suffices."""
+        recording = self._driver.recording
+        self._take_turns(recording or self.lifecycle.state is not State.REGISTERED)
+        if not self._takes_turns:
+            return None
+        wanted_s = RECORDING_POLL_S if recording else POLL_S
+        return self._turns.interval_s(self.link.uid, wanted_s)
+
+    def _take_turns(self, whether: bool) -> None:
+        if whether != self._takes_turns:
+            self._takes_turns = whether
+            (self._turns.enter if whether else self._turns.leave)(self.link.uid)
 
     def _guarded(self, act: Callable[[], None]) -> None:
         """Call act(). If it raises an error, stop managing the process or end the session."""

@@ -35,6 +35,7 @@ from sentineld.observe.shim_link import ShimLink
 from sentineld.observe.shim_server import ShimServer
 from sentineld.session.session import Session
 from sentineld.session.state import StateFiles
+from sentineld.session.turns import Turns
 from tests.fuzz.planning import plan_in_this_process
 from tests.fuzz.process import Process
 from tests.fuzz.script import Script, open_descriptors
@@ -76,7 +77,7 @@ class TurnedSession(Session):
     """A session whose rounds are run by the target, not by a thread."""
 
     def __init__(self, link: ShimLink, machine: Machine, states: StateFiles) -> None:
-        super().__init__(link, machine, states)
+        super().__init__(link, machine, states, Turns())
         self._thread = NoThread()  # type: ignore[assignment]
         self._resumed = False
 

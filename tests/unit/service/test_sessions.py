@@ -32,6 +32,7 @@ from sentineld.service import sessions
 from sentineld.service.sessions import Sessions
 from sentineld.session.session import Session
 from sentineld.session.state import StateFiles
+from sentineld.session.turns import Turns
 from sentineld.shim.writes import SOFT_DIRTY
 from tests.unit.descriptors import open_descriptors
 from tests.unit.links import Linked
@@ -372,7 +373,7 @@ def test_a_hello_without_descriptors_is_refused_and_the_next_one_taken(daemon: D
 
 def test_a_turn_without_descriptors_ends_the_management_only(tmp_path: Path) -> None:
     linked = Linked()
-    session = Session(linked.link, machine(), StateFiles(tmp_path))
+    session = Session(linked.link, machine(), StateFiles(tmp_path), Turns())
     linked.shim.send({"residency": True}, [fd := residency()])
     os.close(fd)
     linked.receive()
@@ -389,7 +390,7 @@ def test_a_turn_without_descriptors_ends_the_management_only(tmp_path: Path) -> 
 
 def test_messages_that_wait_for_a_session_are_limited(tmp_path: Path) -> None:
     linked, woken = Linked(), threading.Event()
-    session = Session(linked.link, machine(), StateFiles(tmp_path))
+    session = Session(linked.link, machine(), StateFiles(tmp_path), Turns())
     linked.link.on_room = woken.set
     note: Message = {"type": "threads", "threads": 2}
     while session.on_message(note, 1000):
@@ -447,7 +448,7 @@ def test_a_verb_whose_caller_has_hung_up_does_nothing_later(tmp_path: Path) -> N
     """The session's thread starts after the caller has hung up. It does not execute the caller's
     verb."""
     linked = Linked()
-    session = Session(linked.link, machine(), StateFiles(tmp_path))
+    session = Session(linked.link, machine(), StateFiles(tmp_path), Turns())
     gone = threading.Event()
     gone.set()
     with pytest.raises(SentinelError, match="the caller has hung up"):
@@ -465,7 +466,7 @@ def test_a_request_that_begins_while_its_caller_hangs_up_is_cancelled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     linked, begun, release = Linked(), threading.Event(), threading.Event()
-    session = Session(linked.link, machine(), StateFiles(tmp_path))
+    session = Session(linked.link, machine(), StateFiles(tmp_path), Turns())
 
     def watch(pid: int) -> None:
         begun.set()

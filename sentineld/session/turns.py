@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How often sessions check their processes. The number of checks a second of all sessions of one
+user is limited.
+
+Each check wakes a thread. While threads wait for Python's global lock, each of them wakes up every
+SWITCH_S (daemon.py). Several hundred such threads take CPU time that the thread with the lock
+needs.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+
+TURNS_PER_S = 100
+"""Limit on the turns a second of all sessions of one user."""
+
+
+class Turns:
+    """The numbers of sessions that take turns. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._sessions: Counter[int] = Counter()  # by user ID
+
+    def enter(self, uid: int) -> None:
+        """Count one more session of a user."""
+        with self._lock:
+            self._sessions[uid] += 1
+
+    def leave(self, uid: int) -> None:
+        """Count one session less of a user."""
+        with self._lock:
+            self._sessions[uid] -= 1
+            if not self._sessions[uid]:
+                del self._sessions[uid]
+
+    def interval_s(self, uid: int, wanted_s: float) -> float:
+        """Time between two turns of each of the user's sessions; at least wanted_s."""
+        return max(wanted_s, self._sessions[uid] / TURNS_PER_S)
