@@ -139,12 +139,12 @@ def test_the_charge_is_within_the_budget_in_every_scrape(training: Training) -> 
 
     def scrape() -> list[dict[str, Any]]:
         pages = []
-        for _ in range(40):
+        for _ in range(20):
             pages.append(metrics(training.guest))
-            time.sleep(0.5)
+            time.sleep(1.5)  # more scrapes would delay the moves, and barriers would time out
         found = re.findall(r"^sentineld_charged_bytes{.*} (\S+)$", "".join(pages), re.MULTILINE)
         charged = [float(value) for value in found]
-        assert len(charged) == 40
+        assert len(charged) == 20
         assert max(charged) > 0
         return [{"charged_bytes_max": value} for value in charged]
 
@@ -226,11 +226,12 @@ def test_status_warns_of_a_program_that_moves_pages(training: Training) -> None:
     training.expect_another_step()
 
 
+@pytest.mark.timeout(1800)
 def test_a_new_budget_is_enforced_without_a_new_profile(training: Training) -> None:
     before = training.session()
     assert before is not None
     attach = f"sentinelctl attach {training.pid} --fast 20% --json"
-    answer = json.loads(training.guest.run(attach, timeout=600).stdout)
+    answer = json.loads(training.guest.run(attach, timeout=900).stdout)
     assert answer["session"]["state"] in ("entering", "managed")
     wait("managed", lambda: training.in_state("managed"), 240)
     session = training.session()

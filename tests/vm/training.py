@@ -20,13 +20,13 @@ from tests.charged_steps import meter_within
 from .guest import TREE, Guest
 from .host import MachineError
 
-TRAINING = f"{TREE}/tests/demo/train.py --blocks 3 --positions 64 --width 512"
+TRAINING = f"{TREE}/tests/demo/train.py --blocks 3 --positions 64 --width 256"
 """A training whose steps take less than a second in an emulated guest. Recording, metering and
 planning take longer the more pages it has."""
 PAUSE = "--pause 1"
 """The pause after each step leaves CPU time to the code under test. It also keeps the number of
 steps small: all of them have to be repeated without the daemon, to compare the losses."""
-STEPS = 400
+STEPS = 2000
 STATUS = f"""
 import json, pathlib, sys
 sys.path.insert(0, "{TREE}")
