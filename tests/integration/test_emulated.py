@@ -30,7 +30,7 @@ from tests.integration.test_daemon import Daemon, refused
 pytest.importorskip("torch")
 
 TIERS = ("--tiers", "emulated:cxl")
-PATIENCE_S = 180
+PATIENCE_S = 600
 UNPLANNED_BYTES = 32 << 10
 REST = ("--rest", "20")
 """Options of a training: sleep 20 ms after each step. The sleep leaves CPU time to the daemon. It

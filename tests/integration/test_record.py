@@ -30,7 +30,7 @@ from tests.integration.test_daemon import Daemon, refused
 
 pytest.importorskip("torch")
 
-PATIENCE_S = 120
+PATIENCE_S = 600
 
 
 @pytest.fixture(scope="module")

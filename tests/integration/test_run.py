@@ -16,7 +16,7 @@ from tests.integration.shim.place import HERE, Place
 from tests.integration.test_daemon import Daemon
 
 RANKS = 2
-PATIENCE_S = 180
+PATIENCE_S = 600
 SCRIPT = ROOT / "tests/integration/shim/compat.py"
 
 

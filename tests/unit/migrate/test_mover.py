@@ -26,7 +26,7 @@ from tests.unit.waiting import wait
 
 PAGE = 4096
 TIERS = Tiers((Tier((0,), 1 << 30), Tier((1,), 1 << 30)), 1e8, "config")
-PATIENCE_S = 30.0
+PATIENCE_S = 120.0
 ARENA = 1 << 30
 NO_BIRTHS = np.zeros(0, BIRTH_DTYPE)
 

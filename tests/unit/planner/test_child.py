@@ -40,7 +40,7 @@ def answer_to(request: Allocate) -> object:
         input=pickle.dumps(request),
         stdout=subprocess.PIPE,
         check=True,
-        timeout=60,
+        timeout=300,
         env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
     )
     return pickle.loads(done.stdout)
@@ -98,7 +98,7 @@ def test_it_does_not_begin_without_its_daemon() -> None:
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
         env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
     )

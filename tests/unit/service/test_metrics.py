@@ -75,7 +75,7 @@ class Endpoint:
         self.url = f"http://127.0.0.1:{self.server.port}/metrics"
 
     def scrape(self) -> dict[str, Metric]:
-        with urllib.request.urlopen(self.url, timeout=10) as answer:
+        with urllib.request.urlopen(self.url, timeout=60) as answer:
             text = answer.read().decode()
         return {family.name: family for family in text_string_to_metric_families(text)}
 

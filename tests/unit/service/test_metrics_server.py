@@ -28,7 +28,7 @@ def registry() -> CollectorRegistry:
 
 
 def scrape(server: MetricsServer) -> str:
-    with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/metrics", timeout=10) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/metrics", timeout=60) as answer:
         text: str = answer.read().decode()
         return text
 
