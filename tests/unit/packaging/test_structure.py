@@ -48,6 +48,7 @@ SESSION_ORDER = (
     "plans",
     "requests",
     "driver",
+    "turns",
     "session",
 )
 """The modules and packages of sentineld/session/, lowest first."""
