@@ -76,8 +76,8 @@ class NoThread:
 class TurnedSession(Session):
     """A session whose rounds are run by the target, not by a thread."""
 
-    def __init__(self, link: ShimLink, machine: Machine, states: StateFiles) -> None:
-        super().__init__(link, machine, states, Turns())
+    def __init__(self, link: ShimLink, machine: Machine, states: StateFiles, turns: Turns) -> None:
+        super().__init__(link, machine, states, turns)
         self._thread = NoThread()  # type: ignore[assignment]
         self._resumed = False
 
