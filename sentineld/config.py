@@ -146,10 +146,13 @@ def _check(file: Path, config: Config) -> None:
     """Check the settings after `file` was applied. They were valid before, so the error is in
     `file`."""
 
-    def refuse(setting: str, hint: str) -> SentinelError:
+    def value_of(setting: str) -> Any:
         owner = config.tiers if setting.startswith("tiers.") else config
-        value = getattr(owner, setting.removeprefix("tiers."))
-        return SentinelError("bad-config", f"{file}: {setting} = {value!r}", hint)
+        return getattr(owner, setting.removeprefix("tiers."))
+
+    def refuse(setting: str, hint: str) -> SentinelError:
+        problem = f"{file}: {setting} = {value_of(setting)!r}"
+        return SentinelError("bad-config", problem, hint)
 
     if config.ebpf not in ("auto", "off", "required"):
         raise refuse("ebpf", "use auto, off or required")
@@ -159,8 +162,7 @@ def _check(file: Path, config: Config) -> None:
     if not 4096 <= records <= 1 << 24 or records & (records - 1):
         raise refuse("log_records", "use a power of two, 4096 to 16777216")
     for setting, (least, most) in RANGES.items():
-        owner = config.tiers if setting.startswith("tiers.") else config
-        if not least <= getattr(owner, setting.removeprefix("tiers.")) <= most:
+        if not least <= value_of(setting) <= most:
             raise refuse(setting, f"use {least} to {most}")
     for name, value in vars(config.tiers).items():
         if "_per_" in name and not 0 <= value < math.inf:

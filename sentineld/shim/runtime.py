@@ -131,7 +131,7 @@ class Shim:
         known = len(self._layers.names)
         if client.connected and known > 1 and known != self._layers_sent:
             self._layers_sent = known
-            bytes_max = LAYERS_BYTES_MAX // known - 4
+            bytes_max = LAYERS_BYTES_MAX // known - len('"", ')
             names = [json_end(name, bytes_max) for name in self._layers.names]
             client.send({"type": "layers", "names": names})
         if client.connected and (threads := _threads()) != self._threads_sent:

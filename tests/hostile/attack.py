@@ -19,8 +19,9 @@ from tests.hostile.cpus import OTHER_CPU, TRAINING_CPU, pin
 from tests.hostile.daemon import Daemon
 from tests.hostile.figures import Figures
 from tests.integration.shim.daemon_side import Training
-from tests.unit.waiting import wait
 
+STEP_S = 20.0
+"""Time within which the training must make a step. A step takes a few seconds at most."""
 ANSWER_S = 10.0
 """Limit for the time until `status` is answered. The goal is one second, and FIGURES contains the
 measured time. The limit is higher because two test guests can run on the machine at the same
@@ -277,7 +278,7 @@ class Attack:
         training = self.managed_training
         if training is not None and not self.stops_the_training:
             with contextlib.suppress(AssertionError):
-                wait(lambda: len(training.losses()) > self._step_times)
+                _wait(lambda: len(training.losses()) > self._step_times, "at its next step", STEP_S)
 
     def _check_training(self, problems: list[str]) -> None:
         """Add a problem if the training is not managed, has ended, has made no step, or has other

@@ -8,7 +8,6 @@ import os
 import resource
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -20,17 +19,11 @@ from typing import Any
 from sentineld.base.errors import SentinelError
 from sentineld.control.client import request
 from tests.hostile.attacker import GROUP
+from tests.ports import free_port
 from tests.process_figures import memory_bytes
 
 ROOT = Path(__file__).parents[2]
 START_TIMEOUT_S = 60.0
-
-
-def free_port() -> int:
-    """A TCP port of the loopback address on which no process listens."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port: int = probe.getsockname()[1]
-    return port
 
 
 class Daemon:

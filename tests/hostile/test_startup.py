@@ -17,8 +17,9 @@ import pytest
 
 from sentineld.control.client import request
 from tests.hostile.attacker import USER, Attacker, Say
-from tests.hostile.daemon import Daemon, free_port
+from tests.hostile.daemon import Daemon
 from tests.hostile.toy_training import ToyTraining
+from tests.ports import free_port
 
 MODULES = ("pickle", "numpy", "json", "logging", "sentineld", "scipy", "sitecustomize", "random")
 RETRY_S = 60.0

@@ -25,12 +25,11 @@ from sentineld.profile.trace_file import load_trace
 from tests.charged_steps import meter_within
 from tests.integration.shim.daemon_side import TRAIN, Training
 from tests.integration.shim.place import HERE, Place
-from tests.integration.test_daemon import Daemon, refused
+from tests.integration.test_daemon import PATIENCE_S, Daemon, refused
 
 pytest.importorskip("torch")
 
 TIERS = ("--tiers", "emulated:cxl")
-PATIENCE_S = 600
 UNPLANNED_BYTES = 32 << 10
 REST = ("--rest", "20")
 """Options of a training: sleep 20 ms after each step. The sleep leaves CPU time to the daemon. It

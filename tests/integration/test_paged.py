@@ -18,11 +18,11 @@ from typing import Any
 
 import pytest
 
-from sentineld.base.errors import EXIT_STATUS, SentinelError
+from sentineld.base.errors import SentinelError
 from sentineld.host.memory_limit import limited_command
 from tests.integration.paged_run import DISK_RATES, paging, tiers, wait_steps
 from tests.integration.shim.daemon_side import ROOT
-from tests.integration.test_daemon import Daemon
+from tests.integration.test_daemon import Daemon, refused
 from tests.integration.test_emulated import REST, ManagedRun, wait
 from tests.process_figures import anonymous_peak_bytes
 from tests.unit.shim.paged import PAGE, pager_problem
@@ -68,9 +68,8 @@ def test_a_training_stays_within_its_budget(start: Start, tmp_path: Path) -> Non
     with urllib.request.urlopen(f"http://127.0.0.1:{run.daemon.metrics_port}/metrics") as answer:
         scraped = answer.read().decode()
     assert 'sentineld_paging_bytes_total{direction="written"' in scraped
-    refused = run.daemon.ctl("plan", "show", str(run.pid), "--bound")
-    assert refused.returncode == EXIT_STATUS["wrong-state"]
-    assert "does not apply to paged tiers" in refused.stderr
+    line = refused(run.daemon.ctl("plan", "show", str(run.pid), "--bound"), "wrong-state")
+    assert "does not apply to paged tiers" in line
     assert run.daemon.ctl("plan", "show", str(run.pid)).returncode == 0
     run.check_losses()
 

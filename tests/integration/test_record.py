@@ -26,11 +26,9 @@ from sentineld.profile.trace import Trace, profile_of
 from sentineld.profile.trace_file import load_trace
 from sentineld.report.labels import label, stretch_places
 from tests.integration.shim.daemon_side import Training
-from tests.integration.test_daemon import Daemon, refused
+from tests.integration.test_daemon import PATIENCE_S, Daemon, refused
 
 pytest.importorskip("torch")
-
-PATIENCE_S = 600
 
 
 @pytest.fixture(scope="module")

@@ -13,10 +13,9 @@ import pytest
 
 from tests.integration.shim.daemon_side import ROOT
 from tests.integration.shim.place import HERE, Place
-from tests.integration.test_daemon import Daemon
+from tests.integration.test_daemon import PATIENCE_S, Daemon
 
 RANKS = 2
-PATIENCE_S = 600
 SCRIPT = ROOT / "tests/integration/shim/compat.py"
 
 

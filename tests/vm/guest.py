@@ -25,6 +25,8 @@ import urllib.request
 from pathlib import Path
 from types import TracebackType
 
+from tests.ports import free_port
+
 from . import kernel_log
 from .accel import choose_accelerator
 from .host import (
@@ -38,7 +40,7 @@ from .host import (
 from .image import Image, ensure_image
 from .qemu import SLOWEST_NODE, Hardware, Variant, command_line
 from .rootfs import TREE, build_artifacts
-from .ssh import Command, Connection, GuestProcess, free_port
+from .ssh import Command, Connection, GuestProcess
 
 LINES_BEFORE = 3
 """Number of lines of the kernel log that an error quotes before the first problem."""

@@ -9,6 +9,8 @@ import urllib.parse
 from collections.abc import Iterator
 from typing import Any
 
+from tests.dashboard import expressions
+
 from .guest import Guest
 from .host import MachineError
 from .training import metrics, wait
@@ -81,16 +83,14 @@ def check_metrics(guest: Guest) -> None:
     guest.run("promtool check metrics", stdin=metrics(guest))
 
 
-def expressions(guest: Guest) -> list[str]:
-    """The dashboard's expressions."""
-    board = json.loads(guest.run(f"cat {SHARE}/grafana/sentineld.json").stdout)
-    panels = [inner for panel in board["panels"] for inner in [panel, *(panel.get("panels") or [])]]
-    return [target["expr"] for panel in panels for target in panel.get("targets") or []]
+def installed_expressions(guest: Guest) -> list[str]:
+    """The expressions of the dashboard that is installed in the guest."""
+    return expressions(json.loads(guest.run(f"cat {SHARE}/grafana/sentineld.json").stdout))
 
 
 def wait_for_data(guest: Guest, names: tuple[str, ...]) -> None:
     """Wait until each of the dashboard's expressions that use one of the metrics has data."""
-    waiting = [one for one in expressions(guest) if any(name in one for name in names)]
+    waiting = [one for one in installed_expressions(guest) if any(name in one for name in names)]
 
     def answered() -> bool:
         waiting[:] = [expression for expression in waiting if not query(guest, expression)]

@@ -15,6 +15,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests.ports import free_port
+
 from .host import MachineError, spawn_with_parent
 from .image import Image
 from .recipe import HOSTNAME
@@ -23,14 +25,6 @@ Command = str | Sequence[str]
 
 TIMED_OUT_STATUS = 124
 """Exit status of coreutils' timeout after it stopped the command."""
-
-
-def free_port() -> int:
-    """A TCP port of 127.0.0.1 that is not in use."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 class GuestProcess(subprocess.Popen[str]):

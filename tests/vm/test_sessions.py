@@ -142,9 +142,11 @@ def test_the_charge_is_within_the_budget_in_every_scrape(training: Training) -> 
         for _ in range(20):
             pages.append(metrics(training.guest))
             time.sleep(1.5)  # more scrapes would delay the moves, and barriers would time out
-        found = re.findall(r"^sentineld_charged_bytes{.*} (\S+)$", "".join(pages), re.MULTILINE)
-        charged = [float(value) for value in found]
-        assert len(charged) == 20
+        charged, budgets = (
+            list(map(float, re.findall(rf"^{name}{{.*}} (\S+)$", "".join(pages), re.MULTILINE)))
+            for name in ("sentineld_charged_bytes", "sentineld_budget_bytes")
+        )
+        assert len(charged) == len(budgets) == 20
         assert max(charged) > 0
         return [{"charged_bytes_max": value} for value in charged]
 
@@ -156,13 +158,12 @@ def test_prometheus_has_the_managed_session(training: Training) -> None:
     session = "sentineld_session_info * on (session) group_left () sentineld_charged_bytes"
 
     def managed() -> bool:
-        return any(
-            row["metric"]["pid"] == str(training.pid)
-            and row["metric"]["state"] == "managed"
-            and row["metric"]["policy"] == "sentinel"
-            and float(row["value"][1]) > 0
-            for row in query(guest, session)
-        )
+        rows = query(guest, session)
+        return [
+            (row["metric"]["state"], row["metric"]["policy"], float(row["value"][1]) > 0)
+            for row in rows
+            if row["metric"]["pid"] == str(training.pid)
+        ] == [("managed", "sentinel", True)]
 
     # In a busy guest, a scrape can exceed Prometheus's time limit. Then queries have no result
     # until the next scrape.

@@ -35,7 +35,6 @@ print(json.dumps(request(pathlib.Path("{Config().control_socket}"), "status")))
 """
 """Prints the daemon's status. An emulated guest needs two seconds to start sentinelctl, and a tenth
 of that for this program."""
-METRICS_PORT = 9464
 LOG = "/tmp/training.log"
 
 
@@ -111,7 +110,7 @@ class Training:
 def scrape(guest: Guest) -> str:
     """The daemon's metrics; empty if there is no daemon, or if it does not respond in time."""
     try:
-        return guest.http_get(METRICS_PORT, "/metrics")
+        return guest.http_get(Config().metrics_port, "/metrics")
     except MachineError:
         return ""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,30 +12,25 @@ import pytest
 from docs.dashboard import dashboard
 from docs.generate import page_is_current
 from sentineld.service.metrics import METRICS, SCRAPE_DURATION
+from tests.dashboard import expressions, panels
 
 DOCS = Path(__file__).parents[3] / "docs"
 
 LABELS = {spec.name: set(spec.labels) for spec in METRICS} | {SCRAPE_DURATION[0]: set()}
 
 
-def panels(board: dict) -> Iterator[dict]:
-    for panel in board["panels"]:
-        yield panel
-        yield from panel.get("panels") or []
-
-
-def expressions() -> list[str]:
-    board = json.loads((DOCS / "grafana/sentineld.json").read_text())
-    found = [target["expr"] for panel in panels(board) for target in panel.get("targets") or []]
+def all_expressions() -> list[str]:
+    """Those of the dashboard and of the alert rules."""
+    found = expressions(json.loads((DOCS / "grafana/sentineld.json").read_text()))
     rules = (DOCS / "prometheus/sentineld.rules.yml").read_text()
     return found + re.findall(r"expr: (?:\|\n)?((?:.|\n)*?)\n +for:", rules)
 
 
 def test_expressions_are_found() -> None:
-    assert len(expressions()) > 30
+    assert len(all_expressions()) > 30
 
 
-@pytest.mark.parametrize("expression", expressions())
+@pytest.mark.parametrize("expression", all_expressions())
 def test_an_expression_uses_existing_metrics_and_labels(expression: str) -> None:
     names = re.findall(r"\b(?:sentineld|process|up)_?\w*(?=[\s{\[)]|$)", expression)
     assert names, expression
@@ -52,7 +46,7 @@ def test_an_expression_uses_existing_metrics_and_labels(expression: str) -> None
 
 
 def test_every_metric_is_used_except_the_listed_ones() -> None:
-    shown = " ".join(expressions())
+    shown = " ".join(all_expressions())
     hidden = {name for name in LABELS if not re.search(rf"\b{name}\b", shown)}
     # No graph or alert uses the version, the preset, migration bandwidths, planning times or the
     # number of boundaries.
