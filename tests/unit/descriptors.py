@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The descriptors that the test process has open."""
+"""The descriptors that the test process has open, and a shortage of them."""
 
 from __future__ import annotations
 
 import gc
 import os
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 
 def open_descriptors() -> set[str]:
@@ -15,3 +18,14 @@ def open_descriptors() -> set[str]:
     """
     gc.collect()
     return set(os.listdir("/proc/self/fd"))
+
+
+@contextmanager
+def no_descriptors() -> Iterator[None]:
+    """Every call that needs a new descriptor fails with EMFILE."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))  # descriptors 0 to 2 only
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -27,7 +27,6 @@ TESTED_ELSEWHERE = {
     "session/live/totals": "tests/vm/test_sessions.py",
     "session/plans/entering": "tests/integration/test_emulated.py",
     "session/requests": "tests/integration/test_emulated.py",
-    "session/session": "tests/integration/test_emulated.py",
     "session/work/metering": "tests/vm/test_sessions.py",
     "session/work/recording": "tests/integration/test_record.py",
     "session/work/trace_facts": "tests/integration/test_record.py",
@@ -38,6 +37,7 @@ TESTED_ELSEWHERE = {
 
 TESTS_OF_NO_MODULE = {
     "policies/test_paged.py": "all policies on paged tiers, compared with the bound",
+    "service/test_setuid_programs.py": "sessions of processes that execute a setuid program",
     "shim/test_agreement.py": "two C files, compared with the simulator",
 }
 """Test files of mirrored packages that test no single module, and what they test."""

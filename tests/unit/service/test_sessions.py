@@ -3,97 +3,32 @@
 
 from __future__ import annotations
 
-import asyncio
-import fcntl
 import gc
 import logging
 import os
-import resource
-import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from sentineld.base.errors import SentinelError
-from sentineld.config import Config, TierOverrides
-from sentineld.control.frames import FrameSocket, Message, encode
-from sentineld.control.server import Caller, listen
-from sentineld.host.presets import preset_tiers
-from sentineld.machine.choose import substrate_of
-from sentineld.machine.machine import Machine
-from sentineld.model import protocol
+from sentineld.control.frames import FrameSocket, Message
+from sentineld.control.server import Caller
 from sentineld.observe.probing import Probing
-from sentineld.observe.shim_server import ShimServer
 from sentineld.service import sessions
-from sentineld.service.sessions import Sessions
-from sentineld.session.session import Session
-from sentineld.session.state import StateFiles
-from sentineld.session.turns import Turns
 from sentineld.shim.writes import SOFT_DIRTY
-from tests.unit.descriptors import open_descriptors
+from tests.unit.descriptors import no_descriptors, open_descriptors
+from tests.unit.emulated import residency
 from tests.unit.links import Linked
-from tests.unit.observe.peers import USER, Other, folder, needs_root, program
 from tests.unit.segment import Writer
+from tests.unit.service.shim_daemon import HELLO, Daemon, connected, greet, hang_up, say
 from tests.unit.waiting import wait
 
 SESSIONS = 20
-HELLO = {"type": "hello", "version": protocol.SHIM_VERSION}
 US = {"pid": os.getpid()}
-ME, OTHER = (Caller(uid, threading.Event()) for uid in (os.getuid(), USER))
-
-
-def machine() -> Machine:
-    """Emulated tiers, without probes and process events."""
-    config = Config(fast="20%", tiers=TierOverrides(emulated="cxl"))
-    return Machine(config, substrate_of(config), preset_tiers("cxl", 1), [])
-
-
-def residency() -> int:
-    """An empty residency segment."""
-    fd = os.memfd_create("residency", os.MFD_ALLOW_SEALING)
-    header = np.zeros(1, protocol.RESIDENCY_DTYPE)
-    header["magic"], header["version"] = protocol.RESIDENCY_MAGIC, protocol.SHIM_VERSION
-    header["page_bytes"] = 4096
-    os.write(fd, header.tobytes().ljust(4096, b"\0"))
-    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
-    return fd
-
-
-class Daemon:
-    """The shims' server and the table of sessions. Their loop runs only in turn() and until()."""
-
-    def __init__(self, folder: Path) -> None:
-        self.path = folder / "shim.sock"
-        self.sessions = Sessions(machine(), StateFiles(folder))
-        self._loop = asyncio.new_event_loop()
-        self._server = self._loop.run_until_complete(self._serve())
-
-    async def _serve(self) -> ShimServer:
-        return ShimServer(listen(self.path, 0o666, None), self.sessions.hello)
-
-    def turn(self) -> None:
-        for _ in range(3):
-            self._loop.call_soon(self._loop.stop)
-            self._loop.run_forever()
-
-    def until(self, done: Callable[[], bool]) -> None:
-        """Run the loop until done() is true."""
-
-        def turned() -> bool:
-            self.turn()
-            return done()
-
-        wait(turned)
-
-    def close(self) -> None:
-        self.sessions.close()
-        self.turn()
-        self._server.close()
-        self._loop.close()
+ME = Caller(os.getuid(), threading.Event())
 
 
 @pytest.fixture
@@ -101,32 +36,6 @@ def daemon(tmp_path: Path) -> Iterator[Daemon]:
     made = Daemon(tmp_path)
     yield made
     made.close()
-
-
-def connected(daemon: Daemon) -> FrameSocket:
-    connection = socket.socket(socket.AF_UNIX)
-    connection.connect(str(daemon.path))
-    return FrameSocket(connection)
-
-
-def say(shim: FrameSocket, message: Message, fds: list[int]) -> None:
-    """Send a message with descriptors, then close the descriptors."""
-    shim.send(message, fds)
-    for fd in fds:
-        os.close(fd)
-
-
-def greet(daemon: Daemon) -> FrameSocket:
-    """Connect a shim on emulated tiers and wait until it is registered."""
-    shim, segment = connected(daemon), Writer()
-    say(shim, {**HELLO, "residency": True}, [segment.fd, os.eventfd(0), residency()])
-    daemon.until(lambda: len(daemon.sessions.all()) == 1)
-    return shim
-
-
-def hang_up(daemon: Daemon, shim: FrameSocket) -> None:
-    shim.close()
-    daemon.until(lambda: not daemon.sessions.all())
 
 
 def attached_then_closed(daemon: Daemon) -> None:
@@ -270,86 +179,6 @@ def test_a_session_ends_with_its_process_although_the_connection_stays_open(
             os.close(fd)
 
 
-class Attacker:
-    """An unprivileged process that has registered and can execute programs."""
-
-    def __init__(self, daemon: Daemon) -> None:
-        self._daemon, segment = daemon, Writer()
-        self.process = Other(str(daemon.path), pass_fds=[segment.fd])
-        self.pid = {"pid": self.process.process.pid}
-        frame = encode(HELLO)
-        self.process.do(f"socket.send_fds(connection, [{frame}], [{segment.fd}, os.eventfd(0)])")
-        os.close(segment.fd)
-        daemon.until(lambda: bool(daemon.sessions.all()))
-
-    def execute(self, program: Path) -> None:
-        self.process.do(f"os.execv({str(program)!r}, ['sleep', '1000'])", answers=False)
-        comm = Path(f"/proc/{self.pid['pid']}/comm")
-        wait(lambda: comm.read_text().startswith("sleep"))
-
-
-@pytest.fixture
-def reachable() -> Iterator[Daemon]:
-    """A daemon whose socket every user can reach."""
-    with folder() as place:
-        made = Daemon(place)
-        yield made
-        made.close()
-
-
-@needs_root
-@pytest.mark.parametrize("verb", ["attach", "record"])
-def test_no_verb_looks_into_a_setuid_program(reachable: Daemon, verb: str) -> None:
-    with folder() as place:
-        attacker = Attacker(reachable)
-        attacker.execute(program(place, 0o4755))
-        with pytest.raises(SentinelError) as caught:
-            getattr(reachable.sessions, verb)(OTHER, {**attacker.pid, "steps": 1})
-        assert caught.value.code == "not-permitted"
-        reachable.until(lambda: not reachable.sessions.all())
-        attacker.process.end()
-
-
-@needs_root
-def test_an_attached_process_that_executes_a_setuid_program_is_left(reachable: Daemon) -> None:
-    with folder() as place:
-        attacker = Attacker(reachable)
-        assert reachable.sessions.attach(OTHER, attacker.pid)["state"] == "attached"
-        (session,) = reachable.sessions.all()
-        attacker.execute(program(place, 0o4755))
-        reachable.until(lambda: not reachable.sessions.all())
-        assert "can't be managed" in session.lifecycle.status.reason
-        attacker.process.end()
-
-
-@needs_root
-def test_a_hello_after_a_setuid_program_began_is_refused(reachable: Daemon) -> None:
-    segment = Writer()
-    with folder() as place:
-        process = Other(str(reachable.path), pass_fds=[segment.fd])
-        process.do(f"socket.send_fds(connection, [{encode(HELLO)}], [{segment.fd}, os.eventfd(0)])")
-        sleep = program(place, 0o4755)
-        process.do(f"os.execv({str(sleep)!r}, ['sleep', '1000'])", answers=False)
-        comm = Path(f"/proc/{process.process.pid}/comm")
-        wait(lambda: comm.read_text().startswith("sleep"))
-        for _ in range(3):
-            reachable.turn()
-        assert reachable.sessions.all() == []
-        process.end()
-    os.close(segment.fd)
-
-
-@contextmanager
-def no_descriptors() -> Iterator[None]:
-    """Every call that needs a new descriptor fails with EMFILE."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))  # descriptors 0 to 2 only
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-
-
 def test_a_verb_without_descriptors_fails_and_the_session_stays(daemon: Daemon) -> None:
     shim = greet(daemon)
     with no_descriptors(), pytest.raises(SentinelError) as caught:
@@ -369,40 +198,6 @@ def test_a_hello_without_descriptors_is_refused_and_the_next_one_taken(daemon: D
     assert caught.value.code == "busy"
     linked.close()
     hang_up(daemon, greet(daemon))
-
-
-def test_a_turn_without_descriptors_ends_the_management_only(tmp_path: Path) -> None:
-    linked = Linked()
-    session = Session(linked.link, machine(), StateFiles(tmp_path), Turns())
-    linked.shim.send({"residency": True}, [fd := residency()])
-    os.close(fd)
-    linked.receive()
-    session.on_message({"type": "layout", "layout_id": 1, "residency": True}, 100)
-    with no_descriptors():
-        session.start()
-        wait(lambda: "Too many open files" in session.lifecycle.status.reason)
-    assert session.lifecycle.state == "registered"
-    session.attach(None, None)
-    session.close()
-    session.join(10)
-    linked.close_shim()
-
-
-def test_messages_that_wait_for_a_session_are_limited(tmp_path: Path) -> None:
-    linked, woken = Linked(), threading.Event()
-    session = Session(linked.link, machine(), StateFiles(tmp_path), Turns())
-    linked.link.on_room = woken.set
-    note: Message = {"type": "threads", "threads": 2}
-    while session.on_message(note, 1000):
-        pass
-    assert not woken.is_set()
-    session.start()
-    assert woken.wait(10)
-    assert session.on_message(note, 1000)
-    assert not session.on_message(note, 1 << 30)
-    session.close()
-    session.join(10)
-    linked.close_shim()
 
 
 def test_status_reads_the_kernels_counters_once_for_all_sessions(
@@ -442,56 +237,6 @@ def test_a_recording_ends_when_its_caller_hangs_up(daemon: Daemon) -> None:
     hang_up(daemon, shim)
     for file in daemon.path.parent.glob("sessions/*"):
         file.unlink()
-
-
-def test_a_verb_whose_caller_has_hung_up_does_nothing_later(tmp_path: Path) -> None:
-    """The session's thread starts after the caller has hung up. It does not execute the caller's
-    verb."""
-    linked = Linked()
-    session = Session(linked.link, machine(), StateFiles(tmp_path), Turns())
-    gone = threading.Event()
-    gone.set()
-    with pytest.raises(SentinelError, match="the caller has hung up"):
-        session.record(1, gone)  # the session's thread has not started yet
-    session.start()
-    # If the recording had begun, attach() would raise wrong-state.
-    session.attach(None, None, threading.Event())
-    assert session.lifecycle.state == "attached"
-    session.close()
-    session.join(10)
-    linked.close_shim()
-
-
-def test_a_request_that_begins_while_its_caller_hangs_up_is_cancelled(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    linked, begun, release = Linked(), threading.Event(), threading.Event()
-    session = Session(linked.link, machine(), StateFiles(tmp_path), Turns())
-
-    def watch(pid: int) -> None:
-        begun.set()
-        assert release.wait(30)
-
-    monkeypatch.setattr(session.machine, "watch", watch)
-    session.start()
-    gone = threading.Event()
-
-    def record() -> None:
-        with pytest.raises(SentinelError, match="the caller has hung up"):
-            session.record(1, gone)
-
-    caller = threading.Thread(target=record)
-    caller.start()
-    assert begun.wait(30)
-    gone.set()
-    caller.join(30)
-    release.set()
-    # If the recording had not been cancelled, attach() would raise wrong-state.
-    session.attach(None, None)
-    assert session.lifecycle.state == "attached"
-    session.close()
-    session.join(10)
-    linked.close_shim()
 
 
 def test_a_process_that_fails_again_and_again_is_left(

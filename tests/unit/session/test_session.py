@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A session's thread, its messages and its verbs."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from sentineld.base.errors import SentinelError
+from sentineld.control.frames import Message
+from sentineld.session.session import Session
+from sentineld.session.state import StateFiles
+from sentineld.session.turns import Turns
+from tests.unit.descriptors import no_descriptors
+from tests.unit.emulated import machine, residency
+from tests.unit.links import Linked
+from tests.unit.waiting import wait
+
+
+def test_a_turn_without_descriptors_ends_the_management_only(tmp_path: Path) -> None:
+    linked = Linked()
+    session = Session(linked.link, machine(), StateFiles(tmp_path), Turns())
+    linked.shim.send({"residency": True}, [fd := residency()])
+    os.close(fd)
+    linked.receive()
+    session.on_message({"type": "layout", "layout_id": 1, "residency": True}, 100)
+    with no_descriptors():
+        session.start()
+        wait(lambda: "Too many open files" in session.lifecycle.status.reason)
+    assert session.lifecycle.state == "registered"
+    session.attach(None, None)
+    session.close()
+    session.join(10)
+    linked.close_shim()
+
+
+def test_messages_that_wait_for_a_session_are_limited(tmp_path: Path) -> None:
+    linked, woken = Linked(), threading.Event()
+    session = Session(linked.link, machine(), StateFiles(tmp_path), Turns())
+    linked.link.on_room = woken.set
+    note: Message = {"type": "threads", "threads": 2}
+    while session.on_message(note, 1000):
+        pass
+    assert not woken.is_set()
+    session.start()
+    assert woken.wait(10)
+    assert session.on_message(note, 1000)
+    assert not session.on_message(note, 1 << 30)
+    session.close()
+    session.join(10)
+    linked.close_shim()
+
+
+def test_a_verb_whose_caller_has_hung_up_does_nothing_later(tmp_path: Path) -> None:
+    """The session's thread starts after the caller has hung up. It does not execute the caller's
+    verb."""
+    linked = Linked()
+    session = Session(linked.link, machine(), StateFiles(tmp_path), Turns())
+    gone = threading.Event()
+    gone.set()
+    with pytest.raises(SentinelError, match="the caller has hung up"):
+        session.record(1, gone)  # the session's thread has not started yet
+    session.start()
+    # If the recording had begun, attach() would raise wrong-state.
+    session.attach(None, None, threading.Event())
+    assert session.lifecycle.state == "attached"
+    session.close()
+    session.join(10)
+    linked.close_shim()
+
+
+def test_a_request_that_begins_while_its_caller_hangs_up_is_cancelled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    linked, begun, release = Linked(), threading.Event(), threading.Event()
+    session = Session(linked.link, machine(), StateFiles(tmp_path), Turns())
+
+    def watch(pid: int) -> None:
+        begun.set()
+        assert release.wait(30)
+
+    monkeypatch.setattr(session.machine, "watch", watch)
+    session.start()
+    gone = threading.Event()
+
+    def record() -> None:
+        with pytest.raises(SentinelError, match="the caller has hung up"):
+            session.record(1, gone)
+
+    caller = threading.Thread(target=record)
+    caller.start()
+    assert begun.wait(30)
+    gone.set()
+    caller.join(30)
+    release.set()
+    # If the recording had not been cancelled, attach() would raise wrong-state.
+    session.attach(None, None)
+    assert session.lifecycle.state == "attached"
+    session.close()
+    session.join(10)
+    linked.close_shim()
