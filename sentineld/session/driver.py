@@ -26,6 +26,7 @@ from sentineld.session.live.shapes import Planned, Shape
 from sentineld.session.plans.following import Following
 from sentineld.session.requests import Requests
 from sentineld.session.state import Saved, StateFiles
+from sentineld.session.welcome import welcome
 from sentineld.session.work.planning import Goal
 from sentineld.session.work.profiling import Profiling
 from sentineld.session.work.replanning import Replanning
@@ -339,7 +340,7 @@ class Driver:
         its plan if the plan is still live, else attach the process again. If no session was left,
         attach the process if auto_attach is configured. Raises the same errors as turn()."""
         layout_id = self._link.segment.words().layout_id
-        self._welcome(None if layout_id else self._announced())
+        welcome(self._link, self._machine, self.name, has_layout=bool(layout_id))
         restored = self._states.load(self.name, layout_id)
         if restored is None:
             if self._machine.config.auto_attach:
@@ -360,27 +361,6 @@ class Driver:
         self.following.resume(planned, restored.entered)
         self._states.live(self.name, layout_id)
         self.lifecycle.enter(State.MANAGED, "resumed after the daemon's restart")
-
-    def _announced(self) -> FastBudget | None:
-        """The budget with which `sentinelctl run` will attach the process; None if the process was
-        started otherwise."""
-        announced = self._link.hello.get("fast")
-        if not isinstance(announced, str):
-            return None
-        try:
-            return FastBudget.parse(announced or self._machine.config.fast)
-        except SentinelError:
-            return None
-
-    def _welcome(self, fast: FastBudget | None) -> None:
-        """Answer the hello. Raises EOFError."""
-        welcome: Message = {"type": "welcome", "session": self.name}
-        try:
-            with self._machine.substrate.first_provision(self._link, fast) as provision:
-                self._link.send({**welcome, **provision.fields}, list(provision.fds))
-        except SentinelError as error:
-            log.warning("process %d is not paged before its plan: %s", self._link.pid, error)
-            self._link.send(welcome)
 
     def unmanage(self, reason: str) -> None:
         """Return to the state REGISTERED: nothing is armed or recorded, and the daemon moves no

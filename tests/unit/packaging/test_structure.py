@@ -47,6 +47,7 @@ SESSION_ORDER = (
     "work",
     "plans",
     "requests",
+    "welcome",
     "driver",
     "turns",
     "session",
