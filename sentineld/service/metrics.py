@@ -310,7 +310,7 @@ METRICS: tuple[MetricSpec, ...] = (
     _session_by(
         "sentineld_samples_total",
         "counter",
-        "Page samples taken.",
+        "Page samples taken by the kernel module. Samples of other backends are not counted.",
         ("backend",),
         lambda s: _keyed(s.samples),
     ),
