@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Gives frames to born pages, drops pages, keeps the budget, and opens and closes transits. */
+/* Gives frames to born pages, drops pages and keeps the budget. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <string.h>
@@ -12,11 +12,6 @@
 /* Shorter runs of dropped pages are given back to the kernel: for few pages, madvise() is faster
    than UFFDIO_MOVE. */
 #define RECYCLED_PAGES_MIN 16u
-
-bool pager_busy(const struct pager *pager)
-{
-	return pager->open_transits;
-}
 
 bool frame_free(struct pager *pager, uint64_t pages)
 {
@@ -243,41 +238,6 @@ void pager_settle(struct pager *pager)
 	while (pager_busy(pager) || pager->wanted_count)
 		pthread_cond_wait(&pager->changed, &pager->lock);
 	pthread_mutex_unlock(&pager->lock);
-}
-
-struct transit *transit_open(struct pager *pager, bool leaves, unsigned spare)
-{
-	if (pager->open_transits + spare >= TRANSITS_MAX)
-		return NULL;
-	for (unsigned i = 0; i < TRANSITS_MAX; i++) {
-		struct transit *transit = &pager->transits[i];
-
-		if (transit->used)
-			continue;
-		transit->used = true;
-		transit->leaves = leaves;
-		transit->first = transit->count = transit->done = 0;
-		memset(transit->file_page, 0, sizeof(transit->file_page));
-		pager->open_transits++;
-		return transit;
-	}
-	return NULL;
-}
-
-void transit_cancel(struct transit *transit)
-{
-	transit->used = false;
-	transit->pager->open_transits--;
-}
-
-void transit_close(struct transit *transit)
-{
-	struct pager *pager = transit->pager;
-
-	transit_cancel(transit);
-	if (transit->leaves)
-		frames_close(&pager->frames, transit->tray);
-	pages_continue(pager);
 }
 
 void pager_read_counts(struct pager *pager, struct pager_counts *counts)

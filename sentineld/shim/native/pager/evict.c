@@ -146,16 +146,6 @@ static int write_pages(struct transit *transit)
 	return 0;
 }
 
-/* The index of a page in its transit. */
-static uint32_t index_of(const struct transit *transit, const struct paged_range *range, uint64_t page)
-{
-	uint32_t i = 0;
-
-	while (transit->of[i].range != range || transit->of[i].page != page)
-		i++;
-	return i;
-}
-
 /* Copy page i of the transit from the tray back to its address, into another frame. */
 static void put_back(struct transit *transit, uint32_t i)
 {
@@ -177,7 +167,7 @@ static void put_back(struct transit *transit, uint32_t i)
 void page_recall(struct pager *pager, struct paged_range *range, uint64_t page)
 {
 	struct transit *transit = transit_of(pager, range, page);
-	uint32_t i = index_of(transit, range, page);
+	uint32_t i = transit_index(transit, range, page);
 
 	if (pager_frames(pager) < pager->budget || frames_shrink(&pager->frames, 1)) {
 		put_back(transit, i);
@@ -237,18 +227,6 @@ static bool leave(struct job *job)
 	transit_close(transit);
 	pthread_mutex_unlock(&pager->lock);
 	return false;
-}
-
-void transit_cut(struct pager *pager, struct paged_range *range, uint64_t page)
-{
-	struct transit *transit = transit_of(pager, range, page);
-	uint32_t i = index_of(transit, range, page);
-
-	transit->of[i].range = NULL;
-	/* The transit's job still reads or writes this page of the file, and will free it. */
-	if (transit->file_page[i] && range->file_page[page] == transit->file_page[i])
-		range->file_page[page] = 0;
-	range->transit[page] = 0;
 }
 
 static void submit(struct transit *transit)

@@ -4,6 +4,7 @@
  *
  *   pager.c    start, stop, ranges of managed memory
  *   births.c   births and drops, the budget
+ *   transit.c  transits: see below
  *   evict.c    pages leave memory
  *   victims.c  which pages are evicted if frames are needed
  *   fetch.c    pages arrive in memory
@@ -231,6 +232,9 @@ void transit_cancel(struct transit *transit);
 
 /* Close a transit, and its tray if it has opened one, and call pages_continue(). */
 void transit_close(struct transit *transit);
+
+/* The index of a page in its transit. */
+uint32_t transit_index(const struct transit *transit, const struct paged_range *range, uint64_t page);
 
 /* Remove a page from its transit. If the transit reads or writes the page's copy in the file, the
    page has no copy in the file afterwards. */
