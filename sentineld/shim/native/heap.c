@@ -11,6 +11,9 @@
 /* Maximum number of blocks of one bin that are searched for the best fit. */
 #define SCAN_MAX 32
 
+/* Pages and blocks are numbered with 32 bits, and block 0 does not exist. */
+#define PAGES_MAX (UINT32_MAX - 2u)
+
 static unsigned bin_of(uint32_t pages)
 {
 	unsigned order;
@@ -105,8 +108,10 @@ int heap_init(struct heap *heap, uint64_t bytes, uint64_t request_bytes_max)
 	void *base, *block_at, *blocks;
 	uint32_t whole;
 
-	if (!pages || pages > UINT32_MAX - 2)
+	if (!pages)
 		return -EINVAL;
+	if (pages > PAGES_MAX)
+		pages = PAGES_MAX;
 	base = reserve(pages << shift);
 	if (base == MAP_FAILED)
 		return -errno;
