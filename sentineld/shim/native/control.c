@@ -248,12 +248,10 @@ API const char *sentinel_layout(int fd)
 		layout_free(&layout);
 		return problem;
 	}
-	if (!emulated && memory_prefer(shim.heap.base, shim.heap.bytes, heap_node)) {
-		arena_delete(arena);
-		return "mbind of the heap to its node failed";
-	}
 	fast_pages = arena->layout.header->fast_pages;
 	problem = paging_add(arena);
+	if (!problem && !emulated && memory_prefer(shim.heap.base, shim.heap.bytes, heap_node))
+		problem = "mbind of the heap to its node failed";
 	if (problem) {
 		arena_delete(arena);
 		return problem;
