@@ -132,12 +132,15 @@ struct schedule *test_schedule_new(int fd, const char **problem)
 	struct layout layout;
 
 	*problem = layout_read(&layout, fd, (uint64_t)sysconf(_SC_PAGESIZE));
-	if (*problem || !schedule_init(schedule, &layout)) {
-		free(schedule);
-		return NULL;
+	if (!*problem) {
+		bool made = schedule_init(schedule, &layout);
+
+		layout_free(&layout);
+		if (made)
+			return schedule;
 	}
-	layout_free(&layout);
-	return schedule;
+	free(schedule);
+	return NULL;
 }
 
 void test_schedule_delete(struct schedule *schedule)
