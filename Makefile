@@ -169,6 +169,10 @@ bench-train: $(VENV)/.trainer shim ## Train nine models on emulated tiers under 
 bench-paging: $(VENV)/.trainer shim ## Train models in 20 and 40 % of their memory, beside Linux swap; writes build/bench/paging.json (needs root)
 	$(PY) -m tests.bench.paging
 
+.PHONY: bench-pager
+bench-pager: $(VENV)/.trainer ## Compare the pager with plain direct I/O, in speed and CPU time; writes build/bench/pager.json
+	$(PY) -m tests.bench.pager
+
 ##@ The two-tier machine
 
 .PHONY: vm

@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from statistics import median
 from typing import Any
 
 from sentineld.model.records import PAGE_BYTES
 from tests.bench.figures import table
+from tests.bench.goals import at_least, at_most, goal_lines
 from tests.bench.shim.figures import geomean, of_pairs
 
 Json = dict[str, Any]
@@ -90,8 +91,8 @@ def goals(found: list[Json]) -> Json:
     limited = [row for row in measured if row["limit_bytes"] is not None]
     above = sum(row["peak_bytes_used"] > row["limit_bytes"] for row in limited)
     made = {
-        "rows_above_limit": _at_most(above, 0),
-        "unequal_losses": _at_most(sum(not row["losses_equal"] for row in measured), 0),
+        "rows_above_limit": at_most(above, 0),
+        "unequal_losses": at_most(sum(not row["losses_equal"] for row in measured), 0),
     }
     ours = [row for row in measured if row["contestant"] == OURS]
     for fraction, limit in OVER_BOUND_MAX.items():
@@ -116,21 +117,13 @@ def goals(found: list[Json]) -> Json:
             if row["contestant"] == name and row["fraction"] == 0.4
         ]
         if over:
-            made[f"{name}_over_ram_least"] = _at_least(min(over), each)
-            made[f"{name}_over_ram_mean"] = _at_least(geomean(over), mean)
+            made[f"{name}_over_ram_least"] = at_least(min(over), each)
+            made[f"{name}_over_ram_mean"] = at_least(geomean(over), mean)
     return made
 
 
 def _worst(name: str, values: list[float], limit: float) -> Json:
-    return {name: _at_most(max(values), limit)} if values else {}
-
-
-def _at_most(value: float, limit: float) -> Json:
-    return {"value": round(value, 5), "limit": limit, "holds": bool(value <= limit)}
-
-
-def _at_least(value: float, limit: float) -> Json:
-    return {"value": round(value, 5), "at_least": limit, "holds": bool(value >= limit)}
+    return {name: at_most(max(values), limit)} if values else {}
 
 
 def text(summary: Json) -> str:
@@ -140,7 +133,7 @@ def text(summary: Json) -> str:
         "read MiB", "written MiB", "late faults", "CPU s", "losses",
     )  # fmt: skip
     lines = [table(head, (_cells(row) for row in summary["rows"])), ""]
-    lines += _goal_lines(summary["goals"])
+    lines += goal_lines(summary["goals"])
     return "\n".join(lines)
 
 
@@ -161,10 +154,3 @@ def _cells(row: Json) -> list[str]:
         f"{row['cpu_seconds']:.2f}",
         "equal" if row["losses_equal"] else "DIFFER",
     ]
-
-
-def _goal_lines(found: Json) -> Iterable[str]:
-    for name, goal in found.items():
-        limit = f"at least {goal['at_least']}" if "at_least" in goal else f"limit {goal['limit']}"
-        mark = "holds" if goal["holds"] else "FAILS"
-        yield f"{mark}  {name:<42} {goal['value']:.4f}  ({limit})"

@@ -4,27 +4,16 @@
 from __future__ import annotations
 
 import ctypes
-import os
-import subprocess
-from pathlib import Path
 
 import pytest
 
-HERE = Path(__file__).parent
-NATIVE = HERE.parents[2] / "sentineld" / "shim" / "native"
-COMPILER = os.environ.get("CC", "cc")
+from tests.unit.shim.harness import compile_harness
 
 
 @pytest.fixture(scope="session")
 def harness(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     path = tmp_path_factory.mktemp("harness") / "harness.so"
-    parts = "heap layout arena emulate residency delay paging schedule".split()
-    pager = (NATIVE / "pager").glob("*.c")
-    sources = [*(NATIVE / f"{part}.c" for part in parts), *sorted(pager), HERE / "harness.c"]
-    flags = "-std=gnu11 -O1 -g -Wall -Wextra -Werror -fPIC -shared -pthread".split()
-    subprocess.run(
-        [COMPILER, *flags, "-I", str(NATIVE), "-o", str(path), *map(str, sources)], check=True
-    )
+    compile_harness(path, "-O1")
     library = ctypes.CDLL(str(path))
     library.test_heap_new.restype = ctypes.c_void_p
     library.test_heap_new.argtypes = (ctypes.c_uint64,)

@@ -105,7 +105,10 @@ class Paged:
         pages: int,
         budget: int,
         used: int = 0,
+        requests: int = REQUESTS,
+        notify: int = -1,
     ) -> None:
+        """requests, notify: see struct pager_settings."""
         self._library = library
         self._pager = ctypes.c_void_p()
         self._map = mmap.mmap(-1, pages * PAGE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
@@ -113,7 +116,7 @@ class Paged:
         """Shape: (pages, words of a page)."""
         self._base = self.words.ctypes.data
         self.fill(0, used, 1)
-        settings = Settings(-1, file, file_pages, budget, REQUESTS, -1)
+        settings = Settings(-1, file, file_pages, budget, requests, notify)
         problem = library.pager_start(ctypes.byref(self._pager), ctypes.byref(settings))
         if not problem:
             problem = library.pager_add(self._pager, self._base, pages * PAGE, pages * PAGE)
@@ -129,17 +132,23 @@ class Paged:
 
     def evict(self, first: int, pages: int) -> int:
         """Begin to evict pages; returns the number of pages whose eviction this call has begun."""
-        done = ctypes.c_uint64()
-        at = self._base + first * PAGE
-        return int(self._library.pager_evict(self._pager, at, pages, ctypes.byref(done)))
+        return self._move(self._library.pager_evict, first, pages)[0]
+
+    def evict_on(self, first: int, pages: int) -> int:
+        """Begin to evict pages. Returns the number of pages, counted from the first, that need no
+        further call."""
+        return self._move(self._library.pager_evict, first, pages)[1]
 
     def fetch(self, first: int, pages: int) -> int:
         """Begin to fetch pages, as far as frames are free. Returns the number of pages, counted
         from the first, that need no further call."""
+        return self._move(self._library.pager_fetch, first, pages)[1]
+
+    def _move(self, begin: Callable[..., int], first: int, pages: int) -> tuple[int, int]:
+        """Returns (pages whose move has begun, pages that need no further call)."""
         done = ctypes.c_uint64()
-        at = self._base + first * PAGE
-        self._library.pager_fetch(self._pager, at, pages, ctypes.byref(done))
-        return done.value
+        begun = begin(self._pager, self._base + first * PAGE, pages, ctypes.byref(done))
+        return begun, done.value
 
     def discard(self, first: int, pages: int) -> None:
         """Drop pages by madvise(), without a call of the pager, as a program can do."""
