@@ -7,7 +7,7 @@
  * for each mapped page the kernel calls a function with the page's mapping:
  * remove_migration_pte() at the end of a move, successful or not, and
  * try_to_unmap_one() when reclaim unmaps a page. The mapping leads to the owner,
- * the current task is the mover, and the surrounding tracepoints give the reason.
+ * the mover is the current task, and the surrounding tracepoints give the reason.
  */
 
 /* values of disturbance_key.deed in addition to those of the kernel's enum migrate_reason */
@@ -23,7 +23,7 @@ struct disturbance_key {
 	u8 deed; /* migration reason or DEED_*: how the pages were disturbed */
 	u8 from; /* from, to: nodes, or NO_NODE */
 	u8 to;
-	u8 own; /* 1: the mover is the owner: its system call, or kernel work in its context */
+	u8 own; /* 1: the current task belongs to the owner */
 	char comm[16]; /* the mover's name; not its pid, which would make too many rows */
 };
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Turns an error of sentineld or sentinelctl into a line on stderr and an exit status."""
+"""Turns an error of sentineld or sentinelctl into a message on stderr and an exit status."""
 
 from __future__ import annotations
 

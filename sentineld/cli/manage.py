@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Verbs that change a session: attach, detach, meter."""
+"""Verbs that manage or meter a process: attach, detach, meter."""
 
 from __future__ import annotations
 

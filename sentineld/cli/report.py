@@ -254,8 +254,8 @@ def trace_export(
 ) -> None:
     """Write Chrome trace events, for Perfetto (ui.perfetto.dev) or chrome://tracing.
 
-    Layers become slices, live bytes by kind become a counter, and lifetimes of tensors
-    become tracks. Times use the clock that torch.profiler uses in the recorded process. If
+    Steps, calls of layers and lifetimes of tensors become slices, and live bytes by kind
+    become a counter. Times use the clock that torch.profiler uses in the recorded process. If
     the file given with --beside was recorded at another time, the trace's events are
     shifted so that both recordings start together.
     """

@@ -53,8 +53,8 @@ def run(
 
     COMMAND may start Python directly, through torchrun, or from a shell script. Every
     Python process that it starts runs under the shim. Each process is attached
-    separately after its first training step. If attaching fails, a warning is printed
-    once and COMMAND continues unmanaged. The exit status is COMMAND's.
+    separately after its first training step. A process that cannot be attached continues
+    unmanaged; a warning gives the reason. The exit status is COMMAND's.
 
     With --limit, COMMAND runs in a memory cgroup of its own. systemd creates the cgroup
     if possible; otherwise sentinelctl creates it. If COMMAND needs more memory than the

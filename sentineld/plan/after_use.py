@@ -25,8 +25,9 @@ def after_use(plan: Plan, profile: Profile) -> Plan:
 
     If the stretch that begins at a demotion's boundary uses the demoted pages, the demotion is
     postponed to the next stretch that does not use them. The demotion keeps its boundary in two
-    cases: if every stretch uses the pages until they die or are promoted (for persistent tensors:
-    or until the step ends), or if postponing it would make the plan exceed its budget.
+    cases. First, if every stretch uses the pages until they die or are promoted, or, for persistent
+    tensors, until the step ends. Second, if its pages would stay longer in a stretch that exceeds
+    the budget when all demotions are postponed.
     """
     delay = _delays(plan, profile)
     if not delay.any():

@@ -169,7 +169,8 @@ class Corrector:
 
     @property
     def undecided(self) -> bool:
-        """Whether a correction is still possible if the next steps are like the previous ones."""
+        """Whether the plan may still get its first correction if the next steps are like the
+        previous ones."""
         open_ = not (self._pending or self._rejected) and self._step_bytes > 0
         return open_ and self._age_steps() < max(WINDOW_STEPS, self._min_age_steps + 1)
 

@@ -110,7 +110,7 @@ def charged_pages(plan: Plan, profile: Profile, found: Residency) -> Integers:
     """(S,): fast pages charged in each stretch, by a conservative rule.
 
     A page counts for each stretch in which its tensor is alive and the page is fast or in flight.
-    If a tensor in a region of fast births keeps any of its pages at its death, the whole region
+    If a tensor in a region of the fast tier keeps any of its pages at its death, the whole region
     counts in every stretch.
     """
     in_resident = _in_resident(plan, profile, found)

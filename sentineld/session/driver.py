@@ -193,7 +193,8 @@ class Driver:
         """Compare the live plan's assumptions with measurements; enter a corrected plan once there
         is one."""
         if self._requests.current is not None:
-            self.following.stop_recording()  # the current request needs the ring
+            # Metering and recording need the ring, and a replanning replaces the plan.
+            self.following.stop_recording()
             return
         corrected = self.following.corrected()
         if corrected is not None:
@@ -216,8 +217,8 @@ class Driver:
     def _send_plan(self, planned: Planned, what: str, why: str) -> None:
         """Begin to enter a plan. The live plan is followed until the process takes the layout.
 
-        Raises SentinelError if the fast tier has no room for the plan's budget, which can happen
-        with a plan that was made earlier."""
+        Raises EOFError, and SentinelError, for example if other sessions have reserved the budget
+        since the plan was made."""
         self._machine.budgets.reserve(self._link, planned.budget_bytes)
         layout_id = self.following.prepare(planned, what)
         # Save the plan before sending it: the next daemon needs the plan of any layout that may be

@@ -4,7 +4,7 @@
  *
  * Each thread owns a part of the memory. It creates, fills, checks, evicts, fetches
  * and drops random ranges of pages in this part. System calls read some pages.
- * The main thread forks meanwhile; the children check that no page reads as zeros.
+ * The main thread forks meanwhile; the children check that no filled page is zero.
  * The threads together have several times as many pages as the budget allows.
  */
 #define _GNU_SOURCE

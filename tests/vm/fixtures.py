@@ -127,8 +127,8 @@ def _shared_guest(config: pytest.Config, kind: GuestKind) -> Guest:
 def _hold_hook(guest: Guest) -> None:
     """Keep a session open, so that the module's fault hook stays installed.
 
-    Otherwise each test that opens a session would install the hook and remove it again. The
-    installation and the removal patch running code: see `tcg_thread` in Guest.
+    Otherwise each test that opens a session would install the hook and remove it again, and
+    either patches running code: see `tcg_thread` in Guest.
     """
     hold = f"cd {TREE} && PYTHONPATH={TREE} exec python3 tests/vm/inside/hold.py"
     holder = guest.start(hold)

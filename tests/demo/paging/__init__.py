@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The demo's first part: trains in less memory than needed, under sentineld and Linux swap."""
+"""The demo's first part: trains in less memory than needed, with sentineld or with Linux swap."""
 
 import sentineld.shim
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Part 1 of the demo: trains a model in less memory than needed, under sentineld and Linux swap.
+"""Part 1 of the demo: trains a model in less memory than needed, with sentineld or with Linux swap.
 
     python3 -m tests.demo.paging [--folder DIR] [--output build/demo]
 

@@ -64,7 +64,7 @@ def test_a_verb_whose_caller_has_hung_up_does_nothing_later(tmp_path: Path) -> N
     with pytest.raises(SentinelError, match="the caller has hung up"):
         session.record(1, gone)  # the session's thread has not started yet
     session.start()
-    # If the recording had begun, attach() would raise wrong-state.
+    # If the process were being recorded, attach() would raise wrong-state.
     session.attach(None, None, threading.Event())
     assert session.lifecycle.state == "attached"
     session.close()

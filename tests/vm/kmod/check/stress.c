@@ -59,7 +59,7 @@ static uint64_t remap_scratch(uint32_t turn)
 	return failed;
 }
 
-/* Forks, unmaps, reclaims and protects pages. Returns the number of failures. */
+/* Until the end, forks, and protects, reclaims and unmaps pages. Returns the number of failures. */
 static void *disturb(void *argument)
 {
 	uint64_t failed = 0;
