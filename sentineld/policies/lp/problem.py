@@ -36,11 +36,12 @@ class Limits:
 
     A program is generous if it computes a bound. It then has only the constraints of the timing
     model. At a pressure point, the room that demotions of the same stretch make can be used, as far
-    as there was time for them between the beginning of the stretch and the point. A group can move in the stretch of its birth or death. One page can be in
-    flight when a stretch begins, so a stretch may move one page more than its time allows. A plan's
-    program is stricter: at every pressure point, the fast pages fit both before and after the moves
-    of the point's stretch. A group moves in a stretch only if it is alive both at the beginning and
-    at the end of the stretch, and on paged tiers only if the stretch does not use it.
+    as there was time for them between the beginning of the stretch and the point. A group can move
+    in the stretch of its birth or death. One page can be in flight when a stretch begins, so a
+    stretch may move one page more than its time allows. A plan's program is stricter: at every
+    pressure point, the fast pages fit both before and after the moves of the point's stretch. A
+    group moves in a stretch only if it is alive both at the beginning and at the end of the
+    stretch, and on paged tiers only if the stretch does not use it.
     """
 
     times_ns: Floats
@@ -145,7 +146,8 @@ def _changes(groups: Groups, group: int, grid: tuple[int, float], generous: bool
         for use, following in zip([0, *uses], [*uses, length - 1], strict=True):
             found |= _spaced(use, following, grid)
         # A plan can't move a group in the stretch of its death. A generous program can, in columns
-        # of its own (program.py). A plan can't move a group in the stretch of its birth either, because the stretch's boundary comes before the birth.
+        # of its own (program.py). A plan can't move a group in the stretch of its birth either,
+        # because the stretch's boundary comes before the birth.
         first = 0 if generous else 1
         found = {position for position in found if first <= position < length - 1}
     if groups.paged and not generous:

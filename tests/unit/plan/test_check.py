@@ -22,7 +22,7 @@ def slots(plan: Plan, name: str, slot: int, value: int) -> Plan:
 
 
 def parts(plan: Plan, *rows: tuple[int, int, int]) -> Plan:
-    """The plan with these parts, changed so that slot 2 drops parts. rows: (offset, bytes, slot)."""
+    """The plan with these parts, and with slot 2 set to drop parts. rows: (offset, bytes, slot)."""
     table = np.array([(*row, 0) for row in rows], PART_DTYPE)
     return with_layout(slots(plan, "flags", 2, SLOT_PLANNED | SLOT_DROP_PARTS), parts=table)
 
