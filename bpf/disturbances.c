@@ -4,10 +4,10 @@
  * that the daemon did not request.
  *
  * The kernel's tracepoints of migration and reclaim do not name the pages' owner. But
- * for each mapped page the kernel calls a function with the page's mapping:
+ * for each VMA that maps a page the kernel calls a function with this VMA:
  * remove_migration_pte() at the end of a move, successful or not, and
- * try_to_unmap_one() when reclaim unmaps a page. The mapping leads to the owner,
- * the mover is the current task, and the surrounding tracepoints give the reason.
+ * try_to_unmap_one() when reclaim unmaps a page. The VMA leads to the owner, the
+ * mover is the current task, and the surrounding tracepoints give the reason.
  */
 
 /* values of disturbance_key.deed in addition to those of the kernel's enum migrate_reason */

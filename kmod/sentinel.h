@@ -52,7 +52,7 @@ struct sentinel_chunk {
 	bool resolved; /* the kernel handled faults in this epoch, and may have mapped pages */
 	bool huge_armed; /* the module made the PMD entry PROT_NONE; guarded by the entry's lock */
 	DECLARE_BITMAP(active, SENTINEL_CHUNK_PAGES); /* watched: from ARM until DISARM */
-	DECLARE_BITMAP(armed, SENTINEL_CHUNK_PAGES); /* the module made the PTE PROT_NONE */
+	DECLARE_BITMAP(armed, SENTINEL_CHUNK_PAGES); /* the PTE is PROT_NONE until an access */
 	DECLARE_BITMAP(touched, SENTINEL_CHUNK_PAGES); /* accessed in this epoch */
 	DECLARE_BITMAP(late, SENTINEL_CHUNK_PAGES); /* touched, but not recorded yet */
 	DECLARE_BITMAP(born, SENTINEL_CHUNK_PAGES); /* late because the page was absent */

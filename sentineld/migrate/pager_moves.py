@@ -93,7 +93,7 @@ class PagerMoves:
         begin()
 
     def unwatch(self) -> None:
-        """Do nothing: no move of the daemon disarms pages."""
+        """Do nothing: watch() has changed nothing but the armed pages."""
 
     def fast_bytes(self, barriers_hold: bool = True) -> int:
         """Bytes of arena and heap in memory, plus the unmanaged bytes."""

@@ -40,8 +40,8 @@ class RangeResult:
 class SamplerStats:
     """The module's counters of one attached process; struct sentinel_stats."""
 
-    hits: int  # accesses to watched pages, births excluded
-    births: int  # first touches logged
+    hits: int  # accesses to watched pages, births excluded; repeated ones only to huge pages
+    births: int  # first touches of absent pages in armed ranges
     lost: int  # records lost: the log was full, or the module got no memory
     armed_pages: int
     passed_on: int  # faults that the kernel had to resolve, births excluded

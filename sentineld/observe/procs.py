@@ -220,7 +220,7 @@ class ProcessWatcher:
             connector.close()
 
     def _connect(self) -> None:
-        """Note that the connector delivers events; called with the lock held."""
+        """Record that the connector delivers events; called with the lock held."""
         self._connected.set()
         if self.note:
             # On a busy machine, the first event can come after start() has given up.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layouts: where in the arena each allocation of a step lies.
+"""Layouts: where in the arena each planned tensor of a step lies.
 
 An area is a set of tensors that is laid out as one region of the arena. Its pages are all born on
 one tier, or the kernel chooses the tier of each page. Tensors of an area form a group if they have

@@ -181,7 +181,7 @@ class MoveQueue(Generic[M]):
         """Return the last boundary, at most `now`, up to which all due demotions are complete.
 
         stalls: boundaries also wait for late promotions (Plan.stalls_for_promotions), so late
-        promotions have to be complete, too.
+        promotions have to be complete, too, unless no promotion is possible (`blocked`).
         """
         held = [move.due for move in self.demotions]
         if stalls and not self.blocked:

@@ -39,8 +39,8 @@ def library_path() -> Path:
     """Path of the C library.
 
     If SENTINELD_SHIM_LIBRARY is set, returns its value. Otherwise returns the packaged library if
-    no source is newer, and else a library in the cache, which is built if necessary. If that build
-    fails, returns the packaged library if there is one.
+    there is one and no source is newer. If not, returns a library in the cache, which is built if
+    necessary. If that build fails, returns the packaged library if there is one.
 
     Raises:
         ShimUnavailableError: there is no packaged library, and none can be built.

@@ -42,7 +42,6 @@ BACKEND_PACKAGES = (
 
 PRODUCT_PACKAGES = (
     "dbus",
-    "curl",
     # the third tier
     "ndctl",
     "daxctl",
@@ -74,8 +73,8 @@ MODULES_LEFT_OUT = (
         )
     ),
 )
-"""Drivers of hardware that no guest has. depmod reads every installed module, which would take a
-minute under emulation."""
+"""Folders of kernel modules that no guest needs. They are not installed, because depmod reads every
+installed module; with these, that would take a minute under emulation."""
 
 DPKG_OPTIONS = (
     "force-unsafe-io",

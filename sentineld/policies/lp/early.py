@@ -24,8 +24,9 @@ def early_worth(groups: Groups, at: int, times_ns: Floats) -> Floats:
 
     The unit is the shorter one of the two times that EARLY_WORTH names.
 
-    Between two uses, a fast page has a cost in the first half of the time and an equal credit in
-    the second half, so that the sum is 0 for pages that stay fast throughout.
+    Between two uses, a fast page has a cost in the stretches of the first half of the time and a
+    credit in those of the second half, so that the sum is about 0 for pages that stay fast
+    throughout.
     """
     length = int(groups.length[at])
     uses = np.flatnonzero(groups.cost_ns[:length, at] > 0)

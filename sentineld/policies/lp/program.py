@@ -160,9 +160,9 @@ class _Program:
         self._after = self._before + points
         self._promotions = self._after + points
         self._pool = self._promotions + self._durations - self._demotions
-        # (S,), in UNIT_PAGES: if everything is slow, the file is busy with faults for a part of
-        # each stretch (in a plan's program, also with writes). This is the memory that could be
-        # promoted in the same time.
+        # (S,), in UNIT_PAGES: the memory that could be promoted in that part of each stretch in
+        # which the file is busy with faults if everything is slow. In a plan's program, the file
+        # is also busy with writes.
         self._faulted: Floats = np.zeros(count)
         self._rows: list[Integers] = []
         self._columns: list[Integers] = []
@@ -329,8 +329,8 @@ class _Program:
         between the beginning of the stretch and the pressure point. The time for these moves is the
         sum of two times: the wait at the beginning of the stretch (the stretch's duration minus the
         time of its work), and the part of the time of its work that has passed at the point. The
-        method adds the entries that depend on columns. It returns the constant part of the number
-        of pages.
+        method adds the matrix entries for the part of this number that depends on columns. It
+        returns the constant part.
 
         all_slow: (S,), time of each stretch if everything is slow.
         move: time to demote a unit of memory.

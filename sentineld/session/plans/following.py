@@ -79,7 +79,8 @@ class Following:
         self.correcting = correcting(self._link, self._machine)
 
     def forget_shapes(self) -> None:
-        """Forget all plans: they were made for another budget or policy."""
+        """Forget the plans kept for shapes: they were made for another budget or policy. The live
+        plan is still followed."""
         self.shapes = Shapes()
 
     def prepare(self, planned: Planned, what: str) -> int:

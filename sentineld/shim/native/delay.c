@@ -8,7 +8,7 @@
 
 #define PAY_NS_MIN 100000 /* smaller debts are carried over */
 #define SPIN_NS 80000 /* a sleep can overrun by this time, so spin at the end of a delay */
-/* If a wait takes longer than the delay, the excess counts as paid, up to this limit. A larger
+/* If paying takes longer than the delay, the excess counts as paid, too, up to this limit. A larger
    excess means that the process was stopped or preempted. */
 #define CREDIT_NS_MAX 200000
 

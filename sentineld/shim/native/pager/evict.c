@@ -297,7 +297,7 @@ uint64_t pages_evict(struct pager *pager, struct paged_range *range, uint64_t pa
 	return begun;
 }
 
-/* The pages are no longer planned to be in memory. */
+/* Mark the pages as no longer planned to be in memory. */
 static void plan_out(struct pager *pager, const void *address, uint64_t pages)
 {
 	struct paged_range *range;
