@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Errors shown to users: a stable code, a one-line message and a hint.
 
-Every error that crosses the control socket or ends a command is a
-SentinelError. The code is part of the control protocol.
+Every error that crosses the control socket is a SentinelError. The code is part of the control
+protocol. Other errors that end a command, for example wrong arguments, are those of click
+(entry.py).
 """
 
 from __future__ import annotations

@@ -14,7 +14,8 @@ from sentineld.model.tiers import Tiers
 
 
 class Policy(Protocol):
-    """Makes a plan from a profile. plan() is a pure function of its arguments."""
+    """Makes a plan from a profile. The plan depends only on the arguments of plan(), unless a time
+    limit ends a solver's search."""
 
     name: str
     charges_budget: bool

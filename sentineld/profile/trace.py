@@ -25,7 +25,7 @@ class Trace:
     steps: tuple[Step, ...]
     """Oldest first. The last one is the access step; those before it ran at full speed."""
     samples: Records
-    """SAMPLE_DTYPE of the access step; empty without a backend that observes pages."""
+    """SAMPLE_DTYPE of the access step; empty if the kernel module did not sample it."""
     op_accesses: Records
     """OP_ACCESS_DTYPE of the access step; empty if the framework reports none."""
     cuts: npt.NDArray[np.uint32]

@@ -39,7 +39,8 @@ def heatmap_lines(heat: Heatmap, profile: Profile, width: int) -> list[str]:
 
 
 def timeline_lines(line: Timeline, profile: Profile, width: int) -> list[str]:
-    """Draw one bar chart per kind, each with its own scale. width: maximum length of lines."""
+    """Draw a bar chart for each kind that has live bytes, and one for all kinds together, each with
+    its own scale. width: maximum length of lines."""
     columns = max(width - 26, COLUMNS_MIN)
     binned = line.binned(columns)
     times = np.cumsum(np.append(0, profile.stretches["time_ns"].astype(np.float64)))

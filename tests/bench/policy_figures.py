@@ -155,8 +155,8 @@ def verdicts(rows: Sequence[Row]) -> list[str]:
 
 
 def better_than_ours(rows: Sequence[Row]) -> dict[Cell, tuple[str, float]]:
-    """Return, for each cell in which `auto` is beaten, the best policy and the share of `auto`'s
-    step time that this policy saves.
+    """Return, for each cell (trace, tiers, fraction) in which a policy beats `auto` by more than
+    TIE, the best policy and the share of `auto`'s step time that this policy saves.
 
     Policies that model hardware, or that may exceed the budget, are not considered.
     """

@@ -15,7 +15,8 @@ DISK_RATES = """
 slow_read_bytes_per_s = 1e9
 slow_write_bytes_per_s = 1e9
 """
-"""Lines of the daemon's configuration. Without them, the daemon measures the disk for seconds."""
+"""Lines of the daemon's configuration. Without them, the daemon measures the disk, which
+takes some seconds."""
 
 
 def tiers(folder: Path) -> tuple[str, ...]:

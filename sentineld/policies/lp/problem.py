@@ -61,8 +61,8 @@ class Limits:
     this time."""
 
     iterations_max: int | None = None
-    """Limit on the solver's iterations; None: unlimited. Work is limited, not time, so that the
-    plan does not depend on the load of the machine."""
+    """Limit on the solver's iterations; None: unlimited. This limits the work and not the
+    time, so that the plan does not depend on the load of the machine."""
 
     generous: bool = False
     """Whether the program computes a bound; see above."""

@@ -105,7 +105,7 @@ class Relaxed:
     """The result of relax()."""
 
     bound: float
-    """No schedule serves more page accesses fast than this number."""
+    """No schedule serves more page accesses than this number from fast memory."""
 
     guide: Prices
     """Moving average of the prices, which varies less from round to round than the prices do."""

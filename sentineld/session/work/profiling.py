@@ -55,7 +55,8 @@ two steps in a row have its shape. Later, a single step of its shape is enough."
 
 
 class Profiling:
-    """One pass from state ATTACHED to PLANNING. All calls come from the session's thread."""
+    """One pass from state ATTACHED or ALLOCATION to a plan: a new one, or one that the session has
+    for the shape of the steps. All calls come from the session's thread."""
 
     def __init__(
         self,

@@ -199,7 +199,8 @@ def _goals(found: Json, means: Mapping[str, Interval], rows: Sequence[Json]) -> 
 
 
 def tables(found: Json) -> str:
-    """Format text tables: a line per model and mode, a line per model's arena, then the goals."""
+    """Format text tables: a line for each model and mode but "grouped", a line for the arena of
+    each model, then the goals."""
     lines = [
         f"{'model':<10} {'mode':<12} {'pairs':>5} {'CPU s':>7} {'/ plain':>17} {'faults':>8} "
         f"{'RSS MiB':>8}"

@@ -28,8 +28,8 @@ from tests.integration.shim.daemon_side import Daemon, send_layout, wait_for
 
 FAST_FRACTION = 0.2
 STEPS_MAX = 12
-"""Maximum number of steps to wait, first for two consecutive steps that allocate identically, then
-for the access step."""
+"""Maximum number of steps in each of two waits: for two consecutive steps that allocate
+identically, and for the access step."""
 
 
 def one_node() -> Tiers:
