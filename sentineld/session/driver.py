@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Drives one process through the states of a session: registered, profiled, planned, managed."""
+"""Drives one process through the states of a session (lifecycle.py)."""
 
 from __future__ import annotations
 
@@ -338,8 +338,9 @@ class Driver:
 
     def resume(self) -> None:
         """Answer the hello. If an earlier daemon left a session of this process, resume it: follow
-        its plan if the plan is still live, else attach the process again. If no session was left,
-        attach the process if auto_attach is configured. Raises the same errors as turn()."""
+        its plan if the plan is still live and resumable (Saved.resumable()), else attach the
+        process again. If no session was left, attach the process if auto_attach is configured.
+        Raises the same errors as turn()."""
         layout_id = self._link.segment.words().layout_id
         welcome(self._link, self._machine, self.name, has_layout=bool(layout_id))
         restored = self._states.load(self.name, layout_id)
@@ -351,6 +352,8 @@ class Driver:
         goal = Goal(FastBudget.parse(saved.fast), saved.policy)
         substrate = self._machine.substrate
         if planned is None or not saved.resumable(substrate.emulated, substrate.paged):
+            # Steps are profiled without a layout: its cuts would count as boundaries.
+            self._link.send({"type": "detach"})
             self._attach(goal)
             self.lifecycle.explain("attached again after the daemon's restart")
             return

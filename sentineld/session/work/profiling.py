@@ -99,8 +99,8 @@ class Profiling:
         self._deadline_s = 0.0
 
     def _new_sampler(self) -> StepSampler:
-        # The stretches' times are taken from the steps before the sampled one. On paged tiers, a
-        # plan needs these times without the waits for pages.
+        # The stretches' times are taken from the last step before sampling begins. On paged tiers,
+        # a plan needs these times without the waits for pages.
         self._link.set_flags(on=Flag.NO_STALLS)
         operators = OperatorSteps(self._link, KEPT_RECORDS)
         return StepSampler(self._link, self._machine.substrate, 2, operators)
@@ -193,6 +193,8 @@ class Profiling:
         self._access_steps += 1
         if self._access_steps > ACCESS_STEPS_MIN and self._sampler.overdue():
             self._sampler.cancel()
+            # Steps must be gathered without the sampler's layout: its cuts count as boundaries.
+            self._link.send({"type": "detach"})
             self._sampler = self._new_sampler()
             self._lifecycle.enter(State.ALLOCATION, "no step could be sampled whole")
 

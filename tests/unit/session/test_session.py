@@ -12,7 +12,7 @@ import pytest
 from sentineld.base.errors import SentinelError
 from sentineld.control.frames import Message
 from sentineld.session.session import Session
-from sentineld.session.state import StateFiles
+from sentineld.session.state import Saved, StateFiles
 from sentineld.session.turns import Turns
 from tests.unit.descriptors import no_descriptors
 from tests.unit.emulated import machine, residency
@@ -99,6 +99,23 @@ def test_a_request_that_begins_while_its_caller_hangs_up_is_cancelled(
     # If the recording had not been cancelled, attach() would raise wrong-state.
     session.attach(None, None)
     assert session.lifecycle.state == "attached"
+    session.close()
+    session.join(10)
+    linked.close_shim()
+
+
+def test_a_plan_that_cannot_be_resumed_is_left_before_the_process_is_profiled(
+    tmp_path: Path,
+) -> None:
+    linked, states = Linked(layout_id=5), StateFiles(tmp_path)
+    session = Session(linked.link, machine(), states, Turns())
+    states.attached(session.name, Saved("30%", "static", emulated="", paged="/elsewhere"))
+    session.start()
+    wait(lambda: "attached again" in session.lifecycle.status.reason)
+    messages = [message["type"] for message in linked.shim.receive()]
+    assert messages == ["welcome", "detach", "watch_writes"]
+    assert session.goal is not None
+    assert session.goal.policy == "static"
     session.close()
     session.join(10)
     linked.close_shim()

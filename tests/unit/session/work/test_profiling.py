@@ -27,8 +27,14 @@ from sentineld.session.live.shapes import (
     Shape,
     Shapes,
 )
+from sentineld.session.work import step_sampler
 from sentineld.session.work.planning import Goal
-from sentineld.session.work.profiling import OTHER_SHAPE_STEPS, SECOND_STEP_REQUESTS, Profiling
+from sentineld.session.work.profiling import (
+    ACCESS_STEPS_MIN,
+    OTHER_SHAPE_STEPS,
+    SECOND_STEP_REQUESTS,
+    Profiling,
+)
 from tests.unit.links import Linked
 from tests.unit.trainer import MIB
 from tests.unit.workloads import Network, train
@@ -271,6 +277,22 @@ def test_the_observed_step_need_not_be_the_first_with_the_cuts() -> None:
     assert profiled.tell(*steps_of(SMALL, 1, cuts)) is None
     assert profiled.states[-1] is State.PLANNING
     assert profiled.asked() == (None, 1)
+    profiled.close()
+
+
+def test_steps_are_gathered_again_without_the_cuts_of_a_failed_sampling(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(step_sampler, "WHOLE_STEP_WAIT_S", 0.0)
+    profiled = Profiled(Shapes())
+    profiled.tell(*steps_of(SMALL, 4))
+    assert profiled.states[-1] is State.ACCESS
+    # These steps do not have the cuts of the layout that was sent.
+    profiled.tell(*steps_of(SMALL, ACCESS_STEPS_MIN + 1))
+    assert profiled.states[-1] is State.ALLOCATION
+    messages = [message["type"] for message in profiled.linked.shim.receive()]
+    assert messages == ["layout", "profile_ops", "detach"]
+    os.close(*profiled.linked.shim.take_fds(1))
     profiled.close()
 
 
