@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import os
-import zipfile
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sentineld.base.errors import SentinelError
+from sentineld.base.npz import DAMAGED_ERRORS
 from sentineld.model.plan import (
     MOVE_DTYPE,
     PART_DTYPE,
@@ -97,9 +97,9 @@ def load_plan(path: Path) -> tuple[Plan, Profile]:
             texts = json.loads(str(file["texts"]))
             tables = {name: _table(path, name, file[name]) for name in _DTYPES}
             return _plan(texts, tables), _profile(texts, tables)
-    except FileNotFoundError:
+    except (FileNotFoundError, SentinelError):
         raise
-    except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
+    except DAMAGED_ERRORS as error:
         raise _damaged(path, f"{type(error).__name__}: {error}") from None
 
 

@@ -11,10 +11,7 @@ from __future__ import annotations
 import json
 import os
 import stat
-import struct
-import tokenize
 import zipfile
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -25,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sentineld.base.errors import SentinelError
+from sentineld.base.npz import DAMAGED_ERRORS
 from sentineld.model.kernel_events import FAULT_DTYPE
 from sentineld.model.records import (
     OP_ACCESS_DTYPE,
@@ -180,21 +178,7 @@ def _as_sentinel_errors(name: str) -> Iterator[None]:
         raise _unusable(name, f"it is damaged or not an .npz file ({error})") from None
     except MemoryError:
         raise _unusable(name, "it needs more memory than there is") from None
-    except (
-        EOFError,
-        KeyError,
-        NotImplementedError,  # unknown compression
-        OSError,
-        RecursionError,
-        RuntimeError,  # an encrypted archive
-        SyntaxError,
-        TypeError,
-        ValueError,
-        OverflowError,
-        struct.error,
-        tokenize.TokenError,  # numpy parses the headers of tables as Python
-        zlib.error,
-    ) as error:
+    except DAMAGED_ERRORS as error:
         raise _unusable(name, f"{type(error).__name__}: {error}") from None
 
 

@@ -42,3 +42,20 @@ def test_damaged_and_missing_files_raise_different_errors(tmp_path: Path) -> Non
     np.savez(path, version=np.array(99))
     with pytest.raises(SentinelError, match="version 99"):
         load_plan(path)
+
+
+def test_any_damaged_byte_is_an_error_of_the_file_or_changes_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "plan.npz"
+    save_plan(path, toy_plan(), toy_profile())
+    data = path.read_bytes()
+    damaged = 0
+    for at in range(0, len(data), 7):
+        path.write_bytes(data[:at] + bytes([data[at] ^ 0xFF]) + data[at + 1 :])
+        try:
+            load_plan(path)
+        except SentinelError:
+            damaged += 1
+    assert damaged > len(data) // 14
+    path.write_bytes(b"")
+    with pytest.raises(SentinelError, match="holds no valid plan"):
+        load_plan(path)

@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Errors that numpy and zipfile raise when they read a damaged .npz file."""
+
+from __future__ import annotations
+
+import struct
+import tokenize
+import zipfile
+import zlib
+
+DAMAGED_ERRORS = (
+    EOFError,
+    KeyError,
+    NotImplementedError,  # unknown compression
+    OSError,
+    OverflowError,
+    RecursionError,
+    RuntimeError,  # an encrypted archive
+    SyntaxError,
+    TypeError,
+    ValueError,
+    struct.error,
+    tokenize.TokenError,  # numpy parses the headers of tables as Python
+    zipfile.BadZipFile,
+    zlib.error,
+)
+"""All of them but MemoryError."""
