@@ -44,7 +44,9 @@ def streamed_note(profile: Profile, budget_bytes: int) -> tuple[str, ...]:
     if int(over.max(initial=0)) <= 0:
         return ()
     worst = int(np.argmax(over))
-    layer = profile.layers[profile.stretches["layer"][worst]]
+    number = int(profile.stretches["layer"][worst])
+    # The ring and the message with the layers' names are independent: a name can be missing.
+    layer = profile.layers[number] if number < len(profile.layers) else ""
     place = f"stretch {worst}" + (f" ({layer})" if layer else "")
     many = int((over > 0).sum())
     return (

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -33,6 +35,11 @@ def test_the_note_names_the_stretch_that_exceeds_the_budget_most() -> None:
     (note,) = streamed_note(lap(2, Life(10, (1,))), 4 * PAGE)
     assert note.startswith("1 stretch uses more memory")
     assert "stretch 1 (layer1) by 24.0 KiB" in note
+
+
+def test_the_note_names_no_layer_if_the_names_are_unknown() -> None:
+    (note,) = streamed_note(replace(toy_profile(), layers=()), 5 * PAGE)
+    assert "stretch 3 by 12.0 KiB" in note
 
 
 @given(st.integers(1, 5), st.integers(1, 100))
