@@ -25,16 +25,22 @@ def require(profile: Profile, tiers: Tiers, budget_bytes: int) -> None:
             "the migration bandwidth between the tiers is unknown",
             "set tiers.migration_bytes_per_s",
         )
-    if budget_bytes < profile.page_bytes:
-        raise SentinelError(
-            "failed",
-            f"infeasible: only {format_bytes(max(budget_bytes, 0))} of fast memory remains"
-            " for tensors",
-            "give the process more fast memory",
-        )
+    require_room(budget_bytes, profile.page_bytes)
     if not len(profile.accesses):
         raise SentinelError(
             "failed",
             "the profile holds no accesses",
             "load the kernel module or use torch.profiler",
+        )
+
+
+def require_room(budget_bytes: int, least_bytes: int = 0) -> None:
+    """Raise SentinelError if the budget has less than least_bytes. It is negative if the unmanaged
+    tensors and the substrate's reserve take more than the session's budget."""
+    if budget_bytes < least_bytes:
+        raise SentinelError(
+            "failed",
+            f"infeasible: only {format_bytes(max(budget_bytes, 0))} of fast memory remains"
+            " for tensors",
+            "give the process more fast memory",
         )

@@ -18,6 +18,7 @@ from sentineld.model.profile import Profile
 from sentineld.model.tiers import Tiers
 from sentineld.plan.items import persistent, tensor_pages, transient
 from sentineld.policies.registry import register
+from sentineld.policies.require import require_room
 from sentineld.policies.rivals.fixed import fixed_pages, fixed_plan
 
 SHARES = tuple(part / 32 for part in range(33))
@@ -33,7 +34,9 @@ class Interleave:
 
     def plan(self, profile: Profile, tiers: Tiers, budget_bytes: int) -> Plan:
         """Make a plan for each share that fits the budget, and return the plan with the shortest
-        predicted step; see Policy. A share of 0 always fits."""
+        predicted step; see Policy. A share of 0 fits every budget that require_room() accepts.
+        Raises SentinelError if it does not."""
+        require_room(budget_bytes)
         limit = budget_bytes // profile.page_bytes
         best: Plan | None = None
         for share in SHARES:

@@ -24,6 +24,7 @@ from sentineld.model.tiers import Tiers
 from sentineld.plan.items import persistent, tensor_pages, transient
 from sentineld.plan.packing import alive_together
 from sentineld.policies.registry import register
+from sentineld.policies.require import require_room
 from sentineld.policies.rivals.fixed import fixed_pages, fixed_plan, slow_costs_ns
 
 GAP = 1e-3
@@ -44,8 +45,9 @@ class Static:
     charges_budget = True
 
     def plan(self, profile: Profile, tiers: Tiers, budget_bytes: int) -> Plan:
-        """Place the tensors; see Policy. Raises SentinelError if scipy is not installed, or if the
-        solver finds no placement."""
+        """Place the tensors; see Policy. Raises SentinelError if the budget is negative, if scipy
+        is not installed, or if the solver finds no placement."""
+        require_room(budget_bytes)
         gain = slow_costs_ns(profile, tiers)
         limit = budget_bytes // profile.page_bytes
         room = limit

@@ -13,6 +13,7 @@ from sentineld.base.errors import SentinelError
 from sentineld.plan.policy import Hardware, Reactive
 from sentineld.policies import registry
 from sentineld.policies.registry import check_name, managing_policy, names, policy
+from tests.unit.plan.toys import PAGE, large_profile, two_tiers
 
 MODULE = """
 from {registry} import register
@@ -73,3 +74,10 @@ def test_a_name_without_a_similar_one_lists_all() -> None:
     with pytest.raises(SentinelError, match="no policy is named 'zzz'") as error:
         policy("zzz")
     assert error.value.hint == f"policies: {', '.join(names())}"
+
+
+@pytest.mark.parametrize("name", [one for one in names() if policy(one).charges_budget])
+def test_a_negative_budget_is_infeasible(name: str) -> None:
+    with pytest.raises(SentinelError, match="infeasible") as error:
+        policy(name).plan(large_profile(), two_tiers(), -PAGE)
+    assert error.value.code == "failed"
