@@ -56,7 +56,7 @@ FILE_ALIGN_BYTES = 64 << 20
 FIRST_FILE_BYTES = 512 << 20
 """Initial size of the file if the process gets its pager before it is profiled."""
 FIRST_SHARE = 0.75
-"""Share of the available memory that tensors may take before the process is profiled, unless the
+"""Share of the available memory that tensors may take until the process has a plan, unless the
 budget is a number of bytes. The remaining memory is for data that is not paged."""
 
 
@@ -174,7 +174,9 @@ class PagedSubstrate:
                 "raise tiers.paged_bytes",
             )
         running = link.paging is not None
-        most_bytes = max(size_bytes, self._file_room_bytes())
+        # The file's own blocks are not free, but it may keep them.
+        has_bytes = link.paging.counts().file_bytes if link.paging is not None else 0
+        most_bytes = max(size_bytes, self._file_room_bytes(has_bytes))
         paging = {"file_bytes": size_bytes, "file_bytes_max": most_bytes, "file": not running}
         if running:
             yield Provision({"paging": paging}, (link.wake_fd(),))
@@ -191,6 +193,7 @@ class PagedSubstrate:
         finally:
             os.close(file)
 
-    def _file_room_bytes(self) -> int:
-        free = shutil.disk_usage(self._folder).free
-        return min(free, self._figures.paged_bytes or free)
+    def _file_room_bytes(self, has_bytes: int = 0) -> int:
+        """The size that a file of has_bytes bytes can grow to."""
+        room = shutil.disk_usage(self._folder).free + has_bytes
+        return min(room, self._figures.paged_bytes or room)

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -117,6 +118,21 @@ def test_a_process_gets_a_file_with_room_for_its_tensors(
     assert not list(tmp_path.iterdir())
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(file)
+
+
+def test_a_file_may_grow_by_the_room_on_the_disk(
+    substrate: PagedSubstrate, linked: Linked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Running:
+        def counts(self) -> SimpleNamespace:
+            return SimpleNamespace(file_bytes=600 * MIB)
+
+    usage = SimpleNamespace(free=400 * MIB)
+    monkeypatch.setattr(module.shutil, "disk_usage", lambda _: usage)
+    monkeypatch.setattr(type(linked.link), "paging", Running())
+    with substrate.provision(linked.link, toy_plan().layout) as provision:
+        paging = provision.fields["paging"]
+    assert (paging["file"], paging["file_bytes_max"]) == (False, 1000 * MIB)
 
 
 @pytest.mark.parametrize(
