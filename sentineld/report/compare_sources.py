@@ -99,7 +99,7 @@ def agreement(trace: Trace) -> Agreement:
             Difference(
                 tensor,
                 int(first[layer]),
-                _why(pages_of[tensor], tensor * count + layer, layer, seen, unknown) or rest,
+                _why(pages_of[tensor], tensor * count + layer, count, seen, unknown) or rest,
             )
             for tensor, layer in zip(*_split(missing, count), strict=True)
         ),
@@ -149,14 +149,16 @@ def _unknown_pages(
 def _why(
     pages: tuple[int, int],
     pair: int,
-    layer: int,
+    count: int,
     seen: Integers,
     unknown: dict[int, list[tuple[int, int]]],
 ) -> DifferenceCause | None:
+    layer = pair % count
     runs = unknown.get(layer, ())
     if any(first < pages[1] and past > pages[0] for first, past in runs):
         return DifferenceCause.UNKNOWN
     # Pairs of the same tensor in adjacent layer calls have consecutive numbers.
-    if np.isin((pair - 1, pair + 1), seen).any():
+    adjacent = [pair + step for step in (-1, 1) if 0 <= layer + step < count]
+    if np.isin(adjacent, seen).any():
         return DifferenceCause.BOUNDARY
     return None

@@ -49,6 +49,19 @@ def test_a_tensor_without_samples_is_a_difference() -> None:
     assert found.to_json()["differences"]["shape_only"] == len(found.differences)
 
 
+def test_a_tensor_that_is_never_seen_was_not_seen_in_an_adjacent_layer() -> None:
+    trace = recorded()
+    tensors = profile_of(trace).tensors
+    unseen = agreement(replace(trace, samples=trace.samples[:1]))
+    named = {one.tensor for one in unseen.differences}
+    for tensor in sorted(named):
+        first = int(tensors["address"][tensor]) // trace.page_bytes
+        past = first - -int(tensors["bytes"][tensor]) // trace.page_bytes
+        found = agreement(without(trace, slice(None), (first, past)))
+        causes = {one.why for one in found.differences if one.tensor == tensor}
+        assert causes == {DifferenceCause.SHAPE_ONLY}
+
+
 def test_unarmed_pages_are_given_as_the_reason() -> None:
     trace = recorded()
     pages = first_named(trace)
