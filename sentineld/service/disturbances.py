@@ -109,7 +109,7 @@ def _who(row: Disturbance) -> str:
         return "NUMA balancing"
     if row["by"].startswith(_KERNEL_THREADS):
         return row["by"]
-    who = "itself" if row["own"] else f"{row['by']} (process {row['pid']})"
+    who = "the process itself" if row["own"] else f"{row['by']} (process {row['pid']})"
     if row["deed"] in ("demotion", "reclaim"):
         # Direct reclaim runs in the context of the task whose allocation found no free memory.
         return f"direct reclaim for {who}"

@@ -60,13 +60,18 @@ def own(found: Disturbance) -> Disturbance:
         ),
         (
             own(row("python3", "reclaim", 9, (1, None))),
-            "direct reclaim for itself reclaimed 9 of its pages; "
+            "direct reclaim for the process itself reclaimed 9 of its pages; "
             "to stop it: leave more memory free, or swapoff -a",
         ),
         (
             own(row("python3", "numa_misplaced", 3, (1, 0))),
             "NUMA balancing moved 3 of its pages from node 1 to 0; "
             "to stop it: sysctl kernel.numa_balancing=0",
+        ),
+        (
+            own(row("python3", "compaction", 9, (0, 0))),
+            "the process itself moved 9 of its pages to make room for huge pages within node 0; "
+            "to stop it: echo never > /sys/kernel/mm/transparent_hugepage/defrag",
         ),
         (
             row("migratepages", "syscall_or_cpuset", 600),
