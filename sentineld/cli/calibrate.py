@@ -21,7 +21,7 @@ from sentineld.host import sysfs
 from sentineld.host.tiers import discover
 from sentineld.migrate.bandwidth import NodeRates, node_rates, threads_allowed
 from sentineld.migrate.births import birth_ns_per_byte
-from sentineld.migrate.calibrate import Rates, measure
+from sentineld.migrate.calibrate import SCRATCH_BYTES_MIN, Rates, measure
 from sentineld.migrate.syscalls import BATCH_PAGES
 from sentineld.model.tiers import Tiers
 
@@ -46,7 +46,7 @@ class Found:
     nodes: tuple[NodeRates, ...]
     tiers: Tiers | None  # None: the machine has one tier only
     migration: dict[int, Rates]  # pages per move_pages call -> bandwidth
-    birth_ns_per_byte: float  # time to fault in a new page; 0: unknown
+    birth_ns_per_byte: float  # time per byte to fault in new pages; 0: unknown
     missing: tuple[str, ...]  # what could not be measured
 
     def figures(self) -> dict[str, list[int] | float]:
@@ -185,7 +185,7 @@ def measured(config: Path | None, size_bytes: int, threads: int, sys_root: Path 
     if tiers is not None:
         for batch in BATCHES:
             try:
-                migration[batch] = measure(tiers, max(size_bytes // 4, SIZE_MIN_BYTES), batch)
+                migration[batch] = measure(tiers, max(size_bytes // 4, SCRATCH_BYTES_MIN), batch)
             except SentinelError as error:
                 missing.append(f"moves of {batch} pages per call: {error.message}")
     birth_ns = 0.0

@@ -20,6 +20,8 @@ SCRATCH_BYTES = 16 << 20
 """Moving these bytes to the other tier and back, ROUNDS times, takes a second at 100 MiB/s, the
 bandwidth of an emulated guest."""
 
+SCRATCH_BYTES_MIN = BATCH_PAGES * mmap.PAGESIZE
+
 ROUNDS = 3
 """Number of rounds; the result is the rounds' median, because other services that start with the
 daemon may disturb a round."""
@@ -39,13 +41,13 @@ def measure(
     """Move a scratch mapping from the fastest tier to the next and back, batch_pages per call.
 
     The mapping is at most half of the free memory of the fuller node. Raises SentinelError
-    "failed" if there is no room or the pages do not move.
+    "failed" if there is no room or the pages do not move, "not-permitted" if the kernel refuses.
     """
     capacity = Capacity(tiers)
     fast, fast_free = capacity.best_node(0)
     slow, slow_free = capacity.best_node(1)
     size = min(scratch_bytes, fast_free // 2, slow_free // 2) // mmap.PAGESIZE * mmap.PAGESIZE
-    if size < BATCH_PAGES * mmap.PAGESIZE:
+    if size < SCRATCH_BYTES_MIN:
         raise SentinelError(
             "failed",
             f"nodes {fast} and {slow} have no room to measure the migration bandwidth",
