@@ -15,17 +15,18 @@ log = logging.getLogger(__name__)
 
 
 def welcome(link: ShimLink, machine: Machine, name: str, *, has_layout: bool) -> None:
-    """Answer the hello. On paged tiers, a process that will be attached also gets its pager.
+    """Answer the hello. On paged tiers, a process started by `sentinelctl run` also gets its pager.
 
     name: the session's name. has_layout: whether the process still has the layout of an earlier
-        daemon, and with it a pager. Raises EOFError if the process does not read its socket.
+        daemon, and with it, on paged tiers, a pager. Raises EOFError if the process does not read
+        its socket.
     """
     message: Message = {"type": "welcome", "session": name}
     fast = None if has_layout else _announced(link, machine.config.fast)
     try:
         with machine.substrate.first_provision(link, fast) as provision:
             link.send({**message, **provision.fields}, list(provision.fds))
-    except SentinelError as error:
+    except (SentinelError, OSError) as error:  # OSError: no descriptor is free
         log.warning("process %d is not paged before it has a plan: %s", link.pid, error)
         link.send(message)
 
