@@ -241,7 +241,12 @@ class Shim:
         if not isinstance(paging, dict):
             return ""
         file = self._client.take_descriptor() if paging.get("file") is True else -1
-        wake = self._client.take_descriptor()
+        try:
+            wake = self._client.take_descriptor()
+        except BrokenPeerError:
+            if file >= 0:
+                os.close(file)
+            raise
         file_bytes, most, budget = (
             value if type(value := paging.get(name)) is int else 0
             for name in ("file_bytes", "file_bytes_max", "budget_pages")
