@@ -196,8 +196,10 @@ static const char *check(struct layout *layout, uint64_t bytes, uint64_t page_by
 		return "the layout's file is shorter than its total_bytes";
 	if (header->arena_bytes > ARENA_BYTES_MAX || header->arena_bytes % page_bytes)
 		return "the arena's size is out of range or not page-aligned";
-	if (!header->boundary_count || header->cut_count >= header->boundary_count || !header->layout_id)
+	if (!header->boundary_count || !header->layout_id)
 		return "the layout has no boundaries or no id";
+	if (header->cut_count >= header->boundary_count)
+		return "every boundary of the layout is a cut";
 	if (header->heap_node < -1 || header->heap_node > NODE_MAX)
 		return "the heap's node is out of range";
 	end = table_end(header->slots_offset, header->slot_count, sizeof(struct sentinel_slot), end, bytes);
