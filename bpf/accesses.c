@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * Counts the events of sentinel:page_access, the kernel module's tracepoint (kmod/),
- * so that the daemon can compare their number with the module's own log.
+ * so that their number can be compared with the module's own log.
  * The tracepoint's arguments:
  * TP_PROTO(pid_t tgid, unsigned long address, u32 epoch, u32 node, u32 flags)
  */

@@ -83,8 +83,8 @@ ROWS: dict[str, tuple[Graph, ...]] = {
         ),
         Graph(
             "Delays of emulated tiers",
-            "Emulated tiers only: delay of slow pages by the timing model (owed) and delay that "
-            "the training has waited for (paid), as shares of the elapsed time.",
+            "Emulated tiers only: delay of slow pages by the timing model (owed), and delay "
+            "injected into the process (paid), as shares of the elapsed time.",
             "percentunit",
             (
                 (
@@ -149,8 +149,8 @@ ROWS: dict[str, tuple[Graph, ...]] = {
         ),
         Graph(
             "Moved by others",
-            "Pages of each session that the kernel or other programs moved or took; "
-            "sentinelctl status names the program or kernel thread that moved most.",
+            "Pages of each session that the kernel or other programs moved, reclaimed or "
+            "collapsed into huge pages; sentinelctl status names the main cause.",
             "short",
             (
                 (
@@ -171,7 +171,7 @@ ROWS: dict[str, tuple[Graph, ...]] = {
         ),
         Graph(
             "Waiting for moves",
-            "Share of the time in which the training waited for moves.",
+            "Share of the elapsed time that the training waited for moves.",
             "percentunit",
             ((_rate("sentineld_barrier_wait_seconds_total"), "{{session}}"),),
         ),

@@ -30,6 +30,7 @@
  *   ENOSPC    more than 64 ranges
  *   E2BIG     more than 4 TiB in all ranges
  *   ENOMEM    out of memory
+ *   EFAULT    the argument is not in accessible memory
  *   ENOTTY    no such ioctl
  */
 #ifndef SENTINEL_UAPI_H
@@ -45,7 +46,7 @@
  * the first ATTACH until the last session ends. So before the first ATTACH, SKIP and
  * UNKNOWN are set if they are expected to work. Afterwards, they are set if they
  * worked when the functions were last hooked: another user of ftrace (a livepatch)
- * may prevent them.
+ * may prevent SKIP.
  * INFO cannot tell whether ATTACH will return EBUSY because of kernel.ftrace_enabled.
  */
 #define SENTINEL_FEATURE_SKIP (1u << 0) /* the module resolves faults itself */
@@ -165,7 +166,8 @@ struct sentinel_epoch_fd {
  * or an access to a page in swap or under migration) is appended later: before the page's
  * mapping changes again, or else at the end of the epoch. This record has the page's
  * node at the time of the append (255 if the page is gone or is the zero page).
- * Because such records come late, the log is not sorted by epoch.
+ * Because such records come late, the log is not sorted by epoch. With precise writes, the
+ * record of such a write after a recorded read is appended at the access, with node 255.
  *
  * If a page of an armed range has no record for an epoch, it was not accessed in the
  * epoch. The module may miss accesses to a page that other code unarms (mprotect, migration, a
@@ -176,8 +178,8 @@ struct sentinel_epoch_fd {
  * not possible, it is logged as UNKNOWN again.
  *
  * The module sees only accesses by the CPU: those in user mode, and the kernel's copies
- * from and to user space. Direct I/O and process_vm_readv() reach a page without a
- * fault, so the module does not see them.
+ * from and to user space. Direct I/O and process_vm_readv() can reach a page without a
+ * fault; the module does not see such an access.
  *
  * Residency records have the number of the epoch that begins; there is one record
  * for each node with memory.

@@ -40,7 +40,7 @@ class TierOverrides:
 
 
 KINDS = {bool: "true or false", int: "an integer", float: "a number", str: "a string"}
-"""What a setting must be, by the type of its default."""
+"""The kind of value that a setting needs, by the type of its default."""
 RANGES = {
     "metrics_port": (0, 65_535),
     "barrier_timeout_ms": (0, 3_600_000),
@@ -143,7 +143,7 @@ def _converted(file: Path, key: str, value: Any, default: Any) -> Any:
 
 
 def _check(file: Path, config: Config) -> None:
-    """Check the settings after `file` was applied. They were valid before, so the error is in
+    """Check the settings after `file` was applied. They were valid before, so any error is in
     `file`."""
 
     def value_of(setting: str) -> Any:

@@ -92,7 +92,7 @@ async def run(config: Config) -> None:
         quick={"status": status},
     )
     control.listen(listen(Path(config.control_socket), 0o660, config.socket_group))
-    # Any user may train under the shim; SO_PEERCRED identifies the sender of a hello.
+    # Any user may train under the shim; observe/peer.py identifies the sender of a hello.
     shims = ShimServer(listen(Path(config.shim_socket), 0o666, None), sessions.hello)
     beat = asyncio.create_task(_beat(sessions))
     notify("READY=1")
@@ -167,7 +167,7 @@ def _raise_descriptor_limit() -> None:
 
 
 def _fix_mmap_threshold() -> None:
-    """Fix malloc's mmap threshold, if the C library has mallopt()."""
+    """Set malloc's mmap threshold to a fixed value, if the C library has mallopt()."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         mallopt(M_MMAP_THRESHOLD, MMAP_THRESHOLD_BYTES)

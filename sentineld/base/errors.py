@@ -26,7 +26,7 @@ EXIT_STATUS = {
     "busy": 15,
     "bad-config": 78,
 }
-"""Exit status of `sentinelctl` for each error code."""
+"""Exit status of `sentinelctl` and `sentineld` for each error code."""
 
 
 class SentinelError(Exception):

@@ -20,7 +20,7 @@ _COLOURS = {Status.OK: "green", Status.WARN: "yellow", Status.FAIL: "red", Statu
 @json_option
 @click.pass_obj
 def doctor(daemon: Daemon, as_json: bool) -> None:
-    """Check kernel, module, tiers, eBPF and daemon; print one line per check.
+    """Check kernel, module, tiers, eBPF, memory, limits and daemon; print one line per check.
 
     The exit status is that of the first failing check, or 0.
     """

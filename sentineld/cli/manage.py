@@ -12,7 +12,9 @@ from sentineld.cli.output import Daemon, json_option, print_json, print_table
 @click.command()
 @click.argument("pid", type=click.IntRange(min=1))
 @click.option(
-    "--fast", help="Fast memory: a share of the peak, such as 20%, or a size, such as 48MiB."
+    "--fast",
+    help="Fast memory: a share of the peak, such as 20%, or a size, such as 48MiB.  "
+    "[default: the daemon's]",
 )
 @click.option("--policy", help="Policy that makes the plan.  [default: the daemon's]")
 @json_option

@@ -36,7 +36,9 @@ SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
     options_metavar="[OPTIONS] --",
 )
 @click.option(
-    "--fast", help="Fast memory: a share of the peak, such as 20%, or a size, such as 48MiB."
+    "--fast",
+    help="Fast memory: a share of the peak, such as 20%, or a size, such as 48MiB.  "
+    "[default: the daemon's]",
 )
 @click.option("--policy", help="Policy that makes the plan.  [default: the daemon's]")
 @click.option("--limit", help="Memory limit for COMMAND and all its processes, such as 2GiB.")

@@ -105,7 +105,8 @@ def plan() -> None:
 @click.option(
     "--bound",
     is_flag=True,
-    help="Also compute the fast-share bound: no plan has a larger one at the profiled times.",
+    help="Also compute the fast-share bound: no plan has a larger fast share at the profiled "
+    "times.",
 )
 @json_option
 @click.pass_obj

@@ -77,7 +77,8 @@ class FrameBuffer:
         self._bytes = bytearray()
 
     def feed(self, data: bytes) -> list[Message]:
-        """The messages that this data completes. Raises FrameError if one is not a JSON object."""
+        """The messages that this data completes. Raises FrameError if one is not a JSON object or
+        exceeds the limits."""
         return [message for message, _ in self.feed_sized(data)]
 
     def feed_sized(self, data: bytes) -> list[tuple[Message, int]]:

@@ -34,7 +34,8 @@ class Caller:
 
     uid: int
     gone: threading.Event
-    """Set when the client has hung up or the daemon stops. The verb must then end soon."""
+    """Set when the client has hung up or sent more data, or when the daemon stops. The verb must
+    then end soon."""
 
 
 Verb = Callable[[Caller, Message], Any]
@@ -69,8 +70,9 @@ REQUEST_S = 10.0
 ANSWER_S = 10.0
 """Time limit for the client to receive an answer."""
 VERBS = Limits(of_user=16, of_root=32, total=32)
-"""Limits of pending verbs, such as recordings. A verb is pending until the client has received the
-answer. One user may need several at once, because each rank of a training is a process."""
+"""Limits of pending verbs, such as recordings; quick verbs are not counted. A verb is pending until
+the client has received the answer. One user may need several at once, because each rank of a
+training is a process."""
 QUICK_THREADS = 4
 
 
@@ -218,7 +220,8 @@ class ControlServer:
         arguments: Message,
         client: FrameSocket,
     ) -> _Answer:
-        """Run a verb; if the client hangs up meanwhile, set the verb's Caller.gone.
+        """Run a verb; if the client hangs up or sends more data meanwhile, set the verb's
+        Caller.gone.
 
         Returns only when the verb has ended, because it counts as pending until then. start: starts
         the verb in a thread; may raise SentinelError."""

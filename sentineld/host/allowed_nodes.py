@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory nodes that a process may use, by its cpuset and by its own binding (MPOL_BIND)."""
+"""The memory nodes that a process's cpuset and its own binding (MPOL_BIND) allow."""
 
 from __future__ import annotations
 

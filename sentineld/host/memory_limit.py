@@ -37,7 +37,7 @@ class LimitedCommand:
 
 
 def limited_command(limit_bytes: int, proc: Path = Path("/proc")) -> LimitedCommand:
-    """Prepare a memory limit, by the first way that works: systemd, cgroup v2, cgroup v1.
+    """Prepare a memory limit in the first way that works: systemd, cgroup v2, cgroup v1.
 
     If no way works, raises SentinelError, which says for each way why it failed.
     """
@@ -77,7 +77,7 @@ def _by_systemd(limit_bytes: int, proc: Path) -> LimitedCommand:
 
 
 def v2_parent(proc: Path) -> Path:
-    """A cgroup (v2) in which this process can create groups with a memory limit.
+    """A cgroup (v2) whose children have a memory controller: this process's cgroup or its parent.
 
     Raises UnavailableError and OSError.
     """

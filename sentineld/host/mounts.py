@@ -22,7 +22,8 @@ def filesystem_of(folder: Path, mountinfo: str) -> str:
 
 
 def unescaped(name: str) -> str:
-    """Decode a name from a file in /proc, where the kernel writes spaces as octal numbers."""
+    """Decode a name from a file in /proc, where the kernel writes spaces and a few other characters
+    as octal numbers."""
     return re.sub(r"\\(\d{3})", lambda code: chr(int(code[1], 8)), name)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether processes can move page frames with userfaultfd (UFFDIO_MOVE, Linux 6.8)."""
+"""Whether this process can move page frames with userfaultfd (UFFDIO_MOVE, Linux 6.8)."""
 
 from __future__ import annotations
 

@@ -32,7 +32,8 @@ in an emulated guest, and longer on a loaded machine."""
 EBPF_TIMEOUT_S = 1800.0
 """The limit if nothing waits for the probes: it only ends a loader that hangs."""
 PROC_EVENTS_TIMEOUT_S = 60.0
-"""Importing pyroute2 takes seconds in an emulated guest. Nothing waits for this."""
+"""Time to wait for the first event of the proc connector. Importing pyroute2 takes seconds in an
+emulated guest. No session waits for this event."""
 
 
 class Machine:

@@ -83,7 +83,8 @@ class Substrate(Protocol):
         self, link: ShimLink, fast: FastBudget | None
     ) -> AbstractContextManager[Provision]:
         """The provision of a process that registers and is not attached yet. fast: the budget with
-        which it will be attached; None if that is not known. Raises SentinelError."""
+        which it will be attached; None if that is not known or the process already has a layout.
+        Raises SentinelError."""
 
     def provision(self, link: ShimLink, layout: Layout) -> AbstractContextManager[Provision]:
         """The provision that the process needs before it takes the layout. The descriptors are open

@@ -25,7 +25,7 @@ from sentineld.model.tiers import Tiers
 BATCH_PAGES = 64
 """A batch of 64 pages takes 0.3 ms at 0.83 GB/s. A process that waits for a demotion also waits for
 the batch in flight: a step of the benchmark model lstm waits 8 ms with batches of 1 MiB, and 3 ms
-with batches of 64 pages. Compared with batches of 1 MiB, they double the daemon's CPU time."""
+with batches of 64 pages. The smaller batches double the daemon's CPU time."""
 
 Map = npt.NDArray[np.uint8]
 

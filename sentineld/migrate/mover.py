@@ -110,7 +110,7 @@ class Mover:
         """Move persistent tensors to their initial tiers, in the caller's thread.
 
         If a tier has no room, the thread that start() creates moves the remaining pages later.
-        Raises ProcessLookupError if the process is gone.
+        Raises ProcessLookupError if the process is gone, SentinelError if the kernel refuses.
         """
         self._spaces.maps[Space.HEAP].refresh(self._memory)
         for move in sorted(self._moves_of(self._initial, "initial"), key=_is_promotion):

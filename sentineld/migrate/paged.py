@@ -111,7 +111,7 @@ class PagedMemory:
         ]
 
     def misplaced(self, space: Space, offset: int, length_bytes: int, tier: int) -> Addresses:
-        """Addresses of the range's resident pages that are on a tier other than `tier`."""
+        """Addresses of the range's pages that are neither absent nor on the tier."""
         first, last = offset // self._page_bytes, -(-(offset + length_bytes) // self._page_bytes)
         entries = self._segment.maps[space][first:last]
         here = (entries != 0) & (entries != 1 + self._tiers.tiers[tier].nodes[0])

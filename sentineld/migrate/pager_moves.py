@@ -22,8 +22,8 @@ from sentineld.model.records import PAGE_BYTES
 from sentineld.plan.expected import settled
 
 HEAL_STEPS_MAX = 16
-"""Largest number of steps between two searches for misplaced pages. The first intervals are 1, 2,
-4 ... steps."""
+"""Largest number of steps between two searches for misplaced pages. The first searches are 1, 2,
+4 ... steps apart."""
 
 _FAST = 0
 
@@ -137,8 +137,8 @@ class PagerMoves:
             self._ledger.begin_step(step)
 
     def _queue(self, table: Table, reason: str) -> None:
-        """Queue moves of the rows' resident pages that are not on their row's tier, evictions
-        first."""
+        """Queue moves of the rows' pages that are not on their row's tier, evictions first. Absent
+        pages are left out."""
         for row in sorted(table, key=lambda row: int(row["tier"]) == _FAST):
             tier = int(row["tier"])
             addresses = self._memory.misplaced(

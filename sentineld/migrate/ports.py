@@ -101,7 +101,7 @@ class PlanMover(Protocol):
         barriers."""
 
     def by_tier(self, barriers_hold: bool = True) -> list[int]:
-        """Resident bytes of arena and heap by tier."""
+        """Bytes of arena and heap by tier, without absent pages."""
 
     def stop(self) -> None:
         """Stop following the process; moves no page back."""

@@ -17,10 +17,11 @@ from sentineld.model.tiers import Tiers
 
 
 class Memory(Protocol):
-    """One process's pages. A page in flight stays where it is until its batch is done."""
+    """One process's pages. A page in flight counts as being on its source node; on paged tiers, as
+    being in the file."""
 
     batch_pages: int
-    """Number of pages to move in one call."""
+    """Largest number of pages to move in one call."""
     exact: bool
     """Whether the time to move a batch is exactly its bytes / bandwidth, without overhead."""
     waits: bool
@@ -28,9 +29,9 @@ class Memory(Protocol):
     move."""
 
     def query_pages(self, pages: Addresses) -> Status:
-        """Return the node of each page, or -ENOENT.
+        """Return the status of each page: its node, or a negative number (see MoveResult.status).
 
-        Raises ProcessLookupError if the process is gone.
+        Raises ProcessLookupError if the process is gone, SentinelError if the kernel refuses.
         """
 
     def move_pages(self, pages: Addresses, node: int) -> MoveResult:

@@ -52,8 +52,8 @@ class MoveResult:
     """The result of a move."""
 
     status: Status
-    """The node of each page now (>= 0), NOT_WRITTEN, or -errno: ENOENT absent, EFAULT not mapped,
-    EACCES shared with another process, EBUSY no room in the pager's queue (paged tiers)."""
+    """Each page's node after the move (>= 0), NOT_WRITTEN, or -errno: ENOENT absent, EFAULT not
+    mapped, EACCES shared with another process, EBUSY no room in the pager's queue (paged tiers)."""
     error: int
     """errno of the failed call (ENOMEM: the target is full), or 0; `status` is always valid."""
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Records and counters of the eBPF programs: the structures of bpf/*.h and bpf/*.c.
 
-BpfMap compares the sizes of these structures with the key and value sizes of the kernel's maps, and
-raises an error if they differ. Without this check, a structure that was changed on one side only
-could make counters wrong.
+BpfMap compares the sizes of the counters and their keys with the value and key sizes of the
+kernel's maps, and raises an error if they differ. Without this check, a structure that was changed
+on one side only could make counters wrong.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ MIGRATION_DTYPE = np.dtype(
     [("calls", "<u8"), ("succeeded", "<u8"), ("failed", "<u8"), ("comm", "S16")]
 )
 """struct migration: calls of the kernel's migrate_pages(), pages that were moved, and pages that
-could not be moved. `comm` is the name of the process that moved them; only rows of the map
+could not be moved. `comm` is the name of the thread that made the first call; only rows of the map
 migrations_by have it."""
 
 MIGRATION_KEY_DTYPE = np.dtype([("pid", "<u4"), ("mode", "<u2"), ("reason", "<u2")])
@@ -156,7 +156,7 @@ class MoverCounts(MigrationCounts):
     """Migrations by one process, with one mode and reason."""
 
     pid: int
-    comm: str  # name of the process
+    comm: str  # name of the thread that made the first call
     mode: str  # the kernel's name
     reason: str  # the kernel's name
 
@@ -172,8 +172,8 @@ class AccessCounts(TypedDict):
 class Disturbance(TypedDict):
     """Pages of a watched process that were moved, reclaimed or collapsed, but not by the daemon."""
 
-    by: str  # name of the process that did it
-    pid: int  # latest process of that name
+    by: str  # name of the thread that did it
+    pid: int  # process of the latest thread of that name
     own: bool  # the watched process did it itself
     deed: str  # the kernel's name of the migration reason, or a value of DEEDS
     from_node: int | None  # None: unknown

@@ -39,7 +39,7 @@ PART_DTYPE = np.dtype(
 MOVE_DTYPE = np.dtype(
     [
         ("boundary", "<u4"),  # may start when the process passes this boundary
-        ("deadline", "<u4"),  # should be complete at this boundary; may be < boundary (wraps)
+        ("deadline", "<u4"),  # should be complete at this boundary; may be <= boundary (wraps)
         ("tensor", "<u4"),  # row in the profile's tensors
         ("space", "u1"),  # Space
         ("tier", "u1"),  # destination tier

@@ -31,7 +31,7 @@ TENSOR_DTYPE = np.dtype(
         ("kind", "u1"),  # Kind
         ("bytes", "<u8"),  # as requested
         ("address", "<u8"),  # in the profiled step; constant for persistent tensors
-        ("birth_event", "<u4"),  # persistent: 0
+        ("birth_event", "<u4"),  # 0 if slot is -1
         ("death_event", "<u4"),  # exclusive; event_count if persistent; <= birth_event if it wraps
         ("birth_stretch", "<u4"),
         ("death_stretch", "<u4"),  # inclusive; may be < birth_stretch if it wraps

@@ -83,7 +83,7 @@ class TensorName(NamedTuple):
     """The framework's name of a tensor that outlives a step."""
 
     role: str  # "parameter", "buffer", "gradient" or "optimizer"
-    name: str  # the parameter's path; for optimizer state, the state's name is appended
+    name: str  # path of the parameter or buffer; for optimizer state, plus the state's name
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,8 @@ class Resolution(StrEnum):
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What a backend can observe; tests/vm/test_backends.py checks every claim."""
+    """What a backend can observe. For each backend that observes pages or regions,
+    tests/vm/test_backends.py checks all claims except `epochs` and `resolution`."""
 
     reads: bool  # sees memory that is only read
     writes: bool  # sees memory that is written
@@ -62,7 +63,7 @@ class Capabilities:
     exact: bool  # reports all accesses of the kinds that it sees, and nothing else
     epochs: bool  # accesses are reported for each stretch, not only for each step
     resolution: Resolution
-    needs: str  # requirements, for the reference documentation
+    needs: str  # requirements, as text
 
     def summary(self) -> str:
         """A short description, which `sentinelctl doctor` and `sentinelctl status` print."""

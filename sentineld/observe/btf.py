@@ -70,7 +70,8 @@ class Btf:
 
         names: the field's names in different kernels; the first one that the structure has is used.
 
-        Fields of an anonymous structure inside the structure count as fields of the structure.
+        Fields of an anonymous structure or union inside the structure count as fields of the
+        structure.
         """
         found = self._named(_STRUCT, structure)
         if found is None:

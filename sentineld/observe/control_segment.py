@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The daemon's view of a shim's control segment: shared memory with control words and a ring.
 
-The segment belongs to the traced process, which may write anything into it at
+The segment belongs to the training process, which may write anything into it at
 any time. So the daemon copies every word once, and checks and uses only the copy.
 """
 
@@ -22,7 +22,7 @@ SEGMENT_BYTES_MAX = 16 << 20
 """About four times the size of a real shim's segment. The ring is a part of the segment, so this
 value also limits the bytes that one drain() copies."""
 ADDRESS_MAX = 1 << 47
-"""End of user addresses on x86-64."""
+"""End of user addresses on x86-64 with four-level page tables."""
 HEADER_BYTES = 512
 CACHE_LINE_BYTES = 64
 
@@ -127,7 +127,8 @@ class ControlSegment:
         self._header["heartbeat"] = time_ns
 
     def set_moves_done(self, position: int) -> None:
-        """Set the position up to which moves are done; barriers up to this position open."""
+        """Set the position up to which the moves that barriers wait for are done; barriers up to
+        this position open."""
         self._header["moves_done"] = position
 
     def set_barrier_timeout(self, timeout_ns: int) -> None:
@@ -139,7 +140,7 @@ class ControlSegment:
         return int(self._header["barrier_timeout_ns"][0])
 
     def close(self) -> None:
-        """Unmap the segment. Words keep their last values; setting a word has no effect."""
+        """Unmap the segment. Words keep their last values; the shim does not see later changes."""
         # The mapping exists as long as an array views it, so all arrays are replaced. A thread that
         # is using an old array at this moment keeps this array and the mapping alive.
         self._header = self._header.copy()

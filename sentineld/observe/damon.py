@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The DAMON backend: access frequency of regions, without page faults in the process.
 
-DAMON's kernel thread samples the accessed bit of one page per region, and splits
-and merges regions according to the result. This backend configures DAMON through
-sysfs to watch fixed ranges of one process, and takes snapshots of the regions
-during a window. Only one program at a time can use DAMON's sysfs files. If another
-program uses them, this backend leaves the configuration unchanged and reports an error.
+DAMON's kernel thread samples the accessed bit of one page per region. It splits
+regions at random, and merges neighbours with similar access counts. This backend
+configures DAMON through sysfs to watch fixed ranges of one process, and takes
+snapshots of the regions during a window. Only one program at a time can use DAMON's
+sysfs files. If another program uses them, this backend leaves the configuration
+unchanged and reports an error.
 """
 
 from __future__ import annotations

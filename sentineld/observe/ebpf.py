@@ -51,7 +51,7 @@ from sentineld.observe.bpfmap import BpfMap
 from sentineld.observe.ringbuf import RingBuffer
 
 RING_BYTES = 4 << 20
-"""Size of the ring of fault records: room for 131,072 records between two drains."""
+"""Size of the ring of fault records: room for 131,071 records between two drains."""
 
 _MODULE_ABSENT = "the kernel module is not loaded: there are no accesses to cross-check"
 
@@ -168,8 +168,8 @@ class EbpfProbes:
         return True
 
     def _adopt(self, message: dict[str, Any], fds: list[int]) -> None:
-        """Take over the fds, attach the programs, and watch the processes for which watch() or
-        record() was called earlier."""
+        """Take over the fds, attach the programs, and watch or record the processes for which
+        watch() or record() was called earlier."""
         named = dict(zip([*message["maps"], *message["programs"]], fds, strict=True))
         self._programs = {name: named.pop(name) for name in message["programs"]}
         self._ring_fd = named.pop("faults")
@@ -206,7 +206,7 @@ class EbpfProbes:
             self.notes.remove(_MODULE_ABSENT)
 
     def watch(self, pid: int) -> None:
-        """Count a process's faults and disturbances, starting from zero.
+        """Count a process's faults, accesses and disturbances, starting from zero.
 
         Raises SentinelError "failed" if 1024 processes are watched already.
         """
@@ -255,7 +255,7 @@ class EbpfProbes:
     def stop_recording(self, pid: int) -> None:
         """Stop recording a process's faults, but continue to count them.
 
-        Unmaps the ring if no process is recorded any more.
+        If no process is recorded any more, discards the unread records and unmaps the ring.
         """
         self._recorded.discard(pid)
         if not self.loaded:

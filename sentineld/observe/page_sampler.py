@@ -33,14 +33,14 @@ class RangeResult:
     """The result of a call on a range of pages."""
 
     pages_done: int  # pages that the call armed, disarmed or found accessed
-    pages_skipped: int  # other pages, for example absent ones; see struct sentinel_range
+    pages_skipped: int  # absent, not armable, not armed or not accessed; see struct sentinel_range
 
 
 @dataclass(frozen=True)
 class SamplerStats:
     """The module's counters of one attached process; struct sentinel_stats."""
 
-    hits: int  # accesses to watched pages, births excluded; repeated ones only to huge pages
+    hits: int  # accesses to watched pages, without births; repeated ones count for huge pages only
     births: int  # first touches of absent pages in armed ranges
     lost: int  # records lost: the log was full, or the module got no memory
     armed_pages: int

@@ -63,7 +63,7 @@ class ScanWatch(WriteWatch):
         super().__init__(target, WAY, "PAGEMAP_SCAN", _HINT)
 
     def begin(self, ranges: Ranges) -> None:
-        """Write-protect all pages of the ranges, absent ones included."""
+        """Write-protect the pages of the ranges, including absent ones that have a page table."""
         super().begin(ranges)
         for start, size in self._ranges:
             argument = self._argument(start, start + size)

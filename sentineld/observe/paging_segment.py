@@ -26,7 +26,7 @@ class PagingCounts:
     bytes_written: int
     """Bytes written to the file."""
     faults: int
-    """Accesses that waited for a page that was not in memory."""
+    """Accesses to pages that were in the file, or were being fetched or evicted."""
     births_by_fault: int
     clean_pages: int
     """Pages that left memory without being written, because they had not changed."""
@@ -39,7 +39,8 @@ class PagingCounts:
     budget_pages: int
     file_bytes: int
     write_error: int
-    """Negative errno of a failed write, after which pages stay in memory; 0: none."""
+    """Negative errno of a failed write, or -ENOSPC if the file had no free page; 0: none. While it
+    is not 0, no page is evicted."""
     evicted_pages: int
     """Pages whose eviction was begun by moves of the live layout. This and the next two values are
     counted since the segment was created."""

@@ -89,7 +89,8 @@ class Probing:
             return list(self._probes.notes) if self._probes is not None else []
 
     def watch(self, pid: int) -> None:
-        """Count a process's faults and disturbances, from zero unless it is already watched.
+        """Count a process's faults, accesses and disturbances, from zero unless it is already
+        watched.
 
         If the probes watch too many processes, the process is not counted, and a warning is logged.
         """

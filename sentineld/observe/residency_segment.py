@@ -49,8 +49,8 @@ class ResidencySegment:
             self.paging = PagingSegment(np.frombuffer(mapped, protocol.PAGING_DTYPE, 1, offset))
 
     def close(self) -> None:
-        """Unmap the segment. The maps are then empty; counters keep their values, and setting a
-        counter has no effect."""
+        """Unmap the segment. The maps are then empty; counters keep their values, and the process
+        does not see later changes."""
         self._header = self._header.copy()
         self.maps = {space: np.empty(0, np.uint8) for space in self.maps}
         if self.paging is not None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Safe mapping of shared memory that a traced process created.
+"""Safe mapping of shared memory that a training process created.
 
 A segment that can shrink is refused: an access beyond its end would kill the
 daemon with SIGBUS. Memory of hugetlbfs is refused, too: if the process has given

@@ -54,8 +54,8 @@ class ShimLink:
                 "run the training with the shim that came with this daemon",
             )
         self.on_room: Callable[[], None] = lambda: None
-        """Called from the session's thread when the session has room for messages again; set by the
-        server, which continues reading when this is called."""
+        """Called from the session's thread when the session has room for messages again, and by
+        close(); set by the server, which continues reading when this is called."""
         self.on_handled: Callable[[int], None] = lambda size_bytes: None
         """Called from the session's thread with the estimated bytes of each handled message; set by
         the server."""

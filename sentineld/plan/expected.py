@@ -188,9 +188,8 @@ def settled(plan: Plan, page_bytes: int) -> Table:
     """MOVE_DTYPE rows of the pages that no planned move touches, with the tier of each range.
 
     Some rows come from Plan.initial. The others are arena pages: slots in regions with a tier (for
-    example, the pool) keep these pages when their tensors die. Each such arena page is born only
-    once. If its tier is full at its birth, the page is born on another tier and has to be moved
-    later.
+    example, the pool) keep these pages when their tensors die. Such a page is born on another tier
+    if its own tier is full. Later tensors reuse the page there, so it has to be moved.
     """
     slots = plan.layout.slots
     flags = slots["flags"] & (SLOT_PLANNED | SLOT_DROP)

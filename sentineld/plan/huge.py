@@ -32,10 +32,9 @@ from sentineld.model.protocol import HUGE_BYTES
 from sentineld.plan.drops import drops
 
 UNITS = (HUGE_BYTES, 64 << 10)
-"""Alignments of tensors in bytes, in descending order. Where a layout aligns tensors, a tensor
-begins at a multiple of the largest of these numbers that does not exceed its size. Linux 6.8 added
-huge pages smaller than 2 MiB; 64 KiB is the smallest size that avoids most of the cost of small
-pages."""
+"""Alignments of tensors and areas in bytes, in descending order. begin_unit() chooses the largest
+of these numbers that does not exceed the size of a range. Linux 6.8 added huge pages smaller than
+2 MiB; 64 KiB is the smallest size that avoids most of the cost of small pages."""
 
 RANGES_MAX = 1024
 """Limit on the number of ranges. Each range splits a mapping into three, and by default the kernel

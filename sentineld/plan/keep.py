@@ -38,7 +38,7 @@ pages are kept only below this limit, so that they take little memory."""
 def keep(
     plan: Plan, profile: Profile, limit_pages: int, share: float = 1.0, keeps_slow: bool = True
 ) -> Plan:
-    """The plan with fewer drops: dead pages are kept until their next birth if memory has room.
+    """The plan with new drops: dead pages are kept until their next birth if memory has room.
 
     The shim leaves the pages of a freed slot alone unless the slot's flags tell it to drop them.
 

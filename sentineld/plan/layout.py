@@ -2,11 +2,11 @@
 """Layouts: where in the arena each planned tensor of a step lies.
 
 An area is a set of tensors that is laid out as one region of the arena. Its pages are all born on
-one tier, or the kernel chooses the tier of each page. Tensors of an area form a group if they have
-the same lifetime and are accessed in the same stretches (then bit_strings() returns the same bit
-string for them). The tensors of a group are laid out side by side, the most accessed first, and
-packed as one block. Tensors that move at the same time therefore form one range. Areas without
-moves are packed tensor by tensor.
+one tier, or the kernel chooses the tier of each page. Tensors of an area form a block if they have
+the same lifetime in stretches and are accessed in the same stretches (then bit_strings() returns
+the same bit string for them). The tensors of a block are laid out side by side, the most accessed
+first, and the block is packed as a unit. Tensors that move at the same time therefore form one
+range. Areas without moves are packed tensor by tensor.
 """
 
 from __future__ import annotations
@@ -99,9 +99,9 @@ def area_offsets(
 ) -> tuple[Integers, int]:
     """(offset of each tensor, size of the area), both in pages.
 
-    grouped: pack groups of tensors instead of single tensors; see the module's docstring.
+    grouped: pack blocks of tensors instead of single tensors; see the module's docstring.
     still: (N,), which tensors are never moved. Never-moved tensors that are at least as large as a
-        huge page are aligned to huge pages and not grouped.
+        huge page are aligned to huge pages, and each of them is a block of its own.
     apart: also align the other blocks to the smallest huge page, if they are at least as large as
         that page. This makes the area larger.
 
@@ -181,9 +181,9 @@ def bit_strings(profile: Profile) -> list[bytes]:
 
 
 def _blocks(profile: Profile, tensors: Integers, alone: Mask) -> list[list[int]]:
-    """Groups of tensors as indices into `tensors`, each sorted by accesses per page, descending.
+    """Blocks of tensors as indices into `tensors`, each sorted by accesses per page, descending.
 
-    alone: (N,), which tensors form a group of one.
+    alone: (N,), which tensors form a block of one.
     """
     strings = bit_strings(profile)
     accessed = np.bincount(

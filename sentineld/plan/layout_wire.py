@@ -65,7 +65,7 @@ def pack_layout(
     accesses, fast_pages, moves: see Tables. If fast_pages is 0, 1 is written, because 0 in the
         header means unlimited.
 
-    Raises ValueError if the layout does not have boundary_count boundaries or a tier is unknown.
+    Raises ValueError if the layout does not have boundary_count boundaries or has an invalid tier.
     """
     if len(layout.waits) != boundary_count:
         raise ValueError(f"{len(layout.waits)} waits for {boundary_count} boundaries")

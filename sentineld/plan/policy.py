@@ -19,7 +19,8 @@ class Policy(Protocol):
 
     name: str
     charges_budget: bool
-    """Whether the policy's plans stay within the budget. The baselines' plans may exceed it."""
+    """Whether the policy's plans stay within the budget. Plans of baselines, reactive policies and
+    hardware policies may exceed it."""
 
     def plan(self, profile: Profile, tiers: Tiers, budget_bytes: int) -> Plan:
         """Make the plan of a step.

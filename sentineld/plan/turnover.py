@@ -137,7 +137,7 @@ def turnover(
     for region, ends in zip(layout.regions, borders, strict=True):
         begin, past = np.searchsorted(edges, ends)
         wanted[begin:past] = region.tier in tiers
-    # One entry per (tensor, cell). Here, a cell is the range between two neighbouring edges.
+    # One entry per tensor and range between two neighbouring edges. `cell` numbers these ranges.
     low, high = np.searchsorted(edges, start), np.searchsorted(edges, end)
     of = np.repeat(np.arange(len(rows)), high - low)
     cell = ranges(low, high - low)
@@ -145,7 +145,7 @@ def turnover(
     birth, death = life_moments(profile.tensors[rows[of]])
     order = np.lexsort((birth, cell))
     of, cell, birth, death = of[order], cell[order], birth[order], death[order]
-    # Find the next birth on each cell and the previous tenancy, also across the step's end.
+    # Find the next birth on each range and the previous tenancy, also across the step's end.
     begins = np.flatnonzero(np.diff(cell, prepend=-1))
     last = np.append(begins, len(cell))[1:] - 1
     following = np.roll(birth, -1)

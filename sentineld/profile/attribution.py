@@ -4,7 +4,7 @@
 A sample has a page and an epoch. The epoch identifies a stretch, and the access
 is attributed to the tensors that are on the page in this stretch. All (stretch, page)
 pairs are mapped to keys on one axis, on which a tensor has one interval for each
-stretch of its life. A searchsorted over the beginnings and ends of the intervals
+stretch of its lifetime. A searchsorted over the beginnings and ends of the intervals
 then finds the tensors of many samples at once.
 """
 
@@ -41,7 +41,7 @@ PAGE_MASK = (1 << PAGE_BITS) - 1
 
 LIVES_MAX = 1 << 20
 """Approximate maximum number of intervals in memory at one time. A tensor has one interval per
-stretch of its life, and the intervals of 100,000 tensors in 1,000 stretches would not fit in
+stretch of its lifetime, and the intervals of 100,000 tensors in 1,000 stretches would not fit in
 memory. Therefore ranges of stretches are processed one after the other (_pieces())."""
 
 PARTS_MAX = 1 << 23
@@ -97,8 +97,8 @@ def build_profile(
     reported the access, the bytes are those of whole pages. A sampled page is divided among the
     tensors on it, in proportion to their bytes on the page (_join_samples()).
 
-    Raises SentinelError if the step was not recorded completely, or if there are samples but a
-    boundary of the step has no epoch.
+    Raises SentinelError if the step was not recorded completely, if too many of its tensors overlap
+    (see PARTS_MAX), or if there are samples but a boundary of the step has no epoch.
     """
     found = step_lifetimes(step, cuts)
     if timed is not None:

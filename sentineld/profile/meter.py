@@ -2,7 +2,8 @@
 """The meter: which tier served the accesses to tensor pages in each stretch.
 
 It counts page x stretch pairs, not bytes: a page that is accessed a thousand
-times in a stretch counts once, for the node it was on at the first access.
+times in a stretch counts once, for the node it was on at the first access. On emulated
+and paged tiers, it counts for the node it was on when the stretch began.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ def meter_step(
 ) -> StepMeter:
     """Meter one step.
 
-    boundaries: RECORD_DTYPE: the step's BOUNDARY records, and a record for the step's end; each has
+    boundaries: RECORD_DTYPE; the step's BOUNDARY records and a record for the step's end. Each has
         the epoch that begins there.
     samples: SAMPLE_DTYPE of at least these epochs, including residency records.
     unmanaged_fast_bytes: fast memory of tensors outside heap and arena.

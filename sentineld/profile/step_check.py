@@ -16,7 +16,8 @@ from sentineld.model.records import Records
 from sentineld.profile.steps import Step, boundary_records
 
 ADDRESS_MAX = 1 << 48
-"""End of the addresses that attribution.py can handle; user addresses on x86-64 end at 2^47."""
+"""End of the addresses that attribution.py can handle. User addresses on x86-64 end at 2^47, except
+with five-level page tables."""
 
 I64_MAX = int(np.iinfo(np.int64).max)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Complete steps from the shim's ring, and the tensors that are live when they begin."""
+"""Complete steps from the shim's ring, each with the tensors that are live when it begins."""
 
 from __future__ import annotations
 

@@ -24,8 +24,9 @@ from sentineld.session.lifecycle import State
 
 @dataclass(frozen=True)
 class SessionSnapshot:
-    """One session at one moment. Counters start with the session and never decrease, except that a
-    detach discards the eBPF counters: they begin at 0 again at the next attach.
+    """One session at one moment. Counters start with the session and never decrease. Only the
+    eBPF counters are discarded when the process is neither attached nor recorded any longer; they
+    then begin at 0 again.
 
     If a value is None, it is unknown, and its series is omitted.
     """
@@ -303,7 +304,8 @@ METRICS: tuple[MetricSpec, ...] = (
     _session_by(
         "sentineld_records_lost_total",
         "counter",
-        "Records lost because the shim's ring or the module's log was full.",
+        "Records lost because the shim's ring or the module's log was full, or because the module "
+        "got no memory.",
         ("queue",),
         lambda s: _keyed(s.lost),
     ),
@@ -329,15 +331,16 @@ METRICS: tuple[MetricSpec, ...] = (
     _session_by(
         "sentineld_page_faults_total",
         "counter",
-        "Page faults of the process by kind: the access that faulted, or what the fault handler "
-        "did (eBPF).",
+        "Page faults of the process by kind: the access that faulted, or a cause that the kernel "
+        "found while it handled the fault (eBPF).",
         ("kind",),
         lambda s: _keyed(s.page_faults),
     ),
     _session_by(
         "sentineld_page_accesses_total",
         "counter",
-        "Accesses to armed pages, by source of the count; both sources should agree.",
+        "Accesses to armed pages, by source: records of the module's log, or events of its "
+        "tracepoint, which has none for huge pages.",
         ("source",),
         lambda s: _keyed(s.page_accesses),
     ),
@@ -359,7 +362,8 @@ METRICS: tuple[MetricSpec, ...] = (
     _session(
         "sentineld_paging_faults_total",
         "counter",
-        "Paged tiers only: accesses that waited for a page that was not in memory.",
+        "Paged tiers only: accesses to pages that were in the file, or were being fetched or "
+        "evicted.",
         lambda s: s.paging_faults,
     ),
     _session(

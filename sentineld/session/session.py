@@ -2,8 +2,9 @@
 """A session: one registered process and the thread that serves it.
 
 The driver (driver.py) handles commands, messages and records in the session's own thread. This
-thread also waits while a plan is made from a new profile. Separate threads carry out moves and make
-plans that replace a live plan. Other threads put commands into the queue of the session's thread.
+thread also waits while a plan is made from a new profile, and moves the persistent tensors to the
+plan's initial tiers. Separate threads carry out all other moves and make plans that replace a live
+plan. Other threads put commands into the queue of the session's thread.
 While the process is attached or recorded, the session's thread also checks the process and reads
 its records at intervals; see _poll_s().
 """

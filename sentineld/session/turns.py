@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How often sessions check their processes. The number of checks a second of all sessions of one
-user is limited.
+"""How often sessions check their processes. All sessions of one user together make a limited number
+of checks per second.
 
 Each check wakes a thread. While threads wait for Python's global lock, each of them wakes up every
 SWITCH_S (daemon.py). Several hundred such threads take CPU time that the thread with the lock
@@ -13,11 +13,11 @@ import threading
 from collections import Counter
 
 TURNS_PER_S = 100
-"""Limit on the turns a second of all sessions of one user."""
+"""Limit on the turns per second of all sessions of one user together."""
 
 
 class Turns:
-    """The numbers of sessions that take turns. Thread-safe."""
+    """The number of each user's sessions that take turns. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names of persistent tensors: parameters, buffers, gradients, optimizer state.
+"""Names of parameters, buffers, gradients and optimizer state.
 
 The names are collected after each access step. Modules and optimizers are held by weak
 references, so a model that the script deletes is freed.

@@ -2,10 +2,10 @@
 """Maps the profiler's clock to the clock of the ring's records.
 
 torch.profiler stamps events with wall time derived from the cycle counter; the shim stamps the
-ring's records with CLOCK_MONOTONIC. An allocation or free >= 4 KiB that both the profiler and the
-ring have recorded gives one pair of times (a pin), unless the profiler missed other allocations or
-frees at the same address. Times between two pins are interpolated and stay between these pins, so
-an access never moves across a birth or death that is a pin.
+ring's records with CLOCK_MONOTONIC. An allocation or free of 4 KiB or more that both the profiler
+and the ring have recorded gives one pair of times (a pin), unless the profiler missed other
+allocations or frees at the same address. Times between two pins are interpolated and stay between
+these pins, so an access never moves across a birth or death that is a pin.
 """
 
 from __future__ import annotations

@@ -88,8 +88,8 @@ class Start:
 
 
 def hook(native: Native, client: Client, torch_version: str) -> Shim:
-    """Install the hooks in torch, which must be imported already and must allocate through the
-    shim's C library."""
+    """Connect to the daemon and install the hooks in torch, which must be imported already and must
+    allocate through the shim's C library."""
     # Imported here, because these modules import torch.
     from sentineld.shim.hooks import Hooks, Layers
     from sentineld.shim.names import Names

@@ -52,14 +52,14 @@ class _Waiting:
     ready_ns: float
     """Time at which the plan is ready, on the clock of Progress.time_ns."""
     spare: Plan | None = None
-    """The spare plan, if it is used for the correction; None: replan."""
+    """The spare plan, if it is used for the correction; None: make a new plan."""
 
 
 class ClosedLoop:
     """Simulates the steps under a policy's plan, including corrections of the plan."""
 
     def __init__(self, training: Training, before: World, planning_ns: float | None) -> None:
-        """planning_ns: time that replanning takes; None: never replan."""
+        """planning_ns: time to make a corrected plan; None: never correct the plan."""
         self._training, self._planning_ns = training, planning_ns
         self._corrects = planning_ns is not None and training.disturbance.disturbs
         self._factors = training.disturbance.steps(training.profile.stretch_count, 1)

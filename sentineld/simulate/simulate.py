@@ -28,7 +28,8 @@ STEPS_MAX = 200
 noise, steps under sentineld's policies repeat before this limit is reached."""
 
 PLANNING_S = 1.0
-"""Assumed duration of replanning; steps continue meanwhile. Policy `auto` usually needs less."""
+"""Assumed time to make a corrected plan; steps continue meanwhile. Policy `auto` usually needs
+less."""
 
 STALLED_SHARE = 0.005
 """A step that waits for moves for more than this share of its time is a stalled step."""
@@ -114,7 +115,7 @@ def simulate(
     for each value in its parameter sweep; the fastest run is the result.
 
     plan: a plan that the policy has already made; None: make one.
-    planning_s: assumed duration of replanning; None: never replan.
+    planning_s: assumed time to make a corrected plan; None: never correct the plan.
     clock: function that returns seconds, for Outcome.plan_seconds.
 
     Raises SentinelError if the budget is less than a page, the profile has no accesses or no times,

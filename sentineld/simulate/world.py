@@ -360,8 +360,8 @@ class World:
         if free:
             self.clean[cell] -= pages
         else:
-            # Each page counts with the mean time of both directions, because
-            # Tiers.migration_bytes_per_s is the mean of both directions, too.
+            # Each page counts with the mean time of both directions. The times differ only on paged
+            # tiers, where Tiers.migration_bytes_per_s is the mean of both directions, too.
             self.counts.busy_ns += pages * self.mean_page_ns
             if item.tier == 0:
                 self.counts.promoted_pages += pages

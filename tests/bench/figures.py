@@ -28,7 +28,7 @@ UNWATCHED = {
 
 @dataclass(frozen=True)
 class Spread:
-    """Median, smallest and largest of repeated measurements of one figure."""
+    """Median, minimum and maximum of repeated measurements of one figure."""
 
     median: float
     least: float

@@ -2,7 +2,8 @@
 """Temporary memory management settings for benchmarks.
 
 The settings are global to the machine and are restored at the end. Without the
-permission to change them, they stay unchanged, and the result records their values.
+permission to change them, they stay unchanged. bench-train writes the values in
+effect to its result file.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 direct I/O on the same disk.
 
 The pager evicts all pages of a region, fetches them, and exchanges one half of the region for the
-other half, which writes and reads at the same time. Between these transfers, plain threads write,
-read, and do both with the same number of bytes.
+other half, which writes and reads at the same time. Between these transfers, threads write, read,
+and do both with plain direct I/O; each time they transfer the same number of bytes as the pager.
 """
 
 from __future__ import annotations
@@ -176,8 +176,8 @@ def timed(transfer: Callable[[], None]) -> Json:
 
 
 def paged(pager: Pager, name: str) -> Json:
-    """Time one of the pager's transfers. Raises RuntimeError if it transferred other bytes than
-    BYTES."""
+    """Time one of the pager's transfers. Raises RuntimeError if the numbers of bytes transferred
+    differ from BYTES."""
     if name == "both":
         pager.prepare_both()
     elif name == "write":
@@ -191,8 +191,8 @@ def paged(pager: Pager, name: str) -> Json:
 
 
 def measure(folder: Path, rounds: int) -> list[dict[str, Json]]:
-    """Measure in alternation; the first round, in which the disk allocates the files' blocks, is
-    not part of the result."""
+    """Measure plain I/O and the pager alternately. The first round, in which the files' blocks are
+    written for the first time, is not part of the result."""
     found = []
     with ExitStack() as ending:
         place = Path(ending.enter_context(tempfile.TemporaryDirectory(dir=folder)))
@@ -214,7 +214,9 @@ def main() -> int:
     """Measure, write the result and print a table."""
     parser = argparse.ArgumentParser(prog="tests.bench.pager", description=__doc__)
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--folder", type=Path, default=ROOT / "build", help="folder on the disk")
+    parser.add_argument(
+        "--folder", type=Path, default=ROOT / "build", help="folder on the disk to use"
+    )
     parser.add_argument("--output", type=Path, default=OUTPUT)
     arguments = parser.parse_args()
     problem = pager_problem()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keep activations in files, by PyTorch's hooks for saved tensors.
+"""Keep activations in files, with PyTorch's hooks for saved tensors.
 
 A user of PyTorch can do this without sentineld: PyTorch's tutorial on these hooks has the same
 example (SelfDeletingTempFile). Autograd saves weights too, but weights stay in memory in any case,

@@ -73,7 +73,8 @@ def wait(done: Callable[[], bool]) -> None:
 
 
 def record(daemon: Daemon, model: str, file: Path, folder: Path, threads: int) -> None:
-    """Train a model under the shim and record its trace into `file`. Raises RuntimeError."""
+    """Train a model under the shim and record its trace into `file`. Raises RuntimeError,
+    TimeoutError."""
     stop = folder / f"{model}.stop"
     command = [sys.executable, "-m", "sentineld.shim", "-m", "tests.bench.train", model, str(stop)]
     environment = {

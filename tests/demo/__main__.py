@@ -38,7 +38,8 @@ def count_row(counter: Counter, seconds: float) -> dict[str, Any]:
 
 
 def run_all(machine: machines.Machine, begin: float) -> rules.Report:
-    """Start guest_run.py, serve its requests and collect its results. Raises MachineError."""
+    """Start guest_run.py, serve its requests and collect its results. Raises MachineError, and
+    TimeoutError if the plugin does not react."""
     process = subprocess.Popen(
         machine.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
     )

@@ -64,7 +64,7 @@ class Count:
 
     misses: dict[str, list[int]]  # place (one of PLACES) -> misses by node
     elsewhere: int  # misses outside the nodes: ROM, firmware
-    grains: dict[int, int]  # physical address // GRAIN_BYTES -> misses
+    grains: dict[int, int]  # address reported to the plugin // GRAIN_BYTES -> misses
 
     def fast_share(self, place: str) -> float | None:
         """Share of a place's misses that node 0 served; None if there are no misses."""

@@ -170,8 +170,8 @@ def count_one_step(policy: str, trainer: Trainer) -> None:
 
 
 def meter_and_count(policy: str, trainer: Trainer, steps: int = 1) -> list[dict[str, Any]]:
-    """Meter steps. The plugin counts the step before the metered steps. During the counted step,
-    the daemon prepares the metering."""
+    """Meter steps, and have the plugin count one step. If the plugin is free, this is the step
+    before the metered steps, in which the daemon prepares the metering; else it is a later step."""
     with ThreadPoolExecutor(1) as pool:
         metering = pool.submit(control.meter, trainer.pid, steps)
         count_one_step(policy, trainer)

@@ -36,7 +36,7 @@ TIERING_COUNTERS = (
     "pgdemote_khugepaged",
     "pgdemote_proactive",
 )
-"""Counters of /proc/vmstat for pages moved by kernel tiering; no kernel has all of them."""
+"""Counters of /proc/vmstat for pages moved by kernel tiering; older kernels lack some of them."""
 
 
 @dataclass(frozen=True)

@@ -87,8 +87,8 @@ class TurnedSession(Session):
         return self._driver.ended
 
     def turn(self) -> None:
-        """Run one round of Session._run(). Raises the errors that Session._guarded() does not
-        handle."""
+        """Carry out all queued commands and then a turn of the driver, in place of Session._run().
+        Raises the errors that Session._guarded() does not handle."""
         driver = self._driver
         if not self._resumed:
             self._resumed = True

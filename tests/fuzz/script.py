@@ -14,8 +14,8 @@ T = TypeVar("T")
 LISTS_MAX = 4
 DEPTH_MAX = 3
 NESTED_BASE = 745
-"""A nesting depth is this number plus a random byte (0 to 255). Such depths are just below or just
-above the interpreter's recursion limit."""
+"""One of the nesting depths is this number plus a random byte (0 to 255). This depth is just below
+or just above the interpreter's recursion limit."""
 
 
 class Script:

@@ -160,8 +160,8 @@ class Attack:
         """Set by a test that itself stops the training, whose speed then has no meaning."""
         self._factor = HOLD_FACTOR if long else 1.0
         self.before_release: list[Callable[[], None]] = []
-        """Functions that are called before the attackers are killed. They end the system calls in
-        which the attackers are blocked."""
+        """Functions that are called before the attackers are killed. They make it possible for the
+        attackers to exit, for example by ending the system calls in which they are blocked."""
         self._attackers: list[Attacker] = []
         self._step_times = len(managed_training.losses()) if managed_training else 0
         self._descriptors = self.settled(daemon.descriptors)

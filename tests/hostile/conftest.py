@@ -24,8 +24,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--attack-figures",
         type=Path,
-        help="make each attack last longer, repeat it as a control on a daemon that does not manage"
-        " the training, and write all figures to this JSON file",
+        help="prolong the attacks on the daemon that manages the training, repeat them as controls"
+        " on a daemon that does not manage it, and write all figures to this JSON file",
     )
 
 

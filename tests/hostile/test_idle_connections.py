@@ -19,11 +19,11 @@ from tests.hostile.shim_client import Segment, ShimClient, registered
 from tests.process_figures import cpu_seconds, waits
 
 IDLE = 1100
-"""More connections than a service may have open descriptors by default (RLIMIT_NOFILE)."""
+"""More connections than the default limit of a service's open descriptors (RLIMIT_NOFILE)."""
 CPU_SHARE_MAX = 0.5
 WAKE_UPS_PER_S_MAX = {"registered": 2.0, "attached": 10.0}
-"""Limit for the daemon's wake-ups per second and process, while these processes do nothing. All
-wake-ups of the daemon are counted."""
+"""Limit for the daemon's wake-ups per second, divided by the number of its sessions, whose
+processes do nothing. All wake-ups of the daemon are counted."""
 CLIENTS_S = 600.0
 """Time within which a thousand clients must be answered. The limit is long, because it only ends a
 test that hangs: attackers have the lowest priority, so a thousand forks can take minutes while two
@@ -33,7 +33,7 @@ HELLO_DEADLINE_S = 60.0
 
 
 def idle(say: Say, path: str, count: int) -> None:
-    """Open `count` connections and send nothing; report the number of connections."""
+    """Open up to `count` connections and send nothing; report when this is done."""
     held: list[socket.socket] = []
     for _ in range(count):
         client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)

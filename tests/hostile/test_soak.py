@@ -27,7 +27,7 @@ SHARE = 0.05
 SETTLE_S = 60.0
 PACE_S = 0.005
 REQUESTS = 20
-"""Number of requests at a time: more than the daemon has threads for requests."""
+"""Number of concurrent requests. It exceeds the number of the daemon's threads for quick verbs."""
 MANAGED_EVERY = 100
 """One in this many sessions is attached, planned for and managed, which takes seconds."""
 ATTACHED_EVERY = 5

@@ -26,8 +26,8 @@ from sentineld.base.errors import EXIT_STATUS, SentinelError
 from sentineld.control.client import request
 
 PATIENCE_S = 600
-"""Time limit of each command and wait. It only ends a test that hangs: on a busy machine, making a
-plan takes minutes."""
+"""Time limit of each command and wait. It is long, because making a plan takes minutes on a busy
+machine."""
 
 
 class Daemon:

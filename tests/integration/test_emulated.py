@@ -90,7 +90,7 @@ class ManagedRun:
         """Run a verb of sentinelctl on this process.
 
         While other tests run, the mover may fall behind and the daemon may enter a corrected plan.
-        This method then waits until the plan is live.
+        This method then waits until the plan is live, and runs the verb again.
         """
         command = (verb, str(self.pid), *options)
         while "it is entering" in (done := self.daemon.ctl(*command)).stderr:

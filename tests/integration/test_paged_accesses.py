@@ -60,7 +60,7 @@ def require(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_accesses_see_the_same_bytes(daemon: Daemon, tmp_path: Path, kind: str) -> None:
-    """Less than half of the tensors fits in memory."""
+    """Less than half of the tensors' bytes fit in memory."""
     require(kind)
     run = paged_from_start(tmp_path, kind, daemon=daemon, script=TRAIN, fast="6MiB")
     try:

@@ -26,8 +26,8 @@ pytestmark = pytest.mark.skipif(pager_problem() is not None, reason=pager_proble
 
 OTHER = ROOT / "tests/integration/paged_train.py"
 LIFE_S_MAX = 3.0
-"""Longest life of a daemon. When it is killed, it may be registering the trainings again, profiling
-one of them, planning, or managing it."""
+"""Longest life of a daemon. When a daemon is killed, it may be registering the trainings again, or
+profiling, planning or managing one of them."""
 STOP_S = max(WELCOME_S, Config().barrier_timeout_ms / 1000, 2.0) + 1.0
 """Longer than any time for which a training waits for its daemon. After 2 s the heartbeat is
 stale."""

@@ -58,7 +58,7 @@ def preload(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """The mount point of a small file system that only one test uses."""
+    """The mount point of a small file system, which is made anew for each test."""
     image, folder = tmp_path / "image", tmp_path / "disk"
     folder.mkdir()
     image.touch()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """`sentinelctl record` on real trainings: the real daemon, shim and CLI on this machine.
 
-Without the kernel module the traces hold only what the framework reports; tests in
-the guest (tests/vm/test_sessions.py) record sampled pages.
+Without the kernel module, the traces hold only the accesses that the framework reports;
+tests in the guest (tests/vm/test_sessions.py) record sampled pages.
 """
 
 from __future__ import annotations

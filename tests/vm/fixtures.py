@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""pytest fixtures for tests that need a guest; conftest.py files import them.
+"""pytest fixtures for tests that need a guest; conftest.py imports them.
 
 The tests of all folders share the system guest, which lives until the pytest session ends.
 At most two guests run at a time: before a guest boots, all shared guests except the
@@ -128,7 +128,7 @@ def _hold_hook(guest: Guest) -> None:
     """Keep a session open, so that the module's fault hook stays installed.
 
     Otherwise each test that opens a session would install the hook and remove it again, and
-    either patches running code: see `tcg_thread` in Guest.
+    both patch running code: see `tcg_thread` in Guest.
     """
     hold = f"cd {TREE} && PYTHONPATH={TREE} exec python3 tests/vm/inside/hold.py"
     holder = guest.start(hold)

@@ -259,7 +259,7 @@ class Guest:
         """The body of an HTTP server's response; the server listens at PORT of 127.0.0.1.
 
         This starts no process in the guest: under emulation, starting curl takes a second of CPU
-        time. Raises MachineError without a response, or if its status means an error.
+        time. Raises MachineError if the server does not respond, or responds with an error.
         """
         url = f"http://127.0.0.1:{self.connection.forwarded(port)}{path}"
         try:

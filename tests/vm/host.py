@@ -16,7 +16,7 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 CACHE = REPOSITORY / "build" / "vm"
-"""Holds images and the result of the KVM probe. Safe to delete."""
+"""Holds images, kernel headers and the result of the KVM probe. Safe to delete."""
 
 TOOLS = {
     "qemu-system-x86_64": "qemu-system-x86",

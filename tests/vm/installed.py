@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""pytest fixtures for tests of the installed system; conftest.py files import them."""
+"""pytest fixtures for tests of the installed system; conftest.py imports them."""
 
 from __future__ import annotations
 

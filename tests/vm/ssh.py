@@ -83,7 +83,7 @@ class Connection:
             self._master = None
 
     def forwarded(self, port: int) -> int:
-        """The port of this machine's 127.0.0.1 that is forwarded to PORT of the guest's."""
+        """The local port of 127.0.0.1 that is forwarded to PORT of 127.0.0.1 in the guest."""
         if port not in self._forwarded:
             local = free_port()
             forward = ("-O", "forward", "-L", f"127.0.0.1:{local}:127.0.0.1:{port}")

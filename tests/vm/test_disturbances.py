@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""On a real kernel, moves and reclaim of a watched process's pages are observed, with their causes.
+"""On a real kernel, moves, reclaim and collapses of a process's pages are observed, with causes.
 
 inside/disturbances.py causes and records these disturbances in the guest.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The eBPF probes on a real kernel, with the daemon's capabilities and CAP_SYS_NICE.
+"""The eBPF probes on a real kernel, with the daemon's capabilities.
 
 inside/ebpf.py makes known accesses and reports what the probes recorded.
 """

@@ -5,8 +5,8 @@ A page that is kept after its tensor's death serves the next birth on it without
 fault. But there is little room for dead pages, and no room when a step's live bytes are at their
 peak. Tensors are therefore placed in the order of their births, as an allocator with a list of the
 resident pages would place them: each tensor is placed where the fewest of its pages are absent.
-This placement takes less memory than packing. It takes more address space, but address space costs
-nothing.
+With the same fast memory, this placement causes fewer page faults than packing. It takes more
+address space, but address space costs nothing.
 """
 
 from __future__ import annotations

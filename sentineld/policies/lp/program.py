@@ -26,7 +26,8 @@ from sentineld.policies.lp.problem import UNIT_PAGES, Changes, Limits, Prices, S
 
 MOVE_WORTH = 0.02
 """Cost of a move in a plan's program, which prevents needless moves. The cost is this share of the
-time that the move takes or of the time that one use of a slow page costs, whichever is less."""
+time that the move takes or of the time that one use of a slow page costs, whichever is less. The
+cost of a demotion includes that of a promotion back; a promotion itself costs nothing."""
 
 TIME_LIMIT_S = 100.0
 """Wall-clock limit on one run of the solver, a last resort for extremely large steps. Making a plan
@@ -325,12 +326,12 @@ class _Program:
     def _put_timed(self, all_slow: Floats, move: float) -> Floats:
         """Raise each pressure point's limit on fast pages: demotions make room within the stretch.
 
-        The fast pages may exceed the capacity by the number of pages that can have been moved
-        between the beginning of the stretch and the pressure point. The time for these moves is the
-        sum of two times: the wait at the beginning of the stretch (the stretch's duration minus the
-        time of its work), and the part of the time of its work that has passed at the point. The
-        method adds the matrix entries for the part of this number that depends on columns. It
-        returns the constant part.
+        The fast pages may exceed the capacity by the number of pages that can be demoted between
+        the beginning of the stretch and the pressure point. The time for these moves is the sum of
+        two times: the wait at the beginning of the stretch (the stretch's duration minus the time
+        of its work), and the part of the time of its work that has passed at the point. The method
+        adds the matrix entries for the part of this number that depends on columns. It returns the
+        constant part.
 
         all_slow: (S,), time of each stretch if everything is slow.
         move: time to demote a unit of memory.

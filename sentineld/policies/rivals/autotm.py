@@ -50,7 +50,7 @@ slow."""
 
 TRIES = 4
 """Limit on how often the program is solved. If a plan exceeds the memory limit, the room for the
-next solution is reduced by the excess."""
+next solution is reduced by the excess. If no solution fits, all tensors stay slow."""
 
 
 @register()

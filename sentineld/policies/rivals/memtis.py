@@ -4,11 +4,11 @@
 Based on MEMTIS (Lee et al., SOSP 2023), without its huge pages: pages are sorted into 16 bins by
 the binary logarithm of their access counts. From the hottest bin down, bins are hot as long as all
 hot pages together fill at most 97 % of the fast tier. If the hot pages fill less than three
-quarters of the fast tier, the next bin is warm: its pages are not demoted. Hot slow pages are
-promoted, the hottest first; cold fast pages are demoted to make room, the coldest first. All counts
-are halved (cooled) every COOL_TICKS intervals. Published interval of the migration thread: 500 ms.
-Left out: sampling (every access is counted, which favours the policy) and the splitting of huge
-pages.
+quarters of the fast tier, the next bin is warm: its pages are not demoted. The coldest bin is
+always cold. Hot slow pages are promoted, the hottest first; cold fast pages are demoted to make
+room, the coldest first. All counts are halved (cooled) every COOL_TICKS intervals. Published
+interval of the migration thread: 500 ms. Left out: sampling (every access is counted, which favours
+the policy) and the splitting of huge pages.
 """
 
 from __future__ import annotations

@@ -29,8 +29,8 @@ from sentineld.policies.rivals.swaps import Book, infeasible, leave_slow, open_b
 @dataclass
 class SwappingPolicy(ABC):
     """A policy that makes a plan for each value in `sweep` and keeps the plan with the shortest
-    predicted step. For each plan it chooses swaps, and enters them in a Book, until all tensors
-    fit."""
+    predicted step. For each plan it chooses swaps, and enters them in a Book, until all tensors fit
+    or no remaining gap makes room."""
 
     name: str
 

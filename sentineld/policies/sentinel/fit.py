@@ -112,8 +112,8 @@ class Fitting:
             self.fast[np.arange(earliest + 1, at + 1), chunk] = True
 
     def unify_births(self) -> None:
-        """Give all chunks of a transient tensor one birth tier, because the tensor lies in one
-        region.
+        """Give all chunks of each transient tensor the same birth tier, because a tensor lies in
+        one region.
 
         If at least half of the chunks are born fast, the others get the life of a fast-born chunk,
         provided that this life fits. Otherwise all chunks of the tensor are born slow.

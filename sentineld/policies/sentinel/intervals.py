@@ -2,8 +2,8 @@
 """Migration intervals and the two constraints on their length.
 
 An interval is a fixed number of consecutive stretches (the migration interval length, MIL).
-The pages that an interval uses are promoted in this interval or in the one before it, never
-earlier.
+The pages that an interval uses are promoted in this interval or in the one before it. Afterwards,
+Fitting.advance() may start these promotions earlier.
 """
 
 from __future__ import annotations

@@ -85,8 +85,8 @@ class Sentinel:
     name: str
 
     spills: bool
-    """Whether short-lived tensors that exceed the budget may be planned like long-lived ones. The
-    published policy does not do this."""
+    """Whether to make a plan even if the short-lived tensors together exceed the budget. The
+    largest of them are then planned like long-lived ones. The published policy does not do this."""
 
     charges_budget: bool = True
 

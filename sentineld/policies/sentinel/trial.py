@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The variant of a plan that stalls for late promotions.
 
-The simulator tries the variant, which shows whether stalling is faster than accessing late pages in
-slow memory (case 3 of the Sentinel paper: there is room for the promotions, but not enough time).
+The simulator tries the variant, which shows whether stalling is faster than accessing the pages of
+late promotions in slow memory (case 3 of the Sentinel paper: there is room for the promotions, but
+not enough time).
 """
 
 from __future__ import annotations

@@ -52,8 +52,8 @@ class Sampling:
     ranges and collects the accesses to them."""
 
     def __init__(self, link: ShimLink, backend: Backend, watch: Watch) -> None:
-        """Take over the watch, and send the module's epoch fd to the shim. Raises EOFError, and
-        SentinelError "not-permitted" (see Peer.require_own())."""
+        """Take over the watch, and send the module's epoch fd to the shim. Raises EOFError, and the
+        errors of Peer.require_own()."""
         self.backend = backend
         self._link = link
         self._watch = watch

@@ -45,7 +45,7 @@ class Managed:
     ) -> None:
         """The plan's layout must be live: the arena's address is read from the control words.
 
-        memory: opens the process's pages (see Substrate).
+        memory: returns the interface to the process's pages; see Substrate.memory().
         on_exit: called from the mover's thread if the mover can't continue, with the reason.
         patience: decides how long the session keeps a plan that does not fit.
         Raises SentinelError.
@@ -79,7 +79,8 @@ class Managed:
         )
 
     def enter(self) -> None:
-        """Move the persistent tensors to the plan's initial tiers; blocks."""
+        """Move the persistent tensors to the plan's initial tiers. Blocks until they are moved; on
+        paged tiers, only until the moves are queued."""
         self.mover.enter()
 
     def start(self) -> None:

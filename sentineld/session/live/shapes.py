@@ -15,7 +15,7 @@ from sentineld.plan.spare import Spare
 from sentineld.profile.steps import Step, sequence_digest
 
 SHAPES_MAX = 16
-"""Maximum number of plans that are kept for a session; a plan takes at most a MiB."""
+"""Maximum number of plans that are kept for a session. Plans and their profiles take memory."""
 FOLLOWED_STEPS_MIN = 3
 STRIKES_MAX = 3
 """A plan is dropped if it was left this number of times in a row after fewer than

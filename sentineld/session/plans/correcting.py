@@ -28,7 +28,7 @@ from sentineld.session.live.shapes import Planned
 log = logging.getLogger(__name__)
 
 PlanAgain = Callable[[Correction, int, Plan], Plan | None]
-"""A function that plans again, given a correction, the budget for tensor pages in bytes, and the
+"""A function that plans again, given a correction, the budget in bytes for tensor pages, and the
 live plan. Returns None if no plan is faster; may raise SentinelError."""
 
 

@@ -4,7 +4,7 @@
 First, steps are recorded without sampling until enough of them in a row allocate
 identically. Then the process gets the cuts that a plan would have, its pages are
 armed, and torch.profiler is requested. The sampled step is a later step that ran
-with the cuts, the armed pages and torch.profiler.
+with the cuts, the armed pages and, normally, torch.profiler.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ class StepSampler:
     def begin(
         self, sampling: Sampling | None, tiers: Tiers, fast: FastBudget, layers: tuple[str, ...]
     ) -> None:
-        """Begin to sample a process without a plan. Raises EOFError.
+        """Begin to sample a process without a plan. Raises SentinelError and EOFError.
 
         fast: the budget for which the sampled step's cuts are chosen.
         """

@@ -91,7 +91,7 @@ static void *map_aligned(uint64_t bytes)
    base pages would. */
 static void choose_page_sizes(const struct arena *arena, const struct layout *layout)
 {
-	/* Ignore errors: these calls fail only on a kernel without huge pages. */
+	/* Ignore errors, for example on a kernel without huge pages. */
 	madvise(arena->base, arena->bytes, MADV_NOHUGEPAGE);
 	for (uint32_t i = 0; i < layout->header->huge_count; i++)
 		madvise(arena->base + layout->huge[i].offset, layout->huge[i].bytes, MADV_HUGEPAGE);

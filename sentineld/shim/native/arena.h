@@ -2,7 +2,7 @@
 /*
  * The planned arena: each slot of the layout lies at a fixed offset. A bitmap of
  * live pages is checked at each birth, so that two live tensors never share a
- * page, even if the plan is wrong. The caller of these functions holds the shim's
+ * page, even if the plan is wrong. The caller of an arena function holds the shim's
  * lock, with two exceptions. An arena that no other thread uses yet needs no lock. The
  * thread that allocates or frees a tensor may call arena_populate, arena_find and
  * arena_drop for this tensor without the lock.

@@ -71,7 +71,7 @@ static uint64_t wait_target(void)
 		return 0;
 	if (wait->flags & SENTINEL_WAIT_STEP_BEFORE) {
 		if (step == shim.first_replay_step)
-			return 0; /* the previous step had another layout */
+			return 0; /* the previous step did not follow this layout */
 		step--;
 	}
 	return step << 32 | wait->boundary;

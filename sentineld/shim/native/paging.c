@@ -18,9 +18,11 @@
 #define FILE_BYTES_MAX (1ull << 44) /* the numbers of file pages have 32 bits */
 #define GROWTH_BYTES_MIN (256ull << 20)
 
-/* The shim's lock is taken before this lock, and this lock before the pager's. */
+/* The shim's lock is taken before paging.lock, and paging.lock before the pager's lock. */
 static struct {
-	pthread_mutex_t lock; /* guards the fields below */
+	/* guards the fields below, except atomic ones and those that are constant while the pager
+	   runs */
+	pthread_mutex_t lock;
 	struct pager *_Atomic pager; /* NULL: does not run */
 	int file;
 	uint64_t file_bytes;

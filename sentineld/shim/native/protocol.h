@@ -30,7 +30,7 @@
 #define SENTINEL_LAYOUT_MAGIC 0x3159414c53484e53ull /* "SNHSLAY1" */
 #define SENTINEL_RESIDENCY_MAGIC 0x3153455253484e53ull /* "SNHSRES1" */
 
-/* Smaller allocations are served by malloc and never recorded. All others are page-aligned, unless
+/* Smaller allocations are served by libc10 and never recorded. All others are page-aligned, unless
    neither heap nor arena has room for them. */
 #define SENTINEL_TENSOR_BYTES_MIN 4096
 
@@ -100,8 +100,8 @@ struct sentinel_control {
 	uint32_t reserved1;
 	uint64_t heartbeat; /* CLOCK_MONOTONIC ns, refreshed every 250 ms */
 	uint64_t ring_tail; /* records read since start */
-	/* a position: all demotions due up to it are complete; with Plan.stalls_for_promotions,
-	   late promotions are complete, too */
+	/* a position: all demotions due up to it have ended; with Plan.stalls_for_promotions, late
+	   promotions have ended, too, unless fast memory has no room for them */
 	uint64_t moves_done;
 	uint64_t barrier_timeout_ns; /* 0: do not wait at barriers */
 	uint64_t reserved2[27];
@@ -204,9 +204,9 @@ struct sentinel_access { /* 32 bytes: emulated and paged tiers only; sorted by s
 
 /*
  * Header of the residency segment. After it come the arena's map and the heap's map, both 8-byte
- * aligned, with one byte for each page: 0 if absent, otherwise 1 + node. The process writes births
- * and drops, the daemon writes moves; a page in flight stays on its source node. If node 0 is full,
- * pages are born on node 1, as with the kernel's fallback.
+ * aligned, with one byte for each page: 0 if absent, otherwise 1 + node. On emulated tiers, the
+ * process writes births and drops, and the daemon writes moves; a page in flight stays on its
+ * source node. If node 0 is full, pages are born on node 1, as with the kernel's fallback.
  */
 struct sentinel_residency { /* 128 bytes */
 	uint64_t magic;
@@ -274,7 +274,7 @@ struct sentinel_paging {
 	struct sentinel_page_queue fetch;
 };
 
-#define SENTINEL_HUGE_BYTES (2ull << 20) /* largest huge page; the arena is aligned to this size */
+#define SENTINEL_HUGE_BYTES (2ull << 20) /* largest transparent huge page; the arena's alignment */
 
 struct sentinel_huge { /* 16 bytes: a range with MADV_HUGEPAGE; other ranges have MADV_NOHUGEPAGE */
 	uint64_t offset; /* the range's offset in the arena, page-aligned */
@@ -328,8 +328,8 @@ struct sentinel_layout {
 	uint32_t flags;
 	uint32_t access_count;
 	uint64_t accesses_offset; /* offset of the accesses; ignored if access_count is 0 */
-	/* emulated tiers: capacity of node 0 for arena and heap, 0: unlimited; paged tiers: the
-	   pager's budget */
+	/* emulated tiers: capacity of node 0 for arena and heap (0: unlimited); paged tiers: the
+	   pager's budget (0: no change) */
 	uint64_t fast_pages;
 	uint64_t parts_offset;
 	uint32_t part_count;

@@ -29,9 +29,9 @@
 #define ARENAS_MAX 8
 
 struct shim {
-	/* read by every thread on every allocation */
-	/* false: libc10 serves all allocations: not started, self-test failed, hooks do not fit
-	   torch, or forked child */
+	/* used by all threads at allocations and frees */
+	/* false: libc10 serves all allocations (not started, self-test failed, hooks do not fit
+	   torch, or forked child) */
 	_Atomic bool on;
 	_Atomic bool child; /* this is a forked child; the control segment is the parent's */
 	_Atomic bool drop_frees; /* a layout is live: the heap drops dead pages */
@@ -102,7 +102,8 @@ void ring_put(enum sentinel_event event, uint8_t detail, uint64_t address, uint6
    is not in memory (see count_stalls()). The caller is the owner. Needs the lock. */
 void stalls_begin(bool exclude);
 
-/* Write one ALLOC record with detail SENTINEL_ALLOC_LIVE for each live tensor. Needs the lock. */
+/* Write one ALLOC record with detail SENTINEL_ALLOC_LIVE for each live tensor of heap and arenas.
+   Needs the lock. */
 void ring_put_live(void);
 
 /*

@@ -11,7 +11,7 @@
 
 #include "../../vm/kmod/check/check.h"
 
-/* The instructions that one operation takes per page, in each round. */
+/* The instructions that one operation takes per page, record or call, in each round. */
 struct series {
 	const char *name;
 	unsigned int rounds;

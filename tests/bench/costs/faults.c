@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The cost of single page faults: the kernel's own and those on armed pages. */
+/* The costs of page faults (the kernel's own and those on armed pages) and of the module's calls. */
 #define _GNU_SOURCE
 #include "costs.h"
 

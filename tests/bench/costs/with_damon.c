@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * DAMON as an observer of this process, through sysfs, with its documented
- * defaults: 5 ms of sampling, 100 ms of aggregation, 10 to 1000 regions. DAMON
- * reports regions instead of pages. Only its cost is therefore measured: this
- * observer reports no pages.
+ * defaults: a sampling interval of 5 ms, an aggregation interval of 100 ms, 10 to
+ * 1000 regions. DAMON reports regions instead of pages. Only its cost is therefore
+ * measured: this observer reports no pages.
  */
 #include "costs.h"
 #include "observers.h"

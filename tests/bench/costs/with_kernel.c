@@ -195,7 +195,7 @@ const struct observer observer_mprotect = {
 
 /* perf's software event for page faults; each fault is sampled with its address. */
 
-#define PERF_PAGES 512ul /* size of the ring of samples, which follows one control page */
+#define PERF_PAGES 512ul /* pages of the sample ring, which follows one control page */
 
 static int perf_fd;
 static struct perf_event_mmap_page *perf_map;

@@ -52,8 +52,8 @@ class Recommender(nn.Module):
 def dlrm() -> Callable[[], Tensor]:
     """26 tables of 800,000 rows, 512 samples per step, SGD.
 
-    As in real traces, most accesses go to a few rows: a row's number is ROWS times the product of
-    two random numbers between 0 and 1.
+    As in real traces, accesses are skewed: half of them go to a fifth of the rows. A row's number
+    is ROWS times the product of two random numbers between 0 and 1.
     """
     model = Recommender()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)

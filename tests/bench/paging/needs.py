@@ -37,7 +37,7 @@ class Needs:
 
 def needs_of(model: str, folder: Path) -> Needs:
     """Train twice without a limit: first without the shim, to measure the resident size, then under
-    the shim, to record the profile. Raises RuntimeError."""
+    the shim, to record the profile. Raises RuntimeError, TimeoutError."""
     training = Training(model)
     try:
         training.steps(STEADY_STEPS)

@@ -23,7 +23,7 @@ BLOCK = Path("/sys/block")
 class SwapSettings:
     """Kernel settings for swap; see Documentation/admin-guide/sysctl/vm.rst."""
 
-    page_cluster: int = 3  # log2 of the pages that a swap-in reads at once
+    page_cluster: int = 3  # log2 of the number of pages that a swap-in reads at once
     swappiness: int = 60
 
     @contextmanager
@@ -57,7 +57,7 @@ class Swap:
     """A file or device that the kernel swaps to."""
 
     def __init__(self, path: str) -> None:
-        """Format the file or device by mkswap. Raises RuntimeError if mkswap fails."""
+        """Format the file or device with mkswap. Raises RuntimeError if mkswap fails."""
         self._path = path
         _run("mkswap", path)
 

@@ -28,7 +28,7 @@ GLIBC = "glibc"
 """The baseline: the mean of both plain processes.
 
 With glibc, the place where a process's heap happens to end decides whether every step of the run
-returns freed memory to the kernel. One process alone is therefore no fair baseline.
+returns freed memory to the kernel. One process alone is therefore not a fair baseline.
 """
 
 RATIOS = (

@@ -19,7 +19,7 @@ PRESENT = np.uint64(63)
 def resident_arena_bytes(pid: int) -> int:
     """Return the resident bytes of the live layout's arena, 0 without a layout.
 
-    Raises RuntimeError if the process exited.
+    Raises RuntimeError if the process exited or has no control segment.
     """
     try:
         base, size = _arena(pid)

@@ -13,7 +13,7 @@
  *
  * Each CPU has a cache of physical lines: L2_BYTES, L2_WAYS-way, LRU. A
  * direct-mapped filter of FILTER_LINES virtual lines in front of the cache saves
- * the address translation for repeated accesses to a line. The filter is
+ * the address translation for repeated accesses to a line. Cache and filter are
  * cleared when counting starts. If the guest remaps a virtual line that is in the
  * filter, accesses to this line are not counted until another line replaces it in
  * the filter.
@@ -57,7 +57,7 @@ struct counts {
 	uint64_t accesses[PLACE_COUNT]; /* accesses to lines that were not in the filter */
 	uint64_t misses[PLACE_COUNT][NODES_MAX];
 	uint64_t elsewhere; /* misses outside the nodes: ROM, firmware */
-	uint64_t grains[GRAINS]; /* misses by physical address, to verify the nodes' ranges */
+	uint64_t grains[GRAINS]; /* misses by reported address, to verify the nodes' ranges */
 };
 
 struct shared {

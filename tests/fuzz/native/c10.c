@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* libc10.so for the fuzzers: the two functions of torch's libc10 that the shim interposes. */
+/*
+ * libc10.so for the fuzzers and for tests/sanitize: the two functions of torch's libc10 that the
+ * shim interposes.
+ */
 #include <stdlib.h>
 
 #define EXPORT __attribute__((visibility("default")))

@@ -44,7 +44,7 @@ static struct sentinel_layout header;
 static struct emulation *emulation;
 static int wake;
 static int pipe_fds[2];
-static uint64_t marks[2][HEAP_PAGES]; /* by space and page: the page's content; 0: absent */
+static uint64_t marks[2][HEAP_PAGES]; /* content of each page, by space and page; 0: absent */
 static uint64_t next_mark;
 static unsigned forks;
 static uint64_t overruns; /* of all earlier inputs */

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Moves and reclaims a watched process's pages; prints the probes' records as one JSON object.
+"""Moves, reclaims and collapses a process's pages; prints the probes' records as one JSON object.
 
     PYTHONPATH=TREE python3 tests/vm/inside/disturbances.py
 

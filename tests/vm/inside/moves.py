@@ -100,8 +100,8 @@ def statuses() -> dict[str, object]:
 
 
 def huge() -> dict[str, object]:
-    """Move huge pages by naming their head pages. Then ask to move each of their 4 KiB pages back;
-    the kernel refuses most of these requests."""
+    """Move huge pages by naming their head pages. Then ask to move each of their 4 KiB pages back:
+    the kernel reports EBUSY for some, although they move with their huge page."""
     memory = Memory(8 * 512, FAST, huge=True)
     before = huge_bytes(memory.start)
     result = move_huge(os.getpid(), memory.pages, SLOW)

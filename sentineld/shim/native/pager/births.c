@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Gives frames to born pages, drops pages and keeps the budget. */
+/* Gives frames to born pages, drops pages and enforces the budget. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <string.h>

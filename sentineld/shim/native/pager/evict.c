@@ -329,7 +329,7 @@ static uint64_t evict_part(struct pager *pager, const void *address, uint64_t pa
 		if (*done == below)
 			*done = pages;
 	}
-	/* After a failed write no page is evicted, so a further call would be useless. */
+	/* While write_error is set, no page is evicted, so a further call would be useless. */
 	if (pager->counts.write_error)
 		*done = pages;
 	pager->incomplete |= *done < pages;

@@ -7,7 +7,7 @@
  * it at that moment; then the page is copied.
  *
  * The staging memory is divided into trays. The caller that has opened a tray fills
- * it with the frames of pages that are evicted:
+ * it with frames, for example those of evicted pages:
  *
  *     tray   | present | absent ...            |
  *
@@ -18,7 +18,7 @@
  *
  * Only a closed tray that has neither free nor borrowed frames is opened again. If there
  * is no such tray, the free frames of another tray are first returned to the kernel. All
- * functions need the pager's lock.
+ * functions except frames_address() need the pager's lock.
  */
 #ifndef SENTINELD_SHIM_FRAMES_H
 #define SENTINELD_SHIM_FRAMES_H

@@ -58,11 +58,11 @@ struct paged_range {
 	uint64_t top; /* first page above all pages that were ever in memory */
 	uint8_t *state; /* enum page_state */
 	uint8_t *published; /* the table of pager_publish(), a copy of `state`; NULL: none */
-	/* 1: the page is planned to be in memory: it was in memory at pager_add(), was born or was
-	   passed to pager_fetch(), and has not been passed to pager_evict() since then */
+	/* 1: the page is planned to be in memory, because it was in memory at pager_add(), was born
+	   or was passed to pager_fetch(), and has not been passed to pager_evict() since then */
 	uint8_t *planned;
 	uint8_t *stray; /* 1: the page is in memory, but is not planned to be there */
-	uint8_t *begins; /* 1: the page was the first page of a pager_born() call */
+	uint8_t *begins; /* 1: the last pager_born() call that included the page began with it */
 	uint8_t *transit; /* 1 + index of the page's transit; 0: none */
 	/* 1: the page arrived or was born since the hand of the clock algorithm last passed it */
 	uint8_t *recent;
@@ -227,7 +227,7 @@ bool pager_busy(const struct pager *pager);
 /* Open a transit without pages and without a tray; NULL if at most `spare` transits are unused. */
 struct transit *transit_open(struct pager *pager, bool leaves, unsigned spare);
 
-/* Close a transit that has no pages and no tray. */
+/* Close a transit that has no pages, but not its tray. */
 void transit_cancel(struct transit *transit);
 
 /* Close a transit, and its tray if it has opened one, and call pages_continue(). */
@@ -305,7 +305,8 @@ void pages_want(struct pager *pager, struct paged_range *range, uint64_t page, u
 /* The thread that serves faults. */
 void *serve_faults(void *pager);
 
-/* Close the pipes of children that have ended or called exec(), and release their file pages. */
+/* Close the pipes of children that have ended or called exec(). If no child is left, release the
+   held pages of the file. */
 void forget_children(struct pager *pager);
 
 /* Print an error and abort the process, because a page or its content cannot be provided. */

@@ -17,7 +17,8 @@
 
 struct paged_range;
 
-/* A sequence of accesses. The last fault fetched the `pages` pages before page `next`. */
+/* A sequence of accesses. The fault that reached furthest fetched the `pages` pages before page
+   `next`. */
 struct stream {
 	const struct paged_range *range; /* NULL: unused */
 	uint64_t next;

@@ -57,8 +57,8 @@ int uffd_unregister(int uffd, void *address, uint64_t bytes)
 	return ioctl(uffd, UFFDIO_UNREGISTER, &range) ? -errno : 0;
 }
 
-/* Whether to try again after a call that moved nothing. EAGAIN: another thread is changing the page or
-   the address space at this moment. */
+/* Whether to try again after a call that moved or copied nothing. EAGAIN: another thread is changing
+   the page or the address space at this moment. */
 static bool again(int error, int *tries)
 {
 	if (error != EAGAIN || ++*tries >= TRIES)

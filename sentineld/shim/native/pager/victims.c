@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Which pages are evicted if a birth or a fault needs frames. */
+/* Which pages are evicted if frames are needed or the budget is exceeded. */
 #include <string.h>
 
 #include "pages.h"

@@ -39,10 +39,11 @@ struct job_queue {
 
 struct workers {
 	pthread_mutex_t lock;
-	pthread_cond_t wake; /* a job was added, the last demanded job ended, or `stop` was set */
+	/* a job was added or became demanded, the last demanded job ended, or `stop` was set */
+	pthread_cond_t wake;
 	struct job_queue queues[JOB_KINDS];
-	unsigned demanded; /* number of demanded jobs that run */
-	unsigned others; /* number of other jobs that run */
+	unsigned demanded; /* number of running jobs that were demanded when they were begun */
+	unsigned others; /* number of other running jobs */
 	unsigned count;
 	unsigned started;
 	bool stop;

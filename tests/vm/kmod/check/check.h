@@ -50,7 +50,8 @@ uint64_t map_pages(uint64_t pages, uint64_t populate); /* returns the address */
 uint64_t bind_pages(uint64_t address, uint64_t pages_and_node); /* second argument: pages << 8 | node */
 uint64_t read_pages(uint64_t address, uint64_t pages); /* returns the sum of the first words */
 uint64_t write_pages(uint64_t address, uint64_t pages); /* sets word 0 of each page to the page's number */
-uint64_t minor_faults(uint64_t address, uint64_t pages); /* number of faults that reading the pages causes */
+/* Reads the pages; returns the number of faults that the module did not resolve. */
+uint64_t minor_faults(uint64_t address, uint64_t pages);
 uint64_t epoch_by_fd(uint64_t flags, uint64_t unused); /* returns the epoch or -errno */
 uint64_t epoch_at(uint64_t argument, uint64_t unused); /* passes `argument` to the ioctl */
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Checks the error codes for invalid arguments, a full log, and very large ranges. */
+/* Checks a full log, very large ranges, and the error codes for invalid arguments. */
 #define _GNU_SOURCE
 #include "check.h"
 

@@ -59,7 +59,7 @@ static uint64_t remap_scratch(uint32_t turn)
 	return failed;
 }
 
-/* Until the end, forks, and protects, reclaims and unmaps pages. Returns the number of failures. */
+/* Protects, reclaims and unmaps pages, and forks, until `stop` is set. Returns the number of failures. */
 static void *disturb(void *argument)
 {
 	uint64_t failed = 0;
@@ -153,7 +153,7 @@ void check_stress(void)
 			try_move(target.pid, part, pages, round / 2 % 2);
 			sampler_arm(&sampler, part, pages);
 		} else if (round % 16 == 0) {
-			/* these pages were not disarmed first: kernel 6.12 moves and unarms them */
+			/* these pages were not disarmed first: kernels newer than 6.1 unarm them */
 			try_move(target.pid, part, pages, round / 16 % 2);
 		}
 		CHECK(!epoch_call(sampler.fd, round % 3 ? 0 : SENTINEL_EPOCH_RESIDENCY, NULL), "EPOCH");

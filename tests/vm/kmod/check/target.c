@@ -125,7 +125,7 @@ void target_stop(struct target *target)
 	CHECK(waitpid(target->pid, NULL, 0) == target->pid, "%s", strerror(errno));
 }
 
-/* The address is not aligned to 2 MiB, so that watched ranges begin inside a 2 MiB area. */
+/* The address is not aligned to 2 MiB, so that watched ranges begin inside a chunk of 2 MiB. */
 uint64_t map_pages(uint64_t pages, uint64_t populate)
 {
 	size_t chunk = 512 * PAGE;

@@ -156,9 +156,9 @@ void check_unknown(void)
 }
 
 /*
- * move_pages() of armed pages: kernel 6.12 moves and unarms them, kernel 6.1
- * leaves them as they are. Each unarmed page must be reported as unknown. Disarmed
- * pages move on both kernels, even if epochs begin meanwhile.
+ * move_pages() of armed pages: kernel 6.1 leaves them as they are, newer kernels
+ * move and unarm them. Each unarmed page must be reported as unknown. Disarmed
+ * pages move on all kernels, even if epochs begin meanwhile.
  */
 void check_moved(void)
 {

@@ -49,7 +49,7 @@ class Outcome:
     features: int
     """The module's SENTINEL_FEATURE_* flags."""
     lost: int
-    """Number of records that did not fit in the log."""
+    """Number of records that the module lost."""
     wrong: int
     """Number of words in memory with a wrong value."""
     complaints: list[str]

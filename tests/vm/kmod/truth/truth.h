@@ -80,7 +80,7 @@ struct item {
 	long arg[ARGUMENTS];
 };
 
-/* A verb for threads has the function `run`, a verb for the controller has `control`. */
+/* A verb for threads has the function `run`; a verb for the controller has `control`. */
 struct verb {
 	const char *name;
 	/* THREAD; for the controller's verbs BEFORE (no thread runs) or DURING (at any time) */
