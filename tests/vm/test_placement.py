@@ -27,8 +27,8 @@ IDLE = "python3 -m tests.idle_process /run/sentineld/shim.sock"
 def test_a_process_that_may_not_use_a_tier_is_refused(
     daemon: Guest, wrapper: str, reason: str
 ) -> None:
-    process = daemon.start(f"cd {TREE}; exec {wrapper} {IDLE}")
     known = set(states(daemon))
+    process = daemon.start(f"cd {TREE}; exec {wrapper} {IDLE}")
     (pid,) = wait("hello", lambda: set(states(daemon)) - known, 240)
     try:
         assert reason in refused(daemon, f"sentinelctl attach {pid} --fast 20%", "not-permitted")
@@ -39,8 +39,8 @@ def test_a_process_that_may_not_use_a_tier_is_refused(
 
 
 def test_a_binding_to_both_tiers_is_accepted(daemon: Guest) -> None:
-    process = daemon.start(f"cd {TREE}; exec numactl --membind=0,1 {IDLE}")
     known = set(states(daemon))
+    process = daemon.start(f"cd {TREE}; exec numactl --membind=0,1 {IDLE}")
     (pid,) = wait("hello", lambda: set(states(daemon)) - known, 240)
     try:
         daemon.run(f"sentinelctl attach {pid} --fast 20%")
