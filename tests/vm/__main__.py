@@ -48,7 +48,10 @@ def _parser() -> argparse.ArgumentParser:
         sub.add_argument("--variant", choices=VARIANTS, default="two-tier")
         sub.add_argument("--fast-mib", type=int, default=2048, help="size of node 0 in MiB")
         sub.add_argument("--slow-mib", type=int, default=1024, help="size of node 1 in MiB")
-        sub.add_argument("--artifacts", action="store_true", help="also build and copy the C parts")
+        if verb is not _boot_check:
+            sub.add_argument(
+                "--artifacts", action="store_true", help="also build and copy the C parts"
+            )
         if name == "run":
             sub.add_argument("--timeout", type=float, default=600.0, help="limit for CMD, seconds")
             sub.add_argument("command", nargs=argparse.REMAINDER, metavar="CMD")
