@@ -45,10 +45,8 @@ def idle(say: Say, path: str, count: int) -> None:
                 if len(held) > count // 2:
                     break
                 continue
-            except OSError:
-                break
+            held.append(client)
             break
-        held.append(client)
     say(len(held))
     signal.pause()
 
