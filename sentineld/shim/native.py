@@ -8,6 +8,7 @@ import hashlib
 import os
 import platform
 import shutil
+import stat
 import subprocess
 import tempfile
 from collections.abc import Callable
@@ -65,14 +66,20 @@ def library_path() -> Path:
 
 
 def _cache_directory() -> Path:
+    """A folder that only this user can write to: in the user's cache, or else in the system's
+    folder for temporary files. Raises OSError."""
     root = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    path = Path(root) / "sentineld"
-    try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if path.stat().st_uid == os.getuid() and os.access(path, os.W_OK):
+    temporary = Path(tempfile.gettempdir())
+    for path in (Path(root) / "sentineld", temporary / f"sentineld-{os.getuid()}"):
+        try:
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            status = path.lstat()
+        except OSError:
+            continue
+        # Another user may have created the folder, or a link, to have a library of theirs loaded.
+        ours = stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid()
+        if ours and not status.st_mode & 0o022 and os.access(path, os.W_OK):
             return path
-    except OSError:
-        pass
     return Path(tempfile.mkdtemp(prefix="sentineld-"))
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from tests.unit.shim.conftest import COMPILER, NATIVE
+from tests.unit.shim.harness import COMPILER, NATIVE
 
 KMOD = NATIVE.parents[2] / "kmod"
 

@@ -17,7 +17,7 @@ from sentineld.model import protocol
 from sentineld.model import records as model
 from sentineld.shim import native, runtime, selftest
 from tests.unit.model.headers import c_values
-from tests.unit.shim.conftest import NATIVE
+from tests.unit.shim.harness import NATIVE
 
 STRUCTS = {
     "sentinel_control": protocol.CONTROL_DTYPE,

@@ -18,7 +18,7 @@ from sentineld.shim.native import (
     ShimUnavailableError,
     library_path,
 )
-from tests.unit.shim.conftest import COMPILER
+from tests.unit.shim.harness import COMPILER
 from tests.unit.shim.shimmed import LOAD, ROOT, run
 
 
@@ -103,15 +103,38 @@ def test_without_sources_nothing_can_be_built(elsewhere: Path) -> None:
         library_path()
 
 
-def test_without_a_cache_a_private_folder_is_used(elsewhere: Path) -> None:
+@pytest.fixture
+def temporary(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder for temporary files of a user who has no cache."""
     (elsewhere / "cache").write_text("a file")
+    monkeypatch.setattr(tempfile, "tempdir", str(elsewhere / "tmp"))
+    (elsewhere / "tmp").mkdir()
+    return elsewhere / "tmp"
+
+
+def test_without_a_cache_a_private_folder_is_used(temporary: Path) -> None:
     built = library_path()
-    try:
-        assert elsewhere not in built.parents
-        assert built.parent.stat().st_mode & 0o077 == 0
-    finally:
-        built.unlink()
-        built.parent.rmdir()
+    assert built.parent == temporary / f"sentineld-{os.getuid()}"
+    assert built.parent.stat().st_mode & 0o077 == 0
+    assert library_path() == built
+    assert list(temporary.iterdir()) == [built.parent]
+
+
+@pytest.mark.parametrize("kind", ["writable", "link", "file"])
+def test_a_folder_that_others_can_change_is_not_used(temporary: Path, kind: str) -> None:
+    other, place = temporary / "other", temporary / f"sentineld-{os.getuid()}"
+    other.mkdir()
+    if kind == "writable":
+        place.mkdir()
+        place.chmod(0o777)
+    elif kind == "link":
+        place.symlink_to(other)
+    else:
+        place.touch()
+    built = library_path()
+    assert built.parent not in (other, place)
+    assert built.parent.stat().st_mode & 0o077 == 0
+    assert list(other.iterdir()) == []
 
 
 def refusal(library: Path) -> str:
@@ -192,9 +215,10 @@ print(json.dumps([native.layout(fd), native.word(0xD0)]))
 def test_a_heap_without_room_is_reported() -> None:
     found = run(
         """
-import json, os
-os.environ["SENTINELD_SHIM_HEAP_BYTES"] = str(1 << 47)
+import json, os, resource
+os.environ["SENTINELD_SHIM_HEAP_BYTES"] = str(1 << 40)
 from sentineld.shim.native import Native, ShimUnavailableError, library_path
+resource.setrlimit(resource.RLIMIT_AS, (1 << 38, 1 << 38))
 try: Native(library_path()).start()
 except ShimUnavailableError as error: print(json.dumps(str(error)))
 """

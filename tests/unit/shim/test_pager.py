@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.unit.shim.conftest import COMPILER, NATIVE
+from tests.unit.shim.harness import COMPILER, NATIVE
 from tests.unit.shim.paged import PAGE, Paged, backing_file, load, pager_problem
 
 ROOT = Path(__file__).parents[3]
