@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 LINGER_S = 60
-"""Time for which the last close() blocks: longer than any test waits."""
+"""Seconds for which the last close() blocks. The tests allow at most half of this time."""
 
 
 @contextmanager

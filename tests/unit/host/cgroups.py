@@ -2,7 +2,7 @@
 """Ordinary folders that stand for cgroup hierarchies. Two files describe the hierarchies:
 
 /proc/self/mounts   where each hierarchy is mounted
-/proc/self/cgroup   the path of this process's group in each hierarchy
+/proc/self/cgroup   the path of this process's cgroup in each hierarchy
 """
 
 from __future__ import annotations

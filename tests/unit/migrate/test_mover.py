@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The mover's thread on one node, where no page can move: the positions it publishes, and its end.
+"""The mover's thread: the positions it publishes, the bytes it moves and charges, and its end.
 
-tests/vm/test_migrate.py tests real moves.
+The processes' pages are absent, or their memory is fake. tests/vm/test_migrate.py tests real moves.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ INT, POINTER, STRUCT, UNION, ENUM, TYPEDEF, CONST, FUNC, PROTO = 1, 2, 4, 5, 6, 
 
 
 class Writer:
-    """Builds BTF type by type; each method returns the new type's id."""
+    """Builds BTF type by type. The methods that add a type return its id."""
 
     def __init__(self) -> None:
         self._types: list[bytes] = []

@@ -325,8 +325,8 @@ def test_half_messages_of_one_user_are_limited(
     server.until(lambda: len(server.links) == 6)
     half = encode({"text": "x" * (FROM_SHIM.frame_bytes - 100)})[:-1]
     sent = push(server, shims, half)
-    # The server reads all that was sent of one message. What was sent of the other messages only
-    # fills their sockets' buffers.
+    # The server reads everything that was sent of one message. The other messages only fill their
+    # sockets' buffers.
     assert sorted(sent)[-1] == len(half)
     assert sorted(sent)[-2] < 1 << 20
     # After FRAME_S, the server closes connections whose incomplete messages keep other messages

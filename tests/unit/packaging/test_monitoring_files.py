@@ -20,7 +20,7 @@ LABELS = {spec.name: set(spec.labels) for spec in METRICS} | {SCRAPE_DURATION[0]
 
 
 def all_expressions() -> list[str]:
-    """Those of the dashboard and of the alert rules."""
+    """The expressions of the dashboard and of the alert rules."""
     found = expressions(json.loads((DOCS / "grafana/sentineld.json").read_text()))
     rules = (DOCS / "prometheus/sentineld.rules.yml").read_text()
     return found + re.findall(r"expr: (?:\|\n)?((?:.|\n)*?)\n +for:", rules)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A process that executes a setuid program leaves its session: no verb looks into it any longer."""
+"""A session ends if its process executes a setuid program; verbs and hellos are then refused."""
 
 from __future__ import annotations
 

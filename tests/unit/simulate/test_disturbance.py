@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The random factors for noise, skew and interference. The same seed gives the same factors."""
+"""Noise, skew and interference. The same seed gives the same factors for noise and skew."""
 
 from __future__ import annotations
 

@@ -114,8 +114,9 @@ def test_a_boundary_waits_for_demotions() -> None:
 @pytest.mark.parametrize(("used", "stall_s"), [(3, 0.0), (0, 0.5)])
 def test_an_idle_mover_demotes_ahead_of_time(used: int, stall_s: float) -> None:
     # The demotion at boundary 1 takes a second, and boundary 2 waits for its end. Stretch 1 takes
-    # half a second less than profiled, so the wait takes half a second. If the state is used in
-    # stretch 3, its demotion may begin in stretch 0, and no time is lost.
+    # half a second less than profiled. If the state is used in stretch 0, the wait takes the other
+    # half. If the state is used in stretch 3, its demotion may begin in stretch 0, and no time is
+    # lost.
     plan = with_layout(large_plan(), waits=np.array([-1, -1, 1, -1], np.int32))
     plan.moves["boundary"][0], plan.moves["deadline"][0] = 1, 2
     profile, timing = large_profile(), timing_of(tiers(STATE))
