@@ -5,7 +5,7 @@ The faults are those of the recorded steps before the access step. In these step
 pages were armed; armed pages would have caused further faults. Some faults have two
 records: one is written when the fault begins, the other while the kernel handles the
 fault. This module merges the two records. A fault belongs to the tensor that was live
-at its address and time.
+at its address and time; if there was none, to a tensor of the stretch; see holders().
 """
 
 from __future__ import annotations

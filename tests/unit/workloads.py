@@ -23,8 +23,10 @@ class Network:
     bytes_per_s: float = 400e6  # see Trainer.bytes_per_s
 
 
-def train(network: Network, steps: int, cuts: tuple[int, ...] = ()) -> Trainer:
-    """Train; the trainer keeps the samples and op accesses of the last step only."""
+def train(
+    network: Network, steps: int, cuts: tuple[int, ...] = (), observed_steps: int = 1
+) -> Trainer:
+    """Train; the trainer keeps the samples and op accesses of the last observed_steps steps."""
     trainer = Trainer(bytes_per_s=network.bytes_per_s)
     blocks = range(network.blocks)
     parameters = [
@@ -36,7 +38,7 @@ def train(network: Network, steps: int, cuts: tuple[int, ...] = ()) -> Trainer:
     gradients: list[Tensor] = []
     trainer.cuts = cuts
     for number in range(steps):
-        if number == steps - 1:
+        if number == steps - observed_steps:
             trainer.take_samples(), trainer.take_ops()
         trainer.begin_step()
         trainer.free(*gradients)

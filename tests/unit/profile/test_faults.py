@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import bisect
+import math
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -17,14 +19,15 @@ from sentineld.model.protocol import Alloc, Event
 from sentineld.model.records import Records
 from sentineld.profile.faults import CLASSES, resolved, tensor_faults
 from sentineld.profile.lifetimes import step_lifetimes
-from sentineld.profile.steps import Step
+from sentineld.profile.steps import Step, boundary_records
 from sentineld.profile.trace import Trace
 from tests.unit.traces import SMALL, recorded
 from tests.unit.trainer import HEAP, PAGE
 from tests.unit.workloads import train
 
 TRACE = replace(recorded(), faults=np.zeros(0, FAULT_DTYPE))
-OPS = train(SMALL, len(TRACE.steps) + 2, tuple(TRACE.cuts.tolist())).take_ops()
+STEPS = len(TRACE.steps) + 2
+OPS = train(SMALL, STEPS, tuple(TRACE.cuts.tolist()), observed_steps=STEPS).take_ops()
 """Memory that the toy trainer touches in all steps: possible addresses of faults."""
 
 CLASS_OF = {"missing": "first_touch", "protection": "protection"}
@@ -38,24 +41,44 @@ def rows(*faults: tuple[int, int, str]) -> Records:
     return table
 
 
-def owner(step: Step, time_ns: int, address: int) -> int | str | None:
-    """The slot of the tensor that lives at this address and time, found by a walk through the step.
-    For a persistent tensor, its address as text. None: no tensor lives there."""
-    there: dict[int, tuple[int, int | str]] = {
-        start: (live.bytes, str(start) if live.cursor is None or live.age > 1 else live.cursor)
-        for start, live in step.live.items()
-    }
+@dataclass
+class Life:
+    """A tensor of a step. name: its slot; for a persistent tensor, its address as text."""
+
+    name: int | str
+    start: int
+    bytes: int
+    born_ns: int
+    dead_ns: float = math.inf
+
+
+def lives(step: Step) -> list[Life]:
+    """The tensors of a step, found by a walk through its records."""
+    found = []
+    for start, live in step.live.items():
+        persistent = live.cursor is None or live.age > 1
+        found.append(Life(str(start) if persistent else live.cursor, start, live.bytes, 0))
     for record in step.records:
-        if record["time_ns"] > time_ns:
-            break
+        start, time_ns = int(record["address"]), int(record["time_ns"])
         if record["event"] == Event.FREE:
-            there.pop(int(record["address"]), None)
+            for life in found:
+                if life.start == start and life.dead_ns == math.inf:
+                    life.dead_ns = time_ns
         elif record["event"] == Event.ALLOC and record["detail"] == Alloc.STEP:
-            there[int(record["address"])] = (int(record["bytes"]), int(record["value"]))
-    for start, (size, name) in there.items():
-        if start <= address < start + size:
-            return name
-    return None
+            found.append(Life(int(record["value"]), start, int(record["bytes"]), time_ns))
+    return found
+
+
+def owner(step: Step, time_ns: int, address: int) -> int | str | None:
+    """The tensor at this address and time. If no tensor lives there, the tensor that was born last
+    of those that are at the address during the stretch. None: there is no such tensor."""
+    begins = [0, *boundary_records(step)["time_ns"].tolist(), step.end_ns]
+    stretch = bisect.bisect_right(begins, time_ns)
+    begin_ns, end_ns = begins[stretch - 1], begins[stretch]
+    there = [one for one in lives(step) if one.start <= address < one.start + one.bytes]
+    during = [one for one in there if one.born_ns < end_ns and one.dead_ns >= begin_ns]
+    alive = [one for one in during if one.born_ns <= time_ns < one.dead_ns]
+    return max(alive or during, key=lambda one: one.born_ns).name if during else None
 
 
 def counted(trace: Trace) -> Iterator[tuple[int | str | None, str, float]]:
