@@ -339,8 +339,8 @@ METRICS: tuple[MetricSpec, ...] = (
     _session_by(
         "sentineld_page_accesses_total",
         "counter",
-        "Accesses to armed pages, by source: records of the module's log, or events of its "
-        "tracepoint, which has none for huge pages.",
+        "Accesses to armed pages, by source: the module's log, or its tracepoint, which has no "
+        "events for huge pages.",
         ("source",),
         lambda s: _keyed(s.page_accesses),
     ),

@@ -48,7 +48,7 @@ def _session(session: Session, counters: EbpfCounters | None) -> SessionSnapshot
     delay = {}
     if residency is not None and paging is None:
         delay = {"owed": residency.owed_ns, "paid": residency.paid_ns}
-    page_accesses = {"module": samples.taken}
+    page_accesses = {"module": samples.accesses}
     if seen is not None:
         page_accesses["tracepoint"] = seen["accesses"]
     return SessionSnapshot(

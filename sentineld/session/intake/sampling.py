@@ -19,7 +19,7 @@ from sentineld.base.errors import SentinelError
 from sentineld.base.text import text_of
 from sentineld.control.frames import FrameError, Message
 from sentineld.model import protocol
-from sentineld.model.records import SAMPLE_DTYPE
+from sentineld.model.records import NO_ACCESS, SAMPLE_DTYPE
 from sentineld.model.sampled import sampled_page_count
 from sentineld.observe.backend import Areas, Backend, Target, Watch
 from sentineld.observe.backends import open_best
@@ -62,6 +62,7 @@ class Sampling:
         self._pages = 0  # number of pages that self._samples represents
         self._armed = False
         self.total = 0
+        self.accesses = 0
         self.lost = 0
         try:
             # Check again, because the watch was opened by pid. If the process has called exec()
@@ -111,6 +112,7 @@ class Sampling:
         samples = self._module.sampler.drain()
         if len(samples):
             self.total += len(samples)
+            self.accesses += int(np.count_nonzero((samples["flags"] & NO_ACCESS) == 0))
             self._samples.append(samples)
             self._pages += sampled_page_count(samples)
             if self._pages > SAMPLES_PER_PAGE_MAX * _memory_pages():
@@ -169,13 +171,18 @@ class Samples:
     """Counters of the module's samples."""
 
     taken: int = 0
+    accesses: int = 0  # samples that are accesses; others have a flag of NO_ACCESS
     lost: int = 0  # samples that the module lost; see SamplerStats
 
     def plus(self, sampling: Sampling | None) -> Samples:
         """The sum of these counters and the counters of one more sampling."""
         if sampling is None:
             return self
-        return Samples(self.taken + sampling.total, self.lost + sampling.lost)
+        return Samples(
+            self.taken + sampling.total,
+            self.accesses + sampling.accesses,
+            self.lost + sampling.lost,
+        )
 
 
 class Observing:

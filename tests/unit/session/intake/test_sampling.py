@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from sentineld.base.errors import SentinelError
-from sentineld.model.records import ACCESS_UNKNOWN, SAMPLE_DTYPE
+from sentineld.model.records import ACCESS_RESIDENCY, ACCESS_UNKNOWN, ACCESS_WRITE, SAMPLE_DTYPE
 from sentineld.observe import module
 from sentineld.observe.backend import Target
 from sentineld.observe.module import MODULE
 from sentineld.session.intake import sampling
-from sentineld.session.intake.sampling import SAMPLES_PER_PAGE_MAX, Sampling
+from sentineld.session.intake.sampling import SAMPLES_PER_PAGE_MAX, Samples, Sampling
 from tests.unit.links import Linked
 
 HUGE = (512, 1, 0, 0, 511)
@@ -80,3 +80,11 @@ def test_forgotten_samples_do_not_count(watched: tuple[Sampling, Log]) -> None:
     log.records = [HUGE]
     made.collect()
     assert len(made.samples()) == 1
+
+
+def test_only_accesses_count_as_accesses(watched: tuple[Sampling, Log]) -> None:
+    made, log = watched
+    flags = (0, ACCESS_WRITE, ACCESS_UNKNOWN, ACCESS_RESIDENCY)
+    log.records = [(page, 1, 0, flag, 0) for page, flag in enumerate(flags)]
+    made.collect()
+    assert Samples(taken=10, accesses=5).plus(made) == Samples(taken=14, accesses=7, lost=0)
