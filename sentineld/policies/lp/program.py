@@ -104,6 +104,8 @@ class _Program:
       demotions that had time to complete);
     - the part promoted at each change, which is not negative;
     - generous: the part demoted in the stretch of each death, which is at most the fast part;
+    - generous: the part demoted at each change, which is at most the fast part. In a plan's program
+      there is no reason to exceed it, because demotions make no room within their stretch;
     - the pool of dead pages, if births cost time;
     - the clean pages.
 
@@ -160,7 +162,8 @@ class _Program:
         self._before = 4 * count
         self._after = self._before + points
         self._promotions = self._after + points
-        self._pool = self._promotions + self._durations - self._demotions
+        self._demoted = self._promotions + self._durations - self._demotions
+        self._pool = self._demoted + (self._dying - self._demotions if limits.generous else 0)
         # (S,), in UNIT_PAGES: the memory that could be promoted in that part of each stretch in
         # which the file is busy with faults if everything is slow. In a plan's program, the file
         # is also busy with writes.
@@ -394,6 +397,10 @@ class _Program:
         self._put(row, here, 1.0)
         self._put(row, there, -1.0)
         self._put(row, column, -1.0)
+        if self._limits.generous:
+            row = self._demoted + column - self._demotions
+            self._put(row, column, 1.0)
+            self._put(row, here, -1.0)
         if at in self._dying_column:
             dying = np.array([self._dying_column[at]])
             self.upper[dying] = 0.0 if groups.stays[len(segment) - 1, at] else pages
