@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import statistics
 import threading
 from collections import deque
 from dataclasses import dataclass, field, replace
@@ -10,6 +11,12 @@ from typing import NamedTuple
 
 KEPT_STEPS = 256
 """Number of steps whose totals are kept."""
+STOPPED_NS = 500_000_000
+STOPPED_OVER_MEDIAN = 8.0
+"""The mover was stopped during a batch, for example by SIGSTOP, if the batch took longer than
+STOPPED_NS and, per byte, more than STOPPED_OVER_MEDIAN times as long as the median of the last
+batches. Such a batch says nothing about the bandwidth."""
+LAST_BATCHES = 9
 
 
 class Entry(NamedTuple):
@@ -58,6 +65,7 @@ class Ledger:
     _calls: int = 0
     _paced_bytes: int = 0
     _paced_ns: int = 0
+    _ns_per_byte: deque[float] = field(default_factory=lambda: deque(maxlen=LAST_BATCHES))
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def begin_step(self, step: int) -> None:
@@ -108,8 +116,14 @@ class Ledger:
             self._steps[-1] = replace(totals, call_ns=totals.call_ns + duration_ns)
 
     def paced(self, size: int, duration_ns: int) -> None:
-        """Count a batch that is large enough to measure the bandwidth with."""
+        """Count a batch that is large enough to measure the bandwidth with, unless the mover was
+        stopped during the batch."""
         with self._lock:
+            took = duration_ns / size
+            self._ns_per_byte.append(took)
+            usual = statistics.median(self._ns_per_byte)
+            if duration_ns > STOPPED_NS and took > STOPPED_OVER_MEDIAN * usual:
+                return
             self._paced_bytes += size
             self._paced_ns += duration_ns
 

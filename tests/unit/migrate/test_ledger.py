@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from sentineld.migrate.ledger import KEPT_STEPS, Entry, Ledger, StepTotals
+from sentineld.migrate.ledger import KEPT_STEPS, LAST_BATCHES, Entry, Ledger, StepTotals
 
 
 def test_bytes_are_kept_by_direction_reason_and_result_and_by_step() -> None:
@@ -60,3 +60,25 @@ def test_bytes_and_time_of_large_batches() -> None:
     ledger.paced(1 << 20, 2_000_000)
     ledger.paced(3 << 20, 4_000_000)
     assert ledger.large_batches() == (4 << 20, 6_000_000)
+
+
+def test_a_batch_during_which_the_mover_was_stopped_is_not_measured() -> None:
+    ledger = Ledger()
+    for _ in range(5):
+        ledger.paced(1000, 10_000_000)
+    ledger.paced(1000, 400_000_000)  # slow, but not stopped
+    assert ledger.large_batches() == (6000, 450_000_000)
+    ledger.paced(1000, 2_000_000_000)
+    assert ledger.large_batches() == (6000, 450_000_000)
+    ledger.paced(100_000, 1_000_000_000)  # a large batch
+    assert ledger.large_batches() == (106_000, 1_450_000_000)
+
+
+def test_memory_that_becomes_slow_is_measured_after_some_batches() -> None:
+    ledger = Ledger()
+    for _ in range(LAST_BATCHES):
+        ledger.paced(1000, 10_000_000)
+    for _ in range(LAST_BATCHES):
+        ledger.paced(1000, 1_000_000_000)
+    slow = ledger.large_batches()[0] - LAST_BATCHES * 1000
+    assert slow >= LAST_BATCHES // 2 * 1000
