@@ -68,11 +68,11 @@ def library_path() -> Path:
 def _cache_directory() -> Path:
     """A folder that only this user can write to: in the user's cache, or else in the system's
     folder for temporary files. Raises OSError."""
-    root = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    root = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))
     temporary = Path(tempfile.gettempdir())
-    for path in (Path(root) / "sentineld", temporary / f"sentineld-{os.getuid()}"):
+    for path in (root / "sentineld", temporary / f"sentineld-{os.getuid()}"):
         try:
-            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            path.mkdir(mode=0o700, parents=path.parent == root, exist_ok=True)
             status = path.lstat()
         except OSError:
             continue
