@@ -9,8 +9,9 @@ import zipfile
 import zlib
 
 DAMAGED_ERRORS = (
+    AttributeError,
     EOFError,
-    KeyError,
+    LookupError,
     NotImplementedError,  # unknown compression
     OSError,
     OverflowError,

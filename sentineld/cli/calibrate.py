@@ -6,6 +6,7 @@ The verb needs no daemon.
 
 from __future__ import annotations
 
+import mmap
 import os
 import statistics
 from dataclasses import asdict, dataclass
@@ -185,7 +186,8 @@ def measured(config: Path | None, size_bytes: int, threads: int, sys_root: Path 
     if tiers is not None:
         for batch in BATCHES:
             try:
-                migration[batch] = measure(tiers, max(size_bytes // 4, SCRATCH_BYTES_MIN), batch)
+                least = max(SCRATCH_BYTES_MIN, batch * mmap.PAGESIZE)
+                migration[batch] = measure(tiers, max(size_bytes // 4, least), batch)
             except SentinelError as error:
                 missing.append(f"moves of {batch} pages per call: {error.message}")
     birth_ns = 0.0

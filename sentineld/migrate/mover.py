@@ -230,7 +230,7 @@ class Mover:
             # The measured time includes the time between two batches, because plans must assume the
             # bandwidth that a series of moves reaches.
             now_ns = time.monotonic_ns()
-            if self._memory.waits and moved_bytes >= self._paced_bytes:
+            if self._memory.waits and moved_bytes >= max(self._paced_bytes, 1):
                 self.ledger.paced(moved_bytes, now_ns - began_ns)
             began_ns = now_ns
 

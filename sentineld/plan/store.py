@@ -97,9 +97,9 @@ def load_plan(path: Path) -> tuple[Plan, Profile]:
             texts = json.loads(str(file["texts"]))
             tables = {name: _table(path, name, file[name]) for name in _DTYPES}
             return _plan(texts, tables), _profile(texts, tables)
-    except (FileNotFoundError, SentinelError):
+    except FileNotFoundError:
         raise
-    except DAMAGED_ERRORS as error:
+    except (*DAMAGED_ERRORS, MemoryError) as error:
         raise _damaged(path, f"{type(error).__name__}: {error}") from None
 
 

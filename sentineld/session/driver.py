@@ -352,8 +352,6 @@ class Driver:
         goal = Goal(FastBudget.parse(saved.fast), saved.policy)
         substrate = self._machine.substrate
         if planned is None or not saved.resumable(substrate.emulated, substrate.paged):
-            # Steps are profiled without a layout: its cuts would count as boundaries.
-            self._link.send({"type": "detach"})
             self._attach(goal)
             self.lifecycle.explain("attached again after the daemon's restart")
             return
@@ -400,6 +398,9 @@ class Driver:
         log.info("session %d ends: %s", self._link.pid, reason)
 
     def _begin_profiling(self, goal: Goal, left: Shape | None = None) -> None:
+        if self._link.segment.words().layout_id:
+            # Steps are profiled without a layout: its cuts would count as boundaries.
+            self._link.send({"type": "detach"})
         self._profiling = Profiling(
             self._link,
             self._machine,
@@ -424,7 +425,6 @@ class Driver:
         left = self.following.leave(reason)
         self._stop_managing(reason)
         self._states.attached(self.name, self._saved())
-        self._link.send({"type": "detach"})
         assert self.goal is not None
         self._begin_profiling(self.goal, left)
         self.lifecycle.enter(State.ALLOCATION, reason)

@@ -26,7 +26,7 @@ def welcome(link: ShimLink, machine: Machine, name: str, *, has_layout: bool) ->
     try:
         with machine.substrate.first_provision(link, fast) as provision:
             link.send({**message, **provision.fields}, list(provision.fds))
-    except (SentinelError, OSError) as error:  # OSError: no descriptor is free
+    except (SentinelError, OSError) as error:  # OSError: for example, no descriptor is free
         log.warning("process %d is not paged before it has a plan: %s", link.pid, error)
         link.send(message)
 

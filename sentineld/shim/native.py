@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import hashlib
 import os
@@ -68,12 +69,14 @@ def library_path() -> Path:
 def _cache_directory() -> Path:
     """A folder that only this user can write to: in the user's cache, or else in the system's
     folder for temporary files. Raises OSError."""
-    root = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))
-    temporary = Path(tempfile.gettempdir())
-    for path in (root / "sentineld", temporary / f"sentineld-{os.getuid()}"):
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))
+    with contextlib.suppress(OSError):
+        cache.mkdir(mode=0o700, parents=True, exist_ok=True)
+    own, shared = cache / "sentineld", Path(tempfile.gettempdir()) / f"sentineld-{os.getuid()}"
+    for path in (own, shared):
         try:
-            path.mkdir(mode=0o700, parents=path.parent == root, exist_ok=True)
-            status = path.lstat()
+            path.mkdir(mode=0o700, exist_ok=True)
+            status = path.stat(follow_symlinks=path is own)
         except OSError:
             continue
         # Another user may have created the folder, or a link, to have a library of theirs loaded.

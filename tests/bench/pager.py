@@ -222,7 +222,7 @@ def main() -> int:
     problem = pager_problem()
     if problem:
         print(f"bench-pager: {problem}", file=sys.stderr)
-        return 1
+        return 2
     arguments.folder.mkdir(parents=True, exist_ok=True)
     rounds = measure(arguments.folder, arguments.rounds)
     found = summarise(rounds, REGION_BYTES)

@@ -26,18 +26,18 @@ def summarise(rounds: Sequence[dict[str, Json]], transfer_bytes: int) -> Json:
     """
     transfers = {}
     goals = {}
+    pages = transfer_bytes / PAGE_BYTES
     for name in rounds[0]:
-        both = [one[name] for one in rounds]
-        pages = transfer_bytes / PAGE_BYTES
+        pairs = [one[name] for one in rounds]
         figures = {
-            "plain_bytes_per_s": [transfer_bytes / one["plain"]["seconds"] for one in both],
-            "pager_bytes_per_s": [transfer_bytes / one["pager"]["seconds"] for one in both],
-            "speed": [one["plain"]["seconds"] / one["pager"]["seconds"] for one in both],
+            "plain_bytes_per_s": [transfer_bytes / one["plain"]["seconds"] for one in pairs],
+            "pager_bytes_per_s": [transfer_bytes / one["pager"]["seconds"] for one in pairs],
+            "speed": [one["plain"]["seconds"] / one["pager"]["seconds"] for one in pairs],
             "plain_cpu_share": [
-                one["plain"]["cpu_seconds"] / one["plain"]["seconds"] for one in both
+                one["plain"]["cpu_seconds"] / one["plain"]["seconds"] for one in pairs
             ],
-            "cpu_share": [one["pager"]["cpu_seconds"] / one["pager"]["seconds"] for one in both],
-            "cpu_us_per_page": [one["pager"]["cpu_seconds"] / pages * 1e6 for one in both],
+            "cpu_share": [one["pager"]["cpu_seconds"] / one["pager"]["seconds"] for one in pairs],
+            "cpu_us_per_page": [one["pager"]["cpu_seconds"] / pages * 1e6 for one in pairs],
         }
         transfers[name] = {key: spread(values).to_json() for key, values in figures.items()}
         goals[f"{name}_speed"] = at_least(transfers[name]["speed"]["median"], SPEED_MIN)

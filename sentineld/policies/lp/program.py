@@ -104,8 +104,7 @@ class _Program:
       demotions that had time to complete);
     - the part promoted at each change, which is not negative;
     - generous: the part demoted in the stretch of each death, which is at most the fast part;
-    - generous: the part demoted at each change, which is at most the fast part. In a plan's program
-      there is no reason to exceed it, because demotions make no room within their stretch;
+    - generous: the part demoted at each change, which is at most the fast part;
     - the pool of dead pages, if births cost time;
     - the clean pages.
 
@@ -398,6 +397,8 @@ class _Program:
         self._put(row, there, -1.0)
         self._put(row, column, -1.0)
         if self._limits.generous:
+            # Without this row, demoting slow pages would make room. In a plan's program, demotions
+            # make no room within their stretch.
             row = self._demoted + column - self._demotions
             self._put(row, column, 1.0)
             self._put(row, here, -1.0)

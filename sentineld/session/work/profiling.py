@@ -23,7 +23,7 @@ from sentineld.model.records import OP_ACCESS_DTYPE, SAMPLE_DTYPE, OpAccesses, R
 from sentineld.model.tiers import Tiers
 from sentineld.observe.shim_link import ShimLink
 from sentineld.profile.attribution import build_profile
-from sentineld.profile.steps import Step, identical
+from sentineld.profile.steps import Step, cut_count, identical
 from sentineld.profile.window_check import checked
 from sentineld.session.intake.inbox import Inbox
 from sentineld.session.intake.sampling import Sampling
@@ -162,8 +162,8 @@ class Profiling:
         return planned_for(self._goal, given, self._machine, self._link)
 
     def _on_allocation_step(self, step: Step) -> None:
-        if self._found is not None:
-            return
+        if self._found is not None or cut_count(step):
+            return  # a step with cuts began before the process had received `detach`
         repeated = self._sampler.gather(step)
         self._allocation_steps += 1
         self._shape = Shape.of(step, self._inbox.threads)

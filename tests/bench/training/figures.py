@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tests.bench.goals import at_most
 from tests.bench.shim.figures import Interval, of_pairs
 
 Json = dict[str, Any]
@@ -128,24 +129,20 @@ def goals(found: list[Json]) -> Json:
     unequal = sum(not row["losses_equal"] for row in measured)
     diverged = sum(row["diverged_steps"] for row in measured)
     made = {
-        "unequal_losses": _goal(unequal, 0),
-        "diverged_steps": _goal(diverged, 0),
-        "injected_error_worst": _goal(max(injected, default=0.0), INJECTED_WITHIN),
+        "unequal_losses": at_most(unequal, 0),
+        "diverged_steps": at_most(diverged, 0),
+        "injected_error_worst": at_most(max(injected, default=0.0), INJECTED_WITHIN),
     }
     ours = [row for row in measured if row["policy"] == OURS]
     if ours:
         over = [row["over_bound"] for row in ours]
         off = max(abs(row["over_predicted"] - 1) for row in ours)
         made |= {
-            "auto_over_bound_worst": _goal(max(one["value"] for one in over), BOUND_MAX),
-            "auto_over_bound_high_worst": _goal(max(one["high"] for one in over), BOUND_HIGH_MAX),
-            "auto_off_prediction_worst": _goal(off, PREDICTED_WITHIN),
+            "auto_over_bound_worst": at_most(max(one["value"] for one in over), BOUND_MAX),
+            "auto_over_bound_high_worst": at_most(max(one["high"] for one in over), BOUND_HIGH_MAX),
+            "auto_off_prediction_worst": at_most(off, PREDICTED_WITHIN),
         }
     return made
-
-
-def _goal(value: float, limit: float) -> Json:
-    return {"value": round(value, 5), "limit": limit, "holds": bool(value <= limit)}
 
 
 def table(summary: Json) -> str:

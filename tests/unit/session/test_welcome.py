@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -67,12 +68,15 @@ def test_a_process_that_will_be_attached_gets_its_pager(
     assert linked.shim.receive() == [{**PLAIN, "paging": {"budget_pages": 7}}]
 
 
+@pytest.mark.parametrize(
+    "error", [SentinelError("failed", "the disk is full"), OSError(errno.EMFILE, "no descriptor")]
+)
 def test_the_answer_has_no_pager_if_there_is_no_file(
-    linked: Linked, served: Machine, monkeypatch: pytest.MonkeyPatch
+    linked: Linked, served: Machine, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     @contextmanager
     def provision(link: ShimLink, fast: FastBudget | None) -> Iterator[Provision]:
-        raise SentinelError("failed", "the disk is full")
+        raise error
         yield NO_PROVISION
 
     monkeypatch.setattr(served.substrate, "first_provision", provision)
