@@ -24,6 +24,8 @@ RING_RECORDS = 131072
 HEAP_PER_MEMORY = 2
 """Bytes of heap address space per byte of RAM. A value above 1 leaves room for fragmentation;
 address space that is never touched takes no memory."""
+HEAP_PAGES_MAX = (1 << 32) - 3
+"""Largest size of the heap (heap_init() in native/heap.c): 16 TiB with pages of 4 KiB."""
 
 _SOURCES = Path(__file__).parent / "native"
 _COMPILE_FLAGS = (
@@ -120,6 +122,11 @@ def _cached_or_compiled(sources: list[Path]) -> Path:
             raise ShimUnavailableError(f"{compiler} failed: {first}")
         output.replace(path)  # atomic: other processes may build the library at the same time
     return path
+
+
+def default_heap_pages(memory_pages: int) -> int:
+    """The heap's size on a machine with this number of pages of RAM."""
+    return min(HEAP_PER_MEMORY * memory_pages, HEAP_PAGES_MAX)
 
 
 def _heap_bytes() -> int:
@@ -231,8 +238,9 @@ class Native:
             ShimUnavailableError: the kernel refused the memory, or SENTINELD_SHIM_HEAP_BYTES is
                 not a number of bytes.
         """
-        memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        heap_bytes = _heap_bytes() or HEAP_PER_MEMORY * memory_bytes
+        memory_pages, page_bytes = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
+        memory_bytes = memory_pages * page_bytes
+        heap_bytes = _heap_bytes() or default_heap_pages(memory_pages) * page_bytes
         request_bytes_max = min(memory_bytes, heap_bytes)
         error = self._library.sentinel_start(heap_bytes, request_bytes_max, RING_RECORDS)
         if error:

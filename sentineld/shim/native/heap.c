@@ -11,9 +11,6 @@
 /* Maximum number of blocks of one bin that are searched for the best fit. */
 #define SCAN_MAX 32
 
-/* Pages and blocks are numbered with 32 bits, and block 0 does not exist. */
-#define PAGES_MAX (UINT32_MAX - 2u)
-
 static unsigned bin_of(uint32_t pages)
 {
 	unsigned order;
@@ -108,10 +105,8 @@ int heap_init(struct heap *heap, uint64_t bytes, uint64_t request_bytes_max)
 	void *base, *block_at, *blocks;
 	uint32_t whole;
 
-	if (!pages)
+	if (!pages || pages > UINT32_MAX - 2)
 		return -EINVAL;
-	if (pages > PAGES_MAX)
-		pages = PAGES_MAX;
 	base = reserve(pages << shift);
 	if (base == MAP_FAILED)
 		return -errno;

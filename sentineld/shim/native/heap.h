@@ -53,8 +53,8 @@ struct heap {
 	uint32_t top_page; /* first page above all pages that were ever allocated */
 };
 
-/* Reserve `bytes` of address space, but at most about 2^32 pages, which are 16 TiB. heap_take() will
-   refuse requests above request_bytes_max. Returns 0 or -errno. */
+/* Reserve `bytes` of address space, at most 2^32 - 3 pages; heap_take() will refuse requests above
+   request_bytes_max. Returns 0 or -errno. */
 int heap_init(struct heap *heap, uint64_t bytes, uint64_t request_bytes_max);
 
 static inline bool heap_owns(const struct heap *heap, const void *address)

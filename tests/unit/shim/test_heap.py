@@ -82,12 +82,3 @@ def test_dropped_free_pages_read_as_zero(harness: ctypes.CDLL) -> None:
     assert ctypes.string_at(address, 8) == b"\0" * 8
     assert stamped(keep, PAGE, 9)
     harness.test_heap_delete(heap)
-
-
-def test_a_heap_larger_than_32_bits_can_number_is_shortened(harness: ctypes.CDLL) -> None:
-    heap = harness.test_heap_new(1 << 45)
-    assert heap is not None
-    address = harness.test_heap_take(heap, 5 * PAGE)
-    stamp(address, 5 * PAGE, 1)
-    assert stamped(address, 5 * PAGE, 1)
-    harness.test_heap_delete(heap)

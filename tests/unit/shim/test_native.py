@@ -13,9 +13,11 @@ import pytest
 
 from sentineld.shim import native
 from sentineld.shim.native import (
+    HEAP_PAGES_MAX,
     LIBRARY_NAME,
     SHIM_VERSION,
     ShimUnavailableError,
+    default_heap_pages,
     library_path,
 )
 from tests.unit.shim.harness import COMPILER
@@ -210,6 +212,21 @@ print(json.dumps([native.layout(fd), native.word(0xD0)]))
     problem, layout_id = found
     assert problem
     assert layout_id == 0
+
+
+def test_the_heap_of_a_machine_with_much_memory_is_as_large_as_possible() -> None:
+    assert default_heap_pages(1 << 20) == 2 << 20
+    assert default_heap_pages(1 << 33) == HEAP_PAGES_MAX
+    found = run(
+        """
+import json, os
+from sentineld.shim import native
+os.environ["SENTINELD_SHIM_HEAP_BYTES"] = str(native.HEAP_PAGES_MAX * os.sysconf("SC_PAGE_SIZE"))
+native.Native(native.library_path()).start()
+print(json.dumps("started"))
+"""
+    )
+    assert found == "started"
 
 
 def test_a_heap_without_room_is_reported() -> None:
