@@ -14,6 +14,7 @@ from sentineld.model.plan import SLOT_DROP, SLOT_DROP_PARTS, SLOT_PLANNED, Plan,
 from sentineld.model.profile import Kind, Profile
 from sentineld.model.protocol import Boundary
 from sentineld.plan.items import access_pages, tensor_pages
+from sentineld.plan.layers import layer_name
 
 REASONS_SHOWN = 20
 """Maximum number of distinct reasons that plan_text() lists."""
@@ -121,14 +122,12 @@ def tensors_json(plan: Plan | None, profile: Profile) -> list[dict[str, Any]]:
 def stretch_name(profile: Profile, stretch: int) -> str:
     """The display name of a stretch: its layer and the kind of boundary that begins it."""
     row = profile.stretches[stretch]
-    layer = int(row["layer"])
-    name = profile.layers[layer] if layer < len(profile.layers) else ""
     kind = int(row["kind"])
     known = kind in set(Boundary)
     what = Boundary(kind).name.lower() if known else f"kind {kind}"
     if kind == Boundary.CUT:
         what = f"cut {int(row['cursor'])}"
-    return f"{name} {what}".strip()
+    return f"{layer_name(profile, stretch)} {what}".strip()
 
 
 def _schedule_lines(plan: Plan, profile: Profile) -> list[str]:

@@ -18,6 +18,13 @@ def layer_of_stretch(profile: Profile) -> Integers:
     return ordinal
 
 
+def layer_name(profile: Profile, stretch: int) -> str:
+    """The name of a stretch's layer; "" if it is unknown. The process sends the names of the layers
+    and the steps independently, so a name can be missing."""
+    layer = int(profile.stretches["layer"][stretch])
+    return profile.layers[layer] if layer < len(profile.layers) else ""
+
+
 def short_lived(profile: Profile) -> npt.NDArray[np.bool_]:
     """(T,): which tensors die in the layer of their birth."""
     tensors = profile.tensors

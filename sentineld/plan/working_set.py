@@ -14,6 +14,7 @@ from sentineld.base.units import format_bytes
 from sentineld.model.arrays import Integers
 from sentineld.model.profile import Profile
 from sentineld.plan.items import tensor_pages
+from sentineld.plan.layers import layer_name
 from sentineld.plan.residency import ABSENT, Residency, occupied_pages
 from sentineld.plan.turnover import first_moments
 
@@ -44,9 +45,7 @@ def streamed_note(profile: Profile, budget_bytes: int) -> tuple[str, ...]:
     if int(over.max(initial=0)) <= 0:
         return ()
     worst = int(np.argmax(over))
-    number = int(profile.stretches["layer"][worst])
-    # The ring and the message with the layers' names are independent: a name can be missing.
-    layer = profile.layers[number] if number < len(profile.layers) else ""
+    layer = layer_name(profile, worst)
     place = f"stretch {worst}" + (f" ({layer})" if layer else "")
     many = int((over > 0).sum())
     return (
