@@ -12,6 +12,7 @@ DAMAGED_ERRORS = (
     AttributeError,
     EOFError,
     LookupError,
+    MemoryError,  # a header with a huge shape
     NotImplementedError,  # unknown compression
     OSError,
     OverflowError,
@@ -25,4 +26,3 @@ DAMAGED_ERRORS = (
     zipfile.BadZipFile,
     zlib.error,
 )
-"""All of them but MemoryError."""

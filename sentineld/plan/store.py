@@ -99,7 +99,7 @@ def load_plan(path: Path) -> tuple[Plan, Profile]:
             return _plan(texts, tables), _profile(texts, tables)
     except FileNotFoundError:
         raise
-    except (*DAMAGED_ERRORS, MemoryError) as error:
+    except DAMAGED_ERRORS as error:
         raise _damaged(path, f"{type(error).__name__}: {error}") from None
 
 
