@@ -88,15 +88,15 @@ def in_words(rows: Sequence[Disturbance]) -> str:
     causes: dict[tuple[str, str], list[Disturbance]] = defaultdict(list)
     for row in rows:
         if is_disturbance(row) and row["pages"]:
-            causes[row["deed"], _who(row)].append(row)
+            causes[row["deed"], _subject(row)].append(row)
     if not causes:
         return ""
     sizes = {cause: sum(row["pages"] for row in found) for cause, found in causes.items()}
-    deed, who = most = max(sizes, key=lambda cause: sizes[cause])
+    deed, subject = most = max(sizes, key=lambda cause: sizes[cause])
     says, fix = _WORDS.get(deed, _UNNAMED)
-    if deed in _BY_ITS_THREAD and not who.startswith(_KERNEL_THREADS):
+    if deed in _BY_ITS_THREAD and not subject.startswith(_KERNEL_THREADS):
         fix = _BY_ITS_THREAD[deed]
-    line = f"{who} {says.format(pages=sizes[most])}{_where(causes[most])}; to stop it: {fix}"
+    line = f"{subject} {says.format(pages=sizes[most])}{_where(causes[most])}; to stop it: {fix}"
     others = len(causes) - 1
     if others:
         rest = sum(sizes.values()) - sizes[most]
@@ -104,16 +104,17 @@ def in_words(rows: Sequence[Disturbance]) -> str:
     return line
 
 
-def _who(row: Disturbance) -> str:
+def _subject(row: Disturbance) -> str:
+    """Names the program, kernel thread or feature of the kernel that caused a disturbance."""
     if row["deed"] == "numa_misplaced":
         return "NUMA balancing"
     if row["by"].startswith(_KERNEL_THREADS):
         return row["by"]
-    who = "the process itself" if row["own"] else f"{row['by']} (process {row['pid']})"
+    program = "the process itself" if row["own"] else f"{row['by']} (process {row['pid']})"
     if row["deed"] in ("demotion", "reclaim"):
         # Direct reclaim runs in the context of the task whose allocation found no free memory.
-        return f"direct reclaim for {who}"
-    return who
+        return f"direct reclaim for {program}"
+    return program
 
 
 def _where(rows: list[Disturbance]) -> str:

@@ -48,8 +48,8 @@ class SampledPages:
 
 
 class Sampling:
-    """Owns a backend's Watch of the process (observe/backend.py). Watches address
-    ranges and collects the accesses to them."""
+    """Owns a backend's Watch of the process (observe/backend.py). Watches address ranges and
+    collects the accesses to them."""
 
     def __init__(self, link: ShimLink, backend: Backend, watch: Watch) -> None:
         """Take over the watch, and send the module's epoch fd to the shim. Raises EOFError, and the
