@@ -42,6 +42,8 @@ def meter_within(
             return steps
         now = timeouts()
         late = 1 if now > before else late - 1
-        assert late >= 0, f"charged {charged} bytes of {most_bytes}, and all barriers held"
+        assert late >= 0, (
+            f"charged {charged} bytes of {most_bytes}, and all barriers held: {session()} {steps}"
+        )
         before = now
     raise AssertionError(f"barriers timed out in {TRIES} series of metered steps")

@@ -46,7 +46,7 @@ class ShimWords:
     fallback_bytes: int  # live bytes of larger tensors outside heap and arena
     diverged_steps: int  # total
     diverged_in_row: int  # number of diverged steps in a row under the live layout
-    barrier_timeouts: int
+    barrier_timeouts: int  # barriers that timed out or found the heartbeat stale
     barrier_wait_ns: int  # total
 
     @property

@@ -271,7 +271,8 @@ METRICS: tuple[MetricSpec, ...] = (
     _session(
         "sentineld_barrier_timeouts_total",
         "counter",
-        "Barriers that timed out: the training continued before the moves were complete.",
+        "Barriers that timed out or found the daemon's heartbeat stale: the training continued "
+        "before the moves were complete.",
         lambda s: s.barrier_timeouts,
     ),
     _session(

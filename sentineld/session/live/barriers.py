@@ -12,8 +12,8 @@ class Barriers:
     """The barriers of a process under a live plan, as its control words show them. May be called
     from any thread.
 
-    After a time-out the shim passes all barriers until the moves have caught up
-    (barrier_wait() in shim/native/boundary.c). The shim reports neither the position of the
+    After a time-out or a stale heartbeat, the shim passes all barriers until the moves have caught
+    up (barrier_wait() in shim/native/boundary.c); both count as a time-out. The shim reports neither the position of the
     time-out nor the position at which waiting begins again. For both, this class uses the position
     at which hold() notices the change. Barriers that the process passed before it followed the plan
     count as passed without waiting.

@@ -160,9 +160,9 @@ void barrier_wait(uint64_t position)
 		timeout = TIMEOUT_NS_MAX;
 	start = now = now_ns();
 	while (!moves_done(position)) {
-		if (!shim.connected || !daemon_alive(now))
+		if (!shim.connected)
 			break;
-		if (now - start >= timeout) {
+		if (now - start >= timeout || !daemon_alive(now)) {
 			publish_more(barrier_timeouts, 1);
 			shim.stuck_position = position;
 			break;

@@ -92,7 +92,9 @@ struct sentinel_control {
 	uint64_t small_bytes; /* live bytes of tensors smaller than 4 KiB */
 	uint64_t fallback_bytes; /* live bytes of tensors >= 4 KiB that fit neither heap nor arena */
 	uint64_t diverged_steps; /* since start */
-	uint64_t barrier_timeouts; /* since start */
+	/* since start: barriers that timed out or found the heartbeat stale before the moves were
+	   done */
+	uint64_t barrier_timeouts;
 	uint64_t barrier_wait_ns; /* time spent in barriers since start */
 
 	/* 0x100: written by the daemon */

@@ -70,8 +70,8 @@ struct shim {
 	uint32_t next_cut; /* index of the next cut in the layout's table of cuts */
 	uint32_t layer; /* of the last passed boundary */
 	uint64_t first_replay_step; /* first step with the live layout; 0: not begun yet */
-	/* 0, or the position for which a barrier timed out. As long as moves_done is below this
-	   position, barriers do not wait. */
+	/* 0, or the position for which a barrier timed out or found the heartbeat stale. As long as
+	   moves_done is below this position, barriers do not wait. */
 	_Atomic uint64_t stuck_position;
 };
 
