@@ -30,6 +30,11 @@ class GuestKind:
     suite: str  # Debian suite of the image
     tcg_thread: Literal["multi", "single"]  # see Guest
 
+    @property
+    def cpus(self) -> int:
+        """One CPU if one thread emulates all: a second one makes programs up to twice as slow."""
+        return 1 if self.tcg_thread == "single" else 2
+
 
 SYSTEM = GuestKind(MAIN.suite, "single")
 """The guest for tests of the whole system. The module patches the running kernel twice: it hooks
@@ -109,7 +114,7 @@ def _shared_guest(config: pytest.Config, kind: GuestKind) -> Guest:
         # Build before the boot: if the build fails, no test boots a guest in vain.
         module = build_module(image=image)
         _close_kernel_guests(config)
-        fresh = Guest(image=image, tcg_thread=kind.tcg_thread)
+        fresh = Guest(image=image, tcg_thread=kind.tcg_thread, cpus=kind.cpus)
         fresh.boot()
         config.add_cleanup(fresh.close)
         fresh.put_tree()
