@@ -57,7 +57,7 @@ class Recorded:
 
     @cached_property
     def profile(self) -> Profile:
-        """The profile of the trace's step. Raises SentinelError."""
+        """The profile of the trace's access step. Raises SentinelError."""
         return profile_of(self.trace)
 
     @cached_property

@@ -139,7 +139,8 @@ def _page_touches(first: Integers, pages: Integers) -> tuple[int, ...]:
     0."""
     if not len(first):
         return ()
-    # Sweep over the ends of the ranges: between two ends, the number of ranges is constant.
+    # Sweep over the endpoints of the ranges: between two neighbouring endpoints, all pages lie in
+    # the same number of ranges.
     ends = np.concatenate([first, first + pages])
     order = np.argsort(ends, kind="stable")
     change = np.repeat([1, -1], len(first))[order]

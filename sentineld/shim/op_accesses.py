@@ -119,7 +119,8 @@ class _Schemas:
             }
             if positions or not name.endswith("_"):
                 return positions
-        # No schema fits: by convention an operator named *_ writes its first argument.
+        # No schema names a written argument. By convention, an operator named *_ (but not *__)
+        # writes its first argument.
         return {0: False} if name.endswith("_") and not name.endswith("__") else {}
 
 

@@ -153,7 +153,8 @@ def warm_page_cache() -> None:
 
 
 def count_one_step(policy: str, trainer: Trainer) -> None:
-    """Have the plugin count one step; call this when a step has just ended.
+    """Have the QEMU plugin (counter.py) count the accesses of one step; call this when a step has
+    just ended.
 
     The plugin recognises tensors by virtual address, so it also counts accesses of other
     processes at these addresses.

@@ -47,8 +47,8 @@ def lower_bound(groups: Groups, limits: Limits, prices: Prices) -> LowerBound:
     boundaries, points = np.maximum(prices.boundaries, 0.0), np.maximum(prices.points, 0.0)
     moves, timed = np.maximum(prices.moves, 0.0), np.maximum(prices.timed_points, 0.0)
     # The price of a moved page is at most promote_ns, the time that its promotion takes. If the
-    # price were higher, lengthening the stretch by promote_ns would be cheaper. The price of a
-    # timed point is per demoted page. `out` is the time of a demotion divided by the time of a
+    # price were higher, lengthening the stretch by promote_ns would be cheaper. `timed` has
+    # prices of demoted pages. `out` is the time of a demotion divided by the time of a
     # promotion. Division by `out` converts the price to the unit of the other prices.
     out = limits.demotion_weight
     sums = moves + np.bincount(of, timed, minlength=count) / out

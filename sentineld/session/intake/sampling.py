@@ -32,9 +32,9 @@ from sentineld.observe.writefds import ReceivedWriteFds, WriteFds
 WAY_CHARACTERS_MAX = 20
 REFUSAL_CHARACTERS_MAX = 200
 SAMPLES_PER_PAGE_MAX = 8
-"""Largest number of pages that the kept samples represent, per page of the machine's memory. It
-allows a sample of each page in each of 8 stretches. The limit is needed because a process can begin
-any number of epochs, and each epoch adds samples."""
+"""A limit: the kept samples represent at most this many pages for each page of the machine's
+memory. It allows a sample of each page in each of 8 stretches. The limit is needed because a
+process can begin any number of epochs, and each epoch adds samples."""
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,8 @@ PROBE_BYTES = 1 << 20
 DISK_BYTES_MIN = 4 << 30
 """Room for the swap file and the paged training's file."""
 MEMORY_BYTES_MIN = 4 << 30
-"""Room for all trainings: between its turns, the swapping training is in memory."""
+"""Room for all trainings at a time: between its measured steps, the training under swap is entirely
+in memory, too."""
 OTHER_FOLDER = "name a folder on a local disk: make demo DEMO_FOLDER=/mnt/nvme"
 
 

@@ -29,7 +29,7 @@ struct read_ahead_window read_ahead_window(struct read_ahead *read_ahead, const 
 	else if (page >= found.next && found.most < READ_AHEAD_PAGES_MAX)
 		found.most *= 2;
 	else if (page < found.next && found.most > READ_AHEAD_PAGES_MIN)
-		found.most /= 2; /* the page has been evicted before it was used */
+		found.most /= 2; /* the page was evicted before it was used */
 	streams[0] = found;
 	return (struct read_ahead_window){
 		.pages = found.most,
