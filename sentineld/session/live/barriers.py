@@ -13,10 +13,10 @@ class Barriers:
     from any thread.
 
     After a time-out or a stale heartbeat, the shim passes all barriers until the moves have caught
-    up (barrier_wait() in shim/native/boundary.c); both count as a time-out. The shim reports neither
-    the position of the time-out nor the position at which waiting begins again. For both, this
-    class uses the position at which hold() notices the change. Barriers that the process passed
-    before it followed the plan count as passed without waiting.
+    up (barrier_wait() in shim/native/boundary.c). Both count as a time-out. The shim reports
+    neither the position of the time-out nor the position at which waiting begins again. For both,
+    this class uses the position at which hold() notices the change. Barriers that the process
+    passed before it followed the plan count as passed without waiting.
     """
 
     def __init__(self, segment: ControlSegment) -> None:
