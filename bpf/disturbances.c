@@ -4,7 +4,7 @@
  * that the daemon did not request.
  *
  * The kernel's tracepoints of migration and reclaim do not name the pages' owner. But
- * for each VMA that maps a page the kernel calls a function with this VMA:
+ * for each VMA that maps a page, the kernel calls a function with this VMA:
  * remove_migration_pte() at the end of a move, successful or not, and
  * try_to_unmap_one() when reclaim unmaps a page. The VMA leads to the owner, the
  * mover is the current task, and the surrounding tracepoints give the reason.

@@ -109,7 +109,7 @@ ROWS: dict[str, tuple[Graph, ...]] = {
         Graph(
             "Page faults of paged tiers",
             "Paged tiers only: accesses that waited for a page, and page frames taken beyond the "
-            "budget, each second.",
+            "budget, per second.",
             "short",
             (
                 (_rate("sentineld_paging_faults_total"), "{{session}} faults"),
@@ -131,7 +131,7 @@ ROWS: dict[str, tuple[Graph, ...]] = {
         ),
         Graph(
             "Late moves",
-            "Moves not finished at their deadline, each second.",
+            "Moves not finished at their deadline, per second.",
             "short",
             ((_rate("sentineld_late_moves_total"), "{{session}}"),),
         ),
@@ -177,7 +177,7 @@ ROWS: dict[str, tuple[Graph, ...]] = {
         ),
         Graph(
             "Divergence and corrections",
-            "Diverged steps, barriers that timed out and corrected plans, each second.",
+            "Diverged steps, barriers that timed out and corrected plans, per second.",
             "short",
             (
                 (_rate("sentineld_diverged_steps_total"), "{{session}} diverged"),
@@ -198,7 +198,7 @@ ROWS: dict[str, tuple[Graph, ...]] = {
     "Observation": (
         Graph(
             "Page faults",
-            "Page faults of managed processes, by kind.",
+            "Page faults of attached or recorded processes, by kind.",
             "short",
             (
                 (
@@ -209,7 +209,8 @@ ROWS: dict[str, tuple[Graph, ...]] = {
         ),
         Graph(
             "Accesses to armed pages",
-            "Counted by the module and by the tracepoint; the lines should coincide.",
+            "Counted by the module and by the tracepoint, which has no events for huge pages; "
+            "otherwise the lines should coincide.",
             "short",
             ((_rate("sentineld_page_accesses_total"), "{{session}} {{source}}"),),
         ),

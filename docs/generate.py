@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the pages, parts of pages and dashboard that are generated from the code: `make docs`."""
+"""Writes the pages, page parts and dashboard that are generated from the code: `make docs`."""
 
 from __future__ import annotations
 

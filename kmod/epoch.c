@@ -273,7 +273,7 @@ static void advance(struct sentinel_session *s, struct sentinel_epoch *epoch)
 
 	for (i = 0; table && i < table->count; i++)
 		sentinel_find_unarmed(s, table->area[i]);
-	/* from here on accesses belong to the new epoch, except in chunks on the list `todo` */
+	/* from here on, accesses belong to the new epoch, except in chunks on the list `todo` */
 	spin_lock(&s->lock);
 	epoch->epoch = ++s->epoch;
 	WRITE_ONCE(s->log->epoch, s->epoch);

@@ -13,7 +13,7 @@
 /* Written by sentinel_notify_hook_init(), and later under the fault hook's mutex. */
 static bool traceable; /* the filter is set; without it, move_ops would trace every function */
 static bool hooked;
-static bool works; /* hooking worked last time; before the first attempt, it is expected to */
+static bool works; /* hooking worked last time; before the first attempt: it is expected to work */
 
 static bool unarms(const struct mmu_notifier_range *range)
 {
@@ -82,7 +82,8 @@ void sentinel_notify_unregister(struct sentinel_session *s)
  * copy_vma(vmap, addr, len, ...) runs before mremap() moves pages of the current
  * process to [addr, addr + len), where they keep their protection. Not every
  * supported kernel declares copy_vma() in a header for modules, so the compiler
- * cannot check the positions of these arguments. They are only used as numbers.
+ * cannot check the positions of these arguments. They are used as numbers only and
+ * never dereferenced.
  */
 static void pages_move(unsigned long ip, unsigned long parent_ip, struct ftrace_ops *ops,
 		       struct ftrace_regs *fregs)

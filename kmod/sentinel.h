@@ -41,13 +41,13 @@
 #define SENTINEL_CHUNK_SHIFT PMD_SHIFT
 #define SENTINEL_CHUNK_PAGES PTRS_PER_PTE
 #define SENTINEL_AREAS_MAX 64
-#define SENTINEL_AREA_BYTES_MAX (4ULL << 40) /* all areas together, with 16 MiB of chunk pointers */
+#define SENTINEL_AREA_BYTES_MAX (4ULL << 40) /* all areas together; chunk pointers take 16 MiB */
 #define SENTINEL_NODE_UNKNOWN 255
 
 struct sentinel_chunk {
 	unsigned long base; /* address of the chunk's first page, which is bit 0 of the bitmaps */
 	struct list_head dirty; /* entry in the list session->dirty, while queued is true */
-	u32 epoch; /* in which the chunk was queued; accesses noted since then belong to it */
+	u32 epoch; /* epoch in which the chunk was queued; accesses noted since then belong to it */
 	bool queued;
 	bool resolved; /* the kernel handled faults in this epoch, and may have mapped pages */
 	bool huge_armed; /* the module made the PMD entry PROT_NONE; guarded by the entry's lock */

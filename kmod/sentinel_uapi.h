@@ -166,8 +166,9 @@ struct sentinel_epoch_fd {
  * or an access to a page in swap or under migration) is appended later: before the page's
  * mapping changes again, or else at the end of the epoch. This record has the page's
  * node at the time of the append (255 if the page is gone or is the zero page).
- * Because such records come late, the log is not sorted by epoch. With precise writes, the
- * record of such a write after a recorded read is appended at the access, with node 255.
+ * Because such records come late, the log is not sorted by epoch. With precise writes, if the
+ * kernel has to resolve a write after a recorded read, the write's record is appended at the
+ * access, with node 255.
  *
  * If a page of an armed range has no record for an epoch, it was not accessed in the
  * epoch. The module may miss accesses to a page that other code unarms (mprotect, migration, a

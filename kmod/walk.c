@@ -218,7 +218,7 @@ static u64 disarm_chunk(struct sentinel_session *s, struct sentinel_chunk *chunk
 		if (!vma || address >= vma->vm_end)
 			vma = find_vma(s->mm, address);
 		if (!vma || address < vma->vm_start || !sentinel_vma_fit(vma))
-			continue; /* the page's mapping is PROT_NONE now */
+			continue; /* the mapping has changed, for example to PROT_NONE */
 		sentinel_entry_restore(vma, &table[nr].pte, false, false, true);
 		done++;
 	}

@@ -36,7 +36,7 @@ class TierOverrides:
     emulated: str = ""  # preset of emulated tiers; "": no emulated tiers
     emulated_threads: int = 1  # threads of the training; scales the preset's bandwidths
     paged: str = ""  # directory for the files of paged tiers; "": no paged tiers
-    paged_bytes: int = 0  # largest size of a process's file; 0: limited only by the disk
+    paged_bytes: int = 0  # maximum size of a process's file; 0: limited only by the disk
 
 
 KINDS = {bool: "true or false", int: "an integer", float: "a number", str: "a string"}
@@ -50,7 +50,7 @@ RANGES = {
     "tiers.emulated_threads": (1, 4096),
     "tiers.paged_bytes": (0, 1 << 60),
 }
-"""The smallest and the largest value of each setting that is an integer, except log_records."""
+"""The smallest and the largest permitted value of each integer setting, except log_records."""
 
 
 @dataclass(frozen=True)

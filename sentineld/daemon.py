@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""sentineld: connects sockets, sessions, probes and metrics. It holds no logic of its own."""
+"""sentineld: connects sockets, sessions, the machine and metrics. It holds no logic of its own."""
 
 from __future__ import annotations
 

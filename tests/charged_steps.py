@@ -17,9 +17,9 @@ def meter_within(
 ) -> list[dict[str, Any]]:
     """Meter steps, and assert that each is charged at most most_bytes.
 
-    If a barrier has timed out, tensors were born before the moves that make room for them. This
-    happens if the machine is too slow for the mover. If steps exceed most_bytes after a time-out,
-    the whole series is metered again.
+    On a slow machine, a barrier can time out because the mover has not finished. Tensors are then
+    born before the moves that make room for them. If steps exceed most_bytes after a time-out, the
+    whole series is metered again.
 
     session: returns the session's status.
     timeouts_before: the value of `barrier_timeouts` before an event, such as a new budget, that may

@@ -12,7 +12,7 @@ TICK_HZ = os.sysconf("SC_CLK_TCK")
 
 
 def stat_fields(pid: int) -> list[int]:
-    """The fields of /proc/PID/stat from field 4 on, the parent's pid; see proc_pid_stat(5)."""
+    """The fields of /proc/PID/stat from field 4 (the parent's pid) on; see proc_pid_stat(5)."""
     # Field 2, the name in parentheses, may contain spaces.
     fields = (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
     return [int(field) for field in fields[1:]]
@@ -36,7 +36,7 @@ def reset_resident_peak(pid: int) -> None:
 
 
 def major_faults(pid: int) -> int:
-    """Number of page faults of a process so far that had to read from a disk or from zram."""
+    """Number of a process's page faults that have read from a disk or from zram."""
     return stat_fields(pid)[8]
 
 

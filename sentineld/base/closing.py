@@ -4,11 +4,11 @@
 Any call on a descriptor of an unknown kind can block for as long as its sender likes, for example
 close() of a TCP socket with SO_LINGER or of a file on FUSE. Therefore each user has a queue of such
 calls and a thread that makes the calls. The thread ends when the queue is empty. If more than
-THREADS_MAX users have calls at a time, the further users share one queue and one thread.
+THREADS_MAX users have calls at a time, further users share one queue and one thread.
 
 A queue accepts every call, because a descriptor whose close() is refused would stay open forever.
 The length of a queue is limited where descriptors are received: the receiver refuses a user for
-which too_many() is true.
+whom too_many() is true.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from collections.abc import Callable
 log = logging.getLogger(__name__)
 
 CLOSING_MAX = 64
-"""While this number of a user's calls have not returned, no more of the user's descriptors are
+"""While this many of a user's calls have not returned, no more of the user's descriptors are
 accepted. A shim needs few calls: at most 2 of its descriptors are of an unknown kind."""
 
 THREADS_MAX = 32

@@ -4,8 +4,8 @@
 The kernel closes such descriptors with the connection, in the thread that closes it. If such a
 descriptor is a TCP socket with SO_LINGER and unsent data, the thread waits for as long as the
 sender likes. An exiting process does not wait, because inet_release() tests PF_EXITING. Therefore
-a child process inherits these connections. It exits after the daemon has closed its own copies of
-them.
+a child process inherits these connections. The child exits after the daemon has closed its own
+copies of the connections.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ PERIOD_S = 60.0
 SITE_LINES = 30
 """Maximum number of lines of one logging statement for one user in a period; see LogLimit."""
 LINES = 3000
-"""Maximum number of all lines in a period; they take about 0.5 MB."""
+"""Maximum total number of lines in a period; they take about 0.5 MB."""
 LOGGED_USER: ContextVar[int | None] = ContextVar("LOGGED_USER", default=None)
 """The user whose process the current thread serves."""
 _WARNING = "; further lines like this are left out for a minute"

@@ -7,7 +7,7 @@ import json
 
 
 def json_end(text: str, bytes_max: int) -> str:
-    """The longest end of the text whose JSON string has at most bytes_max bytes, without the
+    """The longest suffix of the text whose JSON string has at most bytes_max bytes, without the
     quotes. JSON has up to 12 bytes for one character."""
     if len(json.dumps(text)) - 2 <= bytes_max:
         return text

@@ -69,7 +69,7 @@ from sentineld.simulate.simulate import simulate as run_simulation
     type=click.IntRange(min=1),
     default=STEPS_MAX,
     show_default=True,
-    help="Largest number of steps to simulate under the plan; the simulation ends earlier if the "
+    help="Maximum number of steps to simulate under the plan; the simulation ends earlier if the "
     "steps repeat exactly.",
 )
 @click.option(

@@ -37,7 +37,7 @@ event loop."""
 MESSAGES_MAX = 32
 """Maximum number of messages per call of receive(), limited for the same reason as READS_MAX."""
 _VALUE_BYTES = 64
-"""Upper bound of the memory of a decoded value in addition to its text: a list takes 56 bytes, a
+"""Upper bound on the memory of a decoded value in addition to its text: a list takes 56 bytes, a
 string 49 and a number 32."""
 
 Message = dict[str, Any]
@@ -159,7 +159,8 @@ class FrameSocket:
 
         The frame and its descriptors stay in the socket.
 
-        Raises FrameError if it exceeds HELLO_BYTES_MAX, EOFError if the peer closed the connection.
+        Raises FrameError if the frame exceeds HELLO_BYTES_MAX, EOFError if the peer closed the
+        connection.
         """
         if self._peeked is None:
             self._peeked = bytearray()

@@ -18,7 +18,7 @@ from sentineld.base.errors import SentinelError
 log = logging.getLogger(__name__)
 
 ACCEPTED_MAX = 64
-"""Maximum number of connections accepted in one turn of the event loop."""
+"""Maximum number of connections accepted in one iteration of the event loop."""
 PAUSE_S = 1.0
 """Pause after accept() has failed, for example for lack of descriptors. The listener stays
 readable, so without a pause the event loop would call accept() again and again."""
@@ -28,7 +28,8 @@ HELD_PAUSE_S = 0.02
 """Pause while HELD_MAX dropped connections are still open. dropping.py closes up to 256 of them
 about every 0.05 s."""
 REFUSED_MAX = 32
-"""Number of connections refused in one turn of the event loop before a pause."""
+"""After this number of refused connections in one iteration of the event loop, the listener pauses
+if refused_pause_s is not 0."""
 
 
 class Limits(NamedTuple):

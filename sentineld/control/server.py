@@ -198,8 +198,8 @@ class ControlServer:
     async def _run_counted(
         self, uid: int, name: str, arguments: Message, client: FrameSocket
     ) -> None:
-        """Run a verb that may take long, and send its answer. Raises SentinelError if too many
-        verbs of the user, or of all users, are pending."""
+        """Run a verb that may take a long time, and send its answer. Raises SentinelError if too
+        many verbs of the user, or of all users, are pending."""
         problem = VERBS.problem(self._pending, uid, "pending commands")
         if problem:
             raise SentinelError("busy", problem, "wait for one of them, or interrupt it")
@@ -253,7 +253,7 @@ class ControlServer:
 
     def _answer(self, name: str, caller: Caller, arguments: Message) -> _Answer:
         """Run a verb and encode its answer. Called in a thread, because running and encoding can
-        take long."""
+        take a long time."""
         try:
             result = self._verbs[name](caller, arguments)
             fd = None

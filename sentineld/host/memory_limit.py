@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Limit the memory of a command by a memory cgroup of its own."""
+"""Limit the memory of a command with a memory cgroup of its own."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def limited_command(limit_bytes: int, proc: Path = Path("/proc")) -> LimitedComm
 
 
 def _by_systemd(limit_bytes: int, proc: Path) -> LimitedCommand:
-    """Prepare a limit by a transient scope of systemd. This way is tried first, because a running
+    """Prepare a limit with a transient scope of systemd. This way is tried first, because a running
     systemd owns the hierarchy of cgroups."""
     if not Path("/run/systemd/system").is_dir():
         raise UnavailableError("it does not run here")

@@ -101,7 +101,7 @@ def node_access(sys_root: Path, node: int) -> dict[str, float]:
 def kernel_tiers(sys_root: Path) -> tuple[tuple[int, ...], ...]:
     """Node lists of the kernel's memory tiers, fastest first; () if the kernel has no tiers.
 
-    The smaller N in memory_tierN, the faster the tier.
+    The smaller the N in memory_tierN, the faster the tier.
     """
     found: list[tuple[int, tuple[int, ...]]] = []
     for path in (sys_root / "devices/virtual/memory_tiering").glob("memory_tier*"):

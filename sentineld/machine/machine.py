@@ -27,10 +27,10 @@ from sentineld.planner.planners import Planners
 log = logging.getLogger(__name__)
 
 EBPF_REQUIRED_TIMEOUT_S = 180.0
-"""Limit on loading the probes if the daemon's start waits for them. To compile them, bcc takes 10 s
-in an emulated guest, and longer on a loaded machine."""
+"""Time limit for loading the probes if the daemon's start waits for them. To compile them, bcc
+takes 10 s in an emulated guest, and longer on a loaded machine."""
 EBPF_TIMEOUT_S = 1800.0
-"""The limit if nothing waits for the probes: it only ends a loader that hangs."""
+"""The time limit if nothing waits for the probes: it only ends a loader that hangs."""
 PROC_EVENTS_TIMEOUT_S = 60.0
 """Time to wait for the first event of the proc connector. Importing pyroute2 takes seconds in an
 emulated guest. No session waits for this event."""

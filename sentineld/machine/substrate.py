@@ -35,8 +35,8 @@ class MeteredBy(Enum):
 
 
 class Provision(NamedTuple):
-    """The substrate's part of a message to the process. The message is a layout or the welcome, the
-    daemon's answer to the hello."""
+    """The substrate's part of a message to the process. The message is a layout, or the welcome
+    (the daemon's answer to the hello)."""
 
     fields: Mapping[str, Any]
     fds: tuple[int, ...]

@@ -51,7 +51,7 @@ class Schedule:
             self._begins[times.begin].append(row)
 
     def absolute(self, position: int) -> int:
-        """Convert a position of the shim to a number of boundaries since the first step."""
+        """Convert a shim's position (step << 32 | boundary) to boundaries since the first step."""
         boundary = min(position & 0xFFFFFFFF, self.boundary_count - 1)
         return (position >> 32) * self.boundary_count + boundary
 
@@ -98,7 +98,7 @@ class Schedule:
         room_bytes: returns the number of bytes that the budget still allows on the fast tier.
         free_bytes: takes a tier; returns the free bytes of the node to which the next pages for
         this tier would be moved.
-        batch_pages: largest number of pages in a batch.
+        batch_pages: maximum number of pages in a batch.
         """
         queue = self.queue
 
@@ -171,7 +171,7 @@ class Schedule:
         """Return the queue's first pages, all for one tier; None if there are no pages to move.
         Remove finished moves from the queue.
 
-        limit: largest number of pages.
+        limit: maximum number of pages.
         due: take only moves that are due at or before this boundary; None: any.
         """
         parts: list[tuple[Pending, Pages]] = []

@@ -23,7 +23,7 @@ REQUESTS = 8
 """Number of reads or writes in flight, the same as in the pager (paging.c)."""
 SCRATCH_BYTES = 256 << 20
 FAULT_REQUESTS = 64
-"""Number of reads, one after the other, from which the latency of a fault is measured."""
+"""Number of reads, one after the other, with which the latency of a fault is measured."""
 
 
 @dataclass(frozen=True)

@@ -90,7 +90,7 @@ class EmulatedMemory:
         status = np.full(len(pages), -errno.ENOENT, np.int32)
         for inside, entries, index in self._parts(pages):
             found = entries[index]
-            # The process can write any value into the map: invalid nodes count as absent.
+            # The process can write any value into the map, so invalid nodes count as absent.
             there = self._nodes[found]
             status[inside[there]] = found[there].astype(np.int32) - 1
         return status

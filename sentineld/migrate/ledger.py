@@ -117,8 +117,8 @@ class Ledger:
 
     def paced(self, size: int, duration_ns: int) -> None:
         """Count a batch that is large enough to measure the bandwidth with, unless the mover was
-        stopped during the batch. The first two batches always count, because a median needs more
-        batches. size: more than 0."""
+        stopped during the batch. The first two batches always count, because the median of fewer
+        than three batches cannot show an outlier. size: more than 0."""
         with self._lock:
             took = duration_ns / size
             self._ns_per_byte.append(took)

@@ -29,8 +29,8 @@ QUEUED_RANGES_MAX = 16
 """While this many ranges wait to be fetched, the fast tier counts as full. A fetch that is queued
 later cannot overtake them, so the queue must be short."""
 ROOM_WAIT_S = 1.0
-"""Longest wait for room in the queue of evictions. The pager empties this queue, and waits only for
-the disk."""
+"""Longest wait for room in the queue of evictions. While the pager empties this queue, it waits
+only for the disk."""
 ROOM_POLL_S = 0.001
 
 

@@ -70,8 +70,8 @@ class PagerMoves:
             self._heal_at_step, self._heal_steps = position >> 32, 1
 
     def notify(self, position: int) -> None:
-        """Account for the moves of the steps before this position; heal misplaced pages if that is
-        due."""
+        """Account for the moves of the steps before this position; heal misplaced pages if a
+        search for them is due."""
         self._count()
         step = position >> 32
         with self._lock:
@@ -93,7 +93,7 @@ class PagerMoves:
         begin()
 
     def unwatch(self) -> None:
-        """Do nothing: watch() has changed nothing but the armed pages."""
+        """Do nothing: watch() has no effect other than that of begin()."""
 
     def fast_bytes(self, barriers_hold: bool = True) -> int:
         """Bytes of arena and heap in memory, plus the unmanaged bytes."""
@@ -105,7 +105,7 @@ class PagerMoves:
 
     def stop(self) -> None:
         """Account for the last moves, including those of a step that has not ended. The pager
-        follows the plan until the shim gets another one or is detached."""
+        follows the plan until the shim gets another plan or is detached."""
         self._count(unfinished=True)
 
     def _position(self) -> int:
@@ -113,9 +113,9 @@ class PagerMoves:
         return self._process.position()
 
     def _count(self, unfinished: bool = False) -> None:
-        """Count the pages that were moved since the last count. If a step has ended since then, the
-        totals of the last ended step get these pages, although some may have been moved in the
-        current step. If no step has ended, nothing is counted.
+        """Count the pages that have been moved since the last count. If a step has ended since
+        then, the totals of the last ended step get these pages, although some may have been moved
+        in the current step. If no step has ended, nothing is counted.
 
         unfinished: count even if no step has ended; the current step's totals then get the pages.
         """

@@ -28,7 +28,7 @@ class TokenBucket:
         self._lock = threading.Lock()
 
     def take(self, size: int, now_ns: int) -> int:
-        """Reserve size bytes; returns the time, on now_ns's clock, at which they have moved."""
+        """Reserve size bytes; returns the time, on now_ns's clock, when they will have moved."""
         with self._lock:
             late = now_ns - self._ready_ns
             begin = self._ready_ns if late <= self._slack_ns else float(now_ns)

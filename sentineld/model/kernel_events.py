@@ -64,7 +64,7 @@ could not be moved. `comm` is the name of the thread that made the first call; o
 migrations_by have it."""
 
 MIGRATION_KEY_DTYPE = np.dtype([("pid", "<u4"), ("mode", "<u2"), ("reason", "<u2")])
-"""struct migration_key: the process that moves pages, the migration mode and the reason."""
+"""struct migration_key: pid of the process that moves pages; migration mode; reason."""
 
 DISTURBANCE_KEY_DTYPE = np.dtype(
     [("owner", "<u4"), ("deed", "u1"), ("from", "u1"), ("to", "u1"), ("own", "?"), ("comm", "S16")]

@@ -114,7 +114,7 @@ class Plan:
     # MOVE_DTYPE, sorted by boundary; demotions precede promotions at the same boundary.
     moves: npt.NDArray[np.void]
     # (T,): tier of each persistent tensor at boundary 0, or of most of its pages if it is split;
-    # 255: not persistent or not managed. For display; `initial` is exact.
+    # 255: not persistent, or not in `initial`. For display; `initial` is exact.
     initial_tier: npt.NDArray[np.uint8]
     # One short sentence per tensor: why it is placed where it is.
     reasons: tuple[str, ...]

@@ -2,8 +2,8 @@
 """The structures and values of shim/native/protocol.h in Python: control words, records, layout.
 
 tests/unit/model/test_protocol.py compiles a C program against the header and compares every size,
-offset and value. This module imports numpy. Therefore the shim imports this module only after
-torch: a process that imports sentineld.shim but not torch does not load numpy.
+offset and value. This module imports numpy, so the shim imports this module only after
+torch. A process that imports sentineld.shim but not torch therefore does not load numpy.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ RECORD_DTYPE = np.dtype(
     [
         ("time_ns", "<u8"),  # CLOCK_MONOTONIC
         ("address", "<u8"),  # of a tensor; the epoch in records of boundaries and steps
-        ("bytes", "<u8"),  # of a tensor; at a boundary the allocation cursor, at a step its number
+        ("bytes", "<u8"),  # of a tensor; allocation cursor at a boundary; step number at a step
         ("value", "<u4"),  # allocation cursor of a tensor; index of a boundary
         ("layer", "<u2"),
         ("event", "u1"),  # model.protocol.Event
@@ -51,7 +51,7 @@ later write may have been missed."""
 ACCESS_AGAIN = 8
 """Not the page's first record in its epoch."""
 ACCESS_AGED = 16
-"""The accessed bit was set since the last PageSampler.age(); the epoch is unknown."""
+"""The accessed bit has been set since the last PageSampler.age(); the epoch is unknown."""
 ACCESS_RESIDENCY = 128
 """The record has the number of pages that were resident on a node when the epoch began."""
 NO_ACCESS = ACCESS_UNKNOWN | ACCESS_AGED | ACCESS_RESIDENCY

@@ -42,7 +42,7 @@ installation."""
 
 
 def program_text() -> str:
-    """Join the programs into one text for bcc. Raises SentinelError "failed" if one is missing."""
+    """Join the programs into a text for bcc. Raises SentinelError "failed" if a file is missing."""
     try:
         return "\n".join((BPF_DIRECTORY / name).read_text() for name in SOURCES)
     except OSError as error:
@@ -92,7 +92,7 @@ def check_permitted() -> None:
 
 def import_bcc() -> Any:
     """Import the distribution's bcc. Raises SentinelError "bcc-missing" if it cannot be imported,
-    or if the package named bcc is another one."""
+    or if the package named bcc is another project."""
     hint = "install the distribution's package python3-bpfcc; bcc on PyPI is another project"
     try:
         bcc = importlib.import_module("bcc")

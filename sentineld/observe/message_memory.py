@@ -4,8 +4,8 @@
 A large message counts from the time when the first bytes of its frame are read, and a small one
 from the time when it is complete. Each counts until its session has handled it. While the messages
 of a user take too much memory, the connections of that user are not read. The only exception is a
-large message whose first bytes were read while there was memory: it is admitted, which means that
-it is read to its end.
+large message whose first bytes were read before the limit was reached: it is admitted, which means
+that it is read to its end.
 """
 
 from __future__ import annotations

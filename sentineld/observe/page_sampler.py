@@ -40,7 +40,7 @@ class RangeResult:
 class SamplerStats:
     """The module's counters of one attached process; struct sentinel_stats."""
 
-    hits: int  # accesses to watched pages, without births; repeated ones count for huge pages only
+    hits: int  # accesses to watched pages, without births; AGAIN records count for huge pages only
     births: int  # first touches of absent pages in armed ranges
     lost: int  # records lost: the log was full, or the module got no memory
     armed_pages: int
@@ -156,7 +156,7 @@ class PageSampler:
         return self._range(uapi.IOC_DISARM, start, length_bytes)
 
     def age(self, start: int, length_bytes: int) -> RangeResult:
-        """Log, with the flag ACCESS_AGED, the pages whose accessed bit was set since the last call.
+        """Log, with flag ACCESS_AGED, pages whose accessed bit has been set since the last call.
 
         This causes no faults, but leaves the epoch of an access unknown. It clears the accessed
         bits, so the pages then look colder to the kernel's reclaim.

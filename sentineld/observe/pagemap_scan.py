@@ -3,7 +3,7 @@
 
 The process registers its memory with a userfaultfd, and sends this userfaultfd and a
 descriptor of /proc/self/pagemap (sentineld.shim.writes). This backend write-protects a range with
-one ioctl; a second ioctl returns the pages that were written since. Closing the
+one ioctl; a second ioctl returns the pages that have been written since. Closing the
 userfaultfd, or the daemon's exit, removes the protection.
 """
 
@@ -77,7 +77,7 @@ class ScanWatch(WriteWatch):
         found = [np.zeros(0, AREA_DTYPE)]
         regions = np.zeros(_REGIONS, REGION_DTYPE)
         for start, size in self._ranges:
-            # If the process has exited, the scan would find no pages and raise no error;
+            # After the process has exited, a scan finds no pages and raises no error, but
             # read_pagemap() raises ProcessLookupError.
             read_pagemap(self._writes.pagemap_fd, start, PAGE_BYTES)
             at = start

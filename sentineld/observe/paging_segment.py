@@ -47,8 +47,8 @@ class PagingCounts:
     fetched_pages: int
     """Pages whose fetch was begun by moves of the live layout."""
     late_moves: int
-    """Late fetches of the live layout: each moved pages after its deadline, or was incomplete when
-    it became obsolete."""
+    """Late fetches of the live layout. A late fetch moved pages after its deadline, or was
+    incomplete when it became obsolete."""
 
 
 class PagingSegment:

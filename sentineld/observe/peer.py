@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Identifies the process that a shim's connection comes from, and checks who owns this process.
 
-SO_PEERCRED names the process that called connect(), and the kernel never updates it. That process
-may since have passed the socket on, executed a setuid program, or exited. The pid of an exited
-process can be reused. If the daemon relied on the pid alone, a user could attach, record and trace
-another user's process.
+SO_PEERCRED names the process that called connect(). The kernel never updates this information. The
+process may since have passed the socket on, executed a setuid program, or exited. The pid of an
+exited process can be reused. If the daemon relied on the pid alone, a user could attach, record and
+trace another user's process.
 
 How the process is identified:
 

@@ -25,9 +25,12 @@ def after_use(plan: Plan, profile: Profile) -> Plan:
 
     If the stretch that begins at a demotion's boundary uses the demoted pages, the demotion is
     postponed to the next stretch that does not use them. The demotion keeps its boundary in two
-    cases. First, if every stretch uses the pages until they die or are promoted, or, for persistent
-    tensors, until the step ends. Second, if its pages would stay longer in a stretch that exceeds
-    the budget when all demotions are postponed.
+    cases:
+
+    - Every stretch uses the pages until they die or are promoted, or, for persistent tensors, until
+      the step ends.
+    - The delay would keep the pages in memory in a stretch that exceeds the budget when all
+      demotions are postponed.
     """
     delay = _delays(plan, profile)
     if not delay.any():

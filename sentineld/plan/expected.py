@@ -187,8 +187,8 @@ def _demoted(profile: Profile, plan: Plan) -> Iterator[tuple[int, Integers, Inte
 def settled(plan: Plan, page_bytes: int) -> Table:
     """MOVE_DTYPE rows of the pages that no planned move touches, with the tier of each range.
 
-    Some rows come from Plan.initial. The others are arena pages: slots in regions with a tier (for
-    example, the pool) keep these pages when their tensors die. Such a page is born on another tier
+    Some rows come from Plan.initial. The others are arena pages that slots in regions with a tier
+    (for example, the pool) keep when their tensors die. Such a page is born on another tier
     if its own tier is full. Later tensors reuse the page there, so it has to be moved.
     """
     slots = plan.layout.slots

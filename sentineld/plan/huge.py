@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Choose the parts of the arena that huge pages may back without more memory becoming resident.
+"""Choose the parts of the arena that huge pages can back without making more memory resident.
 
 A huge page is allocated and freed as a unit. A block of 2 MiB within one region of the arena may
 therefore be a huge page in two cases:
@@ -13,7 +13,7 @@ therefore be a huge page in two cases:
 A move can cover only a part of a block. A block with moved pages therefore consists of small pages,
 unless whole_moves is set and every move that touches the block covers all of it.
 
-If the kernel also offers smaller huge pages, the same rules hold for blocks of that size. In a
+If the kernel also offers smaller huge pages, the same rules hold for blocks of their size. In a
 mapping that allows both sizes the kernel uses the larger one wherever it fits. Therefore, if all
 small blocks of a 2 MiB block qualify but the 2 MiB block as a whole does not, its first small block
 is left out. The kernel then cannot use a huge page of 2 MiB there.

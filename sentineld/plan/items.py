@@ -63,7 +63,7 @@ def tensor_pages(profile: Profile) -> Integers:
 def lifetimes(profile: Profile) -> tuple[Integers, Integers]:
     """(birth stretch, number of stretches in the lifetime) of each tensor, each of shape (T,).
 
-    A lifetime has at most S stretches; a persistent tensor lives in all of them, from 0 on.
+    A lifetime has at most S stretches; a persistent tensor lives in all S, from stretch 0 on.
     """
     tensors, count = profile.tensors, profile.stretch_count
     birth = tensors["birth_stretch"].astype(np.int64)

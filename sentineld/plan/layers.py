@@ -9,7 +9,6 @@ import numpy.typing as npt
 from sentineld.model.arrays import Integers
 from sentineld.model.profile import Kind, Profile
 from sentineld.model.protocol import Boundary
-from sentineld.plan.items import lifetimes
 
 
 def layer_of_stretch(profile: Profile) -> Integers:
@@ -19,8 +18,8 @@ def layer_of_stretch(profile: Profile) -> Integers:
 
 
 def layer_name(profile: Profile, stretch: int) -> str:
-    """The name of a stretch's layer; "" if it is unknown. The process sends the names of the layers
-    and the steps independently, so a name can be missing."""
+    """The name of a stretch's layer; "" if it is unknown. The process sends the layers' names
+    independently of the steps, so a name can be missing."""
     layer = int(profile.stretches["layer"][stretch])
     return profile.layers[layer] if layer < len(profile.layers) else ""
 
@@ -29,13 +28,11 @@ def short_lived(profile: Profile) -> npt.NDArray[np.bool_]:
     """(T,): which tensors die in the layer of their birth."""
     tensors = profile.tensors
     layer = layer_of_stretch(profile)
-    _, length = lifetimes(profile)
     same = layer[tensors["birth_stretch"]] == layer[tensors["death_stretch"]]
     short: npt.NDArray[np.bool_] = (
         (tensors["slot"] >= 0)
         & ~tensors["wraps"]
         & same
-        & (length <= profile.stretch_count)
         & (tensors["death_event"] > tensors["birth_event"])
         & (tensors["kind"] != Kind.PERSISTENT)
     )

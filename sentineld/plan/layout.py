@@ -105,9 +105,9 @@ def area_offsets(
     apart: also align the other blocks to the smallest huge page, if they are at least as large as
         that page. This makes the area larger.
 
-    Memory whose pages are dropped can be a huge page only if each tensor that overlaps the huge
-    page fills it. Aligned tensors are therefore packed in separate parts of the area: one part for
-    sizes that are multiples of a huge page, and one for each other size.
+    Memory whose pages are dropped can be backed by a huge page only if each tensor that overlaps
+    the huge page fills it. Aligned tensors are therefore packed in separate parts of the area: one
+    part for sizes that are multiples of a huge page, and one for each other size.
     """
     pages = tensor_pages(profile)[tensors]
     huge, least = (unit // profile.page_bytes for unit in UNITS)

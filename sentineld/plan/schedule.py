@@ -119,8 +119,8 @@ def needed_waits(
     # A steady step begins with pending demotions of the previous step. The first pass finds them.
     for turn in range(2):
         for boundary in range(count):
-            # Forget the demotions that began at this boundary in the previous step: `charged`
-            # includes their pages.
+            # Forget the demotions that began at this boundary in the previous step. Their pages are
+            # fast again now, and `charged` includes them.
             open_ = [entry for entry in open_ if entry[0] != boundary]
             over = charged[boundary] + sum(size for _, size in open_) - limit
             if births[boundary] and over > 0 and open_:

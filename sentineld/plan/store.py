@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Store plan and profile of a session in an .npz file, for a daemon that resumes the session."""
+"""Store a session's plan and profile in an .npz file, for a daemon that resumes the session."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _DTYPES: dict[str, np.dtype[Any]] = {
 
 
 def save_plan(path: Path, plan: Plan, profile: Profile) -> None:
-    """Write plan and profile; the file is replaced atomically. Raises OSError."""
+    """Write the plan and the profile; the file is replaced atomically. Raises OSError."""
     texts = {
         "policy": plan.policy,
         "budget_bytes": plan.budget_bytes,
@@ -86,7 +86,7 @@ def save_plan(path: Path, plan: Plan, profile: Profile) -> None:
 
 
 def load_plan(path: Path) -> tuple[Plan, Profile]:
-    """Read plan and profile.
+    """Read the plan and the profile.
 
     Raises FileNotFoundError, or SentinelError if the file is damaged or has another version.
     """

@@ -50,5 +50,5 @@ def streamed_note(profile: Profile, budget_bytes: int) -> tuple[str, ...]:
     many = int((over > 0).sum())
     return (
         f"{many} {'stretch uses' if many == 1 else 'stretches use'} more memory at once than the "
-        f"budget, {place} by {format_bytes(int(over[worst]))}: faults fetch these pages in turn",
+        f"budget, {place} by {format_bytes(int(over[worst]))}: faults fetch their pages in turn",
     )

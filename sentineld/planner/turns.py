@@ -10,11 +10,11 @@ from contextlib import contextmanager
 
 
 class Turns:
-    """Lets a limited number of threads proceed at a time.
+    """Lets a limited number of threads proceed at a time; each of them holds a place.
 
-    Free places go to the owners in rotation, so that an owner with many waiting threads delays
-    another owner's thread by at most one turn. Threads of one owner proceed in the order in which
-    they called turn().
+    A thread's turn is the time during which it holds a place. Free places go to the owners in
+    rotation, so that an owner with many waiting threads delays another owner's next thread by at
+    most one turn. Threads of one owner proceed in the order in which they called turn().
     """
 
     def __init__(self, places: int) -> None:

@@ -35,8 +35,8 @@ def require(profile: Profile, tiers: Tiers, budget_bytes: int) -> None:
 
 
 def require_room(budget_bytes: int, least_bytes: int = 0) -> None:
-    """Raise SentinelError if the budget has less than least_bytes. It is negative if the unmanaged
-    tensors and the substrate's reserve take more than the session's budget."""
+    """Raise SentinelError if the budget is less than least_bytes. The budget is negative if the
+    unmanaged tensors and the substrate's reserve take more than the session's budget."""
     if budget_bytes < least_bytes:
         raise SentinelError(
             "failed",

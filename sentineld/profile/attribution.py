@@ -45,15 +45,15 @@ stretch of its lifetime, and the intervals of 100,000 tensors in 1,000 stretches
 memory. Therefore ranges of stretches are processed one after the other (_pieces())."""
 
 PARTS_MAX = 1 << 23
-"""Maximum number of pieces of intervals: the ends of all intervals cut the axis into parts, and
-each interval has one piece in every part that it covers. Real tensors overlap by at most a page, or
-use the same address one after the other, so they have few pieces. Corrupt records can have a number
-of pieces that grows with the square of the number of tensors."""
+"""Maximum number of pieces of intervals. The beginnings and ends of all intervals cut the axis into
+parts, and each interval has one piece in every part that it covers. Real tensors overlap by at most
+a page, or use the same address one after the other, so they have few pieces. With corrupt records,
+the number of pieces can grow with the square of the number of tensors."""
 
 
 @dataclass(frozen=True)
 class Tenants:
-    """The tenants of each part of the axis: the instances (INSTANCE_DTYPE) that lie on it.
+    """The tenants of each part of the axis: the instances (INSTANCE_DTYPE) that cover the part.
 
     Parts lie between consecutive elements of `ends`.
     """
@@ -147,7 +147,7 @@ _NOTHING = _Joined(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
 def find_tenants(
     found: StepLifetimes, keys: Integers, page_bytes: int
 ) -> tuple[Integers, Integers]:
-    """Pairs (index in keys, instance), one for each tensor on each key.
+    """Pairs (index in keys, instance), one for each tenant of each key.
 
     keys: page + (stretch << PAGE_BITS).
     """

@@ -16,8 +16,8 @@ from sentineld.model.records import Records
 from sentineld.profile.steps import Step, boundary_records
 
 ADDRESS_MAX = 1 << 48
-"""End of the addresses that attribution.py can handle. User addresses on x86-64 end at 2^47, except
-with five-level page tables."""
+"""attribution.py can handle only addresses below this one. User addresses on x86-64 are below 2^47,
+except with five-level page tables."""
 
 I64_MAX = int(np.iinfo(np.int64).max)
 

@@ -17,8 +17,8 @@ from sentineld.model.protocol import NOT_IN_SEQUENCE, Alloc, Boundary, Event
 from sentineld.model.records import Records
 
 STEP_RECORDS_MAX = 1 << 19
-"""Maximum number of records of a step; they take 16 MiB. A step of 100,000 tensors has 300,000
-records: the list of live tensors, the births and the frees."""
+"""Maximum number of records of a step; they take 16 MiB. A step of 100,000 tensors has up to
+300,000 records: the list of live tensors, the births and the frees."""
 
 LIVE_MAX = 1 << 17
 """Maximum number of live tensors at one time; the table takes 250 bytes for each."""
@@ -38,7 +38,7 @@ class LiveTensor(NamedTuple):
 
 
 class LiveTable:
-    """The tensors that are live at a position in the ring, by address."""
+    """The tensors that are live after the ring records processed so far, by address."""
 
     def __init__(self, live: Iterable[tuple[int, int]] = ()) -> None:
         """live: (address, bytes) of tensors allocated before the ring began."""

@@ -24,9 +24,9 @@ from sentineld.session.lifecycle import State
 
 @dataclass(frozen=True)
 class SessionSnapshot:
-    """One session at one moment. Counters start with the session and never decrease. Only the
-    eBPF counters are discarded when the process is neither attached nor recorded any longer; they
-    then begin at 0 again.
+    """One session at one moment. Counters start with the session and never decrease. The eBPF
+    counters are an exception: they are discarded when the process is no longer attached or
+    recorded, and then begin at 0 again.
 
     If a value is None, it is unknown, and its series is omitted.
     """
@@ -82,7 +82,7 @@ class DaemonSnapshot:
     kernel_migrations: Mapping[tuple[str, str], int] = field(default_factory=dict)
     """Pages handled by the kernel's migrate_pages() on the whole machine, by (reason, result);
     eBPF."""
-    events_dropped: Mapping[str, int] = field(default_factory=dict)  # eBPF, by DROPS
+    events_dropped: Mapping[str, int] = field(default_factory=dict)  # eBPF, by kernel_events.DROPS
     sessions: tuple[SessionSnapshot, ...] = ()
 
 
@@ -284,7 +284,7 @@ METRICS: tuple[MetricSpec, ...] = (
     _session(
         "sentineld_diverged_steps_total",
         "counter",
-        "Steps whose allocations differed from the profiled step.",
+        "Steps whose allocations differed from those of the profiled step.",
         lambda s: s.diverged_steps,
     ),
     _session_by(

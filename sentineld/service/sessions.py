@@ -213,8 +213,9 @@ class Sessions:
 
 
 def _note_exits(sessions: Sequence[Session]) -> None:
-    """End the sessions whose processes have exited. In most cases, the end of the connection has
-    already ended such a session; but another process may have inherited the connection."""
+    """End the sessions whose processes have exited. Most such sessions have already ended, because
+    their connections were closed. But a connection stays open if another process has inherited
+    it."""
     poll, by_fd = select.poll(), {}
     for session in sessions:
         fd = session.link.peer.process.fileno()

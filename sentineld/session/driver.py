@@ -193,7 +193,8 @@ class Driver:
         """Compare the live plan's assumptions with measurements; enter a corrected plan once there
         is one."""
         if self._requests.current is not None:
-            # Metering and recording need the ring, and a replanning replaces the plan.
+            # Metering and recording need the ring, and a replanning replaces the plan. So do not
+            # correct the plan meanwhile.
             self.following.stop_recording()
             return
         corrected = self.following.corrected()
@@ -399,7 +400,7 @@ class Driver:
 
     def _begin_profiling(self, goal: Goal, left: Shape | None = None) -> None:
         if self._link.segment.words().layout_id:
-            # Steps are profiled without a layout: its cuts would count as boundaries.
+            # Steps are profiled without a layout, because its cuts would count as boundaries.
             self._link.send({"type": "detach"})
         self._profiling = Profiling(
             self._link,

@@ -5,8 +5,8 @@ The driver (driver.py) handles commands, messages and records in the session's o
 thread also waits while a plan is made from a new profile, and moves the persistent tensors to the
 plan's initial tiers. Separate threads carry out all other moves and make plans that replace a live
 plan. Other threads put commands into the queue of the session's thread.
-While the process is attached or recorded, the session's thread also checks the process and reads
-its records at intervals; see _poll_s().
+While the process is attached or recorded, the session's thread also takes a turn at intervals
+(_poll_s()): it checks the process and reads its records.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ MESSAGE_BYTES_MAX = 16 << 20
 example, while a plan is made. At either limit the daemon stops reading the connection. A shim sends
 at most a few messages per step while its process is profiled, and hardly any at other times."""
 FAILURES_MAX = 100
-"""Largest number of errors of a session; one more ends the session. The number is limited because
-each error writes to the log."""
+"""Limit on the number of errors of a session; one more ends the session. The number is limited
+because each error writes to the log."""
 
 
 class Session:
@@ -125,7 +125,7 @@ class Session:
     def attach(
         self, fast: FastBudget | None, policy_name: str | None, gone: threading.Event = STAYS
     ) -> None:
-        """Begin to manage, or switch a managed process to another budget or policy.
+        """Begin to manage the process, or switch it to another budget or policy if it is managed.
 
         A switch blocks until the new plan is made; if planning fails, the live plan stays.
         fast, policy_name: see Driver.attach().

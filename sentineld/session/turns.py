@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How often sessions check their processes. All sessions of one user together make a limited number
-of checks per second.
+"""How often sessions check their processes. Each check is a turn (Driver.turn()); all sessions of
+one user together have a limited number of turns per second.
 
-Each check wakes a thread. While threads wait for Python's global lock, each of them wakes up every
+Each turn wakes a thread. While threads wait for Python's global lock, each of them wakes up every
 SWITCH_S (daemon.py). Several hundred such threads take CPU time that the thread with the lock
 needs.
 """
@@ -17,7 +17,7 @@ TURNS_PER_S = 100
 
 
 class Turns:
-    """The number of each user's sessions that take turns. Thread-safe."""
+    """The number of each user's sessions that check their processes. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

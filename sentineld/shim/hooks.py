@@ -2,8 +2,8 @@
 """Hooks into torch that report layer boundaries and the end of each step.
 
 Global forward hooks and grad_fn prehooks do not change the allocation sequence. Full backward
-hooks and dispatch modes would change it, so they are not used. Of the modules, only leaf modules
-make boundaries. Every hook returns None, because torch would use any other value in place of the
+hooks and dispatch modes would change it, so they are not used. Only leaf modules make layer
+boundaries. Every hook returns None, because torch would use any other value in place of the
 hooked call's arguments or output. While torch.compile traces, the hooks do nothing.
 """
 

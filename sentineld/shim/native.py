@@ -81,7 +81,8 @@ def _cache_directory() -> Path:
             status = path.stat(follow_symlinks=path is own)
         except OSError:
             continue
-        # Another user may have created the folder, or a link, to have a library of theirs loaded.
+        # Another user may have created the folder, or a link in its place, so that this process
+        # loads that user's library.
         ours = stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid()
         if ours and not status.st_mode & 0o022 and os.access(path, os.W_OK):
             return path
@@ -163,7 +164,7 @@ class PagingSettings(NamedTuple):
     wake: int
     """Eventfd to which the daemon writes after it has queued moves."""
     budget_pages: int = 0
-    """Largest number of page frames; 0: keep the current limit, or no limit for a new pager."""
+    """Limit on the page frames; 0: keep the current limit, or set no limit for a new pager."""
 
 
 class Native:

@@ -26,10 +26,10 @@ STEP_OFFSET = 0x90
 CURSOR_OFFSET = 0xA0
 REASON_CHARACTERS_MAX = 200
 LAYERS_BYTES_MAX = 4 << 20
-"""Limit on the names of all layers in JSON. The daemon accepts frames up to 5 MiB."""
+"""Limit on the names of all layers in JSON. The daemon accepts messages up to 5 MiB."""
 
 WELCOME_S = 5.0
-"""Longest wait for the daemon when a process with FAST_VARIABLE starts."""
+"""Maximum time to wait for the daemon at the start of a process that has FAST_VARIABLE set."""
 
 
 def say(text: str) -> None:
@@ -236,7 +236,8 @@ class Shim:
         self._client.send(answer | residency, fds)
 
     def _start_paging(self, message: Message) -> str:
-        """Start or change the pager if the message has settings; returns "" or the problem."""
+        """Apply the message's paging settings, if any: start or change the pager. Returns "" or the
+        problem."""
         paging = message.get("paging")
         if not isinstance(paging, dict):
             return ""

@@ -48,7 +48,7 @@ class Start:
         """Import torch now; returns whether the process can be managed. Call arm() first."""
         try:
             importlib.import_module(NAME)
-        except (ImportError, OSError) as error:  # OSError: torch loads its libraries by ctypes
+        except (ImportError, OSError) as error:  # OSError: ctypes cannot load a library
             self._unmanaged(f"importing torch failed: {error}")
         return bool(self.managed)
 
@@ -75,7 +75,7 @@ class Start:
         except ShimUnavailableError as reason:
             self._unmanaged(str(reason))
         except Exception as error:
-            # The hooks do not fit torch's internals: fall back to passthrough.
+            # The hooks do not fit torch's internals, so libc10 serves all allocations.
             native.enable(False)
             client.close()
             self._unmanaged(f"the hooks do not fit this torch: {type(error).__name__}: {error}")

@@ -27,7 +27,7 @@ class AccessFeed:
 
     def passed(self, stretch: int) -> None:
         """Count the accesses of the stretch that just ended. If an interval has passed, replace the
-        queued moves by the moves that the reactor requests."""
+        queued moves with the moves that the reactor requests."""
         world = self._world
         self._gathered += self._accesses[stretch]
         if world.now_ns - self._asked_ns < self._reactor.interval_ns:

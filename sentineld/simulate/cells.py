@@ -20,7 +20,7 @@ from sentineld.plan.items import tensor_pages
 from sentineld.plan.residency import places
 
 UNPLACED = 2
-"""Space of tensors whose addresses are not part of the plan. Each of them gets its own range."""
+"""Space of tensors whose addresses are not part of the plan. Each such tensor has its own range."""
 
 
 @dataclass(frozen=True)

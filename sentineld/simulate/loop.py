@@ -248,8 +248,8 @@ def spare_plan(
 ) -> Spare | None:
     """Plan for SPARE_SHARE of the tiers' migration bandwidth.
 
-    Returns None if the policy cannot make such a plan, or if the plan is faster than the live plan
-    at none of SPARE_TRIED_SHARES.
+    Returns None if the policy cannot make such a plan, or if the plan is not faster than the live
+    plan at any of SPARE_TRIED_SHARES.
     """
     fewer = with_share(tiers, SPARE_SHARE)
     try:

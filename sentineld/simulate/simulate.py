@@ -201,7 +201,7 @@ def _check(profile: Profile, budget_bytes: int) -> None:
         raise SentinelError(
             "usage",
             f"a budget of {budget_bytes} bytes is less than a page",
-            f"give a share of the peak such as 20%, or more than {profile.page_bytes} bytes",
+            f"give a share of the peak such as 20%, or at least {profile.page_bytes} bytes",
         )
     if not len(profile.accesses) or not profile.stretches["time_ns"].any():
         raise SentinelError(

@@ -72,7 +72,7 @@ class Counts:
     peak_pages: int = 0
     """Maximum number of fast frames in use at one moment."""
     busy_ns: float = 0.0
-    """Time in which the mover moved pages; each moved page counts with World.mean_page_ns."""
+    """Time in which the mover moved pages; each moved page counts as World.mean_page_ns."""
     born_pages: int = 0
     """Page births in the arena."""
 
@@ -360,7 +360,7 @@ class World:
         if free:
             self.clean[cell] -= pages
         else:
-            # Each page counts with the mean time of both directions. The times differ only on paged
+            # Each page counts as the mean time of both directions. The times differ only on paged
             # tiers, where Tiers.migration_bytes_per_s is the mean of both directions, too.
             self.counts.busy_ns += pages * self.mean_page_ns
             if item.tier == 0:

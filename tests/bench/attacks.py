@@ -62,8 +62,8 @@ def speed_share(attack: str, figures: list[Figures]) -> float | None:
 
 
 def summary(rounds: list[list[Figures]]) -> list[Json]:
-    """Return one row per attack: the longest answer time, the largest memory and the fastest growth
-    of the log in any round, and the median of speed_share() over the rounds."""
+    """Return one row per attack: the longest time to answer `status`, the largest memory and the
+    fastest growth of the log in any round, and the median of speed_share() over the rounds."""
     rows = []
     for name in dict.fromkeys(figures.attack for one in rounds for figures in one):
         found = [

@@ -135,7 +135,7 @@ def recut(trace: Trace, everywhere: bool = False) -> Trace:
 
     everywhere: cut before every allocation instead.
     Page samples are left out, because they are tied to the recorded epochs. The framework's
-    accesses have times, so they can be assigned to the stretches of any cuts.
+    accesses have times, so they can be assigned to the new stretches.
     """
     timed = trace.timed_step or trace.access_step
     if everywhere:
@@ -187,7 +187,7 @@ def main() -> int:
     parser.add_argument(
         "--anew",
         action="store_true",
-        help="replace the recorded cuts by those of the current planner",
+        help="replace the recorded cuts with those of the current planner",
     )
     arguments = parser.parse_args()
     found = {}

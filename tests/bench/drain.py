@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measures on the host how fast the daemon drains 100,000 samples and joins them with tensors.
 
-Needs no module: the log is a ring in this process's memory, read by the daemon's reader.
+Needs no module: the log is a ring in this process's memory, read by the daemon's PageSampler.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ OBSERVER_PAGES = 4096
 FAST_MIB = 1024
 SLOW_MIB = 512
 BOOT_SECONDS = 600.0
-"""Under -icount an emulated CPU runs at a fraction of its usual speed."""
+"""Limit on the boot time; under -icount an emulated CPU runs at a fraction of its usual speed."""
 
 PROGRAM = "/root/costs"
 MODULE = "/root/sentinel.ko"

@@ -36,7 +36,7 @@ OUTPUT = ROOT / "build" / "bench" / "pager.json"
 REGION_BYTES = 1 << 30
 SPARE_BYTES = 64 << 20
 """Part of the pager's budget beyond the pages that are in memory: frames for pages that are being
-written or read, and those that fetches leave free."""
+written or read, and the frames that fetches leave free for page faults."""
 BYTES = {
     "write": (REGION_BYTES, 0),
     "read": (0, REGION_BYTES),
@@ -90,7 +90,7 @@ def _read(file: int, buffer: mmap.mmap, at: int) -> int:
 
 
 class Pager:
-    """A region under the pager; all of its pages are in memory between the transfers."""
+    """A region whose pages the pager evicts and fetches."""
 
     def __init__(self, library: ctypes.CDLL, folder: Path, ending: ExitStack) -> None:
         self._pages = REGION_BYTES // PAGE
@@ -148,8 +148,8 @@ class Pager:
         return counts.bytes_written, counts.bytes_read
 
     def _move(self, evict: tuple[int, int], fetch: tuple[int, int]) -> None:
-        """Evict and fetch these pages, given as (first, number), as the shim does: go on whenever
-        the pager signals that it can."""
+        """Evict and fetch these pages, given as (first, number), as the shim does: whenever the
+        pager signals that incomplete calls can go on, repeat them."""
         (out, out_left), (into, into_left) = evict, fetch
         while out_left or into_left:
             if out_left:
@@ -164,7 +164,7 @@ class Pager:
 
 
 def timed(transfer: Callable[[], None]) -> Json:
-    """The seconds and the CPU seconds of this process that a transfer takes."""
+    """Time a transfer: the elapsed seconds and the CPU seconds of this process."""
     began_s, began_cpu_s = time.perf_counter(), time.process_time()
     transfer()
     return {

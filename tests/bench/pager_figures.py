@@ -13,7 +13,7 @@ from tests.bench.goals import at_least, at_most, goal_lines
 Json = dict[str, Any]
 
 SPEED_MIN = 0.90
-"""Least speed of the pager, divided by the speed of plain direct I/O."""
+"""Lower limit for the pager's speed divided by the speed of plain direct I/O."""
 CPU_SHARE_MAX = 0.15
 """Largest share of one CPU that the pager may use while it transfers."""
 

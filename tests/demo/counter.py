@@ -23,8 +23,8 @@ GRAIN_BYTES = 256 << 20
 PLACES = ("tensors", "user_other", "kernel")
 
 SWITCH_SECONDS = 60.0
-"""Longest time for the plugin to react to the switch. It usually reacts at once: a CPU reads the
-switch at each kernel entry, many times a second."""
+"""Time-out for the plugin's reaction to the switch. The plugin usually reacts at once, because each
+CPU reads the switch at each kernel entry, many times a second."""
 
 
 class Range(ctypes.Structure):

@@ -9,7 +9,7 @@ a request with one line on this program's standard input.
 
     {"event": "progress", "text"}
     {"event": "count", "policy", "tensors": [[start, end]]}
-                                  request; reply: "ok" when counting is on, "none" without plugin
+                                  request; reply: "ok" when counting is on, "none" without a plugin
     {"event": "counted"}          request; reply: "ok" when counting is off
     {"event": "run", ...}         the result of one policy
     {"event": "done", ...}        the figures common to all runs
@@ -171,8 +171,8 @@ def count_one_step(policy: str, trainer: Trainer) -> None:
 
 
 def meter_and_count(policy: str, trainer: Trainer, steps: int = 1) -> list[dict[str, Any]]:
-    """Meter steps, and have the plugin count one step. If the plugin is free, this is the step
-    before the metered steps, in which the daemon prepares the metering; else it is a later step."""
+    """Meter steps, and have the plugin count one step. If the plugin is free, it counts the step in
+    which the daemon prepares the metering, just before the metered steps; else a later step."""
     with ThreadPoolExecutor(1) as pool:
         metering = pool.submit(control.meter, trainer.pid, steps)
         count_one_step(policy, trainer)
@@ -223,7 +223,7 @@ def run_unlimited(name: str, policy: str, prefix: tuple[str, ...] = ()) -> int:
 
 
 def settle(trainer: Trainer, peak_bytes: int) -> dict[str, Any]:
-    """Run under kernel tiering until it moves hardly any pages, at most for SETTLE_SECONDS."""
+    """Run under kernel tiering until it moves hardly any pages, but for at most SETTLE_SECONDS."""
     begin = time.monotonic()
     moved_before = memory.kernel_moved_bytes()
     moved_a_step: list[int] = []

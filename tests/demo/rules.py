@@ -37,7 +37,7 @@ def run_of(report: Report, policy: str) -> Report | None:
 
 
 def best_fixed_share(page_touches: list[int], pages: int) -> float:
-    """Share of touches that fast memory serves if it always holds the pages with most touches.
+    """Share of touches that fast memory serves if it always holds the pages with the most touches.
 
     page_touches: element k is the number of pages touched in exactly k stretches.
     pages: the number of pages that fit in fast memory.

@@ -44,8 +44,8 @@ class PositionValue(nn.Module):
 
 
 class Bottleneck(nn.Module):
-    """Passes the mean over the positions through a narrow layer: one shift per sequence and
-    channel."""
+    """Passes the mean over the positions through a narrow layer; the result is one shift per
+    sequence and channel."""
 
     def __init__(self, width: int, narrow: int) -> None:
         super().__init__()

@@ -2,10 +2,10 @@
 """Fuzzes the daemon's end of the registration protocol.
 
 The input is a client's actions: bytes and frames with descriptors on the socket, words and records
-in its control segment, steps of a training that the daemon can manage. The server, the sessions
+in the control segment, and steps of a training that the daemon can manage. The server, the sessions
 with their plans, the movers and the residency of emulated tiers are the daemon's real code. Only
-the sessions' threads and the planning processes are replaced: the target calls their code, in turn
-with the server. No exception except SentinelError may result.
+the sessions' threads and the planning processes are replaced: the fuzz target itself calls their
+code, alternately with the server's. No exception except SentinelError may result.
 
 Not covered: the kernel module, and moves of real pages.
 """
@@ -74,7 +74,7 @@ class NoThread:
 
 
 class TurnedSession(Session):
-    """A session whose rounds are run by the target, not by a thread."""
+    """A session whose turns are run by the fuzz target, not by a thread."""
 
     def __init__(self, link: ShimLink, machine: Machine, states: StateFiles, turns: Turns) -> None:
         super().__init__(link, machine, states, turns)
@@ -160,7 +160,7 @@ class Daemon:
         self._errors.append(error.exc_value or AssertionError(str(error.exc_type)))
 
     def turn(self) -> None:
-        """Let the server read its sockets, then run a round of each session."""
+        """Let the server read its sockets, then run a turn of each session."""
         for _ in range(2):  # the first pass accepts, the second reads
             self._loop.call_soon(self._loop.stop)
             self._loop.run_forever()

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fuzzes the data that the daemon reads from a process's pager, on paged tiers.
 
-Works like tests/fuzz/daemon.py. In addition, the script writes to all parts of the residency
-segment: the header, the maps, the pager's counters and both queues. The toy training has no pager,
-so moves leave the queues only if the script changes the queues' words.
+Works like tests/fuzz/daemon.py. In addition, the client writes to all parts of the residency
+segment: the header, the maps, the pager's counters and both queues. The toy training
+(tests/hostile/toy_training.py) has no pager, so moves leave the queues only if the client changes
+the queues' words.
 
 Needs access to /dev/userfaultfd, as the daemon does.
 """
@@ -28,7 +29,7 @@ COUNTS = tuple(
 
 
 class PagedProcess(Process):
-    """Also writes to the residency segment."""
+    """A client that also writes to the residency segment."""
 
     def actions(self) -> tuple[Callable[[], None], ...]:
         """The possible actions."""
@@ -56,7 +57,7 @@ class PagedProcess(Process):
         queue[word] = (script.number(8) if number & 64 else near) % (1 << 64)
 
     def _residency_word(self) -> None:
-        """Overwrite any eight bytes of the segment, also those that only the daemon writes."""
+        """Overwrite any eight bytes of the segment, even those that only the daemon writes."""
         script = self._script
         if self._toy is None or self._toy.residency is None:
             return

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A client of the shims' socket that sends mostly invalid data. A script chooses the data."""
+"""A client of the shims' socket that sends mostly invalid data, chosen by a script (script.py)."""
 
 from __future__ import annotations
 

@@ -138,7 +138,8 @@ class Attack:
     """One attack. check() ends the attack and compares its effects with the limits.
 
     managed_training: the training that runs during the attack.
-    control: whether this is a control run, in which another daemon manages this training.
+    control: whether this is a control run, in which a daemon other than the attacked one manages
+        this training.
     long: whether to prolong the attack by HOLD_FACTOR, to measure the training's speed.
     """
 
@@ -281,8 +282,8 @@ class Attack:
                 _wait(lambda: len(training.losses()) > self._step_times, "at its next step", STEP_S)
 
     def _check_training(self, problems: list[str]) -> None:
-        """Add a problem if the training is not managed, has ended, has made no step, or has other
-        losses than without the shim."""
+        """Add a problem if the training is not managed, has ended or has made no step, or if its
+        losses differ from those without the shim."""
         managed_training = self.managed_training
         if managed_training is None or self.daemon.process.poll() is not None:
             return
@@ -294,7 +295,7 @@ class Attack:
         if managed_training.training.process.poll() is not None:
             problems.append("the training has ended")
         elif losses != managed_training.plain_losses(len(losses)):
-            problems.append("the training has other losses than without the shim")
+            problems.append("the losses differ from those without the shim")
         if len(losses) <= self._step_times:
             problems.append("the training made no step during the attack")
 

@@ -37,9 +37,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if os.geteuid() == 0:
         return
-    needs_root = pytest.mark.skip(
-        reason="needs root: attackers run as another user than the daemon"
-    )
+    needs_root = pytest.mark.skip(reason="needs root: attackers and daemon run as different users")
     for item in items:
         if str(item.path).startswith(HERE):
             item.add_marker(needs_root)
@@ -58,8 +56,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 class Target:
     """A daemon with a managed training, shared by all attacks, and another daemon for control runs.
 
-    After a failed test, a new training and new daemons replace these, so that each attack begins
-    with an intact daemon.
+    After a failed test, a new training and new daemons replace the old ones, so that each attack
+    begins with an intact daemon.
     """
 
     def __init__(self, measure_speed: bool) -> None:

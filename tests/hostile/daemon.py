@@ -133,7 +133,7 @@ class Daemon:
         return self.log.stat().st_size
 
     def log_tail(self, begin: int = 0) -> str:
-        """The end of the log from position `begin` on: at most the last 4,000 bytes."""
+        """The log from byte `begin` on, but at most its last 4,000 bytes."""
         with self.log.open("rb") as file:
             file.seek(max(begin, self.log_bytes() - 4000))
             return file.read().decode(errors="replace")

@@ -12,7 +12,7 @@ class Figures:
 
     attack: str
     control: bool
-    """Whether this was a control run: the training was managed by another daemon than the attacked
+    """Whether this was a control run: the training was managed by a daemon other than the attacked
     one."""
     duration_s: float
     status_worst_s: float

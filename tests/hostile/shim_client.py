@@ -34,7 +34,7 @@ def frame(message: Message) -> bytes:
 
 
 def framed(body: bytes) -> bytes:
-    """A frame: the number of bytes (u32, little-endian), then the bytes, which may be any."""
+    """A frame: the number of bytes (u32, little-endian), then these bytes, not necessarily JSON."""
     return struct.pack("<I", len(body)) + body
 
 

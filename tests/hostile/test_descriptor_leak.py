@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sessions that come and go must not cost the daemon descriptors."""
+"""Sessions that come and go must not leave descriptors open in the daemon."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attack: a flood of connections. Each has an unread descriptor, whose close() blocks."""
+"""Attack: a flood of connections, each with an unread descriptor whose close() blocks."""
 
 from __future__ import annotations
 

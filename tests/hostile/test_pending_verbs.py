@@ -31,7 +31,7 @@ def pend(say: Say, shims: str, control: str, verb: str) -> None:
         client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         client.connect(control)
         arguments = {"pid": os.getpid(), "steps": 1}
-        with contextlib.suppress(OSError):  # the daemon possibly refuses some connections
+        with contextlib.suppress(OSError):  # the daemon may refuse some connections
             client.sendall(encode({"version": 1, "verb": verb, "arguments": arguments}))
         held.append(client)
     say("sent")

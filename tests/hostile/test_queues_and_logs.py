@@ -305,7 +305,7 @@ def messages_after_an_exit(say: Say, path: str) -> None:
 
 
 def test_messages_do_not_hide_an_exit(attack: Attack) -> None:
-    """The daemon's timed checks of a process go on while messages arrive."""
+    """The daemon's periodic checks of a process go on while messages arrive."""
     pid = attack.start(messages_after_an_exit, str(attack.daemon.shims)).heard()
     wait(lambda: attack.daemon.session(pid) is None)
     attack.check()

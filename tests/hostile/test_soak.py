@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Many sessions one after the other leave the daemon as it was."""
+"""Many successive sessions must hardly increase the daemon's use of resources."""
 
 from __future__ import annotations
 
@@ -145,7 +145,8 @@ def resources(daemon: Daemon, log_begin: int, sessions: int) -> Resources:
 
 
 def soak(daemon: Daemon, first: int, warm_up: int, sessions: int) -> None:
-    """Run a warm-up and then sessions; check that these hardly increase the daemon's resources.
+    """Run a warm-up and then sessions; check that the latter hardly increase the daemon's use of
+    resources.
 
     first: number of the first session of the warm-up; see session().
     """

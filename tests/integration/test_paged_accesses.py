@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Accesses to paged tensors that no plan takes into account: by other threads, the kernel and
-children.
+"""Accesses that no plan expects: other threads, the kernel and children access paged tensors.
 
 paged_train.py prints the losses and the checksums of the bytes that the accesses read; both must be
 the same as without the pager, bit for bit.

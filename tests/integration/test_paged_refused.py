@@ -76,7 +76,7 @@ def test_the_daemon_reports_what_is_missing(tmp_path: Path, lack: str) -> None:
 @pytest.mark.parametrize(
     ("lack", "reason"),
     [
-        ("move", "the kernel's userfaultfd cannot move pages (Linux 6.8)"),
+        ("move", "the kernel's userfaultfd cannot move pages (use Linux 6.8 or later)"),
         ("access", "/dev/userfaultfd cannot be opened"),
     ],
 )

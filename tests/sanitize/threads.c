@@ -100,7 +100,7 @@ static void call_hook(enum hook hook, uint32_t layer)
 	PyObject *number = (PyObject *)(uintptr_t)layer;
 
 	pthread_mutex_lock(&gil);
-	/* backward is bound to its layer, forward gets the layer as an argument: pass it both ways */
+	/* The backward hook gets its layer as self, the forward hook as an argument: pass it as both. */
 	require((void *)sentinel_methods()[hook].function(number, number) == &none);
 	pthread_mutex_unlock(&gil);
 }

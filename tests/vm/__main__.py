@@ -36,7 +36,9 @@ def _parser() -> argparse.ArgumentParser:
     tools.set_defaults(verb=_tools)
     build = verbs.add_parser("build", help="build the images that are not in the cache")
     build.set_defaults(verb=_build)
-    build.add_argument("--main", action="store_true", help="build only the image for most tests")
+    build.add_argument(
+        "--main", action="store_true", help="build only the image that most tests use"
+    )
     for name, verb, text in (
         ("shell", _shell, "open a root shell in a new guest; the repository is in " + TREE),
         ("run", _run, "run one command in a new guest; the repository is in " + TREE),

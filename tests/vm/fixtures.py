@@ -32,7 +32,8 @@ class GuestKind:
 
     @property
     def cpus(self) -> int:
-        """One CPU if one thread emulates all: a second one makes programs up to twice as slow."""
+        """One CPU if one thread emulates all CPUs: a second one would make programs up to twice as
+        slow."""
         return 1 if self.tcg_thread == "single" else 2
 
 

@@ -256,7 +256,7 @@ class Guest:
         return self.connection.start(command)
 
     def http_get(self, port: int, path: str, timeout: float = 60.0) -> str:
-        """The body of an HTTP server's response; the server listens at PORT of 127.0.0.1.
+        """The response body of an HTTP server that listens on PORT of 127.0.0.1 in the guest.
 
         This starts no process in the guest: under emulation, starting curl takes a second of CPU
         time. Raises MachineError if the server does not respond, or responds with an error.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""On a real kernel, moves, reclaim and collapses of a process's pages are observed, with causes.
+"""Moves, reclaim and collapses of pages are observed, with their causes, on a real kernel.
 
 inside/disturbances.py causes and records these disturbances in the guest.
 """

@@ -16,7 +16,7 @@ from .guest import TREE, Guest
 pytestmark = [pytest.mark.guest, pytest.mark.second]
 
 CAPABILITIES = "-all,+bpf,+perfmon,+sys_ptrace"
-"""Those that sentineld.service grants."""
+"""The capabilities that sentineld.service grants."""
 SCRIPT = f"{TREE}/tests/vm/inside/ebpf.py"
 
 

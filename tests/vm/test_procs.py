@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.guest, pytest.mark.second]
 
 
 def test_no_unit_test_of_process_trees_fails_or_is_skipped(guest: Guest) -> None:
-    # If a test hangs, pytest prints where each thread is, before `timeout` ends it.
+    # If a test hangs, pytest prints where each thread is, before `timeout` ends pytest.
     result = guest.run(
         f"cd {TREE} && PYTHONPATH={TREE} timeout 300 python3 -m pytest -q"
         " --confcutdir=tests/unit/observe -p no:cacheprovider -o addopts="

@@ -55,7 +55,7 @@ def training(installed: Guest) -> Iterator[Training]:
     guest.run("systemctl stop sentineld; rmmod sentinel; id trainer 2>/dev/null || useradd trainer")
     # otherwise the daemon's systemd unit would load the module
     guest.run("echo 'install sentinel /bin/false' > /etc/modprobe.d/no-sentinel.conf")
-    # other tests cover eBPF, and compiling its programs takes long
+    # other tests cover eBPF, and compiling its programs takes a long time
     guest.run(f"mkdir -p $(dirname {NO_EBPF}); echo 'ebpf = \"off\"' > {NO_EBPF}")
     guest.run("systemctl start sentineld", timeout=180)
     guest.run(f"cp {TRAINING.split()[0]} {SCRIPT}")

@@ -60,5 +60,5 @@ class TreePlace(Place):
 
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
-    """A fixture for modules that import tests: it replaces the fixture `place` of these tests."""
+    """A fixture for modules that import tests: it replaces the imported tests' fixture `place`."""
     return TreePlace(tmp_path)

@@ -3,10 +3,10 @@
 
 The bound holds for a given budget, for a given migration bandwidth, for the profiled stretch times
 and for the page accesses that were attributed to tensors. The bound comes from a Lagrangian
-relaxation (relax() in policies/lp/relax.py, with generous=True). By weak duality it holds for any
-prices (Lagrange multipliers). The relaxation allows more than a real plan can do:
+relaxation (relax() in policies/lp/relax.py, with generous=True). By weak duality, the bound holds
+for any prices (Lagrange multipliers). The relaxation allows more than a real plan can do:
 
-- if a page is fast at some moment of a stretch, all accesses of this stretch to it are served fast;
+- if a page is fast at some moment of a stretch, all accesses to it in this stretch are served fast;
 - pages take room only at boundaries: tensors that are born and die between two boundaries take no
   room, and all accesses to them are served fast;
 - there is no fragmentation, a page in flight is charged once, and tensors can be

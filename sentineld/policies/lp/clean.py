@@ -2,10 +2,10 @@
 """Clean pages in the linear program, on paged tiers.
 
 A page that was fetched from the file and has not been changed since is clean: its demotion takes no
-time. A stretch that writes to a group makes all pages of the group dirty. A change is a position
-after which a group may change its tier; a segment is the part of a group's lifetime between two
-changes. Pages are demoted only at the end of a segment. The program therefore counts clean pages
-only in segments in which no stretch writes to the group.
+time. A stretch that writes to a group makes all pages of the group dirty. A change is a position of
+a group's lifetime after which the group may change its tier; a segment is the part of the lifetime
+between two changes. Pages are demoted only at the end of a segment. The program therefore counts
+clean pages only in segments in which no stretch writes to the group.
 """
 
 from __future__ import annotations

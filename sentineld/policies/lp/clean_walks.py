@@ -19,7 +19,7 @@ DIRTY, CLEAN, SLOW = range(3)
 
 @dataclass(frozen=True)
 class CleanGains:
-    """The gains of N chunks in each position, (S, N), for each pair of states before and after.
+    """The gains, (S, N), of N chunks in each position, by the states before and after it.
 
     In a position that writes to the chunk, a clean page counts as dirty, and a promoted page
     becomes dirty. Slow chunks that stay slow gain nothing.
@@ -97,7 +97,7 @@ def _steps(gains: CleanGains, writes: Mask, length: Integers, persistent: Mask, 
     found[SLOW, CLEAN] = np.where(wrote, -IMPOSSIBLE, gains.enters[at])
     found[SLOW, DIRTY] = np.where(wrote, gains.enters[at], -IMPOSSIBLE)
     found[SLOW, SLOW] = 0.0
-    # A transient chunk has no state after its last position, so a change there would be useless.
+    # A transient chunk dies after its last position, so a change of tier there would be useless.
     # After its life a chunk keeps its state and gains nothing.
     ended = at >= length
     fixed = ended | ((at == length - 1) & ~persistent)

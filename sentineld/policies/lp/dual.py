@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """A lower bound on the step time at given prices: the dual of the generous program (see Limits).
 
-At fixed prices, the best life of a page does not depend on other pages. It is a shortest path over
-the positions with two states, fast and slow. On paged tiers there are three states, because a fast
-page is dirty or clean. By weak duality, the dual's value is a lower bound at any prices, so the
-prices can come from a program with fewer positions or from an inexact solver.
+At fixed prices, the best life of a page does not depend on other pages. It is a shortest path
+through the positions of the page's lifetime, with two states at each: fast and slow. On paged tiers
+there are three states, because a fast page is dirty or clean. By weak duality, the dual's value is
+a lower bound at any prices, so the prices can come from a program with fewer positions or from an
+inexact solver.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def lower_bound(groups: Groups, limits: Limits, prices: Prices) -> LowerBound:
     # The price of a moved page is at most promote_ns, the time that its promotion takes. If the
     # price were higher, lengthening the stretch by promote_ns would be cheaper. `timed` has
     # prices of demoted pages. `out` is the time of a demotion divided by the time of a
-    # promotion. Division by `out` converts the price to the unit of the other prices.
+    # promotion. Division by `out` converts the prices in `timed` to the unit of those in `moves`.
     out = limits.demotion_weight
     sums = moves + np.bincount(of, timed, minlength=count) / out
     kept = np.ones(count)

@@ -99,8 +99,8 @@ class Groups:
 
     @cached_property
     def lived_points(self) -> tuple[tuple[Integers, Integers], ...]:
-        """For each group, the pressure points at which it is alive, and at which position of the
-        group's lifetime (0: its birth) each of these points is."""
+        """For each group, the pressure points at which it is alive, and for each of these points
+        the position of the group's lifetime (0: its birth) in which it lies."""
         return tuple(self._lived_points(group) for group in range(len(self.pages)))
 
     def _lived_points(self, group: int) -> tuple[Integers, Integers]:

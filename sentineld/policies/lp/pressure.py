@@ -27,7 +27,7 @@ class PressurePoints:
     """(C,): the event after which each point lies."""
 
     share: Floats
-    """(C,): share of its stretch that has passed at each point."""
+    """(C,): share of each point's stretch that has passed at the point."""
 
     def before(self, stretch: int, event: int) -> int:
         """Number of the stretch's points that lie before an event."""

@@ -35,7 +35,7 @@ class Limits:
     """Limits on what a schedule may use.
 
     A program is generous if it computes a bound. It then has only the constraints of the timing
-    model. At a pressure point, the room that demotions of the same stretch make can be used, as far
+    model. At a pressure point, it may use the room freed by demotions of the same stretch, as far
     as there was time for them between the beginning of the stretch and the point. A group can move
     in the stretch of its birth or death. One page can be in flight when a stretch begins, so a
     stretch may move one page more than its time allows. A plan's program is stricter: at every
@@ -128,7 +128,7 @@ def changes_of(groups: Groups, generous: bool = False) -> Changes:
     for grid, most in zip_longest(GRIDS, COLUMNS_MAX):
         found = [_changes(groups, at, grid, generous) for at in range(len(groups.pages))]
         # Each change has two columns: one for the part of the lifetime that it ends, and one for
-        # its demotion.
+        # the demotions at it.
         if most is None or 2 * sum(len(positions) for positions in found) <= most:
             break
     return found

@@ -163,9 +163,9 @@ class _Program:
         self._promotions = self._after + points
         self._demoted = self._promotions + self._durations - self._demotions
         self._pool = self._demoted + (self._dying - self._demotions if limits.generous else 0)
-        # (S,), in UNIT_PAGES: the memory that could be promoted in that part of each stretch in
-        # which the file is busy with faults if everything is slow. In a plan's program, the file
-        # is also busy with writes.
+        # If everything is slow, the file is busy with faults for a part of each stretch, and in a
+        # plan's program also with writes. (S,), in UNIT_PAGES: the memory that could be promoted in
+        # this time.
         self._faulted: Floats = np.zeros(count)
         self._rows: list[Integers] = []
         self._columns: list[Integers] = []

@@ -85,7 +85,7 @@ class Costs:
 
 @dataclass(frozen=True)
 class Gains:
-    """The gain of each chunk in each position, (S, N), for each pair of states before and after."""
+    """The gains, (S, N), of N chunks in each position, by the states before and after it."""
 
     keep: Floats
     """Gain of a fast chunk that stays fast."""
@@ -130,7 +130,7 @@ def best_lives(items: Items, costs: Costs, generous: bool = False) -> Lives:
     """
     keep = items.worth - costs.room
     if generous:
-        # Position 0 is the birth of a transient chunk: it does not exist when the stretch begins.
+        # A transient chunk is born after the boundary of position 0, so it takes no room there.
         keep[:1] = np.where(items.persistent, keep[:1], items.worth[:1])
         leave, enter = keep - costs.move, items.worth - costs.move - costs.enter
         stay = np.maximum(0.0, items.worth - 2 * costs.move)
@@ -149,8 +149,7 @@ def best_walks(gains: Gains, length: Integers, persistent: Mask) -> Lives:
     count, many = gains.keep.shape
     position = np.arange(count)[:, None]
     alive = position < length[None, :]
-    # A transient chunk has no state after its last position, so a change there would be a useless
-    # move.
+    # A transient chunk dies after its last position, so a change of tier there would be useless.
     last = (position == length[None, :] - 1) & ~persistent[None, :]
     # After its life a chunk keeps its state and gains nothing.
     keep, stay = np.where(alive, gains.keep, 0.0), np.where(alive, gains.stay, 0.0)

@@ -99,7 +99,7 @@ class Answer:
 
 
 def problem_of(profile: Profile, extra_ns: Floats, both_ns: float) -> Problem:
-    """Find spans and gaps of all tensors whose slow accesses cost time; other tensors stay slow.
+    """Find the spans and gaps of all tensors whose slow accesses cost time; others stay slow.
 
     extra_ns: (A,), cost of each access row if it is slow.
     both_ns: time to transfer a page out and back in.

@@ -5,7 +5,7 @@ Based on the improved active list (Yan et al., "Nimble Page Management", ASPLOS 
 bits of all pages are scanned once per interval. A page whose bit was set in the last two scans is
 active; a page whose bit was clear in the last scan is inactive. Active slow pages are promoted into
 free fast memory, first in, first out. If free fast memory is too small, active slow pages are
-exchanged with inactive fast pages. The pages that have been inactive for longest are exchanged
+exchanged with inactive fast pages. The pages that have been inactive the longest are exchanged
 first. Published interval: 5 s. Left out: the cost of scanning, and the limit on the number of pages
 that are exchanged at a time. The bandwidth is that of the timing model.
 """
@@ -52,7 +52,7 @@ class Lists:
         cells = np.arange(len(referenced))
         active = cells[(self._seen >= 2) & (observation.slow > 0)]
         inactive = cells[(self._unseen >= 1) & (observation.fast > 0)]
-        # The cell that has been active (or inactive) for longest is at the head of its list.
+        # The cell that has been active (or inactive) the longest is at the head of its list.
         active = active[np.argsort(-self._seen[active], kind="stable")]
         inactive = inactive[np.argsort(-self._unseen[inactive], kind="stable")]
         wanted = int(observation.slow[active].sum())

@@ -34,8 +34,8 @@ class Interleave:
 
     def plan(self, profile: Profile, tiers: Tiers, budget_bytes: int) -> Plan:
         """Make a plan for each share that fits the budget, and return the plan with the shortest
-        predicted step; see Policy. A share of 0 fits every budget that require_room() accepts.
-        Raises SentinelError if it does not."""
+        predicted step; see Policy. Raises SentinelError if the budget is negative; a share of 0
+        fits every other budget."""
         require_room(budget_bytes)
         limit = budget_bytes // profile.page_bytes
         best: Plan | None = None

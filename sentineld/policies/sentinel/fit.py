@@ -3,7 +3,7 @@
 
 Prices (policies/lp/relax.py) state what room and moves are worth. Chunks are processed in the order
 of their gain per page. Each chunk gets the best life that still fits. In later rounds, at lower
-prices, a chunk's life may be exchanged for a better one, which uses up the remaining capacity.
+prices, a chunk's life may be exchanged for a better one, to use up the remaining capacity.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ MOVE_COST = 1e-3
 
 @dataclass
 class Fitting:
-    """A schedule under construction, which stays within the capacities at any time."""
+    """A schedule under construction, which stays within the capacities at all times."""
 
     items: Items
     capacities: Capacities

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The variant of a plan that stalls for late promotions.
+"""The variant of a plan in which the process stalls for late promotions.
 
 The simulator tries the variant, which shows whether stalling is faster than accessing the pages of
 late promotions in slow memory (case 3 of the Sentinel paper: there is room for the promotions, but

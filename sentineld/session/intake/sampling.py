@@ -214,8 +214,8 @@ class Observing:
     def take(self, message: Message) -> None:
         """Take the process's answer to prepare().
 
-        An answer that was not requested is ignored: its descriptors stay in the connection and
-        count towards the connection's limit."""
+        An answer that was not requested is ignored. Its descriptors then stay in the connection
+        and count towards the connection's limit."""
         if not self._asked:
             return
         self._asked = False
@@ -248,7 +248,7 @@ class Observing:
                 )
                 backend, watch = open_best(target)
                 if backend.name == writes.way:
-                    unused.pop_all()  # the watch closes them
+                    unused.pop_all()  # the watch closes the fds
             self._sampling = Sampling(self._link, backend, watch)
         return self._sampling
 

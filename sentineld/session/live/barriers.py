@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a process waits for moves at its barriers, or passes them after a time-out."""
+"""Whether a process waits for moves at its barriers, or has stopped waiting after a time-out."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from sentineld.observe.control_segment import ControlSegment
 
 
 class Barriers:
-    """The barriers of a process under a live plan, as its control words show them. May be called
-    from any thread.
+    """The barriers of a process under a live plan, as its control words show them. All methods may
+    be called from any thread.
 
     After a time-out or a stale heartbeat, the shim passes all barriers until the moves have caught
     up (barrier_wait() in shim/native/boundary.c). Both count as a time-out. The shim reports
-    neither the position of the time-out nor the position at which waiting begins again. For both,
-    this class uses the position at which hold() notices the change. Barriers that the process
-    passed before it followed the plan count as passed without waiting.
+    neither the position (step and boundary) of the time-out nor the position at which waiting
+    begins again. For both, this class uses the position at which hold() notices the change.
+    Barriers that the process passed before it followed the plan count as passed without waiting.
     """
 
     def __init__(self, segment: ControlSegment) -> None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The plans of one attach, by the shape of the steps that they fit.
 
-A training that returns to an earlier shape (a batch size, a sequence length)
+A training that returns to an earlier shape (for example, to an earlier batch size)
 gets the plan that was made for that shape, without a new profile.
 """
 

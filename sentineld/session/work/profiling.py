@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Profiling: from a session's first recorded step to a verified plan.
 
-After the warm-up, steps are recorded until two allocate identically; then one
-step is sampled (step_sampler.py), with the cuts that a plan will have. On
+After the warm-up, steps are recorded until two in a row allocate identically; then
+one step is sampled (step_sampler.py), with the cuts that a plan will have. On
 emulated tiers, the framework observes one more step, from which the delays are
 computed. A child process makes the plan.
 """
@@ -47,7 +47,7 @@ SECOND_STEP_REQUESTS = 4
 """Maximum number of requests for a second step's accesses. One request may not be enough, because
 the framework may observe a step of another shape."""
 KEPT_RECORDS = 500_000
-"""Largest number of ring records and live tensors in the steps that are kept until the framework
+"""Limit on the ring records and live tensors in the steps that are kept until the framework
 answers; see kept_records()."""
 OTHER_SHAPE_STEPS = 8
 """For this number of steps after a plan was left, the session enters the same plan again only if
@@ -55,8 +55,8 @@ two steps in a row have its shape. Later, a single step of its shape is enough."
 
 
 class Profiling:
-    """One pass from state ATTACHED or ALLOCATION to a plan: a new one, or one that the session has
-    for the shape of the steps. All calls come from the session's thread."""
+    """One pass from state ATTACHED or ALLOCATION to a plan: a new one, or one that the session
+    already has for the shape of the steps. All calls come from the session's thread."""
 
     def __init__(
         self,

@@ -42,19 +42,19 @@ from sentineld.session.work.step_sampler import (
 from sentineld.session.work.trace_facts import facts_of, mappings_of
 
 STEPS_WITHOUT_REPEAT_MAX = 40
-"""Number of steps, in addition to the requested number, after which a recording fails if there were
-not enough steps in a row that allocate identically."""
+"""A recording fails after the requested number of steps plus this number if too few steps in a row
+have allocated identically."""
 ACCESS_STEPS_MIN = 6
 ACCESS_WAIT_S = 5.0
 """A recording gives up on the sampled step, or on its operators' accesses, only after more than
 ACCESS_STEPS_MIN steps and at least ACCESS_WAIT_S seconds. Dozens of steps of a few milliseconds may
 pass before the shim's message with the accesses is read."""
 KEPT_RECORDS = 1 << 19
-"""Largest number of ring records and live tensors in the steps that are kept until the framework
+"""Limit on the ring records and live tensors in the steps that are kept until the framework
 answers; see kept_records(). ACCESS_STEPS_MIN steps are kept even if they have more."""
 RECORDED_RECORDS_MAX = 1 << 21
-"""Largest number of records and live tensors in all recorded steps together; the records take at
-most 64 MiB. 100 steps of 10,000 tensors have 2 million records."""
+"""Limit on the records and live tensors in all recorded steps together; the records take at most
+64 MiB. 100 steps with 10,000 births each have 2 million records of births and frees."""
 
 _NO_TIERS = Tiers((), 0.0, "none")
 

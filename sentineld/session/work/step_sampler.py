@@ -142,8 +142,8 @@ class StepSampler:
         if sampling is not None:
             sampling.arm([heap_range(segment, segment.words())], residency=False)
         self._link.set_flags(off=Flag.NO_STALLS)
-        # The pages are armed before the layout is sent. Arming takes long, and a step that begins
-        # with the new cuts must be sampled from its beginning.
+        # The pages are armed before the layout is sent. Arming takes a long time, and a step
+        # that begins with the new cuts must be sampled from its beginning.
         tables = Tables(self._substrate.accesses(layout, None, tiers))
         send_layout(self._link, layout, tiers, tables)
         self._begin(sampling)

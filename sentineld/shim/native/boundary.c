@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Begins and ends steps, and passes their boundaries: publishes the position, begins the module's
-   next epoch, wakes the daemon, and waits at barriers. */
+/* Begins and ends steps, and passes their boundaries: publishes the position (step and boundary),
+   begins the module's next epoch, wakes the daemon, and waits at barriers. */
 #define _GNU_SOURCE
 #include "shim.h"
 

@@ -51,8 +51,8 @@ static void after_fork_parent(void)
 
 /*
  * A forked child has copies of all tensors, but shares the control segment with
- * the parent. So the child is a passthrough: it records nothing, waits for
- * nothing and closes the shim's descriptors.
+ * the parent. So the shim in the child passes all requests through to libc10,
+ * records nothing, waits for nothing and closes its descriptors.
  */
 static void after_fork_child(void)
 {
@@ -209,7 +209,7 @@ API const char *sentinel_paging(int file, uint64_t bytes, uint64_t bytes_max, in
 	};
 	const char *problem;
 
-	/* pager_add() finds the pages below heap.top_page: no other thread may raise it now. */
+	/* paging_start() reads heap.top_page, which no other thread may raise now. */
 	pthread_mutex_lock(&shim.lock);
 	problem = paging_start(&shim.heap, &settings);
 	pthread_mutex_unlock(&shim.lock);

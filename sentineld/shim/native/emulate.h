@@ -77,8 +77,8 @@ const char *emulation_new(struct emulation **out, const struct layout *layout, c
 
 void emulation_delete(struct emulation *emulation);
 
-/* Record births and drops in the map. All four need the shim's lock; if emulation is NULL or paged,
-   they do nothing. */
+/* Record births and drops in the map. All four functions need the shim's lock; if emulation is NULL
+   or paged, they do nothing. */
 void emulation_slot_born(struct emulation *emulation, uint32_t slot);
 void emulation_slot_dropped(struct emulation *emulation, uint32_t slot);
 void emulation_heap_born(struct emulation *emulation, uint64_t page, uint64_t pages);

@@ -119,6 +119,8 @@ int heap_init(struct heap *heap, uint64_t bytes, uint64_t request_bytes_max)
 		munmap(base, pages << shift);
 		if (block_at != MAP_FAILED)
 			munmap(block_at, pages * sizeof(*heap->block_at));
+		if (blocks != MAP_FAILED)
+			munmap(blocks, (pages + 2) * sizeof(*heap->blocks));
 		return -error;
 	}
 	/* Tensors are placed and moved in units of base pages, so use no huge pages. */

@@ -33,7 +33,7 @@ static struct {
 	/* eventfd: wakes serve_moves() if it has work, the file is nearly full, or `wake` has
 	   changed */
 	int notify;
-	struct sentinel_paging *words; /* NULL: no segment */
+	struct sentinel_paging *words; /* NULL: no residency segment */
 	char *base[2]; /* of arena and heap */
 	uint64_t pages[2];
 	/* by queue (evict, fetch): number of pages, from the start of its first range on, that are
@@ -55,8 +55,8 @@ bool paging_runs(void)
 	return atomic_load_explicit(&paging.pager, memory_order_acquire) != NULL;
 }
 
-/* The queue's first range; false if the queue is empty. Also false if its head is invalid: the
-   daemon's words are untrusted. */
+/* The queue's first range; false if the queue is empty. Also false if its head is invalid, because
+   the daemon writes the head and is untrusted. */
 static bool first_range(const struct sentinel_page_queue *queue, struct sentinel_page_range *range)
 {
 	uint64_t head = __atomic_load_n(&queue->head, __ATOMIC_ACQUIRE), tail = queue->tail;
@@ -314,8 +314,11 @@ const char *paging_start(const struct heap *heap, const struct paging_settings *
 		close(paging.wake);
 	paging.wake = settings->wake;
 	problem = start_or_enlarge(heap, settings);
-	if (settings->file >= 0 && (!paging_runs() || settings->file != paging.file))
+	if (settings->file >= 0 && (!paging_runs() || settings->file != paging.file)) {
 		close(settings->file);
+		if (!paging_runs())
+			paging.file = -1;
+	}
 	if (!problem && settings->budget_pages)
 		set_budget(settings->budget_pages);
 	pthread_mutex_unlock(&paging.lock);

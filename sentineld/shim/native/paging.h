@@ -53,7 +53,7 @@ void paging_pass(uint64_t position, bool has_moves);
 /* A number that grows each time a thread has to wait for a page. */
 uint64_t paging_stalls(void);
 
-/* Set the largest number of page frames. */
+/* Set the maximum number of page frames. */
 void paging_set_budget(uint64_t pages);
 
 /* Give page frames to the pages of a new tensor. Holds no lock while it waits for frames. Returns
@@ -63,7 +63,7 @@ bool paging_born(void *address, uint64_t bytes);
 /* Drop the pages of [address, address + bytes), whether or not the pager manages them. */
 void memory_drop(void *address, uint64_t bytes);
 
-/* Publish the pager's counters in the segment. */
+/* Publish the pager's counters in the residency segment. */
 void paging_publish(void);
 
 /* Call these around fork(), with the shim's lock held. */

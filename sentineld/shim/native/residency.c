@@ -6,7 +6,7 @@
 
 uint64_t residency_fast_room(const struct emulation *emulation)
 {
-	/* unsigned: the daemon's words are untrusted, and signed overflow would be undefined */
+	/* unsigned: the daemon writes these words and is untrusted; signed overflow would be undefined */
 	uint64_t moved = (uint64_t)__atomic_load_n(&emulation->segment->moved_fast, __ATOMIC_RELAXED);
 	uint64_t flying = __atomic_load_n(&emulation->segment->in_flight_fast, __ATOMIC_RELAXED);
 	int64_t room = (int64_t)(emulation->fast_limit - emulation->fast_own - moved - flying);

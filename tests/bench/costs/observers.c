@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #define EPOCHS 20
-#define WORK_TURNS 390625ul /* 64 instructions each; together 25 ms of guest time */
+#define WORK_TURNS 390625ul /* loop iterations of 64 instructions; together 25 ms of guest time */
 
 enum { UNTOUCHED, READ, WRITTEN };
 

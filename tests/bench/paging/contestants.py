@@ -144,7 +144,7 @@ class Swapping(Contestant):
         with ExitStack() as undo:
             undo.enter_context(self.settings.applied())
             undo.enter_context(self._device.on())
-            # The limit ends before swap does: swapoff needs room in memory for all swapped pages.
+            # The limit is removed before swapoff, which needs room in memory for all swapped pages.
             undo.callback(self.group.limit, None)
             self.group.limit(self.limit_bytes)
             yield

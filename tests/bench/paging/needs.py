@@ -26,8 +26,8 @@ class Needs:
     profile: Profile  # of a recorded step
 
     def limit_bytes(self, fraction: float) -> int:
-        """The memory limit that leaves room for this share of the tensors and for all other
-        memory."""
+        """The memory limit that leaves room for this share of the tensors and for all other memory
+        of the process."""
         return self.resident_bytes - int((1 - fraction) * self.profile.peak_bytes)
 
     def fast_bytes(self, fraction: float) -> int:

@@ -56,7 +56,7 @@ class Manager:
         self._daemon.flags(Flag.RECORD)
 
     def drain(self) -> int:
-        """Discard the recorded records; return their number."""
+        """Discard the records that the shim has written; return their number."""
         return len(self._daemon.drain())
 
     def profile(self) -> Profile:
@@ -90,7 +90,7 @@ class Manager:
         )
 
     def replay(self, profile: Profile, name: str) -> Layout:
-        """Plan by a policy, wait until the training replays the plan, and return its layout."""
+        """Plan with a policy, wait until the training replays the plan, and return its layout."""
         budget = int(profile.peak_bytes * FAST_FRACTION)
         plan = policy(name).plan(profile, one_node(), budget)
         layout = with_huge_pages(plan, profile.page_bytes)

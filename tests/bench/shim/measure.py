@@ -119,7 +119,7 @@ def _compare(model: str, settings: Settings, folder: Path, say: Say) -> tuple[Js
 class StepCosts:
     """CPU time and faults of each mode's steps.
 
-    drain: called after each step of the mode "recording" to empty its ring.
+    drain: called after each step of the mode "recording" to empty its shim's ring buffer.
     """
 
     def __init__(self, modes: dict[str, SteppedTraining], drain: Callable[[], int]) -> None:

@@ -36,7 +36,7 @@ def rows(model: str, raw: Json) -> list[Json]:
     """Return a row per policy. raw: {"tiers", "bound_extra_s", "policies": {name: see measure.py}}.
 
     bound_extra_s is the bound minus the all-fast time. Each round has a bound of its own: the
-    all-fast time of this round plus bound_extra_s. Drift of the machine's speed thus cancels out.
+    all-fast time of this round plus bound_extra_s. A drift in the machine's speed thus cancels out.
     """
     fast = np.array(raw["policies"][ALL_FAST]["step_s"])
     fast_s, bound_extra_s = float(np.median(fast)), raw["bound_extra_s"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A training with its own daemon, which manages it by one policy on emulated or paged tiers."""
+"""A training with its own daemon, which manages it under one policy on emulated or paged tiers."""
 
 from __future__ import annotations
 

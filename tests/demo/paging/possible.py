@@ -22,8 +22,8 @@ PROBE_BYTES = 1 << 20
 DISK_BYTES_MIN = 4 << 30
 """Room for the swap file and the paged training's file."""
 MEMORY_BYTES_MIN = 4 << 30
-"""Room for all trainings at a time: between its measured steps, the training under swap is entirely
-in memory, too."""
+"""Room for all trainings at the same time. Between its turns, even the training under swap is
+entirely in memory."""
 OTHER_FOLDER = "name a folder on a local disk: make demo DEMO_FOLDER=/mnt/nvme"
 
 

@@ -165,8 +165,8 @@ static void on_idle(qemu_plugin_id_t id, unsigned int vcpu)
 	apply_switch();
 }
 
-/* Whether the instruction is movs, stos, lods, cmps or scas. It can end a block, but accesses memory
-   without a helper, so its accesses can be counted. */
+/* Whether the instruction is movs, stos, lods, cmps or scas. Such an instruction can end a block,
+   but accesses memory without a helper, so its accesses can be counted. */
 static bool is_string_operation(const struct qemu_plugin_insn *insn)
 {
 	const uint8_t *code = qemu_plugin_insn_data(insn);

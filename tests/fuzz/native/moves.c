@@ -28,7 +28,8 @@
 #define BUDGET_MIN 48u
 #define ACTIONS_MAX 200u
 #define FORKS_MAX 1u /* per input */
-/* frames taken beyond the budget per input; pages that the kernel briefly pins cannot be evicted */
+/* limit, per input, on frames taken beyond the budget, because the pager cannot evict pages
+   that the kernel briefly pins */
 #define OVERRUNS_MAX 16u
 #define ROUND 16u /* largest number of ranges that one action queues */
 

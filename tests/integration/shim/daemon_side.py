@@ -33,9 +33,10 @@ from tests.integration.shim.plain import PlainTrainings
 
 PAGE = 4096
 PATIENCE_SECONDS = 300.0
-"""A step that torch.compile compiles takes over a minute on a loaded machine."""
+"""Time limit of a wait. A step in which torch.compile compiles the model takes over a minute on a
+loaded machine."""
 FURTHER_STEPS = 100
-"""In another place than HERE, a training without the shim computes this many more losses than the
+"""In a place other than HERE, a training without the shim computes this many more losses than the
 test needs, so that later tests can use them."""
 TRAIN = Path(__file__).parent / "train.py"
 ROOT = Path(__file__).parents[3]

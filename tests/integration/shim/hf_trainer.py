@@ -53,7 +53,7 @@ class Stop(TrainerCallback):
 
 
 class LossPrinter(Trainer):
-    """Prints the losses of a step's accumulated batches in one line."""
+    """Prints the losses of a step's accumulated batches on one line."""
 
     def training_step(self, *arguments: Any, **options: Any) -> torch.Tensor:
         loss = super().training_step(*arguments, **options)

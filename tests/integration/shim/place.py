@@ -45,10 +45,10 @@ HERE = Place()
 
 
 class Within(Place):
-    """Like Place, but a command changes the environment first and then execs Python.
+    """Like Place, but a wrapper command, such as setpriv or env, starts Python by exec.
 
-    The name stays the same: it selects the losses for comparison, and the changed environment does
-    not affect the losses of a training without the shim.
+    The name stays the same: it selects the losses for comparison, and the wrapper does not affect
+    the losses of a training without the shim.
     """
 
     def __init__(self, *wrapper: str) -> None:

@@ -23,7 +23,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[3]
 REQUEST_BYTES_MAX = 1 << 20
 RUNNING_MAX = 4
-"""Number of trainings that are kept, so that they can go on if a later test needs more losses."""
+"""At most this many trainings are kept; they go on if a later test needs more losses."""
 NO_STOP_FILE = "/nonexistent/stop"
 PR_SET_PDEATHSIG = 1
 

@@ -32,7 +32,7 @@ def daemon(tmp_path: Path) -> Iterator[Daemon]:
 def test_no_barrier_waits_for_a_hanging_daemon(daemon: Daemon, tmp_path: Path) -> None:
     training = start(daemon, tmp_path, "cnn")
     side.manage(daemon, waits=((1, 0, 1),))
-    # With this timeout, wait_steps() succeeds below only because the heartbeat is stale.
+    # With this time-out, wait_steps() succeeds below only because the heartbeat is stale.
     daemon.set("barrier_timeout_ns", int(side.PATIENCE_SECONDS * 1e9))
     daemon.hang()
     daemon.set("moves_done", 0)

@@ -112,7 +112,7 @@ def batches(args: argparse.Namespace, model: type[nn.Module]) -> Iterator[list[t
 
 
 def slow_down(model: nn.Module, pause_s: float) -> None:
-    """Sleep after each layer's forward pass, output's gradient and parameter's update."""
+    """Sleep after each forward pass of a layer, gradient of an output and update of a parameter."""
 
     def pause(*_: object) -> None:
         time.sleep(pause_s)

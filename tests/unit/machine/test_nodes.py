@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""On the kernel's nodes, the shim gets no access table, no limit of fast pages and no files."""
+"""On the kernel's nodes, the shim gets no access table, no limit on fast pages and no files."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The mover's thread: the positions it publishes, the bytes it moves and charges, and its end.
+"""The mover's thread: the positions it publishes, the bytes it moves and charges, and how it ends.
 
 The processes' pages are absent, or their memory is fake. tests/vm/test_migrate.py tests real moves.
 """

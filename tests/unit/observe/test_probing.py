@@ -96,7 +96,7 @@ def test_processes_watched_before_are_counted_once_the_probes_are_loaded(probes:
     users.load(1.0)
     assert users.running
     assert probes.calls == [("watch", OWN)]
-    users.watch(OWN)  # its counters are kept
+    users.watch(OWN)  # already watched, so its counts are kept
     users.unwatch(OWN)
     users.unwatch(OWN)
     assert probes.calls == [("watch", OWN), ("unwatch", OWN)]

@@ -202,7 +202,7 @@ def test_silence_and_half_a_hello_end_after_a_time(
 
 
 def descriptors_of(fd: int) -> int:
-    """Number of this process's descriptors of the file that fd refers to."""
+    """Number of this process's descriptors that refer to the same file as fd."""
     links = [f"/proc/self/fd/{number}" for number in open_descriptors()]
     return sum(os.path.exists(link) and os.path.samefile(link, fd) for link in links)
 
@@ -325,8 +325,8 @@ def test_half_messages_of_one_user_are_limited(
     server.until(lambda: len(server.links) == 6)
     half = encode({"text": "x" * (FROM_SHIM.frame_bytes - 100)})[:-1]
     sent = push(server, shims, half)
-    # The server reads everything that was sent of one message. The other messages only fill their
-    # sockets' buffers.
+    # The server reads all sent bytes of one message. The bytes of the other messages only fill
+    # their sockets' buffers.
     assert sorted(sent)[-1] == len(half)
     assert sorted(sent)[-2] < 1 << 20
     # After FRAME_S, the server closes connections whose incomplete messages keep other messages

@@ -139,7 +139,7 @@ def test_births_and_drops_of_planned_slots_in_whole_pages() -> None:
         (2, 1, True, 8 * PAGE, 2 * PAGE),
     ]
     assert step.drops.tolist() == [(0, 8 * PAGE, 2 * PAGE), (2, 0, 2 * PAGE)]
-    # A death makes room for a later birth of the stretch.
+    # A death makes room for a later birth in the same stretch.
     assert step.events.tolist() == [
         (0, False, 0, 8 * PAGE, 2 * PAGE),
         (0, True, 0, 0, 2 * PAGE),

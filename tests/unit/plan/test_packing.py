@@ -78,7 +78,7 @@ def test_blocks_that_live_in_turn_overlay() -> None:
 
 def test_a_new_block_reuses_what_was_just_freed() -> None:
     # events     0 1 2 3 4 5 6 7
-    # A (1)      A A A A A A A .      placed first: at event 0, the fewest units are alive
+    # A (1)      A A A A A A A .      first: packing begins where the fewest units are alive
     # B (4)      . B B . . . . .
     # C (3)      . . . C C . . .      where B was
     # D (1)      . . . . D D D .      right behind C

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The size of the fast tier to which the simulator and emulated tiers limit a plan."""
+"""The number of fast pages to which the simulator and emulated tiers limit a plan."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def test_the_note_names_the_stretch_that_exceeds_the_budget_most() -> None:
     (note,) = streamed_note(toy_profile(), 5 * PAGE)
     assert note == (
         "2 stretches use more memory at once than the budget, stretch 3 by 12.0 KiB: "
-        "faults fetch these pages in turn"
+        "faults fetch their pages in turn"
     )
     (note,) = streamed_note(lap(2, Life(10, (1,))), 4 * PAGE)
     assert note.startswith("1 stretch uses more memory")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The planning process: its limits, and its end when the daemon ends."""
+"""The planning process: its limits, and its exit when the daemon exits."""
 
 from __future__ import annotations
 

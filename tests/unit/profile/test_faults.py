@@ -28,7 +28,7 @@ from tests.unit.workloads import train
 TRACE = replace(recorded(), faults=np.zeros(0, FAULT_DTYPE))
 STEPS = len(TRACE.steps) + 2
 OPS = train(SMALL, STEPS, tuple(TRACE.cuts.tolist()), observed_steps=STEPS).take_ops()
-"""Memory that the toy trainer touches in all steps: possible addresses of faults."""
+"""The toy trainer's accesses in all steps. The tests place faults at or near their addresses."""
 
 CLASS_OF = {"missing": "first_touch", "protection": "protection"}
 
@@ -43,7 +43,7 @@ def rows(*faults: tuple[int, int, str]) -> Records:
 
 @dataclass
 class Life:
-    """A tensor of a step. name: its slot; for a persistent tensor, its address as text."""
+    """A tensor of a step. name: its slot number; for a persistent tensor, its address as text."""
 
     name: int | str
     start: int
@@ -70,8 +70,8 @@ def lives(step: Step) -> list[Life]:
 
 
 def owner(step: Step, time_ns: int, address: int) -> int | str | None:
-    """The tensor at this address and time. If no tensor lives there, the tensor that was born last
-    of those that are at the address during the stretch. None: there is no such tensor."""
+    """The tensor that lives at this address at this time. If there is none, the last-born tensor
+    that lives at the address during the stretch; None if there is neither."""
     begins = [0, *boundary_records(step)["time_ns"].tolist(), step.end_ns]
     stretch = bisect.bisect_right(begins, time_ns)
     begin_ns, end_ns = begins[stretch - 1], begins[stretch]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Accesses without a live tensor: their mapping and reason."""
+"""Accesses to memory without a live tensor: the mapping, and why no tensor is found."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def a_trace() -> Trace:
     samples = [
         (heap, epoch - 1, 0, 0, 0),  # A's
         (heap, epoch, 0, 0, 0),  # B's, at A's former address
-        (heap + 2, epoch - 1, 0, 0, 0),  # B's memory, before its birth
+        (heap + 2, epoch - 1, 0, 0, 0),  # the memory of B, before B is born
         (heap + 2, epoch, 0, 0, 0),  # B's
         (heap + 3, epoch - 1, 0, 0, 0),  # T's
         (heap + 3, epoch, 0, 0, 0),  # T's

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sessions of the shims' socket close everything that they opened, however the sessions end."""
+"""A session closes everything that it opened, however it ends."""
 
 from __future__ import annotations
 
@@ -132,8 +132,8 @@ def test_nothing_of_a_session_stays(
 ) -> None:
     caplog.set_level(logging.CRITICAL)  # captured records keep an error's frames and locals
     life(daemon)  # the first run imports modules and fills caches
-    # The session's thread releases objects; the loop closes them later, possibly in another thread.
-    # Therefore wait twice until there is no other thread.
+    # After the session's thread has released its objects, the loop closes them, possibly in another
+    # thread. Therefore wait twice until there is no other thread.
     for _ in range(2):
         daemon.until(lambda: threading.active_count() == 1)
     gc.collect()  # objects of earlier tests

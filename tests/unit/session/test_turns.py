@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The interval between the turns of a user's sessions."""
+"""The interval at which a user's sessions check their processes. Each of these checks is a turn."""
 
 from __future__ import annotations
 

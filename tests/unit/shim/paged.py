@@ -29,7 +29,7 @@ def pager_problem() -> str | None:
     """Why no pager can run on this machine, or None."""
     release = tuple(int(part) for part in os.uname().release.split(".")[:2])
     if release < (6, 8):
-        return "needs Linux 6.8 for UFFDIO_MOVE"
+        return "needs Linux 6.8 or later for UFFDIO_MOVE"
     return None if os.access(DEVICE, os.R_OK | os.W_OK) else f"needs access to {DEVICE}"
 
 
@@ -180,7 +180,7 @@ class Paged:
         return found
 
     def fill_and_evict(self, *tensors: int) -> None:
-        """Create tensors of these sizes (in pages), one after the other from page 0 on. Fill them
+        """Create tensors of these sizes (in pages), one after another from page 0 on. Fill them
         with seed 1 and evict them."""
         first, pages = 0, sum(tensors)
         for tensor in tensors:

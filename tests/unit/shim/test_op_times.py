@@ -23,7 +23,7 @@ Row = tuple[int, int, int, int, int]
 
 
 class Segment:
-    """Stands for Native. The test writes the control segment."""
+    """Stands in for Native. The test writes the control segment."""
 
     def __init__(self, writer: Writer) -> None:
         self._writer = writer
@@ -117,8 +117,10 @@ def test_allocations_that_the_profiler_did_not_see_are_unreported() -> None:
         alloc(1100, 2 * PAGE),
         free(1200, 2 * PAGE),
         alloc(1300, 3 * PAGE, Alloc.LIVE),  # not allocated in this step
+        # The profiler reported only one of these two allocations, so their address gives no pin
+        # (see op_times.py).
         alloc(1400, 4 * PAGE),
-        alloc(1500, 4 * PAGE),  # the profiler reported only one of these two: no pin (op_times.py)
+        alloc(1500, 4 * PAGE),
     )
     times = TimeMap(ring, [(50_000, PAGE, PAGE), (50_400, 4 * PAGE, PAGE)])
     assert times.unreported_allocations()["address"].tolist() == [2 * PAGE]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The import hook, with a module that stands for torch."""
+"""The import hook, with a module that stands in for torch."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def test_the_best_way_that_the_kernel_allows_is_offered(start: int) -> None:
     way, fds = open_write_watch(start, SIZE)
     assert way == wanted
     received = received_writes(os.getpid(), way, list(fds))
-    assert received.way == way  # the daemon accepts them as this process's own
+    assert received.way == way  # the daemon accepts the descriptors as this process's own
     received.close()
 
 

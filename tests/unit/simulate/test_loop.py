@@ -53,7 +53,7 @@ def test_half_the_bandwidth_stalls_no_more_than_one_step(
     assert left_alone.stall_seconds > 0.05 * left_alone.step_seconds
     found = passed(training, name, HALF)
     assert found.corrections == 1
-    # The first step under any plan, also under the corrected plan, may stall.
+    # The first step under any plan, including the corrected one, may stall.
     entering = passed(training, name, Disturbance()).stalled_steps
     assert found.stalled_steps <= 1 + entering
     assert found.step_seconds < left_alone.step_seconds
@@ -77,7 +77,8 @@ def test_without_a_fitting_spare_plan_steps_stall_until_planning_ends(
     four_fifths = Disturbance(interference=0.2)
     at_once = passed(training, "auto", four_fifths)
     assert at_once.corrections == 1
-    assert at_once.stalled_steps >= WINDOW_STEPS  # small deviations need a full window of steps
+    # A small deviation is corrected only after a full window of steps.
+    assert at_once.stalled_steps >= WINDOW_STEPS
     later = passed(training, "auto", four_fifths, planning_s=5 * at_once.step_seconds)
     assert later.corrections == 1
     assert at_once.stalled_steps < later.stalled_steps <= at_once.stalled_steps + 6

@@ -89,7 +89,7 @@ def test_births_of_dropped_pages_take_time() -> None:
 
 def test_a_late_promotion_leaves_the_rest_slow() -> None:
     # 128 pages take 1.5 s. The stretch before their use takes 1 s plus the cost of the slow
-    # gradient: 85 pages arrive in time. The page that is in flight at the end of this stretch is
+    # gradient, so 85 pages arrive in time. The page that is in flight at the end of this stretch is
     # finished, too; the moves of the other pages expire. The demotion of the 86 promoted pages
     # takes 8 ms longer than stretch 0.
     _, steps = replayed(large_plan(), STATE / 1.5)
@@ -114,9 +114,9 @@ def test_a_boundary_waits_for_demotions() -> None:
 @pytest.mark.parametrize(("used", "stall_s"), [(3, 0.0), (0, 0.5)])
 def test_an_idle_mover_demotes_ahead_of_time(used: int, stall_s: float) -> None:
     # The demotion at boundary 1 takes a second, and boundary 2 waits for its end. Stretch 1 takes
-    # half a second less than profiled. If the state is used in stretch 0, the wait takes the other
-    # half. If the state is used in stretch 3, its demotion may begin in stretch 0, and no time is
-    # lost.
+    # half a second less than profiled. If the state is used in stretch 0, boundary 2 waits for the
+    # other half second. If the state is used in stretch 3, its demotion may begin in stretch 0, and
+    # no time is lost.
     plan = with_layout(large_plan(), waits=np.array([-1, -1, 1, -1], np.int32))
     plan.moves["boundary"][0], plan.moves["deadline"][0] = 1, 2
     profile, timing = large_profile(), timing_of(tiers(STATE))
@@ -216,9 +216,9 @@ def bound(profile: Profile, pages_per_s: float, capacity: int) -> float:
 
 
 def test_a_stalling_plan_waits_for_a_late_promotion() -> None:
-    # Half of the state is demoted after its use in stretch 3 and promoted for this use in the next
-    # step. Its 128 pages take 1.5 s to promote; the stretch before the use takes 1 s plus the cost
-    # of the slow gradient.
+    # Half of the state is demoted after its use in stretch 3 and promoted before its use in the
+    # next step. Its 128 pages take 1.5 s to promote; the stretch before the use takes 1 s plus the
+    # cost of the slow gradient.
     plan = stalling(large_plan())
     _, steps = replayed(plan, STATE / 1.5)
     last = steps[-1]

@@ -33,7 +33,7 @@ def events(script: Script) -> list[list[tuple[str, float, int]]]:
 
 
 def test_all_tensors_are_born_in_the_first_step() -> None:
-    # The births are the events 1, 2 and 4 of 6; stretches begin at the events 0, 4, 4 and 6.
+    # The births are events 1, 2 and 4 of 6; the stretches begin at events 0, 4, 4 and 6.
     assert events(made().first) == [
         [("Birth", 0.25, ACTIVATION_CELL), ("Birth", 0.5, SCRATCH_CELL)],
         [],

@@ -73,8 +73,8 @@ def test_sentinel_beats_first_touch_and_is_near_its_prediction(
 def test_a_step_that_begins_in_an_earlier_state_repeats_that_step(
     training: Profile, name: str
 ) -> None:
-    # simulate() relies on this property: it stops at the first step that begins in an earlier
-    # step's state.
+    # simulate() relies on this property: it stops at the first step that begins in the same state
+    # as an earlier step.
     timing, budget = timing_of(preset_tiers("cxl", 12)), training.peak_bytes // 4
     plan = policy(name).plan(training, preset_tiers("cxl", 12), budget)
     made = scripts(plan, training, timing)
@@ -171,8 +171,8 @@ def test_invalid_inputs_are_refused(training: Profile) -> None:
 
 @pytest.mark.parametrize("name", ["ial", "tpp", "memtis"])
 def test_reactive_policies_are_no_slower_than_first_touch(training: Profile, name: str) -> None:
-    # The policies also try their published intervals of 0.5 s to 5 s, with which pages move rarely,
-    # or not at all in the simulated time.
+    # The policies also try their published intervals of 0.5 s to 5 s. With these, pages move
+    # rarely or not at all in the simulated time, so the steps resemble those of first touch.
     tiers, budget = preset_tiers("cxl", 12), training.peak_bytes // 3
     found = simulate(training, policy(name), tiers, budget, steps_max=60)
     still = simulate(training, policy("first-touch"), tiers, budget)

@@ -13,7 +13,7 @@ SEARCHED_BYTES = 256 << 20
 
 
 def pages_on(pid: int, node: int) -> Addresses:
-    """Addresses of pages on the node, in the VMA that has most of them."""
+    """Addresses of pages on the node, in the VMA that has the most of them."""
     rows = Path(f"/proc/{pid}/numa_maps").read_text()
     found = re.findall(rf"^(\w+) .*anon=.* N{node}=(\d+)", rows, re.MULTILINE)
     _, begin = max((int(count), int(address, 16)) for address, count in found)

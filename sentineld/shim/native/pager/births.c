@@ -101,7 +101,7 @@ void pages_born(struct pager *pager, struct paged_range *range, uint64_t page, u
 			pager->births_waiting--;
 		}
 	}
-	/* While this birth waited, pager_fetch() took no frames. Some may be free now. */
+	/* While this birth waited, pager_fetch() took no frames. Some frames may be free now. */
 	if (waited && !pager->births_waiting)
 		resume_moves(pager);
 }

@@ -14,7 +14,7 @@
    a read or write of the file. */
 #define BUSY_TRIES 8
 
-/* Largest number of pages that pager_evict() evicts without releasing the lock. Evicting them takes
+/* Maximum number of pages that pager_evict() evicts without releasing the lock. Evicting them takes
    less than a millisecond; a birth or a fault may have to wait that long. */
 #define LOCKED_PAGES 1024u
 

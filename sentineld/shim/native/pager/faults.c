@@ -52,7 +52,7 @@ static void fetch_run(struct pager *pager, struct paged_range *range, uint64_t p
 	now += fetch_more(pager, range, page + now, run - now);
 	read_ahead_began(&pager->read_ahead, page, now);
 	/* The window of a sequential stream has grown, and the stream's next fault will come soon.
-	   Evict stray pages now, so that it finds free frames. */
+	   Evict stray pages now, so that this fault finds free frames. */
 	if (window.pages > READ_AHEAD_PAGES_MIN)
 		make_room_of_strays(pager, frames_floor(pager) + window.pages);
 }

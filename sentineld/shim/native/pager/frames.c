@@ -122,7 +122,7 @@ void frames_close(struct frames *frames, uint32_t tray)
 	push(frames, present ? &frames->filled : &frames->empty, tray);
 }
 
-/* Number of the consecutive pages, from the first one on, that exist at `to` and not at `from`. */
+/* Number of consecutive pages, from the first one on, that exist at `to` and not at `from`. */
 static uint32_t arrived(const struct frames *frames, const void *to, const void *from, uint32_t pages)
 {
 	bool there[PAGEMAP_BATCH], here[PAGEMAP_BATCH];

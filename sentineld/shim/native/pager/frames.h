@@ -3,8 +3,8 @@
  * The pager's free page frames, and the staging memory: the buffers for writes and
  * reads of the backing file. When a page is evicted, its frame moves into the staging
  * memory. After the page is written, the frame is free for the next page that is read
- * or born. Planned moves neither zero nor copy the frame, unless the kernel has pinned
- * it at that moment; then the page is copied.
+ * or born. Planned moves neither zero nor copy the frame, unless the kernel keeps it
+ * pinned; then the page is copied.
  *
  * The staging memory is divided into trays. The caller that has opened a tray fills
  * it with frames, for example those of evicted pages:

@@ -32,7 +32,7 @@ struct pager_settings {
 	int file; /* backing file, opened with O_DIRECT; the caller keeps it open */
 	uint64_t file_pages; /* size of the file */
 	uint64_t budget_pages;
-	unsigned requests; /* largest number of reads and writes in flight, 1 to 32 */
+	unsigned requests; /* maximum number of reads and writes in flight, 1 to 32 */
 	/* eventfd, written when an incomplete pager_evict() or pager_fetch() can go on, or when the file
 	   is nearly full; -1: none */
 	int notify;

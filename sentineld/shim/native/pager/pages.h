@@ -40,7 +40,7 @@
 /* Planned moves and reading ahead leave this number of transits unused, for faults and births. */
 #define SPARE_TRANSITS 16u
 
-/* Largest number of pages of one read or write: 256 KiB. With larger requests in flight, a read
+/* Maximum number of pages of one read or write: 256 KiB. With larger requests in flight, a read
    for which the program waits would be delayed too long. */
 #define REQUEST_PAGES 64u
 
@@ -144,8 +144,8 @@ struct pager {
 
 /* Take the lock before any thread that calls this function later. Without the gate, a thread that
    releases the lock and takes it again would be faster than a thread that sleeps until the lock is
-   free. Threads of the program and the thread that serves faults use this, and so does
-   pager_evict(), which releases the lock at times so that they can go on. */
+   free. Threads of the program and the thread that serves faults call this function, and so does
+   pager_evict(), which releases the lock at times so that the other threads can go on. */
 static inline void pager_enter(struct pager *pager)
 {
 	pthread_mutex_lock(&pager->gate);
@@ -285,7 +285,7 @@ void page_recall(struct pager *pager, struct paged_range *range, uint64_t page);
 struct fetch_mode {
 	/* number of free frames that may be used if `pages` frames are needed */
 	uint64_t (*frames)(struct pager *pager, uint64_t pages);
-	uint32_t pages; /* largest number of pages of one transit, which arrive together */
+	uint32_t pages; /* maximum number of pages of one transit, which arrive together */
 	unsigned spare; /* number of transits to leave unused */
 	enum job_kind kind;
 };

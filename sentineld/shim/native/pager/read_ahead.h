@@ -2,9 +2,9 @@
 /*
  * How many pages a fault fetches. A fault that continues a sequence of accesses
  * fetches twice as many pages as the sequence's previous fault, as in the kernel's
- * mm/readahead.c. If the previous fault had already fetched the page, the page was
- * evicted before its use. Then the fault fetches half as many pages as the previous
- * fault.
+ * mm/readahead.c. If the previous fault had already fetched the page that is now
+ * accessed, this page was evicted before its use. Then the new fault fetches half as
+ * many pages as the previous one.
  */
 #ifndef SENTINELD_SHIM_READ_AHEAD_H
 #define SENTINELD_SHIM_READ_AHEAD_H
@@ -27,7 +27,7 @@ struct stream {
 };
 
 struct read_ahead_window {
-	uint32_t pages; /* largest number of pages to fetch, beginning with the fault's page */
+	uint32_t pages; /* maximum number of pages to fetch, beginning with the fault's page */
 	uint32_t skipped; /* number of pages between the last fault's pages and this fault's page */
 };
 

@@ -23,8 +23,8 @@ static inline int thread_start(pthread_t *thread, void *(*run)(void *argument), 
 }
 
 /* Give the calling thread a lower priority than the program's threads have: if it interrupts a
-   computing thread, the program loses more time than if pages move a moment later. On Linux the
-   call affects only this thread. */
+   computing thread, the program loses more time than if pages move a moment later. On Linux,
+   setpriority() affects only this thread. */
 static inline void thread_give_way(void)
 {
 	setpriority(PRIO_PROCESS, 0, getpriority(PRIO_PROCESS, 0) + 5);

@@ -21,7 +21,7 @@ int uffd_open(int device, const char **problem)
 	if (opened)
 		device = open("/dev/userfaultfd", O_RDWR | O_CLOEXEC);
 	if (device < 0) {
-		*problem = errno == ENOENT ? "the kernel has no /dev/userfaultfd (use Linux 6.8)"
+		*problem = errno == ENOENT ? "the kernel has no /dev/userfaultfd (use Linux 6.8 or later)"
 					   : "/dev/userfaultfd cannot be opened";
 		return -1;
 	}
@@ -34,7 +34,7 @@ int uffd_open(int device, const char **problem)
 	}
 	if (ioctl(uffd, UFFDIO_API, &api)) {
 		close(uffd);
-		*problem = "the kernel's userfaultfd cannot move pages (Linux 6.8)";
+		*problem = "the kernel's userfaultfd cannot move pages (use Linux 6.8 or later)";
 		return -1;
 	}
 	return uffd;

@@ -59,9 +59,9 @@ static bool can_go(const struct pager *pager, const struct paged_range *range, u
    young. */
 static void evict_at_hand(struct pager *pager, uint64_t pages, bool stray)
 {
-	/* A turn ends at the last range. Stray pages need one full turn. Other pages need two,
-	   because the first turn only clears `recent`. The hand may be in the middle of a turn, so
-	   one more turn is allowed. */
+	/* A turn of the hand ends after the last range. To find stray pages, the hand needs one full
+	   turn. For other pages it needs two, because the first turn only clears `recent`. The hand
+	   may start in the middle of a turn, so one more turn is allowed. */
 	int turns = stray ? 2 : 3;
 
 	while (pager->frames.free_pages + pager->leaving < pages && turns && can_write(pager)) {

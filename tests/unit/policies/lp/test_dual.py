@@ -99,7 +99,7 @@ def test_fewer_positions_cost_more(pages: int) -> None:
     scale=st.floats(0.0, 3.0),
     seed=st.integers(0, 1 << 30),
 )
-# A program that may demote pages which are slow has a smaller value than the dual at these prices.
+# If the program could demote slow pages, its optimum would be below the dual at these prices.
 @example(pages=0, pages_per_s=1.0, toy=True, write_weight=1.0, scale=1.0, seed=13995)
 @settings(deadline=None)
 def test_at_any_prices_the_dual_is_a_lower_bound(

@@ -33,8 +33,8 @@ def test_a_plan_that_repeatedly_fits_no_step_is_forgotten() -> None:
     shapes, shape = Shapes(), Shape(1, "")
     shapes.keep(Planned(shape, toy_profile(), toy_profile(), toy_plan(), 0, 0.0))
     for _ in range(STRIKES_MAX):
-        # First, only a few steps follow the plan, because another shape is running. Then enough
-        # steps follow the plan.
+        # Leaving the plan after too few steps is a strike. Leaving it after enough steps resets the
+        # number of strikes.
         shapes.left(shape, FOLLOWED_STEPS_MIN - 1)
         shapes.left(shape, FOLLOWED_STEPS_MIN)
     for _ in range(STRIKES_MAX):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A process follows one plan after the other: a plan begins once the process uses its layout."""
+"""A process follows plans one after another: a plan begins once the process uses its layout."""
 
 from __future__ import annotations
 

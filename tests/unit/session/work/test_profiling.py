@@ -293,7 +293,7 @@ def test_steps_are_gathered_again_without_the_cuts_of_a_failed_sampling(
     messages = [message["type"] for message in profiled.linked.shim.receive()]
     assert messages == ["layout", "profile_ops", "detach"]
     os.close(*profiled.linked.shim.take_fds(1))
-    # The first steps after that can still have the cuts.
+    # The first steps after the `detach` message can still have the cuts.
     profiled.tell(*steps_of(SMALL, 3, (3,)))
     assert profiled.asked() == (None, 0)
     profiled.tell(*steps_of(SMALL, 2))

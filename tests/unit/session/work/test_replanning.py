@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A request for another budget waits for a plan, or raises the reason why there is none."""
+"""A request for another budget waits for a plan, or raises an error that says why there is none."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs programs in a guest, one after the other, with one kmod-truth process."""
+"""Runs programs in a guest, one after another, with one kmod-truth process."""
 
 from __future__ import annotations
 

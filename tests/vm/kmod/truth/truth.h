@@ -7,7 +7,7 @@
  * runs, the controller can change which pages are watched. Before and during an
  * epoch it can move pages and arm them again.
  *
- * A line is a verb and numbers, which are pages of the arena unless noted:
+ * A line is a verb and numbers, which are in pages of the arena unless noted otherwise:
  *
  *     program NAME
  *     mode PRECISE REARM_US BALANCING     how to attach; BALANCING is only for judge.py
