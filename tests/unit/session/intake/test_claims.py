@@ -159,8 +159,8 @@ def test_a_tensor_larger_than_the_machine_is_refused(linked: Linked, detail: All
 
 
 def test_short_steps_with_many_live_tensors_take_the_memory_of_one() -> None:
-    live = 20_000
-    rows = [STEP] + [alloc(PAGE * (1 + n), PAGE, Alloc.LIVE) for n in range(live)] + [STEP] * 100
+    live = 5_000
+    rows = [STEP] + [alloc(PAGE * (1 + n), PAGE, Alloc.LIVE) for n in range(live)] + [STEP] * 40
     records, cutter = np.array(rows, RECORD_DTYPE), StepCutter()
 
     def take() -> None:
