@@ -16,7 +16,8 @@ enum fault_kind {
 	FAULT_PROTECTION_READ,
 	FAULT_PROTECTION_WRITE,
 	FAULT_INSTRUCTION,
-	/* found while the kernel handles a fault, which also counts as one of the kinds above */
+	/* The next three kinds are detected while the kernel handles a fault, which is also counted
+	   as one of the kinds above. */
 	FAULT_MAJOR,
 	FAULT_HINT,
 	FAULT_IN_MOTION,

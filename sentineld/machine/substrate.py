@@ -2,7 +2,7 @@
 """The memory below the tiers: an interface with three implementations.
 
 nodes.py implements tiers of the kernel's memory nodes. emulated.py implements emulated tiers on one
-kind of memory. paged.py implements paged tiers, which are memory over a file. choose.py picks one
+kind of memory. paged.py implements paged tiers: memory and a file. choose.py picks one
 of the three at the daemon's start.
 """
 

@@ -189,7 +189,8 @@ def settled(plan: Plan, page_bytes: int) -> Table:
 
     Some rows come from Plan.initial. The others are arena pages that slots in regions with a tier
     (for example, the pool) keep when their tensors die. Such a page is born on another tier
-    if its own tier is full. Later tensors reuse the page there, so it has to be moved.
+    if its own tier is full. Later tensors would reuse the page on the wrong tier, so it has to be
+    moved.
     """
     slots = plan.layout.slots
     flags = slots["flags"] & (SLOT_PLANNED | SLOT_DROP)

@@ -162,7 +162,8 @@ class Exporter:
             }
 
     def _kind(self, tensor: np.void) -> int:
-        """Index in KINDS for a tensor of any recorded step; all steps have the same sequence."""
+        """Index in KINDS for a tensor of any recorded step. All steps have the same sequence of
+        allocations, so a slot number means the same tensor in each of them."""
         slot = int(tensor["slot"])
         row = slot if slot >= 0 else self._persistent.get(int(tensor["address"]))
         return KINDS.index("persistent") if row is None else int(self._labels.kinds[row])

@@ -204,8 +204,8 @@ class Driver:
             self._begin_recording()
 
     def _switch(self, replanning: Replanning) -> None:
-        """Enter the plan for the new budget and policy, and forget the plans for the old ones. If
-        planning failed, keep the live plan."""
+        """Begin to enter the plan for the new budget and policy, and forget the plans for the old
+        ones. If planning failed, keep the live plan."""
         planned = replanning.planned()
         if planned is not None:
             self.goal = replanning.goal

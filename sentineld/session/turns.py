@@ -29,7 +29,7 @@ class Turns:
             self._sessions[uid] += 1
 
     def leave(self, uid: int) -> None:
-        """Count one session less of a user."""
+        """Stop counting one of a user's sessions."""
         with self._lock:
             self._sessions[uid] -= 1
             if not self._sessions[uid]:

@@ -107,9 +107,13 @@ class Daemon:
         )
 
     def begin(self, script: Script) -> None:
-        """Set the script, and set the words as a terminated daemon leaves them."""
+        """Set the script, and set the words as a terminated daemon leaves them.
+
+        All moves are done. Otherwise a barrier that has passed without its moves would make all
+        barriers of the next inputs pass as well."""
         self._script = script
-        self.set(flags=0, heartbeat=0, moves_done=0, barrier_timeout_ns=0)
+        done = int(self._words["position"][0])
+        self.set(flags=0, heartbeat=0, moves_done=done, barrier_timeout_ns=0)
         self.set(ring_tail=int(self._words["ring_head"][0]))
 
     def set(self, **values: int) -> None:

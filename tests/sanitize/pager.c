@@ -3,7 +3,8 @@
  * Several threads use the pager at the same time. Usage: pager SEED OPERATIONS FOLDER
  *
  * Each thread owns a part of the memory. It creates, fills, checks, evicts, fetches
- * and drops random ranges of pages in this part. System calls read some pages.
+ * and drops random ranges of pages in this part. It also passes pages to write(), so that
+ * the kernel accesses pages that are absent.
  * The main thread forks meanwhile; the children check that no filled page is zero.
  * The threads together have several times as many pages as the budget allows.
  */

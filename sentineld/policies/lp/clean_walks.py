@@ -97,7 +97,7 @@ def _steps(gains: CleanGains, writes: Mask, length: Integers, persistent: Mask, 
     found[SLOW, CLEAN] = np.where(wrote, -IMPOSSIBLE, gains.enters[at])
     found[SLOW, DIRTY] = np.where(wrote, gains.enters[at], -IMPOSSIBLE)
     found[SLOW, SLOW] = 0.0
-    # A transient chunk dies after its last position, so a change of tier there would be useless.
+    # A transient chunk dies in its last position, so a change of tier there would be useless.
     # After its life a chunk keeps its state and gains nothing.
     ended = at >= length
     fixed = ended | ((at == length - 1) & ~persistent)

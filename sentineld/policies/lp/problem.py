@@ -80,7 +80,7 @@ class Limits:
 
     @property
     def in_flight_weight(self) -> float:
-        """Number of promotions that take as long as in_flight_pages moves in the slower
+        """Number of promotions that take as long as moving in_flight_pages pages in the slower
         direction."""
         return self.in_flight_pages * max(1.0, self.demotion_weight)
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The linear program that finds the shortest step: how much of each group is fast in each stretch.
 
-The program serves plans and, with `generous` set, the step-time bound; see Limits in
-policies/lp/problem.py.
+Policies make plans with this program. With `generous` set, it computes the step-time bound; see
+Limits in policies/lp/problem.py.
 """
 
 from __future__ import annotations

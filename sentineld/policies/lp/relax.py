@@ -149,7 +149,7 @@ def best_walks(gains: Gains, length: Integers, persistent: Mask) -> Lives:
     count, many = gains.keep.shape
     position = np.arange(count)[:, None]
     alive = position < length[None, :]
-    # A transient chunk dies after its last position, so a change of tier there would be useless.
+    # A transient chunk dies in its last position, so a change of tier there would be useless.
     last = (position == length[None, :] - 1) & ~persistent[None, :]
     # After its life a chunk keeps its state and gains nothing.
     keep, stay = np.where(alive, gains.keep, 0.0), np.where(alive, gains.stay, 0.0)

@@ -95,8 +95,8 @@ class Correcting:
         return self.recording
 
     def stop_recording(self) -> None:
-        """Record no more steps for a correction, because a request begins. Flag.RECORD stays set
-        until the session clears it."""
+        """Stop recording steps for a correction. This is called when a request begins. Flag.RECORD
+        stays set until the session clears it."""
         if self.recording:
             self._link.set_flags(off=protocol.Flag.NO_STALLS)
         self.recording = False

@@ -176,8 +176,8 @@ class Following:
         return self.correcting is not None and self.correcting.begin_recording()
 
     def stop_recording(self) -> None:
-        """Record no more steps for a correction, because a request begins. Flag.RECORD stays set
-        until the session clears it."""
+        """Stop recording steps for a correction. This is called when a request begins. Flag.RECORD
+        stays set until the session clears it."""
         if self.correcting is not None:
             self.correcting.stop_recording()
 
