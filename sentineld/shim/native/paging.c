@@ -298,9 +298,10 @@ static const char *start_or_enlarge(const struct heap *heap, const struct paging
 	paging.file = settings->file;
 	paging.file_bytes = settings->bytes;
 	problem = start(heap);
-	if (problem && paging.notify >= 0) {
-		close(paging.notify);
-		paging.notify = -1;
+	if (problem) {
+		if (paging.notify >= 0)
+			close(paging.notify);
+		paging.file = paging.notify = -1; /* paging_start() closes the file */
 	}
 	return problem;
 }
@@ -314,11 +315,8 @@ const char *paging_start(const struct heap *heap, const struct paging_settings *
 		close(paging.wake);
 	paging.wake = settings->wake;
 	problem = start_or_enlarge(heap, settings);
-	if (settings->file >= 0 && (!paging_runs() || settings->file != paging.file)) {
+	if (settings->file >= 0 && settings->file != paging.file)
 		close(settings->file);
-		if (!paging_runs())
-			paging.file = -1;
-	}
 	if (!problem && settings->budget_pages)
 		set_budget(settings->budget_pages);
 	pthread_mutex_unlock(&paging.lock);
