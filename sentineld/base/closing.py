@@ -7,8 +7,8 @@ calls and a thread that makes the calls. The thread ends when the queue is empty
 THREADS_MAX users have calls at a time, further users share one queue and one thread.
 
 A queue accepts every call, because a descriptor whose close() is refused would stay open forever.
-The length of a queue is limited where descriptors are received: the receiver refuses a user for
-whom too_many() is true.
+The length of a queue is limited where descriptors are received: the receiver refuses a user while
+too_many() is true for this user.
 """
 
 from __future__ import annotations
