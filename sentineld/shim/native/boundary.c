@@ -12,7 +12,12 @@
 #include "paging.h"
 
 #define SPIN_NS 20000ull
-#define NAP_NS 50000l
+/* A barrier's wait can end one nap too late, so the length of a nap is limited to this share of the
+   time waited so far. Short naps in a long wait would take CPU time that the daemon may need for the
+   moves. */
+#define NAP_SHARE 16
+#define NAP_NS_MIN 50000ull
+#define NAP_NS_MAX 10000000ull
 #define TIMEOUT_NS_MAX 60000000000ull
 
 /* Begin the module's next epoch. Returns its number, or 0 if the module's session has ended. Needs
@@ -144,6 +149,20 @@ static bool daemon_alive(uint64_t now)
 	       heartbeat - now <= SENTINEL_HEARTBEAT_STALE_NS;
 }
 
+/* Sleeps once in a wait that has taken waited_ns. */
+static void take_nap(uint64_t waited_ns)
+{
+	uint64_t nap_ns = waited_ns / NAP_SHARE;
+	struct timespec nap;
+
+	if (nap_ns < NAP_NS_MIN)
+		nap_ns = NAP_NS_MIN;
+	if (nap_ns > NAP_NS_MAX)
+		nap_ns = NAP_NS_MAX;
+	nap = (struct timespec){.tv_nsec = (long)nap_ns};
+	nanosleep(&nap, NULL);
+}
+
 void barrier_wait(uint64_t position)
 {
 	uint64_t start, now, timeout;
@@ -167,11 +186,8 @@ void barrier_wait(uint64_t position)
 			shim.stuck_position = position;
 			break;
 		}
-		if (now - start >= SPIN_NS) {
-			struct timespec nap = {.tv_nsec = NAP_NS};
-
-			nanosleep(&nap, NULL);
-		}
+		if (now - start >= SPIN_NS)
+			take_nap(now - start);
 		now = now_ns();
 	}
 	publish_more(barrier_wait_ns, now_ns() - start);

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import select
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from sentineld.observe.backends import BACKENDS
 from tests.integration.shim import daemon_side as side
 from tests.integration.shim.daemon_side import Daemon, Training
 from tests.integration.shim.place import HERE, Place
+from tests.process_figures import waits
 from tests.unit.links import received_writes
 
 
@@ -186,6 +188,11 @@ def test_a_barrier_holds_until_the_moves_are_done(daemon: Daemon, tmp_path: Path
     side.wait_for(lambda: daemon.word("position") == held)
     assert stopped_position(training, daemon, any_boundary=True) == held
     training.process.send_signal(signal.SIGCONT)
+    # A long wait wakes up rarely, because the daemon may need the CPU for the moves.
+    time.sleep(0.5)
+    before = waits(training.process.pid)
+    time.sleep(0.5)
+    assert waits(training.process.pid) - before < 500
     daemon.set("moves_done", 2**64 - 1)
     daemon.wait_steps(3)
     assert daemon.word("barrier_timeouts") == 0
