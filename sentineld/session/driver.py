@@ -83,6 +83,11 @@ class Driver:
         following, request = self.following, self._requests.current
         return following.recording or request is not None or self._profiling is not None
 
+    @property
+    def found_records(self) -> bool:
+        """Whether the last turn found records in the ring."""
+        return self._feed.found_records
+
     def not_yet(self, what: str) -> SentinelError:
         """The error for a verb that the current state does not allow."""
         return SentinelError(

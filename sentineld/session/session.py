@@ -44,8 +44,10 @@ POLL_S = 0.25
 STAYS = threading.Event()
 """The `gone` event of a caller that never hangs up; it is never set."""
 RECORDING_POLL_S = 0.05
-"""Shortest interval of the session's checks while the process records. In this time, a training
-fills only a small part of the ring."""
+"""Shortest interval of the session's checks while the process writes records. In this time, a
+training fills only a small part of the ring."""
+QUIET_S = 1.0
+"""The session's checks are POLL_S apart if the process has written no record for this time."""
 MESSAGES_MAX = 64
 MESSAGE_BYTES_MAX = 16 << 20
 """Limits on a process's unhandled messages: their number and their bytes. Messages wait, for
@@ -74,6 +76,7 @@ class Session:
         self._turns = turns
         self._takes_turns = False  # whether self._turns counts this session
         self._turn_s = time.monotonic()  # when the last turn ended
+        self._busy_s = self._turn_s  # when the last turn that found records ended
         self._exit_noted = False
         self._thread = threading.Thread(target=self._run, name=f"session-{link.pid}", daemon=True)
 
@@ -253,6 +256,8 @@ class Session:
             self._driver.turn()
         finally:
             self._turn_s = time.monotonic()
+            if self._driver.found_records:
+                self._busy_s = self._turn_s
 
     def _poll_s(self) -> float | None:
         """The time from one turn to the next; None: no turn is needed. While the process is only
@@ -261,7 +266,9 @@ class Session:
         self._take_turns(recording or self.lifecycle.state is not State.REGISTERED)
         if not self._takes_turns:
             return None
-        wanted_s = RECORDING_POLL_S if recording else POLL_S
+        # A recorded process may be stopped for a long time, or between two steps.
+        quiet = self._turn_s - self._busy_s > QUIET_S
+        wanted_s = RECORDING_POLL_S if recording and not quiet else POLL_S
         return self._turns.interval_s(self.link.uid, wanted_s)
 
     def _take_turns(self, whether: bool) -> None:

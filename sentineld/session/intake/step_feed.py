@@ -23,6 +23,8 @@ class StepFeed:
         self._segment = segment
         self._cutter = StepCutter()
         self._lost = 0
+        self.found_records = False
+        """Whether the last call of steps() found records in the ring."""
 
     def begin(self) -> None:
         """Discard the ring's content: only steps recorded from now on are returned."""
@@ -38,6 +40,7 @@ class StepFeed:
         """
         lost = self._segment.ring_lost()
         records = self._segment.drain()
+        self.found_records = records.size > 0
         if lost != self._lost:
             # Records were lost before or among these records, so a step is incomplete.
             log.warning("a full ring lost %d records", lost - self._lost)

@@ -11,7 +11,8 @@ import pytest
 
 from sentineld.base.errors import SentinelError
 from sentineld.control.frames import Message
-from sentineld.session.session import Session
+from sentineld.session import session as session_module
+from sentineld.session.session import POLL_S, RECORDING_POLL_S, Session
 from sentineld.session.state import Saved, StateFiles
 from sentineld.session.turns import Turns
 from tests.unit.descriptors import no_descriptors
@@ -99,6 +100,33 @@ def test_a_request_that_begins_while_its_caller_hangs_up_is_cancelled(
     # If the recording had not been cancelled, attach() would raise wrong-state.
     session.attach(None, None)
     assert session.lifecycle.state == "attached"
+    session.close()
+    session.join(10)
+    linked.close_shim()
+
+
+class Intervals(Turns):
+    """Remembers the last interval that a session asked for."""
+
+    wanted_s = 0.0
+
+    def interval_s(self, uid: int, wanted_s: float) -> float:
+        self.wanted_s = wanted_s
+        return super().interval_s(uid, wanted_s)
+
+
+def test_a_recorded_process_that_writes_no_records_is_checked_less_often(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session_module, "QUIET_S", 0.2)
+    linked, turns = Linked(), Intervals()
+    session = Session(linked.link, machine(), StateFiles(tmp_path), turns)
+    session.start()
+    session.attach(None, None)
+    wait(lambda: turns.wanted_s == POLL_S)
+    linked.writer.write(3)
+    wait(lambda: turns.wanted_s == RECORDING_POLL_S)
+    wait(lambda: turns.wanted_s == POLL_S)
     session.close()
     session.join(10)
     linked.close_shim()
