@@ -44,6 +44,22 @@ class Area:
     as_born: bool = False
 
 
+def slow_born_areas(rows: Integers, moved: Mask) -> tuple[Area, Area]:
+    """The areas of tensors that are born slow: those that are never moved, and the others.
+
+    rows: (N,), rows of the profile's tensors. moved: (T,), whether a tensor is moved.
+
+    Only moved tensors are dropped at their death. They share no page with the others: a move that
+    is late can move the pages of the tensor that follows on them, and if this tensor kept its
+    pages, they would stay in fast memory, where no plan counts them.
+    """
+    still, others = rows[~moved[rows]], rows[moved[rows]]
+    return (
+        Area("slow-born", 1, still, np.zeros(len(still), np.bool_)),
+        Area("slow-born, moved", 1, others, np.ones(len(others), np.bool_)),
+    )
+
+
 def build_layout(
     profile: Profile, areas: Sequence[Area], waits: Integers, heap_tier: int | None
 ) -> Layout:

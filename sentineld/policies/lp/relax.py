@@ -119,9 +119,9 @@ def price_costs(items: Items, prices: Prices, stretch: Integers) -> Costs:
 def best_lives(items: Items, costs: Costs, generous: bool = False) -> Lives:
     """The best life of each chunk at these costs.
 
-    A chunk may change its tier once in a stretch. In that stretch it costs fast room and a move,
-    and serves accesses from slow memory. In any other stretch, it serves accesses from the tier
-    that it is on.
+    A chunk may change its tier once in a stretch, but not in the stretch of its birth. In the
+    stretch of a change it costs fast room and a move, and serves accesses from slow memory. In any
+    other stretch, it serves accesses from the tier that it is on.
 
     generous: for a bound, allow anything that a mover can do. If a chunk is fast at some moment of
     a stretch, all accesses to it in this stretch are served fast. A chunk takes room in a
@@ -137,6 +137,9 @@ def best_lives(items: Items, costs: Costs, generous: bool = False) -> Lives:
     else:
         leave = -costs.room - costs.move
         enter = leave - costs.enter
+        # A move begins at the boundary where its stretch begins. A transient chunk is born after
+        # the boundary of position 0.
+        leave[:1, ~items.persistent] = enter[:1, ~items.persistent] = -IMPOSSIBLE
         stay = np.zeros(keep.shape)
     return best_walks(Gains(keep, leave, enter, stay), items.length, items.persistent)
 

@@ -35,7 +35,7 @@ from sentineld.model.tiers import Tiers
 from sentineld.model.timing import timing_of
 from sentineld.plan.draft import draft, finished
 from sentineld.plan.items import persistent, tensor_pages, transient
-from sentineld.plan.layout import Area, build_layout
+from sentineld.plan.layout import Area, build_layout, slow_born_areas
 from sentineld.plan.residency import charged_pages, places, residency
 from sentineld.plan.schedule import births_waits, coalesce
 from sentineld.policies.registry import register
@@ -122,7 +122,7 @@ def _plan(name: str, problem: Problem, answer: Answer, budget_bytes: int) -> Pla
     fast_rows, slow_rows = np.flatnonzero(placed & born_fast), np.flatnonzero(placed & ~born_fast)
     areas = [
         Area("fast-born", 0, fast_rows, np.ones(len(fast_rows), np.bool_)),
-        Area("slow-born", 1, slow_rows, moved[slow_rows]),
+        *slow_born_areas(slow_rows, moved),
     ]
     bound_s = (float(profile.stretches["time_ns"].sum()) + answer.least_ns) / 1e9
     waits = np.full(profile.stretch_count, -1, np.int64)

@@ -96,8 +96,8 @@ class Fitting:
             place, size = self.stretch[:, chunk], int(self.items.pages[chunk])
             earliest = at
             for earlier in range(at - 1, at - 1 - furthest, -1):
-                if earlier < 0 and not self.items.persistent[chunk]:
-                    break
+                if earlier <= 0 and not self.items.persistent[chunk]:
+                    break  # see best_lives()
                 busy = self.fast[earlier, chunk] or self.moving[earlier, chunk]
                 if busy or self._room[place[earlier]] < size:
                     break
@@ -204,8 +204,6 @@ class Fitting:
             enter=barred,
         )
         if self.born_slow[chunks].any():
-            # A chunk that has to be born slow can't be fast when its first position begins, but it
-            # may be promoted in this position.
             some.worth[0, self.born_slow[chunks]] = -IMPOSSIBLE
         lives = best_lives(some, costs)
         now = (

@@ -21,7 +21,7 @@ from sentineld.model.tiers import Tiers
 from sentineld.plan.draft import draft, finished
 from sentineld.plan.items import Items, access_pages, chunks, tensor_pages
 from sentineld.plan.layers import short_lived
-from sentineld.plan.layout import Area, area_offsets, build_layout
+from sentineld.plan.layout import Area, area_offsets, build_layout, slow_born_areas
 from sentineld.plan.packing import circular_peak
 from sentineld.plan.residency import places
 from sentineld.plan.schedule import initial_ranges, needed_waits, planned_moves
@@ -252,7 +252,7 @@ def _layout(profile: Profile, split: _Split, fitting: Fitting, limit: int) -> La
     areas = (
         Area("pool", 0, split.pooled, np.zeros(len(split.pooled), np.bool_), grouped=False),
         Area("fast-born", 0, fast, np.ones(len(fast), np.bool_), still=~moved[fast]),
-        Area("slow-born", 1, slow, moved[slow]),
+        *slow_born_areas(slow, moved),
     )
     return build_layout(profile, areas, _waits(split, fitting, limit), heap_tier=1)
 

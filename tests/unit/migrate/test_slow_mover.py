@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A mover that is slower than its plan assumes: the process waits at the plan's barriers, and no
+step exceeds the budget.
+
+The process is simulated. It goes on while the mover's calls take their time, so a call can move
+pages whose tensor has died, or the pages of the tensor that follows on them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from sentineld.migrate.mover import Mover
+from sentineld.migrate.ports import PlannedStep, ProcessPorts
+from sentineld.migrate.syscalls import Addresses, MoveResult, Status
+from sentineld.model.arrays import Integers
+from sentineld.model.plan import Plan, Space
+from sentineld.model.profile import Profile
+from sentineld.model.tiers import Tier, Tiers
+from sentineld.plan.expected import UNKNOWN_TIER
+from sentineld.policies.registry import policy
+from tests.unit.workloads import Network, profiled
+
+PAGE = 4096
+TIERS = Tiers((Tier((0,), 1 << 30, 1e11, 1e11), Tier((1,), 1 << 30, 2e10, 2e10)), 4e8, "config")
+STARTS = {Space.ARENA: 1 << 40, Space.HEAP: 1 << 41}
+ABSENT, ENOENT = -1, -2
+STEPS = 4
+NETWORK = Network(2, weight_bytes=4 * PAGE, activation_bytes=32 * PAGE, bytes_per_s=1e8)
+
+
+class Process:
+    """A process that follows a plan's layout: it waits at barriers, and touches the pages of each
+    tensor at its birth. The births and deaths of a stretch are evenly distributed over it."""
+
+    def __init__(self, plan: Plan, planned: PlannedStep, profile: Profile) -> None:
+        self.waits = plan.layout.waits
+        self.times_ns = profile.stretches["time_ns"].astype(float)
+        events = planned.step.events
+        self.events = [events[events["stretch"] == k] for k in range(len(self.times_ns))]
+        heap_end = max(int(one["offset"] + one["bytes"]) for one in [*plan.initial, *plan.moves])
+        self.nodes = {
+            Space.ARENA: np.full(plan.layout.arena_bytes // PAGE + 1, ABSENT, np.int64),
+            Space.HEAP: np.full(heap_end // PAGE + 1, 1, np.int64),
+        }
+        self.step = self.stretch = self.event = 0
+        self.elapsed_ns = 0.0
+        self.done = -1
+        self.most_pages = 0
+
+    @property
+    def position(self) -> int:
+        return self.step << 32 | self.stretch
+
+    def publish(self, position: int) -> None:
+        self.done = max(self.done, position)
+
+    def note_fast_pages(self) -> None:
+        if self.step:  # the first step enters the plan
+            fast = sum(int(np.count_nonzero(nodes == 0)) for nodes in self.nodes.values())
+            self.most_pages = max(self.most_pages, fast)
+
+    def held(self) -> bool:
+        wait = int(self.waits[self.stretch])
+        step = self.step if wait < self.stretch else self.step - 1
+        return wait >= 0 and step >= 0 and self.done < (step << 32 | wait)
+
+    def run(self, time_ns: float) -> None:
+        """Let the process run for this time, or until it has to wait."""
+        while not (self.elapsed_ns == 0 and self.held()):
+            events = self.events[self.stretch]
+            share = min((self.event + 1) / (len(events) + 1), 1.0)
+            next_ns = share * self.times_ns[self.stretch]
+            if next_ns - self.elapsed_ns > time_ns:
+                self.elapsed_ns += time_ns
+                return
+            time_ns -= next_ns - self.elapsed_ns
+            self.elapsed_ns = next_ns
+            if self.event < len(events):
+                self.happen(events[self.event])
+                self.event += 1
+                continue
+            self.stretch, self.event, self.elapsed_ns = self.stretch + 1, 0, 0.0
+            if self.stretch == len(self.times_ns):
+                self.step, self.stretch = self.step + 1, 0
+
+    def happen(self, event: np.void) -> None:
+        first = int(event["offset"]) // PAGE
+        nodes = self.nodes[Space.ARENA][first : first + -(-int(event["bytes"]) // PAGE)]
+        if event["birth"]:
+            nodes[nodes == ABSENT] = 0 if event["tier"] == UNKNOWN_TIER else event["tier"]
+        else:
+            nodes[:] = ABSENT
+        self.note_fast_pages()
+
+
+class SlowMemory:
+    """The pages of a Process; each call takes call_ns."""
+
+    batch_pages, exact, waits = 512, True, True
+
+    def __init__(self, process: Process, call_ns: float) -> None:
+        self.process, self.call_ns = process, call_ns
+
+    def best_node(self, tier: int) -> tuple[int, int]:
+        return tier, 1 << 30
+
+    def _find(self, pages: Addresses) -> tuple[Integers, Integers]:
+        space = (pages >= STARTS[Space.HEAP]).astype(np.int64)
+        starts = np.array([STARTS[Space.ARENA], STARTS[Space.HEAP]])
+        return space, (pages.astype(np.int64) - starts[space]) // PAGE
+
+    def query_pages(self, pages: Addresses) -> Status:
+        space, page = self._find(pages)
+        status = np.full(len(pages), ENOENT, np.int32)
+        for index, name in enumerate((Space.ARENA, Space.HEAP)):
+            nodes = self.process.nodes[name][page[space == index]]
+            status[space == index] = np.where(nodes == ABSENT, ENOENT, nodes)
+        return status
+
+    def move_pages(self, pages: Addresses, node: int) -> MoveResult:
+        space, page = self._find(pages)
+        status = np.full(len(pages), ENOENT, np.int32)
+        for at in range(len(pages)):
+            self.process.run(self.call_ns / len(pages))
+            nodes = self.process.nodes[(Space.ARENA, Space.HEAP)[space[at]]]
+            if nodes[page[at]] != ABSENT:
+                nodes[page[at]] = status[at] = node
+        self.process.note_fast_pages()
+        return MoveResult(status, 0)
+
+    def close(self) -> None:
+        pass
+
+
+def most_fast_pages(plan: Plan, profile: Profile, call_ns: float) -> int:
+    """The most pages in fast memory at a time in STEPS steps."""
+    planned = PlannedStep.of(plan, profile)
+    process = Process(plan, planned, profile)
+    spaces = {space: (STARTS[space], len(nodes) * PAGE) for space, nodes in process.nodes.items()}
+    mover = Mover(
+        TIERS,
+        planned,
+        ProcessPorts(
+            pid=1,
+            memory=SlowMemory(process, call_ns),
+            spaces=spaces,
+            publish=process.publish,
+            position=lambda: process.position,
+        ),
+    )
+    mover.enter()
+    mover.begin(process.position)
+    idle_ns = process.times_ns.mean() / 20
+    while process.step < STEPS:
+        mover.work()
+        process.run(idle_ns)
+        mover.notify(process.position)
+    return process.most_pages
+
+
+@pytest.mark.parametrize("stretches_per_call", [0.3, 3.0, 8.0])
+@pytest.mark.parametrize("name", ["sentinel", "auto", "autotm", "static"])
+def test_no_step_exceeds_the_budget(name: str, stretches_per_call: float) -> None:
+    profile, _ = profiled(NETWORK)
+    budget = int(0.187 * profile.peak_bytes)
+    plan = policy(name).plan(profile, TIERS, budget)
+    call_ns = stretches_per_call * float(profile.stretches["time_ns"].mean())
+    assert most_fast_pages(plan, profile, call_ns) * PAGE <= budget
