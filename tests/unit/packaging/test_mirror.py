@@ -37,6 +37,7 @@ TESTED_ELSEWHERE = {
 """Modules that need a whole session, a training or a kernel, and the file that tests them."""
 
 TESTS_OF_NO_MODULE = {
+    "migrate/test_slow_mover.py": "the mover with the plans of several policies",
     "policies/test_paged.py": "all policies on paged tiers, compared with the bound",
     "service/test_setuid_programs.py": "sessions of processes that execute a setuid program",
     "shim/test_agreement.py": "two C files, compared with the simulator",
