@@ -40,13 +40,8 @@ def passed(
     return simulate(profile, policy(name), TIERS, budget, disturbance, steps, planning_s=planning_s)
 
 
-@pytest.mark.parametrize(
-    ("name", "answer"),
-    [("auto", "switched to the spare plan"), ("sentinel+spill", "switched to the spare plan")],
-)
-def test_half_the_bandwidth_stalls_no_more_than_one_step(
-    training: Profile, name: str, answer: str
-) -> None:
+@pytest.mark.parametrize("name", ["auto", "sentinel+spill"])
+def test_half_the_bandwidth_stalls_no_more_than_one_step(training: Profile, name: str) -> None:
     left_alone = passed(training, name, HALF, planning_s=None)
     assert left_alone.corrections == 0
     assert left_alone.stalled_steps == left_alone.steps > 1
@@ -58,7 +53,7 @@ def test_half_the_bandwidth_stalls_no_more_than_one_step(
     assert found.stalled_steps <= 1 + entering
     assert found.step_seconds < left_alone.step_seconds
     assert found.peak_fast_bytes <= found.budget_bytes
-    assert any(f"{answer} after step 1" in note for note in found.notes)
+    assert any("switched to the spare plan after step 1" in note for note in found.notes)
     # The steps are as fast as if the bandwidth had been known from the start.
     measured = replace(TIERS, migration_bytes_per_s=TIERS.migration_bytes_per_s / 2)
     known = simulate(training, policy(name), measured, found.budget_bytes)
