@@ -17,6 +17,7 @@ from sentineld.model.profile import Kind, Profile
 from sentineld.plan.drops import covered, drops
 from sentineld.plan.items import tensor_pages
 from sentineld.plan.packing import alive_together
+from sentineld.plan.promoted import in_ranges, promoted_ranges
 from sentineld.plan.residency import ABSENT, UNKNOWN, Residency, peak_fast_pages, places, residency
 from sentineld.plan.turnover import turnover
 
@@ -52,6 +53,8 @@ def verify(plan: Plan, profile: Profile, budget_bytes: int | None) -> None:
     except SentinelError as error:
         raise PlanError("moves-hit-tensors", error.message) from None
     _tiers(plan, profile, found)
+    _births(profile, found)
+    _kept_slow_pages(plan, profile)
     if budget_bytes is not None:
         budget = budget_bytes // profile.page_bytes
         charged = peak_fast_pages(plan, profile, found)
@@ -201,6 +204,39 @@ def _tiers(plan: Plan, profile: Profile, found: Residency) -> None:
         "clean-death",
         f"slot {_first(tensors['slot'], dirty)} keeps its pages, although it dies on a different"
         " tier than it was born on",
+    )
+
+
+def _births(profile: Profile, found: Residency) -> None:
+    """Check that no move of a transient tensor starts in the stretch of the tensor's birth.
+
+    The mover makes the moves of a boundary before the births that follow the boundary. Such a move
+    finds no page, or it moves the pages of the tensor that was there before.
+    """
+    tensors = profile.tensors[found.tensor]
+    birth = tensors["birth_stretch"].astype(np.int64)
+    early = np.flatnonzero((tensors["slot"] >= 0) & found.moving[birth, np.arange(len(birth))])
+    _ensure(
+        not len(early),
+        "moves-after-births",
+        f"slot {_first(tensors['slot'], early)} is moved at the boundary before its birth",
+    )
+
+
+def _kept_slow_pages(plan: Plan, profile: Profile) -> None:
+    """Check that slow pages on which any tensor is promoted are dropped at each death.
+
+    A late promotion can move the pages of the next tensor. If this tensor kept its pages, they
+    would stay in fast memory, and peak_fast_pages() would not count them.
+    """
+    promoted = promoted_ranges(plan, profile.page_bytes)
+    found = turnover(plan.layout, profile, (1,), promoted.ravel())
+    kept = np.flatnonzero(~found.dropped & in_ranges(found.first, promoted))
+    _ensure(
+        not len(kept),
+        "kept-slow-pages",
+        f"slot {_first(profile.tensors['slot'][found.tensor], kept)} keeps slow pages on which a"
+        " tensor is promoted",
     )
 
 

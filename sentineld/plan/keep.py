@@ -22,6 +22,7 @@ from sentineld.model.arrays import Integers, Mask
 from sentineld.model.plan import Plan
 from sentineld.model.profile import Profile
 from sentineld.plan.drops import with_drops
+from sentineld.plan.promoted import in_ranges, promoted_ranges
 from sentineld.plan.residency import Residency, free_pages, places, residency
 from sentineld.plan.turnover import Turnover, alive_pages, first_moments, turnover
 
@@ -45,7 +46,10 @@ def keep(
     Newly kept fast pages take up at most `share` (0..1) of the free fast memory. Slow pages take no
     fast memory; they are kept while the number of resident arena pages is at most RESIDENT_MAX
     times the peak of live pages. Pages that are on another tier at their tensor's death than at its
-    birth are always dropped, because the next birth needs pages on the birth tier.
+    birth are always dropped, because the next birth needs pages on the birth tier. Slow pages on
+    which any tensor is promoted are always dropped as well: a late promotion can move the pages of
+    the next tensor, and if this tensor kept its pages, they would stay in fast memory, where no
+    plan counts them.
 
     limit_pages: size of fast memory. keeps_slow: False on paged tiers, where the next birth would
     read the dead content of a kept slow page from the file.
@@ -55,7 +59,9 @@ def keep(
     changes_tier: Mask = found.tier[birth, np.arange(len(birth))] != found.end_tier
     start = places(plan, profile)[1][found.tensor] // profile.page_bytes + found.first_page
     cuts = np.concatenate([start[changes_tier], (start + found.pages)[changes_tier]])
-    fast, slow = (turnover(plan.layout, profile, tiers, cuts) for tiers in ((0,), (1, None)))
+    fast = turnover(plan.layout, profile, (0,), cuts)
+    promoted = promoted_ranges(plan, profile.page_bytes)
+    slow = turnover(plan.layout, profile, (1, None), np.concatenate([cuts, promoted.ravel()]))
     moments = int(first_moments(profile)[-1])
     free = free_pages(profile, found, limit_pages) - fast.kept_pages(moments)
     may = fast.dropped & ~_inside(fast, found, start, changes_tier)
@@ -65,6 +71,7 @@ def keep(
     alive = alive_pages(plan.layout, profile)
     free = int(alive.max(initial=0) * RESIDENT_MAX) - alive - fast.used(fast_stays, moments)
     may = ~_inside(slow, found, start, changes_tier) & keeps_slow
+    may &= ~in_ranges(slow.first, promoted)
     kept = longest_kept(slow, may, np.maximum(free, 0))
     gone = [(fast, fast_gone), (slow, np.flatnonzero(~kept))]
     slot = profile.tensors["slot"].astype(np.int64)

@@ -56,6 +56,8 @@ BROKEN: list[tuple[str, Callable[[Plan], Plan]]] = [
     ("moves-hit-tensors", lambda p: moves(p, DOWN, UP, move(3, 0, 0, Space.ARENA, 1, 1, 2))),
     ("circle", lambda p: moves(p, DOWN)),
     ("clean-death", lambda p: _undropped(p)),
+    ("moves-after-births", lambda p: moves(p, move(0, 1, 0, Space.ARENA, 1, 1, 2))),
+    ("kept-slow-pages", lambda p: moves(p, *_promoted_and_demoted())),
 ]
 
 
@@ -64,6 +66,15 @@ def _undropped(plan: Plan) -> Plan:
     return moves(
         slots(plan, "flags", 0, SLOT_PLANNED), DOWN, move(1, 2, 0, Space.ARENA, 1, 1, 2), UP
     )
+
+
+def _promoted_and_demoted() -> list[tuple[int, ...]]:
+    """Moves of the gradient, which keeps its slow pages: it is promoted, and demoted again before
+    its death."""
+    return [
+        *(DOWN, move(0, 1, 2, Space.ARENA, 1, 3, 2)),
+        *(UP, move(3, 3, 2, Space.ARENA, 0, 3, 2)),
+    ]
 
 
 @pytest.mark.parametrize(("name", "breaks"), BROKEN)

@@ -3,20 +3,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sentineld.model.plan import (
-    SLOT_DROP,
-    Plan,
-)
+from sentineld.model.plan import MOVE_DTYPE, SLOT_DROP, Plan, Space
 from sentineld.model.profile import Profile
+from sentineld.plan.drops import drops
 from sentineld.plan.keep import RESIDENT_MAX, keep, longest_kept
 from sentineld.plan.turnover import Turnover, alive_pages, slot_flags, turnover
-from tests.unit.plan.turning import FAST_PAGES, resident, step, steps
+from tests.unit.plan.turning import FAST_PAGES, PAGE, resident, step, steps
 
 
 @given(steps(), st.integers(0, FAST_PAGES))
@@ -59,6 +58,19 @@ def test_slow_pages_with_long_gaps_are_dropped() -> None:
     plan, profile = step([*lives, (6, 2, 4, 7, False), (8, 2, 5, 6, False)])
     flags = slot_flags(keep(plan, profile, 6).layout, profile)
     assert not any(flag & SLOT_DROP for flag in flags)
+
+
+def test_slow_pages_with_promotions_are_dropped() -> None:
+    # Two tensors use the slow pages 6-7 in turn. The first one is promoted, but only its first
+    # page. If that promotion is late, it moves page 6 of the second tensor.
+    plan, profile = step([(6, 2, 0, 3, False), (6, 2, 4, 7, False)])
+    promotion = (1, 1, 0, Space.ARENA, 0, 6 * PAGE, PAGE)
+    kept = keep(replace(plan, moves=np.array([promotion], MOVE_DTYPE)), profile, 6)
+    dropped = [
+        (int(row["slot"]), int(row["offset"]) // PAGE, int(row["bytes"]) // PAGE)
+        for row in drops(kept.layout, PAGE)
+    ]
+    assert dropped == [(0, 6, 1), (1, 6, 1)]
 
 
 @given(
