@@ -83,7 +83,7 @@ class Shapes:
         self._strikes.pop(shape, None)
 
     def left(self, shape: Shape, followed_steps: int) -> None:
-        """Record that a shape's plan was left after this number of steps followed it.
+        """Record that steps no longer follow the shape's plan, after this number of steps did.
 
         The plan is dropped if hardly any step followed it, several times in a row. Such a plan does
         not fit the steps, although they have its shape.
