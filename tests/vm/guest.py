@@ -95,7 +95,7 @@ class Guest:
         tcg_thread: str = "multi",
         icount: bool = False,
         extra: tuple[str, ...] = (),
-        boot_seconds: float = 240.0,
+        boot_seconds: float = 600.0,
         image: Image | None = None,
     ) -> None:
         if tcg_thread not in ("multi", "single"):
