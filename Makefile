@@ -51,6 +51,10 @@ integration: $(VENV)/.torch shim ## Run the integration tests on this machine
 hostile: $(VENV)/.torch shim ## Attack the daemon as another user of this machine (needs root)
 	$(PYTEST) tests/hostile -m "$(SELECT)" $(PYTEST_ARGS)
 
+# The tests need only the main image, unless SELECT includes long tests. IMAGES is empty to build
+# all images.
+IMAGES ?= --main
+
 # At most two guests run at a time. Tests marked "pair" need two guests and run first, while the
 # remaining images are built. Then two sequences of tests run in parallel, each with one guest at a
 # time. One sequence consists of the tests without the markers "second" and "apart", which share the
@@ -64,7 +68,7 @@ GUEST_TESTS = $(PYTEST) tests/vm --durations=20 $(PYTEST_ARGS)
 .PHONY: guest
 guest: $(VENV)/.torch vm-tools shim ## Run the tests in the two-tier guest
 	$(PY) -m tests.vm build --main
-	@$(PY) -m tests.vm build & images=$$!; \
+	@$(PY) -m tests.vm build $(IMAGES) & images=$$!; \
 	status=0; $(GUEST_TESTS) -m "pair and ($(SELECT))" || (( $$? == 5 )) || status=1; \
 	echo "tests in other guests run in parallel; their output follows at the end"; \
 	( parallel=0; \
@@ -102,7 +106,7 @@ test: $(VENV)/.torch vm-tools shim ## Run lint and all tests except the long one
 .PHONY: test-long
 test-long: $(VENV)/.trainer ## Run all tests, including the long ones, with the full number of examples; then run fuzz
 	@status=0; \
-	SENTINELD_HYPOTHESIS=long $(MAKE) test SELECT="not alone" \
+	SENTINELD_HYPOTHESIS=long $(MAKE) test SELECT="not alone" IMAGES= \
 		PYTEST_ARGS="--timeout 7200 $(PYTEST_ARGS)" || status=$$?; \
 	$(MAKE) integration SELECT=alone || status=$$?; \
 	$(MAKE) fuzz || status=$$?; \

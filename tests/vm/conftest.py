@@ -7,7 +7,7 @@ import pytest
 
 from .fixtures import _clean_kernel_log, fresh_guest, guest, image, kernel_guest, suite
 from .installed import daemon, installed
-from .recipe import BACKPORTS
+from .recipe import MAIN
 
 __all__ = [
     "_clean_kernel_log",
@@ -34,8 +34,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark tests with the fixture `suite`, `fresh_guest` or `place` as `apart`: they use no guest,
-    or a guest other than the system guest (fixtures.SYSTEM). Mark tests of the newest kernel as
-    `long`, except tests with the marker `newest`."""
+    or a guest other than the system guest (fixtures.SYSTEM). Mark tests in other images than the
+    main one as `long`, because building each image takes minutes."""
     for item in items:
         if isinstance(item, pytest.Function) and {"suite", "fresh_guest", "place"} & set(
             item.fixturenames
@@ -44,7 +44,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if (
             isinstance(item, pytest.Function)
             and hasattr(item, "callspec")
-            and item.callspec.params.get("suite") == BACKPORTS.suite
-            and not item.get_closest_marker("newest")
+            and item.callspec.params.get("suite", MAIN.suite) != MAIN.suite
         ):
             item.add_marker("long")

@@ -42,8 +42,6 @@ PLAIN = [
     "stalled",
     "stress",
 ]
-SLOW = ["huge", "sparse", "stress"]
-"""The checks in PLAIN that `make test` does not run on the newest kernel."""
 SPECIAL = ["swap", "tracepoint", "unhooked", "locked", "hooking", "race"]
 """The checks that need a special state of the machine."""
 
@@ -129,7 +127,6 @@ def checked(kernel_guest: Guest, program: Path) -> Guest:
     return kernel_guest
 
 
-@pytest.mark.newest
 def test_the_module_builds_without_warnings(image: Image, suite: str, tmp_path: Path) -> None:
     make = f"make -C {BUILD_PLACE}/kmod KDIR=/lib/modules/{image.kernel_release}/build"
     # -Wno-context: sparse cannot describe a function that takes a lock only on success. Debian's
@@ -147,7 +144,6 @@ def test_the_module_builds_without_warnings(image: Image, suite: str, tmp_path: 
 
 # This test comes before the other tests that need a guest: booting a fresh guest closes the guest
 # that they share.
-@pytest.mark.newest
 def test_loading_unloading_hooking_and_the_tracepoint(
     fresh_guest: FreshGuest, image: Image, suite: str, program: Path
 ) -> None:
@@ -172,9 +168,7 @@ def test_the_list_of_checks_is_complete(checked: Guest) -> None:
     assert checked.run(CHECK).stdout.split() == PLAIN + SPECIAL
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[] if name in SLOW else pytest.mark.newest) for name in PLAIN]
-)
+@pytest.mark.parametrize("name", PLAIN)
 def test_check_passes(checked: Guest, capsys: pytest.CaptureFixture[str], name: str) -> None:
     output = checked.run([CHECK, name]).stdout
     with capsys.disabled():
@@ -185,7 +179,6 @@ def test_swapped_in_pages_are_accesses_and_not_births(checked: Guest) -> None:
     checked.run(SWAP)
 
 
-@pytest.mark.newest
 def test_a_target_that_keeps_its_address_space_locked_does_not_block_close(checked: Guest) -> None:
     checked.run(f"modprobe fuse && {CHECK} locked")
 

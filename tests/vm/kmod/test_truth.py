@@ -122,7 +122,6 @@ def printed(capsys: pytest.CaptureFixture[str], suite: str) -> Iterator[list[str
             print(f"\ntruth, {suite}, {line}", end="")
 
 
-@pytest.mark.newest
 @pytest.mark.parametrize("path", KEPT, ids=[path.stem for path in KEPT])
 def test_kept_programs_are_logged_correctly(runner: Runner, path: Path) -> None:
     check(runner, from_text(path.read_text()))
