@@ -48,7 +48,13 @@ def detach(run: ManagedRun) -> None:
     wait(lambda: run.status()["state"] == "registered")
 
 
-@pytest.fixture(params=["cnn", "perceptron", "transformer"])
+@pytest.fixture(
+    params=[
+        "cnn",
+        pytest.param("perceptron", marks=pytest.mark.long),
+        pytest.param("transformer", marks=pytest.mark.long),
+    ]
+)
 def kind(request: pytest.FixtureRequest) -> str:
     model: str = request.param
     return model

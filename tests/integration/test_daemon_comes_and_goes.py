@@ -65,7 +65,7 @@ def longest_s(run: ManagedRun, first: int) -> float:
 
 
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("rounds", [4, pytest.param(50, marks=pytest.mark.long)])
+@pytest.mark.parametrize("rounds", [3, pytest.param(50, marks=pytest.mark.long)])
 def test_a_training_waits_at_most_a_timeout_for_an_absent_daemon(
     run: ManagedRun, rounds: int
 ) -> None:

@@ -31,19 +31,25 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+ON_DEBIAN = "test_steady_training_is_planned_in_every_step[autocast]"
+"""The test with Debian's torch that `make test` runs; see test_compat_on_debian.py."""
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark tests with the fixture `suite`, `fresh_guest` or `place` as `apart`: they use no guest,
-    or a guest other than the system guest (fixtures.SYSTEM). Mark tests in other images than the
-    main one as `long`, because building each image takes minutes."""
+    or a guest other than the system guest (fixtures.SYSTEM). Mark as `long`: tests in other images
+    than the main one, because building each image takes minutes, and tests with Debian's torch,
+    because `make test` runs the same tests with PyPI's torch."""
     for item in items:
-        if isinstance(item, pytest.Function) and {"suite", "fresh_guest", "place"} & set(
-            item.fixturenames
-        ):
+        if not isinstance(item, pytest.Function):
+            continue
+        fixtures, params = set(item.fixturenames), dict[str, object]()
+        if hasattr(item, "callspec"):
+            params = item.callspec.params
+        if {"suite", "fresh_guest", "place"} & fixtures:
             item.add_marker("apart")
-        if (
-            isinstance(item, pytest.Function)
-            and hasattr(item, "callspec")
-            and item.callspec.params.get("suite", MAIN.suite) != MAIN.suite
+        if params.get("suite", MAIN.suite) != MAIN.suite or (
+            "place" in fixtures and item.name != ON_DEBIAN
         ):
             item.add_marker("long")

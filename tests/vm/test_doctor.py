@@ -81,58 +81,56 @@ def test_an_unsigned_module_under_lockdown_is_explained(fresh_guest: FreshGuest)
     assert "mokutil --import" in checks["module"]["fix"]
 
 
-def test_absent_kernel_headers_fail(guest: Guest) -> None:
+def test_settings_of_the_kernel_are_reported_with_the_fix(guest: Guest) -> None:
+    # One call for all these settings, because each call takes ten seconds of CPU time.
     build = "/lib/modules/$(uname -r)/build"
-    with changed(guest, f"mv {build} {build}.away", f"mv {build}.away {build}") as checks:
+    file = "/etc/sysctl.d/60-tiering.conf"
+    huge = "/sys/kernel/mm/transparent_hugepage/enabled"
+    mode = guest.run(f"cat {huge}").stdout.partition("[")[2].partition("]")[0]
+    before = {
+        name: guest.run(f"sysctl -n {name}").stdout.strip()
+        for name in ("kernel.numa_balancing", "kernel.perf_event_paranoid", "vm.max_map_count")
+    }
+    do = f"""
+        set -e
+        mv {build} {build}.away
+        echo kernel.numa_balancing=2 > {file}
+        sysctl -q -p {file}
+        echo madvise > {huge}
+        sysctl -q vm.max_map_count=9000 kernel.perf_event_paranoid=3
+        # The kernel refuses this change while the module has a session.
+        sysctl -q kernel.ftrace_enabled=0
+    """
+    settings = " ".join(f"{name}={value}" for name, value in before.items())
+    undo = f"""
+        mv {build}.away {build}
+        rm -f {file}
+        echo {mode} > {huge}
+        sysctl -q {settings} kernel.ftrace_enabled=1
+    """
+    with changed(guest, do, undo) as checks:
         assert checks["headers"]["status"] == "fail"
         assert checks["headers"]["code"] == "no-kernel-headers"
         assert checks["headers"]["fix"].startswith("apt install linux-headers-6")
-
-
-def test_disabled_ftrace_is_reported_with_the_fix(guest: Guest) -> None:
-    # The kernel refuses the change while the module has a session.
-    off, on = (f"sysctl -q kernel.ftrace_enabled={value}" for value in (0, 1))
-    with changed(guest, off, on) as checks:
         assert checks["ftrace"]["fix"] == "sysctl kernel.ftrace_enabled=1"
+        assert checks["max_map_count"]["cause"].startswith("vm.max_map_count is 9000")
+        assert checks["max_map_count"]["fix"] == "sysctl vm.max_map_count=65530"
+        perf = checks["perf"]["cause"]
+        assert "is 3: only raw tracepoints can be attached, which is sufficient" in perf
+        assert checks["numa_balancing"]["cause"].endswith(f"; set by {file}")
+        huge_pages = checks["huge_pages"]["cause"]
+        assert huge_pages.startswith("madvise; tensor memory uses small pages")
 
 
-@pytest.mark.parametrize("file", ["", "/etc/sysctl.d/60-tiering.conf"])
-def test_numa_tiering_is_reported_with_the_file_that_sets_it(guest: Guest, file: str) -> None:
+def test_numa_tiering_is_reported_with_the_fix(guest: Guest) -> None:
     before = guest.run("sysctl -n kernel.numa_balancing").stdout.strip()
-    write = f"echo kernel.numa_balancing=2 > {file} && sysctl -q -p {file}"
-    do = write if file else "sysctl -q kernel.numa_balancing=2"
-    undo = f"sysctl -q kernel.numa_balancing={before}; rm -f {file}"
+    do, undo = (f"sysctl -q kernel.numa_balancing={value}" for value in (2, before))
     with changed(guest, do, undo) as checks:
         found = checks["numa_balancing"]
         assert found["status"] == "warn"
         assert "kernel.numa_balancing is 2: NUMA tiering migrates pages" in found["cause"]
         assert found["fix"].startswith("sysctl kernel.numa_balancing=0")
-        assert found["cause"].endswith(f"; set by {file}" if file else "causes page faults")
-
-
-@pytest.mark.parametrize("mode", ["always", "madvise", "never"])
-def test_the_mode_of_huge_pages_is_reported(guest: Guest, mode: str) -> None:
-    file = "/sys/kernel/mm/transparent_hugepage/enabled"
-    before = guest.run(f"cat {file}").stdout.partition("[")[2].partition("]")[0]
-    with changed(guest, f"echo {mode} > {file}", f"echo {before} > {file}") as checks:
-        assert checks["huge_pages"]["cause"].startswith(f"{mode}; tensor memory uses small pages")
-
-
-def test_a_low_max_map_count_is_reported(guest: Guest) -> None:
-    do, undo = (f"sysctl -q vm.max_map_count={count}" for count in (9000, 65530))
-    with changed(guest, do, undo) as checks:
-        assert checks["max_map_count"]["cause"].startswith("vm.max_map_count is 9000")
-        assert checks["max_map_count"]["fix"] == "sysctl vm.max_map_count=65530"
-
-
-def test_restricted_perf_events_are_reported(guest: Guest) -> None:
-    before = guest.run("sysctl -n kernel.perf_event_paranoid").stdout.strip()
-    do, undo = (f"sysctl -q kernel.perf_event_paranoid={value}" for value in (3, before))
-    with changed(guest, do, undo) as checks:
-        assert (
-            "is 3: only raw tracepoints can be attached, which is sufficient"
-            in checks["perf"]["cause"]
-        )
+        assert found["cause"].endswith("causes page faults")
 
 
 def test_a_memory_limit_below_the_tiers_is_reported(guest: Guest) -> None:
