@@ -16,7 +16,7 @@ from .fixtures import FreshGuest
 from .guest import TREE, Guest
 from .rootfs import MODULE
 
-pytestmark = pytest.mark.guest
+pytestmark = [pytest.mark.guest, pytest.mark.second]
 
 MAIN = "from sentineld.cli.main import main; main()"
 SENTINELCTL = f"env PYTHONPATH={TREE} python3 -c '{MAIN}' --socket /run/none.sock doctor"

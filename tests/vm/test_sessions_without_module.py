@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from .guest import Guest
-from .training import TRAINING, Training, metrics, refused, wait
+from .training import NO_EBPF, TRAINING, WITHOUT_EBPF, Training, metrics, refused, wait
 
-pytestmark = [pytest.mark.guest, pytest.mark.second]
+pytestmark = pytest.mark.guest
 
 KDAMONDS = "/sys/kernel/mm/damon/admin/kdamonds"
 
@@ -43,8 +43,6 @@ SCRIPT = "/var/tmp/train.py"
 USERS_TRAINING = " ".join([SCRIPT, *TRAINING.split()[1:]])
 """The training's command, with the script in a folder that all users may read."""
 
-NO_EBPF = "/etc/sentineld/config.d/no-ebpf.toml"
-
 FREE_DAMON = f"echo off > {KDAMONDS}/0/state; echo 0 > {KDAMONDS}/nr_kdamonds"
 
 
@@ -55,8 +53,7 @@ def training(installed: Guest) -> Iterator[Training]:
     guest.run("systemctl stop sentineld; rmmod sentinel; id trainer 2>/dev/null || useradd trainer")
     # otherwise the daemon's systemd unit would load the module
     guest.run("echo 'install sentinel /bin/false' > /etc/modprobe.d/no-sentinel.conf")
-    # other tests cover eBPF, and compiling its programs takes a long time
-    guest.run(f"mkdir -p $(dirname {NO_EBPF}); echo 'ebpf = \"off\"' > {NO_EBPF}")
+    guest.run(WITHOUT_EBPF)  # other tests cover eBPF
     guest.run("systemctl start sentineld", timeout=180)
     guest.run(f"cp {TRAINING.split()[0]} {SCRIPT}")
     started = Training(

@@ -20,7 +20,7 @@ from tests.charged_steps import meter_within
 from .guest import TREE, Guest
 from .host import MachineError
 
-TRAINING = f"{TREE}/tests/demo/train.py --blocks 3 --positions 64 --width 256"
+TRAINING = f"{TREE}/tests/demo/train.py --blocks 2 --positions 64 --width 256"
 """A training whose steps take less than a second in an emulated guest. Recording, metering and
 planning take longer the more pages it has."""
 PAUSE = "--pause 1"
@@ -36,6 +36,10 @@ print(json.dumps(request(pathlib.Path("{Config().control_socket}"), "status")))
 """Prints the daemon's status. An emulated guest needs two seconds to start sentinelctl, and a tenth
 of that for this program."""
 LOG = "/tmp/training.log"
+NO_EBPF = "/etc/sentineld/config.d/no-ebpf.toml"
+WITHOUT_EBPF = f"mkdir -p $(dirname {NO_EBPF}); echo 'ebpf = \"off\"' > {NO_EBPF}"
+"""Makes the next start of the daemon omit eBPF: compiling its programs takes a minute of CPU time
+in an emulated guest."""
 
 
 def wait(what: str, done: Callable[[], Any], seconds: float) -> Any:
