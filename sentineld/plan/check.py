@@ -53,7 +53,6 @@ def verify(plan: Plan, profile: Profile, budget_bytes: int | None) -> None:
     except SentinelError as error:
         raise PlanError("moves-hit-tensors", error.message) from None
     _tiers(plan, profile, found)
-    _births(profile, found)
     _kept_slow_pages(plan, profile)
     if budget_bytes is not None:
         budget = budget_bytes // profile.page_bytes
@@ -204,22 +203,6 @@ def _tiers(plan: Plan, profile: Profile, found: Residency) -> None:
         "clean-death",
         f"slot {_first(tensors['slot'], dirty)} keeps its pages, although it dies on a different"
         " tier than it was born on",
-    )
-
-
-def _births(profile: Profile, found: Residency) -> None:
-    """Check that no move of a transient tensor starts in the stretch of the tensor's birth.
-
-    The mover makes the moves of a boundary before the births that follow the boundary. Such a move
-    finds no page, or it moves the pages of the tensor that was there before.
-    """
-    tensors = profile.tensors[found.tensor]
-    birth = tensors["birth_stretch"].astype(np.int64)
-    early = np.flatnonzero((tensors["slot"] >= 0) & found.moving[birth, np.arange(len(birth))])
-    _ensure(
-        not len(early),
-        "moves-after-births",
-        f"slot {_first(tensors['slot'], early)} is moved at the boundary before its birth",
     )
 
 

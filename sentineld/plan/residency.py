@@ -82,6 +82,7 @@ def residency(plan: Plan, profile: Profile) -> Residency:
     state = _first_tiers(plan, space[tensor], start, size, page)
     position = (np.arange(count)[:, None] - birth[tensor][None, :]) % max(count, 1)
     alive = position < length[tensor][None, :]
+    persistent = profile.tensors["slot"][tensor] < 0
     tier = np.full((count, len(tensor)), ABSENT, np.uint8)
     moving = np.zeros((count, len(tensor)), np.bool_)
     target = np.full((count, len(tensor)), ABSENT, np.uint8)
@@ -89,7 +90,9 @@ def residency(plan: Plan, profile: Profile) -> Residency:
         low = int(move["offset"]) // page
         high = low + int(move["bytes"]) // page
         hit = (space[tensor] == move["space"]) & (start < high) & (start + size > low)
-        hit &= alive[move["boundary"]]
+        # A transient tensor that is born in the stretch does not exist yet at the boundary. Another
+        # tensor can be on its pages until then.
+        hit &= alive[move["boundary"]] & (persistent | (birth[tensor] != move["boundary"]))
         if not hit.any():
             raise SentinelError(
                 "failed", f"the plan moves pages that hold no tensor at boundary {move['boundary']}"
@@ -162,6 +165,10 @@ def _occupied(profile: Profile, found: Residency, fast: Mask) -> Integers:
     fast: (S, P), which pieces count as fast in each stretch. A transient tensor's piece counts only
     between the moments of its birth and its death; a persistent tensor's piece counts in all
     moments of the stretch.
+
+    If a tensor dies in the stretch of its birth, but in the next step, its piece counts in two
+    parts of this stretch: until the death, if it is fast at the end of its lifetime, and from the
+    next birth on.
     """
     tensors = profile.tensors[found.tensor]
     slotted = tensors["slot"] >= 0
@@ -170,10 +177,9 @@ def _occupied(profile: Profile, found: Residency, fast: Mask) -> Integers:
     stretch, piece = np.nonzero(fast)
     low, high = first[stretch], past[stretch]
     by_moment = slotted & (tensors["kind"] != Kind.PERSISTENT)
-    # A lifetime that wraps and ends in the stretch of its birth counts for all of that stretch.
-    by_moment &= (tensors["birth_stretch"] != tensors["death_stretch"]) | ~tensors["wraps"]
+    twice = by_moment & tensors["wraps"] & (tensors["birth_stretch"] == tensors["death_stretch"])
     born = by_moment[piece] & (tensors["birth_stretch"][piece] == stretch)
-    dies = by_moment[piece] & (tensors["death_stretch"][piece] == stretch)
+    dies = (by_moment & ~twice)[piece] & (tensors["death_stretch"][piece] == stretch)
     begin = np.where(born, tensors["birth_event"][piece] + stretch + 1, low)
     begin = np.clip(begin, low, high - 1)
     end = np.where(dies, tensors["death_event"][piece] + stretch + 1, high)
@@ -181,6 +187,11 @@ def _occupied(profile: Profile, found: Residency, fast: Mask) -> Integers:
     change = np.zeros(int(moments[-1]) + 1, np.int64)
     np.add.at(change, begin, found.pages[piece])
     np.add.at(change, end, -found.pages[piece])
+    before = np.flatnonzero(twice & (found.end_tier == 0))
+    stretch = tensors["death_stretch"][before].astype(np.int64)
+    np.add.at(change, first[stretch], found.pages[before])
+    death = tensors["death_event"][before] + stretch + 1
+    np.add.at(change, np.clip(death, first[stretch], past[stretch]), -found.pages[before])
     occupied: Integers = np.cumsum(change)[:-1]
     return occupied
 

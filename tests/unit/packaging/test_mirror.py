@@ -39,6 +39,7 @@ TESTED_ELSEWHERE = {
 TESTS_OF_NO_MODULE = {
     "migrate/test_slow_mover.py": "the mover with the plans of several policies",
     "policies/test_paged.py": "all policies on paged tiers, compared with the bound",
+    "policies/test_random_profiles.py": "all policies, with random profiles",
     "service/test_setuid_programs.py": "sessions of processes that execute a setuid program",
     "shim/test_agreement.py": "two C files, compared with the simulator",
 }

@@ -56,7 +56,7 @@ BROKEN: list[tuple[str, Callable[[Plan], Plan]]] = [
     ("moves-hit-tensors", lambda p: moves(p, DOWN, UP, move(3, 0, 0, Space.ARENA, 1, 1, 2))),
     ("circle", lambda p: moves(p, DOWN)),
     ("clean-death", lambda p: _undropped(p)),
-    ("moves-after-births", lambda p: moves(p, move(0, 1, 0, Space.ARENA, 1, 1, 2))),
+    ("moves-hit-tensors", lambda p: moves(p, move(0, 1, 0, Space.ARENA, 1, 1, 2))),
     ("kept-slow-pages", lambda p: moves(p, *_promoted_and_demoted())),
 ]
 

@@ -46,10 +46,10 @@ def test_a_tensor_that_is_split_without_moves() -> None:
 
 def test_moves_of_a_transient_tensor_name_its_region() -> None:
     moves = toy_plan().moves[:1].copy()
-    moves["boundary"], moves["tensor"], moves["space"] = 2, GRADIENT, 0
+    moves["boundary"], moves["tensor"], moves["space"] = 3, GRADIENT, 0
     moves["tier"], moves["offset"] = 0, 3 * PAGE
     found = reasons(replace(toy_plan(), moves=moves), toy_profile())
-    assert found[GRADIENT].startswith("slow-born, fast for 67% of its lifetime, moved 1.0 times")
+    assert found[GRADIENT].startswith("slow-born, fast for 33% of its lifetime, moved 1.0 times")
 
 
 def test_a_tensor_without_accesses_is_slow() -> None:

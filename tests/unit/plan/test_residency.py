@@ -9,9 +9,17 @@ import numpy as np
 import pytest
 
 from sentineld.base.errors import SentinelError
+from sentineld.model.plan import MOVE_DTYPE, Space
 from sentineld.plan.predict import predicted
-from sentineld.plan.residency import ABSENT, charged_pages, residency, served_pages
-from tests.unit.plan.toys import toy_plan, toy_profile, two_tiers
+from sentineld.plan.residency import (
+    ABSENT,
+    charged_pages,
+    peak_fast_pages,
+    residency,
+    served_pages,
+)
+from tests.unit.plan.toys import PAGE, toy_plan, toy_profile, two_tiers
+from tests.unit.plan.turning import step
 
 
 def test_tiers_of_the_toy() -> None:
@@ -55,6 +63,28 @@ def test_served_pages_of_the_toy() -> None:
     # 6 of the 19 page accesses are slow, but they take no extra time, because small tensors count
     # as cached.
     assert expected.step_ns == 4_000_000_000
+
+
+def test_a_move_at_a_birth_moves_only_the_pages_previous_tensor() -> None:
+    # Both tensors use the slow pages 6-7. The first one dies and the second one is born in stretch
+    # 1, at whose boundary the pages are promoted.
+    #
+    # stretch      0  1  2
+    # tensor 0     s  s
+    # tensor 1        s  s
+    plan, profile = step([(6, 2, 0, 2, True), (6, 2, 3, 5, True)])
+    promotion = np.array([(1, 1, 0, Space.ARENA, 0, 6 * PAGE, 2 * PAGE)], MOVE_DTYPE)
+    found = residency(replace(plan, moves=promotion), profile)
+    assert found.tier.T.tolist() == [[1, 1, ABSENT], [ABSENT, 1, 1]]
+    assert found.moving.T.tolist() == [[False, True, False], [False, False, False]]
+    assert found.end_tier.tolist() == [0, 1]
+
+
+def test_tensors_that_use_a_page_in_turn_count_once() -> None:
+    # Both tensors use the fast pages 0-1 in stretch 0. Tensor 0 dies at event 0, after it was born
+    # at event 3 of the step before; tensor 1 lives from event 1 to 2.
+    plan, profile = step([(0, 2, 3, 0, True), (0, 2, 1, 2, True)], per_stretch=4)
+    assert peak_fast_pages(plan, profile, residency(plan, profile)).tolist() == [2]
 
 
 def test_a_move_without_a_tensor_is_rejected() -> None:

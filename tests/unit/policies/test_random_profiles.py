@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every policy makes a valid plan for any profile, or says that the budget is too small."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sentineld.base.errors import SentinelError
+from sentineld.host.presets import preset_tiers
+from sentineld.model.profile import Profile
+from sentineld.plan.check import verify
+from sentineld.policies.registry import names, policy
+from tests.conftest import COUNTS, PROFILE
+from tests.unit.policies.random_profiles import random_profiles
+
+MAY_FAIL = ("infeasible", "the profile holds no accesses")
+"""Parts of the messages of errors that a policy may raise for a random profile and budget."""
+
+
+@pytest.mark.parametrize("name", names())
+@settings(max_examples=COUNTS[PROFILE] // 6)
+@given(
+    profile=random_profiles(tensors_max=150),
+    share=st.sampled_from([0.02, 0.1, 0.2, 0.4, 0.9]),
+    preset=st.sampled_from(["cxl", "optane", "nvme"]),
+)
+def test_a_plan_is_valid(name: str, profile: Profile, share: float, preset: str) -> None:
+    chosen, tiers = policy(name), preset_tiers(preset, 1)
+    budget_bytes = int(profile.peak_bytes * share)
+    try:
+        plan = chosen.plan(profile, tiers, budget_bytes)
+    except SentinelError as error:
+        if any(text in error.message for text in MAY_FAIL):
+            return
+        raise
+    verify(plan, profile, budget_bytes if chosen.charges_budget else None)
