@@ -69,6 +69,7 @@ class Config:
     auto_attach: bool = False
     barrier_timeout_ms: int = 2000
     log_records: int = 1 << 20
+    policy_fallback: bool = True
     plan_timeout_s: int = 600
     plan_processes: int = 2
     plan_memory_bytes: int = 4 << 30

@@ -59,7 +59,10 @@ class Machine:
         self.budgets = Budgets(tiers.tiers[0].capacity_bytes if tiers is not None else 0)
         """The sessions' budgets of fast memory; a budget's holder is the session's ShimLink."""
         self.planners = Planners(
-            config.plan_processes, config.plan_memory_bytes, config.plan_timeout_s
+            config.plan_processes,
+            config.plan_memory_bytes,
+            config.plan_timeout_s,
+            config.policy_fallback,
         )
         self.probing = Probing()
         self._processes = ProcessWatcher(lambda event: self.on_process(event))

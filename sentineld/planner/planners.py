@@ -11,6 +11,7 @@ import os
 import pickle
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import sentineld
@@ -30,8 +31,13 @@ from sentineld.planner.requests import (
 )
 from sentineld.planner.turns import Turns
 from sentineld.policies.bounds.fast_share import FastShareBound
+from sentineld.policies.require import require
 
 log = logging.getLogger(__name__)
+
+FALLBACKS = ("auto", "sentinel+spill", "interleave")
+"""Policies that are tried, in this order, if another policy cannot make a valid plan. `interleave`
+makes a plan for every budget, and needs no scipy."""
 
 
 class Planners:
@@ -41,17 +47,43 @@ class Planners:
     All methods except spare() may raise SentinelError.
     """
 
-    def __init__(self, processes: int, memory_bytes: int, timeout_s: float) -> None:
+    def __init__(
+        self, processes: int, memory_bytes: int, timeout_s: float, fallbacks: bool = True
+    ) -> None:
         """processes: limit on the number of planning processes at a time. memory_bytes: limit on
         the private memory of each process. timeout_s: limit on the run time of each process,
-        not counting the wait for its turn."""
+        not counting the wait for its turn. fallbacks: whether plan() tries FALLBACKS."""
         self._turns = Turns(processes)
         self._memory_bytes = memory_bytes
         self._timeout_s = timeout_s
+        self._fallbacks = FALLBACKS if fallbacks else ()
 
     def plan(self, uid: int, name: str, profile: Profile, tiers: Tiers, budget_bytes: int) -> Plan:
-        """Make a plan with the named policy and verify it."""
-        return self._answer(uid, PlanRequest(name, profile, tiers, budget_bytes))
+        """Make a plan with the named policy and verify it.
+
+        If this fails, make the plan with the first of the fallbacks that can make a valid plan; a
+        note of the plan says why. Raises the named policy's error if all of them fail, if no policy
+        could plan (see require()), or if the error's code is not "failed".
+        """
+        try:
+            return self._answer(uid, PlanRequest(name, profile, tiers, budget_bytes))
+        except SentinelError as error:
+            if error.code != "failed":
+                raise
+            first = error
+        require(profile, tiers, budget_bytes)
+        for other in self._fallbacks:
+            if other == name:
+                continue
+            try:
+                plan = self._answer(uid, PlanRequest(other, profile, tiers, budget_bytes))
+            except SentinelError as error:
+                log.info("%s failed, too: %s", other, error)
+                continue
+            log.warning("%s made the plan, because %s failed: %s", other, name, first)
+            note = f"{name} failed ({first.message}), so {other} made the plan"
+            return replace(plan, notes=(*plan.notes, note))
+        raise first
 
     def bound(self, uid: int, profile: Profile, tiers: Tiers, budget_bytes: int) -> FastShareBound:
         """Compute the fast-share bound for the budget and the tiers' migration bandwidth."""

@@ -241,6 +241,9 @@ class Driver:
         self._link.set_flags(off=protocol.Flag.RECORD | protocol.Flag.NO_STALLS)
         self._states.live(self.name, self._inbox.layout_id)
         self._settle_budget()
+        planned, goal = self.following.planned, self.goal
+        if planned and goal and planned.plan.policy != goal.policy:
+            live += f"; {planned.plan.policy} made it, because {goal.policy} failed"
         self.lifecycle.enter(State.MANAGED, live)
 
     # Verbs.

@@ -206,6 +206,10 @@ def test_a_new_budget_or_policy_needs_no_new_profile(run: ManagedRun) -> None:
         most = now["budget_bytes"] + UNPLANNED_BYTES
         wait(lambda most=most: run.meter(1)[0]["charged_bytes_max"] <= most)
         meter_within(most, lambda: run.meter(3), run.status)
+    done = run.ctl("attach", "--fast", "10%", "--policy", "g10")
+    assert done.returncode == 0, done.stderr
+    wait(lambda: run.status()["state"] == "managed")
+    assert run.status()["reason"].endswith("; auto made it, because g10 failed")
     run.check_losses()
 
 

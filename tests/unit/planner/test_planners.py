@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from sentineld.base.errors import SentinelError
+from sentineld.plan.check import verify
 from sentineld.planner.planners import Planners
 from sentineld.policies.registry import policy
 from tests.unit.plan.toys import LARGE, PAGE, large_profile, two_tiers
@@ -27,6 +28,25 @@ def test_a_planning_process_answers_and_reports_errors() -> None:
         planners.plan(UID, "nonsense", profile, tiers, BUDGET)
     with pytest.raises(SentinelError, match="planning took over"):
         Planners(1, MEMORY, 0.001).plan(UID, "auto", profile, tiers, BUDGET)
+
+
+def test_another_policy_plans_if_the_chosen_one_cannot(caplog: pytest.LogCaptureFixture) -> None:
+    # The scratch, the only short-lived tensor, takes LARGE pages.
+    profile, tiers, budget = large_profile(), two_tiers(), LARGE * PAGE // 2
+    plan = Planners(1, MEMORY, 60).plan(UID, "sentinel", profile, tiers, budget)
+    assert plan.policy == "auto"
+    verify(plan, profile, budget)
+    assert plan.notes[-1].startswith("sentinel failed (infeasible as published: ")
+    assert plan.notes[-1].endswith("), so auto made the plan")
+    assert "auto made the plan, because sentinel failed" in caplog.text
+    with pytest.raises(SentinelError, match="infeasible as published"):
+        Planners(1, MEMORY, 60, fallbacks=False).plan(UID, "sentinel", profile, tiers, budget)
+
+
+def test_no_other_policy_plans_if_none_can() -> None:
+    planners = Planners(1, MEMORY, 60)
+    with pytest.raises(SentinelError, match="infeasible: only 1023 B of fast memory remains"):
+        planners.plan(UID, "sentinel", large_profile(), two_tiers(), 1023)
 
 
 def test_a_plan_without_moves_needs_no_spare() -> None:
