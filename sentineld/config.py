@@ -64,7 +64,7 @@ class Config:
     metrics_address: str = "127.0.0.1"
     metrics_port: int = 9464  # 0: no metrics
     ebpf: str = "auto"  # auto, off, required
-    policy: str = "sentinel"
+    policy: str = "auto"
     fast: str = "20%"
     auto_attach: bool = False
     barrier_timeout_ms: int = 2000

@@ -63,8 +63,8 @@ export LAUNCHER_CLI = $(call launcher,sentineld.cli)
 install: $(if $(SO),,$(BUILD)/install/libsentinelshim.so) ## Install below PREFIX=/usr/local; systemd/install.mk describes DESTDIR, KO and SO
 	@$(SYSTEM_PYTHON) -c 'import sys, importlib.util as u; sys.exit(not all(map(u.find_spec, sys.argv[1:])))' \
 		numpy click prometheus_client pyroute2 || { \
-		echo "error: Python packages are missing (apt-get install python3-numpy python3-click" \
-			"python3-prometheus-client python3-pyroute2 python3-bpfcc)" >&2; exit 1; }
+		echo "error: Python packages are missing (apt-get install python3-numpy python3-scipy" \
+			"python3-click python3-prometheus-client python3-pyroute2 python3-bpfcc)" >&2; exit 1; }
 	install -d $(DESTDIR)$(LIBDIR) $(DESTDIR)$(DOCDIR) $(DESTDIR)$(DKMS_SOURCE)
 	@$(call copy,.,$(PACKAGE_FILES),$(DESTDIR)$(LIBDIR))
 	install -Dm644 $(or $(SO),$(BUILD)/install/libsentinelshim.so) $(DESTDIR)$(LIBDIR)/sentineld/shim/libsentinelshim.so

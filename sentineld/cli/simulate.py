@@ -26,7 +26,7 @@ from sentineld.simulate.simulate import simulate as run_simulation
 
 @click.command()
 @click.argument("trace", type=click.Path(path_type=Path, dir_okay=False))
-@click.option("--policy", default="sentinel", show_default=True, help="Policy that makes the plan.")
+@click.option("--policy", default="auto", show_default=True, help="Policy that makes the plan.")
 @click.option(
     "--tiers",
     "tiers_name",

@@ -7,6 +7,7 @@ import logging
 import threading
 from collections.abc import Callable
 from dataclasses import asdict
+from importlib.util import find_spec
 from typing import Any
 
 from sentineld.base.errors import SentinelError
@@ -36,6 +37,14 @@ PROC_EVENTS_TIMEOUT_S = 60.0
 emulated guest. No session waits for this event."""
 
 
+def default_policy(config: Config) -> str:
+    """The configured policy; `sentinel+spill` instead of `auto` if scipy is not installed."""
+    if config.policy != "auto" or find_spec("scipy"):
+        return config.policy
+    log.warning("policy auto needs scipy, which is not installed: the default is sentinel+spill")
+    return "sentinel+spill"
+
+
 class Machine:
     """The machine as the daemon uses it: tiers, budgets, planners, probes and the kernel module.
 
@@ -58,6 +67,8 @@ class Machine:
         error says why."""
         self.budgets = Budgets(tiers.tiers[0].capacity_bytes if tiers is not None else 0)
         """The sessions' budgets of fast memory; a budget's holder is the session's ShimLink."""
+        self.default_policy = default_policy(config)
+        """The policy of sessions that are attached without one."""
         self.planners = Planners(
             config.plan_processes,
             config.plan_memory_bytes,

@@ -131,7 +131,7 @@ class Sessions:
         session = self._of_caller(caller.uid, arguments)
         fast = FastBudget.parse(str(arguments["fast"])) if arguments.get("fast") else None
         policy = str(arguments["policy"]) if arguments.get("policy") else None
-        managing_policy(policy or self._machine.config.policy)
+        managing_policy(policy or self._machine.default_policy)
         session.attach(fast, policy, caller.gone)
         return self._described([session])[0]
 

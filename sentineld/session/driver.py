@@ -252,13 +252,15 @@ class Driver:
         """Begin to manage a process, or to switch a managed process to another budget or policy.
 
         fast, policy_name: if None, a managed process keeps its current value, and any other process
-        gets the configuration's value. Returns the replanning to wait for if the process is
+        gets the configured one. Returns the replanning to wait for if the process is
         switched, else None. Raises SentinelError.
         """
         self._require_own()
         if self.lifecycle.state is State.REGISTERED:
-            config = self._machine.config
-            goal = Goal(fast or FastBudget.parse(config.fast), policy_name or config.policy)
+            machine = self._machine
+            goal = Goal(
+                fast or FastBudget.parse(machine.config.fast), policy_name or machine.default_policy
+            )
             self._attach(goal)
             return None
         assert self.goal is not None

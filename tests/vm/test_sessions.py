@@ -113,7 +113,7 @@ def test_reports_of_a_recorded_trace(training: Training) -> None:
 
 
 def test_an_attached_process_becomes_managed(training: Training) -> None:
-    training.guest.run(f"sentinelctl attach {training.pid} --fast 25%")
+    training.guest.run(f"sentinelctl attach {training.pid} --fast 25% --policy sentinel")
     wait("managed", lambda: training.in_state("managed"), 600)
     session = training.session()
     assert session is not None

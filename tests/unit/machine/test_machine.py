@@ -13,7 +13,7 @@ from sentineld.base.units import FastBudget
 from sentineld.config import Config, TierOverrides
 from sentineld.machine import machine
 from sentineld.machine.choose import substrate_of
-from sentineld.machine.machine import Machine
+from sentineld.machine.machine import Machine, default_policy
 from sentineld.observe.module import MODULE
 from sentineld.observe.shim_link import ShimLink
 
@@ -54,3 +54,14 @@ def test_without_tiers_each_attach_gets_an_error_of_its_own(code: str) -> None:
         one.require(cast(ShimLink, None), FastBudget.parse("20%"))
     assert (refused.value.code, str(refused.value)) == (code, str(kept))
     assert kept.__traceback__ is None
+
+
+def test_the_default_policy_needs_no_scipy(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert default_policy(Config()) == "auto"
+    monkeypatch.setattr(machine, "find_spec", lambda _: None)
+    assert default_policy(Config(policy="g10")) == "g10"
+    assert not caplog.text
+    assert default_policy(Config()) == "sentinel+spill"
+    assert "policy auto needs scipy, which is not installed" in caplog.text
