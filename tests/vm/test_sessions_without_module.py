@@ -14,7 +14,7 @@ import pytest
 from .guest import Guest
 from .training import NO_EBPF, TRAINING, WITHOUT_EBPF, Training, metrics, refused, wait
 
-pytestmark = pytest.mark.guest
+pytestmark = [pytest.mark.guest, pytest.mark.second]
 
 KDAMONDS = "/sys/kernel/mm/damon/admin/kdamonds"
 
