@@ -59,9 +59,9 @@ IMAGES ?= --main
 # remaining images are built. Then two sequences of tests run in parallel, each with one guest at a
 # time. One sequence consists of the tests without the markers "second" and "apart", which share the
 # system guest. The other runs in a subshell: first the tests marked "second", which share another
-# guest of the same image, then the tests marked "apart", which need all images. `tail --pid` waits
-# for the image builder, because `wait` works only for children of the subshell. pytest exits with 5
-# if it selects no test. All tests marked "pair" are long, so pytest selects none of them if SELECT
+# guest of the same image, then the tests marked "apart", which use the other images, too.
+# `tail --pid` waits for the image builder, because `wait` works only for children of the subshell.
+# pytest exits with 5 if it selects no test. All tests marked "pair" are long, so pytest selects none of them if SELECT
 # excludes the long tests.
 GUEST_TESTS = $(PYTEST) tests/vm --durations=20 $(PYTEST_ARGS)
 

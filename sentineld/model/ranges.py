@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Many ranges of integers as one array."""
+"""Many ranges of integers in arrays."""
 
 from __future__ import annotations
 
@@ -14,3 +14,16 @@ def ranges(first: Integers, counts: Integers) -> Integers:
     total = int(ends[-1]) if len(ends) else 0
     found: Integers = np.arange(total) + np.repeat(first - (ends - counts), counts)
     return found
+
+
+def union(first: Integers, past: Integers, gap: int = 0) -> tuple[Integers, Integers]:
+    """The union of the ranges first[i] .. past[i] - 1 as disjoint ranges, in ascending order.
+
+    Ranges with at most `gap` integers between them are joined.
+    """
+    if not len(first):
+        return first, past
+    order = np.argsort(first, kind="stable")
+    first, past = first[order], np.maximum.accumulate(past[order])
+    begins = np.flatnonzero(np.append(True, first[1:] > past[:-1] + gap))
+    return first[begins], np.append(past[begins[1:] - 1], past[-1])

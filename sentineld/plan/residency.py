@@ -19,9 +19,9 @@ import numpy.typing as npt
 from sentineld.base.errors import SentinelError
 from sentineld.model.arrays import Floats, Integers, Mask
 from sentineld.model.plan import SLOT_DROP, SLOT_PLANNED, Plan, Space
-from sentineld.model.profile import Kind, Profile
-from sentineld.plan.items import access_pages, lifetimes, tensor_pages
-from sentineld.plan.turnover import first_moments, turnover
+from sentineld.model.profile import Profile
+from sentineld.plan.items import access_pages, lifetimes, tensor_pages, transient
+from sentineld.plan.turnover import first_moments, life_moments, turnover
 
 UNKNOWN = 254
 """Tier number for pages that the kernel places."""
@@ -82,7 +82,7 @@ def residency(plan: Plan, profile: Profile) -> Residency:
     state = _first_tiers(plan, space[tensor], start, size, page)
     position = (np.arange(count)[:, None] - birth[tensor][None, :]) % max(count, 1)
     alive = position < length[tensor][None, :]
-    persistent = profile.tensors["slot"][tensor] < 0
+    is_transient = transient(profile)[tensor]
     tier = np.full((count, len(tensor)), ABSENT, np.uint8)
     moving = np.zeros((count, len(tensor)), np.bool_)
     target = np.full((count, len(tensor)), ABSENT, np.uint8)
@@ -92,7 +92,7 @@ def residency(plan: Plan, profile: Profile) -> Residency:
         hit = (space[tensor] == move["space"]) & (start < high) & (start + size > low)
         # A transient tensor that is born in the stretch does not exist yet at the boundary. Another
         # tensor can be on its pages until then.
-        hit &= alive[move["boundary"]] & (persistent | (birth[tensor] != move["boundary"]))
+        hit &= alive[move["boundary"]] & (~is_transient | (birth[tensor] != move["boundary"]))
         if not hit.any():
             raise SentinelError(
                 "failed", f"the plan moves pages that hold no tensor at boundary {move['boundary']}"
@@ -171,18 +171,18 @@ def _occupied(profile: Profile, found: Residency, fast: Mask) -> Integers:
     next birth on.
     """
     tensors = profile.tensors[found.tensor]
-    slotted = tensors["slot"] >= 0
+    birth, death = life_moments(tensors)
     moments = first_moments(profile)
     first, past = moments[:-1], moments[1:]
     stretch, piece = np.nonzero(fast)
     low, high = first[stretch], past[stretch]
-    by_moment = slotted & (tensors["kind"] != Kind.PERSISTENT)
+    by_moment = transient(profile)[found.tensor]
     twice = by_moment & tensors["wraps"] & (tensors["birth_stretch"] == tensors["death_stretch"])
     born = by_moment[piece] & (tensors["birth_stretch"][piece] == stretch)
     dies = (by_moment & ~twice)[piece] & (tensors["death_stretch"][piece] == stretch)
-    begin = np.where(born, tensors["birth_event"][piece] + stretch + 1, low)
+    begin = np.where(born, birth[piece], low)
     begin = np.clip(begin, low, high - 1)
-    end = np.where(dies, tensors["death_event"][piece] + stretch + 1, high)
+    end = np.where(dies, death[piece], high)
     end = np.clip(end, begin, high)
     change = np.zeros(int(moments[-1]) + 1, np.int64)
     np.add.at(change, begin, found.pages[piece])
@@ -190,8 +190,8 @@ def _occupied(profile: Profile, found: Residency, fast: Mask) -> Integers:
     before = np.flatnonzero(twice & (found.end_tier == 0))
     stretch = tensors["death_stretch"][before].astype(np.int64)
     np.add.at(change, first[stretch], found.pages[before])
-    death = tensors["death_event"][before] + stretch + 1
-    np.add.at(change, np.clip(death, first[stretch], past[stretch]), -found.pages[before])
+    end = np.clip(death[before], first[stretch], past[stretch])
+    np.add.at(change, end, -found.pages[before])
     occupied: Integers = np.cumsum(change)[:-1]
     return occupied
 

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sentineld.model.profile import Profile, page_spans
+from sentineld.model.ranges import union
 from sentineld.observe.backend import Areas, Capabilities
 
 Intervals = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
@@ -35,8 +36,8 @@ def checked(profile: Profile, source: str, capabilities: Capabilities, areas: Ar
     tensors = profile.tensors
     has_access = np.zeros(len(tensors), np.bool_)
     has_access[reported["tensor"]] = True
-    all_tensors = _union(*page_spans(tensors, profile.page_bytes))
-    reported_tensors = _union(*page_spans(tensors[has_access], profile.page_bytes))
+    all_tensors = union(*page_spans(tensors, profile.page_bytes))
+    reported_tensors = union(*page_spans(tensors[has_access], profile.page_bytes))
     begin = areas["start"].astype(np.int64) // profile.page_bytes
     end = begin + areas["bytes"].astype(np.int64) // profile.page_bytes
     with_tensor = int(_covered(begin, end, all_tensors).sum())
@@ -47,16 +48,6 @@ def checked(profile: Profile, source: str, capabilities: Capabilities, areas: Ar
         unattributed_pages=int((end - begin).sum()) - with_tensor,
         untold_pages=with_tensor - explained,
     )
-
-
-def _union(begins: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]) -> Intervals:
-    order = np.argsort(begins, kind="stable")
-    begins, ends = begins[order], np.maximum.accumulate(ends[order])
-    if not len(begins):
-        return begins, ends
-    fresh = np.append(True, begins[1:] > ends[:-1])
-    last = np.append(np.flatnonzero(fresh)[1:] - 1, len(begins) - 1)
-    return begins[fresh], ends[last]
 
 
 def _covered(

@@ -10,6 +10,7 @@ import numpy as np
 from sentineld.base.units import format_bytes
 from sentineld.model.arrays import Floats, Integers
 from sentineld.model.profile import page_spans
+from sentineld.model.ranges import union
 from sentineld.profile.attribution import PAGE_BITS, PAGE_MASK, sampled_pairs, unknown_ranges
 from sentineld.profile.lifetimes import step_lifetimes
 from sentineld.profile.steps import boundary_records
@@ -175,21 +176,14 @@ def _axis(first: Integers, past: Integers) -> Axis:
     """The union of page intervals; gaps of at most GAP_PAGES are included."""
     if not len(first):
         return Axis(np.zeros(1, np.int64), np.ones(1, np.int64))
-    order = np.argsort(first, kind="stable")
-    first, reach = first[order], np.maximum.accumulate(past[order])
-    begins = np.append(True, first[1:] > reach[:-1] + GAP_PAGES)
-    where = np.flatnonzero(begins)
-    return Axis(first[where], np.append(reach[where[1:] - 1], reach[-1]))
+    return Axis(*union(first, past, GAP_PAGES))
 
 
 def _covered(begin: Integers, end: Integers, edges: Integers) -> Floats:
     """Number of positions in each row that are covered by the union of intervals."""
     if not len(begin):
         return np.zeros(len(edges) - 1)
-    order = np.argsort(begin, kind="stable")
-    begin, reach = begin[order], np.maximum.accumulate(end[order])
-    new = np.flatnonzero(np.append(True, begin[1:] > reach[:-1]))
-    first, past = begin[new], np.append(reach[new[1:] - 1], reach[-1])
+    first, past = union(begin, end)
     covered = np.cumsum(past - first)
     places = np.stack([first, past], axis=1).ravel()
     sums = np.stack([covered - (past - first), covered], axis=1).ravel()
