@@ -113,7 +113,7 @@ def test_reports_of_a_recorded_trace(training: Training) -> None:
 
 
 def test_an_attached_process_becomes_managed(training: Training) -> None:
-    training.guest.run(f"sentinelctl attach {training.pid} --fast 25% --policy sentinel")
+    training.guest.run(f"sentinelctl attach {training.pid} --fast 35% --policy sentinel")
     wait("managed", lambda: training.in_state("managed"), 600)
     session = training.session()
     assert session is not None
@@ -233,7 +233,7 @@ def test_status_warns_of_a_program_that_moves_pages(training: Training) -> None:
 def test_a_new_budget_is_enforced_without_a_new_profile(training: Training) -> None:
     before = training.session()
     assert before is not None
-    attach = f"sentinelctl attach {training.pid} --fast 20% --json"
+    attach = f"sentinelctl attach {training.pid} --fast 28% --json"
     answer = json.loads(training.guest.run(attach, timeout=900).stdout)
     assert answer["session"]["state"] in ("entering", "managed")
     wait("managed", lambda: training.in_state("managed"), 240)
@@ -241,7 +241,7 @@ def test_a_new_budget_is_enforced_without_a_new_profile(training: Training) -> N
     assert session is not None
     budget_bytes = session["budget_bytes"]
     assert budget_bytes == pytest.approx(0.8 * before["budget_bytes"], rel=0.001)
-    assert (session["fast"], session["policy"]) == ("20%", before["policy"])
+    assert (session["fast"], session["policy"]) == ("28%", before["policy"])
     training.wait_for_charge(budget_bytes)
     training.meter_within(budget_bytes, 2, before["barrier_timeouts"])
     training.expect_another_step()
