@@ -66,6 +66,7 @@ def test_an_absent_module_falls_back_to_damon(guest: Guest) -> None:
         assert checks["backend"]["fix"].startswith("modprobe sentinel")
 
 
+@pytest.mark.long
 def test_an_unsigned_module_under_lockdown_is_explained(fresh_guest: FreshGuest) -> None:
     # Lockdown can't be lifted before the next boot.
     guest = fresh_guest(fast_mib=1024, slow_mib=512)

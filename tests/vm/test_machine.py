@@ -104,6 +104,7 @@ def test_two_guests_are_independent(guest: Guest) -> None:
     guest.check_kernel_log()
 
 
+@pytest.mark.long
 def test_persistent_memory_is_a_third_tier(fresh_guest: FreshGuest) -> None:
     optane = fresh_guest("three-tier")
     assert optane.run(TIERS).stdout.split() == ["0", "1", str(SLOWEST_NODE)]

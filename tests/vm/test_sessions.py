@@ -357,7 +357,7 @@ def test_the_losses_equal_those_of_an_unmanaged_run(training: Training) -> None:
 
 def test_run_attaches_the_training_and_ends_with_it(daemon: Guest) -> None:
     others = states(daemon).keys()
-    options = "--fast 30% --limit 1GiB"
+    options = "--fast 30% --limit 1GiB --policy sentinel"
     command = f"sentinelctl run {options} -- python3 {TRAINING} --steps {STEPS}"
     process = daemon.start(f"exec {command} > {LOG} 2>&1")
     (pid,) = wait("hello", lambda: states(daemon).keys() - others, 480)
