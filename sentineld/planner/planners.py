@@ -104,8 +104,12 @@ class Planners:
         self, uid: int, profile: Profile, tiers: Tiers, budget_bytes: int, live: Plan
     ) -> Spare | None:
         """Make the spare plan for the live plan. Returns None if the live plan has no moves, if
-        the planning process fails (this is logged), or if SpareRequest.answer() returns None."""
-        if not len(live.moves):
+        the tiers are paged, if the planning process fails (this is logged), or if
+        SpareRequest.answer() returns None.
+
+        On paged tiers the migration bandwidth is not measured, so no spare plan would be used.
+        """
+        if not len(live.moves) or tiers.paged:
             return None
         try:
             request = SpareRequest(live.policy, profile, tiers, budget_bytes, live)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from sentineld.base.errors import SentinelError
 from sentineld.plan.check import verify
 from sentineld.planner.planners import Planners
 from sentineld.policies.registry import policy
-from tests.unit.plan.toys import LARGE, PAGE, large_profile, two_tiers
+from tests.unit.plan.toys import LARGE, PAGE, large_profile, toy_plan, toy_profile, two_tiers
 
 BUDGET = 7 * LARGE * PAGE
 MEMORY = 1 << 30
@@ -54,6 +55,20 @@ def test_a_plan_without_moves_needs_no_spare() -> None:
     assert not len(live.moves)
     planners = Planners(1, MEMORY, 60)
     assert planners.spare(UID, large_profile(), two_tiers(), BUDGET, live) is None
+
+
+def test_no_spare_is_planned_on_paged_tiers(caplog: pytest.LogCaptureFixture) -> None:
+    live, profile = toy_plan(), toy_profile()
+    assert len(live.moves)
+    # Any planning process would exceed this time limit, and the log would say so.
+    planners = Planners(1, MEMORY, 0.001)
+    caplog.set_level("INFO")
+    assert planners.spare(UID, profile, two_tiers(), BUDGET, live) is None
+    assert "no spare plan: planning took over" in caplog.text
+    caplog.clear()
+    paged = replace(two_tiers(), paged=True)
+    assert planners.spare(UID, profile, paged, BUDGET, live) is None
+    assert not caplog.text
 
 
 def test_nothing_is_imported_from_the_working_directory(
