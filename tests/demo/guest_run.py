@@ -286,7 +286,7 @@ def run_kernel_tiering(trainer: Trainer, balloon: Balloon, peak_bytes: int) -> N
 
 
 def run_sentinel(trainer: Trainer, balloon_state: dict[str, Any]) -> None:
-    """Run the policy `sentinel`, and meter it while its pages move."""
+    """Manage the training, and meter it while its pages move."""
     wait_managed("sentineld", trainer)
     seconds = trainer.wait_step().seconds
     metered = meter_and_count("sentineld", trainer, SENTINEL_METERED_STEPS)
@@ -334,7 +334,7 @@ def run_limited(budget_bytes: int, peak_bytes: int) -> list[str]:
         unmanaged.go()
         run_first_touch(first_touch, balloon_state)
         say("kernel tiering, in the same process")
-        planned = stack.enter_context(started_trainer("sentinel"))
+        planned = stack.enter_context(started_trainer("sentinel+spill"))
         run_kernel_tiering(first_touch, balloon, peak_bytes)
         first_touch.kill()
         unmanaged.join(timeout_s=300)

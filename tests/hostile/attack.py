@@ -67,7 +67,7 @@ class ManagedTraining:
     def manage(self) -> None:
         """Attach and wait until the training is managed."""
         _wait(lambda: self._daemon.session(self.pid) is not None, "registered")
-        self._daemon.ask("attach", pid=self.pid, fast="20%", policy="sentinel")
+        self._daemon.ask("attach", pid=self.pid, fast="20%", policy="sentinel+spill")
         _wait(lambda: self._state() == "managed", "managed")
 
     def managed(self) -> bool:

@@ -76,7 +76,7 @@ def be_managed(say: Say, shims: str, control: str) -> None:
 
     training.run(lambda: state() == "registered")
     with contextlib.suppress(SentinelError):
-        request(Path(control), "attach", pid=pid, fast="20%", policy="sentinel")
+        request(Path(control), "attach", pid=pid, fast="20%", policy="sentinel+spill")
     training.run(lambda: state() in ("managed", "registered"))
     say(state())
     training.run(lambda: False, 600)

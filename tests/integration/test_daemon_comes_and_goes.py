@@ -69,7 +69,7 @@ def longest_s(run: ManagedRun, first: int) -> float:
 def test_a_training_waits_at_most_a_timeout_for_an_absent_daemon(
     run: ManagedRun, rounds: int
 ) -> None:
-    run.manage("sentinel")
+    run.manage("sentinel+spill")
     first = len(run.training.times_s)
     wait_steps(run, UNDISTURBED_STEPS)
     undisturbed_s = longest_s(run, first)

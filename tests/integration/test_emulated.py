@@ -152,7 +152,7 @@ def test_a_managed_training_keeps_its_budget_across_a_daemon_restart(run: Manage
     status = json.loads(run.daemon.ctl("status", "--json").stdout)
     assert status["emulated"] == "cxl"
     assert "emulated (preset cxl)" in run.daemon.ctl("status").stdout
-    session = run.manage("sentinel")
+    session = run.manage("sentinel+spill")
     assert 0 < session["budget_bytes"] < session["peak_bytes"]
     assert json.loads(run.meter_output("--json"))["emulated"] == "cxl"
     for step in meter_within(session["budget_bytes"], lambda: run.meter(4), run.status):
@@ -178,16 +178,16 @@ def test_a_managed_training_keeps_its_budget_across_a_daemon_restart(run: Manage
 
 
 def test_a_new_budget_or_policy_needs_no_new_profile(run: ManagedRun) -> None:
-    before = run.manage("sentinel", "40%")
+    before = run.manage("sentinel+spill", "40%")
     seen = [before["layout_id"]]
-    assert "attached already (policy sentinel, fast 40%)" in refused(
+    assert "attached already (policy sentinel+spill, fast 40%)" in refused(
         run.ctl("attach"), "wrong-state"
     )
     assert "infeasible" in refused(run.ctl("attach", "--fast", "1KiB"), "failed")
     for arguments, policy, fast in (
-        (("--fast", "25%"), "sentinel", "25%"),
+        (("--fast", "25%"), "sentinel+spill", "25%"),
         (("--fast", "50%", "--policy", "static"), "static", "50%"),
-        (("--policy", "sentinel"), "sentinel", "50%"),
+        (("--policy", "sentinel+spill"), "sentinel+spill", "50%"),
     ):
         done = run.ctl("attach", *arguments, "--json")
         assert done.returncode == 0, done.stderr

@@ -113,11 +113,11 @@ def test_reports_of_a_recorded_trace(training: Training) -> None:
 
 
 def test_an_attached_process_becomes_managed(training: Training) -> None:
-    training.guest.run(f"sentinelctl attach {training.pid} --fast 35% --policy sentinel")
+    training.guest.run(f"sentinelctl attach {training.pid} --fast 35% --policy sentinel+spill")
     wait("managed", lambda: training.in_state("managed"), 600)
     session = training.session()
     assert session is not None
-    assert session["policy"] == "sentinel"
+    assert session["policy"] == "sentinel+spill"
     assert 0 < session["budget_bytes"] < session["peak_bytes"]
     refused(training.guest, f"sentinelctl attach {training.pid}", "wrong-state")
 
@@ -165,7 +165,7 @@ def test_prometheus_has_the_managed_session(training: Training) -> None:
             (row["metric"]["state"], row["metric"]["policy"], float(row["value"][1]) > 0)
             for row in rows
             if row["metric"]["pid"] == str(training.pid)
-        ] == [("managed", "sentinel", True)]
+        ] == [("managed", "sentinel+spill", True)]
 
     # In a busy guest, a scrape can exceed Prometheus's time limit. Then queries have no result
     # until the next scrape.
@@ -357,7 +357,7 @@ def test_the_losses_equal_those_of_an_unmanaged_run(training: Training) -> None:
 
 def test_run_attaches_the_training_and_ends_with_it(daemon: Guest) -> None:
     others = states(daemon).keys()
-    options = "--fast 30% --limit 1GiB --policy sentinel"
+    options = "--fast 30% --limit 1GiB --policy sentinel+spill"
     command = f"sentinelctl run {options} -- python3 {TRAINING} --steps {STEPS}"
     process = daemon.start(f"exec {command} > {LOG} 2>&1")
     (pid,) = wait("hello", lambda: states(daemon).keys() - others, 480)

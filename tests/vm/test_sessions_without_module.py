@@ -67,7 +67,7 @@ def training(installed: Guest) -> Iterator[Training]:
 
 def managed(training: Training) -> dict[str, Any]:
     """Attach, and wait until the process is managed; returns the session."""
-    training.guest.run(f"sentinelctl attach {training.pid} --fast 25% --policy sentinel")
+    training.guest.run(f"sentinelctl attach {training.pid} --fast 25% --policy sentinel+spill")
     wait("managed", lambda: training.in_state("managed"), 600)
     session = training.session()
     assert session is not None
@@ -148,7 +148,7 @@ def test_soft_dirty_is_used_if_the_process_has_no_userfaultfd(training: Training
     guest.run(["python3", "-c", MAKE_FILTER])
     confined = Training(guest, f"setpriv --no-new-privs --seccomp-filter {FILTER}")
     try:
-        guest.run(f"sentinelctl attach {confined.pid} --fast 25% --policy sentinel")
+        guest.run(f"sentinelctl attach {confined.pid} --fast 25% --policy sentinel+spill")
         wait("managed", lambda: confined.in_state("managed"), 600)
         session = confined.session()
         assert session is not None
