@@ -3,7 +3,7 @@
 
 A page quotes a constant between two comments, which Markdown does not show:
 
-    <!-- value: auto.move_share as percent -->99 %<!-- /value -->
+    <!-- value: plan.move_share as percent -->99 %<!-- /value -->
 
 `make docs` writes the value between the comments; tests/unit/packaging/test_values.py fails if the
 value is out of date. SOURCES says where each constant is; FORMATS says how its value is written.
@@ -22,7 +22,9 @@ ROOT = Path(__file__).parents[1]
 
 AUTO = "sentineld.policies.auto.policy"
 PARTS = "sentineld.policies.auto.parts"
-SENTINEL = "sentineld.policies.sentinel.policy"
+SHARES = "sentineld.policies.shares"
+SENTINEL = "sentineld.policies.sentinel.interval_moves"
+SPILL = "sentineld.policies.sentinel.spill"
 CORRECT = "sentineld.plan.correct"
 KEEP = "sentineld.plan.keep"
 LOOP = "sentineld.simulate.loop"
@@ -43,8 +45,8 @@ EXECUTOR = "sentineld.migrate.mover"
 DELAY_C = "sentineld/shim/native/delay.c"
 
 SOURCES: dict[str, tuple[str, str]] = {
-    "auto.move_share": (AUTO, "Auto.move_share"),
-    "auto.margin_share": (AUTO, "Auto.margin_share"),
+    "plan.move_share": (SHARES, "MOVE_SHARE"),
+    "plan.margin_share": (SHARES, "MARGIN_SHARE"),
     "auto.keep_share": (AUTO, "KEEP_SHARE"),
     "auto.groups": (AUTO, "ATTEMPTS[0][0]"),
     "auto.iterations": (AUTO, "ATTEMPTS[0][1]"),
@@ -52,9 +54,10 @@ SOURCES: dict[str, tuple[str, str]] = {
     "auto.second_iterations": (AUTO, "ATTEMPTS[1][1]"),
     "auto.grain_share": (PARTS, "GRAIN_SHARE"),
     "auto.grain_pages": (PARTS, "GRAIN_PAGES"),
-    "sentinel.move_share": (SENTINEL, "Sentinel.move_share"),
-    "sentinel.margin_share": (SENTINEL, "Sentinel.margin_share"),
-    "sentinel.pool_gain": (SENTINEL, "POOL_GAIN"),
+    "sentinel.steps": (SENTINEL, "STEPS_MAX"),
+    "spill.move_share": (SPILL, "SentinelSpill.move_share"),
+    "spill.margin_share": (SPILL, "SentinelSpill.margin_share"),
+    "spill.pool_gain": (SPILL, "POOL_GAIN"),
     "keep.resident_max": (KEEP, "RESIDENT_MAX"),
     "lp.time_limit": (PROGRAM, "TIME_LIMIT_S"),
     "bound.gap": (DUAL, "GAP"),

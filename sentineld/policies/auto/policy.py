@@ -30,6 +30,7 @@ from sentineld.policies.lp.problem import Changes, Limits, Solution, changes_of
 from sentineld.policies.lp.program import solve
 from sentineld.policies.registry import register
 from sentineld.policies.require import require
+from sentineld.policies.shares import MARGIN_SHARE, MOVE_SHARE
 from sentineld.simulate.steady import steady_step_ns
 
 Attempts = tuple[tuple[int, int], ...]
@@ -59,12 +60,6 @@ class Auto:
     name = "auto"
     charges_budget = True
 
-    move_share = 0.99
-    """Share of a step's time that is available for moves."""
-
-    margin_share = 0.002
-    """Share of the budget that is kept free for needs that a plan can't foresee."""
-
     def plan(self, profile: Profile, tiers: Tiers, budget_bytes: int) -> Plan:
         """Plan a step; see Policy.
 
@@ -75,9 +70,9 @@ class Auto:
         timing = timing_of(tiers)
         limits = Limits(
             times_ns=profile.stretches["time_ns"].astype(np.float64),
-            promote_ns=timing.promote_ns_per_byte * profile.page_bytes / self.move_share,
-            demote_ns=timing.demote_ns_per_byte * profile.page_bytes / self.move_share,
-            capacity_pages=int(budget_bytes * (1 - self.margin_share)) // profile.page_bytes,
+            promote_ns=timing.promote_ns_per_byte * profile.page_bytes / MOVE_SHARE,
+            demote_ns=timing.demote_ns_per_byte * profile.page_bytes / MOVE_SHARE,
+            capacity_pages=int(budget_bytes * (1 - MARGIN_SHARE)) // profile.page_bytes,
         )
         planner = _Planner(self.name, profile, tiers, budget_bytes)
         plan, solved = planner.plan(limits, ATTEMPTS)

@@ -53,7 +53,7 @@ def solve(
         raise SentinelError(
             "failed",
             f"{needed_by} needs scipy, which is not installed",
-            hint if limits.generous else f"{hint}, or use the policy sentinel",
+            hint if limits.generous else f"{hint}, or use the policy sentinel+spill",
         ) from None
     program = _Program(groups, limits, changes, clean)
     matrix, most, goal = program.constraints()

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Migration intervals and the two constraints on their length.
 
-An interval is a fixed number of consecutive stretches (the migration interval length, MIL).
-The pages that an interval uses are promoted in this interval or in the one before it. Afterwards,
-Fitting.advance() may start these promotions earlier.
+An interval is a fixed number of consecutive stretches (the migration interval length, MIL). The
+pages that an interval uses are promoted in the interval before it. In `sentinel+spill` they may
+also be promoted in this interval; afterwards, Fitting.advance() may start their promotions earlier.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 
 from sentineld.model.arrays import Floats, Integers, Mask
 from sentineld.plan.items import Items
+from sentineld.policies.lp.relax import Capacities
 
 
 @dataclass(frozen=True)
@@ -35,20 +36,17 @@ class Interval:
     the preceding interval does not use can be moved during the preceding interval."""
 
 
-def lengths(count: int) -> list[int]:
-    """Candidate interval lengths: powers of two up to half of the step."""
+def powers_of_two(count: int) -> list[int]:
+    """Interval lengths for `sentinel+spill`: powers of two up to half of the step."""
     found = [1]
     while found[-1] * 4 <= count:
         found.append(found[-1] * 2)
     return found
 
 
-def interval(items: Items, stretches: int, room: Floats, moves: Floats) -> Interval:
-    """Check the constraints for an interval length.
-
-    room, moves: capacities of each stretch, in pages.
-    """
-    count = items.stretch_count
+def interval(items: Items, stretches: int, capacities: Capacities) -> Interval:
+    """Check the constraints for an interval length."""
+    count, room, moves = items.stretch_count, capacities.room, capacities.moves
     of_interval = np.arange(count) // stretches
     number = int(of_interval[-1]) + 1
     used = np.zeros((number, len(items.pages)), np.bool_)
@@ -74,7 +72,7 @@ def may_enter(items: Items, stretches: int) -> Mask:
     uses it."""
     count = items.stretch_count
     stretch = items.stretch_of()
-    ahead = _stretches_ahead(count, stretches)[stretch]
+    ahead = stretches_ahead(count, stretches)[stretch]
     uses = items.worth > 0
     # Only a persistent chunk can have its next use in the next step.
     around = items.persistent & uses.any(axis=0)
@@ -101,7 +99,7 @@ def pooled_moves(moves: Floats, least: int) -> Floats:
     return pooled
 
 
-def _stretches_ahead(count: int, stretches: int) -> Integers:
+def stretches_ahead(count: int, stretches: int) -> Integers:
     """(S,): number of stretches from each stretch to the last stretch of the next interval. The
     first interval of the step follows the last interval."""
     at = np.arange(count)

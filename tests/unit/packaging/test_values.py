@@ -27,8 +27,8 @@ def test_the_constant_exists_and_a_page_quotes_it(name: str) -> None:
 
 
 def test_an_outdated_value_is_replaced() -> None:
-    begin, end = "<!-- value: auto.move_share as percent -->", "<!-- /value -->"
-    expected = FORMATS["percent"](value_of("auto.move_share"))
+    begin, end = "<!-- value: plan.move_share as percent -->", "<!-- /value -->"
+    expected = FORMATS["percent"](value_of("plan.move_share"))
     assert with_values(f"at most {begin}12 %{end} of it") == f"at most {begin}{expected}{end} of it"
 
 
@@ -36,9 +36,9 @@ def test_an_outdated_value_is_replaced() -> None:
     ("marker", "error"),
     [
         ("<!-- value: no.such as number -->1<!-- /value -->", KeyError),
-        ("<!-- value: auto.move_share as furlongs -->1<!-- /value -->", KeyError),
-        ("<!-- value: auto.move_share -->1<!-- /value -->", ValueError),
-        ("<!-- value: auto.move_share as percent -->1", ValueError),
+        ("<!-- value: plan.move_share as furlongs -->1<!-- /value -->", KeyError),
+        ("<!-- value: plan.move_share -->1<!-- /value -->", ValueError),
+        ("<!-- value: plan.move_share as percent -->1", ValueError),
     ],
 )
 def test_a_marker_that_means_nothing_is_an_error(marker: str, error: type[Exception]) -> None:

@@ -92,7 +92,7 @@ def test_a_limit_on_iterations_gives_no_solution() -> None:
 @pytest.mark.parametrize(
     ("generous", "hint"),
     [
-        (False, "apt install python3-scipy, or use the policy sentinel"),
+        (False, "apt install python3-scipy, or use the policy sentinel+spill"),
         (True, "apt install python3-scipy"),
     ],
 )

@@ -9,26 +9,7 @@ import pytest
 from sentineld.plan.items import Items
 from sentineld.policies.lp.relax import Capacities, Prices
 from sentineld.policies.sentinel.fit import MOVE_COST, Fitting
-
-
-def items(*uses: tuple[int, ...], stretches: int = 4, pages: int = 1, lasts: bool = True) -> Items:
-    """Chunks that live for the whole step and are read completely in the given stretches.
-
-    lasts: whether the chunks are persistent. Otherwise, all of them belong to one transient tensor.
-    """
-    many = len(uses)
-    worth = np.zeros((stretches, many))
-    for chunk, used in enumerate(uses):
-        worth[list(used), chunk] = pages
-    return Items(
-        tensor=np.arange(many) if lasts else np.zeros(many, np.int64),
-        first_page=np.zeros(many, np.int64) if lasts else pages * np.arange(many),
-        pages=np.full(many, pages),
-        birth=np.zeros(many, np.int64),
-        length=np.full(many, stretches),
-        persistent=np.full(many, lasts),
-        worth=worth,
-    )
+from tests.unit.policies.sentinel.drawn import drawn, items
 
 
 def fitting(some: Items, room: list[float], moves: list[float], price: float = 0.1) -> Fitting:
@@ -37,28 +18,22 @@ def fitting(some: Items, room: list[float], moves: list[float], price: float = 0
     return Fitting(some, Capacities(np.array(room), np.array(moves)), prices)
 
 
-def drawn(one: Fitting) -> list[str]:
-    """One word per chunk, one letter per position.
-
-    F: fast; s: slow; D: being demoted; U: being promoted.
-    """
-    letters = np.array([["s", "U"], ["F", "D"]])
-    table = letters[one.fast.astype(int), one.moving.astype(int)]
-    return ["".join(column) for column in table.T.tolist()]
+def lives(one: Fitting) -> list[str]:
+    return drawn(one.fast, one.moving)
 
 
 def test_what_is_read_most_is_fast() -> None:
     # There is room for one of three chunks, and nothing can move.
     one = fitting(items((0,), (0, 1, 2), (1, 3)), [1.0] * 4, [0.0] * 4)
     one.fill()
-    assert drawn(one) == ["ssss", "FFFF", "ssss"]
+    assert lives(one) == ["ssss", "FFFF", "ssss"]
     assert one.score() == 3.0
 
 
 def test_with_room_for_all_everything_is_fast_and_nothing_moves() -> None:
     one = fitting(items((0,), (1, 2), (3,), pages=2), [6.0] * 4, [9.0] * 4)
     one.fill()
-    assert drawn(one) == ["FFFF"] * 3
+    assert lives(one) == ["FFFF"] * 3
     assert one.score() == 8.0
 
 
@@ -77,7 +52,7 @@ def test_without_capacity_everything_is_slow() -> None:
     for room, moves in ((-3.0, 5.0), (0.0, 0.0)):
         one = fitting(items((0, 2), (1,)), [room] * 4, [moves] * 4)
         one.fill()
-        assert drawn(one) == ["ssss", "ssss"]
+        assert lives(one) == ["ssss", "ssss"]
         assert one.score() == 0.0
 
 
@@ -107,7 +82,7 @@ def test_promotions_start_earlier_where_room_and_moves_are_left(
     one = fitting(items((1,), (6,), stretches=12), [1.0] * 12, [1.0] * 12)
     one.fill()
     one.advance(furthest)
-    assert drawn(one) == words
+    assert lives(one) == words
     assert one.lives().served(one.items).tolist() == [1.0, 1.0]
 
 
@@ -117,9 +92,9 @@ def test_all_chunks_of_a_transient_tensor_are_born_on_one_tier() -> None:
     uses = ((0, 3), (0, 3), (0, 3))
     one = fitting(items(*uses, lasts=False), [2.0] * 4, [0.0] * 4)
     one.fill()
-    assert sorted(drawn(one)) == ["FFFF", "FFFF", "ssss"]
+    assert sorted(lives(one)) == ["FFFF", "FFFF", "ssss"]
     one.unify_births()
-    assert drawn(one) == ["ssss"] * 3
+    assert lives(one) == ["ssss"] * 3
     # If chunks can move, all are born slow, and two are promoted before their second use.
     one = fitting(items(*uses, lasts=False), [2.0] * 4, [2.0] * 4)
     one.fill()
@@ -132,9 +107,9 @@ def test_all_chunks_of_a_transient_tensor_are_born_on_one_tier() -> None:
 def test_the_other_chunks_follow_if_they_fit() -> None:
     one = fitting(items((0, 3), (), lasts=False), [2.0] * 4, [0.0] * 4)
     one.fill()
-    assert drawn(one) == ["FFFF", "ssss"]
+    assert lives(one) == ["FFFF", "ssss"]
     one.unify_births()
-    assert drawn(one) == ["FFFF", "FFFF"]
+    assert lives(one) == ["FFFF", "FFFF"]
 
 
 def test_persistent_chunks_of_a_tensor_may_differ() -> None:
@@ -143,4 +118,4 @@ def test_persistent_chunks_of_a_tensor_may_differ() -> None:
     one = fitting(some, [2.0] * 4, [0.0] * 4)
     one.fill()
     one.unify_births()
-    assert drawn(one) == ["FFFF", "ssss"]
+    assert lives(one) == ["FFFF", "ssss"]

@@ -6,8 +6,19 @@ from __future__ import annotations
 import numpy as np
 
 from sentineld.plan.items import chunks
-from sentineld.policies.sentinel.intervals import interval, lengths, may_enter, pooled_moves
+from sentineld.policies.lp.relax import Capacities
+from sentineld.policies.sentinel.intervals import (
+    interval,
+    may_enter,
+    pooled_moves,
+    powers_of_two,
+)
 from tests.unit.plan.toys import toy_profile
+
+
+def capacities(room: float, moves: float) -> Capacities:
+    """The same capacities in each of four stretches."""
+    return Capacities(np.full(4, room), np.full(4, moves))
 
 
 def test_an_interval_is_judged_by_space_and_time() -> None:
@@ -15,12 +26,12 @@ def test_an_interval_is_judged_by_space_and_time() -> None:
     # the four intervals use 2, 2, 6 and 8 pages. Pages that an interval uses but the interval
     # before it does not: 2 (activation), 2 (parameter), 4 (activation and gradient) and 4 (state).
     items = chunks(toy_profile(), np.array([0, 2, 3, 4]), 8)
-    judged = interval(items, 1, np.full(4, 9.0), np.full(4, 4.0))
+    judged = interval(items, 1, capacities(9.0, 4.0))
     assert judged.need_pages == 8
     assert judged.fits_space
     assert judged.fits_time
-    assert not interval(items, 1, np.full(4, 8.0), np.full(4, 4.0)).fits_space
-    assert not interval(items, 1, np.full(4, 9.0), np.full(4, 3.0)).fits_time
+    assert not interval(items, 1, capacities(8.0, 4.0)).fits_space
+    assert not interval(items, 1, capacities(9.0, 3.0)).fits_time
 
 
 def test_promotion_is_for_this_interval_or_the_next() -> None:
@@ -32,8 +43,8 @@ def test_promotion_is_for_this_interval_or_the_next() -> None:
 
 
 def test_candidate_lengths() -> None:
-    assert lengths(100) == [1, 2, 4, 8, 16, 32]
-    assert lengths(1) == [1]
+    assert powers_of_two(100) == [1, 2, 4, 8, 16, 32]
+    assert powers_of_two(1) == [1]
 
 
 def test_moves_of_tiny_stretches_count_to_the_one_before() -> None:

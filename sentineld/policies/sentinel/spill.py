@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Policy `sentinel+spill`: our own schedule for the published layout.
+
+The layout is that of `sentinel`. But each chunk of a long-lived tensor gets a life of its own,
+chosen at prices for room and moves, instead of moving with the intervals. And the policy makes a
+plan even if the short-lived tensors together exceed the budget: the largest of them are then
+planned like long-lived ones. docs/policies.md describes the policy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from sentineld.base.units import format_bytes
+from sentineld.model.arrays import Floats
+from sentineld.model.plan import Plan
+from sentineld.model.profile import Profile
+from sentineld.model.tiers import Tiers
+from sentineld.plan.items import Items, access_pages, chunks, tensor_pages
+from sentineld.policies.lp.relax import Capacities, Prices, Relaxed, relax
+from sentineld.policies.registry import register
+from sentineld.policies.require import require
+from sentineld.policies.sentinel.assemble import Schedule, assemble, chunks_of
+from sentineld.policies.sentinel.fit import Fitting
+from sentineld.policies.sentinel.intervals import (
+    Interval,
+    interval,
+    may_enter,
+    pooled_moves,
+    powers_of_two,
+)
+from sentineld.policies.sentinel.pool import Split, largest_pool
+from sentineld.policies.sentinel.trial import stalling
+
+INTERVALS_TRIED = 1
+"""Number of interval lengths that are tried in addition to the whole step. The longest lengths that
+meet the constraints are tried."""
+
+RELAX_ROUNDS = 40
+ADVANCE_SHARE = 0.25
+"""Promotions start earlier than necessary where room and bandwidth remain. The number of stretches
+by which a promotion starts earlier is at most this share of the step's stretches."""
+
+FLAT_PRICES = (0.4, 0.015)
+"""Price of a page that is fast for a whole step, and price of a moved page, in page accesses. If
+bandwidth is plentiful, schedules built with the same prices in all stretches serve more accesses
+fast than schedules built with the prices from relax()."""
+
+POOL_SHARES = (1.0, 0.5, 0.25)
+"""Candidate limits on the pool, as shares of the budget; the published pool has no limit."""
+
+POOL_GAIN = 0.02
+"""A smaller pool is chosen only if the upper bound on the share of page accesses served fast (see
+relax()) rises by more than this, because a smaller pool causes more page faults."""
+
+
+@register()
+@dataclass
+class SentinelSpill:
+    """Policy `sentinel+spill`."""
+
+    name: str = "sentinel+spill"
+
+    charges_budget: bool = True
+
+    move_share: float = 0.85
+    """Share of a step's time that is available for moves."""
+
+    margin_share: float = 0.01
+    """Share of the budget that is kept free for needs that a plan can't foresee."""
+
+    def plan(self, profile: Profile, tiers: Tiers, budget_bytes: int) -> Plan:
+        """Plan a step; see Policy. Raises SentinelError if a precondition of require() does not
+        hold."""
+        require(profile, tiers, budget_bytes)
+        page, count = profile.page_bytes, profile.stretch_count
+        limit = int(budget_bytes * (1 - self.margin_share)) // page
+        # On paged tiers, promotions and demotions differ in speed. Their mean suffices as the rate,
+        # because a page that moves out also moves back.
+        rate = tiers.migration_bytes_per_s * self.move_share / page
+        moves = profile.stretches["time_ns"].astype(np.float64) / 1e9 * rate
+        split, relaxed = _split(profile, limit, moves)
+        items = chunks_of(profile, split.candidates)
+        room = np.full(count, float(limit - split.pool_pages))
+        pooled = pooled_moves(moves, int(items.pages.max(initial=1)))
+        chosen, fitting = _schedule(items, Capacities(room, pooled), relaxed)
+        schedule = Schedule(split, items, fitting.lives(), limit)
+        notes = schedule.pool_note(profile), _note(profile, chosen)
+        return assemble(self.name, profile, tiers, budget_bytes, schedule, notes)
+
+    def variants(self, plan: Plan) -> Sequence[tuple[str, Plan]]:
+        """Variants for trial runs; see HasVariants."""
+        return [("stalls for late promotions", stalling(plan))]
+
+
+def _split(profile: Profile, limit: int, moves: Floats) -> tuple[Split, Relaxed]:
+    """Choose the largest pool, unless a smaller pool clearly raises the bound on the page accesses
+    served fast."""
+    pages = tensor_pages(profile)
+    found: list[tuple[float, Split, Relaxed]] = []
+    seen: set[int] = set()
+    for share in POOL_SHARES:
+        split = largest_pool(profile, int(limit * share))
+        if len(split.pooled) in seen:
+            continue
+        seen.add(len(split.pooled))
+        items = chunks(profile, split.candidates, int(pages.max(initial=1)))
+        room = np.full(profile.stretch_count, float(limit - split.pool_pages))
+        relaxed = relax(items, Capacities(room, moves), RELAX_ROUNDS)
+        served = relaxed.bound - float(items.worth.sum())
+        found.append((served, split, relaxed))
+    everything = max(float(access_pages(profile).sum()), 1.0)
+    best = found[0]
+    for candidate in found[1:]:
+        if candidate[0] - best[0] > POOL_GAIN * everything:
+            best = candidate
+    return best[1], best[2]
+
+
+def _schedule(items: Items, capacities: Capacities, relaxed: Relaxed) -> tuple[Interval, Fitting]:
+    """Try some interval lengths and the whole step; keep the schedule with the best
+    Fitting.score().
+
+    The lengths are chosen from those that meet the space and time constraints, or from all lengths
+    if no length meets them.
+    """
+    count = items.stretch_count
+    judged = [interval(items, n, capacities) for n in powers_of_two(count)]
+    allowed = [one for one in judged if one.fits_space and one.fits_time] or judged
+    tried = allowed[-INTERVALS_TRIED:]
+    whole = interval(items, count, capacities)
+    room_price, move_price = FLAT_PRICES
+    flat = Prices(np.full(count, room_price / count), np.full(count, move_price))
+    best: tuple[Interval, Fitting] | None = None
+    for one, prices, mask in [
+        (whole, flat, None),
+        (whole, relaxed.guide, None),
+        *((one, flat, may_enter(items, one.stretches)) for one in tried),
+    ]:
+        fitting = Fitting(items, capacities, prices, mask)
+        fitting.fill()
+        if best is None or fitting.score() > best[1].score():
+            best = one, fitting
+    assert best is not None
+    best[1].unify_births()
+    best[1].advance(max(1, int(count * ADVANCE_SHARE)))
+    return best
+
+
+def _note(profile: Profile, chosen: Interval) -> str:
+    if chosen.stretches >= profile.stretch_count:
+        return "migration interval: the whole step; shorter ones serve no more accesses fast"
+    return (
+        f"migration interval: {chosen.stretches} stretches, which use up to "
+        f"{format_bytes(chosen.need_pages * profile.page_bytes)} "
+        f"(space constraint {'met' if chosen.fits_space else 'not met: some pages stay slow'}, "
+        f"time constraint {'met' if chosen.fits_time else 'not met: the best moves are made'})"
+    )

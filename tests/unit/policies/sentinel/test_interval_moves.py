@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The published schedule, checked by hand for single chunks and in general for random ones.
+
+The letters are those of drawn.py: F: fast; s: slow; D: being demoted; U: being promoted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sentineld.plan.items import Items
+from sentineld.policies.lp.relax import Capacities, used_pages
+from sentineld.policies.sentinel.interval_moves import IntervalSchedule, IntervalScheduler
+from tests.unit.policies.sentinel.drawn import drawn, items
+
+PLENTY = 9.0
+
+
+def scheduled(
+    some: Items, stretches: int, room: float = PLENTY, moves: float = PLENTY
+) -> IntervalSchedule:
+    """The schedule of items whose stretches all have the same capacities."""
+    count = some.stretch_count
+    capacities = Capacities(np.full(count, room), np.full(count, moves))
+    return IntervalScheduler(some, capacities).schedule(stretches)
+
+
+def lives(found: IntervalSchedule) -> list[str]:
+    return drawn(found.lives.fast, found.lives.moving)
+
+
+@pytest.mark.parametrize(
+    ("use", "stretches", "life"),
+    [
+        # Promoted in the interval before the use, evicted as soon as it is cold.
+        (3, 1, "DsUF"),
+        (0, 1, "FDsU"),
+        # While the interval is 0-1, the next one uses the chunk: it stays fast. Then it is used.
+        (3, 2, "FFFF"),
+        # In stretch 1, neither the interval 0-1 nor the interval 2-3 uses the chunk any more. In
+        # stretch 2, the next interval uses it.
+        (0, 2, "FDUF"),
+        # One interval is before and after itself.
+        (2, 4, "FFFF"),
+    ],
+)
+def test_a_chunk_is_promoted_for_the_next_interval(use: int, stretches: int, life: str) -> None:
+    assert lives(scheduled(items((use,)), stretches)) == [life]
+
+
+def test_without_room_the_most_accessed_chunks_are_promoted() -> None:
+    some = items((2,), (2,), (2,))
+    some.worth[2] = 1, 3, 2
+    found = scheduled(some, 1, room=2.0)
+    assert lives(found) == ["ssss", "sUFD", "sUFD"]
+    assert (found.without_room, found.without_time) == (1, 0)
+
+
+def test_without_time_the_most_accessed_chunks_are_promoted() -> None:
+    some = items((2,), (2,), (2,))
+    some.worth[2] = 1, 3, 2
+    found = scheduled(some, 1, moves=1.0)
+    assert lives(found) == ["ssss", "sUFD", "ssss"]
+    assert (found.without_room, found.without_time) == (0, 1)
+
+
+def test_evictions_come_before_promotions() -> None:
+    # In stretch 2, chunk 0 becomes cold and chunk 1 is wanted; there is time for one move.
+    assert lives(scheduled(items((1,), (3,)), 1, moves=1.0)) == ["UFDs", "ssss"]
+    assert lives(scheduled(items((1,), (3,)), 1, moves=2.0)) == ["UFDs", "DsUF"]
+
+
+def tensors(*lengths: int, births: tuple[int, ...] | None = None) -> Items:
+    """Transient tensors of one chunk, each accessed in the stretch of its birth only."""
+    some = items(*[(0,)] * len(lengths))
+    return replace(
+        some,
+        birth=np.array(births or (0,) * len(lengths)),
+        length=np.array(lengths),
+        persistent=np.zeros(len(lengths), np.bool_),
+    )
+
+
+def test_births_take_the_room_in_order() -> None:
+    assert lives(scheduled(tensors(1, 1), 1, room=1.0)) == ["Fsss", "ssss"]
+
+
+def test_a_tensor_that_dies_soon_is_not_evicted() -> None:
+    # Its death in stretch 1 ends with the interval; the other tensor lives on.
+    assert lives(scheduled(tensors(2, 3), 2)) == ["FFss", "FDss"]
+
+
+def test_tensors_that_are_used_later_are_born_slow() -> None:
+    later = tensors(4)
+    later.worth[:, 0] = 0, 0, 0, 1
+    assert lives(scheduled(later, 1)) == ["ssUF"]
+    assert lives(scheduled(later, 2)) == ["FFFF"]
+
+
+def test_a_life_across_the_step_s_end_continues_in_the_next_step() -> None:
+    # Born in stretch 3, used again in stretch 1 of the next step.
+    across = tensors(3, births=(3,))
+    across.worth[:, 0] = 1, 0, 1, 0
+    assert lives(scheduled(across, 1)) == ["FFFs"]
+    assert lives(scheduled(across, 1, room=0.0)) == ["ssss"]
+
+
+@st.composite
+def random_items(draw: st.DrawFn) -> Items:
+    """Some tensors of one to three chunks."""
+    count = draw(st.integers(1, 9))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    many = draw(st.integers(1, 12))
+    parts = rng.integers(1, 4, many)
+    tensor = np.repeat(np.arange(many), parts)
+    persistent = rng.random(many) < 0.4
+    birth = np.where(persistent, 0, rng.integers(0, count, many))
+    length = np.where(persistent, count, rng.integers(1, count + 1, many))
+    alive = np.arange(count)[:, None] < length[None, :]
+    used = (rng.random((count, many)) < 0.4) & alive
+    return Items(
+        tensor=tensor,
+        first_page=np.zeros(len(tensor), np.int64),
+        pages=rng.integers(1, 5, len(tensor)),
+        birth=birth[tensor],
+        length=length[tensor],
+        persistent=persistent[tensor],
+        worth=(used * rng.integers(1, 9, (count, many)))[:, tensor].astype(np.float64),
+    )
+
+
+@settings(deadline=None)
+@given(random_items(), st.integers(1, 9), st.floats(0, 40), st.floats(0, 20))
+def test_every_schedule_is_steady_and_keeps_to_the_capacities(
+    some: Items, stretches: int, room: float, moves: float
+) -> None:
+    count = some.stretch_count
+    found = scheduled(some, min(stretches, count), room, moves).lives
+    held, moved = used_pages(some, found, some.stretch_of())
+    assert held.max() <= room
+    assert moved.max() <= moves
+    alive = np.arange(count)[:, None] < some.length[None, :]
+    assert not np.any((found.fast | found.moving) & ~alive)
+    after = found.fast ^ found.moving
+    continues = alive[1:]
+    assert np.array_equal(found.fast[1:][continues], after[:-1][continues])
+    lasting = some.persistent
+    assert np.array_equal(found.fast[0, lasting], after[-1, lasting])
+    # A transient tensor does not exist yet when the stretch of its birth begins.
+    assert not found.moving[0, ~lasting].any()
+    for one in np.unique(some.tensor[~lasting]):
+        assert len(set(found.fast[0, some.tensor == one].tolist())) == 1
+    # Pages that a stretch uses are not evicted in it.
+    assert not np.any(found.fast & found.moving & (some.worth > 0))
