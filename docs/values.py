@@ -55,8 +55,6 @@ SOURCES: dict[str, tuple[str, str]] = {
     "auto.grain_share": (PARTS, "GRAIN_SHARE"),
     "auto.grain_pages": (PARTS, "GRAIN_PAGES"),
     "sentinel.steps": (SENTINEL, "STEPS_MAX"),
-    "spill.move_share": (SPILL, "SentinelSpill.move_share"),
-    "spill.margin_share": (SPILL, "SentinelSpill.margin_share"),
     "spill.pool_gain": (SPILL, "POOL_GAIN"),
     "keep.resident_max": (KEEP, "RESIDENT_MAX"),
     "lp.time_limit": (PROGRAM, "TIME_LIMIT_S"),

@@ -30,7 +30,7 @@ from sentineld.policies.lp.problem import Changes, Limits, Solution, changes_of
 from sentineld.policies.lp.program import solve
 from sentineld.policies.registry import register
 from sentineld.policies.require import require
-from sentineld.policies.shares import MARGIN_SHARE, MOVE_SHARE
+from sentineld.policies.shares import MOVE_SHARE, usable_pages
 from sentineld.simulate.steady import steady_step_ns
 
 Attempts = tuple[tuple[int, int], ...]
@@ -72,7 +72,7 @@ class Auto:
             times_ns=profile.stretches["time_ns"].astype(np.float64),
             promote_ns=timing.promote_ns_per_byte * profile.page_bytes / MOVE_SHARE,
             demote_ns=timing.demote_ns_per_byte * profile.page_bytes / MOVE_SHARE,
-            capacity_pages=int(budget_bytes * (1 - MARGIN_SHARE)) // profile.page_bytes,
+            capacity_pages=usable_pages(budget_bytes, profile.page_bytes),
         )
         planner = _Planner(self.name, profile, tiers, budget_bytes)
         plan, solved = planner.plan(limits, ATTEMPTS)

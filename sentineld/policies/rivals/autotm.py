@@ -41,6 +41,7 @@ from sentineld.plan.schedule import births_waits, coalesce
 from sentineld.policies.registry import register
 from sentineld.policies.rivals.autotm_program import Answer, Problem, problem_of, solve
 from sentineld.policies.rivals.swapping import in_order, tier_ranges
+from sentineld.policies.shares import MOVE_SHARE, usable_pages
 
 GAP = 1e-3
 RELAXATION_S, SEARCH_S = 60.0, 15.0
@@ -68,7 +69,10 @@ class AutoTM:
         """
         timing = timing_of(tiers)
         page = profile.page_bytes
-        page_ns = (timing.promote_ns_per_byte * page, timing.demote_ns_per_byte * page)
+        page_ns = (
+            timing.promote_ns_per_byte * page / MOVE_SHARE,
+            timing.demote_ns_per_byte * page / MOVE_SHARE,
+        )
         if budget_bytes < page or not np.isfinite(page_ns[0]):
             raise SentinelError(
                 "failed",
@@ -77,7 +81,7 @@ class AutoTM:
                 "give the process fast memory, and the tiers a bandwidth",
             )
         problem = problem_of(profile, timing.extra_ns(profile), sum(page_ns))
-        limit = budget_bytes // page
+        limit = usable_pages(budget_bytes, page)
         room = limit
         for _ in range(TRIES):
             answer = solve(problem, max(room, 0), page_ns, GAP, (RELAXATION_S, SEARCH_S))

@@ -20,6 +20,7 @@ from sentineld.plan.items import persistent, tensor_pages, transient
 from sentineld.policies.registry import register
 from sentineld.policies.require import require_room
 from sentineld.policies.rivals.fixed import fixed_pages, fixed_plan
+from sentineld.policies.shares import usable_pages
 
 SHARES = tuple(part / 32 for part in range(33))
 """Shares that are tried. A share is skipped if its plan exceeds the budget."""
@@ -37,7 +38,7 @@ class Interleave:
         predicted step; see Policy. Raises SentinelError if the budget is negative; a share of 0
         fits every other budget."""
         require_room(budget_bytes)
-        limit = budget_bytes // profile.page_bytes
+        limit = usable_pages(budget_bytes, profile.page_bytes)
         best: Plan | None = None
         for share in SHARES:
             born_fast, persistent_fast = interleaved(profile, share)

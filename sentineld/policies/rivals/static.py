@@ -26,6 +26,7 @@ from sentineld.plan.packing import alive_together
 from sentineld.policies.registry import register
 from sentineld.policies.require import require_room
 from sentineld.policies.rivals.fixed import fixed_pages, fixed_plan, slow_costs_ns
+from sentineld.policies.shares import usable_pages
 
 GAP = 1e-3
 TIME_LIMIT_S = 5.0
@@ -49,7 +50,7 @@ class Static:
         is not installed, or if the solver finds no placement."""
         require_room(budget_bytes)
         gain = slow_costs_ns(profile, tiers)
-        limit = budget_bytes // profile.page_bytes
+        limit = usable_pages(budget_bytes, profile.page_bytes)
         room = limit
         for _ in range(TRIES):
             born_fast, persistent_fast = best_placement(profile, gain, max(room, 0))

@@ -25,6 +25,7 @@ from sentineld.model.timing import timing_of
 from sentineld.plan.items import lifetimes, persistent, tensor_pages, transient
 from sentineld.plan.layers import short_lived
 from sentineld.plan.layout import area_offsets
+from sentineld.policies.shares import MOVE_SHARE, usable_pages
 
 GAP_MIN = 3
 """Minimum number of stretches between two uses: one to swap the tensor out, one to swap it in, and
@@ -215,7 +216,8 @@ def open_book(
 
     Raises SentinelError if the pool exceeds the budget and accesses_slow is not set.
     """
-    page, limit = profile.page_bytes, budget_bytes // profile.page_bytes
+    page = profile.page_bytes
+    limit = usable_pages(budget_bytes, page)
     birth, length = lifetimes(profile)
     pages, count = tensor_pages(profile), profile.stretch_count
     short = np.flatnonzero(short_lived(profile))
@@ -224,7 +226,7 @@ def open_book(
         if not accesses_slow:
             raise infeasible(
                 f"short-lived tensors need {format_bytes(pool_pages * page)} of fast memory, but "
-                f"only {format_bytes(budget_bytes)} are available"
+                f"only {format_bytes(limit * page)} are available"
             )
         for largest in np.unique(pages[short])[::-1].tolist():
             pooled = short[pages[short] < largest]
@@ -237,7 +239,8 @@ def open_book(
     for tensor in np.flatnonzero(_swappable(profile, pooled) & ~slow).tolist():
         usage[(birth[tensor] + np.arange(length[tensor])) % count] += pages[tensor]
     timing = timing_of(tiers)
-    lanes = profile.stretches["time_ns"].astype(np.float64) / (timing.promote_ns_per_byte * page)
+    page_ns = timing.promote_ns_per_byte * page / MOVE_SHARE
+    lanes = profile.stretches["time_ns"].astype(np.float64) / page_ns
     weight = timing.demotion_weight
     return Book(profile, limit, usage, lanes, weight, birth, length, slow, pooled, [])
 

@@ -27,7 +27,7 @@ from sentineld.policies.sentinel.interval_moves import IntervalSchedule, Interva
 from sentineld.policies.sentinel.intervals import Interval, interval, pooled_moves
 from sentineld.policies.sentinel.pool import whole_pool
 from sentineld.policies.sentinel.trial import stalling
-from sentineld.policies.shares import MARGIN_SHARE, MOVE_SHARE
+from sentineld.policies.shares import MOVE_SHARE, usable_pages
 
 
 class _Judged(NamedTuple):
@@ -54,7 +54,7 @@ class Sentinel:
         """
         require(profile, tiers, budget_bytes)
         page, count = profile.page_bytes, profile.stretch_count
-        limit = int(budget_bytes * (1 - MARGIN_SHARE)) // page
+        limit = usable_pages(budget_bytes, page)
         split = whole_pool(profile, limit)
         items = chunks_of(profile, split.candidates)
         # On paged tiers, promotions and demotions differ in speed. Their mean suffices as the rate,

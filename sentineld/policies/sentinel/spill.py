@@ -10,7 +10,6 @@ planned like long-lived ones. docs/policies.md describes the policy.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -34,6 +33,7 @@ from sentineld.policies.sentinel.intervals import (
 )
 from sentineld.policies.sentinel.pool import Split, largest_pool
 from sentineld.policies.sentinel.trial import stalling
+from sentineld.policies.shares import MOVE_SHARE, usable_pages
 
 INTERVALS_TRIED = 1
 """Number of interval lengths that are tried in addition to the whole step. The longest lengths that
@@ -58,29 +58,21 @@ relax()) rises by more than this, because a smaller pool causes more page faults
 
 
 @register()
-@dataclass
 class SentinelSpill:
-    """Policy `sentinel+spill`."""
+    """Policy `sentinel+spill`; see the module's docstring."""
 
-    name: str = "sentinel+spill"
-
-    charges_budget: bool = True
-
-    move_share: float = 0.85
-    """Share of a step's time that is available for moves."""
-
-    margin_share: float = 0.01
-    """Share of the budget that is kept free for needs that a plan can't foresee."""
+    name = "sentinel+spill"
+    charges_budget = True
 
     def plan(self, profile: Profile, tiers: Tiers, budget_bytes: int) -> Plan:
         """Plan a step; see Policy. Raises SentinelError if a precondition of require() does not
         hold."""
         require(profile, tiers, budget_bytes)
         page, count = profile.page_bytes, profile.stretch_count
-        limit = int(budget_bytes * (1 - self.margin_share)) // page
+        limit = usable_pages(budget_bytes, page)
         # On paged tiers, promotions and demotions differ in speed. Their mean suffices as the rate,
         # because a page that moves out also moves back.
-        rate = tiers.migration_bytes_per_s * self.move_share / page
+        rate = tiers.migration_bytes_per_s * MOVE_SHARE / page
         moves = profile.stretches["time_ns"].astype(np.float64) / 1e9 * rate
         split, relaxed = _split(profile, limit, moves)
         items = chunks_of(profile, split.candidates)

@@ -15,7 +15,6 @@ DATA_ONLY = {
     "model/plan": "dtypes and dataclasses; test_protocol.py compares the layouts with the shim's",
     "model/records": "dtypes; test_protocol.py and test_uapi.py compare them with C",
     "model/tiers": "dataclasses",
-    "policies/shares": "constants",
 }
 """Modules without anything to test, each with its contents."""
 

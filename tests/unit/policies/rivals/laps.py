@@ -10,6 +10,7 @@ import numpy as np
 from sentineld.model.profile import ACCESS_DTYPE, STRETCH_DTYPE, TENSOR_DTYPE, Kind, Profile
 from sentineld.model.protocol import Boundary
 from sentineld.model.tiers import Tier, Tiers
+from sentineld.policies.shares import MOVE_SHARE
 from sentineld.profile.lifetimes import peak_bytes
 
 PAGE = 4096
@@ -80,5 +81,8 @@ def lap(stretches: int, *lives: Life) -> Profile:
 
 
 def moving(pages_per_s: float) -> Tiers:
-    """Tiers with this migration bandwidth; access to a slow byte takes 1 ns longer."""
-    return Tiers((Tier((0,), 0, 1e9, 1e9), Tier((1,), 0, 0.5e9, 0.5e9)), pages_per_s * PAGE, "toy")
+    """Tiers between which plans may move this number of pages per second; access to a slow byte
+    takes 1 ns longer."""
+    # The factor prevents that rounding makes the rate a little too low.
+    rate = pages_per_s * PAGE / MOVE_SHARE * (1 + 1e-14)
+    return Tiers((Tier((0,), 0, 1e9, 1e9), Tier((1,), 0, 0.5e9, 0.5e9)), rate, "toy")
