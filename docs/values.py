@@ -109,6 +109,10 @@ SOURCES: dict[str, tuple[str, str]] = {
     "presets.cxl.read": (PRESETS, "PRESETS[cxl].read_bytes_per_s"),
     "presets.cxl.write": (PRESETS, "PRESETS[cxl].write_bytes_per_s"),
     "presets.cxl.migration": (PRESETS, "PRESETS[cxl].migration_bytes_per_s"),
+    "presets.cxl_4k.migration": (PRESETS, "PRESETS[cxl-4k].migration_bytes_per_s"),
+    "presets.remote.read": (PRESETS, "PRESETS[remote].read_bytes_per_s"),
+    "presets.remote.write": (PRESETS, "PRESETS[remote].write_bytes_per_s"),
+    "presets.remote.migration": (PRESETS, "PRESETS[remote].migration_bytes_per_s"),
     "presets.optane.read": (PRESETS, "PRESETS[optane].read_bytes_per_s"),
     "presets.optane.write": (PRESETS, "PRESETS[optane].write_bytes_per_s"),
     "presets.optane.migration": (PRESETS, "PRESETS[optane].migration_bytes_per_s"),
@@ -180,7 +184,7 @@ def value_of(name: str) -> Any:
             raise ValueError(f"{source} defines no {attribute}")
         return float(found[1])
     value: Any = importlib.import_module(source)
-    for part in re.findall(r"\w+", attribute):
+    for part in re.findall(r"[\w-]+", attribute):
         if isinstance(value, dict):
             value = value[part]
         elif isinstance(value, tuple):

@@ -134,8 +134,8 @@ async def _beat(sessions: Sessions) -> None:
     "--tiers",
     metavar="KIND",
     help="Tiers on a machine with one kind of memory. emulated:PRESET emulates two tiers (PRESET: "
-    "cxl, optane or dram). paged[:DIRECTORY] keeps the pages that exceed a session's budget in a "
-    "file on a local disk.  [default DIRECTORY: the state directory]",
+    "cxl, cxl-4k, remote, optane or dram). paged[:DIRECTORY] keeps the pages that exceed a "
+    "session's budget in a file on a local disk.  [default DIRECTORY: the state directory]",
 )
 @click.option("--check", is_flag=True, help="Check the configuration, then exit.")
 def sentineld(path: Path | None, tiers: str | None, check: bool) -> None:

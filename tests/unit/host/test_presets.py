@@ -44,6 +44,8 @@ def test_presets_equal_the_published_figures() -> None:
     assert figures == {
         "dram": (105, 105, 105, 10),
         "cxl": (105, 24, 20, 10),
+        "cxl-4k": (105, 24, 20, 3.5),
+        "remote": (105, 73.5, 73.5, 10),
         "optane": (105, 38, 12, 8),
         "nvme": (105, 1.05, 2.6, 1.49589),
     }
@@ -62,7 +64,7 @@ def test_a_disk_serves_any_number_of_threads_alike() -> None:
 
 @pytest.mark.parametrize(
     ("name", "hint"),
-    [("optan", "did you mean optane?"), ("zz", "presets: dram, cxl, optane, nvme")],
+    [("optan", "did you mean optane?"), ("zz", "presets: dram, cxl, cxl-4k, remote, optane, nvme")],
 )
 def test_an_unknown_preset_is_refused_with_the_names(name: str, hint: str) -> None:
     with pytest.raises(SentinelError, match=f"no tier preset is named '{name}'") as error:
