@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Preconditions of a policy that moves pages."""
+"""Preconditions of policies."""
 
 from __future__ import annotations
 
@@ -44,3 +44,14 @@ def require_room(budget_bytes: int, least_bytes: int = 0) -> None:
             " for tensors",
             "give the process more fast memory",
         )
+
+
+def scipy_missing(needed_by: str, instead: str = "") -> SentinelError:
+    """The error that scipy is not installed. needed_by: what needs it. instead: a policy that does
+    not need it."""
+    hint = "apt install python3-scipy"
+    return SentinelError(
+        "failed",
+        f"{needed_by} needs scipy, which is not installed",
+        f"{hint}, or use the policy {instead}" if instead else hint,
+    )

@@ -10,7 +10,6 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from sentineld.base.errors import SentinelError
 from sentineld.base.stdout import silent_stdout
 from sentineld.model.arrays import Floats, Integers, Mask
 from sentineld.policies.lp.clean import (
@@ -23,6 +22,7 @@ from sentineld.policies.lp.early import early_worth
 from sentineld.policies.lp.groups import Groups
 from sentineld.policies.lp.pool import PoolColumns, pool_rows, transient_groups_of
 from sentineld.policies.lp.problem import UNIT_PAGES, Changes, Limits, Prices, Solution
+from sentineld.policies.require import scipy_missing
 
 MOVE_WORTH = 0.02
 """Cost of a move in a plan's program, which prevents needless moves. The cost is this share of the
@@ -49,12 +49,8 @@ def solve(
     try:
         from scipy.optimize import linprog
     except ImportError:
-        hint = "apt install python3-scipy"
-        raise SentinelError(
-            "failed",
-            f"{needed_by} needs scipy, which is not installed",
-            hint if limits.generous else f"{hint}, or use the policy sentinel+spill",
-        ) from None
+        instead = "" if limits.generous else "sentinel+spill"
+        raise scipy_missing(needed_by, instead) from None
     program = _Program(groups, limits, changes, clean)
     matrix, most, goal = program.constraints()
     with silent_stdout():

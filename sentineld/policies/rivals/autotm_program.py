@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sentineld.base.errors import SentinelError
 from sentineld.base.stdout import silent_stdout
 from sentineld.model.arrays import Floats, Integers
 from sentineld.model.profile import Kind, Profile
 from sentineld.plan.items import lifetimes, persistent, tensor_pages, transient
 from sentineld.policies.lp.problem import UNIT_PAGES
+from sentineld.policies.require import scipy_missing
 
 BOUND_OPS = 15
 """Maximum distance, in operators, of the artifact's asynchronous transfers from a use. Here, a
@@ -168,9 +168,7 @@ def solve(
     try:
         from scipy.optimize import Bounds, LinearConstraint, milp
     except ImportError:
-        raise SentinelError(
-            "failed", "autotm needs scipy, which is not installed", "apt install python3-scipy"
-        ) from None
+        raise scipy_missing("autotm") from None
     model = _Model(problem, room, page_ns)
 
     def run(whole: bool, lower: Floats, upper: Floats, seconds: float) -> Any:

@@ -24,7 +24,7 @@ from sentineld.model.tiers import Tiers
 from sentineld.plan.items import persistent, tensor_pages, transient
 from sentineld.plan.packing import alive_together
 from sentineld.policies.registry import register
-from sentineld.policies.require import require_room
+from sentineld.policies.require import require_room, scipy_missing
 from sentineld.policies.rivals.fixed import fixed_pages, fixed_plan, slow_costs_ns
 from sentineld.policies.shares import usable_pages
 
@@ -83,9 +83,7 @@ def best_placement(profile: Profile, gain: Floats, room: int) -> tuple[Mask, Int
         from scipy.optimize import Bounds, LinearConstraint, milp
         from scipy.sparse import csr_matrix
     except ImportError:
-        raise SentinelError(
-            "failed", "static needs scipy, which is not installed", "apt install python3-scipy"
-        ) from None
+        raise scipy_missing("static") from None
     born_fast, persistent_fast = np.zeros(len(gain), np.bool_), np.zeros(len(gain), np.int64)
     pages = tensor_pages(profile)
     moves, stays = transient(profile), persistent(profile)
