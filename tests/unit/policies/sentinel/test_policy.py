@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Policy `sentinel` on toy and training steps."""
+"""Policy `sentinel`, and what it has in common with `sentinel+spill`, on toy and training steps."""
 
 from __future__ import annotations
 
@@ -13,46 +13,35 @@ from hypothesis import strategies as st
 
 from sentineld.base.errors import SentinelError
 from sentineld.model.plan import SLOT_DROP
-from sentineld.model.profile import Kind, Profile
+from sentineld.model.profile import Kind
 from sentineld.plan.check import verify
-from sentineld.plan.cuts import choose_cuts
 from sentineld.plan.layers import short_lived
 from sentineld.policies.bounds.fast_share import fast_share_bound
 from sentineld.policies.registry import policy
+from sentineld.policies.shares import MOVE_SHARE
 from tests.unit.plan.toys import PAGE, toy_profile, two_tiers
-from tests.unit.trainer import MIB
+from tests.unit.policies.sentinel.network import RATE, training_step
 from tests.unit.workloads import Network, profiled
 
-NETWORK = Network(blocks=8, weight_bytes=MIB // 2, activation_bytes=MIB, bytes_per_s=120e6)
-RATE = 150e6 / 2
+BOTH = pytest.mark.parametrize("name", ["sentinel", "sentinel+spill"])
 NOTE = re.compile(
     r"migration interval: (\d+) stretches, the best of (\d+) lengths.*"
     r"space constraint (met|not met), time constraint (met|not met)\)"
 )
 
 
-@pytest.fixture(scope="module")
-def training() -> Profile:
-    """A step of 8 blocks with forward, backward and an optimizer with two states per parameter. Its
-    peak is 64.5 MiB."""
-    profile, step = profiled(NETWORK)
-    cuts = choose_cuts(step, profile.peak_bytes // 5)
-    return profiled(NETWORK, tuple(cuts.tolist()))[0]
-
-
-def test_with_room_for_all_of_the_toy_nothing_moves() -> None:
-    # Of 13 pages, 12 remain after the margin. The tensors need 11: activation 2, scratch 1,
-    # gradient 2, state 4, parameter 2. With the whole step as one interval, nothing is ever cold.
-    plan = policy("sentinel").plan(toy_profile(), two_tiers(), 13 * PAGE)
+@BOTH
+def test_with_room_for_all_of_the_toy_nothing_moves(name: str) -> None:
+    # The tensors need 11 pages: activation 2, scratch 1, gradient 2, state 4, parameter 2.
+    plan = policy(name).plan(toy_profile(), two_tiers(), 13 * PAGE)
     verify(plan, toy_profile(), 13 * PAGE)
     assert plan.predicted.fast_share == 1.0
     assert not len(plan.moves)
-    assert plan.notes[1].startswith("migration interval: 4 stretches, the best of 1 lengths")
 
 
 def test_what_has_no_room_stays_slow() -> None:
-    # 7 pages remain after the margin. The pool holds the scratch and takes 1 page in all stretches.
-    # Births come first, then the parameter, which is accessed more often than the state:
+    # The pool holds the scratch and takes 1 of the 8 pages in all stretches. Births come first,
+    # then the parameter, which is accessed more often than the state:
     # stretch      0     1     2     3
     # activation   2     2     2           born fast, used in 0 and 2
     # gradient     2           2     2     born fast in 2, dies in 0; used in 2 and 3
@@ -69,23 +58,24 @@ def test_what_has_no_room_stays_slow() -> None:
     )
 
 
+@BOTH
 @pytest.mark.parametrize("share", [0.15, 0.2, 0.3, 0.5])
-def test_plans_keep_to_the_budget_and_are_near_the_bound(training: Profile, share: float) -> None:
+def test_plans_keep_to_the_budget_and_are_near_the_bound(name: str, share: float) -> None:
+    training = training_step()
     budget = int(training.peak_bytes * share)
-    plan = policy("sentinel").plan(training, two_tiers(RATE), budget)
+    plan = policy(name).plan(training, two_tiers(RATE), budget)
     verify(plan, training, budget)
     bound = fast_share_bound(training, budget, RATE)
     assert 0.9 * bound.fast_share <= plan.predicted.fast_share <= bound.fast_share + 1e-9
     step_s = training.stretches["time_ns"].sum() / 1e9
     moved = plan.predicted.promoted_bytes + plan.predicted.demoted_bytes
-    assert moved <= step_s * RATE
+    assert moved <= MOVE_SHARE * step_s * RATE
 
 
 @pytest.mark.parametrize("share", [0.2, 0.5])
-def test_where_the_constraints_can_be_met_all_accesses_are_fast(
-    training: Profile, share: float
-) -> None:
+def test_where_the_constraints_can_be_met_all_accesses_are_fast(share: float) -> None:
     # This is what the paper's constraints are for.
+    training = training_step()
     budget = int(training.peak_bytes * share)
     plan = policy("sentinel").plan(training, two_tiers(2 * RATE), budget)
     found = NOTE.match(plan.notes[1])
@@ -95,27 +85,33 @@ def test_where_the_constraints_can_be_met_all_accesses_are_fast(
     assert len(plan.moves)
 
 
-def test_more_bandwidth_serves_more(training: Profile) -> None:
+@BOTH
+def test_more_bandwidth_serves_more(name: str) -> None:
+    training = training_step()
     budget = training.peak_bytes // 5
     shares = [
-        policy("sentinel").plan(training, two_tiers(rate), budget).predicted.fast_share
+        policy(name).plan(training, two_tiers(rate), budget).predicted.fast_share
         for rate in (RATE / 8, RATE / 2, 2 * RATE)
     ]
     assert shares == sorted(shares)
     assert shares[-1] > shares[0] + 0.1
 
 
-def test_same_profile_same_plan(training: Profile) -> None:
+@BOTH
+def test_same_profile_same_plan(name: str) -> None:
+    training = training_step()
     budget = training.peak_bytes // 5
-    one, other = (policy("sentinel").plan(training, two_tiers(RATE), budget) for _ in range(2))
+    one, other = (policy(name).plan(training, two_tiers(RATE), budget) for _ in range(2))
     assert np.array_equal(one.moves, other.moves)
     assert np.array_equal(one.layout.slots, other.layout.slots)
     assert one.predicted == other.predicted
 
 
-def test_layout_follows_the_paper(training: Profile) -> None:
+@BOTH
+def test_layout_follows_the_paper(name: str) -> None:
+    training = training_step()
     budget = training.peak_bytes // 5
-    plan = policy("sentinel").plan(training, two_tiers(RATE), budget)
+    plan = policy(name).plan(training, two_tiers(RATE), budget)
     regions = {region.name: region for region in plan.layout.regions}
     slots, tensors = plan.layout.slots, training.tensors
     pool = regions["pool"]
@@ -132,31 +128,37 @@ def test_layout_follows_the_paper(training: Profile) -> None:
     assert np.all(slots["flags"][born_fast] & SLOT_DROP)
 
 
-def test_short_lived_tensors_beyond_the_budget_are_infeasible(training: Profile) -> None:
+def test_short_lived_tensors_beyond_the_budget_are_infeasible() -> None:
     with pytest.raises(SentinelError, match="infeasible as published") as error:
-        policy("sentinel").plan(training, two_tiers(RATE), 64 * PAGE)
+        policy("sentinel").plan(training_step(), two_tiers(RATE), 64 * PAGE)
     assert "sentinel+spill" in (error.value.hint or "")
 
 
-def test_missing_inputs_are_refused() -> None:
+@BOTH
+def test_missing_inputs_are_refused(name: str) -> None:
     profile = toy_profile()
     empty = replace(profile, accesses=profile.accesses[:0])
     with pytest.raises(SentinelError, match="no accesses"):
-        policy("sentinel").plan(empty, two_tiers(), 8 * PAGE)
+        policy(name).plan(empty, two_tiers(), 8 * PAGE)
     with pytest.raises(SentinelError, match="bandwidth"):
-        policy("sentinel").plan(profile, two_tiers(0.0), 8 * PAGE)
+        policy(name).plan(profile, two_tiers(0.0), 8 * PAGE)
+    tiers = two_tiers()
+    with pytest.raises(SentinelError) as error:
+        policy(name).plan(profile, replace(tiers, tiers=tiers.tiers[:1]), 8 * PAGE)
+    assert error.value.code == "no-second-tier"
 
 
+@BOTH
 @settings(max_examples=15, deadline=None)
 @given(
-    st.integers(1, 3),
-    st.integers(1, 24),
-    st.integers(1, 24),
-    st.floats(0.1, 0.9),
-    st.integers(5, 9),
+    blocks=st.integers(1, 3),
+    weight_pages=st.integers(1, 24),
+    activation_pages=st.integers(1, 24),
+    share=st.floats(0.1, 0.9),
+    rate=st.integers(5, 9),
 )
 def test_any_training_step_gets_a_sound_plan(
-    blocks: int, weight_pages: int, activation_pages: int, share: float, rate: int
+    name: str, blocks: int, weight_pages: int, activation_pages: int, share: float, rate: int
 ) -> None:
     network = Network(
         blocks=blocks,
@@ -166,11 +168,11 @@ def test_any_training_step_gets_a_sound_plan(
     profile, _ = profiled(network)
     budget = int(profile.peak_bytes * share)
     short = profile.tensors[short_lived(profile)]
-    if budget < 2 * -(-int(short["bytes"].max()) // PAGE) * PAGE:
+    if name == "sentinel" and budget < 2 * -(-int(short["bytes"].max()) // PAGE) * PAGE:
         with pytest.raises(SentinelError, match="infeasible"):
-            policy("sentinel").plan(profile, two_tiers(10.0**rate), PAGE)
+            policy(name).plan(profile, two_tiers(10.0**rate), PAGE)
         return
-    plan = policy("sentinel").plan(profile, two_tiers(10.0**rate), budget)
+    plan = policy(name).plan(profile, two_tiers(10.0**rate), budget)
     verify(plan, profile, budget)
     assert (
         plan.predicted.fast_share <= fast_share_bound(profile, budget, 10.0**rate).fast_share + 1e-9
