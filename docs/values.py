@@ -23,7 +23,6 @@ ROOT = Path(__file__).parents[1]
 AUTO = "sentineld.policies.auto.policy"
 PARTS = "sentineld.policies.auto.parts"
 SHARES = "sentineld.policies.shares"
-SENTINEL = "sentineld.policies.sentinel.interval_moves"
 SPILL = "sentineld.policies.sentinel.spill"
 CORRECT = "sentineld.plan.correct"
 KEEP = "sentineld.plan.keep"
@@ -54,7 +53,6 @@ SOURCES: dict[str, tuple[str, str]] = {
     "auto.second_iterations": (AUTO, "ATTEMPTS[1][1]"),
     "auto.grain_share": (PARTS, "GRAIN_SHARE"),
     "auto.grain_pages": (PARTS, "GRAIN_PAGES"),
-    "sentinel.steps": (SENTINEL, "STEPS_MAX"),
     "spill.pool_gain": (SPILL, "POOL_GAIN"),
     "keep.resident_max": (KEEP, "RESIDENT_MAX"),
     "lp.time_limit": (PROGRAM, "TIME_LIMIT_S"),

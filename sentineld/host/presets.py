@@ -49,10 +49,10 @@ PRESETS = {
     "dram": Preset(DRAM_BYTES_PER_S, DRAM_BYTES_PER_S, 10e9),
     # One memory expander with eight lanes.
     "cxl": Preset(24e9, 20e9, 10e9),
-    # The same, if moves are of single pages: the kernel moves 4 KiB pages more slowly.
+    # The same expander, but pages of 4 KiB move one by one, which is slower.
     "cxl-4k": Preset(24e9, 20e9, 3.5e9),
-    # The slow tier is the DRAM of another socket.
-    "remote": Preset(0.7 * DRAM_BYTES_PER_S, 0.7 * DRAM_BYTES_PER_S, 10e9),
+    # The DRAM of another socket, behind three UPI links.
+    "remote": Preset(62.4e9, 62.4e9, 10e9),
     # Six Optane DIMMs, interleaved.
     "optane": Preset(38e9, 12e9, 8e9),
     # A file on an NVMe disk. The migration bandwidth is the harmonic mean of the two others: moving

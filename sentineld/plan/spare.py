@@ -42,3 +42,9 @@ class Spare:
 def with_share(tiers: Tiers, share: float) -> Tiers:
     """The tiers with this share (0..1) of their migration bandwidth."""
     return replace(tiers, migration_bytes_per_s=tiers.migration_bytes_per_s * share)
+
+
+def measures_moves(plan: Plan, tiers: Tiers) -> bool:
+    """Whether the bandwidth of a live plan's moves is measured, so that a spare plan can be
+    entered. It is not measured on paged tiers."""
+    return bool(len(plan.moves)) and not tiers.paged

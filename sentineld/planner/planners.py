@@ -20,7 +20,7 @@ from sentineld.model.plan import Plan
 from sentineld.model.profile import Profile
 from sentineld.model.tiers import Tiers
 from sentineld.plan.correct import Correction
-from sentineld.plan.spare import Spare
+from sentineld.plan.spare import Spare, measures_moves
 from sentineld.planner.requests import (
     Answer,
     BoundRequest,
@@ -103,13 +103,9 @@ class Planners:
     def spare(
         self, uid: int, profile: Profile, tiers: Tiers, budget_bytes: int, live: Plan
     ) -> Spare | None:
-        """Make the spare plan for the live plan. Returns None if the live plan has no moves, if
-        the tiers are paged, if the planning process fails (this is logged), or if
-        SpareRequest.answer() returns None.
-
-        On paged tiers the migration bandwidth is not measured, so no spare plan would be used.
-        """
-        if not len(live.moves) or tiers.paged:
+        """Make the spare plan for the live plan. Returns None if no spare plan would be used, if
+        the planning process fails (this is logged), or if SpareRequest.answer() returns None."""
+        if not measures_moves(live, tiers):
             return None
         try:
             request = SpareRequest(live.policy, profile, tiers, budget_bytes, live)

@@ -1,6 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The parts of bandwidth and budget that plans use: the same for all policies that move pages by
-plan, so that their plans can be compared."""
+"""The parts of bandwidth and budget that plans use: the same for all planned policies, so that
+their plans can be compared."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sentineld.model.arrays import Floats
+from sentineld.model.profile import Profile
+from sentineld.model.tiers import Tiers
 
 MOVE_SHARE = 0.99
 """Share of a step's time that is available for moves."""
@@ -10,6 +18,17 @@ MARGIN_SHARE = 0.002
 
 
 def usable_pages(budget_bytes: int, page_bytes: int) -> int:
-    """The whole pages of a budget, without MARGIN_SHARE of them."""
+    """The budget in whole pages, less MARGIN_SHARE of them (rounded down)."""
     pages = budget_bytes // page_bytes
     return pages - int(pages * MARGIN_SHARE)
+
+
+def usable_moves(profile: Profile, tiers: Tiers) -> Floats:
+    """(S,): the pages that a plan may move in each stretch, in both directions together.
+
+    On paged tiers, promotions and demotions differ in speed. The rate is their mean, which suffices
+    because a page that moves out also moves back.
+    """
+    rate = tiers.migration_bytes_per_s * MOVE_SHARE / profile.page_bytes
+    found: Floats = profile.stretches["time_ns"].astype(np.float64) / 1e9 * rate
+    return found

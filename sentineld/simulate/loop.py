@@ -23,7 +23,7 @@ from sentineld.model.tiers import Tiers
 from sentineld.plan.check import verify
 from sentineld.plan.correct import WINDOW_STEPS, Correction, Corrector, Progress
 from sentineld.plan.policy import HasVariants, Policy
-from sentineld.plan.spare import SPARE_SHARE, Spare, with_share
+from sentineld.plan.spare import SPARE_SHARE, Spare, measures_moves, with_share
 from sentineld.simulate.disturbance import Disturbance
 from sentineld.simulate.replay import Replay, Step
 from sentineld.simulate.training import PolicyRun, Training
@@ -248,9 +248,11 @@ def spare_plan(
 ) -> Spare | None:
     """Plan for SPARE_SHARE of the tiers' migration bandwidth.
 
-    Returns None if the policy cannot make such a plan, or if the plan is not faster than the live
-    plan at any of SPARE_TRIED_SHARES.
+    Returns None if the plan would not be used, if the policy cannot make such a plan, or if the
+    plan is not faster than the live plan at any of SPARE_TRIED_SHARES.
     """
+    if not measures_moves(live, tiers):
+        return None
     fewer = with_share(tiers, SPARE_SHARE)
     try:
         plan = _planned(policy, profile, fewer, budget_bytes)

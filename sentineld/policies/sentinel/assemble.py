@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from sentineld.base.units import format_bytes
-from sentineld.model.arrays import Integers, Mask
+from sentineld.model.arrays import Floats, Integers, Mask
 from sentineld.model.plan import Layout, Plan
 from sentineld.model.profile import Profile
 from sentineld.model.tiers import Tiers
@@ -19,7 +19,9 @@ from sentineld.plan.lives import Lives
 from sentineld.plan.residency import places
 from sentineld.plan.schedule import initial_ranges, needed_waits, planned_moves
 from sentineld.policies.lp.relax import used_pages
+from sentineld.policies.sentinel.intervals import pooled_moves
 from sentineld.policies.sentinel.pool import Split
+from sentineld.policies.shares import usable_moves
 
 CHUNKS_MAX = 800
 CHUNK_PAGES_MIN = 16
@@ -27,13 +29,26 @@ CHUNK_PAGES_MIN = 16
 
 def chunks_of(profile: Profile, candidates: Integers) -> Items:
     """Cut tensors (rows of the profile) into chunks. The chunks are small, so that they can move in
-    short stretches, but there are at most about CHUNKS_MAX of them."""
+    short stretches, but large enough that cutting adds at most CHUNKS_MAX chunks.
+
+    If a tensor dies in the stretch of its birth, but in the next step, its chunks are worth
+    nothing, so they stay slow: schedules have one tier for a chunk in a stretch, but these tensors
+    need room for two lives there.
+    """
     total = int(tensor_pages(profile)[candidates].sum())
-    return chunks(profile, candidates, max(CHUNK_PAGES_MIN, -(-total // CHUNKS_MAX)))
+    items = chunks(profile, candidates, max(CHUNK_PAGES_MIN, -(-total // CHUNKS_MAX)))
+    tensors = profile.tensors[items.tensor]
+    items.worth[:, tensors["wraps"] & (tensors["birth_stretch"] == tensors["death_stretch"])] = 0.0
+    return items
+
+
+def chunk_moves(profile: Profile, tiers: Tiers, items: Items) -> Floats:
+    """(S,): the pages that plans may move in each stretch, where only whole chunks move."""
+    return pooled_moves(usable_moves(profile, tiers), int(items.pages.max(initial=1)))
 
 
 @dataclass(frozen=True)
-class Schedule:
+class Placement:
     """A pool, and the chunks beside it with their lives."""
 
     split: Split
@@ -55,12 +70,12 @@ def assemble(
     profile: Profile,
     tiers: Tiers,
     budget_bytes: int,
-    schedule: Schedule,
+    placed: Placement,
     notes: tuple[str, ...],
 ) -> Plan:
-    """The plan that carries out a schedule. name: the policy's name."""
-    split, items, lives = schedule.split, schedule.items, schedule.lives
-    plan = draft(name, profile, budget_bytes, _layout(profile, schedule), notes)
+    """The plan that carries out a placed. name: the policy's name."""
+    split, items, lives = placed.split, placed.items, placed.lives
+    plan = draft(name, profile, budget_bytes, _layout(profile, placed), notes)
     space, offset = places(plan, profile)
     persistent = split.candidates[profile.tensors["slot"][split.candidates] < 0]
     plan = replace(
@@ -71,26 +86,26 @@ def assemble(
     return finished(plan, profile, tiers)
 
 
-def _layout(profile: Profile, schedule: Schedule) -> Layout:
-    split, items, lives = schedule.split, schedule.items, schedule.lives
+def _layout(profile: Profile, placed: Placement) -> Layout:
+    split, items, lives = placed.split, placed.items, placed.lives
     tensors = len(profile.tensors)
     transient = ~items.persistent
     born_fast, moved = np.zeros(tensors, np.bool_), np.zeros(tensors, np.bool_)
     born_fast[items.tensor[transient & lives.fast[0]]] = True
     moved[items.tensor[lives.moving.any(axis=0)]] = True
-    placed = np.zeros(tensors, np.bool_)
-    placed[items.tensor[transient]] = True
-    fast, slow = np.flatnonzero(placed & born_fast), np.flatnonzero(placed & ~born_fast)
+    in_arena = np.zeros(tensors, np.bool_)
+    in_arena[items.tensor[transient]] = True
+    fast, slow = np.flatnonzero(in_arena & born_fast), np.flatnonzero(in_arena & ~born_fast)
     areas = (
         Area("pool", 0, split.pooled, np.zeros(len(split.pooled), np.bool_), grouped=False),
         Area("fast-born", 0, fast, np.ones(len(fast), np.bool_), still=~moved[fast]),
         *slow_born_areas(slow, moved),
     )
-    return build_layout(profile, areas, _waits(schedule), heap_tier=1)
+    return build_layout(profile, areas, _waits(placed), heap_tier=1)
 
 
-def _waits(schedule: Schedule) -> Integers:
-    items, lives = schedule.items, schedule.lives
+def _waits(placed: Placement) -> Integers:
+    items, lives = placed.items, placed.lives
     count = items.stretch_count
     stretch = items.stretch_of()
     room, _ = used_pages(items, lives, stretch)
@@ -98,5 +113,5 @@ def _waits(schedule: Schedule) -> Integers:
     births = np.bincount(items.birth[born], items.pages[born], minlength=count)
     position, chunk = np.nonzero(lives.moving & lives.fast)
     demoted = list(zip(stretch[position, chunk].tolist(), items.pages[chunk].tolist(), strict=True))
-    charged = np.rint(room).astype(np.int64) + schedule.split.pool_pages
-    return needed_waits(charged, births.astype(np.int64), demoted, schedule.limit)
+    charged = np.rint(room).astype(np.int64) + placed.split.pool_pages
+    return needed_waits(charged, births.astype(np.int64), demoted, placed.limit)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The published schedule for one interval length: promote and evict interval by interval.
 
-The schedule is found by following steps in which the rules below are applied at each boundary,
-until a step is like the step before it:
+The schedule is found by following steps in which these rules are applied at each boundary, until a
+step begins and ends with the same pages fast:
 
 - Evict what is cold: pages that neither the rest of the interval nor the next one uses.
 - Births take fast memory as long as there is room, in the order of the step, if the interval or the
@@ -20,15 +20,10 @@ import numpy as np
 from sentineld.model.arrays import Floats, Integers, Mask
 from sentineld.plan.items import Items
 from sentineld.plan.lives import Lives
-from sentineld.policies.lp.relax import Capacities
 from sentineld.policies.sentinel.intervals import stretches_ahead
 
-STEPS_MAX = 6
-"""Number of steps in which a schedule must become steady. If it does not, some chunks stay slow:
-those of the tensors of which a chunk's life differed between two of the last steps."""
-
-COMPARED_STEPS = 3
-"""Number of these last steps."""
+STEPS_MAX = 100
+"""Limit on the number of steps that are followed until the schedule is steady."""
 
 
 @dataclass(frozen=True)
@@ -38,20 +33,24 @@ class IntervalSchedule:
     lives: Lives
 
     without_room: int
-    """Number of intervals at whose end pages were left to promote because fast memory was full
-    (case 2 of the paper)."""
+    """Number of intervals that end with pages left to promote because fast memory is full (case 2
+    of the paper)."""
 
     without_time: int
-    """Number of intervals at whose end pages were left to promote although there was room
-    (case 3)."""
+    """Number of intervals that end with pages left to promote although there is room (case 3)."""
+
+    unsteady: int
+    """Number of chunks that are kept slow because their lives changed from step to step."""
 
 
 class IntervalScheduler:
     """Finds the steady schedule for any interval length."""
 
-    def __init__(self, items: Items, capacities: Capacities) -> None:
-        """The chunks of a transient tensor must follow each other in `items`."""
-        self._items, self._capacities = items, capacities
+    def __init__(self, items: Items, room: float, moves: Floats) -> None:
+        """items: the chunks of a transient tensor must follow each other. room: fast pages for the
+        chunks. moves: (S,), pages that can be moved in each stretch, in both directions together.
+        """
+        self._items, self._room, self._moves = items, room, moves
         count, number = items.worth.shape
         position = (np.arange(count)[:, None] - items.birth[None, :]) % max(count, 1)
         # Stretches until the death; 0 or less if the chunk is not alive.
@@ -65,22 +64,26 @@ class IntervalScheduler:
         np.add.at(accesses, self._of_tensor, worth.T)
         self._accessed = np.zeros((count + 1, len(accesses)))
         np.cumsum(accesses.T, axis=0, out=self._accessed[1:])
+        self._births = _births(items)
 
     def schedule(self, stretches: int) -> IntervalSchedule:
-        """The schedule for intervals of this number of stretches. It keeps to the capacities of
-        each stretch."""
-        items, uses = self._items, self._uses(stretches)
-        slow = np.zeros(len(items.pages), np.bool_)
+        """The schedule for intervals of this number of stretches. It never exceeds the room, nor
+        the moves of a stretch.
+
+        If steps do not become alike, the less accessed half of the tensors that differ between them
+        is kept slow.
+        """
+        uses = self._uses(stretches)
+        slow = np.zeros(len(self._of_tensor), np.bool_)
+        accesses = self._accessed[-1]
         while True:
-            walk = _Walk(items, self._capacities, uses, slow)
-            changed: Mask = np.zeros(len(slow), np.bool_)
-            for step in range(STEPS_MAX):
-                changes = walk.step()
-                if not changes.any():
-                    return walk.schedule()
-                if step >= STEPS_MAX - COMPARED_STEPS:
-                    changed |= changes
-            slow |= np.isin(items.tensor, items.tensor[changed])
+            walk = _Walk(self._room, self._moves, self._items, uses, self._births, slow)
+            changing = np.unique(self._of_tensor[walk.run()])
+            if not len(changing):
+                return walk.schedule()
+            order = np.argsort(accesses[changing], kind="stable")
+            half = changing[order[: (len(changing) + 1) // 2]]
+            slow |= np.isin(self._of_tensor, half)
 
     def _uses(self, stretches: int) -> _Uses:
         persistent, left = self._items.persistent[None, :], self._left
@@ -131,29 +134,57 @@ def _until_use(uses: Mask) -> Integers:
     return found
 
 
-class _Walk:
-    """Follows steps; each step begins with the tiers at which the one before it ended."""
+def _births(items: Items) -> list[list[Integers]]:
+    """For each stretch, the chunks of each tensor that is born in it."""
+    found: list[list[Integers]] = [[] for _ in range(items.stretch_count)]
+    transient = np.flatnonzero(~items.persistent)
+    if len(transient):
+        _, first = np.unique(items.tensor[transient], return_index=True)
+        for chunks in np.split(transient, np.sort(first)[1:]):
+            found[int(items.birth[chunks[0]])].append(chunks)
+    return found
 
-    def __init__(self, items: Items, capacities: Capacities, uses: _Uses, slow: Mask) -> None:
-        """slow: (N,), chunks that always stay slow."""
-        self._items, self._capacities, self._uses = items, capacities, uses
-        self._never = slow
+
+class _Walk:
+    """Follows steps. Each step begins with every chunk on the tier on which the previous step left
+    it; the first one begins with all chunks slow."""
+
+    def __init__(
+        self,
+        room: float,
+        moves: Floats,
+        items: Items,
+        uses: _Uses,
+        births: list[list[Integers]],
+        slow: Mask,
+    ) -> None:
+        """births: see _births(). slow: (N,), chunks that always stay slow."""
+        self._room, self._moves, self._items = room, moves, items
+        self._uses, self._births, self._never = uses, births, slow
         shape = items.worth.shape
         self._now = np.zeros(shape[1], np.bool_)  # which chunks are fast at the current boundary
         self._fast, self._moving = np.zeros(shape, np.bool_), np.zeros(shape, np.bool_)
         self._cases = 0, 0
-        transient = np.flatnonzero(~items.persistent)
-        self._born: list[Integers] = [
-            transient[items.birth[transient] == at] for at in range(shape[0])
-        ]
 
-    def step(self) -> Mask:
-        """Follow a step; returns which chunks' lives differ from those in the step before it."""
-        fast, moving = self._fast.copy(), self._moving.copy()
-        self._cases = 0, 0
-        for stretch in range(len(self._fast)):
-            self._follow(stretch)
-        changed: Mask = ((fast != self._fast) | (moving != self._moving)).any(axis=0)
+    def run(self) -> Mask:
+        """Follow steps until they are alike, or repeat in groups.
+
+        Returns which chunks' lives differ between the steps of a group; none if all steps are
+        alike. After STEPS_MAX steps, the chunks that the last step changed are returned.
+        """
+        seen: dict[bytes, int] = {}
+        changed: Mask
+        for step in range(STEPS_MAX):
+            state = self._state()
+            if state in seen:
+                changed = np.zeros_like(self._now)
+                for _ in range(step - seen[state]):
+                    changed |= self._step()
+                return changed
+            seen[state] = step
+            changed = self._step()
+            if self._state() == state:
+                return np.zeros_like(changed)
         return changed
 
     def schedule(self) -> IntervalSchedule:
@@ -165,20 +196,34 @@ class _Walk:
             self._fast[stretch, chunk] & lived,
             self._moving[stretch, chunk] & lived,
         )
-        return IntervalSchedule(lives, *self._cases)
+        return IntervalSchedule(lives, *self._cases, unsteady=int(self._never.sum()))
+
+    def _state(self) -> bytes:
+        """Which of the chunks that exist at the step's begin are fast. A step depends only on this
+        state."""
+        fast: Mask = self._now & self._uses.old[0]
+        return fast.tobytes()
+
+    def _step(self) -> Mask:
+        """Follow a step; returns which chunks' lives differ from those in the step before it."""
+        fast, moving = self._fast.copy(), self._moving.copy()
+        self._cases = 0, 0
+        for stretch in range(len(self._fast)):
+            self._follow(stretch)
+        changed: Mask = ((fast != self._fast) | (moving != self._moving)).any(axis=0)
+        return changed
 
     def _follow(self, stretch: int) -> None:
         pages, uses = self._items.pages, self._uses
-        old = uses.old[stretch]
-        fast = self._now & old
-        time = float(self._capacities.moves[stretch])
-        room = float(self._capacities.room[stretch]) - float(pages[fast].sum())
+        fast = self._now & uses.old[stretch]
+        time = float(self._moves[stretch])
+        room = self._room - float(pages[fast].sum())
 
         cold = np.flatnonzero(fast & ~uses.soon[stretch] & ~uses.dies[stretch])
         demoted = _first(cold, pages, time)
         time -= float(pages[demoted].sum())
 
-        born = self._births(stretch, room)
+        born = self._born_fast(stretch, room)
         room -= float(pages[born].sum())
 
         wanted = np.flatnonzero(uses.next[stretch] & ~fast & ~self._never)
@@ -196,21 +241,17 @@ class _Walk:
         self._moving[stretch, demoted] = self._moving[stretch, promoted] = True
         self._now = fast ^ self._moving[stretch]
 
-    def _births(self, stretch: int, room: float) -> Integers:
+    def _born_fast(self, stretch: int, room: float) -> Integers:
         """The chunks that are born fast in a stretch: whole tensors, in order, as long as they
         fit."""
-        items, born = self._items, self._born[stretch]
-        if not len(born):
-            return born
-        _, first = np.unique(items.tensor[born], return_index=True)
-        fast: list[Integers] = []
-        for chunks in np.split(born, np.sort(first)[1:]):
-            size = float(items.pages[chunks].sum())
+        fast: list[Integers] = [np.zeros(0, np.int64)]
+        for chunks in self._births[stretch]:
+            size = float(self._items.pages[chunks].sum())
             wanted = self._uses.soon[stretch, chunks].any() and not self._never[chunks].any()
             if wanted and size <= room:
                 room -= size
                 fast.append(chunks)
-        return np.concatenate([born[:0], *fast])
+        return np.concatenate(fast)
 
 
 def _first(chunks: Integers, pages: Integers, limit: float) -> Integers:

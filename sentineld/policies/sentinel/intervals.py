@@ -14,7 +14,6 @@ import numpy as np
 
 from sentineld.model.arrays import Floats, Integers, Mask
 from sentineld.plan.items import Items
-from sentineld.policies.lp.relax import Capacities
 
 
 @dataclass(frozen=True)
@@ -33,7 +32,8 @@ class Interval:
 
     fits_time: bool
     """Tensor(MIL) / BW <= T(MIL) in all intervals: of the pages that an interval uses, those that
-    the preceding interval does not use can be moved during the preceding interval."""
+    the preceding interval does not use and that are not born in the interval can be moved during
+    the preceding interval."""
 
 
 def powers_of_two(count: int) -> list[int]:
@@ -44,27 +44,34 @@ def powers_of_two(count: int) -> list[int]:
     return found
 
 
-def interval(items: Items, stretches: int, capacities: Capacities) -> Interval:
-    """Check the constraints for an interval length."""
-    count, room, moves = items.stretch_count, capacities.room, capacities.moves
-    of_interval = np.arange(count) // stretches
-    number = int(of_interval[-1]) + 1
-    used = np.zeros((number, len(items.pages)), np.bool_)
-    where = of_interval[items.stretch_of()]
-    chunk = np.broadcast_to(np.arange(len(items.pages)), where.shape)
-    accessed = items.worth > 0
-    used[where[accessed], chunk[accessed]] = True
-    need = used @ items.pages
-    # Pages that the preceding interval also used are already fast.
-    fresh = (used & ~np.roll(used, 1, axis=0)) @ items.pages
-    least_room = np.minimum.reduceat(room, np.arange(0, count, stretches))
-    time = np.roll(np.add.reduceat(moves, np.arange(0, count, stretches)), 1)
-    return Interval(
-        stretches=stretches,
-        need_pages=int(need.max(initial=0)),
-        fits_space=bool(np.all(need < least_room)),
-        fits_time=bool(np.all(fresh <= time)),
-    )
+class Constraints:
+    """Checks interval lengths against the published constraints."""
+
+    def __init__(self, items: Items, room: float, moves: Floats) -> None:
+        """room: fast pages beside the pool. moves: (S,), pages that each stretch can move."""
+        count, number = items.worth.shape
+        self._pages, self._room, self._moves = items.pages.astype(np.float64), room, moves
+        self._uses = np.zeros((count, number), np.bool_)
+        self._uses[items.stretch_of(), np.arange(number)[None, :]] = items.worth > 0
+        self._born = np.zeros((count, number), np.bool_)
+        transient = np.flatnonzero(~items.persistent)
+        self._born[items.birth[transient], transient] = True
+
+    def interval(self, stretches: int) -> Interval:
+        """Check an interval length."""
+        begins = np.arange(0, len(self._uses), stretches)
+        used = np.logical_or.reduceat(self._uses, begins, axis=0)
+        born = np.logical_or.reduceat(self._born, begins, axis=0)
+        need = used @ self._pages
+        # Pages that the preceding interval also used are already fast, and births need no move.
+        moved = (used & ~born & ~np.roll(used, 1, axis=0)) @ self._pages
+        time = np.roll(np.add.reduceat(self._moves, begins), 1)
+        return Interval(
+            stretches=stretches,
+            need_pages=int(need.max(initial=0)),
+            fits_space=bool(np.all(need < self._room)),
+            fits_time=bool(np.all(moved <= time)),
+        )
 
 
 def may_enter(items: Items, stretches: int) -> Mask:

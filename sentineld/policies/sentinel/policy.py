@@ -7,7 +7,6 @@ open.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -19,15 +18,14 @@ from sentineld.model.profile import Profile
 from sentineld.model.tiers import Tiers
 from sentineld.model.timing import timing_of
 from sentineld.plan.items import Items, by_position, tensor_pages
-from sentineld.policies.lp.relax import Capacities
 from sentineld.policies.registry import register
 from sentineld.policies.require import require
-from sentineld.policies.sentinel.assemble import Schedule, assemble, chunks_of
+from sentineld.policies.sentinel.assemble import Placement, assemble, chunk_moves, chunks_of
 from sentineld.policies.sentinel.interval_moves import IntervalSchedule, IntervalScheduler
-from sentineld.policies.sentinel.intervals import Interval, interval, pooled_moves
+from sentineld.policies.sentinel.intervals import Constraints, Interval
 from sentineld.policies.sentinel.pool import whole_pool
-from sentineld.policies.sentinel.trial import stalling
-from sentineld.policies.shares import MOVE_SHARE, usable_pages
+from sentineld.policies.sentinel.trial import StallVariants
+from sentineld.policies.shares import usable_pages
 
 
 class _Judged(NamedTuple):
@@ -40,7 +38,7 @@ class _Judged(NamedTuple):
 
 
 @register()
-class Sentinel:
+class Sentinel(StallVariants):
     """The published policy. It has no plan if the short-lived tensors exceed the budget."""
 
     name = "sentinel"
@@ -53,52 +51,44 @@ class Sentinel:
         tensors exceed the budget.
         """
         require(profile, tiers, budget_bytes)
-        page, count = profile.page_bytes, profile.stretch_count
-        limit = usable_pages(budget_bytes, page)
+        limit = usable_pages(budget_bytes, profile.page_bytes)
         split = whole_pool(profile, limit)
         items = chunks_of(profile, split.candidates)
-        # On paged tiers, promotions and demotions differ in speed. Their mean suffices as the rate,
-        # because a page that moves out also moves back.
-        rate = tiers.migration_bytes_per_s * MOVE_SHARE / page
-        moves = profile.stretches["time_ns"].astype(np.float64) / 1e9 * rate
-        capacities = Capacities(
-            np.full(count, float(limit - split.pool_pages)),
-            pooled_moves(moves, int(items.pages.max(initial=1))),
-        )
-        judged = _judged(items, capacities, _slow_ns(profile, tiers, items))
-        # Accesses to small tensors cost no time in the timing model.
-        best = max(judged, key=lambda one: (one.saved_ns, one.served))
-        schedule = Schedule(split, items, best.schedule.lives, limit)
-        notes = schedule.pool_note(profile), *_notes(profile, best, len(judged))
-        return assemble(self.name, profile, tiers, budget_bytes, schedule, notes)
-
-    def variants(self, plan: Plan) -> Sequence[tuple[str, Plan]]:
-        """Variants for trial runs; see HasVariants."""
-        return [("stalls for late promotions", stalling(plan))]
+        room, moves = float(limit - split.pool_pages), chunk_moves(profile, tiers, items)
+        best, tried = _best(items, room, moves, _slow_ns(profile, tiers, items))
+        placed = Placement(split, items, best.schedule.lives, limit)
+        notes = placed.pool_note(profile), *_notes(profile, best, tried)
+        return assemble(self.name, profile, tiers, budget_bytes, placed, notes)
 
 
-def _judged(items: Items, capacities: Capacities, slow_ns: Floats) -> list[_Judged]:
-    """Schedule and judge interval lengths, the longest one first. If all accesses are fast with a
-    length, the shorter ones are left out."""
-    scheduler = IntervalScheduler(items, capacities)
+def _best(items: Items, room: float, moves: Floats, slow_ns: Floats) -> tuple[_Judged, int]:
+    """(the best interval length, number of lengths tried). The longest length is tried first. If
+    all accesses are fast with it, shorter ones can't be better and are not tried."""
+    scheduler = IntervalScheduler(items, room, moves)
     accesses = float(items.worth.sum()) * (1 - 1e-9)
-    found: list[_Judged] = []
-    for one in reversed(_lengths(items, capacities)):
+    best: _Judged | None = None
+    tried = 0
+    for one in reversed(_lengths(Constraints(items, room, moves), len(moves))):
+        tried += 1
         schedule = scheduler.schedule(one.stretches)
         in_place = schedule.lives.fast & ~schedule.lives.moving
         served = float(schedule.lives.served(items).sum())
-        found.append(_Judged(float((slow_ns * in_place).sum()), served, one, schedule))
+        judged = _Judged(float((slow_ns * in_place).sum()), served, one, schedule)
+        # Lengths can tie at the same saved time, because the timing model charges nothing for small
+        # tensors. Then the fast accesses decide.
+        if best is None or judged[:2] > best[:2]:
+            best = judged
         if served >= accesses:
             break
-    return found
+    assert best is not None
+    return best, tried
 
 
-def _lengths(items: Items, capacities: Capacities) -> list[Interval]:
-    """The interval lengths to schedule, ascending: all that meet both constraints; if there are
-    none, one for each number of intervals in the step, because other lengths only change the
-    last interval."""
-    count = items.stretch_count
-    found = [interval(items, length, capacities) for length in range(1, count + 1)]
+def _lengths(constraints: Constraints, count: int) -> list[Interval]:
+    """The interval lengths to try in a step of `count` stretches, ascending: all that meet both
+    constraints. If there are none: of the lengths that give the same number of intervals, the
+    shortest, whose intervals differ least in length."""
+    found = [constraints.interval(length) for length in range(1, count + 1)]
     allowed = [one for one in found if one.fits_space and one.fits_time]
     shortest = {-(-count // one.stretches): one for one in reversed(found)}
     return allowed or list(reversed(shortest.values()))
@@ -113,13 +103,16 @@ def _slow_ns(profile: Profile, tiers: Tiers, items: Items) -> Floats:
     return found
 
 
-def _notes(profile: Profile, best: _Judged, judged: int) -> tuple[str, str]:
+def _notes(profile: Profile, best: _Judged, tried: int) -> tuple[str, ...]:
     one, schedule = best.interval, best.schedule
     met = {True: "met", False: "not met"}
-    return (
-        f"migration interval: {one.stretches} stretches, the best of {judged} lengths; uses up to "
+    notes = [
+        f"migration interval: {one.stretches} stretches (lengths tried: {tried}), which use up to "
         f"{format_bytes(one.need_pages * profile.page_bytes)} (space constraint "
         f"{met[one.fits_space]}, time constraint {met[one.fits_time]})",
-        f"intervals that leave promotions: {schedule.without_room} for lack of room, "
+        f"intervals that end with promotions left: {schedule.without_room} for lack of room, "
         f"{schedule.without_time} for lack of time",
-    )
+    ]
+    if schedule.unsteady:
+        notes.append(f"{schedule.unsteady} chunks stay slow, because no steady schedule was found")
+    return tuple(notes)

@@ -9,8 +9,6 @@ planned like long-lived ones. docs/policies.md describes the policy.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from sentineld.base.units import format_bytes
@@ -22,18 +20,17 @@ from sentineld.plan.items import Items, access_pages, chunks, tensor_pages
 from sentineld.policies.lp.relax import Capacities, Prices, Relaxed, relax
 from sentineld.policies.registry import register
 from sentineld.policies.require import require
-from sentineld.policies.sentinel.assemble import Schedule, assemble, chunks_of
+from sentineld.policies.sentinel.assemble import Placement, assemble, chunk_moves, chunks_of
 from sentineld.policies.sentinel.fit import Fitting
 from sentineld.policies.sentinel.intervals import (
+    Constraints,
     Interval,
-    interval,
     may_enter,
-    pooled_moves,
     powers_of_two,
 )
 from sentineld.policies.sentinel.pool import Split, largest_pool
-from sentineld.policies.sentinel.trial import stalling
-from sentineld.policies.shares import MOVE_SHARE, usable_pages
+from sentineld.policies.sentinel.trial import StallVariants
+from sentineld.policies.shares import usable_moves, usable_pages
 
 INTERVALS_TRIED = 1
 """Number of interval lengths that are tried in addition to the whole step. The longest lengths that
@@ -58,7 +55,7 @@ relax()) rises by more than this, because a smaller pool causes more page faults
 
 
 @register()
-class SentinelSpill:
+class SentinelSpill(StallVariants):
     """Policy `sentinel+spill`; see the module's docstring."""
 
     name = "sentinel+spill"
@@ -68,24 +65,15 @@ class SentinelSpill:
         """Plan a step; see Policy. Raises SentinelError if a precondition of require() does not
         hold."""
         require(profile, tiers, budget_bytes)
-        page, count = profile.page_bytes, profile.stretch_count
-        limit = usable_pages(budget_bytes, page)
-        # On paged tiers, promotions and demotions differ in speed. Their mean suffices as the rate,
-        # because a page that moves out also moves back.
-        rate = tiers.migration_bytes_per_s * MOVE_SHARE / page
-        moves = profile.stretches["time_ns"].astype(np.float64) / 1e9 * rate
-        split, relaxed = _split(profile, limit, moves)
+        limit = usable_pages(budget_bytes, profile.page_bytes)
+        split, relaxed = _split(profile, limit, usable_moves(profile, tiers))
         items = chunks_of(profile, split.candidates)
-        room = np.full(count, float(limit - split.pool_pages))
-        pooled = pooled_moves(moves, int(items.pages.max(initial=1)))
-        chosen, fitting = _schedule(items, Capacities(room, pooled), relaxed)
-        schedule = Schedule(split, items, fitting.lives(), limit)
-        notes = schedule.pool_note(profile), _note(profile, chosen)
-        return assemble(self.name, profile, tiers, budget_bytes, schedule, notes)
-
-    def variants(self, plan: Plan) -> Sequence[tuple[str, Plan]]:
-        """Variants for trial runs; see HasVariants."""
-        return [("stalls for late promotions", stalling(plan))]
+        room = np.full(profile.stretch_count, float(limit - split.pool_pages))
+        capacities = Capacities(room, chunk_moves(profile, tiers, items))
+        chosen, fitting = _schedule(items, capacities, relaxed)
+        placed = Placement(split, items, fitting.lives(), limit)
+        notes = placed.pool_note(profile), _note(profile, chosen)
+        return assemble(self.name, profile, tiers, budget_bytes, placed, notes)
 
 
 def _split(profile: Profile, limit: int, moves: Floats) -> tuple[Split, Relaxed]:
@@ -120,10 +108,11 @@ def _schedule(items: Items, capacities: Capacities, relaxed: Relaxed) -> tuple[I
     if no length meets them.
     """
     count = items.stretch_count
-    judged = [interval(items, n, capacities) for n in powers_of_two(count)]
+    constraints = Constraints(items, float(capacities.room.min()), capacities.moves)
+    judged = [constraints.interval(length) for length in powers_of_two(count)]
     allowed = [one for one in judged if one.fits_space and one.fits_time] or judged
     tried = allowed[-INTERVALS_TRIED:]
-    whole = interval(items, count, capacities)
+    whole = constraints.interval(count)
     room_price, move_price = FLAT_PRICES
     flat = Prices(np.full(count, room_price / count), np.full(count, move_price))
     best: tuple[Interval, Fitting] | None = None

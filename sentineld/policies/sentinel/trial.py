@@ -8,11 +8,20 @@ not enough time).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from sentineld.model.plan import Plan
+
+
+class StallVariants:
+    """The variants of a policy whose only variant is stalling()."""
+
+    def variants(self, plan: Plan) -> Sequence[tuple[str, Plan]]:
+        """Variants for trial runs; see HasVariants."""
+        return [("stalls for late promotions", stalling(plan))]
 
 
 def stalling(plan: Plan) -> Plan:

@@ -45,7 +45,7 @@ def test_presets_equal_the_published_figures() -> None:
         "dram": (105, 105, 105, 10),
         "cxl": (105, 24, 20, 10),
         "cxl-4k": (105, 24, 20, 3.5),
-        "remote": (105, 73.5, 73.5, 10),
+        "remote": (105, 62.4, 62.4, 10),
         "optane": (105, 38, 12, 8),
         "nvme": (105, 1.05, 2.6, 1.49589),
     }

@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from sentineld.plan.correct import Correction
-from sentineld.plan.spare import SPARE_SHARE, Spare, with_share
+from sentineld.plan.spare import SPARE_SHARE, Spare, measures_moves, with_share
 from tests.unit.plan.toys import toy_plan, toy_profile, two_tiers
 
 NOMINAL = two_tiers(1000.0)
@@ -39,3 +41,10 @@ def test_a_share_of_the_bandwidth_changes_nothing_else() -> None:
     quarter = with_share(NOMINAL, 0.25)
     assert quarter.migration_bytes_per_s == 250.0
     assert (quarter.tiers, quarter.source) == (NOMINAL.tiers, NOMINAL.source)
+
+
+def test_a_spare_plan_is_used_only_if_moves_are_measured() -> None:
+    plan = toy_plan()
+    assert measures_moves(plan, NOMINAL)
+    assert not measures_moves(replace(plan, moves=plan.moves[:0]), NOMINAL)
+    assert not measures_moves(plan, replace(NOMINAL, paged=True))

@@ -7,7 +7,7 @@ import numpy as np
 
 from sentineld.plan.check import verify
 from sentineld.plan.lives import Lives
-from sentineld.policies.sentinel.assemble import Schedule, assemble, chunks_of
+from sentineld.policies.sentinel.assemble import Placement, assemble, chunks_of
 from sentineld.policies.sentinel.pool import whole_pool
 from tests.unit.plan.toys import PAGE, large_profile, toy_profile, two_tiers
 
@@ -31,8 +31,8 @@ def test_a_plan_carries_out_the_lives() -> None:
     split = whole_pool(profile, 12)
     items = chunks_of(profile, split.candidates)
     lives = Lives(np.zeros(4), np.isin(letters, ["F", "D"]), np.isin(letters, ["U", "D"]))
-    schedule = Schedule(split, items, lives, 12)
-    plan = assemble("some policy", profile, two_tiers(), 12 * PAGE, schedule, ("a note",))
+    placed = Placement(split, items, lives, 12)
+    plan = assemble("some policy", profile, two_tiers(), 12 * PAGE, placed, ("a note",))
     verify(plan, profile, 12 * PAGE)
     assert (plan.policy, plan.notes) == ("some policy", ("a note",))
     moves = plan.moves[["boundary", "deadline", "tier", "offset", "bytes"]].tolist()
@@ -51,6 +51,6 @@ def test_the_note_on_the_pool_gives_its_size() -> None:
     split = whole_pool(profile, 12)
     items = chunks_of(profile, split.candidates)
     never = np.zeros(items.worth.shape, np.bool_)
-    schedule = Schedule(split, items, Lives(np.zeros(4), never, never), 12)
+    placed = Placement(split, items, Lives(np.zeros(4), never, never), 12)
     expected = "pool of 4.0 KiB for 1 short-lived tensors; 44.0 KiB for other tensors"
-    assert schedule.pool_note(profile) == expected
+    assert placed.pool_note(profile) == expected

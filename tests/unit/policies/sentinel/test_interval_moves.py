@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sentineld.plan.items import Items
-from sentineld.policies.lp.relax import Capacities, used_pages
+from sentineld.policies.lp.relax import used_pages
 from sentineld.policies.sentinel.interval_moves import IntervalSchedule, IntervalScheduler
 from tests.unit.policies.sentinel.drawn import drawn, items
 
@@ -24,10 +24,8 @@ PLENTY = 9.0
 def scheduled(
     some: Items, stretches: int, room: float = PLENTY, moves: float = PLENTY
 ) -> IntervalSchedule:
-    """The schedule of items whose stretches all have the same capacities."""
-    count = some.stretch_count
-    capacities = Capacities(np.full(count, room), np.full(count, moves))
-    return IntervalScheduler(some, capacities).schedule(stretches)
+    """The schedule of items if the same number of pages can move in each stretch."""
+    return IntervalScheduler(some, room, np.full(some.stretch_count, moves)).schedule(stretches)
 
 
 def lives(found: IntervalSchedule) -> list[str]:
@@ -67,6 +65,29 @@ def test_without_time_the_most_accessed_chunks_are_promoted() -> None:
     found = scheduled(some, 1, moves=1.0)
     assert lives(found) == ["ssss", "sUFD", "ssss"]
     assert (found.without_room, found.without_time) == (0, 1)
+
+
+def test_room_that_takes_many_steps_to_fill_is_filled() -> None:
+    # One of 40 chunks can move in a stretch. Once all are fast, none moves.
+    found = scheduled(items(*[(0,)] * 40), 4, room=41.0, moves=1.0)
+    assert lives(found) == ["FFFF"] * 40
+    assert found.unsteady == 0
+
+
+def test_counts_of_intervals_with_promotions_left() -> None:
+    # Seven stretches and intervals of three: 0-2, 3-5 and 6. The chunks are used in the last one.
+    some = items((6,), (6,), (6,), stretches=7)
+    found = scheduled(some, 3, room=2.0, moves=1.0)
+    # They are promoted in 3-5 and cold in 0-2. Only 3-5 ends with a chunk left to promote.
+    assert lives(found) == ["DssUFFF", "FDssUFF", "sssssss"]
+    assert (found.without_room, found.without_time) == (1, 0)
+
+
+def test_the_less_accessed_tensors_stay_slow_if_steps_are_not_alike() -> None:
+    # Each chunk would be promoted and evicted once a step: six moves, and there is time for three.
+    found = scheduled(items((1,), (0,), (2,), stretches=3), 1, room=2.0, moves=1.0)
+    assert lives(found) == ["sss", "sss", "DUF"]
+    assert found.unsteady == 2
 
 
 def test_evictions_come_before_promotions() -> None:
@@ -157,3 +178,11 @@ def test_every_schedule_is_steady_and_keeps_to_the_capacities(
         assert len(set(found.fast[0, some.tensor == one].tolist())) == 1
     # Pages that a stretch uses are not evicted in it.
     assert not np.any(found.fast & found.moving & (some.worth > 0))
+
+
+@settings(deadline=None)
+@given(random_items(), st.integers(1, 9))
+def test_without_limits_all_accesses_are_fast(some: Items, stretches: int) -> None:
+    found = scheduled(some, min(stretches, some.stretch_count), 1e9, 1e9)
+    assert found.lives.served(some).sum() == some.worth.sum()
+    assert found.unsteady == found.without_room == found.without_time == 0

@@ -6,9 +6,9 @@ from __future__ import annotations
 import numpy as np
 
 from sentineld.plan.items import chunks
-from sentineld.policies.lp.relax import Capacities
 from sentineld.policies.sentinel.intervals import (
-    interval,
+    Constraints,
+    Interval,
     may_enter,
     pooled_moves,
     powers_of_two,
@@ -16,22 +16,30 @@ from sentineld.policies.sentinel.intervals import (
 from tests.unit.plan.toys import toy_profile
 
 
-def capacities(room: float, moves: float) -> Capacities:
-    """The same capacities in each of four stretches."""
-    return Capacities(np.full(4, room), np.full(4, moves))
+def judged(room: float, moves: float, stretches: int = 1) -> Interval:
+    """An interval length of the toy, with the same number of moves in each stretch."""
+    items = chunks(toy_profile(), np.array([0, 2, 3, 4]), 8)
+    return Constraints(items, room, np.full(4, moves)).interval(stretches)
 
 
 def test_an_interval_is_judged_by_space_and_time() -> None:
     # Pages: activation 2, gradient 2, state 4, parameter 2. If each interval is one stretch long,
     # the four intervals use 2, 2, 6 and 8 pages. Pages that an interval uses but the interval
-    # before it does not: 2 (activation), 2 (parameter), 4 (activation and gradient) and 4 (state).
-    items = chunks(toy_profile(), np.array([0, 2, 3, 4]), 8)
-    judged = interval(items, 1, capacities(9.0, 4.0))
-    assert judged.need_pages == 8
-    assert judged.fits_space
-    assert judged.fits_time
-    assert not interval(items, 1, capacities(8.0, 4.0)).fits_space
-    assert not interval(items, 1, capacities(9.0, 3.0)).fits_time
+    # before it does not, without births: 0, 2 (parameter), 2 (activation) and 4 (state).
+    one = judged(9.0, 4.0)
+    assert one.need_pages == 8
+    assert one.fits_space
+    assert one.fits_time
+    assert not judged(8.0, 4.0).fits_space
+    assert not judged(9.0, 3.9).fits_time
+
+
+def test_the_last_interval_of_a_step_can_be_shorter() -> None:
+    # Intervals of three stretches: the first one uses all but the state, 6 pages, and the last one,
+    # stretch 3, uses all but the activation, 8 pages. The state moves during stretches 0 to 2.
+    assert judged(9.0, 4 / 3, 3) == Interval(3, 8, fits_space=True, fits_time=True)
+    # The first interval's 2 pages of the activation are born in it.
+    assert not judged(9.0, 1.3, 3).fits_time
 
 
 def test_promotion_is_for_this_interval_or_the_next() -> None:
