@@ -9,6 +9,7 @@ import numpy as np
 from sentineld.model.arrays import Floats
 from sentineld.model.profile import Profile
 from sentineld.model.tiers import Tiers
+from sentineld.model.timing import timing_of
 
 MOVE_SHARE = 0.99
 """Share of a step's time that is available for moves."""
@@ -32,3 +33,13 @@ def usable_moves(profile: Profile, tiers: Tiers) -> Floats:
     rate = tiers.migration_bytes_per_s * MOVE_SHARE / profile.page_bytes
     found: Floats = profile.stretches["time_ns"].astype(np.float64) / 1e9 * rate
     return found
+
+
+def page_moves_ns(tiers: Tiers, page_bytes: int) -> tuple[float, float]:
+    """(time of a promotion, time of a demotion) of a page, in ns, if plans use MOVE_SHARE of the
+    bandwidth."""
+    timing = timing_of(tiers)
+    return (
+        timing.promote_ns_per_byte * page_bytes / MOVE_SHARE,
+        timing.demote_ns_per_byte * page_bytes / MOVE_SHARE,
+    )

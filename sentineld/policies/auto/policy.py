@@ -30,7 +30,7 @@ from sentineld.policies.lp.problem import Changes, Limits, Solution, changes_of
 from sentineld.policies.lp.program import solve
 from sentineld.policies.registry import register
 from sentineld.policies.require import require
-from sentineld.policies.shares import MOVE_SHARE, usable_pages
+from sentineld.policies.shares import page_moves_ns, usable_pages
 from sentineld.simulate.steady import steady_step_ns
 
 Attempts = tuple[tuple[int, int], ...]
@@ -68,10 +68,11 @@ class Auto:
         """
         require(profile, tiers, budget_bytes)
         timing = timing_of(tiers)
+        promote_ns, demote_ns = page_moves_ns(tiers, profile.page_bytes)
         limits = Limits(
             times_ns=profile.stretches["time_ns"].astype(np.float64),
-            promote_ns=timing.promote_ns_per_byte * profile.page_bytes / MOVE_SHARE,
-            demote_ns=timing.demote_ns_per_byte * profile.page_bytes / MOVE_SHARE,
+            promote_ns=promote_ns,
+            demote_ns=demote_ns,
             capacity_pages=usable_pages(budget_bytes, profile.page_bytes),
         )
         planner = _Planner(self.name, profile, tiers, budget_bytes)

@@ -41,7 +41,7 @@ from sentineld.plan.schedule import births_waits, coalesce
 from sentineld.policies.registry import register
 from sentineld.policies.rivals.autotm_program import Answer, Problem, problem_of, solve
 from sentineld.policies.rivals.swapping import in_order, tier_ranges
-from sentineld.policies.shares import MOVE_SHARE, usable_pages
+from sentineld.policies.shares import page_moves_ns, usable_pages
 
 GAP = 1e-3
 RELAXATION_S, SEARCH_S = 60.0, 15.0
@@ -69,10 +69,7 @@ class AutoTM:
         """
         timing = timing_of(tiers)
         page = profile.page_bytes
-        page_ns = (
-            timing.promote_ns_per_byte * page / MOVE_SHARE,
-            timing.demote_ns_per_byte * page / MOVE_SHARE,
-        )
+        page_ns = page_moves_ns(tiers, page)
         if budget_bytes < page or not np.isfinite(page_ns[0]):
             raise SentinelError(
                 "failed",

@@ -25,7 +25,7 @@ from sentineld.model.timing import timing_of
 from sentineld.plan.items import lifetimes, persistent, tensor_pages, transient
 from sentineld.plan.layers import short_lived
 from sentineld.plan.layout import area_offsets
-from sentineld.policies.shares import MOVE_SHARE, usable_pages
+from sentineld.policies.shares import page_moves_ns, usable_pages
 
 GAP_MIN = 3
 """Minimum number of stretches between two uses: one to swap the tensor out, one to swap it in, and
@@ -239,8 +239,8 @@ def open_book(
     for tensor in np.flatnonzero(_swappable(profile, pooled) & ~slow).tolist():
         usage[(birth[tensor] + np.arange(length[tensor])) % count] += pages[tensor]
     timing = timing_of(tiers)
-    page_ns = timing.promote_ns_per_byte * page / MOVE_SHARE
-    lanes = profile.stretches["time_ns"].astype(np.float64) / page_ns
+    promote_ns, _ = page_moves_ns(tiers, page)
+    lanes = profile.stretches["time_ns"].astype(np.float64) / promote_ns
     weight = timing.demotion_weight
     return Book(profile, limit, usage, lanes, weight, birth, length, slow, pooled, [])
 
