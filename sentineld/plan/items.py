@@ -8,12 +8,15 @@ chunk's lifetime are numbered by position: position j is stretch (birth + j) mod
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from sentineld.model.arrays import Floats, Integers
 from sentineld.model.profile import Kind, Profile
+
+Entry = TypeVar("Entry", bound=np.generic)
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,21 @@ class Items:
         """(S, N): the stretch of each position."""
         count = self.stretch_count
         return (np.arange(count)[:, None] + self.birth[None, :]) % max(count, 1)
+
+    def by_stretch(self, table: npt.NDArray[Entry]) -> npt.NDArray[Entry]:
+        """A table by position, (S, N), as a table by stretch, (S, N)."""
+        found = np.zeros_like(table)
+        found[self.stretch_of(), np.arange(table.shape[1])[None, :]] = table
+        return found
+
+    def next_use(self) -> Integers:
+        """(S + 1, N): the first position, from each position on, in which the chunk is used. 3 S if
+        no such position follows in its life, as after the last position."""
+        count = self.stretch_count
+        uses = np.full((count + 1, self.worth.shape[1]), 3 * count, np.int64)
+        uses[:-1] = np.where(self.worth > 0, np.arange(count)[:, None], 3 * count)
+        found: Integers = np.minimum.accumulate(uses[::-1], axis=0)[::-1]
+        return found
 
 
 def tensor_pages(profile: Profile) -> Integers:

@@ -38,11 +38,8 @@ def planned_moves(
     boundary = stretch[position, chunk]
     tensor = items.tensor[chunk]
     demoted = lives.fast[position, chunk]
-    uses = np.where(items.worth > 0, np.arange(count)[:, None], 3 * count)
-    until_use = np.minimum.accumulate(uses[::-1], axis=0)[::-1]
-    around = until_use[0] + count
-    following = np.vstack([until_use[1:], np.full((1, uses.shape[1]), 3 * count)])
-    use = np.minimum(following, around[None, :])[position, chunk]
+    next_use = items.next_use()
+    use = np.minimum(next_use[1:], next_use[0] + count)[position, chunk]
     moves["boundary"] = boundary
     moves["deadline"] = np.where(demoted, boundary + 1, items.birth[chunk] + use) % count
     moves["tensor"] = tensor

@@ -20,7 +20,7 @@ import numpy as np
 from sentineld.model.arrays import Floats, Integers, Mask
 from sentineld.plan.items import Items
 from sentineld.plan.lives import Lives
-from sentineld.policies.sentinel.intervals import stretches_ahead
+from sentineld.policies.sentinel.intervals import coming_use, stretches_ahead
 
 STEPS_MAX = 100
 """Limit on the number of steps that are followed until the schedule is steady."""
@@ -51,17 +51,17 @@ class IntervalScheduler:
         chunks. moves: (S,), pages that can be moved in each stretch, in both directions together.
         """
         self._items, self._room, self._moves = items, room, moves
-        count, number = items.worth.shape
+        count = items.stretch_count
         position = (np.arange(count)[:, None] - items.birth[None, :]) % max(count, 1)
         # Stretches until the death; 0 or less if the chunk is not alive.
         self._left = items.length[None, :] - position
         self._old = (self._left > 0) & (items.persistent[None, :] | (position > 0))
-        worth = np.zeros((count, number))
-        worth[items.stretch_of(), np.arange(number)[None, :]] = items.worth
-        self._until_use = _until_use(worth > 0)
+        # Stretches until the next use in the chunk's life; more than any interval if there is none.
+        until_use = coming_use(items)[:-1] - np.arange(count)[:, None]
+        self._until_use = items.by_stretch(until_use)
         _, self._of_tensor = np.unique(items.tensor, return_inverse=True)
         accesses = np.zeros((int(self._of_tensor.max(initial=-1)) + 1, count))
-        np.add.at(accesses, self._of_tensor, worth.T)
+        np.add.at(accesses, self._of_tensor, items.by_stretch(items.worth).T)
         self._accessed = np.zeros((count + 1, len(accesses)))
         np.cumsum(accesses.T, axis=0, out=self._accessed[1:])
         self._births = _births(items)
@@ -94,17 +94,13 @@ class IntervalScheduler:
         until_end = (end - at)[:, None]
         ahead = stretches_ahead(count, stretches)[:, None]
         following = ahead + 1 - until_end  # length of the next interval
-        until_use = self._until_use
-        # A use after the death is a use of the tensor's next life.
-        used = persistent | (until_use < left)
-        later = until_use[begin]
-        used_later = persistent | (until_end + later < left)
+        dies = ~persistent & (left <= until_end)
         past = begin + following[:, 0]
         return _Uses(
             old=self._old,
-            soon=(left > 0) & used & (until_use <= ahead),
-            next=self._old & used_later & (later < following),
-            dies=~persistent & (left <= until_end),
+            soon=self._until_use <= ahead,
+            next=self._old & ~dies & (self._until_use[begin] < following),
+            dies=dies,
             rank=(self._accessed[past] - self._accessed[begin])[:, self._of_tensor],
             ends=end == at + 1,
         )
@@ -120,18 +116,6 @@ class _Uses:
     dies: Mask  # (S, N): the chunk's tensor dies before the interval ends
     rank: Floats  # (S, N): page accesses to the chunk's tensor in the next interval
     ends: Mask  # (S,): the stretch is the last one of its interval
-
-
-def _until_use(uses: Mask) -> Integers:
-    """(S, N): stretches from each stretch to the next one that uses the chunk, across the step's
-    end; 0 if the stretch itself uses it. 3 S if the chunk is never used."""
-    count = len(uses)
-    found = np.full(uses.shape, 3 * count, np.int64)
-    until = np.full(uses.shape[1], 3 * count, np.int64)
-    for at in (*range(count - 1, -1, -1), *range(count - 1, -1, -1)):
-        until = np.where(uses[at], 0, np.minimum(until + 1, 3 * count))
-        found[at] = until
-    return found
 
 
 def _births(items: Items) -> list[list[Integers]]:

@@ -51,8 +51,7 @@ class Constraints:
         """room: fast pages beside the pool. moves: (S,), pages that each stretch can move."""
         count, number = items.worth.shape
         self._pages, self._room, self._moves = items.pages.astype(np.float64), room, moves
-        self._uses = np.zeros((count, number), np.bool_)
-        self._uses[items.stretch_of(), np.arange(number)[None, :]] = items.worth > 0
+        self._uses: Mask = items.by_stretch(items.worth) > 0
         self._born = np.zeros((count, number), np.bool_)
         transient = np.flatnonzero(~items.persistent)
         self._born[items.birth[transient], transient] = True
@@ -74,20 +73,20 @@ class Constraints:
         )
 
 
+def coming_use(items: Items) -> Integers:
+    """(S + 1, N): Items.next_use(), but the uses of persistent chunks continue in the next step."""
+    count, next_use = items.stretch_count, items.next_use()
+    around = np.where(items.persistent, next_use[0] + count, 3 * count)
+    found: Integers = np.minimum(next_use, around)
+    return found
+
+
 def may_enter(items: Items, stretches: int) -> Mask:
     """(S, N): positions in which a chunk may be promoted, because the same interval or the next one
     uses it."""
     count = items.stretch_count
-    stretch = items.stretch_of()
-    ahead = stretches_ahead(count, stretches)[stretch]
-    uses = items.worth > 0
-    # Only a persistent chunk can have its next use in the next step.
-    around = items.persistent & uses.any(axis=0)
-    coming = np.where(around, np.argmax(uses, axis=0) + count, 3 * count)
-    allowed = np.zeros(stretch.shape, np.bool_)
-    for at in range(count - 1, -1, -1):
-        allowed[at] = coming - at <= ahead[at]
-        coming = np.where(uses[at], at, coming)
+    until_use = coming_use(items)[1:] - np.arange(count)[:, None]
+    allowed: Mask = until_use <= stretches_ahead(count, stretches)[items.stretch_of()]
     return allowed
 
 

@@ -5,30 +5,15 @@ from __future__ import annotations
 
 import pytest
 
-from sentineld.model.profile import Profile
 from sentineld.plan.check import verify
-from sentineld.plan.cuts import choose_cuts
 from sentineld.policies.registry import policy
 from tests.unit.plan.toys import PAGE, toy_profile, two_tiers
-from tests.unit.trainer import MIB
-from tests.unit.workloads import Network, profiled
-
-NETWORK = Network(blocks=8, weight_bytes=MIB // 2, activation_bytes=MIB, bytes_per_s=120e6)
-
-
-@pytest.fixture(scope="module")
-def training() -> Profile:
-    """A step of 8 blocks with forward, backward and an optimizer with two states per parameter. Its
-    peak is 64.5 MiB."""
-    profile, step = profiled(NETWORK)
-    cuts = choose_cuts(step, profile.peak_bytes // 5)
-    return profiled(NETWORK, tuple(cuts.tolist()))[0]
+from tests.unit.policies.network import training_step
 
 
 @pytest.mark.parametrize(("name", "tier", "share"), [("fast-only", 0, 1.0), ("slow-only", 1, 0.0)])
-def test_baselines_put_everything_on_one_tier(
-    training: Profile, name: str, tier: int, share: float
-) -> None:
+def test_baselines_put_everything_on_one_tier(name: str, tier: int, share: float) -> None:
+    training = training_step()
     plan = policy(name).plan(training, two_tiers(), 0)
     verify(plan, training, None)
     assert not policy(name).charges_budget
@@ -38,7 +23,8 @@ def test_baselines_put_everything_on_one_tier(
     assert plan.predicted.fast_share == share
 
 
-def test_first_touch_leaves_placement_to_the_kernel(training: Profile) -> None:
+def test_first_touch_leaves_placement_to_the_kernel() -> None:
+    training = training_step()
     plan = policy("first-touch").plan(training, two_tiers(), training.peak_bytes // 5)
     verify(plan, training, None)
     assert {region.tier for region in plan.layout.regions} == {None}

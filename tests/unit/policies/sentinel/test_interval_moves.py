@@ -51,20 +51,22 @@ def test_a_chunk_is_promoted_for_the_next_interval(use: int, stretches: int, lif
     assert lives(scheduled(items((use,)), stretches)) == [life]
 
 
-def test_without_room_the_most_accessed_chunks_are_promoted() -> None:
+@pytest.mark.parametrize(
+    ("room", "moves", "expected", "without_room", "without_time"),
+    [
+        (2.0, PLENTY, ["ssss", "sUFD", "sUFD"], 1, 0),
+        (PLENTY, 1.0, ["ssss", "sUFD", "ssss"], 0, 1),
+    ],
+    ids=["room", "time"],
+)
+def test_the_most_accessed_chunks_are_promoted_if_not_all_can_be(
+    room: float, moves: float, expected: list[str], without_room: int, without_time: int
+) -> None:
     some = items((2,), (2,), (2,))
     some.worth[2] = 1, 3, 2
-    found = scheduled(some, 1, room=2.0)
-    assert lives(found) == ["ssss", "sUFD", "sUFD"]
-    assert (found.without_room, found.without_time) == (1, 0)
-
-
-def test_without_time_the_most_accessed_chunks_are_promoted() -> None:
-    some = items((2,), (2,), (2,))
-    some.worth[2] = 1, 3, 2
-    found = scheduled(some, 1, moves=1.0)
-    assert lives(found) == ["ssss", "sUFD", "ssss"]
-    assert (found.without_room, found.without_time) == (0, 1)
+    found = scheduled(some, 1, room, moves)
+    assert lives(found) == expected
+    assert (found.without_room, found.without_time) == (without_room, without_time)
 
 
 def test_room_that_takes_many_steps_to_fill_is_filled() -> None:

@@ -21,8 +21,8 @@ from sentineld.policies.bounds.fast_share import fast_share_bound
 from sentineld.policies.registry import policy
 from sentineld.policies.shares import MOVE_SHARE, usable_pages
 from tests.unit.plan.toys import PAGE, toy_profile, two_tiers
+from tests.unit.policies.network import RATE, training_step
 from tests.unit.policies.rivals.laps import Life, lap
-from tests.unit.policies.sentinel.network import RATE, training_step
 from tests.unit.workloads import Network, profiled
 
 BOTH = pytest.mark.parametrize("name", ["sentinel", "sentinel+spill"])

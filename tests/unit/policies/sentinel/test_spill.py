@@ -9,7 +9,7 @@ from sentineld.plan.check import verify
 from sentineld.policies.bounds.fast_share import fast_share_bound
 from sentineld.policies.registry import policy
 from tests.unit.plan.toys import PAGE, toy_profile, two_tiers
-from tests.unit.policies.sentinel.network import RATE, training_step
+from tests.unit.policies.network import RATE, training_step
 
 
 def test_of_a_toy_that_does_not_fit_the_costliest_tensors_are_fast() -> None:
