@@ -24,10 +24,10 @@ CPU_SHARE_MAX = 0.5
 WAKE_UPS_PER_S_MAX = {"registered": 2.0, "attached": 10.0}
 """Limit for the daemon's wake-ups per second, divided by the number of its sessions, whose
 processes do nothing. All wake-ups of the daemon are counted."""
-CLIENTS_S = 600.0
-"""Time within which a thousand clients must be answered. The limit is long, because it only ends a
-test that hangs: attackers have the lowest priority, so a thousand forks can take minutes while two
-test guests use the CPUs."""
+CLIENTS_S = 840.0
+"""Time within which all clients must be answered. The limit is long, because it only ends a test
+that hangs: attackers have the lowest priority, so hundreds of forks can take minutes while two test
+guests use the CPUs."""
 HELLO_DEADLINE_S = 60.0
 """The daemon must close silent connections within this time; its own deadline is much shorter."""
 
@@ -123,12 +123,13 @@ def test_a_flood_of_connections_with_descriptors(attack: Attack) -> None:
     attack.check()
 
 
-def test_a_thousand_clients_of_one_user(attack: Attack) -> None:
+@pytest.mark.parametrize("count", [250, pytest.param(1000, marks=pytest.mark.long)])
+def test_many_clients_of_one_user(attack: Attack, count: int) -> None:
     """Each client is a process of its own that sends a valid hello; the daemon can refuse some."""
-    attacker = attack.start(many_processes, str(attack.daemon.shims), 1000, 1000)
+    attacker = attack.start(many_processes, str(attack.daemon.shims), count, count)
     answers = attacker.heard(CLIENTS_S)
     print(answers)
-    assert sum(answers.values()) == 1000
+    assert sum(answers.values()) == count
     attack.hold(2)
     attack.check()
 
