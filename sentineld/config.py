@@ -47,6 +47,7 @@ RANGES = {
     "plan_timeout_s": (1, 86_400),
     "plan_processes": (1, 1024),
     "plan_memory_bytes": (PLAN_MEMORY_BYTES_MIN, 1 << 60),
+    "plan_nice": (0, 19),
     "tiers.emulated_threads": (1, 4096),
     "tiers.paged_bytes": (0, 1 << 60),
 }
@@ -73,6 +74,7 @@ class Config:
     plan_timeout_s: int = 600
     plan_processes: int = 2
     plan_memory_bytes: int = 4 << 30
+    plan_nice: int = 10
     huge_pages: str = "auto"  # "auto": only on emulated tiers; "on": also on NUMA nodes; "off"
     tiers: TierOverrides = field(default_factory=TierOverrides)
 

@@ -73,7 +73,8 @@ class Machine:
             config.plan_processes,
             config.plan_memory_bytes,
             config.plan_timeout_s,
-            config.policy_fallback,
+            nice=config.plan_nice,
+            fallbacks=config.policy_fallback,
         )
         self.probing = Probing()
         self._processes = ProcessWatcher(lambda event: self.on_process(event))

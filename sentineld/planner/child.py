@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The planning process: `python -P -m sentineld.planner.child DAEMON_PID MEMORY_BYTES`.
+"""The planning process: `python -P -m sentineld.planner.child DAEMON_PID MEMORY_BYTES NICE`.
 
 The process reads one pickled request (requests.py) from its standard input. It writes the pickled
 answer, or a pickled SentinelError, to its standard output. The daemon starts the process and is the
@@ -19,17 +19,15 @@ from sentineld.base.errors import SentinelError
 from sentineld.base.units import format_bytes
 from sentineld.planner.requests import Request
 
-NICE_LEVEL = 10
-"""Low priority, so that planning does not slow down the training processes on this machine."""
 _OOM_SCORE_MAX = 1000
 _PR_SET_PDEATHSIG = 1
 
 
 def main() -> None:
     """Answer the request on standard input."""
-    daemon_pid, memory_bytes = map(int, sys.argv[1:])
+    daemon_pid, memory_bytes, nice = map(int, sys.argv[1:])
     _die_with(daemon_pid)
-    _limit(memory_bytes)
+    _limit(memory_bytes, nice)
     answer: object
     try:
         request: Request[object] = pickle.load(sys.stdin.buffer)
@@ -58,8 +56,8 @@ def _die_with(daemon_pid: int) -> None:
         sys.exit("the daemon ended before the planning process began")
 
 
-def _limit(memory_bytes: int) -> None:
-    os.nice(NICE_LEVEL)
+def _limit(memory_bytes: int, nice: int) -> None:
+    os.nice(nice)
     # RLIMIT_AS would count address space that is only reserved, such as the address space of BLAS
     # threads.
     resource.setrlimit(resource.RLIMIT_DATA, (memory_bytes, memory_bytes))

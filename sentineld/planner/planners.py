@@ -48,14 +48,22 @@ class Planners:
     """
 
     def __init__(
-        self, processes: int, memory_bytes: int, timeout_s: float, fallbacks: bool = True
+        self,
+        processes: int,
+        memory_bytes: int,
+        timeout_s: float,
+        *,
+        nice: int = 0,
+        fallbacks: bool = True,
     ) -> None:
         """processes: limit on the number of planning processes at a time. memory_bytes: limit on
         the private memory of each process. timeout_s: limit on the run time of each process,
-        not counting the wait for its turn. fallbacks: whether plan() tries FALLBACKS."""
+        not counting the wait for its turn. nice: nice level of each process, relative to this
+        process. fallbacks: whether plan() tries FALLBACKS."""
         self._turns = Turns(processes)
         self._memory_bytes = memory_bytes
         self._timeout_s = timeout_s
+        self._nice = nice
         self._fallbacks = FALLBACKS if fallbacks else ()
 
     def plan(self, uid: int, name: str, profile: Profile, tiers: Tiers, budget_bytes: int) -> Plan:
@@ -124,12 +132,12 @@ class Planners:
     def _run(self, request: Request[Answer]) -> Answer | SentinelError:
         package_parent = str(Path(sentineld.__file__).parent.parent)
         paths = [package_parent, *filter(None, [os.environ.get("PYTHONPATH")])]
-        module = ["-m", "sentineld.planner.child", str(os.getpid()), str(self._memory_bytes)]
+        limits = map(str, (os.getpid(), self._memory_bytes, self._nice))
         try:
             done = subprocess.run(
                 # -P prevents imports from the working directory, where another user may have put
                 # files.
-                [sys.executable, "-P", *module],
+                [sys.executable, "-P", "-m", "sentineld.planner.child", *limits],
                 input=pickle.dumps(request),
                 stdout=subprocess.PIPE,
                 timeout=self._timeout_s,

@@ -38,6 +38,7 @@ def test_later_files_override_earlier_ones(tmp_path: Path) -> None:
         ("barrier_timeout_ms = -1", "barrier_timeout_ms = -1"),
         ("plan_processes = 0", "plan_processes = 0"),
         ("plan_memory_bytes = 1", "plan_memory_bytes = 1"),
+        ("plan_nice = 20", "use 0 to 19"),
         ("plan_timeout_s = 0", "use 1 to 86400"),
         ("metrics_port = 70000", "use 0 to 65535"),
         ("[tiers]\npaged_bytes = -1", "tiers.paged_bytes = -1"),

@@ -14,6 +14,9 @@ from .rootfs import BUILD_PLACE, MODULE, SHIM, in_root
 
 LIBRARY = "/usr/local/lib/sentineld"
 """Where `make install` puts the package."""
+NOT_NICED = "/etc/sentineld/config.d/not-niced.toml"
+"""On a slow machine, the training and the daemon keep the guest's only CPU busy. A niced planning
+process would then get a twentieth of it."""
 
 
 @pytest.fixture(scope="session")
@@ -32,6 +35,7 @@ def installed(guest: Guest, tmp_path_factory: pytest.TempPathFactory) -> Guest:
     in_root(f"{compile_package} {BUILD_PLACE}/sentineld", {stage: BUILD_PLACE})
     guest.put(stage / "sentineld", f"{LIBRARY}/sentineld")
     guest.run(f"make -C {TREE} install KO={TREE}/{MODULE} SO={TREE}/{SHIM}", timeout=600)
+    guest.run(f"mkdir -p $(dirname {NOT_NICED}); echo 'plan_nice = 0' > {NOT_NICED}")
     return guest
 
 

@@ -14,13 +14,12 @@ from pathlib import Path
 import numpy as np
 
 from sentineld.base.errors import SentinelError
-from sentineld.planner.child import NICE_LEVEL
 from tests.unit.waiting import wait
 
 REPOSITORY = Path(__file__).parents[3]
 CHILD = [sys.executable, "-P", "-m", "sentineld.planner.child"]
 MEMORY = 1 << 30
-NICED = min(os.nice(0) + NICE_LEVEL, 19)
+NICE = 3
 
 
 @dataclass(frozen=True)
@@ -36,7 +35,7 @@ class Allocate:
 
 def answer_to(request: Allocate) -> object:
     done = subprocess.run(
-        [*CHILD, str(os.getpid()), str(MEMORY)],
+        [*CHILD, str(os.getpid()), str(MEMORY), str(NICE)],
         input=pickle.dumps(request),
         stdout=subprocess.PIPE,
         check=True,
@@ -47,7 +46,7 @@ def answer_to(request: Allocate) -> object:
 
 
 def test_it_runs_niced_and_is_the_first_to_be_killed_for_memory() -> None:
-    assert answer_to(Allocate(1)) == (NICED, 1000)
+    assert answer_to(Allocate(1)) == (min(os.nice(0) + NICE, 19), 1000)
 
 
 def test_its_memory_is_limited() -> None:
@@ -64,7 +63,7 @@ def test_it_ends_with_the_daemon(tmp_path: Path) -> None:
     said = tmp_path / "stderr"
     script = f"""
 import os, subprocess
-command = {CHILD!r} + [str(os.getpid()), "{MEMORY}"]
+command = {CHILD!r} + [str(os.getpid()), "{MEMORY}", "{NICE}"]
 with open({str(said)!r}, "w") as log:
     child = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=log)
 print(child.pid, flush=True)
@@ -94,7 +93,7 @@ def _runs(process: Path) -> bool:
 
 def test_it_does_not_begin_without_its_daemon() -> None:
     done = subprocess.run(
-        [*CHILD, "1", str(MEMORY)],
+        [*CHILD, "1", str(MEMORY), str(NICE)],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
