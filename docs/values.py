@@ -28,6 +28,7 @@ CORRECT = "sentineld.plan.correct"
 KEEP = "sentineld.plan.keep"
 LOOP = "sentineld.simulate.loop"
 SPARE = "sentineld.plan.spare"
+TRIAL = "sentineld.plan.stall_trial"
 DUAL = "sentineld.policies.bounds.step_time"
 PROGRAM = "sentineld.policies.lp.program"
 HUGE = "sentineld.plan.huge"
@@ -54,6 +55,7 @@ SOURCES: dict[str, tuple[str, str]] = {
     "auto.grain_share": (PARTS, "GRAIN_SHARE"),
     "auto.grain_pages": (PARTS, "GRAIN_PAGES"),
     "spill.pool_gain": (SPILL, "POOL_GAIN"),
+    "stall.settling_steps": (TRIAL, "SETTLING_STEPS"),
     "keep.resident_max": (KEEP, "RESIDENT_MAX"),
     "lp.time_limit": (PROGRAM, "TIME_LIMIT_S"),
     "bound.gap": (DUAL, "GAP"),

@@ -37,8 +37,8 @@ class Schedule:
     cancelled: Callable[[Pending, str], None]
     """Called with each cancelled move and the reason (see ledger.Entry)."""
     page_bytes: int = PAGE_BYTES
-    stalls_for_promotions: bool = False
-    """See Plan."""
+    stalls: Callable[[int], bool] = lambda _: False
+    """Returns whether the process stalls at a boundary for late promotions; see StallTrial."""
     now: int = 0
     """The last boundary that the process passed, counted since the first step."""
     queue: MoveQueue[Pending] = field(init=False)
@@ -142,7 +142,7 @@ class Schedule:
     def done(self) -> int:
         """The last position up to which all moves that barriers wait for are complete; see Mover.
         The position has the shim's form: step << 32 | boundary."""
-        done = self.queue.done(self.now, self.stalls_for_promotions)
+        done = self.queue.done(self.now, self.stalls)
         step, boundary = divmod(done, self.boundary_count)
         return step << 32 | boundary
 
@@ -155,7 +155,7 @@ class Schedule:
             queue.add(self._pending(self.moves[row], times, now + times.ahead, "plan"))
 
     def _pending(self, row: np.void, times: MoveTimes, due: int, reason: str) -> Pending:
-        span = times.span(due, self.stalls_for_promotions)
+        span = times.span(due, self.stalls)
         return Pending(
             space=int(row["space"]),
             offset=int(row["offset"]),

@@ -26,6 +26,7 @@ from sentineld.model.records import PAGE_BYTES
 from sentineld.model.tiers import Tiers
 from sentineld.plan.expected import settled
 from sentineld.plan.move_queue import move_times
+from sentineld.plan.stall_trial import Decisions, StallTrial, late_moves, stall_boundaries
 
 log = logging.getLogger(__name__)
 
@@ -49,10 +50,10 @@ class Mover:
     """Moves one session's pages: first in enter(), then from start() to stop().
 
     The mover publishes the position (moves_done) up to which all due demotions are complete,
-    because births wait for demotions. Under a plan with stalls_for_promotions, the process also
-    waits for late promotions: at a promotion's deadline, it waits until boundary `deadline - 1` is
-    published. The mover publishes that boundary only when the promotion has left the queue or fast
-    memory has no room for promotions.
+    because births wait for demotions. If the process stalls at a promotion's deadline
+    (plan/stall_trial.py), it waits until boundary `deadline - 1` is published. The mover publishes
+    that boundary only when the promotion has left the queue or fast memory has no room for
+    promotions.
     plan/move_queue.py decides which move runs next, and Charge computes how much may be promoted
     within the budget.
     """
@@ -74,14 +75,21 @@ class Mover:
             self._spaces, step, plan.layout.waits, budget_bytes, process.unmanaged_bytes
         )
         self._memory = memory
+        self._trial = StallTrial(stall_boundaries(plan).tolist(), step.boundary_count)
         self._schedule = Schedule(
             plan.moves,
-            move_times(plan.moves, step.boundary_count, planned.useful_until, planned.ahead),
+            move_times(
+                plan.moves,
+                step.boundary_count,
+                planned.useful_until,
+                planned.ahead,
+                late_moves(plan),
+            ),
             step.boundary_count,
             self._pages_of,
             self._give_up,
             page_bytes,
-            stalls_for_promotions=plan.stalls_for_promotions,
+            stalls=self._trial.stalls,
         )
         at_once = memory.batch_pages * page_bytes
         largest = int(plan.moves["bytes"].max()) if len(plan.moves) else at_once
@@ -178,6 +186,10 @@ class Mover:
         """The position published last."""
         return self._published
 
+    def stall_decisions(self) -> Decisions:
+        """How the trials of stalls were decided so far."""
+        return self._trial.decisions()
+
     def fast_bytes(self, barriers_hold: bool = True) -> int:
         """Fast bytes charged now, according to the mover's map. barriers_hold: see Charge."""
         return self._charge.charged_bytes(barriers_hold)
@@ -252,12 +264,14 @@ class Mover:
         target = schedule.absolute(position)
         if restart or target - schedule.now > schedule.boundary_count:
             schedule.queue.clear("superseded")
+            self._trial.interrupt()
             schedule.now = target
             self._refresh_steps = 1
             self.ledger.begin_step(target // schedule.boundary_count)
             self._read_residency()
             schedule.rejoin(target, self._charge.drops_of)
         while schedule.now < target:
+            self._trial.passed(schedule.now + 1, time.monotonic_ns())
             schedule.pass_boundary(self._charge.end())
             step, boundary = divmod(schedule.now, schedule.boundary_count)
             self._charge.begin(schedule.now)

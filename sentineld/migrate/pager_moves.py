@@ -20,6 +20,7 @@ from sentineld.model.arrays import Table
 from sentineld.model.plan import Plan, Space
 from sentineld.model.records import PAGE_BYTES
 from sentineld.plan.expected import settled
+from sentineld.plan.stall_trial import Decisions
 
 HEAL_STEPS_MAX = 16
 """Largest number of steps between two searches for misplaced pages. The first searches are 1, 2,
@@ -94,6 +95,10 @@ class PagerMoves:
 
     def unwatch(self) -> None:
         """Do nothing: watch() has no effect other than that of begin()."""
+
+    def stall_decisions(self) -> Decisions:
+        """No boundary is tried: accesses wait for their pages in the pager."""
+        return Decisions(0, 0, 0)
 
     def fast_bytes(self, barriers_hold: bool = True) -> int:
         """Bytes of arena and heap in memory, plus the unmanaged bytes."""

@@ -15,6 +15,7 @@ from sentineld.migrate.process_memory import Memory
 from sentineld.model.plan import Plan, Space
 from sentineld.model.profile import Profile
 from sentineld.plan.expected import ExpectedStep, ahead_of_time, expected_step, useful_until
+from sentineld.plan.stall_trial import Decisions
 
 
 @dataclass(frozen=True)
@@ -95,6 +96,9 @@ class PlanMover(Protocol):
 
     def unwatch(self) -> None:
         """End watch()."""
+
+    def stall_decisions(self) -> Decisions:
+        """How the trials of stalls were decided so far; see StallTrial."""
 
     def fast_bytes(self, barriers_hold: bool = True) -> int:
         """Fast bytes charged to the session. barriers_hold: whether the process waits at

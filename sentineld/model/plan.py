@@ -80,7 +80,7 @@ class Layout:
     regions: tuple[Region, ...]
     # (S,): for each boundary B, a boundary W, or -1: no wait at B. The process continues after B
     # only when all demotions of the boundaries up to W are complete. If W > B, W is in the previous
-    # step. The process also waits for late promotions if Plan.stalls_for_promotions is set.
+    # step. At the deadline of a late promotion (Plan.late), it may also wait for the promotion.
     waits: npt.NDArray[np.int32]
     arena_bytes: int
     # Tier of pages that are born in the heap while the plan is live; None: the memory policy is not
@@ -123,6 +123,7 @@ class Plan:
     notes: tuple[str, ...] = field(default=())
     # MOVE_DTYPE: page ranges of the persistent tensors with their tier at boundary 0.
     initial: npt.NDArray[np.void] = field(default_factory=lambda: np.zeros(0, MOVE_DTYPE))
-    # True: the process also waits for late promotions for which there is room. False: it does not
-    # wait for promotions, and pages whose promotion is late are accessed in slow memory.
-    stalls_for_promotions: bool = False
+    # (M,): whether each move is a promotion that is late by plan: there is room for it, but no time
+    # before its deadline. Trials decide whether the process waits for such promotions
+    # (plan/stall_trial.py). Empty: no move is late by plan.
+    late: npt.NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, np.bool_))

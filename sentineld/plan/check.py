@@ -19,6 +19,7 @@ from sentineld.plan.items import tensor_pages
 from sentineld.plan.packing import alive_together
 from sentineld.plan.promoted import in_ranges, promoted_ranges
 from sentineld.plan.residency import ABSENT, UNKNOWN, Residency, peak_fast_pages, places, residency
+from sentineld.plan.stall_trial import late_moves, stall_boundaries
 from sentineld.plan.turnover import turnover
 
 
@@ -45,6 +46,7 @@ def verify(plan: Plan, profile: Profile, budget_bytes: int | None) -> None:
     _slots(plan, profile)
     _regions(plan, profile)
     _cuts(plan, profile)
+    _late(plan)
     _waits(plan, profile)
     _moves(plan, profile)
     _overlays(plan, profile)
@@ -125,6 +127,14 @@ def _cuts(plan: Plan, profile: Profile) -> None:
     _ensure(_all(np.diff(cuts) > 0), "cuts", "they are not ascending")
 
 
+def _late(plan: Plan) -> None:
+    late, moves = plan.late, plan.moves
+    _ensure(
+        len(late) in (0, len(moves)), "late", f"the table has {len(late)} rows, not {len(moves)}"
+    )
+    _ensure(_all(moves["tier"][late_moves(plan)] == 0), "late", "a demotion is late by plan")
+
+
 def _waits(plan: Plan, profile: Profile) -> None:
     waits, count = plan.layout.waits, profile.stretch_count
     _ensure(len(waits) == count, "waits", f"{len(waits)} for {count} boundaries")
@@ -133,10 +143,16 @@ def _waits(plan: Plan, profile: Profile) -> None:
         _all((asked >= 0) & (asked < count)), "waits", "a wait refers to a boundary past the step"
     )
     demoting = np.unique(plan.moves["boundary"][plan.moves["tier"] != 0])
-    # In a plan that waits for promotions, a wait is allowed to refer to any boundary.
-    known = np.isin(asked, demoting) | plan.stalls_for_promotions
+    at, before = np.arange(count), (np.arange(count) - 1) % count
+    stalls = np.isin(at, stall_boundaries(plan))
+    _ensure(
+        _all(waits[stalls] == before[stalls]),
+        "waits",
+        "the deadline of a late promotion does not wait for the boundary before it",
+    )
+    known = np.isin(waits, demoting) | (waits == -1) | stalls
     _ensure(_all(known), "waits", "a wait refers to a boundary without demotions")
-    _ensure(_all(waits != np.arange(count)), "waits", "a boundary waits for its own moves")
+    _ensure(_all(waits != at), "waits", "a boundary waits for its own moves")
 
 
 def _moves(plan: Plan, profile: Profile) -> None:

@@ -15,6 +15,7 @@ from sentineld.model.profile import Kind, Profile
 from sentineld.model.protocol import Boundary
 from sentineld.plan.items import access_pages, tensor_pages
 from sentineld.plan.layers import layer_name
+from sentineld.plan.stall_trial import late_moves, stall_boundaries
 
 REASONS_SHOWN = 20
 """Maximum number of distinct reasons that plan_text() lists."""
@@ -31,7 +32,6 @@ def plan_json(plan: Plan, profile: Profile) -> dict[str, Any]:
         "regions": [asdict(region) for region in plan.layout.regions],
         "cuts": [int(cut) for cut in plan.layout.cuts],
         "waits": [int(wait) for wait in plan.layout.waits],
-        "stalls_for_promotions": plan.stalls_for_promotions,
         "moves": [
             {
                 "boundary": int(move["boundary"]),
@@ -41,8 +41,9 @@ def plan_json(plan: Plan, profile: Profile) -> dict[str, Any]:
                 "tier": int(move["tier"]),
                 "offset": int(move["offset"]),
                 "bytes": int(move["bytes"]),
+                "late": bool(late),
             }
-            for move in plan.moves
+            for move, late in zip(plan.moves, late_moves(plan), strict=True)
         ],
         "reasons": list(plan.reasons),
     }
@@ -131,7 +132,7 @@ def stretch_name(profile: Profile, stretch: int) -> str:
 
 
 def _schedule_lines(plan: Plan, profile: Profile) -> list[str]:
-    lines = []
+    lines, stalls = [], stall_boundaries(plan)
     for boundary in range(profile.stretch_count):
         moves = plan.moves[plan.moves["boundary"] == boundary]
         wait = int(plan.layout.waits[boundary])
@@ -143,7 +144,9 @@ def _schedule_lines(plan: Plan, profile: Profile) -> list[str]:
                 size = format_bytes(int(moves["bytes"][chosen].sum()))
                 number = int(np.count_nonzero(chosen))
                 parts.append(f"{word} {size} in {number} move{'' if number == 1 else 's'}")
-        if wait >= 0:
+        if boundary in stalls:
+            parts.append("may wait for late promotions")
+        elif wait >= 0:
             before = " of the previous step" if wait > boundary else ""
             parts.append(f"waits for the demotions of boundary {wait}{before}")
         lines.append(f"  {boundary:4} {stretch_name(profile, boundary):32} {', '.join(parts)}")

@@ -15,9 +15,10 @@ in boundaries since the first step: step * boundary_count + boundary.
 - The newest move of a page wins: a new move cancels the promotions that it overlaps,
   a new promotion also cancels the demotions that it covers, and a drop cancels all
   moves that it covers.
-- In a plan that stalls for late promotions, the process waits at a promotion's deadline until the
-  promotion is done, unless the fast tier has no room for it. In such a plan, each promotion expires
-  one boundary later than in other plans.
+- Promotions that are late by plan depend on whether the process stalls at their deadline
+  (plan/stall_trial.py). If it does, it waits there until they are done, unless the fast tier has no
+  room for them, and they expire one boundary later than others. If it does not, other promotions go
+  first: the deadline is put off to the expiry.
 """
 
 from __future__ import annotations
@@ -49,10 +50,15 @@ class MoveTimes(NamedTuple):
     # Number of boundaries from the planned boundary until a promotion is useless; at least
     # `window`.
     useful: int
+    late: bool = False  # whether the move is late by plan; see Plan.late
 
-    def span(self, due: int, stalls: bool) -> Span:
-        """The span of the move for the given due boundary. stalls: Plan.stalls_for_promotions."""
-        return Span(due, due + self.window, due + self.useful + stalls)
+    def span(self, due: int, stalls: Callable[[int], bool]) -> Span:
+        """The span of the move for the given due boundary. stalls: returns whether the process
+        stalls at a boundary."""
+        deadline, expiry = due + self.window, due + self.useful
+        if not self.late:
+            return Span(due, deadline, expiry)
+        return Span(due, deadline, expiry + 1) if stalls(deadline) else Span(due, expiry, expiry)
 
 
 def move_times(
@@ -60,12 +66,14 @@ def move_times(
     boundary_count: int,
     useful_until: npt.NDArray[np.int64] | None = None,
     ahead: npt.NDArray[np.int64] | None = None,
+    late: npt.NDArray[np.bool_] | None = None,
 ) -> list[MoveTimes]:
     """Return the MoveTimes of each move of a plan.
 
     moves: (M,) of MOVE_DTYPE.
     useful_until: (M,), see expected.useful_until(); None: moves are useful until their deadline.
     ahead: (M,), see expected.ahead_of_time(); None: no move runs ahead of time.
+    late: (M,), see stall_trial.late_moves(); None: no move is late by plan.
     """
     found = []
     for row, move in enumerate(moves):
@@ -73,7 +81,8 @@ def move_times(
         window = (int(move["deadline"]) - boundary) % boundary_count or boundary_count
         useful = window if useful_until is None else max(window, int(useful_until[row]))
         early = 0 if ahead is None else int(ahead[row])
-        found.append(MoveTimes((boundary - early) % boundary_count, early, window, useful))
+        begin = (boundary - early) % boundary_count
+        found.append(MoveTimes(begin, early, window, useful, late is not None and bool(late[row])))
     return found
 
 
@@ -177,18 +186,23 @@ class MoveQueue(Generic[M]):
         """Demotions that are due at boundary `now`."""
         return [move for move in self.demotions if move.due <= now]
 
-    def done(self, now: int, stalls: bool) -> int:
+    def done(self, now: int, stalls: Callable[[int], bool]) -> int:
         """Return the last boundary, at most `now`, up to which all due demotions are complete.
 
-        stalls: boundaries also wait for late promotions (Plan.stalls_for_promotions), so late
-        promotions have to be complete, too, unless no promotion is possible (`blocked`).
+        stalls: returns whether the process stalls at a boundary for late promotions. If so, the
+        promotions with this deadline have to be complete, too, unless no promotion is possible
+        (`blocked`).
         """
         held = [move.due for move in self.demotions]
-        if stalls and not self.blocked:
-            # When the process reaches a promotion's deadline, it waits until boundary
-            # deadline - 1 is published as done. Boundary deadline - 1 must therefore not be
-            # published before the promotion is done.
-            held += [move.deadline - 1 for move in self.promotions]
+        if not self.blocked:
+            # A process that stalls at a promotion's deadline waits until boundary deadline - 1 is
+            # published as done. This boundary must therefore not be published before the promotion
+            # is done.
+            held += [
+                move.deadline - 1
+                for move in self.promotions
+                if move.deadline >= now and stalls(move.deadline)
+            ]
         return max(min([*held, now + 1]) - 1, 0)
 
 

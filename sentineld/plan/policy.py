@@ -30,18 +30,6 @@ class Policy(Protocol):
         """
 
 
-@runtime_checkable
-class HasVariants(Policy, Protocol):
-    """A policy that offers variants of its plan, which differ only in their waits.
-
-    If moves are late, the simulator tries each variant for some steps and keeps the fastest plan,
-    which can be a variant or the original.
-    """
-
-    def variants(self, plan: Plan) -> Sequence[tuple[str, Plan]]:
-        """(description, plan) of each variant to try in addition to the plan itself."""
-
-
 def fast_pages(policy: Policy, plan: Plan, page_bytes: int) -> int | None:
     """The number of fast pages to which the simulator and emulated tiers limit a plan.
 

@@ -50,6 +50,23 @@ def planned_moves(
     return _sorted(coalesce(moves), count)
 
 
+def with_late(moves: Table, late: Table, count: int) -> tuple[Table, Mask]:
+    """(moves and late promotions together, Plan.late).
+
+    moves: MOVE_DTYPE, sorted.
+    late: MOVE_DTYPE, the promotions that are late by plan. Their deadline becomes the next
+        boundary.
+    count: the number of stretches.
+    """
+    late = late.copy()
+    late["deadline"] = (late["boundary"] + 1) % count
+    late = coalesce(late)
+    both = np.concatenate([moves, late])
+    mark = np.arange(len(both)) >= len(moves)
+    order = np.lexsort((mark, both["tier"] == 0, both["boundary"]))
+    return both[order], mark[order]
+
+
 def initial_ranges(
     profile: Profile, tensors: Integers, items: Items, lives: Lives, offset: Integers
 ) -> Table:

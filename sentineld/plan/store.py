@@ -25,7 +25,7 @@ from sentineld.model.plan import (
 )
 from sentineld.model.profile import ACCESS_DTYPE, STRETCH_DTYPE, TENSOR_DTYPE, Profile
 
-STORE_VERSION = 2
+STORE_VERSION = 3
 
 _DTYPES: dict[str, np.dtype[Any]] = {
     "tensors": TENSOR_DTYPE,
@@ -38,6 +38,7 @@ _DTYPES: dict[str, np.dtype[Any]] = {
     "moves": MOVE_DTYPE,
     "initial": MOVE_DTYPE,
     "initial_tier": np.dtype("u1"),
+    "late": np.dtype("?"),
 }
 
 
@@ -52,7 +53,6 @@ def save_plan(path: Path, plan: Plan, profile: Profile) -> None:
         "predicted": asdict(plan.predicted),
         "reasons": list(plan.reasons),
         "notes": list(plan.notes),
-        "stalls_for_promotions": plan.stalls_for_promotions,
         "layers": list(profile.layers),
         "slot_count": profile.slot_count,
         "event_count": profile.event_count,
@@ -79,6 +79,7 @@ def save_plan(path: Path, plan: Plan, profile: Profile) -> None:
             moves=plan.moves,
             initial=plan.initial,
             initial_tier=plan.initial_tier,
+            late=plan.late,
         )
         file.flush()
         os.fsync(file.fileno())
@@ -128,7 +129,7 @@ def _plan(texts: dict[str, Any], tables: dict[str, npt.NDArray[Any]]) -> Plan:
         predicted=Prediction(**texts["predicted"]),
         notes=tuple(texts["notes"]),
         initial=tables["initial"],
-        stalls_for_promotions=bool(texts["stalls_for_promotions"]),
+        late=tables["late"],
     )
 
 

@@ -48,6 +48,9 @@ class SessionSnapshot:
     late_moves: int = 0
     barrier_timeouts: int = 0
     barrier_wait_ns: int = 0
+    stalls: Mapping[str, int] = field(default_factory=dict)
+    """Boundaries at which the live plan's promotions are late by plan, by decision: stall, leave,
+    undecided."""
     diverged_steps: int = 0
     corrections: Mapping[str, int] = field(default_factory=dict)  # corrected plans, by cause
     migration_bytes_per_s: float | None = None  # bandwidth that the plans assume
@@ -280,6 +283,14 @@ METRICS: tuple[MetricSpec, ...] = (
         "counter",
         "Time that the training waited for moves.",
         lambda s: s.barrier_wait_ns / 1e9,
+    ),
+    _session_by(
+        "sentineld_late_promotion_boundaries",
+        "gauge",
+        "Boundaries at which the live plan's promotions are late for lack of bandwidth, by "
+        "decision: stall (the training waits for them), leave (it does not), undecided.",
+        ("decision",),
+        lambda s: _keyed(s.stalls),
     ),
     _session(
         "sentineld_diverged_steps_total",

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 from sentineld import __version__
 from sentineld.machine.machine import Machine
 from sentineld.model.kernel_events import EbpfCounters
@@ -67,6 +69,7 @@ def _session(session: Session, counters: EbpfCounters | None) -> SessionSnapshot
         late_moves=moves.late_moves,
         barrier_timeouts=words.barrier_timeouts,
         barrier_wait_ns=words.barrier_wait_ns,
+        stalls=asdict(managed.stall_decisions()) if managed else {},
         diverged_steps=words.diverged_steps,
         corrections=following.corrections,
         migration_bytes_per_s=correcting.tiers.migration_bytes_per_s if correcting else None,

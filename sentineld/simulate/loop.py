@@ -2,8 +2,8 @@
 """Simulate the steps of a training run under plans, until the steps repeat or reach a limit.
 
 Plans are corrected as in the daemon (plan/correct.py): steps continue under the old plan while the
-next one is made, and the training switches plans between two steps. If moves are late in the
-steady steps, variants of the plan are then tried.
+next one is made, and the training switches plans between two steps. Steps are steady only when all
+trials of stalls are decided (plan/stall_trial.py).
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, replace
 from functools import cached_property
-from statistics import fmean
 
 import numpy as np
 
@@ -22,15 +21,13 @@ from sentineld.model.profile import Profile
 from sentineld.model.tiers import Tiers
 from sentineld.plan.check import verify
 from sentineld.plan.correct import WINDOW_STEPS, Correction, Corrector, Progress
-from sentineld.plan.policy import HasVariants, Policy
+from sentineld.plan.policy import Policy
 from sentineld.plan.spare import SPARE_SHARE, Spare, measures_moves, with_share
+from sentineld.plan.stall_trial import Decisions
 from sentineld.simulate.disturbance import Disturbance
 from sentineld.simulate.replay import Replay, Step
 from sentineld.simulate.training import PolicyRun, Training
 from sentineld.simulate.world import World
-
-TRIAL_STEPS = 16
-"""Maximum number of steps in a variant's trial. Without noise, the trial ends once steps repeat."""
 
 COMPARED_STEPS = 20
 """Maximum number of steps simulated per plan to compare the live plan with a new one."""
@@ -64,6 +61,7 @@ class ClosedLoop:
         self._corrects = planning_ns is not None and training.disturbance.disturbs
         self._factors = training.disturbance.steps(training.profile.stretch_count, 1)
         self._steps: list[Step] = []
+        self._tried: list[bool] = []  # for each step, whether trials of stalls were under way
         self._notes: list[str] = []
         self._corrections = 0
         self._corrector = Corrector(training.tiers.migration_bytes_per_s)
@@ -77,36 +75,25 @@ class ClosedLoop:
         self._enter(training.plan, before)
 
     def run(self) -> PolicyRun:
-        """Simulate until steps repeat, at most steps_max steps; then try the plan's variants."""
-        steady, repeats = self._settle(self._training.steps_max)
-        begun = len(self._steps)
-        if isinstance(self._training.policy, HasVariants):
-            steady, repeats = self._trial(self._training.policy, steady, repeats)
+        """Simulate until steps repeat, at most steps_max steps besides the trials of stalls."""
+        steady, repeats = self._settle()
         kept = set(map(id, steady))
         settling, trial = (
-            tuple(step for step in steps if id(step) not in kept)
-            for steps in (self._steps[:begun], self._steps[begun:])
+            tuple(
+                step
+                for step, tried in zip(self._steps, self._tried, strict=True)
+                if tried is in_trial and id(step) not in kept
+            )
+            for in_trial in (False, True)
         )
+        decisions = self._replay.trial.decisions()
+        if decisions != Decisions(0, 0, 0):
+            self._notes.append(
+                f"of the boundaries with late promotions, {decisions.stall} stall after a trial"
+                f" and {decisions.leave} do not"
+            )
         notes = tuple(self._notes)
         return PolicyRun(settling, steady, repeats, trial, self._corrections, notes)
-
-    def _trial(self, policy: HasVariants, steady: Steps, repeats: bool) -> tuple[Steps, bool]:
-        """If moves are late, try the variants of the plan. Return the steady steps of the fastest
-        plan, and whether they repeat."""
-        if not any(step.counts.late_moves for step in steady):
-            return steady, repeats
-        self._corrects, training = False, self._training
-        for words, variant in policy.variants(self._plan):
-            limit = training.budget_bytes if policy.charges_budget else None
-            verify(variant, self._assumed[0], limit)
-            self._replay.follow(variant)
-            self._forget()
-            found, again = self._settle(len(self._steps) + TRIAL_STEPS)
-            faster = fmean(step.ns for step in found) < fmean(step.ns for step in steady)
-            self._notes.append(f"{words}: {'kept' if faster else 'not kept'} after a trial")
-            if faster:
-                steady, repeats = found, again
-        return steady, repeats
 
     def _enter(self, plan: Plan, before: World) -> None:
         self._plan = plan
@@ -114,35 +101,33 @@ class ClosedLoop:
         self._replay: Replay = training.replay(at_boundary=self._look if self._corrects else None)
         self._replay.begin(before)
         self._begun_ns = self._replay.world.now_ns
-        self._forget()
+        # States of earlier steps don't count: repetition is detected only among steps under one
+        # plan, after its trials.
+        self._seen: dict[bytes, int] = {}
         self._times.clear()
         self._corrector.entered(plan, *self._assumed, self._passed)
 
-    def _forget(self) -> None:
-        """Forget the states of earlier steps: repetition is detected only among later steps."""
-        self._seen: dict[bytes, int] = {}
-
-    def _settle(self, steps_max: int) -> tuple[Steps, bool]:
-        """Simulate until steps repeat; return the steady steps and whether they repeat.
-
-        steps_max: maximum number of steps, counted from the first step under the first plan.
-        """
-        first = len(self._steps)
-        while len(self._steps) < steps_max:
+    def _settle(self) -> tuple[Steps, bool]:
+        """Simulate until steps repeat; return the steady steps and whether they repeat."""
+        training = self._training
+        while len(self._steps) - sum(self._tried) < training.steps_max:
             count = len(self._steps)
-            if not self._training.disturbance.noise and self._waiting is None:
+            if self._replay.trial.undecided:
+                self._seen.clear()
+            elif not training.disturbance.noise and self._waiting is None:
                 before = self._seen.setdefault(self._replay.world.state(), count)
                 if before < count:
                     if not (self._corrects and self._corrector.undecided):
                         return tuple(self._steps[before:]), True
                     self._seen[self._replay.world.state()] = count
             self._pass_step()
-        later = self._steps[first:]
+        later = [step for step, tried in zip(self._steps, self._tried, strict=True) if not tried]
         return tuple(later[len(later) // 2 :]), False
 
     def _pass_step(self) -> None:
         world = self._replay.world
         begun_ns = world.now_ns
+        self._tried.append(self._replay.trial.undecided)
         step = self._replay.step(self._factors.next())
         self._steps.append(step)
         self._times.append(step.times_ns)

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from sentineld.model.arrays import Floats, Integers
-from sentineld.model.plan import Plan, Space
+from sentineld.model.plan import Space
+from sentineld.plan.stall_trial import StallTrial
 from sentineld.simulate.cells import Cells
 from sentineld.simulate.script import Birth, Move, Scripts
 from sentineld.simulate.world import NEVER, Counts, Item, World
@@ -45,7 +46,7 @@ class Replay:
         self._step = 0
         self._react = react
         self._at_boundary = at_boundary
-        self._waits, self._stalls = scripts.waits, scripts.stalls_for_promotions
+        self.trial = StallTrial(scripts.stalls, len(scripts.times_ns))
 
     def begin(self, before: World | None = None) -> None:
         """Place the pages of persistent tensors.
@@ -62,11 +63,6 @@ class Replay:
                 world.place(cell, cell + 1, carried[cell : cell + 1])
         if carried is not None:
             self._queue_misplaced(self._scripts.initial)
-
-    def follow(self, plan: Plan) -> None:
-        """Continue under a plan that differs from the current one only in its waits."""
-        self._waits = tuple(plan.layout.waits.tolist())
-        self._stalls = plan.stalls_for_promotions
 
     def step(self, factors: Floats | None = None) -> Step:
         """Simulate one step. factors: (S,), factors for the all-fast times of the stretches."""
@@ -88,12 +84,13 @@ class Replay:
             self._queue_misplaced(scripts.settled)
         for stretch in range(count):
             world.boundary = first + stretch
-            wait = self._waits[stretch]
+            self.trial.passed(world.boundary, world.now_ns)
+            wait = scripts.waits[stretch]
             # On paged tiers, the process does not wait at boundaries: births and accesses wait in
             # the pager.
             if wait >= 0 and scripts.writes is None:
                 due = first + wait - (count if wait > stretch else 0)
-                world.wait_for(due, self._stalls)
+                world.wait_for(due, self.trial.stalls(world.boundary))
             if self._react is not None:
                 self._react((stretch - 1) % count)
             if self._at_boundary is not None:
@@ -123,7 +120,7 @@ class Replay:
         return Step(world.now_ns - began_ns, slow_ns, world.counts, times)
 
     def _queue(self, move: Move, due: int) -> None:
-        span = move.times.span(due, self._stalls)
+        span = move.times.span(due, self.trial.stalls)
         self.world.queue.add(Item(move.low, move.high, move.tier, *span))
 
     def _queue_misplaced(self, targets: tuple[tuple[int, int, int], ...]) -> None:

@@ -15,6 +15,7 @@ from sentineld.model.timing import Timing
 from sentineld.plan.expected import ahead_of_time, settled, useful_until
 from sentineld.plan.items import share_passed, tensor_pages
 from sentineld.plan.move_queue import MoveTimes, move_times
+from sentineld.plan.stall_trial import late_moves, stall_boundaries
 from sentineld.simulate.cells import Cells, cells_of, page_costs
 
 
@@ -86,7 +87,7 @@ class Scripts:
     moves: tuple[tuple[Move, ...], ...]
     """The moves, by the stretch in which they may begin."""
     waits: tuple[int, ...]
-    stalls_for_promotions: bool
+    stalls: tuple[int, ...]
     initial: tuple[tuple[int, int, int], ...]
     """(low, high, tier) of persistent cells: their tiers at boundary 0 according to the plan."""
     settled: tuple[tuple[int, int, int], ...]
@@ -110,7 +111,7 @@ def scripts(plan: Plan, profile: Profile, timing: Timing) -> Scripts:
         steady=_script(profile, cells, *costs, reborn),
         moves=_moves(plan, profile, cells),
         waits=tuple(plan.layout.waits.tolist()),
-        stalls_for_promotions=plan.stalls_for_promotions,
+        stalls=tuple(stall_boundaries(plan).tolist()),
         initial=_targets(plan.initial, cells, profile.page_bytes),
         settled=_targets(settled(plan, profile.page_bytes), cells, profile.page_bytes),
         birth_ns=timing.birth_ns_per_byte * profile.page_bytes,
@@ -187,7 +188,8 @@ def _script(
 def _moves(plan: Plan, profile: Profile, cells: Cells) -> tuple[tuple[Move, ...], ...]:
     count = profile.stretch_count
     listed: list[list[Move]] = [[] for _ in range(count)]
-    times = move_times(plan.moves, count, useful_until(profile, plan), ahead_of_time(profile, plan))
+    useful, ahead = useful_until(profile, plan), ahead_of_time(profile, plan)
+    times = move_times(plan.moves, count, useful, ahead, late_moves(plan))
     places = cells.inside(plan.moves, profile.page_bytes)
     for move, (low, high), when in zip(plan.moves, places, times, strict=True):
         listed[when.begin].append(Move(low, high, int(move["tier"]), when))

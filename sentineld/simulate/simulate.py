@@ -24,7 +24,7 @@ from sentineld.simulate.training import WARM_UP_STEPS, PolicyRun, Training
 from sentineld.simulate.world import World
 
 STEPS_MAX = 200
-"""Limit on the number of steps under plans, not counting trials of variants (loop.py). Without
+"""Limit on the number of steps under plans, not counting trials of stalls (loop.py). Without
 noise, steps under sentineld's policies repeat before this limit is reached."""
 
 PLANNING_S = 1.0

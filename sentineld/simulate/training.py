@@ -38,7 +38,7 @@ class PolicyRun:
     repeats: bool
     """Whether the steady steps would repeat endlessly."""
     trial: tuple[Step, ...] = ()
-    """Steps of the trial of the plan's variants, except those in `steady`."""
+    """Steps before the steady ones in which stalls were tried (plan/stall_trial.py)."""
     corrections: int = 0
     """Number of plans that replaced the first one."""
     notes: tuple[str, ...] = ()

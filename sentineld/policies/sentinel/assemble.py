@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from sentineld.base.units import format_bytes
-from sentineld.model.arrays import Floats, Integers, Mask
+from sentineld.model.arrays import Floats, Integers, Mask, Table
 from sentineld.model.plan import Layout, Plan
 from sentineld.model.profile import Profile
 from sentineld.model.tiers import Tiers
@@ -16,8 +16,10 @@ from sentineld.plan.draft import draft, finished
 from sentineld.plan.items import Items, chunks, tensor_pages
 from sentineld.plan.layout import Area, build_layout, slow_born_areas
 from sentineld.plan.lives import Lives
+from sentineld.plan.predict import predicted
 from sentineld.plan.residency import places
-from sentineld.plan.schedule import initial_ranges, needed_waits, planned_moves
+from sentineld.plan.schedule import initial_ranges, needed_waits, planned_moves, with_late
+from sentineld.plan.stall_trial import stall_boundaries
 from sentineld.policies.lp.relax import used_pages
 from sentineld.policies.sentinel.intervals import pooled_moves
 from sentineld.policies.sentinel.pool import Split
@@ -55,6 +57,7 @@ class Placement:
     items: Items
     lives: Lives
     limit: int  # fast memory for pool and chunks, in pages
+    late: Mask  # (S, N): the promotions that are late by plan, by position like Lives
 
     def pool_note(self, profile: Profile) -> str:
         """A note on the pool, for the plan's notes."""
@@ -73,17 +76,41 @@ def assemble(
     placed: Placement,
     notes: tuple[str, ...],
 ) -> Plan:
-    """The plan that carries out a placed. name: the policy's name."""
+    """The plan that carries out a placement. name: the policy's name."""
     split, items, lives = placed.split, placed.items, placed.lives
     plan = draft(name, profile, budget_bytes, _layout(profile, placed), notes)
     space, offset = places(plan, profile)
     persistent = split.candidates[profile.tensors["slot"][split.candidates] < 0]
+
+    def moves(moving: Mask) -> Table:
+        return planned_moves(profile, items, replace(lives, moving=moving), space, offset)
+
+    in_time = moves(lives.moving & ~placed.late)
     plan = replace(
         plan,
-        moves=planned_moves(profile, items, lives, space, offset),
+        moves=in_time,
         initial=initial_ranges(profile, persistent, items, lives, offset),
     )
-    return finished(plan, profile, tiers)
+    if not placed.late.any():
+        return finished(plan, profile, tiers)
+    both, late = with_late(in_time, moves(placed.late), profile.stretch_count)
+    if tiers.paged or profile.stretch_count == 1:
+        # The process cannot stall. On paged tiers it waits for a page when it accesses the page.
+        return finished(replace(plan, moves=both), profile, tiers)
+    # The prediction assumes that the process does not wait for late promotions, and that they come
+    # too late for any access.
+    found = predicted(plan, profile, tiers)
+    plan = finished(_with_waits(replace(plan, moves=both, late=late)), profile, tiers)
+    expected = replace(plan.predicted, step_ns=found.step_ns, fast_share=found.fast_share)
+    return replace(plan, predicted=expected)
+
+
+def _with_waits(plan: Plan) -> Plan:
+    """The plan with a wait at each boundary at which the process may stall."""
+    waits = plan.layout.waits.copy()
+    stalls = stall_boundaries(plan)
+    waits[stalls] = (stalls - 1) % len(waits)
+    return replace(plan, layout=replace(plan.layout, waits=waits))
 
 
 def _layout(profile: Profile, placed: Placement) -> Layout:

@@ -8,7 +8,10 @@ step begins and ends with the same pages fast:
 - Births take fast memory as long as there is room, in the order of the step, if the interval or the
   next one uses the tensor.
 - Promote what the next interval uses, the most accessed tensors first, as far as the fast memory
-  and the bandwidth suffice. What is left when the interval ends is accessed in slow memory.
+  and the bandwidth suffice.
+- When the interval ends, promote what is left, as far as fast memory suffices, although these
+  promotions will be late (case 3). Whether the process waits for them is tried while the plan is
+  live (plan/stall_trial.py). The schedule treats them as done when the next interval begins.
 """
 
 from __future__ import annotations
@@ -36,8 +39,9 @@ class IntervalSchedule:
     """Number of intervals that end with pages left to promote because fast memory is full (case 2
     of the paper)."""
 
-    without_time: int
-    """Number of intervals that end with pages left to promote although there is room (case 3)."""
+    late: Mask
+    """(S, N), by position like Lives: promotions for which there is room, but no time (case 3).
+    They begin in an interval's last stretch."""
 
     unsteady: int
     """Number of chunks that are kept slow because their lives changed from step to step."""
@@ -68,7 +72,7 @@ class IntervalScheduler:
 
     def schedule(self, stretches: int) -> IntervalSchedule:
         """The schedule for intervals of this number of stretches. It never exceeds the room, nor
-        the moves of a stretch.
+        the moves of a stretch, except for the late promotions.
 
         If steps do not become alike, the less accessed half of the tensors that differ between them
         is kept slow.
@@ -148,7 +152,8 @@ class _Walk:
         shape = items.worth.shape
         self._now = np.zeros(shape[1], np.bool_)  # which chunks are fast at the current boundary
         self._fast, self._moving = np.zeros(shape, np.bool_), np.zeros(shape, np.bool_)
-        self._cases = 0, 0
+        self._without_room = 0
+        self._late = np.zeros(shape, np.bool_)
 
     def run(self) -> Mask:
         """Follow steps until they are alike, or repeat in groups.
@@ -175,12 +180,11 @@ class _Walk:
         """The schedule of the last step."""
         stretch, chunk = self._items.stretch_of(), np.arange(len(self._items.pages))[None, :]
         lived = np.arange(len(stretch))[:, None] < self._items.length[None, :]
-        lives = Lives(
-            np.zeros(len(self._items.pages)),
-            self._fast[stretch, chunk] & lived,
-            self._moving[stretch, chunk] & lived,
+        fast, moving, late = (
+            table[stretch, chunk] & lived for table in (self._fast, self._moving, self._late)
         )
-        return IntervalSchedule(lives, *self._cases, unsteady=int(self._never.sum()))
+        lives = Lives(np.zeros(len(self._items.pages)), fast, moving)
+        return IntervalSchedule(lives, self._without_room, late, int(self._never.sum()))
 
     def _state(self) -> bytes:
         """Which of the chunks that exist at the step's begin are fast. A step depends only on this
@@ -191,7 +195,8 @@ class _Walk:
     def _step(self) -> Mask:
         """Follow a step; returns which chunks' lives differ from those in the step before it."""
         fast, moving = self._fast.copy(), self._moving.copy()
-        self._cases = 0, 0
+        self._without_room = 0
+        self._late[:] = False
         for stretch in range(len(self._fast)):
             self._follow(stretch)
         changed: Mask = ((fast != self._fast) | (moving != self._moving)).any(axis=0)
@@ -211,13 +216,12 @@ class _Walk:
         room -= float(pages[born].sum())
 
         wanted = np.flatnonzero(uses.next[stretch] & ~fast & ~self._never)
-        order = np.argsort(-uses.rank[stretch, wanted], kind="stable")
-        promoted = _first(wanted[order], pages, min(time, room))
+        wanted = wanted[np.argsort(-uses.rank[stretch, wanted], kind="stable")]
+        promoted = _first(wanted, pages, min(time, room))
         if uses.ends[stretch] and len(promoted) < len(wanted):
-            following = int(pages[wanted[order[len(promoted)]]])
-            full = room - float(pages[promoted].sum()) < following
-            without_room, without_time = self._cases
-            self._cases = without_room + full, without_time + (not full)
+            in_time, promoted = promoted, _first(wanted, pages, room)
+            self._without_room += len(promoted) < len(wanted)
+            self._late[stretch, promoted[len(in_time) :]] = True
 
         fast[born] = True
         self._fast[stretch] = fast

@@ -24,21 +24,20 @@ from sentineld.policies.sentinel.assemble import Placement, assemble, chunk_move
 from sentineld.policies.sentinel.interval_moves import IntervalSchedule, IntervalScheduler
 from sentineld.policies.sentinel.intervals import Constraints, Interval
 from sentineld.policies.sentinel.pool import whole_pool
-from sentineld.policies.sentinel.trial import StallVariants
-from sentineld.policies.shares import usable_pages
+from sentineld.policies.shares import page_moves_ns, usable_pages
 
 
 class _Judged(NamedTuple):
     """An interval length that was scheduled."""
 
     saved_ns: float  # time that accesses to fast pages save in a step
-    served: float  # page accesses served fast in a step
+    served: float  # page accesses served fast in a step, if the process does not wait
     interval: Interval
     schedule: IntervalSchedule
 
 
 @register()
-class Sentinel(StallVariants):
+class Sentinel:
     """The published policy. It has no plan if the short-lived tensors exceed the budget."""
 
     name = "sentinel"
@@ -51,17 +50,48 @@ class Sentinel(StallVariants):
         tensors exceed the budget.
         """
         require(profile, tiers, budget_bytes)
-        limit = usable_pages(budget_bytes, profile.page_bytes)
+        page = profile.page_bytes
+        limit = usable_pages(budget_bytes, page)
         split = whole_pool(profile, limit)
         items = chunks_of(profile, split.candidates)
         room, moves = float(limit - split.pool_pages), chunk_moves(profile, tiers, items)
-        best, tried = _best(items, room, moves, _slow_ns(profile, tiers, items))
-        placed = Placement(split, items, best.schedule.lives, limit)
-        notes = placed.pool_note(profile), *_notes(profile, best, tried)
+        judge = _Judge(items, _slow_ns(profile, tiers, items), page_moves_ns(tiers, page)[0])
+        best, tried = _best(items, room, moves, judge)
+        schedule = best.schedule
+        placed = Placement(split, items, schedule.lives, limit, schedule.late)
+        notes = placed.pool_note(profile), *_notes(profile, items, best, tried)
         return assemble(self.name, profile, tiers, budget_bytes, placed, notes)
 
 
-def _best(items: Items, room: float, moves: Floats, slow_ns: Floats) -> tuple[_Judged, int]:
+class _Judge(NamedTuple):
+    """Judges schedules."""
+
+    items: Items
+    slow_ns: Floats  # see _slow_ns()
+    promote_ns: float  # time to promote a page
+
+    def __call__(self, one: Interval, schedule: IntervalSchedule) -> _Judged:
+        """Judge a schedule. Late promotions cost the time that the process waits for them or the
+        time that it accesses their pages in slow memory, whichever is less."""
+        items = self.items
+        in_place = schedule.lives.fast & ~schedule.lives.moving
+        saved_ns = float((self.slow_ns * in_place).sum())
+        served = float((items.worth * in_place).sum())
+        count = items.stretch_count
+        late = items.by_stretch(schedule.late)
+        for stretch in np.flatnonzero(late.any(axis=1)).tolist():
+            chunks = np.flatnonzero(late[stretch])
+            begin = (stretch + 1) % count
+            following = np.arange(begin, min(begin + one.stretches, count))
+            at = (following[:, None] - items.birth[chunks][None, :]) % count, chunks[None, :]
+            waiting_ns = float(items.pages[chunks].sum()) * self.promote_ns
+            leaving_ns = float((self.slow_ns[at] * in_place[at]).sum())
+            saved_ns -= min(waiting_ns, leaving_ns)
+            served -= float((items.worth[at] * in_place[at]).sum())
+        return _Judged(saved_ns, served, one, schedule)
+
+
+def _best(items: Items, room: float, moves: Floats, judge: _Judge) -> tuple[_Judged, int]:
     """(the best interval length, number of lengths tried). The longest length is tried first. If
     all accesses are fast with it, shorter ones can't be better and are not tried."""
     scheduler = IntervalScheduler(items, room, moves)
@@ -70,15 +100,12 @@ def _best(items: Items, room: float, moves: Floats, slow_ns: Floats) -> tuple[_J
     tried = 0
     for one in reversed(_lengths(Constraints(items, room, moves), len(moves))):
         tried += 1
-        schedule = scheduler.schedule(one.stretches)
-        in_place = schedule.lives.fast & ~schedule.lives.moving
-        served = float(schedule.lives.served(items).sum())
-        judged = _Judged(float((slow_ns * in_place).sum()), served, one, schedule)
+        judged = judge(one, scheduler.schedule(one.stretches))
         # Lengths can tie at the same saved time, because the timing model charges nothing for small
         # tensors. Then the fast accesses decide.
         if best is None or judged[:2] > best[:2]:
             best = judged
-        if served >= accesses:
+        if judged.served >= accesses:
             break
     assert best is not None
     return best, tried
@@ -103,15 +130,16 @@ def _slow_ns(profile: Profile, tiers: Tiers, items: Items) -> Floats:
     return found
 
 
-def _notes(profile: Profile, best: _Judged, tried: int) -> tuple[str, ...]:
+def _notes(profile: Profile, items: Items, best: _Judged, tried: int) -> tuple[str, ...]:
     one, schedule = best.interval, best.schedule
+    late = int(items.by_stretch(schedule.late).any(axis=1).sum())
     met = {True: "met", False: "not met"}
     notes = [
         f"migration interval: {one.stretches} stretches (lengths tried: {tried}), which use up to "
         f"{format_bytes(one.need_pages * profile.page_bytes)} (space constraint "
         f"{met[one.fits_space]}, time constraint {met[one.fits_time]})",
         f"intervals that end with promotions left: {schedule.without_room} for lack of room, "
-        f"{schedule.without_time} for lack of time",
+        f"{late} for lack of time",
     ]
     if schedule.unsteady:
         notes.append(f"{schedule.unsteady} chunks stay slow, because no steady schedule was found")

@@ -29,7 +29,6 @@ from sentineld.policies.sentinel.intervals import (
     powers_of_two,
 )
 from sentineld.policies.sentinel.pool import Split, largest_pool
-from sentineld.policies.sentinel.trial import StallVariants
 from sentineld.policies.shares import usable_moves, usable_pages
 
 INTERVALS_TRIED = 1
@@ -55,7 +54,7 @@ relax()) rises by more than this, because a smaller pool causes more page faults
 
 
 @register()
-class SentinelSpill(StallVariants):
+class SentinelSpill:
     """Policy `sentinel+spill`; see the module's docstring."""
 
     name = "sentinel+spill"
@@ -71,7 +70,8 @@ class SentinelSpill(StallVariants):
         room = np.full(profile.stretch_count, float(limit - split.pool_pages))
         capacities = Capacities(room, chunk_moves(profile, tiers, items))
         chosen, fitting = _schedule(items, capacities, relaxed)
-        placed = Placement(split, items, fitting.lives(), limit)
+        lives = fitting.lives()
+        placed = Placement(split, items, lives, limit, np.zeros_like(lives.moving))
         notes = placed.pool_note(profile), _note(profile, chosen)
         return assemble(self.name, profile, tiers, budget_bytes, placed, notes)
 

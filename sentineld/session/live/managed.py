@@ -22,6 +22,7 @@ from sentineld.model.tiers import Tiers
 from sentineld.observe.control_segment import ShimWords
 from sentineld.observe.shim_link import ShimLink
 from sentineld.plan.correct import Progress
+from sentineld.plan.stall_trial import Decisions
 from sentineld.session.intake.claims import arena_range, heap_range
 from sentineld.session.live.barriers import Barriers
 from sentineld.session.live.divergence import Divergence, Patience, Verdict
@@ -117,6 +118,10 @@ class Managed:
             words.barrier_wait_ns,
             ledger.late_moves,
         )
+
+    def stall_decisions(self) -> Decisions:
+        """How the trials of stalls were decided so far; see StallTrial."""
+        return self.mover.stall_decisions()
 
     def fast_bytes(self) -> int:
         """Bytes on the fast tier that are charged to the session; see PlanMover.fast_bytes()."""

@@ -31,8 +31,10 @@ class World:
         count: int,
         useful: list[int] | None = None,
         ahead: list[int] | None = None,
+        late: bool = False,
     ) -> None:
-        """rows: (boundary, deadline, tier, first page, pages)."""
+        """rows: (boundary, deadline, tier, first page, pages). late: whether all moves are late by
+        plan."""
         moves = np.zeros(len(rows), MOVE_DTYPE)
         for row, (boundary, deadline, tier, first, pages) in enumerate(rows):
             moves[row] = (boundary, deadline, row, 0, tier, first * PAGE, pages * PAGE)
@@ -46,6 +48,7 @@ class World:
                 count,
                 np.array(useful) if useful is not None else None,
                 np.array(ahead) if ahead is not None else None,
+                np.full(len(moves), late),
             ),
             count,
             self.pages_of,
@@ -369,11 +372,11 @@ def test_a_batch_is_clipped_to_the_node_s_free_pages() -> None:
     assert [pages.tolist() for _, pages in batch.parts] == [[0, 1]]
 
 
-def test_a_stalling_plan_waits_at_the_deadline_of_a_promotion() -> None:
+def test_a_process_that_stalls_waits_at_the_deadline_of_a_promotion() -> None:
     # At boundary 3, the promotion's deadline, the process waits until boundary 2 is done. Boundary
     # 2 is done only when the promotion is finished.
-    world = World([(1, 3, 0, 0, 2)], count=4)
-    world.schedule.stalls_for_promotions = True
+    world = World([(1, 3, 0, 0, 2)], count=4, late=True)
+    world.schedule.stalls = lambda boundary: boundary == 3
     world.tier[0:2] = 1
     world.schedule.pass_boundary(NO_DROPS)
     assert world.schedule.done() == 1
@@ -389,11 +392,25 @@ def test_a_stalling_plan_waits_at_the_deadline_of_a_promotion() -> None:
     assert world.schedule.done() == 3
 
 
-def test_a_stalling_plan_does_not_wait_without_room() -> None:
-    world = World([(1, 3, 0, 0, 2)], count=4)
-    world.schedule.stalls_for_promotions = True
+def test_a_process_that_stalls_does_not_wait_without_room() -> None:
+    world = World([(1, 3, 0, 0, 2)], count=4, late=True)
+    world.schedule.stalls = lambda boundary: boundary == 3
     world.tier[0:2] = 1
     for _ in range(3):
         world.schedule.pass_boundary(NO_DROPS)
     assert world.next(room=0) is None
     assert world.schedule.done() == 3
+
+
+def test_if_the_process_does_not_stall_other_promotions_go_first() -> None:
+    # The promotion at boundary 2 is the later one, and has the later deadline.
+    world = World([(1, 2, 0, 0, 2), (2, 4, 0, 8, 2)], count=6, useful=[5, 2], late=True)
+    first, second = world.schedule.times
+    world.schedule.times = [first, second._replace(late=False)]
+    world.tier[0:10] = 1
+    for _ in range(2):
+        world.schedule.pass_boundary(NO_DROPS)
+    assert world.schedule.done() == 2
+    batch = world.next(pages=2)
+    assert batch is not None
+    assert [pages.tolist() for _, pages in batch.parts] == [[8, 9]]

@@ -49,6 +49,9 @@ BROKEN: list[tuple[str, Callable[[Plan], Plan]]] = [
     ("waits", lambda p: with_layout(p, waits=np.array([-1, 4, -1, -1], np.int32))),
     ("waits", lambda p: with_layout(p, waits=np.array([-1, -1, -1, 2], np.int32))),
     ("waits", lambda p: with_layout(p, waits=np.array([0, -1, -1, -1], np.int32))),
+    ("waits", lambda p: replace(p, late=p.moves["tier"] == 0)),  # no wait for promotions
+    ("late", lambda p: replace(p, late=p.moves["tier"] != 0)),
+    ("late", lambda p: replace(p, late=np.ones(1, np.bool_))),
     ("moves", lambda p: moves(p, UP, DOWN)),
     ("moves", lambda p: moves(p, move(4, 1, 3, Space.HEAP, 1, 0, 2))),
     ("moves", lambda p: moves(p, UP, move(2, 3, 4, Space.HEAP, 1, 4, 2))),

@@ -90,14 +90,24 @@ def test_due_demotions_run_first_then_promotions_then_early_demotions(
     assert queue.next_work(lambda: due, lambda: promoted, lambda: early) == chosen
 
 
-def test_done_is_held_by_demotions_and_in_stalling_plans_by_promotions() -> None:
+def never(_: int) -> bool:
+    return False
+
+
+def always(_: int) -> bool:
+    return True
+
+
+def test_done_is_held_by_demotions_and_by_promotions_for_which_the_process_stalls() -> None:
     queue = Queue(Move(0, 1, 1, due=9), Move(1, 2, 0, deadline=7))
-    assert queue.done(12, stalls=False) == 8
-    assert queue.done(5, stalls=False) == 5
-    assert queue.done(12, stalls=True) == 5
+    assert queue.done(12, never) == 8
+    assert queue.done(5, never) == 5
+    assert queue.done(7, always) == 5  # boundary 6 is held
+    assert queue.done(7, lambda boundary: boundary == 8) == 7
+    assert queue.done(8, always) == 8  # the process has passed the deadline
     queue.blocked = True
-    assert queue.done(12, stalls=True) == 8
-    assert Queue(Move(0, 1, 1, due=0)).done(3, stalls=False) == 0
+    assert queue.done(7, always) == 7
+    assert Queue(Move(0, 1, 1, due=0)).done(3, never) == 0
 
 
 def test_times_wrap_around_the_step() -> None:
@@ -110,11 +120,18 @@ def test_times_wrap_around_the_step() -> None:
         MoveTimes(7, 4, 8, 8),  # a deadline at the move's own boundary is in the next step
     ]
     assert move_times(moves[:1], 8) == [MoveTimes(1, 0, 2, 2)]
+    assert move_times(moves[:1], 8, late=np.ones(1, np.bool_)) == [MoveTimes(1, 0, 2, 2, True)]
 
 
-def test_a_stalling_plan_still_uses_a_promotion_at_its_deadline() -> None:
-    times = MoveTimes(1, 0, 2, 2)
-    assert times.span(9, stalls=False) == Span(9, 11, 11)
-    assert times.span(9, stalls=True) == Span(9, 11, 12)
+def test_a_promotion_that_is_late_by_plan_depends_on_stalls() -> None:
+    times = MoveTimes(1, 0, 2, 5)
+    assert times.span(9, never) == times.span(9, always) == Span(9, 11, 14)
+    late = times._replace(late=True)
+    assert late.span(9, always) == late.span(9, lambda boundary: boundary == 11) == Span(9, 11, 15)
+    # All other promotions go first.
+    assert late.span(9, never) == Span(9, 14, 14)
+
+
+def test_a_promotion_is_late_from_its_deadline_on() -> None:
     assert not is_late(Move(0, 1, 0, deadline=11), 10)
     assert is_late(Move(0, 1, 0, deadline=11), 11)

@@ -21,6 +21,7 @@ from sentineld.model.plan import (
 from sentineld.model.profile import ACCESS_DTYPE, STRETCH_DTYPE, TENSOR_DTYPE, Kind, Profile
 from sentineld.model.protocol import Boundary
 from sentineld.model.tiers import Tier, Tiers
+from sentineld.plan.stall_trial import stall_boundaries
 
 PAGE = 4096
 HEAP = 0x10_0000_0000
@@ -172,6 +173,15 @@ def toy_plan() -> Plan:
 
 def with_layout(plan: Plan, **changes: object) -> Plan:
     return replace(plan, layout=replace(plan.layout, **changes))  # type: ignore[arg-type]
+
+
+def late_plan(plan: Plan) -> Plan:
+    """The plan with promotions that are late by plan: the process may stall at their deadlines."""
+    plan = replace(plan, late=plan.moves["tier"] == 0)
+    waits = plan.layout.waits.copy()
+    stalls = stall_boundaries(plan)
+    waits[stalls] = (stalls - 1) % len(waits)
+    return with_layout(plan, waits=waits)
 
 
 def large_plan() -> Plan:

@@ -35,6 +35,7 @@ FULL = SessionSnapshot(
     late_moves=3,
     barrier_timeouts=1,
     barrier_wait_ns=1_500_000_000,
+    stalls={"stall": 1, "leave": 2, "undecided": 0},
     diverged_steps=2,
     corrections={"migration": 2},
     migration_bytes_per_s=86e6,
@@ -123,6 +124,7 @@ def test_values_are_exported_in_base_units(endpoint: Endpoint) -> None:
     assert value("sentineld_fast_share_ratio") == 0.93
     assert value("sentineld_records_lost_total", queue="log") == 5
     assert value("sentineld_plan_corrections_total", cause="migration") == 2
+    assert value("sentineld_late_promotion_boundaries", decision="leave") == 2
     assert value("sentineld_planned_migration_bandwidth_bytes_per_second") == 86e6
     moved = {"direction": "demote", "reason": "busy", "result": "skipped"}
     assert value("sentineld_migrated_bytes_total", **moved) == 4096

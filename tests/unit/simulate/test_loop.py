@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plans that are corrected by measurements, and variants that are chosen by trial."""
+"""Plans that are corrected by measurements, and stalls that are chosen by trial."""
 
 from __future__ import annotations
 
@@ -10,11 +10,17 @@ import pytest
 from sentineld.host.presets import preset_tiers
 from sentineld.model.profile import Profile
 from sentineld.plan.correct import WINDOW_STEPS
+from sentineld.plan.stall_trial import (
+    SETTLING_STEPS,
+    STEPS_PER_BOUNDARY,
+    StallTrial,
+    stall_boundaries,
+)
 from sentineld.policies.registry import policy
-from sentineld.policies.sentinel.trial import stalling
 from sentineld.simulate.disturbance import Disturbance
 from sentineld.simulate.loop import plan_again
 from sentineld.simulate.simulate import Outcome, simulate
+from sentineld.simulate.training import Training
 from tests.unit.trainer import MIB
 from tests.unit.workloads import Network, profiled
 
@@ -123,17 +129,16 @@ def test_another_plan_must_be_faster(training: Profile) -> None:
 
 
 def test_steps_stall_for_late_promotions_only_if_that_is_faster(training: Profile) -> None:
-    disturbed = Disturbance(interference=0.5)
-    found = passed(training, "sentinel", disturbed, planning_s=None)
-    chosen = policy("sentinel")
-    plan = chosen.plan(training, TIERS, found.budget_bytes)
-    static, budget = policy("static"), found.budget_bytes
-    both = [
-        simulate(training, static, TIERS, budget, disturbed, 60, plan=one, planning_s=None)
-        for one in (plan, stalling(plan))
-    ]
-    assert both[0].step_seconds != both[1].step_seconds
-    faster = min(one.step_seconds for one in both)
-    assert found.step_seconds == pytest.approx(faster, rel=0.01)
-    assert any("trial" in note for note in found.notes)
-    assert {name: steps for name, steps, _ in found.phases}["trial"] > 0
+    chosen, budget = policy("sentinel"), training.peak_bytes // 2
+    plan = chosen.plan(training, TIERS, budget)
+    found = simulate(training, chosen, TIERS, budget, plan=plan)
+    assert len(stall_boundaries(plan)) == 6
+    assert "1 stall after a trial and 5 do not" in found.notes[-1]
+    trial = {name: steps for name, steps, _ in found.phases}["trial"]
+    # The step that ends with the last decision can be the first steady one.
+    assert 0 <= SETTLING_STEPS + STEPS_PER_BOUNDARY * len(stall_boundaries(plan)) + 1 - trial <= 1
+    without = Training(training, chosen, plan, TIERS, budget, Disturbance(), 60).replay()
+    without.trial = StallTrial([], training.stretch_count)
+    without.begin()
+    never = [without.step() for _ in range(10)][-1]
+    assert found.step_seconds < 0.999 * never.ns / 1e9

@@ -14,12 +14,12 @@ from sentineld.model.plan import MOVE_DTYPE, Plan, Space
 from sentineld.model.profile import Profile
 from sentineld.model.tiers import Tier, Tiers
 from sentineld.model.timing import timing_of
+from sentineld.plan.stall_trial import SETTLING_STEPS, Decisions
 from sentineld.policies.bounds.step_time import bound_seconds
-from sentineld.policies.sentinel.trial import stalling
 from sentineld.simulate.replay import Replay, Step
 from sentineld.simulate.script import scripts
 from sentineld.simulate.world import World
-from tests.unit.plan.toys import LARGE, PAGE, large_plan, large_profile, with_layout
+from tests.unit.plan.toys import LARGE, PAGE, large_plan, large_profile, late_plan, with_layout
 
 READ_NS, WRITE_NS = 0.375, 0.75
 PAGE_NS = (READ_NS + WRITE_NS / 2) * PAGE
@@ -215,23 +215,27 @@ def bound(profile: Profile, pages_per_s: float, capacity: int) -> float:
     return bound_seconds(profile, tiers(pages_per_s), capacity * PAGE)
 
 
-def test_a_stalling_plan_waits_for_a_late_promotion() -> None:
+def test_the_process_stalls_for_a_late_promotion_in_one_step_of_its_trial() -> None:
     # Half of the state is demoted after its use in stretch 3 and promoted before its use in the
     # next step. Its 128 pages take 1.5 s to promote; the stretch before the use takes 1 s plus the
     # cost of the slow gradient.
-    plan = stalling(large_plan())
-    _, steps = replayed(plan, STATE / 1.5)
-    last = steps[-1]
-    assert last.slow_ns == pytest.approx(6 * LARGE * PAGE_NS, abs=2)
-    assert last.counts.promoted_pages == last.counts.demoted_pages == STATE
+    replay, steps = replayed(late_plan(large_plan()), STATE / 1.5, steps=6)
+    tried = steps[SETTLING_STEPS]
     waited = 1.5e9 - 1e9 - 2 * LARGE * PAGE_NS
-    assert last.counts.stall_ns == pytest.approx(waited, rel=0.05)
-    assert last.ns == pytest.approx(4e9 + last.slow_ns + last.counts.stall_ns, abs=2)
+    assert tried.counts.stall_ns == pytest.approx(waited, rel=0.05)
+    assert tried.counts.promoted_pages == STATE
+    assert tried.ns == pytest.approx(4e9 + tried.slow_ns + tried.counts.stall_ns, abs=2)
+    # The slow accesses take less time than the stall.
+    assert replay.trial.decisions() == Decisions(stall=0, leave=1, undecided=0)
+    for step in (*steps[:SETTLING_STEPS], *steps[SETTLING_STEPS + 1 :]):
+        assert step.counts.stall_ns == 0
+        assert step.counts.promoted_pages < STATE
 
 
-def test_a_stalling_plan_does_not_wait_without_room() -> None:
+def test_the_process_does_not_stall_without_room() -> None:
     # The pool and the parameter leave no room for the half of the state whose promotion is late.
-    _, steps = replayed(stalling(large_plan()), STATE / 1.5, capacity=3 * LARGE - 1)
+    plan = late_plan(large_plan())
+    _, steps = replayed(plan, STATE / 1.5, steps=SETTLING_STEPS + 1, capacity=3 * LARGE - 1)
     assert steps[-1].counts.promoted_pages < STATE
     assert steps[-1].counts.late_moves > 0
     assert steps[-1].counts.stall_ns == 0

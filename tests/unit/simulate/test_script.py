@@ -104,7 +104,7 @@ def test_times_and_waits_are_the_plan_s() -> None:
     assert one.times_ns.tolist() == [1e9] * 4
     assert one.waits == (-1, -1, -1, -1)
     assert one.birth_ns == 0.5 * PAGE
-    assert not one.stalls_for_promotions
+    assert one.stalls == ()
     assert one.cells.pages.tolist() == [63, *[2 * LARGE] * 5]
 
 

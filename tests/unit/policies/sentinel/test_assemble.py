@@ -31,7 +31,7 @@ def test_a_plan_carries_out_the_lives() -> None:
     split = whole_pool(profile, 12)
     items = chunks_of(profile, split.candidates)
     lives = Lives(np.zeros(4), np.isin(letters, ["F", "D"]), np.isin(letters, ["U", "D"]))
-    placed = Placement(split, items, lives, 12)
+    placed = Placement(split, items, lives, 12, np.zeros_like(lives.moving))
     plan = assemble("some policy", profile, two_tiers(), 12 * PAGE, placed, ("a note",))
     verify(plan, profile, 12 * PAGE)
     assert (plan.policy, plan.notes) == ("some policy", ("a note",))
@@ -51,6 +51,6 @@ def test_the_note_on_the_pool_gives_its_size() -> None:
     split = whole_pool(profile, 12)
     items = chunks_of(profile, split.candidates)
     never = np.zeros(items.worth.shape, np.bool_)
-    placed = Placement(split, items, Lives(np.zeros(4), never, never), 12)
+    placed = Placement(split, items, Lives(np.zeros(4), never, never), 12, never)
     expected = "pool of 4.0 KiB for 1 short-lived tensors; 44.0 KiB for other tensors"
     assert placed.pool_note(profile) == expected

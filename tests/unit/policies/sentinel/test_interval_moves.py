@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The published schedule, checked by hand for single chunks and in general for random ones.
 
-The letters are those of drawn.py: F: fast; s: slow; D: being demoted; U: being promoted.
+The letters are those of drawn.py: F: fast; s: slow; D: being demoted; U: being promoted. Here, a
+promotion that is late by plan is L.
 """
 
 from __future__ import annotations
@@ -29,7 +30,12 @@ def scheduled(
 
 
 def lives(found: IntervalSchedule) -> list[str]:
-    return drawn(found.lives.fast, found.lives.moving)
+    words = drawn(found.lives.fast, found.lives.moving)
+    late = found.late.T.tolist()
+    return [
+        "".join("L" if is_late else letter for letter, is_late in zip(word, row, strict=True))
+        for word, row in zip(words, late, strict=True)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -52,21 +58,24 @@ def test_a_chunk_is_promoted_for_the_next_interval(use: int, stretches: int, lif
 
 
 @pytest.mark.parametrize(
-    ("room", "moves", "expected", "without_room", "without_time"),
+    ("room", "moves", "expected", "without_room"),
     [
-        (2.0, PLENTY, ["ssss", "sUFD", "sUFD"], 1, 0),
-        (PLENTY, 1.0, ["ssss", "sUFD", "ssss"], 0, 1),
+        (2.0, PLENTY, ["ssss", "sUFD", "sUFD"], 1),
+        # One move in a stretch: the least accessed chunk is late, and is evicted first.
+        (PLENTY, 1.0, ["sLFD", "DUFF", "FFFF"], 0),
+        (2.0, 1.0, ["ssss", "sUFD", "DLFF"], 1),
+        (PLENTY, 0.0, ["FFFF", "FFFF", "FFFF"], 0),  # nothing can be evicted
     ],
-    ids=["room", "time"],
+    ids=["room", "time", "both", "no moves"],
 )
-def test_the_most_accessed_chunks_are_promoted_if_not_all_can_be(
-    room: float, moves: float, expected: list[str], without_room: int, without_time: int
+def test_the_most_accessed_chunks_are_promoted_first(
+    room: float, moves: float, expected: list[str], without_room: int
 ) -> None:
     some = items((2,), (2,), (2,))
     some.worth[2] = 1, 3, 2
     found = scheduled(some, 1, room, moves)
     assert lives(found) == expected
-    assert (found.without_room, found.without_time) == (without_room, without_time)
+    assert found.without_room == without_room
 
 
 def test_room_that_takes_many_steps_to_fill_is_filled() -> None:
@@ -82,19 +91,28 @@ def test_counts_of_intervals_with_promotions_left() -> None:
     found = scheduled(some, 3, room=2.0, moves=1.0)
     # They are promoted in 3-5 and cold in 0-2. Only 3-5 ends with a chunk left to promote.
     assert lives(found) == ["DssUFFF", "FDssUFF", "sssssss"]
-    assert (found.without_room, found.without_time) == (1, 0)
+    assert found.without_room == 1
+
+
+def test_what_an_interval_leaves_for_lack_of_time_is_promoted_late() -> None:
+    # Intervals of two: 0-1, 2-3, 4-5 and 6. There is room for all chunks and time for one in each
+    # stretch of 4-5. The third begins to move in the last stretch of 4-5.
+    found = scheduled(items((6,), (6,), (6,), stretches=7), 2, room=3.0, moves=1.0)
+    assert lives(found) == ["DsssUFF", "FDsssUF", "FFDssLF"]
+    assert found.without_room == 0
 
 
 def test_the_less_accessed_tensors_stay_slow_if_steps_are_not_alike() -> None:
-    # Each chunk would be promoted and evicted once a step: six moves, and there is time for three.
-    found = scheduled(items((1,), (0,), (2,), stretches=3), 1, room=2.0, moves=1.0)
-    assert lives(found) == ["sss", "sss", "DUF"]
+    # There is room for one chunk, and each is used in another stretch. The chunks would be promoted
+    # in turn, each in another step.
+    found = scheduled(items((0,), (2,), (4,), stretches=5), 1, room=1.0, moves=2.0)
+    assert lives(found) == ["sssss", "sssss", "DssUF"]
     assert found.unsteady == 2
 
 
 def test_evictions_come_before_promotions() -> None:
     # In stretch 2, chunk 0 becomes cold and chunk 1 is wanted; there is time for one move.
-    assert lives(scheduled(items((1,), (3,)), 1, moves=1.0)) == ["UFDs", "ssss"]
+    assert lives(scheduled(items((1,), (3,)), 1, moves=1.0)) == ["LFDs", "DsLF"]
     assert lives(scheduled(items((1,), (3,)), 1, moves=2.0)) == ["UFDs", "DsUF"]
 
 
@@ -163,10 +181,21 @@ def test_every_schedule_is_steady_and_keeps_to_the_capacities(
     some: Items, stretches: int, room: float, moves: float
 ) -> None:
     count = some.stretch_count
-    found = scheduled(some, min(stretches, count), room, moves).lives
+    schedule = scheduled(some, min(stretches, count), room, moves)
+    found = schedule.lives
     held, moved = used_pages(some, found, some.stretch_of())
     assert held.max() <= room
-    assert moved.max() <= moves
+    late = np.bincount(
+        np.broadcast_to(some.stretch_of(), found.fast.shape)[schedule.late],
+        np.broadcast_to(some.pages, found.fast.shape)[schedule.late],
+        minlength=count,
+    )
+    assert (moved - late).max() <= moves
+    ends = (np.arange(count) + 1) % min(stretches, count) == 0
+    ends[-1] = True
+    assert not np.any(late[~ends])
+    assert not np.any(schedule.late & ~found.moving)
+    assert not np.any(schedule.late & found.fast)
     alive = np.arange(count)[:, None] < some.length[None, :]
     assert not np.any((found.fast | found.moving) & ~alive)
     after = found.fast ^ found.moving
@@ -187,4 +216,5 @@ def test_every_schedule_is_steady_and_keeps_to_the_capacities(
 def test_without_limits_all_accesses_are_fast(some: Items, stretches: int) -> None:
     found = scheduled(some, min(stretches, some.stretch_count), 1e9, 1e9)
     assert found.lives.served(some).sum() == some.worth.sum()
-    assert found.unsteady == found.without_room == found.without_time == 0
+    assert found.unsteady == found.without_room == 0
+    assert not found.late.any()

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Test-and-trial: whether the process stalls at a boundary for late promotions.
+
+An interval of policy `sentinel` can end with promotions left although fast memory has room for
+them (case 3 of the Sentinel paper, HPCA'21). At the interval's end, the process can then either
+stall until they are done, or go on and access their pages in slow memory until they are done. Which
+is faster is measured: for each such boundary, one step in which the process stalls there and one
+step in which it does not. Then the faster of the two is kept. The boundaries are tried one after
+another, so that no trial influences another one.
+
+A step is measured from one arrival at the boundary to the next, because the decision influences all
+stretches of the step: pages that arrive late delay later moves.
+
+This module only makes decisions. The mover and the simulator report each boundary that the process
+reaches, and the time. Boundaries are counted since the first step: step * boundary_count +
+boundary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from sentineld.model.arrays import Integers, Mask
+from sentineld.model.plan import Plan
+
+SETTLING_STEPS = 2
+"""Number of steps before the first trial: in these steps pages still move to the tiers on which the
+plan expects them."""
+STEPS_PER_BOUNDARY = 2
+"""Number of steps that the trial of one boundary takes, as published."""
+
+
+@dataclass(frozen=True)
+class Decisions:
+    """How many boundaries were decided, and how."""
+
+    stall: int  # boundaries at which the process stalls
+    leave: int  # boundaries at which it does not
+    undecided: int  # boundaries that have not been tried yet
+
+
+def late_moves(plan: Plan) -> Mask:
+    """(M,): Plan.late, with an entry for each move."""
+    return plan.late if len(plan.late) else np.zeros(len(plan.moves), np.bool_)
+
+
+def stall_boundaries(plan: Plan) -> Integers:
+    """(K,), ascending: the boundaries that are tried, which are the deadlines of the promotions
+    that are late by plan."""
+    found: Integers = np.unique(plan.moves["deadline"][late_moves(plan)]).astype(np.int64)
+    return found
+
+
+class StallTrial:
+    """Decides for each of a plan's boundaries with late promotions whether the process stalls."""
+
+    def __init__(self, boundaries: Iterable[int], boundary_count: int) -> None:
+        """boundaries: see stall_boundaries()."""
+        self._left = sorted(boundaries)
+        self._count = boundary_count
+        self._stalls: dict[int, bool] = {}
+        self._ready = 0  # first boundary at which a trial may begin
+        self._began_ns = 0.0  # time of the last arrival at the boundary that is tried
+        self._stalled_ns: float | None = None
+        # The arrival at which the process stalls in the trial that is under way or begins next.
+        self._stalled_at: int | None = None
+        self._now: int | None = None
+
+    @property
+    def undecided(self) -> bool:
+        """Whether there is a boundary without a decision."""
+        return bool(self._left)
+
+    def decisions(self) -> Decisions:
+        """The decisions so far."""
+        stall = sum(self._stalls.values())
+        return Decisions(stall, len(self._stalls) - stall, len(self._left))
+
+    def stalls(self, boundary: int) -> bool:
+        """Whether the process stalls at this boundary for late promotions."""
+        decided = self._stalls.get(boundary % self._count)
+        return boundary == self._stalled_at if decided is None else decided
+
+    def passed(self, boundary: int, time_ns: float) -> None:
+        """Report that the process has reached a boundary, before it waits there."""
+        if not self._left:
+            return
+        if self._now is None or boundary != self._now + 1:
+            self._restart(boundary)
+        self._now = boundary
+        if self._stalled_at is None:
+            self._plan_stall(max(boundary + 1, self._ready))
+        stalled_at = self._stalled_at
+        assert stalled_at is not None
+        if boundary == stalled_at:
+            self._began_ns = time_ns
+        elif boundary == stalled_at + self._count:
+            self._stalled_ns, self._began_ns = time_ns - self._began_ns, time_ns
+        elif boundary == stalled_at + 2 * self._count:
+            assert self._stalled_ns is not None
+            self._stalls[self._left.pop(0)] = self._stalled_ns < time_ns - self._began_ns
+            self._stalled_at = None
+            if self._left:
+                self._plan_stall(boundary + 1)
+
+    def interrupt(self) -> None:
+        """Report that the process has not followed the plan since the last boundary."""
+        self._now = None
+
+    def _restart(self, boundary: int) -> None:
+        """Repeat the trial that is under way, because the process has not followed the plan."""
+        self._ready = boundary + SETTLING_STEPS * self._count
+        self._stalled_at = None
+
+    def _plan_stall(self, first: int) -> None:
+        """Let the process stall at its first arrival from `first` on."""
+        self._stalled_at = first + (self._left[0] - first) % self._count
