@@ -29,6 +29,7 @@ KEEP = "sentineld.plan.keep"
 LOOP = "sentineld.simulate.loop"
 SPARE = "sentineld.plan.spare"
 TRIAL = "sentineld.plan.stall_trial"
+CLAIMS = "tests.bench.claims"
 DUAL = "sentineld.policies.bounds.step_time"
 PROGRAM = "sentineld.policies.lp.program"
 HUGE = "sentineld.plan.huge"
@@ -55,6 +56,7 @@ SOURCES: dict[str, tuple[str, str]] = {
     "auto.grain_share": (PARTS, "GRAIN_SHARE"),
     "auto.grain_pages": (PARTS, "GRAIN_PAGES"),
     "spill.pool_gain": (SPILL, "POOL_GAIN"),
+    "claims.close": (CLAIMS, "CLOSE"),
     "stall.settling_steps": (TRIAL, "SETTLING_STEPS"),
     "keep.resident_max": (KEEP, "RESIDENT_MAX"),
     "lp.time_limit": (PROGRAM, "TIME_LIMIT_S"),

@@ -4,8 +4,8 @@
 A benchmark cell combines one of nine traces, one of two presets and one of three fast fractions.
 Everything is simulated; only planning time is measured. Writes build/bench/policies.json, prints
 tables and draws plots. Traces come from build/bench/traces; missing ones are recorded first. If a
-policy fails in a cell, its row says why, and the run continues. At the end `auto` plans a huge
-synthetic step.
+policy fails in a cell, its row says why, and the run continues. Then published claims are compared
+with the cells (claims.json). At the end `auto` plans a huge synthetic step.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from sentineld.policies.registry import names, policy
 from sentineld.profile.trace import profile_of
 from sentineld.profile.trace_file import load_trace
 from sentineld.simulate.simulate import simulate
+from tests.bench.claims import checked, claims_table
 from tests.bench.huge import plan_huge_step, summary_line
 from tests.bench.models import MODELS
 from tests.bench.policy_figures import Cell, Row, cell_of, failures, policies_table, verdicts
@@ -205,6 +206,9 @@ def main() -> None:
             flush=True,
         )
     print(f"\n{report(rows)}", flush=True)
+    claims = checked(rows)
+    write(output.with_name("claims.json"), {"claims": claims})
+    print(f"\n{claims_table(claims)}", flush=True)
     if not arguments.no_huge:
         synthetic = plan_huge_step()
         write_rows(rows, output, synthetic)

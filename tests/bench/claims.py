@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compares the cells of bench-policies with figures that papers have published.
+
+Figures of papers are from their abstracts, their artifacts or third parties' notes
+(docs/policies.md). A claim is checked for each preset, over the traces for which all of its
+policies have a plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from tests.bench.figures import table
+from tests.bench.policy_figures import Row, geometric_mean, slowdown
+
+FRACTION = 0.2
+"""The fraction of the peak that is fast in all published figures but AutoTM's, which replace 50 to
+80 % of the DRAM."""
+CLOSE = 0.75
+"""A lead counts as reproduced if it is at least this share of the published one."""
+
+Verdict = Literal["reproduced", "in part", "not reproduced", "no plan"]
+
+
+@dataclass(frozen=True)
+class Found:
+    """What the simulator says about a claim under one preset."""
+
+    figure: float | None  # geometric mean over the traces; None: no trace has all plans
+    traces: Mapping[str, float]  # the same figure for each trace
+    without: tuple[str, ...]  # traces for which a policy has no plan
+    verdict: Verdict
+
+
+@dataclass(frozen=True)
+class Within:
+    """A policy's step takes at most `most` times the all-fast step.
+
+    Reproduced if this holds for every trace, in part if it holds for some.
+    """
+
+    policy: str
+    most: float
+    published: str
+    source: str
+
+    @property
+    def text(self) -> str:
+        """The claim in words."""
+        return f"{self.policy} within {self.most - 1:.0%} of all-fast"
+
+    def check(self, cells: Mapping[str, Mapping[str, float]]) -> Found:
+        """cells: slowdowns by trace and policy."""
+        ours = {trace: one[self.policy] for trace, one in cells.items() if self.policy in one}
+        held = sum(value <= self.most for value in ours.values())
+        verdict: Verdict = "in part" if held else "not reproduced"
+        return _found(ours, cells, "reproduced" if ours and held == len(cells) else verdict)
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """A policy's steps are faster than another one's: the other's time is 1 + lead times as long.
+
+    Reproduced if the mean lead is at least CLOSE of the published one, in part if there is a lead.
+    """
+
+    policy: str
+    other: str
+    lead: float
+    published: str
+    source: str
+
+    @property
+    def text(self) -> str:
+        """The claim in words."""
+        return f"{self.policy} ahead of {self.other} by {self.lead:.0%}"
+
+    def check(self, cells: Mapping[str, Mapping[str, float]]) -> Found:
+        """cells: slowdowns by trace and policy."""
+        ours = {
+            trace: one[self.other] / one[self.policy]
+            for trace, one in cells.items()
+            if self.policy in one and self.other in one
+        }
+        mean = geometric_mean(ours.values()) or 1.0
+        verdict: Verdict = "in part" if mean > 1 else "not reproduced"
+        return _found(ours, cells, "reproduced" if mean - 1 >= CLOSE * self.lead > 0 else verdict)
+
+
+def _found(
+    ours: Mapping[str, float], cells: Mapping[str, Mapping[str, float]], verdict: Verdict
+) -> Found:
+    without = tuple(trace for trace in cells if trace not in ours)
+    return Found(geometric_mean(ours.values()), ours, without, verdict if ours else "no plan")
+
+
+CLAIMS: tuple[Within | Ahead, ...] = (
+    Within("sentinel", 1.09, "at most 8 to 9 % slower", "Sentinel, arXiv 1909.05182 and HPCA 2021"),
+    Ahead("sentinel", "ial", 0.37, "37 % faster on CPUs", "Sentinel, HPCA 2021"),
+    Ahead("sentinel", "autotm", 0.17, "17 to 18 % faster", "notes on Sentinel, HPCA 2021"),
+    Within("autotm", 1.277, "50 to 80 % of DRAM replaced cost 27.7 %", "AutoTM, ASPLOS 2020"),
+    Ahead("autotm", "memory-mode", 1.0, "about twice as fast for very large nets", "the same"),
+    Ahead("memory-mode", "first-touch", 0.1, "ahead of unmanaged placement", "the same"),
+    Ahead("tpp", "first-touch", 0.05, "5 to 17 % faster than NUMA balancing", "TPP, ASPLOS 2023"),
+    Ahead("memtis", "tpp", 0.05, "ahead of tiering in kernels", "MEMTIS, SOSP 2023"),
+    Within("g10", 1 / 0.903, "90.3 % of all-fast speed", "G10, MICRO 2023, its artifact"),
+)
+"""The published claims about speed. docs/policies.md discusses them and those without a figure."""
+
+
+def checked(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """Check all claims; returns plain values for claims.json."""
+    presets = sorted({row["tiers"] for row in rows if row["fast_fraction"] == FRACTION})
+    return [
+        {
+            "claim": claim.text,
+            "published": claim.published,
+            "source": claim.source,
+            "fast_fraction": FRACTION,
+            "found": {preset: vars(claim.check(_cells(rows, preset))) for preset in presets},
+        }
+        for claim in CLAIMS
+    ]
+
+
+def claims_table(claims: Sequence[dict[str, Any]]) -> str:
+    """Format a line per claim and preset."""
+    lines = []
+    for claim in claims:
+        for preset, found in claim["found"].items():
+            traces = found["traces"].values()
+            spread = f"{min(traces):.2f} to {max(traces):.2f}" if traces else "-"
+            mean = "-" if found["figure"] is None else f"{found['figure']:.3f}"
+            lines.append([claim["claim"], preset, mean, spread, f"{len(traces)}", found["verdict"]])
+    return table(["published claim", "preset", "mean", "traces", "n", "verdict"], lines)
+
+
+def _cells(rows: Sequence[Row], preset: str) -> dict[str, dict[str, float]]:
+    """The slowdown of each policy that has a plan, by trace."""
+    cells: dict[str, dict[str, float]] = {}
+    for row in rows:
+        if (row["tiers"], row["fast_fraction"]) == (preset, FRACTION):
+            cell = cells.setdefault(row["trace"], {})
+            if (value := slowdown(row)) is not None:
+                cell[row["policy"]] = value
+    return cells
