@@ -12,11 +12,13 @@ that are exchanged at a time. The bandwidth is that of the timing model.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from sentineld.plan.policy import MoveRequest, Observation
 from sentineld.policies.registry import register
-from sentineld.policies.rivals.reactive import ReactivePolicy, move_requests, total
+from sentineld.policies.rivals.reactive import ReactivePolicy, Setting, move_requests, total
 
 INTERVAL_S = 5.0
 
@@ -28,9 +30,9 @@ class Ial(ReactivePolicy):
     name = "ial"
     published_s = INTERVAL_S
 
-    def reactor(self, interval_ns: float) -> Lists:
+    def settings(self) -> Sequence[Setting]:
         """See ReactivePolicy."""
-        return Lists(interval_ns)
+        return [("", Lists)]
 
 
 class Lists:

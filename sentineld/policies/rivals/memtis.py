@@ -6,28 +6,33 @@ the binary logarithm of their access counts. From the hottest bin down, bins are
 hot pages together fill at most 97 % of the fast tier. If the hot pages fill less than three
 quarters of the fast tier, the next bin is warm: its pages are not demoted. The coldest bin is
 always cold. Hot slow pages are promoted, the hottest first; cold fast pages are demoted to make
-room, the coldest first. All counts are halved (cooled) every COOL_TICKS intervals. Published
+room, the coldest first. All counts are halved (cooled) after some intervals. Published
 interval of the migration thread: 500 ms. Left out: sampling (every access is counted, which favours
 the policy) and the splitting of huge pages.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
+
 import numpy as np
 
 from sentineld.model.arrays import Integers
 from sentineld.plan.policy import MoveRequest, Observation
 from sentineld.policies.registry import register
-from sentineld.policies.rivals.reactive import ReactivePolicy, move_requests, total
+from sentineld.policies.rivals.reactive import ReactivePolicy, Setting, move_requests, total
 
 MIGRATE_S = 0.5
-COOL_TICKS = 4
+COOL_TICKS = (4, 1, 16)
+"""Values of the number of intervals after which counts are halved."""
 BINS = 16
 SPARE = 0.03
 """Share of the fast tier that hot pages leave free."""
 
-WARM_BELOW = 0.75
-"""If hot pages fill less than this share of the fast tier, the next colder bin is warm."""
+WARM_BELOW = (0.75, 0.0)
+"""Values of the share of the fast tier: if hot pages fill less, the next colder bin is warm. The
+published value comes first; 0: no bin is warm."""
 
 
 @register()
@@ -37,16 +42,30 @@ class Memtis(ReactivePolicy):
     name = "memtis"
     published_s = MIGRATE_S
 
-    def reactor(self, interval_ns: float) -> Histogram:
+    def settings(self) -> Sequence[Setting]:
         """See ReactivePolicy."""
-        return Histogram(interval_ns)
+        return [
+            (
+                f"cooled every {ticks} intervals, warm below {warm:.0%}",
+                partial(Histogram, cool_ticks=ticks, warm_below=warm),
+            )
+            for ticks in COOL_TICKS
+            for warm in WARM_BELOW
+        ]
 
 
 class Histogram:
     """The histogram: access counts of each cell's pages."""
 
-    def __init__(self, interval_ns: float) -> None:
+    def __init__(
+        self,
+        interval_ns: float,
+        cool_ticks: int = COOL_TICKS[0],
+        warm_below: float = WARM_BELOW[0],
+    ) -> None:
+        """cool_ticks, warm_below: see COOL_TICKS and WARM_BELOW."""
         self.interval_ns = interval_ns
+        self._cool_ticks, self._warm_below = cool_ticks, warm_below
         self._count = np.zeros(0)
         self._ticks = 0
 
@@ -55,12 +74,12 @@ class Histogram:
         if not len(self._count):
             self._count = np.zeros(len(observation.fast))
         self._ticks += 1
-        if self._ticks % COOL_TICKS == 0:
+        if self._ticks % self._cool_ticks == 0:
             self._count /= 2
         self._count += observation.accesses
         level = np.clip(np.floor(np.log2(self._count + 1)), 0, BINS - 1).astype(np.int64)
         pages = observation.fast + observation.slow
-        hot, warm = thresholds(level, pages, observation.capacity_pages)
+        hot, warm = thresholds(level, pages, observation.capacity_pages, self._warm_below)
         cells = np.arange(len(level))
         rising = cells[(level >= hot) & (observation.slow > 0)]
         rising = rising[np.argsort(-self._count[rising], kind="stable")]
@@ -76,13 +95,18 @@ class Histogram:
         return [*down, *move_requests(rising.tolist(), observation.slow, 0, up)]
 
 
-def thresholds(level: Integers, pages: Integers, capacity_pages: int) -> tuple[int, int]:
-    """(coldest hot bin, coldest bin that is not demoted) for cells of these bins and sizes."""
+def thresholds(
+    level: Integers, pages: Integers, capacity_pages: int, warm_below: float = WARM_BELOW[0]
+) -> tuple[int, int]:
+    """(coldest hot bin, coldest bin that is not demoted) for cells of these bins and sizes.
+
+    warm_below: see WARM_BELOW.
+    """
     counts = np.bincount(level, pages, minlength=BINS)
     limit = capacity_pages * (1 - SPARE)
     hot, taken = BINS, 0.0
     while hot > 1 and taken + counts[hot - 1] <= limit:
         hot -= 1
         taken += counts[hot]
-    warm = hot - 1 if taken < WARM_BELOW * capacity_pages and hot > 1 else hot
+    warm = hot - 1 if taken < warm_below * capacity_pages and hot > 1 else hot
     return hot, warm

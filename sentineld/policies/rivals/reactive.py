@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The common part of reactive policies: their first-touch layout, the intervals that they try, and
-their requests for moves."""
+"""The common part of reactive policies: their first-touch layout, the intervals and settings that
+they try, and their requests for moves."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from sentineld.model.arrays import Integers
 from sentineld.model.plan import Plan
@@ -17,6 +17,10 @@ from sentineld.policies.baselines import Baseline
 STEP_PARTS = (2.0, 1.0, 0.5, 0.1)
 """Intervals, in steps, that are tried in addition to the published interval. The published
 intervals, 0.5 s to 5 s, are too long to follow the accesses within a step of our benchmarks."""
+
+
+Setting = tuple[str, Callable[[float], Reactor]]
+"""(description, function that makes a reactor). The function takes the time between ticks in ns."""
 
 
 class ReactivePolicy(ABC):
@@ -34,12 +38,16 @@ class ReactivePolicy(ABC):
         return Baseline(self.name, None, reason).plan(profile, tiers, budget_bytes)
 
     @abstractmethod
-    def reactor(self, interval_ns: float) -> Reactor:
-        """Make a new reactor with this time between ticks."""
+    def settings(self) -> Sequence[Setting]:
+        """The settings to try, besides intervals; the published one first."""
 
     def reactors(self, profile: Profile) -> Sequence[tuple[str, Reactor]]:
-        """Reactors with different intervals; see Reactive."""
-        return [(text, self.reactor(ns)) for text, ns in intervals(profile, self.published_s)]
+        """Reactors with different intervals and settings; see Reactive."""
+        return [
+            (", ".join(filter(None, (interval, setting))), make(ns))
+            for interval, ns in intervals(profile, self.published_s)
+            for setting, make in self.settings()
+        ]
 
 
 def intervals(profile: Profile, published_s: float) -> list[tuple[str, float]]:

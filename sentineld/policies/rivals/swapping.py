@@ -1,18 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """The common part of the swapping policies G10 and Capuchin.
 
-A swapping policy has a parameter and a list of values for it, `sweep`. For each of these values, it
-fills a book of swaps (swaps.py) and converts the book to a plan.
+A swapping policy has a parameter and a list of values for it, `sweep`. For each of these values,
+and for several sizes of the pool if it exceeds the budget, the policy fills a book of swaps
+(swaps.py) and converts the book to a plan.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import ClassVar
 
 import numpy as np
 
+from sentineld.base.errors import SentinelError
 from sentineld.model.arrays import Integers, Mask, Table
 from sentineld.model.plan import MOVE_DTYPE, Plan, Space
 from sentineld.model.profile import Profile
@@ -23,14 +26,14 @@ from sentineld.plan.layout import Area, build_layout
 from sentineld.plan.residency import charged_pages, places, residency
 from sentineld.plan.schedule import births_waits, coalesce
 from sentineld.policies.rivals.fixed import slow_costs_ns
-from sentineld.policies.rivals.swaps import Book, infeasible, leave_slow, open_book
+from sentineld.policies.rivals.swaps import POOL_SHARES, Book, infeasible, leave_slow, open_book
 
 
 @dataclass
 class SwappingPolicy(ABC):
-    """A policy that makes a plan for each value in `sweep` and keeps the plan with the shortest
-    predicted step. For each plan it chooses swaps, and enters them in a Book, until all tensors fit
-    or no remaining gap makes room."""
+    """A policy that makes a plan for each value in `sweep` and each size of the pool, and keeps the
+    plan with the shortest predicted step. For each plan it chooses swaps, and enters them in a
+    Book, until all tensors fit or no remaining gap makes room."""
 
     name: str
 
@@ -58,20 +61,30 @@ class SwappingPolicy(ABC):
         """Plan a step; see Policy. Raises SentinelError if the budget is too small."""
         cost_ns = slow_costs_ns(profile, tiers)
         best: Plan | None = None
-        for value in self.sweep:
-            book = open_book(profile, tiers, budget_bytes, self.accesses_slow)
+        problem = infeasible(self.obstacle)
+        for share, value in product(POOL_SHARES, self.sweep):
+            book = open_book(profile, tiers, budget_bytes, self.accesses_slow, share)
+            if not book.reduced and share != POOL_SHARES[0]:
+                break
             note = self.relieve(book, tiers, value)
             notes = [f"{len(book.swaps)} gaps used; {note}"]
+            if book.reduced:
+                notes.append(f"pool of at most {share:.0%} of the budget")
             if book.over.any():
                 if not self.accesses_slow:
                     continue
-                notes.append(f"{leave_slow(book, cost_ns)} tensors stay slow")
+                try:
+                    left = leave_slow(book, cost_ns)
+                except SentinelError as error:
+                    problem = error
+                    continue
+                notes.append(f"{left} tensors stay slow")
             self.improve(book)
             found = swapping_plan(self.name, book, tiers, budget_bytes, tuple(notes))
             if best is None or found.predicted.step_ns < best.predicted.step_ns:
                 best = found
         if best is None:
-            raise infeasible(self.obstacle)
+            raise problem
         return best
 
 

@@ -31,9 +31,9 @@ GAP_MIN = 3
 """Minimum number of stretches between two uses: one to swap the tensor out, one to swap it in, and
 between them at least one stretch in which the tensor's room is free."""
 
-POOL_SHARE = 0.5
-"""If the pool exceeds the budget and tensors may be born slow, the pool is reduced to at most this
-share of the budget. The remaining budget leaves room for moved tensors."""
+POOL_SHARES = (0.5, 0.25, 0.75, 1.0)
+"""If the pool exceeds the budget and tensors may be born slow, the pool is reduced to at most a
+share of the budget. These shares are tried. The remaining budget leaves room for moved tensors."""
 
 PART_PAGES_MIN = 16
 """If a stretch can move fewer pages than this, it moves none, unless it can move all remaining
@@ -94,6 +94,9 @@ class Book:
 
     pooled: Integers
     """Tensors of the pool: rows of the profile."""
+
+    reduced: bool
+    """Whether the pool was reduced, because it exceeded the budget."""
 
     swaps: list[Swap]
 
@@ -206,12 +209,16 @@ class Book:
 
 
 def open_book(
-    profile: Profile, tiers: Tiers, budget_bytes: int, accesses_slow: bool = False
+    profile: Profile,
+    tiers: Tiers,
+    budget_bytes: int,
+    accesses_slow: bool = False,
+    pool_share: float = POOL_SHARES[0],
 ) -> Book:
     """A book in which everything is fast and nothing moves.
 
     If the pool of short-lived tensors exceeds the budget and accesses_slow is set, the largest of
-    these tensors are slow for their whole lives, so that the others fit into POOL_SHARE of the
+    these tensors are slow for their whole lives, so that the others fit into pool_share of the
     budget.
 
     Raises SentinelError if the pool exceeds the budget and accesses_slow is not set.
@@ -222,7 +229,8 @@ def open_book(
     pages, count = tensor_pages(profile), profile.stretch_count
     short = np.flatnonzero(short_lived(profile))
     pooled, pool_pages = short, _packed(profile, short)
-    if pool_pages > limit:
+    reduced = pool_pages > limit
+    if reduced:
         if not accesses_slow:
             raise infeasible(
                 f"short-lived tensors need {format_bytes(pool_pages * page)} of fast memory, but "
@@ -231,7 +239,7 @@ def open_book(
         for largest in np.unique(pages[short])[::-1].tolist():
             pooled = short[pages[short] < largest]
             pool_pages = _packed(profile, pooled)
-            if pool_pages <= limit * POOL_SHARE:
+            if pool_pages <= limit * pool_share:
                 break
     usage = np.full(count, pool_pages, np.int64)
     slow = np.zeros(len(pages), np.bool_)
@@ -242,7 +250,7 @@ def open_book(
     promote_ns, _ = page_moves_ns(tiers, page)
     lanes = profile.stretches["time_ns"].astype(np.float64) / promote_ns
     weight = timing.demotion_weight
-    return Book(profile, limit, usage, lanes, weight, birth, length, slow, pooled, [])
+    return Book(profile, limit, usage, lanes, weight, birth, length, slow, pooled, reduced, [])
 
 
 def _packed(profile: Profile, tensors: Integers) -> int:

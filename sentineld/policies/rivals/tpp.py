@@ -5,7 +5,7 @@ Based on transparent page placement (Maruf et al., ASPLOS 2023; Linux 5.18): eac
 pages of the slow node, and only these, fault at their next access. A page that faults is promoted
 if it is on the active list, which means that it was accessed recently. Any other page that faults
 is only marked. A page is therefore promoted only if it is accessed in two consecutive scan periods.
-Demotion starts before the fast node is full: when less than DEMOTE_BELOW of the fast tier is free,
+Demotion starts before the fast node is full: when less than a watermark of the fast tier is free,
 the least recently accessed pages are demoted until the promotions have room and this share remains
 free, so that births find room. Published scan period: at least 1 s. The cost of faults is left out,
 which favours the policy.
@@ -13,15 +13,19 @@ which favours the policy.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
+
 import numpy as np
 
 from sentineld.plan.policy import MoveRequest, Observation
 from sentineld.policies.registry import register
-from sentineld.policies.rivals.reactive import ReactivePolicy, move_requests, total
+from sentineld.policies.rivals.reactive import ReactivePolicy, Setting, move_requests, total
 
 SCAN_S = 1.0
-DEMOTE_BELOW = 0.02
-"""Demotion watermark, as a share of the fast tier; it is above the allocation watermark."""
+DEMOTE_BELOW = (0.02, 0.005, 0.1)
+"""Values of the demotion watermark, as a share of the fast tier. The published one comes first; it
+is above the allocation watermark."""
 
 HEADROOM = 0.005
 """Share of the fast tier that promotions leave free."""
@@ -34,16 +38,21 @@ class Tpp(ReactivePolicy):
     name = "tpp"
     published_s = SCAN_S
 
-    def reactor(self, interval_ns: float) -> Scanner:
+    def settings(self) -> Sequence[Setting]:
         """See ReactivePolicy."""
-        return Scanner(interval_ns)
+        return [
+            (f"demotes below {share:.1%} free", partial(Scanner, demote_below=share))
+            for share in DEMOTE_BELOW
+        ]
 
 
 class Scanner:
     """The state of the scans: the age of each cell, and whether the cell is marked."""
 
-    def __init__(self, interval_ns: float) -> None:
+    def __init__(self, interval_ns: float, demote_below: float = DEMOTE_BELOW[0]) -> None:
+        """demote_below: one of DEMOTE_BELOW."""
         self.interval_ns = interval_ns
+        self._demote_below = demote_below
         self._age = np.zeros(0, np.int64)  # scans since each cell's last access
         self._marked = np.zeros(0, np.bool_)  # cells accessed in the previous period
 
@@ -58,7 +67,7 @@ class Scanner:
         cells = np.arange(len(touched))
         faulting = cells[touched & self._marked & (observation.slow > 0)]
         self._marked = touched
-        low = int(observation.capacity_pages * DEMOTE_BELOW)
+        low = int(observation.capacity_pages * self._demote_below)
         down: list[MoveRequest] = []
         if observation.free_pages < low:
             cold = cells[(self._age >= 1) & (observation.fast > 0)]

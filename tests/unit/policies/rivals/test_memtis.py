@@ -18,6 +18,7 @@ def test_memtis_thresholds() -> None:
     assert thresholds(level, pages, 120) == (2, 2)
     # The 110 pages fill less than three quarters of 160, so the next bin is warm.
     assert thresholds(level, pages, 160) == (2, 1)
+    assert thresholds(level, pages, 160, warm_below=0.0) == (2, 2)
     assert thresholds(level, pages, 40) == (6, 5)
 
 
@@ -27,6 +28,16 @@ def test_memtis_moves_across_the_threshold() -> None:
     # 21 pages and are hot. Cell 0 is hot but slow, cell 2 is fast but cold.
     requested = histogram.tick(observation([9, 3, 0, 0], [0, 10, 10, 0], capacity=21, free=1))
     assert requested == [MoveRequest(2, 1, 9), MoveRequest(0, 0, 10)]
+
+
+def test_memtis_cools_at_each_tick_if_asked() -> None:
+    histogram = Histogram(1.0, cool_ticks=1)
+    histogram.tick(observation([8, 0, 0, 0], [10, 0, 0, 0], capacity=11))
+    histogram.tick(observation([0, 5, 0, 0], [10, 0, 0, 0], capacity=11))
+    # The counts are 2 and 7.5, in the bins 1 and 3. Without cooling, 8 and 10 would be in one bin,
+    # which has too many pages to be hot.
+    last = histogram.tick(observation([0, 5, 0, 0], [10, 0, 0, 0], capacity=11, free=1))
+    assert last == [MoveRequest(0, 1, 9), MoveRequest(1, 0, 10)]
 
 
 def test_memtis_cools() -> None:

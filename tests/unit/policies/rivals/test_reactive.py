@@ -25,13 +25,23 @@ def test_the_published_interval_and_parts_of_a_step_are_swept() -> None:
     ]
 
 
-@pytest.mark.parametrize("name", ["ial", "tpp", "memtis"])
-def test_each_interval_has_a_new_reactor(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "settings", "last"),
+    [
+        ("ial", 1, "interval of 0.1 steps"),
+        ("tpp", 3, "interval of 0.1 steps, demotes below 10.0% free"),
+        ("memtis", 6, "interval of 0.1 steps, cooled every 16 intervals, warm below 0%"),
+    ],
+)
+def test_each_interval_and_setting_has_a_new_reactor(name: str, settings: int, last: str) -> None:
     found = policy(name)
     assert isinstance(found, Reactive)
     one, other = (found.reactors(toy_profile()) for _ in range(2))
-    assert len(one) == 1 + len(STEP_PARTS)
-    assert [reactor.interval_ns for _, reactor in one[1:]] == [8e9, 4e9, 2e9, 0.4e9]
+    assert len(one) == (1 + len(STEP_PARTS)) * settings
+    steps = [reactor.interval_ns for _, reactor in one[settings::settings]]
+    assert steps == [8e9, 4e9, 2e9, 0.4e9]
+    assert one[-1][0] == last
+    assert len({text for text, _ in one}) == len(one)
     assert all(a is not b for (_, a), (_, b) in zip(one, other, strict=True))
 
 

@@ -19,6 +19,13 @@ def test_tpp_promotes_at_the_second_touch_and_keeps_room_for_births() -> None:
     assert scanner.tick(seen) == [MoveRequest(2, 1, 10), MoveRequest(0, 0, 10)]
 
 
+def test_the_watermark_can_be_lower() -> None:
+    seen = observation([1, 3, 0, 0], [0, 10, 10, 0], free=5, capacity=1000)
+    scanner = Scanner(1.0, demote_below=0.005)
+    # 5 of 1000 pages are free, as many as should be.
+    assert scanner.tick(seen) == scanner.tick(seen) == []
+
+
 def test_tpp_leaves_headroom() -> None:
     scanner = Scanner(1.0)
     seen = observation([1, 0, 0, 0], [0, 10, 0, 0], free=22, capacity=1000)
