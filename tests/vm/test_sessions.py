@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.charged_steps import meter_within
+from tests.stall_trials import decisions_in_time
 
 from .guest import TREE, Guest
 from .prometheus import WHILE_MANAGED, check_metrics, prometheus, query, wait_for_data
@@ -244,6 +245,21 @@ def test_a_new_budget_is_enforced_without_a_new_profile(training: Training) -> N
     assert (session["fast"], session["policy"]) == ("28%", before["policy"])
     training.wait_for_charge(budget_bytes)
     training.meter_within(budget_bytes, 2, before["barrier_timeouts"])
+    training.expect_another_step()
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_each_boundary_with_late_promotions_is_decided_in_two_steps(training: Training) -> None:
+    tried = []
+    for fast in ("30%", "33%", "36%"):
+        attach = f"sentinelctl attach {training.pid} --fast {fast} --policy sentinel"
+        training.guest.run(attach, timeout=900)
+        wait("managed", lambda: training.in_state("managed"), 240)
+        tried.append(decisions_in_time(training.session, lambda done: wait("trial", done, 600)))
+        if tried[-1]:
+            break
+    assert any(tried)
     training.expect_another_step()
 
 

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Follows the trials of stalls in a live session (sentineld/plan/stall_trial.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from sentineld.plan.stall_trial import SETTLING_STEPS, STEPS_PER_BOUNDARY
+
+Session = dict[str, Any]
+
+
+def decisions_in_time(
+    session: Callable[[], Session | None], wait: Callable[[Callable[[], Any]], Any]
+) -> int:
+    """Wait until all boundaries of a managed session are decided, and assert that this took as few
+    steps as published. Returns the number of boundaries, which can be 0: a correction may enter a
+    plan without late promotions.
+
+    session: returns the session's status, or None if the daemon did not answer. wait: waits until
+        a function returns a true value, and returns this value.
+    """
+    begun: Session = wait(session)
+
+    def decided() -> Session | None:
+        nonlocal begun
+        now = session()
+        if now is None or now["state"] != "managed":
+            return None
+        if now["layout_id"] != begun["layout_id"] or not begun["stalls"]:
+            begun = now  # A correction has entered another plan, whose trials begin anew.
+        return None if now["stalls"]["undecided"] else now
+
+    now: Session = wait(decided)
+    tried, steps = sum(now["stalls"].values()), now["step"] - begun["step"]
+    print(f"{tried} boundaries in {steps} steps: {now['stalls']}")
+    # The first trial can begin a step later than the steps are settled, and the status can be a
+    # step late.
+    assert steps <= SETTLING_STEPS + STEPS_PER_BOUNDARY * tried + 2
+    return tried
