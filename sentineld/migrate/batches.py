@@ -106,10 +106,11 @@ class Schedule:
             return free_bytes(tier) // self.page_bytes
 
         def due_demotion() -> Batch | None:
-            while (batch := self._take(queue.demotions, batch_pages, self.now)) is not None:
+            due = queue.due_first(self.now)
+            while (batch := self._take(queue.demotions, batch_pages, due)) is not None:
                 if (free := free_pages(batch.tier)) > 0:
                     return batch.clipped(free)
-                full = [move for move in queue.due_demotions(self.now) if move.tier == batch.tier]
+                full = [move for move in queue.due_demotions(due) if move.tier == batch.tier]
                 queue.cancel(queue.demotions, full.__contains__, "no-memory")
             return None
 
@@ -142,7 +143,7 @@ class Schedule:
     def done(self) -> int:
         """The last position up to which all moves that barriers wait for are complete; see Mover.
         The position has the shim's form: step << 32 | boundary."""
-        done = self.queue.done(self.now, self.stalls)
+        done = self.queue.done(self.now)
         step, boundary = divmod(done, self.boundary_count)
         return step << 32 | boundary
 
@@ -164,6 +165,8 @@ class Schedule:
             due=span.due,
             deadline=span.deadline,
             expiry=span.expiry,
+            stalls=span.stalls,
+            yields=span.yields,
             reason=reason,
         )
 
@@ -189,7 +192,8 @@ class Schedule:
                 elif not move.moved_bytes:
                     self.cancelled(move, "already-there")
                 continue
-            move.late = move.late or is_late(move, self.now)
+            # A promotion for which the process stalls is late by plan.
+            move.late = move.late or (is_late(move, self.now) and not move.stalls)
             parts.append((move, pages[: limit - taken]))
             taken += len(parts[-1][1])
         return Batch(parts[0][0].tier, tuple(parts)) if parts else None

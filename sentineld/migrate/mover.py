@@ -101,7 +101,7 @@ class Mover:
         self._published = 0
         self._page_bytes = page_bytes
         self._publish, self._read_position = process.publish, process.position
-        self._ended = process.ended
+        self._ended, self._now_ns = process.ended, process.now_ns
         self._backend: PageBackend | None = None
         # Held during a move, so that watch() and unwatch() take effect between two moves.
         self._moving = threading.Lock()
@@ -188,7 +188,7 @@ class Mover:
 
     def stall_decisions(self) -> Decisions:
         """How the trials of stalls were decided so far."""
-        return self._trial.decisions()
+        return self._trial.decisions
 
     def fast_bytes(self, barriers_hold: bool = True) -> int:
         """Fast bytes charged now, according to the mover's map. barriers_hold: see Charge."""
@@ -271,7 +271,7 @@ class Mover:
             self._read_residency()
             schedule.rejoin(target, self._charge.drops_of)
         while schedule.now < target:
-            self._trial.passed(schedule.now + 1, time.monotonic_ns())
+            self._trial.passed(schedule.now + 1, self._now_ns())
             schedule.pass_boundary(self._charge.end())
             step, boundary = divmod(schedule.now, schedule.boundary_count)
             self._charge.begin(schedule.now)

@@ -44,7 +44,7 @@ class PageRange:
 
 @dataclass(eq=False)
 class Pending(PageRange):
-    """A move under way. due, deadline, expiry: see move_queue.Span."""
+    """A move under way. due, deadline, expiry, stalls, yields: see move_queue.Span."""
 
     tier: int
     due: int
@@ -52,6 +52,8 @@ class Pending(PageRange):
     expiry: int
     reason: str
     """The origin of the move, as in ledger.Entry.reason: "plan", "heal" or "initial"."""
+    stalls: bool = False
+    yields: bool = False
     late: bool = False
     """Whether some of the move's pages were, or are about to be, moved after the deadline."""
     counted_late: bool = False

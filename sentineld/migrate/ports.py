@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
@@ -57,6 +58,9 @@ class ProcessPorts:
     """Reads the shim's position between two batches; None: only Mover.notify() reports it."""
     unmanaged_bytes: Callable[[], int] = lambda: 0
     """Returns the tensor bytes outside heap and arena; they are charged to the budget too."""
+    now_ns: Callable[[], int] = time.monotonic_ns
+    """Returns the time by which trials of stalls are judged; tests replace it by a virtual
+    clock."""
     ended: Callable[[str], None] = lambda _: None
     """Called once from the mover's thread, with the reason, if an error stops the mover."""
 

@@ -144,11 +144,11 @@ def _schedule_lines(plan: Plan, profile: Profile) -> list[str]:
                 size = format_bytes(int(moves["bytes"][chosen].sum()))
                 number = int(np.count_nonzero(chosen))
                 parts.append(f"{word} {size} in {number} move{'' if number == 1 else 's'}")
-        if boundary in stalls:
-            parts.append("may wait for late promotions")
-        elif wait >= 0:
+        if wait >= 0:
             before = " of the previous step" if wait > boundary else ""
             parts.append(f"waits for the demotions of boundary {wait}{before}")
+        if boundary in stalls:
+            parts.append("may wait for late promotions")
         lines.append(f"  {boundary:4} {stretch_name(profile, boundary):32} {', '.join(parts)}")
     return lines or ["  no moves"]
 

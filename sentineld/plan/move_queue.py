@@ -17,8 +17,8 @@ in boundaries since the first step: step * boundary_count + boundary.
   moves that it covers.
 - Promotions that are late by plan depend on whether the process stalls at their deadline
   (plan/stall_trial.py). If it does, it waits there until they are done, unless the fast tier has no
-  room for them, and they expire one boundary later than others. If it does not, other promotions go
-  first: the deadline is put off to the expiry.
+  room for them; demotions that are due at the deadline itself run after them, and they expire one
+  boundary later than others. If the process does not stall, all other promotions go first.
 """
 
 from __future__ import annotations
@@ -38,6 +38,8 @@ class Span(NamedTuple):
     due: int  # the move's planned boundary
     deadline: int  # first boundary at which the move is late
     expiry: int  # first boundary at which a promotion is useless
+    stalls: bool = False  # whether the process waits for the move at its deadline
+    yields: bool = False  # whether all other promotions go first
 
 
 class MoveTimes(NamedTuple):
@@ -58,7 +60,9 @@ class MoveTimes(NamedTuple):
         deadline, expiry = due + self.window, due + self.useful
         if not self.late:
             return Span(due, deadline, expiry)
-        return Span(due, deadline, expiry + 1) if stalls(deadline) else Span(due, expiry, expiry)
+        if stalls(deadline):
+            return Span(due, deadline, expiry + 1, stalls=True)
+        return Span(due, expiry, expiry, yields=True)
 
 
 def move_times(
@@ -87,12 +91,14 @@ def move_times(
 
 
 class QueuedMove(Protocol):
-    """A move of some pages to a tier. due, deadline, expiry: see Span."""
+    """A move of some pages to a tier. due, deadline, expiry, stalls, yields: see Span."""
 
     tier: int  # 0: the move is a promotion, else a demotion
     due: int
     deadline: int
     expiry: int
+    stalls: bool
+    yields: bool
 
     def covers(self, other: Self, /) -> bool:
         """Whether all pages of the other move are pages of this one."""
@@ -106,7 +112,7 @@ Work = TypeVar("Work")
 
 
 class MoveQueue(Generic[M]):
-    """The queued moves: demotions ordered by `due`, promotions by `deadline`."""
+    """The queued moves: demotions ordered by `due`, promotions by `yields`, then `deadline`."""
 
     def __init__(self, cancelled: Callable[[M, str], None] | None = None) -> None:
         """cancelled: called with each cancelled move and the reason: "superseded", "absent",
@@ -124,7 +130,7 @@ class MoveQueue(Generic[M]):
             insort(self.demotions, move, key=attrgetter("due"))
         else:
             self.cancel(self.demotions, move.covers, "superseded")
-            insort(self.promotions, move, key=attrgetter("deadline"))
+            insort(self.promotions, move, key=attrgetter("yields", "deadline"))
 
     def replace(self, moves: Iterable[M]) -> None:
         """Discard all queued moves and queue these moves in the given order."""
@@ -175,9 +181,9 @@ class MoveQueue(Generic[M]):
         promotion: returns the next pages of promotions, at most as many as fit into fast memory.
         early_demotion: returns the next pages of any demotion.
         """
+        self.blocked = False
         if (work := due_demotion()) is not None:
             return work
-        self.blocked = False
         if self.promotions and (work := promotion()) is not None:
             return work
         return early_demotion()
@@ -186,23 +192,27 @@ class MoveQueue(Generic[M]):
         """Demotions that are due at boundary `now`."""
         return [move for move in self.demotions if move.due <= now]
 
-    def done(self, now: int, stalls: Callable[[int], bool]) -> int:
+    def due_first(self, now: int) -> int:
+        """The boundary up to which due demotions go before promotions, at boundary `now`."""
+        stalling = any(move.stalls and move.deadline == now for move in self.promotions)
+        return now - 1 if stalling else now
+
+    def done(self, now: int) -> int:
         """Return the last boundary, at most `now`, up to which all due demotions are complete.
 
-        stalls: returns whether the process stalls at a boundary for late promotions. If so, the
-        promotions with this deadline have to be complete, too, unless no promotion is possible
+        If the process stalls at the deadline of a promotion, the promotion has to be complete, too.
+        Once the process is there, the promotion need not be complete if no promotion is possible
         (`blocked`).
         """
         held = [move.due for move in self.demotions]
-        if not self.blocked:
-            # A process that stalls at a promotion's deadline waits until boundary deadline - 1 is
-            # published as done. This boundary must therefore not be published before the promotion
-            # is done.
-            held += [
-                move.deadline - 1
-                for move in self.promotions
-                if move.deadline >= now and stalls(move.deadline)
-            ]
+        # A process that stalls at a promotion's deadline waits until boundary deadline - 1 is
+        # published as done. This boundary must therefore not be published before the promotion is
+        # done.
+        held += [
+            move.deadline - 1
+            for move in self.promotions
+            if move.stalls and (move.deadline > now or (move.deadline == now and not self.blocked))
+        ]
         return max(min([*held, now + 1]) - 1, 0)
 
 

@@ -6,7 +6,7 @@ them (case 3 of the Sentinel paper, HPCA'21). At the interval's end, the process
 stall until they are done, or go on and access their pages in slow memory until they are done. Which
 is faster is measured: for each such boundary, one step in which the process stalls there and one
 step in which it does not. Then the faster of the two is kept. The boundaries are tried one after
-another, so that no trial influences another one.
+another, each under the decisions on those before it.
 
 A step is measured from one arrival at the boundary to the next, because the decision influences all
 stretches of the step: pages that arrive late delay later moves.
@@ -32,6 +32,9 @@ plan expects them."""
 STEPS_PER_BOUNDARY = 2
 """Number of steps that the trial of one boundary takes, as published."""
 
+TIE = 0.001
+"""If the two steps differ by less than this share of their time, the process does not stall."""
+
 
 @dataclass(frozen=True)
 class Decisions:
@@ -55,13 +58,18 @@ def stall_boundaries(plan: Plan) -> Integers:
 
 
 class StallTrial:
-    """Decides for each of a plan's boundaries with late promotions whether the process stalls."""
+    """Decides for each of a plan's boundaries with late promotions whether the process stalls.
+
+    Other threads may read `decisions`, which is replaced as a whole.
+    """
 
     def __init__(self, boundaries: Iterable[int], boundary_count: int) -> None:
         """boundaries: see stall_boundaries()."""
         self._left = sorted(boundaries)
         self._count = boundary_count
         self._stalls: dict[int, bool] = {}
+        self.decisions = Decisions(0, 0, len(self._left))
+        """The decisions so far."""
         self._ready = 0  # first boundary at which a trial may begin
         self._began_ns = 0.0  # time of the last arrival at the boundary that is tried
         self._stalled_ns: float | None = None
@@ -73,11 +81,6 @@ class StallTrial:
     def undecided(self) -> bool:
         """Whether there is a boundary without a decision."""
         return bool(self._left)
-
-    def decisions(self) -> Decisions:
-        """The decisions so far."""
-        stall = sum(self._stalls.values())
-        return Decisions(stall, len(self._stalls) - stall, len(self._left))
 
     def stalls(self, boundary: int) -> bool:
         """Whether the process stalls at this boundary for late promotions."""
@@ -101,14 +104,17 @@ class StallTrial:
             self._stalled_ns, self._began_ns = time_ns - self._began_ns, time_ns
         elif boundary == stalled_at + 2 * self._count:
             assert self._stalled_ns is not None
-            self._stalls[self._left.pop(0)] = self._stalled_ns < time_ns - self._began_ns
+            left_ns = time_ns - self._began_ns
+            self._stalls[self._left.pop(0)] = self._stalled_ns < (1 - TIE) * left_ns
+            stall = sum(self._stalls.values())
+            self.decisions = Decisions(stall, len(self._stalls) - stall, len(self._left))
             self._stalled_at = None
             if self._left:
                 self._plan_stall(boundary + 1)
 
     def interrupt(self) -> None:
         """Report that the process has not followed the plan since the last boundary."""
-        self._now = None
+        self._now = self._stalled_at = None
 
     def _restart(self, boundary: int) -> None:
         """Repeat the trial that is under way, because the process has not followed the plan."""

@@ -86,7 +86,7 @@ class ClosedLoop:
             )
             for in_trial in (False, True)
         )
-        decisions = self._replay.trial.decisions()
+        decisions = self._replay.trial.decisions
         if decisions != Decisions(0, 0, 0):
             self._notes.append(
                 f"of the boundaries with late promotions, {decisions.stall} stall after a trial"

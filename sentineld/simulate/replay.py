@@ -90,7 +90,7 @@ class Replay:
             # the pager.
             if wait >= 0 and scripts.writes is None:
                 due = first + wait - (count if wait > stretch else 0)
-                world.wait_for(due, self.trial.stalls(world.boundary))
+                world.wait_for(due)
             if self._react is not None:
                 self._react((stretch - 1) % count)
             if self._at_boundary is not None:

@@ -177,8 +177,8 @@ def _outcome(
         phases=(
             _phase("warm-up", early[:WARM_UP_STEPS]),
             _phase("profile", early[WARM_UP_STEPS:]),
-            _phase("settling", passed.settling),
             _phase("trial", passed.trial),
+            _phase("settling", passed.settling),
             _phase("steady", steady),
         ),
         predicted_seconds=plan.predicted.step_ns / 1e9,

@@ -32,13 +32,14 @@ class PolicyRun:
     """Steps under the policy."""
 
     settling: tuple[Step, ...]
-    """Steps before the steady ones."""
+    """Steps before the steady ones, but after all trials of stalls."""
     steady: tuple[Step, ...]
     """Steps over which the results are averaged."""
     repeats: bool
     """Whether the steady steps would repeat endlessly."""
     trial: tuple[Step, ...] = ()
-    """Steps before the steady ones in which stalls were tried (plan/stall_trial.py)."""
+    """The steps under plans with late promotions until all stalls were decided
+    (plan/stall_trial.py)."""
     corrections: int = 0
     """Number of plans that replaced the first one."""
     notes: tuple[str, ...] = ()
@@ -52,7 +53,7 @@ class PolicyRun:
     @property
     def steps(self) -> tuple[Step, ...]:
         """All steps."""
-        return (*self.settling, *self.trial, *self.steady)
+        return (*self.trial, *self.settling, *self.steady)
 
 
 @dataclass(frozen=True)

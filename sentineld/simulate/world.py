@@ -39,7 +39,8 @@ again."""
 
 @dataclass(eq=False)
 class Item:
-    """A move of the cells [low, high). due, deadline, expiry: see move_queue.Span."""
+    """A move of the cells [low, high). due, deadline, expiry, stalls, yields: see
+    move_queue.Span."""
 
     low: int
     high: int
@@ -47,6 +48,8 @@ class Item:
     due: int
     deadline: int
     expiry: int
+    stalls: bool = False
+    yields: bool = False
     left: int = NEVER
     """Number of pages that may still be moved; NEVER: unlimited."""
     late: bool = False
@@ -214,17 +217,15 @@ class World:
         self.now_ns = until_ns
         self._note_peak()
 
-    def wait_for(self, due: int, promotions: bool) -> None:
-        """Stall until all demotions that are due at or before boundary `due` are done.
-
-        promotions: also stall for promotions that are late now and for which there is room.
-        """
+    def wait_for(self, due: int) -> None:
+        """Stall until all demotions that are due at or before boundary `due` are done, and all
+        promotions for which the process stalls now and for which there is room."""
         began_ns = self.now_ns
         while self.promote_ns < float("inf"):
             left = self.queue.due_demotions(due)
             pages = sum(int(self.fast[item.low : item.high].sum()) for item in left)
             page_ns = self.demote_ns
-            if promotions and not pages:
+            if not pages:
                 pages, page_ns = self._late_pages(), self.promote_ns
             if not pages:
                 break
@@ -258,8 +259,11 @@ class World:
         return self.demote_ns if item.tier else self.promote_ns
 
     def _late_pages(self) -> int:
-        """Number of pages of late promotions, at most as many as fit into the fast tier."""
-        left = [item for item in self.queue.promotions if is_late(item, self.boundary)]
+        """Number of pages of promotions for which the process stalls now, at most as many as fit
+        into the fast tier."""
+        left = [
+            item for item in self.queue.promotions if item.stalls and item.deadline == self.boundary
+        ]
         pages = sum(int(self.slow[item.low : item.high].sum()) for item in left)
         # Don't wait for more pages than fit: drops can make more room only after the wait.
         return min(pages, max(self.room() + self._held(), 0))
@@ -268,7 +272,10 @@ class World:
         """Everything that the following steps depend on, except the time."""
         now = self.boundary
         queues = [
-            (i.low, i.high, i.tier, i.late, *(at - now for at in (i.due, i.deadline, i.expiry)))
+            (
+                *(i.low, i.high, i.tier, i.late, i.stalls, i.yields),
+                *(at - now for at in (i.due, i.deadline, i.expiry)),
+            )
             for i in (*self.queue.demotions, *self.queue.promotions)
         ]
         flight = None if self._in_flight is None else self._in_flight[1]
@@ -378,7 +385,7 @@ class World:
         item.left -= pages
         if self.paged and up and not self._changed[cell]:
             self.clean[cell] += pages
-        if not item.late and is_late(item, self.boundary):
+        if not (item.late or item.stalls) and is_late(item, self.boundary):
             item.late = True
             self.counts.late_moves += 1
         self._note_peak()

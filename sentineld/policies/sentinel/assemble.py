@@ -99,10 +99,33 @@ def assemble(
         return finished(replace(plan, moves=both), profile, tiers)
     # The prediction assumes that the process does not wait for late promotions, and that they come
     # too late for any access.
-    found = predicted(plan, profile, tiers)
+    without = _without_late(placed)
+    never = replace(
+        plan,
+        moves=planned_moves(profile, items, without, space, offset),
+        initial=initial_ranges(profile, persistent, items, without, offset),
+    )
+    found = predicted(never, profile, tiers)
     plan = finished(_with_waits(replace(plan, moves=both, late=late)), profile, tiers)
     expected = replace(plan.predicted, step_ns=found.step_ns, fast_share=found.fast_share)
     return replace(plan, predicted=expected)
+
+
+def _without_late(placed: Placement) -> Lives:
+    """The lives if late promotions never arrive: the chunks stay slow until their next eviction,
+    which then moves nothing."""
+    items, fast, moving = placed.items, placed.lives.fast.copy(), placed.lives.moving.copy()
+    count = items.stretch_count
+    for position, chunk in np.argwhere(placed.late).tolist():
+        moving[position, chunk] = False
+        last = count if items.persistent[chunk] else int(items.length[chunk]) - position - 1
+        for ahead in range(1, last + 1):
+            at = (position + ahead) % count
+            evicted = moving[at, chunk]
+            fast[at, chunk] = moving[at, chunk] = False
+            if evicted:
+                break
+    return Lives(placed.lives.value, fast, moving)
 
 
 def _with_waits(plan: Plan) -> Plan:

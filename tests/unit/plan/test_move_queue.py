@@ -20,6 +20,8 @@ class Move:
     due: int = 1
     deadline: int = 2
     expiry: int = 3
+    stalls: bool = False
+    yields: bool = False
 
     def covers(self, other: Move) -> bool:
         return self.low <= other.low and other.high <= self.high
@@ -100,14 +102,34 @@ def always(_: int) -> bool:
 
 def test_done_is_held_by_demotions_and_by_promotions_for_which_the_process_stalls() -> None:
     queue = Queue(Move(0, 1, 1, due=9), Move(1, 2, 0, deadline=7))
-    assert queue.done(12, never) == 8
-    assert queue.done(5, never) == 5
-    assert queue.done(7, always) == 5  # boundary 6 is held
-    assert queue.done(7, lambda boundary: boundary == 8) == 7
-    assert queue.done(8, always) == 8  # the process has passed the deadline
+    assert queue.done(12) == 8
+    assert queue.done(5) == 5
+    queue = Queue(Move(0, 1, 1, due=9), Move(1, 2, 0, deadline=7, stalls=True))
+    assert queue.done(6) == queue.done(7) == 5  # boundary 6 is held
+    assert queue.done(8) == 8  # the process has passed the deadline
     queue.blocked = True
-    assert queue.done(7, always) == 7
-    assert Queue(Move(0, 1, 1, due=0)).done(3, never) == 0
+    assert queue.done(6) == 5  # there may be room when the process reaches the deadline
+    assert queue.done(7) == 7
+    assert Queue(Move(0, 1, 1, due=0)).done(3) == 0
+
+
+def test_demotions_of_the_boundary_run_after_promotions_for_which_the_process_stalls() -> None:
+    stalling = Move(1, 2, 0, deadline=7, stalls=True)
+    assert [Queue(stalling).due_first(now) for now in (6, 7, 8)] == [6, 6, 8]
+    assert Queue(Move(1, 2, 0, deadline=7)).due_first(7) == 7
+
+
+def test_a_search_for_work_forgets_that_promotions_were_blocked() -> None:
+    queue = Queue(Move(0, 1, 1), Move(1, 2, 0, deadline=7, stalls=True))
+    queue.blocked = True
+    assert queue.next_work(lambda: "demotion", lambda: None, lambda: None) == "demotion"
+    assert queue.done(7) < 6
+
+
+def test_promotions_that_yield_come_last() -> None:
+    queue = Queue(Move(0, 1, 0, deadline=5, yields=True), Move(1, 2, 0, deadline=7))
+    queue.add(Move(2, 3, 0, deadline=9))
+    assert [move.deadline for move in queue.promotions] == [7, 9, 5]
 
 
 def test_times_wrap_around_the_step() -> None:
@@ -127,9 +149,12 @@ def test_a_promotion_that_is_late_by_plan_depends_on_stalls() -> None:
     times = MoveTimes(1, 0, 2, 5)
     assert times.span(9, never) == times.span(9, always) == Span(9, 11, 14)
     late = times._replace(late=True)
-    assert late.span(9, always) == late.span(9, lambda boundary: boundary == 11) == Span(9, 11, 15)
-    # All other promotions go first.
-    assert late.span(9, never) == Span(9, 14, 14)
+    assert (
+        late.span(9, always)
+        == late.span(9, lambda boundary: boundary == 11)
+        == Span(9, 11, 15, stalls=True)
+    )
+    assert late.span(9, never) == Span(9, 14, 14, yields=True)
 
 
 def test_a_promotion_is_late_from_its_deadline_on() -> None:

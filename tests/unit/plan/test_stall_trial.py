@@ -42,7 +42,7 @@ class Steps:
 def test_the_faster_choice_is_kept() -> None:
     steps = Steps(StallTrial([1, 3], COUNT), {1: 10.0, 3: 30.0}, {1: 20.0, 3: 20.0})
     steps.until_decided()
-    assert steps.trial.decisions() == Decisions(stall=1, leave=1, undecided=0)
+    assert steps.trial.decisions == Decisions(stall=1, leave=1, undecided=0)
     steps.stalled.clear()
     begun = steps.now // COUNT + 1
     steps.run(3 * COUNT)
@@ -74,7 +74,7 @@ def test_an_interrupted_trial_is_repeated() -> None:
     steps.run(SETTLING_STEPS * COUNT)
     assert len(steps.stalled) == 1
     steps.until_decided()
-    assert steps.trial.decisions() == Decisions(stall=1, leave=0, undecided=0)
+    assert steps.trial.decisions == Decisions(stall=1, leave=0, undecided=0)
 
 
 def test_without_boundaries_there_is_nothing_to_decide() -> None:

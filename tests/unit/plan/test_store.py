@@ -11,7 +11,7 @@ import pytest
 from sentineld.base.errors import SentinelError
 from sentineld.plan.store import load_plan, save_plan
 from sentineld.policies.registry import policy
-from tests.unit.plan.toys import PAGE, toy_plan, toy_profile, two_tiers
+from tests.unit.plan.toys import PAGE, late_plan, toy_plan, toy_profile, two_tiers
 
 
 def test_plan_and_profile_survive_saving_and_loading(tmp_path: Path) -> None:
@@ -28,6 +28,12 @@ def test_plan_and_profile_survive_saving_and_loading(tmp_path: Path) -> None:
             elif name != "layout":
                 assert left == right
     assert [path.name for path in tmp_path.iterdir()] == ["1-2.npz"]
+
+
+def test_marks_of_late_moves_survive(tmp_path: Path) -> None:
+    plan = late_plan(toy_plan())
+    save_plan(tmp_path / "it.npz", plan, toy_profile())
+    assert load_plan(tmp_path / "it.npz")[0].late.tolist() == plan.late.tolist() == [False, True]
 
 
 def test_damaged_and_missing_files_raise_different_errors(tmp_path: Path) -> None:

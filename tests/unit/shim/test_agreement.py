@@ -14,6 +14,7 @@ from sentineld.host.presets import preset_tiers
 from sentineld.model.plan import SLOT_PLANNED, Plan
 from sentineld.model.profile import Profile
 from sentineld.plan.drops import with_drops
+from sentineld.plan.stall_trial import STEPS_PER_BOUNDARY, stall_boundaries
 from sentineld.plan.turnover import turnover
 from sentineld.policies.registry import policy
 from sentineld.simulate.simulate import simulate
@@ -60,7 +61,8 @@ def test_the_simulator_and_emulated_tiers_agree(
         plan = dropping_all(plan, profile)
     expected = simulate(profile, by, tiers, plan.budget_bytes, plan=plan)
     training = Training(harness, plan, profile, tiers)
-    steps = training.run(UNTIL_STEADY + STEPS)[UNTIL_STEADY:]
+    trials = STEPS_PER_BOUNDARY * len(stall_boundaries(plan))
+    steps = training.run(UNTIL_STEADY + trials + STEPS)[-STEPS:]
     training.close()
     fast_s = expected.fast_only_seconds
     owed_s = median(step.owed_ns for step in steps) / 1e9
@@ -79,4 +81,7 @@ def test_the_simulator_and_emulated_tiers_agree(
     # The tolerance is relative to the time that slow memory adds. Relative to the whole step, it
     # would be too lax.
     assert step_s - fast_s == pytest.approx(expected.step_seconds - fast_s, rel=WITHIN)
-    assert moved_bytes == pytest.approx(expected_moved_bytes, rel=WITHIN)
+    # Late promotions use what other moves leave: the simulator moves single pages there, the daemon
+    # whole batches.
+    within = 2 * WITHIN if plan.late.any() else WITHIN
+    assert moved_bytes == pytest.approx(expected_moved_bytes, rel=within)

@@ -95,6 +95,7 @@ class Training(Clock):
                 spaces=spaces,
                 publish=self._publish,
                 position=self._position,
+                now_ns=self.now_ns,
             ),
         )
         self._moved_before = 0

@@ -226,7 +226,7 @@ def test_the_process_stalls_for_a_late_promotion_in_one_step_of_its_trial() -> N
     assert tried.counts.promoted_pages == STATE
     assert tried.ns == pytest.approx(4e9 + tried.slow_ns + tried.counts.stall_ns, abs=2)
     # The slow accesses take less time than the stall.
-    assert replay.trial.decisions() == Decisions(stall=0, leave=1, undecided=0)
+    assert replay.trial.decisions == Decisions(stall=0, leave=1, undecided=0)
     for step in (*steps[:SETTLING_STEPS], *steps[SETTLING_STEPS + 1 :]):
         assert step.counts.stall_ns == 0
         assert step.counts.promoted_pages < STATE
@@ -237,5 +237,4 @@ def test_the_process_does_not_stall_without_room() -> None:
     plan = late_plan(large_plan())
     _, steps = replayed(plan, STATE / 1.5, steps=SETTLING_STEPS + 1, capacity=3 * LARGE - 1)
     assert steps[-1].counts.promoted_pages < STATE
-    assert steps[-1].counts.late_moves > 0
     assert steps[-1].counts.stall_ns == 0

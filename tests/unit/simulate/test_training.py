@@ -108,4 +108,4 @@ def test_a_run_s_time_is_the_mean_of_its_steady_steps() -> None:
     settling, steady, trial = (step(9.0),), (step(2.0), step(4.0)), (step(7.0),)
     found = PolicyRun(settling, steady, True, trial)
     assert found.step_ns == 3.0
-    assert [one.ns for one in found.steps] == [9.0, 7.0, 2.0, 4.0]
+    assert [one.ns for one in found.steps] == [7.0, 9.0, 2.0, 4.0]

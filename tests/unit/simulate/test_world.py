@@ -9,6 +9,8 @@ A page takes 10 ns to move.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -115,7 +117,7 @@ def test_each_direction_has_its_own_rate() -> None:
     one.queue.add(promotion(1))
     one.run(25.0)
     assert (one.counts.demoted_pages, one.counts.promoted_pages) == (4, 1)
-    one.wait_for(0, promotions=False)
+    one.wait_for(0)
     assert one.counts.stall_ns == 0.0
 
 
@@ -125,7 +127,7 @@ def test_a_wait_ends_when_the_page_in_flight_and_the_demotions_are_done() -> Non
     one.queue.add(promotion(1))
     one.run(4.0)
     one.queue.add(demotion(0))
-    one.wait_for(0, promotions=False)
+    one.wait_for(0)
     assert one.counts.demoted_pages == 4
     # The stall includes the whole time of the page in flight, although a part of it is over.
     assert one.counts.stall_ns == pytest.approx(PAGE_NS + 4 * 2.5)
@@ -187,28 +189,38 @@ def test_a_wait_ends_with_the_demotions_that_are_due() -> None:
     one = world()
     one.queue.add(demotion(0))
     one.run(15.0)
-    one.wait_for(0, promotions=False)
+    one.wait_for(0)
     assert one.now_ns == pytest.approx(40.0)
     assert one.counts.stall_ns == pytest.approx(25.0)
     one.queue.add(promotion(1, deadline=0))
-    one.wait_for(0, promotions=False)
+    one.wait_for(0)
     assert one.counts.stall_ns == pytest.approx(25.0)
-    one.wait_for(0, promotions=True)
+    one.queue.add(replace(promotion(1, deadline=0), stalls=True))
+    one.wait_for(0)
     assert one.fast[1] == 4
     assert one.counts.stall_ns == pytest.approx(65.0)
 
 
 def test_no_wait_for_promotions_without_room() -> None:
     one = world(capacity=4)
-    one.queue.add(promotion(1, deadline=0))
-    one.wait_for(0, promotions=True)
+    one.queue.add(replace(promotion(1, deadline=0), stalls=True))
+    one.wait_for(0)
+    assert one.counts.stall_ns == 0.0
+
+
+def test_no_wait_for_promotions_of_another_boundary() -> None:
+    one = world()
+    one.queue.add(replace(promotion(1, deadline=1), stalls=True))
+    one.wait_for(0)
+    one.boundary = 2
+    one.wait_for(2)
     assert one.counts.stall_ns == 0.0
 
 
 def test_without_migration_nothing_moves_and_nothing_waits() -> None:
     one = world(page_ns=float("inf"))
     one.queue.add(demotion(0))
-    one.wait_for(0, promotions=True)
+    one.wait_for(0)
     one.run(1e12)
     assert (one.now_ns, one.counts.stall_ns, one.counts.demoted_pages) == (1e12, 0.0, 0)
 
@@ -257,7 +269,7 @@ def test_pages_are_neither_lost_nor_beyond_the_capacity(
             one.run(one.now_ns + number)
             one.boundary += number % 2
         else:
-            one.wait_for(one.boundary, number % 2 == 0)
+            one.wait_for(one.boundary)
             assert not any(
                 one.fast[item.low].any() for item in one.queue.due_demotions(one.boundary)
             )

@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from sentineld.plan.check import verify
 from sentineld.plan.lives import Lives
+from sentineld.plan.stall_trial import stall_boundaries
 from sentineld.policies.sentinel.assemble import Placement, assemble, chunks_of
 from sentineld.policies.sentinel.pool import whole_pool
 from tests.unit.plan.toys import PAGE, large_profile, toy_profile, two_tiers
@@ -44,6 +46,37 @@ def test_a_plan_carries_out_the_lives() -> None:
         ("fast-born", 0, 2 * PAGE),
         ("slow-born", 1, 2 * PAGE),
     ]
+
+
+@pytest.mark.parametrize(
+    ("parameter", "boundary", "deadline"),
+    [
+        ("DLFF", 1, 2),
+        ("FFDL", 3, 0),  # the promotion is late for the next step
+    ],
+)
+def test_late_promotions_may_be_waited_for_but_are_not_predicted_to_arrive(
+    parameter: str, boundary: int, deadline: int
+) -> None:
+    letters = np.array([list(word) for word in ("FFF.", "ss..", "ssss", parameter)]).T
+    profile = toy_profile()
+    split = whole_pool(profile, 12)
+    items = chunks_of(profile, split.candidates)
+    fast, late = np.isin(letters, ["F", "D"]), letters == "L"
+    lives = Lives(np.zeros(4), fast, np.isin(letters, ["D", "L"]))
+    placed = Placement(split, items, lives, 12, late)
+    plan = assemble("some policy", profile, two_tiers(), 12 * PAGE, placed, ())
+    verify(plan, profile, 12 * PAGE)
+    assert stall_boundaries(plan).tolist() == [deadline]
+    assert plan.moves["boundary"][plan.late].tolist() == [boundary]
+    assert plan.layout.waits[deadline] == boundary
+    # Without the promotion, the parameter is slow in all stretches.
+    fast[:, 3] = False
+    never = Lives(np.zeros(4), fast, np.zeros_like(late))
+    placed = Placement(split, items, never, 12, np.zeros_like(late))
+    found = assemble("some policy", profile, two_tiers(), 12 * PAGE, placed, ()).predicted
+    assert plan.predicted.step_ns == found.step_ns
+    assert plan.predicted.fast_share == found.fast_share
 
 
 def test_the_note_on_the_pool_gives_its_size() -> None:
