@@ -192,10 +192,13 @@ class MoveQueue(Generic[M]):
         """Demotions that are due at boundary `now`."""
         return [move for move in self.demotions if move.due <= now]
 
+    def stalling(self, now: int) -> list[M]:
+        """Promotions for which the process stalls at boundary `now`."""
+        return [move for move in self.promotions if move.stalls and move.deadline == now]
+
     def due_first(self, now: int) -> int:
         """The boundary up to which due demotions go before promotions, at boundary `now`."""
-        stalling = any(move.stalls and move.deadline == now for move in self.promotions)
-        return now - 1 if stalling else now
+        return now - 1 if self.stalling(now) else now
 
     def done(self, now: int) -> int:
         """Return the last boundary, at most `now`, up to which all due demotions are complete.

@@ -78,14 +78,13 @@ class ClosedLoop:
         """Simulate until steps repeat, at most steps_max steps besides the trials of stalls."""
         steady, repeats = self._settle()
         kept = set(map(id, steady))
-        settling, trial = (
-            tuple(
-                step
-                for step, tried in zip(self._steps, self._tried, strict=True)
-                if tried is in_trial and id(step) not in kept
-            )
-            for in_trial in (False, True)
-        )
+        before = [
+            (step, tried)
+            for step, tried in zip(self._steps, self._tried, strict=True)
+            if id(step) not in kept
+        ]
+        settling = tuple(step for step, tried in before if not tried)
+        trial = tuple(step for step, tried in before if tried)
         decisions = self._replay.trial.decisions
         if decisions != Decisions(0, 0, 0):
             self._notes.append(

@@ -226,7 +226,7 @@ class World:
             pages = sum(int(self.fast[item.low : item.high].sum()) for item in left)
             page_ns = self.demote_ns
             if not pages:
-                pages, page_ns = self._late_pages(), self.promote_ns
+                pages, page_ns = self._stalling_pages(), self.promote_ns
             if not pages:
                 break
             # The page in flight arrives first, and may belong to a promotion.
@@ -258,12 +258,10 @@ class World:
     def _page_ns(self, item: Item) -> float:
         return self.demote_ns if item.tier else self.promote_ns
 
-    def _late_pages(self) -> int:
+    def _stalling_pages(self) -> int:
         """Number of pages of promotions for which the process stalls now, at most as many as fit
         into the fast tier."""
-        left = [
-            item for item in self.queue.promotions if item.stalls and item.deadline == self.boundary
-        ]
+        left = self.queue.stalling(self.boundary)
         pages = sum(int(self.slow[item.low : item.high].sum()) for item in left)
         # Don't wait for more pages than fit: drops can make more room only after the wait.
         return min(pages, max(self.room() + self._held(), 0))

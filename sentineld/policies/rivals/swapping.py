@@ -62,13 +62,13 @@ class SwappingPolicy(ABC):
         cost_ns = slow_costs_ns(profile, tiers)
         best: Plan | None = None
         problem = infeasible(self.obstacle)
-        for share, value in product(POOL_SHARES, self.sweep):
+        opened = open_book(profile, tiers, budget_bytes, self.accesses_slow)
+        reduced = bool(opened.slow.any())  # the pool exceeds the budget
+        for share, value in product(POOL_SHARES if reduced else POOL_SHARES[:1], self.sweep):
             book = open_book(profile, tiers, budget_bytes, self.accesses_slow, share)
-            if not book.reduced and share != POOL_SHARES[0]:
-                break
             note = self.relieve(book, tiers, value)
             notes = [f"{len(book.swaps)} gaps used; {note}"]
-            if book.reduced:
+            if reduced:
                 notes.append(f"pool of at most {share:.0%} of the budget")
             if book.over.any():
                 if not self.accesses_slow:

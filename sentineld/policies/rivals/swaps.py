@@ -95,9 +95,6 @@ class Book:
     pooled: Integers
     """Tensors of the pool: rows of the profile."""
 
-    reduced: bool
-    """Whether the pool was reduced, because it exceeded the budget."""
-
     swaps: list[Swap]
 
     @property
@@ -229,8 +226,7 @@ def open_book(
     pages, count = tensor_pages(profile), profile.stretch_count
     short = np.flatnonzero(short_lived(profile))
     pooled, pool_pages = short, _packed(profile, short)
-    reduced = pool_pages > limit
-    if reduced:
+    if pool_pages > limit:
         if not accesses_slow:
             raise infeasible(
                 f"short-lived tensors need {format_bytes(pool_pages * page)} of fast memory, but "
@@ -250,7 +246,7 @@ def open_book(
     promote_ns, _ = page_moves_ns(tiers, page)
     lanes = profile.stretches["time_ns"].astype(np.float64) / promote_ns
     weight = timing.demotion_weight
-    return Book(profile, limit, usage, lanes, weight, birth, length, slow, pooled, reduced, [])
+    return Book(profile, limit, usage, lanes, weight, birth, length, slow, pooled, [])
 
 
 def _packed(profile: Profile, tensors: Integers) -> int:

@@ -258,7 +258,8 @@ def test_pages_are_neither_lost_nor_beyond_the_capacity(
     for deed, cell, number in deeds:
         if deed == "up":
             now = one.boundary
-            one.queue.add(promotion(cell, now + number % 3, now + number % 3 + 1, now))
+            wanted = promotion(cell, now + number % 3, now + number % 3 + 1, now)
+            one.queue.add(replace(wanted, stalls=number % 2 == 0))
         elif deed == "down":
             one.queue.add(demotion(cell, one.boundary + number % 3))
         elif deed == "drop":
