@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
@@ -92,6 +93,7 @@ class Schedule:
         room_bytes: Callable[[], int],
         free_bytes: Callable[[int], int],
         batch_pages: int,
+        merged_pages: int | None = None,
     ) -> Batch | None:
         """Return the pages to move now; None if no queued move can run now.
 
@@ -99,15 +101,19 @@ class Schedule:
         free_bytes: takes a tier; returns the free bytes of the node to which the next pages for
         this tier would be moved.
         batch_pages: maximum number of pages in a batch.
+        merged_pages: maximum number of pages in a batch with pages of several moves; None:
+            batch_pages.
         """
         queue = self.queue
 
         def free_pages(tier: int) -> int:
             return free_bytes(tier) // self.page_bytes
 
+        take = partial(self._take, limit=batch_pages, merged=merged_pages or batch_pages)
+
         def due_demotion() -> Batch | None:
             due = queue.due_first(self.now)
-            while (batch := self._take(queue.demotions, batch_pages, due)) is not None:
+            while (batch := take(queue.demotions, due=due)) is not None:
                 if (free := free_pages(batch.tier)) > 0:
                     return batch.clipped(free)
                 full = [move for move in queue.due_demotions(due) if move.tier == batch.tier]
@@ -119,12 +125,12 @@ class Schedule:
             if not queue.promotions:
                 return None
             allowed = min(room_bytes(), free_bytes(0)) // self.page_bytes
-            batch = self._take(queue.promotions, min(batch_pages, max(allowed, 0)))
+            batch = take(queue.promotions, limit=min(batch_pages, max(allowed, 0)))
             queue.blocked = batch is None
             return batch
 
         def early_demotion() -> Batch | None:
-            batch = self._take(queue.demotions, batch_pages)
+            batch = take(queue.demotions)
             free = 0 if batch is None else free_pages(batch.tier)
             return batch.clipped(free) if batch is not None and free > 0 else None
 
@@ -132,9 +138,14 @@ class Schedule:
 
     def moved(self, batch: Batch) -> None:
         """Record that a batch was carried out: remove its finished moves from the queue."""
-        for move, _ in batch.parts:
-            if move.moved_bytes and not len(self.pages_of(move)):
-                self.queue.remove(move)
+        for move, _ in batch.parts[:-1]:
+            self._remove_if_done(move)
+        if batch.ends_move:
+            self._remove_if_done(batch.parts[-1][0])
+
+    def _remove_if_done(self, move: Pending) -> None:
+        if move.moved_bytes and not len(self.pages_of(move)):
+            self.queue.remove(move)
 
     def left_behind(self, move: Pending, pages: Pages, why: str) -> None:
         """Record that the kernel left these pages of the move where they were."""
@@ -170,16 +181,22 @@ class Schedule:
             reason=reason,
         )
 
-    def _take(self, queue: list[Pending], limit: int, due: int | None = None) -> Batch | None:
+    def _take(
+        self, queue: list[Pending], limit: int, merged: int, due: int | None = None
+    ) -> Batch | None:
         """Return the queue's first pages, all for one tier; None if there are no pages to move.
         Remove finished moves from the queue.
 
         limit: maximum number of pages.
+        merged: maximum number of pages if they belong to several moves.
         due: take only moves that are due at or before this boundary; None: any.
         """
         parts: list[tuple[Pending, Pages]] = []
         taken = 0
+        ends_move = False
         for move in list(queue):
+            if parts:
+                limit = min(limit, merged)
             if taken >= limit or (parts and move.tier != parts[0][0].tier):
                 break
             if due is not None and move.due > due:
@@ -194,13 +211,16 @@ class Schedule:
                 continue
             # A promotion for which the process stalls is late by plan.
             move.late = move.late or (is_late(move, self.now) and not move.stalls)
+            ends_move = len(pages) <= limit - taken
             parts.append((move, pages[: limit - taken]))
             taken += len(parts[-1][1])
-        return Batch(parts[0][0].tier, tuple(parts)) if parts else None
+        return Batch(parts[0][0].tier, tuple(parts), ends_move) if parts else None
 
     def _untried(self, move: Pending) -> Pages:
         """Pages still to move; pages left behind are tried again after all others."""
         wanted = self.pages_of(move)
+        if not len(move.stuck):
+            return wanted
         pages: Pages = np.setdiff1d(wanted, move.stuck, assume_unique=True)
         if not len(pages) and len(wanted) and move.tries + 1 < TRIES:
             move.tries += 1

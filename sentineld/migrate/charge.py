@@ -42,6 +42,20 @@ class _Snapshot:
         return nodes
 
 
+@dataclass
+class _Room:
+    """The room for promotions, as it was computed once in a stretch and has changed with the moves
+    since then."""
+
+    size_bytes: int
+    """Without unmanaged bytes. At most the true room."""
+    exact: bool
+    """Whether size_bytes is the true room."""
+    turning_over: npt.NDArray[np.bool_]
+    """Whether each arena page is born or dropped in this stretch or in the next one. The peaks of
+    the two stretches need not change when such a page moves."""
+
+
 class Charge:
     """The session's residency maps, updated as its steps pass.
 
@@ -77,6 +91,9 @@ class Charge:
         self._drops = np.searchsorted(step.drops["stretch"], np.arange(count + 1))
         self._fast_nodes = spaces.tiers.tiers[FAST].nodes
         self._events = self._by_stretch()
+        self._is_fast = np.zeros(129, np.bool_)  # indexed by node + 1
+        self._is_fast[[node + 1 for node in self._fast_nodes]] = True
+        self._room: _Room | None = None  # used by the mover's thread only, None: not computed yet
         self._lock = threading.Lock()  # guards the maps and the fields below
         self._now = 0
         self._begun = False
@@ -88,12 +105,14 @@ class Charge:
 
         now: the stretch's boundary, counted since the first step.
         """
+        self._room = None
         with self._lock:
             self._begin(now)
 
     def refresh(self, memory: Memory, now: int) -> int:
         """Read the maps from `memory` and begin the stretch (again); returns the number of pages
         that changed. Raises ProcessLookupError if the process is gone."""
+        self._room = None
         with self._lock:
             changed = self.spaces.refresh(memory)
             self._begin(now)
@@ -101,14 +120,19 @@ class Charge:
 
     def moved(self, space: Space, pages: Pages, status: Status) -> None:
         """Apply the statuses of a move_pages call on these pages."""
+        nodes = self.spaces.maps[space].nodes
+        were_fast = self._is_fast[nodes[pages] + 1]
         with self._lock:
             self.spaces.maps[space].apply(pages, status)
+        if self._room is not None:
+            self._update(self._room, space, pages, were_fast)
 
     def end(self) -> Table:
         """End the stretch and apply its drops; returns the drops (DROP_DTYPE).
 
         Pages that were dropped and then born again within the stretch stay charged.
         """
+        self._room = None
         drops = self.drops_of(self._stretch)
         with self._lock:
             self._begun = False
@@ -151,19 +175,48 @@ class Charge:
         )
         return [int(size) for size in arena_bytes + self.spaces.bytes_by_tier(snapshot.heap)]
 
-    def room_bytes(self) -> int:
+    def room_bytes(self, wanted_bytes: int | None = None) -> int:
         """Bytes that can be promoted now without exceeding the budget in this stretch or the next.
 
         The drops of this stretch make room in the next one. Demotions that are due at the
         next boundary make no room until they are done.
+
+        wanted_bytes: if there is at least this much room, the result may be smaller than the room,
+            but is not smaller than wanted_bytes. None: return the exact room.
         """
+        unmanaged_bytes = self._unmanaged_bytes()
+        if self._room is not None and not self._room.exact:
+            known_bytes = self._room.size_bytes - unmanaged_bytes
+            if wanted_bytes is None or known_bytes < wanted_bytes:
+                self._room = None
+        if self._room is None:
+            self._room = self._exact_room()
+        return max(0, self._room.size_bytes - unmanaged_bytes)
+
+    def _exact_room(self) -> _Room:
         snapshot = self._snapshot(barriers_hold=False)
-        follower = (snapshot.stretch + 1) % self._step.boundary_count
+        stretches = snapshot.stretch, (snapshot.stretch + 1) % self._step.boundary_count
         nodes = snapshot.without_births()
-        now_bytes = self._most_bytes(nodes, snapshot.stretch, snapshot.arena)
-        then_bytes = self._most_bytes(nodes, follower)
-        room_bytes = self.budget_bytes - self._others_bytes(snapshot)
-        return max(0, room_bytes - max(now_bytes, then_bytes))
+        now_bytes = self._most_bytes(nodes, stretches[0], snapshot.arena)
+        then_bytes = self._most_bytes(nodes, stretches[1])
+        room_bytes = self.budget_bytes - self._fast_bytes(snapshot.heap)
+        turning_over = np.zeros(len(nodes), np.bool_)
+        for stretch in stretches:
+            for _, pages in self._events[stretch]:
+                turning_over[pages] = True
+        return _Room(room_bytes - max(now_bytes, then_bytes), True, turning_over)
+
+    def _update(
+        self, room: _Room, space: Space, pages: Pages, were_fast: npt.NDArray[np.bool_]
+    ) -> None:
+        """Account for the move of some pages. were_fast: whether each was fast before."""
+        are_fast = self._is_fast[self.spaces.maps[space].nodes[pages] + 1]
+        promoted, demoted = are_fast & ~were_fast, were_fast & ~are_fast
+        if space == Space.ARENA and (unsure := room.turning_over[pages]).any():
+            demoted &= ~unsure
+            room.exact = False
+        grown = int(np.count_nonzero(promoted)) - int(np.count_nonzero(demoted))
+        room.size_bytes -= grown * self.spaces.page_bytes
 
     def drops_of(self, stretch: int) -> Table:
         """Pages that the process drops in the stretch (DROP_DTYPE)."""

@@ -4,47 +4,53 @@ nothing.
 
 The map takes the place of page tables: the shim records births and drops in the map, and the map
 outlives the daemon. Moves are paced: a batch takes as long as its bytes need at the emulated
-bandwidth, and its pages stay on their source node until that time has passed.
+bandwidth, and its pages stay on their source node until that time has passed. A batch that is
+interrupted has moved as many of its pages as the bandwidth allowed until then.
 """
 
 from __future__ import annotations
 
 import errno
-import time
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from sentineld.migrate.clock import Clock
+from sentineld.migrate.process_memory import Wait
 from sentineld.migrate.syscalls import Addresses, MoveResult, Status
 from sentineld.migrate.token_bucket import TokenBucket
 from sentineld.model.plan import Space
 from sentineld.model.records import PAGE_BYTES
 from sentineld.model.tiers import Tiers
 
-BATCH_PAGES = 64
-"""A batch of 64 pages takes 0.3 ms at 0.83 GB/s. A process that waits for a demotion also waits for
-the batch in flight: a step of the benchmark model lstm waits 8 ms with batches of 1 MiB, and 3 ms
-with batches of 64 pages. The smaller batches double the daemon's CPU time."""
+BATCH_PAGES = 512
+"""The CPU time of a batch hardly depends on its size. But its pages arrive only at its end, after
+2.5 ms at 0.83 GB/s, or at the next boundary, which interrupts it."""
+MERGED_PAGES = 64
+"""A batch with pages of several moves is smaller, so that the first moves do not arrive much later
+than the bandwidth allows."""
 
 Map = npt.NDArray[np.uint8]
 
 
-class Clock:
-    """The machine's clock; tests replace it with a virtual clock."""
+class _Part(NamedTuple):
+    """The pages of a query or a move that are in one space."""
 
-    def now_ns(self) -> int:
-        """Return CLOCK_MONOTONIC."""
-        return time.monotonic_ns()
-
-    def sleep(self, duration_ns: int) -> None:
-        """Sleep; may return a clock tick early."""
-        time.sleep(duration_ns / 1e9)
+    inside: npt.NDArray[np.int64]
+    """Indices into the query's pages."""
+    entries: Map
+    """The map of the space."""
+    where: npt.NDArray[np.int64]
+    """Their indices into the map."""
 
 
 class EmulatedMemory:
     """A process's pages in the residency map; see Memory."""
 
+    batch_pages = BATCH_PAGES
+    merged_pages = MERGED_PAGES
     exact = True
     waits = True
 
@@ -55,7 +61,6 @@ class EmulatedMemory:
         tiers: Tiers,
         bucket: TokenBucket,
         page_bytes: int = PAGE_BYTES,
-        batch_pages: int = BATCH_PAGES,
         moved_fast: Callable[[int], None] = lambda _: None,
         in_flight_fast: Callable[[int], None] = lambda _: None,
         fast_room: Callable[[], int | None] = lambda: None,
@@ -68,7 +73,6 @@ class EmulatedMemory:
         reserved, so that no birth takes it.
         fast_room: returns the number of the fast tier's free pages minus the pages in flight to
         that tier; the difference may be negative. None: unlimited."""
-        self.batch_pages = batch_pages
         self._tiers = tiers
         self._bucket = bucket
         self._page_bytes = page_bytes
@@ -77,8 +81,12 @@ class EmulatedMemory:
         self._flying_fast(0)  # clears the count that an earlier daemon left
         self._clock = clock or Clock()
         self._nodes, self._fast = np.zeros((2, 256), np.bool_)
+        # The process can write any value into the map, so invalid nodes count as absent.
+        self._statuses = np.full(256, -errno.ENOENT, np.int32)
         for tier in tiers.tiers:
-            self._nodes[[node + 1 for node in tier.nodes]] = True
+            for node in tier.nodes:
+                self._nodes[node + 1] = True
+                self._statuses[node + 1] = node
         self._fast[[node + 1 for node in tiers.tiers[0].nodes]] = True
         self._spaces = [
             (start, start + min(size, len(maps[space]) * page_bytes), maps[space])
@@ -87,42 +95,39 @@ class EmulatedMemory:
 
     def query_pages(self, pages: Addresses) -> Status:
         """Read the map; pages outside it are absent."""
-        status = np.full(len(pages), -errno.ENOENT, np.int32)
-        for inside, entries, index in self._parts(pages):
-            found = entries[index]
-            # The process can write any value into the map, so invalid nodes count as absent.
-            there = self._nodes[found]
-            status[inside[there]] = found[there].astype(np.int32) - 1
-        return status
+        return self._status(self._parts(pages), len(pages))
 
-    def move_pages(self, pages: Addresses, node: int) -> MoveResult:
+    def move_pages(self, pages: Addresses, node: int, wait: Wait | None = None) -> MoveResult:
         """Wait as long as the move takes, then set the pages' entries.
 
         A page that the process drops during the move stays absent. Pages for which the fast tier
         has no room stay where they are; the result's error is then ENOMEM.
         """
-        before = self.query_pages(pages)
-        there = np.flatnonzero((before >= 0) & (before != node))
-        moving, wanted = len(there), pages
+        parts = self._parts(pages)
+        before = self._status(parts, len(pages))
+        elsewhere = np.flatnonzero((before >= 0) & (before != node))
+        fitting = len(elsewhere)
         if self._fast[node + 1]:
-            self._flying_fast(moving)
-            lacking = min(max(-(self._fast_room() or 0), 0), moving)
+            self._flying_fast(fitting)
+            lacking = min(max(-(self._fast_room() or 0), 0), fitting)
             if lacking:
                 # Move the first pages only, as the kernel does when the node becomes full.
-                moving -= lacking
-                self._flying_fast(moving)
-                wanted = np.delete(pages, there[moving:])
-        end_ns = self._bucket.take(moving * self._page_bytes, self._clock.now_ns())
-        while (left_ns := end_ns - self._clock.now_ns()) > 0:
-            self._clock.sleep(left_ns)
-        for _, entries, index in self._parts(wanted):
-            there = index[self._nodes[entries[index]]]
+                fitting -= lacking
+                self._flying_fast(fitting)
+        arrived = self._pace(fitting, wait)
+        moved = np.zeros(len(pages), np.bool_)
+        moved[elsewhere[:arrived]] = True
+        for inside, entries, where in parts:
+            there = where[moved[inside]]
+            there = there[self._nodes[entries[there]]]
             were_fast = int(np.count_nonzero(self._fast[entries[there]]))
             entries[there] = node + 1
             self._moved_fast(len(there) * bool(self._fast[node + 1]) - were_fast)
         self._flying_fast(0)
-        full = len(wanted) < len(pages)
-        return MoveResult(self.query_pages(pages), errno.ENOMEM if full else 0)
+        error = errno.ENOMEM if fitting < len(elsewhere) else 0
+        if arrived < fitting:
+            error = errno.EINTR
+        return MoveResult(self._status(parts, len(pages)), error)
 
     def best_node(self, tier: int) -> tuple[int, int]:
         """Return the tier's first node, and the tier's capacity as its room."""
@@ -133,16 +138,29 @@ class EmulatedMemory:
         """Forget the maps, so that they are unmapped."""
         self._spaces = []
 
-    def _parts(
-        self, pages: Addresses
-    ) -> list[tuple[npt.NDArray[np.int64], Map, npt.NDArray[np.int64]]]:
-        """(indices into `pages`, map, indices into the map) for each space that has some of the
-        pages."""
+    def _pace(self, pages: int, wait: Wait | None) -> int:
+        """Wait as long as the move of some pages takes; returns how many of them have arrived."""
+        end_ns = self._bucket.take(pages * self._page_bytes, self._clock.now_ns())
+        while (left_ns := end_ns - self._clock.now_ns()) > 0:
+            if wait is None:
+                self._clock.sleep(left_ns)
+            elif wait(left_ns):
+                left_ns = end_ns - self._clock.now_ns()
+                return pages - self._bucket.give_back(pages, self._page_bytes, left_ns)
+        return pages
+
+    def _status(self, parts: list[_Part], count: int) -> Status:
+        status = np.full(count, -errno.ENOENT, np.int32)
+        for inside, entries, where in parts:
+            status[inside] = self._statuses[entries[where]]
+        return status
+
+    def _parts(self, pages: Addresses) -> list[_Part]:
         addresses = pages.astype(np.int64)
         parts = []
         for start, end, entries in self._spaces:
             inside = np.flatnonzero((addresses >= start) & (addresses < end))
             if len(inside):
-                index = (addresses[inside] - start) // self._page_bytes
-                parts.append((inside, entries, index))
+                where = (addresses[inside] - start) // self._page_bytes
+                parts.append(_Part(inside, entries, where))
         return parts

@@ -32,7 +32,7 @@ class Entry(NamedTuple):
     """One of "moved", "skipped" and "failed"."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class StepTotals:
     """Totals of the moves of one step."""
 
@@ -79,41 +79,37 @@ class Ledger:
         with self._lock:
             self._add(Entry(direction, reason, "moved"), size)
             totals = self._current()
-            self._steps[-1] = replace(
-                totals,
-                promoted_bytes=totals.promoted_bytes + (size if direction == "promote" else 0),
-                demoted_bytes=totals.demoted_bytes + (size if direction == "demote" else 0),
-                late_bytes=totals.late_bytes + (size if late else 0),
-            )
+            if direction == "promote":
+                totals.promoted_bytes += size
+            else:
+                totals.demoted_bytes += size
+            if late:
+                totals.late_bytes += size
 
     def skipped(self, direction: str, reason: str, size: int) -> None:
         """Count bytes that were not moved because there was no need, room or time."""
         with self._lock:
             self._add(Entry(direction, reason, "skipped"), size)
             if reason in ("late", "superseded"):
-                totals = self._current()
-                self._steps[-1] = replace(totals, cancelled_bytes=totals.cancelled_bytes + size)
+                self._current().cancelled_bytes += size
 
     def failed(self, direction: str, reason: str, size: int) -> None:
         """Count bytes that the kernel did not move."""
         with self._lock:
             self._add(Entry(direction, reason, "failed"), size)
-            totals = self._current()
-            self._steps[-1] = replace(totals, failed_bytes=totals.failed_bytes + size)
+            self._current().failed_bytes += size
 
     def late_move(self, count: int = 1) -> None:
         """Count moves that moved pages, or were cancelled, after their deadline."""
         with self._lock:
             self._late_moves += count
-            totals = self._current()
-            self._steps[-1] = replace(totals, late_moves=totals.late_moves + count)
+            self._current().late_moves += count
 
     def call(self, duration_ns: int) -> None:
         """Count a move_pages call and its time."""
         with self._lock:
             self._calls += 1
-            totals = self._current()
-            self._steps[-1] = replace(totals, call_ns=totals.call_ns + duration_ns)
+            self._current().call_ns += duration_ns
 
     def paced(self, size: int, duration_ns: int) -> None:
         """Count a batch that is large enough to measure the bandwidth with, unless the mover was
@@ -136,7 +132,7 @@ class Ledger:
     def steps(self) -> tuple[StepTotals, ...]:
         """The latest steps, oldest first; the last step may be unfinished."""
         with self._lock:
-            return tuple(self._steps)
+            return tuple(map(replace, self._steps))  # copies
 
     def step(self, step: int) -> StepTotals:
         """One step's totals; zeros if the step is not kept."""

@@ -8,6 +8,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +19,7 @@ from sentineld.migrate.charge import FAST, Charge
 from sentineld.migrate.ledger import Ledger
 from sentineld.migrate.pending import Batch, Pages, Pending
 from sentineld.migrate.ports import PageBackend, PlannedStep, ProcessPorts
+from sentineld.migrate.process_memory import Wait
 from sentineld.migrate.residency_map import PageMaps
 from sentineld.migrate.syscalls import page_ranges
 from sentineld.model.arrays import Table
@@ -91,7 +93,7 @@ class Mover:
             page_bytes,
             stalls=self._trial.stalls,
         )
-        at_once = memory.batch_pages * page_bytes
+        at_once = memory.merged_pages * page_bytes
         largest = int(plan.moves["bytes"].max()) if len(plan.moves) else at_once
         self._paced_bytes = PACED_SHARE * (min(at_once, largest) if memory.exact else at_once)
         self._initial = plan.initial
@@ -101,7 +103,7 @@ class Mover:
         self._published = 0
         self._page_bytes = page_bytes
         self._publish, self._read_position = process.publish, process.position
-        self._ended, self._now_ns = process.ended, process.now_ns
+        self._ended, self._clock = process.ended, process.clock
         self._backend: PageBackend | None = None
         # Held during a move, so that watch() and unwatch() take effect between two moves.
         self._moving = threading.Lock()
@@ -226,17 +228,19 @@ class Mover:
 
     def work(self) -> None:
         """Follow the process and move pages until no queued move can run."""
+        batch_bytes = self._memory.batch_pages * self._page_bytes
         began_ns = time.monotonic_ns()
         while self._follow():
             batch = self._schedule.next_batch(
-                self._charge.room_bytes,
+                partial(self._charge.room_bytes, batch_bytes),
                 lambda tier: self._memory.best_node(tier)[1],
                 self._memory.batch_pages,
+                self._memory.merged_pages,
             )
             self._announce(self._schedule.done())
             if batch is None:
                 return
-            moved_bytes = self._execute(batch)
+            moved_bytes = self._execute(batch, self._wait_in_move)
             self._schedule.moved(batch)
             self._announce(self._schedule.done())
             # The measured time includes the time between two batches, because plans must assume the
@@ -251,6 +255,7 @@ class Mover:
         latest = self._read_position() if self._read_position is not None else 0
         with self._wake:
             position = self._position = max(self._position, latest)
+            self._fresh = False
             paused, restart, stopping = self._paused, self._restart, self._stopping
             if not paused:
                 self._restart = False
@@ -271,7 +276,7 @@ class Mover:
             self._read_residency()
             schedule.rejoin(target, self._charge.drops_of)
         while schedule.now < target:
-            self._trial.passed(schedule.now + 1, self._now_ns())
+            self._trial.passed(schedule.now + 1, self._clock.now_ns())
             schedule.pass_boundary(self._charge.end())
             step, boundary = divmod(schedule.now, schedule.boundary_count)
             self._charge.begin(schedule.now)
@@ -306,7 +311,13 @@ class Mover:
     def _pages_of(self, move: Pending) -> Pages:
         return self._spaces.pages_to_move(Space(move.space), move.offset, move.bytes, move.tier)
 
-    def _execute(self, batch: Batch) -> int:
+    def _wait_in_move(self, duration_ns: int) -> bool:
+        """See Wait. A move has to end when the process reaches a boundary, because moves that are
+        then due come first."""
+        with self._wake:
+            return self._clock.wait(self._wake, lambda: self._fresh or self._stopping, duration_ns)
+
+    def _execute(self, batch: Batch, wait: Wait | None = None) -> int:
         """Move a batch, account for all of its pages, and return the bytes that moved."""
         node, _ = self._memory.best_node(batch.tier)
         addresses = np.concatenate(
@@ -320,7 +331,7 @@ class Mover:
                     armed.disarm(start, size)
             began_ns = time.monotonic_ns()
             try:
-                result = self._memory.move_pages(addresses, node)
+                result = self._memory.move_pages(addresses, node, wait)
             finally:
                 self.ledger.call(time.monotonic_ns() - began_ns)
                 if armed is not None:
@@ -341,18 +352,21 @@ class Mover:
         tier."""
         direction = _direction(move)
         there = self._spaces.on_tier(status, move.tier)
-        absent = (status == -errno.ENOENT) | (status == -errno.EFAULT)
-        moved_bytes = int(np.count_nonzero(there)) * self._page_bytes
+        moved_pages = int(np.count_nonzero(there))
+        moved_bytes = moved_pages * self._page_bytes
         if moved_bytes:
             if move.late:
                 self._count_late(move)
             move.moved_bytes += moved_bytes
             self.ledger.moved(direction, move.reason, moved_bytes, move.late)
+        if moved_pages == len(pages):
+            return moved_bytes
+        absent = (status == -errno.ENOENT) | (status == -errno.EFAULT)
         if absent.any():
             absent_bytes = int(np.count_nonzero(absent)) * self._page_bytes
             self.ledger.skipped(direction, "absent", absent_bytes)
         left = ~(there | absent)
-        if left.any():
+        if left.any() and error != errno.EINTR:
             shared = bool((status[left] == -errno.EACCES).all())
             why = "no-memory" if error == errno.ENOMEM else "shared" if shared else "busy"
             self._schedule.left_behind(move, pages[left], why)

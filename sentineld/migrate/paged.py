@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from sentineld.migrate.process_memory import Wait
 from sentineld.migrate.syscalls import Addresses, MoveResult, Status, page_ranges
 from sentineld.model.arrays import Integers
 from sentineld.model.plan import Space
@@ -53,7 +54,7 @@ class PagedMemory:
         """segment: the residency map, which the pager writes.
         paging: the queues of evictions and fetches, which are part of the segment.
         wake_fd: see ShimLink; this object duplicates it."""
-        self.batch_pages = BATCH_PAGES
+        self.batch_pages = self.merged_pages = BATCH_PAGES
         self._segment, self._paging = segment, paging
         self._spaces, self._tiers = dict(spaces), tiers
         self._wake_fd = os.dup(wake_fd)
@@ -70,7 +71,7 @@ class PagedMemory:
             status[inside[known]] = np.where(found < 0, -errno.ENOENT, found)
         return status
 
-    def move_pages(self, pages: Addresses, node: int) -> MoveResult:
+    def move_pages(self, pages: Addresses, node: int, wait: Wait | None = None) -> MoveResult:
         """Queue the moves; the statuses are those that the pages will have after the moves.
 
         Evictions wait for room in the queue, up to ROOM_WAIT_S; promotions do not wait. Pages for

@@ -74,6 +74,8 @@ class Batch:
 
     tier: int
     parts: tuple[tuple[Pending, Pages], ...]
+    ends_move: bool = True
+    """Whether the batch has all pages of its last move that are still to be moved."""
 
     @property
     def pages(self) -> int:
@@ -82,9 +84,11 @@ class Batch:
 
     def clipped(self, limit: int) -> Batch:
         """The batch's first pages, at most limit of them; limit is at least 1."""
+        if self.pages <= limit:
+            return self
         parts: list[tuple[Pending, Pages]] = []
         for move, pages in self.parts:
             if limit > 0:
                 parts.append((move, pages[:limit]))
                 limit -= len(pages)
-        return Batch(self.tier, tuple(parts))
+        return Batch(self.tier, tuple(parts), ends_move=limit == 0)

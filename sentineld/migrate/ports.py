@@ -3,14 +3,14 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from sentineld.migrate.clock import Clock
 from sentineld.migrate.ledger import Ledger
 from sentineld.migrate.process_memory import Memory
 from sentineld.model.plan import Plan, Space
@@ -58,9 +58,9 @@ class ProcessPorts:
     """Reads the shim's position between two batches; None: only Mover.notify() reports it."""
     unmanaged_bytes: Callable[[], int] = lambda: 0
     """Returns the tensor bytes outside heap and arena; they are charged to the budget too."""
-    now_ns: Callable[[], int] = time.monotonic_ns
-    """Returns the time by which trials of stalls are judged; tests replace it by a virtual
-    clock."""
+    clock: Clock = field(default_factory=Clock)
+    """Measures the steps of stall trials, and waits while a move is imitated; tests replace it with
+    a virtual clock."""
     ended: Callable[[str], None] = lambda _: None
     """Called once from the mover's thread, with the reason, if an error stops the mover."""
 

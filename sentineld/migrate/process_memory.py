@@ -7,6 +7,7 @@ The interface has three implementations: for the kernel's pages (KernelMemory), 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from sentineld.migrate.node_capacity import Capacity
@@ -15,6 +16,10 @@ from sentineld.migrate.syscalls import move_pages as kernel_move_pages
 from sentineld.migrate.syscalls import query_pages as kernel_query_pages
 from sentineld.model.tiers import Tiers
 
+Wait = Callable[[int], bool]
+"""Waits, at most for this number of nanoseconds. Returns early, with True, if the move under way
+has to end."""
+
 
 class Memory(Protocol):
     """One process's pages. A page in flight counts as being on its source node; on paged tiers, as
@@ -22,6 +27,8 @@ class Memory(Protocol):
 
     batch_pages: int
     """Largest number of pages to move in one call."""
+    merged_pages: int
+    """Largest number of pages in a call that moves pages of several moves."""
     exact: bool
     """Whether the time to move a batch is exactly its bytes / bandwidth, without overhead."""
     waits: bool
@@ -34,9 +41,12 @@ class Memory(Protocol):
         Raises ProcessLookupError if the process is gone, SentinelError if the kernel refuses.
         """
 
-    def move_pages(self, pages: Addresses, node: int) -> MoveResult:
+    def move_pages(self, pages: Addresses, node: int, wait: Wait | None = None) -> MoveResult:
         """Move distinct pages to a node; if `waits`, blocks until the move is done.
 
+        wait: called by memory that only imitates moves, to wait for the end of the move. If it
+        returns True, the move ends with some of its pages. The result's error is then EINTR, and
+        the status of each remaining page is its source node.
         Raises ProcessLookupError if the process is gone, SentinelError if the kernel refuses.
         """
 
@@ -54,7 +64,7 @@ class KernelMemory:
     waits = True
 
     def __init__(self, pid: int, tiers: Tiers, batch_pages: int = BATCH_PAGES) -> None:
-        self.batch_pages = batch_pages
+        self.batch_pages = self.merged_pages = batch_pages
         self._pid = pid
         self._capacity = Capacity(tiers)
 
@@ -62,7 +72,7 @@ class KernelMemory:
         """Query the nodes with move_pages(2)."""
         return kernel_query_pages(self._pid, pages)
 
-    def move_pages(self, pages: Addresses, node: int) -> MoveResult:
+    def move_pages(self, pages: Addresses, node: int, wait: Wait | None = None) -> MoveResult:
         """Move the pages with move_pages(2)."""
         return kernel_move_pages(self._pid, pages, node, self.batch_pages)
 

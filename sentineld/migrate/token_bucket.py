@@ -34,3 +34,16 @@ class TokenBucket:
             begin = self._ready_ns if late <= self._slack_ns else float(now_ns)
             self._ready_ns = begin + size * self._ns_per_byte
             return round(self._ready_ns)
+
+    def give_back(self, count: int, size: int, left_ns: int) -> int:
+        """Give back what an interrupted transfer has not used; returns how many of its pieces are
+        still to be transferred.
+
+        count: number of pieces of the transfer; size: bytes of each.
+        left_ns: time from now to the end of the transfer. The piece under way counts as
+            transferred: the next transfer begins only after it.
+        """
+        left = min(int(max(left_ns, 0) / (size * self._ns_per_byte)), count)
+        with self._lock:
+            self._ready_ns -= left * size * self._ns_per_byte
+        return left

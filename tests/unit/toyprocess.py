@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from sentineld.migrate.emulated import EmulatedMemory
-from sentineld.migrate.process_memory import Memory
+from sentineld.migrate.process_memory import Memory, Wait
 from sentineld.migrate.syscalls import Addresses, MoveResult
 from sentineld.migrate.token_bucket import TokenBucket
 from sentineld.model.plan import Space
@@ -53,9 +53,9 @@ class ToyPages:
     ) -> Memory:
         """The process's memory, as Substrate.memory() returns it."""
         maps = {Space.ARENA: np.zeros(5, np.uint8), Space.HEAP: self.heap}
-        return _BlockableMemory(
-            self.moving, maps, spaces, tiers, self._bucket, batch_pages=self._batch_pages
-        )
+        memory = _BlockableMemory(self.moving, maps, spaces, tiers, self._bucket)
+        memory.batch_pages = memory.merged_pages = self._batch_pages
+        return memory
 
 
 class _BlockableMemory(EmulatedMemory):
@@ -63,6 +63,6 @@ class _BlockableMemory(EmulatedMemory):
         super().__init__(*arguments, **options)
         self._moving = moving
 
-    def move_pages(self, pages: Addresses, node: int) -> MoveResult:
+    def move_pages(self, pages: Addresses, node: int, wait: Wait | None = None) -> MoveResult:
         with self._moving:
-            return super().move_pages(pages, node)
+            return super().move_pages(pages, node, wait)

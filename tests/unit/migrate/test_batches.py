@@ -60,8 +60,14 @@ class World:
         part = self.tier[first : first + move.bytes // PAGE]
         return np.flatnonzero((part >= 0) & (part != move.tier)) + first
 
-    def next(self, room: int = PLENTY, free: int = PLENTY, pages: int = 1024) -> Batch | None:
-        return self.schedule.next_batch(lambda: room, lambda _: free, pages)
+    def next(
+        self,
+        room: int = PLENTY,
+        free: int = PLENTY,
+        pages: int = 1024,
+        merged: int | None = None,
+    ) -> Batch | None:
+        return self.schedule.next_batch(lambda: room, lambda _: free, pages, merged)
 
     def move(self, batch: Batch) -> None:
         for move, pages in batch.parts:
@@ -85,6 +91,19 @@ def test_demotions_go_before_promotions_and_share_a_batch() -> None:
     world.tier[0:2] = 1
     world.schedule.pass_boundary(NO_DROPS)
     assert world.drain() == [(1, [8, 9, 16]), (0, [0, 1])]
+
+
+def test_pages_of_several_moves_make_a_smaller_batch() -> None:
+    rows = [(1, 2, 1, 0, 6), (1, 2, 1, 8, 1), (1, 2, 1, 16, 1), (1, 2, 1, 24, 3)]
+    world = World(rows, count=4)
+    world.schedule.pass_boundary(NO_DROPS)
+    taken = []
+    while (batch := world.next(pages=4, merged=3)) is not None:
+        taken.append([pages.tolist() for _, pages in batch.parts])
+        world.move(batch)
+        world.schedule.moved(batch)
+    assert taken == [[[0, 1, 2, 3]], [[4, 5], [8]], [[16], [24, 25]], [[26]]]
+    assert world.schedule.done() == 1
 
 
 def test_done_waits_for_demotions_only() -> None:

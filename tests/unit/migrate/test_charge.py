@@ -7,6 +7,8 @@ pages 4-7   born in stretch 2, fast, kept
 
 from __future__ import annotations
 
+import errno
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -131,7 +133,7 @@ def test_unfinished_demotions_make_no_room() -> None:
     charge.spaces.maps[Space.HEAP].nodes[:3] = 0
     charge.begin(0)
     assert charge.room_bytes() == 1 * PAGE  # budget 8 - 3 not demoted yet - 4 births
-    charge.spaces.maps[Space.HEAP].nodes[:3] = 1
+    charge.moved(Space.HEAP, np.arange(3), np.full(3, 1, np.int32))
     assert charge.room_bytes() == 4 * PAGE
 
 
@@ -174,9 +176,15 @@ EVENTS = st.lists(
     st.lists(EVENTS, min_size=STRETCHES, max_size=STRETCHES),
     st.tuples(st.integers(0, 1), st.integers(0, 1)),
     st.integers(0, 12),
+    st.lists(st.tuples(st.sampled_from(Space), st.integers(0, 7), st.integers(0, 1)), max_size=8),
+    st.integers(0, 12),
 )
 def test_room_is_the_budget_less_the_peak(
-    events: list[list[tuple[bool, int, int, int]]], tiers: tuple[int, int], budget_pages: int
+    events: list[list[tuple[bool, int, int, int]]],
+    tiers: tuple[int, int],
+    budget_pages: int,
+    moves: list[tuple[Space, int, int]],
+    wanted_pages: int,
 ) -> None:
     """Compare the charge and the room with a model that replays the events one at a time. The arena
     has two regions of four pages."""
@@ -203,3 +211,16 @@ def test_room_is_the_budget_less_the_peak(
     charge.begin(0)
     assert charge.charged_bytes() == fullest[0] * PAGE
     assert charge.room_bytes() == max(budget_pages - max(fullest), 0) * PAGE
+    # The room after each move, compared with that of a charge which computes it from all pages.
+    wanted_bytes = wanted_pages * PAGE
+    for space, page, node in moves:
+        there = charge.spaces.maps[space].nodes[page] != ABSENT
+        status = np.array([node if there else -errno.ENOENT], np.int32)
+        charge.moved(space, np.array([page]), status)
+        bound_bytes = charge.room_bytes(wanted_bytes)
+        other = make(births, drops, budget_pages, order=order)
+        other.begin(0)
+        for name, residency in charge.spaces.maps.items():
+            other.spaces.maps[name].nodes[:] = residency.nodes
+        assert min(other.room_bytes(), wanted_bytes) <= bound_bytes <= other.room_bytes()
+    assert not moves or charge.room_bytes() == other.room_bytes()

@@ -10,6 +10,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sentineld.migrate.clock import Clock
 from sentineld.migrate.emulated import EmulatedMemory
 from sentineld.migrate.token_bucket import TokenBucket
 from sentineld.model.plan import Space
@@ -31,6 +32,19 @@ def memory(
 
 def addresses(pages: list[tuple[Space, int]]) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
     return np.array([STARTS[space] + page * PAGE for space, page in pages], np.uint64)
+
+
+class VirtualClock(Clock):
+    """A clock that only sleep() advances."""
+
+    def __init__(self) -> None:
+        self._now_ns = 0
+
+    def now_ns(self) -> int:
+        return self._now_ns
+
+    def sleep(self, duration_ns: int) -> None:
+        self._now_ns += duration_ns
 
 
 PLACES = st.tuples(st.sampled_from(list(STARTS)), st.integers(0, PAGES - 1))
@@ -121,6 +135,28 @@ def test_a_full_fast_tier_takes_the_first_pages_only() -> None:
     assert maps[Space.ARENA][:5].tolist() == [1, 1, 1, 2, 0]
     assert flying == [0, 3, 2, 0]
     assert pages.move_pages(wanted[:3], 1).error == 0
+
+
+def test_an_interrupted_move_moves_the_pages_for_which_there_was_time() -> None:
+    second_ns = 1_000_000_000
+    clock = VirtualClock()
+    maps = {space: np.zeros(PAGES, np.uint8) for space in STARTS}
+    pages = EmulatedMemory(maps, SPACES, TIERS, TokenBucket(PAGE), clock=clock)  # 1 s a page
+    maps[Space.ARENA][:6] = [1, 1, 2, 1, 1, 1]
+    wanted = addresses([(Space.ARENA, page) for page in range(6)])
+
+    def boundary(duration_ns: int) -> bool:
+        assert duration_ns == 5 * second_ns
+        clock.sleep(second_ns * 3 // 2)
+        return True
+
+    clock.sleep(second_ns)
+    found = pages.move_pages(wanted, 1, boundary)
+    assert found.error == errno.EINTR
+    assert found.status.tolist() == [1, 1, 1, 0, 0, 0]
+    found = pages.move_pages(wanted, 1)
+    assert (found.error, set(found.status.tolist())) == (0, {1})
+    assert clock.now_ns() == (1 + 5) * second_ns
 
 
 def test_pages_outside_the_map_are_absent() -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from sentineld.migrate.mover import Mover
 from sentineld.migrate.ports import PlannedStep, ProcessPorts
-from sentineld.migrate.process_memory import KernelMemory, Memory
+from sentineld.migrate.process_memory import KernelMemory, Memory, Wait
 from sentineld.migrate.syscalls import Addresses, MoveResult, Status
 from sentineld.model.arrays import Table
 from sentineld.model.plan import MOVE_DTYPE, SLOT_DTYPE, Layout, Plan, Prediction, Space
@@ -152,7 +152,7 @@ def test_stop_without_start(run: Run) -> None:
 class SlowMemory:
     """All heap pages are on one node, and each move waits until the event `let` is set."""
 
-    batch_pages = 4
+    batch_pages = merged_pages = 4
     exact = False
     waits = True
 
@@ -164,7 +164,7 @@ class SlowMemory:
     def query_pages(self, pages: Addresses) -> Status:
         return np.where(pages < ARENA, self.node, -errno.ENOENT).astype(np.int32)
 
-    def move_pages(self, pages: Addresses, node: int) -> MoveResult:
+    def move_pages(self, pages: Addresses, node: int, wait: Wait | None = None) -> MoveResult:
         self.asked.set()
         assert self.let.wait(PATIENCE_S)
         self.node = node
@@ -188,7 +188,7 @@ class BusyMemory(SlowMemory):
         found[heap] = self.nodes[(pages[heap] - PAGE) // PAGE]
         return found
 
-    def move_pages(self, pages: Addresses, node: int) -> MoveResult:
+    def move_pages(self, pages: Addresses, node: int, wait: Wait | None = None) -> MoveResult:
         self.asked.set()
         assert self.let.wait(PATIENCE_S)
         numbers = (pages - PAGE) // PAGE
@@ -211,6 +211,37 @@ def test_a_move_whose_last_pages_are_late_is_counted_once() -> None:
         assert run.mover.ledger.late_moves == 1
     finally:
         memory.let.set()
+        run.mover.stop()
+        run.end_process()
+
+
+class WaitingMemory(BusyMemory):
+    """The first move ends with two pages when it is interrupted; later moves are not."""
+
+    def move_pages(self, pages: Addresses, node: int, wait: Wait | None = None) -> MoveResult:
+        self.asked.set()
+        count = len(pages)
+        if not self.let.is_set():
+            assert wait is not None
+            assert wait(int(PATIENCE_S * 1e9))
+            self.let.set()
+            count = 2
+        self.nodes[(pages[:count] - PAGE) // PAGE] = node
+        return MoveResult(self.query_pages(pages), errno.EINTR if count < len(pages) else 0)
+
+
+def test_a_boundary_interrupts_a_move_and_the_other_pages_follow() -> None:
+    memory = WaitingMemory()
+    run = Run(memory)
+    try:
+        run.mover.start(1 << 32 | 1)
+        assert memory.asked.wait(PATIENCE_S)
+        run.mover.notify(1 << 32 | 3)
+        assert run.wait_published(1 << 32 | 3)
+        assert run.mover.ledger.totals() == {("demote", "plan", "moved"): 4 * PAGE}
+        assert run.mover.ledger.calls == 2
+        assert run.mover.ledger.late_moves == 1  # the boundary is the move's deadline
+    finally:
         run.mover.stop()
         run.end_process()
 

@@ -13,6 +13,7 @@ import pytest
 
 from sentineld.migrate.mover import Mover
 from sentineld.migrate.ports import PlannedStep, ProcessPorts
+from sentineld.migrate.process_memory import Wait
 from sentineld.migrate.syscalls import Addresses, MoveResult, Status
 from sentineld.model.arrays import Integers
 from sentineld.model.plan import Plan, Space
@@ -98,7 +99,8 @@ class Process:
 class SlowMemory:
     """The pages of a Process; each call takes call_ns."""
 
-    batch_pages, exact, waits = 512, True, True
+    batch_pages = merged_pages = 512
+    exact = waits = True
 
     def __init__(self, process: Process, call_ns: float) -> None:
         self.process, self.call_ns = process, call_ns
@@ -119,7 +121,7 @@ class SlowMemory:
             status[space == index] = np.where(nodes == ABSENT, ENOENT, nodes)
         return status
 
-    def move_pages(self, pages: Addresses, node: int) -> MoveResult:
+    def move_pages(self, pages: Addresses, node: int, wait: Wait | None = None) -> MoveResult:
         space, page = self._find(pages)
         status = np.full(len(pages), ENOENT, np.int32)
         for at in range(len(pages)):

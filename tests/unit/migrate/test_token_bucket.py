@@ -51,6 +51,23 @@ def test_a_pause_saves_no_bandwidth() -> None:
     assert bucket.take(1000, later_ns) == later_ns + 1000 * NS_PER_BYTE
 
 
+@given(st.integers(1, 50), st.integers(1, 10_000), st.floats(0.0, 1.5))
+def test_an_interrupted_transfer_gives_back_its_other_pieces(
+    count: int, size: int, share: float
+) -> None:
+    """The transfer is interrupted after a share of its time."""
+    bucket = TokenBucket(RATE)
+    began_ns = 10 * SLACK_NS
+    end_ns = bucket.take(count * size, began_ns)
+    now_ns = began_ns + round(share * (end_ns - began_ns))
+    left = bucket.give_back(count, size, end_ns - now_ns)
+    assert 0 <= left <= count
+    transferred_ns = (count - left) * size * NS_PER_BYTE
+    assert began_ns + transferred_ns >= min(now_ns, end_ns)  # the piece under way counts
+    assert left == 0 or began_ns + transferred_ns < now_ns + size * NS_PER_BYTE
+    assert bucket.take(0, began_ns) == pytest.approx(began_ns + transferred_ns, abs=1)
+
+
 @pytest.mark.parametrize("rate", [0.0, -1.0, float("nan")])
 def test_a_bandwidth_must_be_positive(rate: float) -> None:
     with pytest.raises(ValueError, match="bytes per second"):

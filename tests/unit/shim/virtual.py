@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import ctypes
 import os
+import threading
+from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
-from sentineld.migrate.emulated import Clock, EmulatedMemory
+from sentineld.migrate.clock import Clock
+from sentineld.migrate.emulated import EmulatedMemory
 from sentineld.migrate.mover import Mover
 from sentineld.migrate.ports import PlannedStep, ProcessPorts
 from sentineld.migrate.token_bucket import TokenBucket
@@ -95,7 +98,7 @@ class Training(Clock):
                 spaces=spaces,
                 publish=self._publish,
                 position=self._position,
-                now_ns=self.now_ns,
+                clock=self,
             ),
         )
         self._moved_before = 0
@@ -108,6 +111,13 @@ class Training(Clock):
     def sleep(self, duration_ns: int) -> None:
         """Let virtual time pass; the process continues to run meanwhile."""
         self._pass_until(self._now + duration_ns)
+
+    def wait(
+        self, news: threading.Condition, arrived: Callable[[], bool], duration_ns: int
+    ) -> bool:
+        """Let virtual time pass until the process reaches a boundary."""
+        self._pass_until(self._now + duration_ns, arrived)
+        return arrived()
 
     def run(self, steps: int) -> list[Passed]:
         """Train this many more steps; returns all steps so far."""
@@ -174,8 +184,9 @@ class Training(Clock):
         step = self._step - (wait > self._stretch)
         return wait >= 0 and step >= 1 and (step << 32 | wait) > self._done
 
-    def _pass_until(self, until_ns: float) -> None:
-        """Run the process until the time until_ns, and past a boundary at exactly this time."""
+    def _pass_until(self, until_ns: float, interrupted: Callable[[], bool] = lambda: False) -> None:
+        """Run the process until the time until_ns, and past a boundary at exactly this time.
+        interrupted: asked after each boundary whether to return."""
         while True:
             if self._waiting:
                 if self._must_wait():
@@ -189,7 +200,7 @@ class Training(Clock):
                 return
             self._now = max(self._now, self._end)
             self._pass_boundary()
-            if self._now >= until_ns:
+            if self._now >= until_ns or interrupted():
                 return
 
     def _wait_until(self, until_ns: float) -> None:
@@ -209,6 +220,7 @@ class Training(Clock):
             self._stretch = 0
             self._step += 1
             self._note_step()
+        self._mover.notify(self._position())
         self._waiting = self._must_wait()
         if not self._waiting:
             self._begin_stretch()
