@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from sentineld.migrate.pending import Pages
+from sentineld.migrate.pending import Pages, no_pages
 from sentineld.migrate.process_memory import Memory
 from sentineld.migrate.residency_map import ABSENT, Nodes, PageMaps
 from sentineld.migrate.syscalls import Status
@@ -91,13 +91,13 @@ class Charge:
         self._drops = np.searchsorted(step.drops["stretch"], np.arange(count + 1))
         self._fast_nodes = spaces.tiers.tiers[FAST].nodes
         self._events = self._by_stretch()
-        self._is_fast = np.zeros(129, np.bool_)  # indexed by node + 1
-        self._is_fast[[node + 1 for node in self._fast_nodes]] = True
+        self._is_fast = np.zeros(256, np.bool_)  # indexed by the node as an unsigned byte
+        self._is_fast[list(self._fast_nodes)] = True
         self._room: _Room | None = None  # used by the mover's thread only, None: not computed yet
         self._lock = threading.Lock()  # guards the maps and the fields below
         self._now = 0
         self._begun = False
-        self._born_pages = np.zeros(0, np.int64)  # see _Snapshot.born_pages
+        self._born_pages = no_pages()  # see _Snapshot.born_pages
 
     def begin(self, now: int) -> None:
         """Begin a stretch and apply all of its births, because the process may be ahead of the
@@ -120,12 +120,12 @@ class Charge:
 
     def moved(self, space: Space, pages: Pages, status: Status) -> None:
         """Apply the statuses of a move_pages call on these pages."""
-        nodes = self.spaces.maps[space].nodes
-        were_fast = self._is_fast[nodes[pages] + 1]
+        residency = self.spaces.maps[space]
+        before = residency.nodes[pages]
         with self._lock:
-            self.spaces.maps[space].apply(pages, status)
+            residency.apply(pages, status)
         if self._room is not None:
-            self._update(self._room, space, pages, were_fast)
+            self._update(self._room, space, pages, before)
 
     def end(self) -> Table:
         """End the stretch and apply its drops; returns the drops (DROP_DTYPE).
@@ -136,7 +136,7 @@ class Charge:
         drops = self.drops_of(self._stretch)
         with self._lock:
             self._begun = False
-            self._born_pages = np.zeros(0, np.int64)
+            self._born_pages = no_pages()
             arena = self.spaces.maps.get(Space.ARENA)
             if arena is not None and len(drops):
                 for drop in drops:
@@ -206,11 +206,10 @@ class Charge:
                 turning_over[pages] = True
         return _Room(room_bytes - max(now_bytes, then_bytes), True, turning_over)
 
-    def _update(
-        self, room: _Room, space: Space, pages: Pages, were_fast: npt.NDArray[np.bool_]
-    ) -> None:
-        """Account for the move of some pages. were_fast: whether each was fast before."""
-        are_fast = self._is_fast[self.spaces.maps[space].nodes[pages] + 1]
+    def _update(self, room: _Room, space: Space, pages: Pages, before: Nodes) -> None:
+        """Account for the move of some pages. before: their nodes before the move."""
+        were_fast = self._is_fast[before.view(np.uint8)]
+        are_fast = self._is_fast[self.spaces.maps[space].nodes[pages].view(np.uint8)]
         promoted, demoted = are_fast & ~were_fast, were_fast & ~are_fast
         if space == Space.ARENA and (unsure := room.turning_over[pages]).any():
             demoted &= ~unsure
@@ -225,11 +224,14 @@ class Charge:
     def _births_of(self, stretch: int) -> Table:
         return self._step.births[self._births[stretch] : self._births[stretch + 1]]
 
-    def _apply_births(self, births: Table) -> None:
-        arena = self.spaces.maps[Space.ARENA]
-        for birth in births:
-            node = self._birth_node(int(birth["tier"]))
-            arena.births(int(birth["offset"]), int(birth["bytes"]), node)
+    def _apply_births(self, births: Table) -> list[Pages]:
+        """Apply the births; returns the pages that appeared, by birth."""
+        return [
+            self.spaces.maps[Space.ARENA].births(
+                int(birth["offset"]), int(birth["bytes"]), self._birth_node(int(birth["tier"]))
+            )
+            for birth in births
+        ]
 
     def _birth_node(self, tier: int) -> int:
         return self.spaces.tiers.tiers[FAST if tier == UNKNOWN_TIER else tier].nodes[0]
@@ -255,12 +257,8 @@ class Charge:
 
     def _begin(self, now: int) -> None:
         self._now, self._begun = now, True
-        arena = self.spaces.maps.get(Space.ARENA)
-        if arena is None:
-            return
-        absent = arena.nodes == ABSENT
-        self._apply_births(self._births_of(self._stretch))
-        self._born_pages = np.flatnonzero(absent & (arena.nodes != ABSENT))
+        born = self._apply_births(self._births_of(self._stretch))
+        self._born_pages = np.concatenate([no_pages(), *born])
 
     def _is_waited_for(self) -> bool:
         """Whether the barrier before the stretch waits for moves that are not done."""

@@ -38,8 +38,8 @@ Map = npt.NDArray[np.uint8]
 class _Part(NamedTuple):
     """The pages of a query or a move that are in one space."""
 
-    inside: npt.NDArray[np.int64]
-    """Indices into the query's pages."""
+    inside: npt.NDArray[np.int64] | slice
+    """Their indices in the query or move."""
     entries: Map
     """The map of the space."""
     where: npt.NDArray[np.int64]
@@ -105,7 +105,7 @@ class EmulatedMemory:
         """
         parts = self._parts(pages)
         before = self._status(parts, len(pages))
-        elsewhere = np.flatnonzero((before >= 0) & (before != node))
+        elsewhere = ((before >= 0) & (before != node)).nonzero()[0]
         fitting = len(elsewhere)
         if self._fast[node + 1]:
             self._flying_fast(fitting)
@@ -157,9 +157,13 @@ class EmulatedMemory:
 
     def _parts(self, pages: Addresses) -> list[_Part]:
         addresses = pages.astype(np.int64)
+        first, last = (addresses.min(), addresses.max()) if len(pages) else (0, -1)
         parts = []
         for start, end, entries in self._spaces:
-            inside = np.flatnonzero((addresses >= start) & (addresses < end))
+            if start <= first and last < end:
+                where = (addresses - start) // self._page_bytes
+                return [_Part(slice(None), entries, where)]
+            inside = ((addresses >= start) & (addresses < end)).nonzero()[0]
             if len(inside):
                 where = (addresses[inside] - start) // self._page_bytes
                 parts.append(_Part(inside, entries, where))

@@ -4,13 +4,18 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
+from sentineld.base.errors import EXIT_STATUS
 from tests.charged_steps import meter_within
 from tests.stall_trials import decisions_in_time
 
@@ -26,6 +31,7 @@ from .training import (
     Training,
     metrics,
     refused,
+    sessions,
     states,
     wait,
     wait_for_probes,
@@ -63,24 +69,49 @@ def test_other_users_are_refused(training: Training) -> None:
     assert training.in_state("registered")
 
 
-def recorded(training: Training, file: str, seen_share: float = 0.99) -> dict[str, Any]:
+def report(file: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run `sentinelctl report` outside the guest, where it is faster."""
+    code = "from sentineld.cli import main; main()"
+    return subprocess.run(
+        [sys.executable, "-c", code, "report", str(file), *arguments],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "COLUMNS": "120"},
+        timeout=120,
+    )
+
+
+def reported(file: Path, *arguments: str) -> str:
+    """The output of a report that must succeed."""
+    done = report(file, *arguments)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the recorded trace of the unmanaged process is put."""
+    return tmp_path_factory.mktemp("traces") / "plain.npz"
+
+
+def recorded(training: Training, file: Path, seen_share: float = 0.99) -> dict[str, Any]:
     """Record two steps; returns the trace's summary. Nearly all accesses must be attributed.
 
+    file: where the trace is put, outside the guest.
     seen_share: the module must have seen at least this share of the accesses that the shim
         reported.
     """
     guest = training.guest
     wait_for_probes(guest)
-    guest.run(f"sentinelctl record {training.pid} -o {file} --steps 2", timeout=900)
-    summary: dict[str, Any] = json.loads(
-        guest.run(f"sentinelctl report {file} summary --json").stdout
-    )
+    guest.run(f"sentinelctl record {training.pid} -o /tmp/{file.name} --steps 2", timeout=900)
+    guest.get(f"/tmp/{file.name}", file)
+    summary: dict[str, Any] = json.loads(reported(file, "summary", "--json"))
     assert summary["facts"]["notes"] == []
     assert summary["coverage"]["source"] == "module+shim"
     assert summary["facts"]["faults_recorded"]
     assert summary["faults"] is not None
     assert summary["coverage"]["attributed_share"] >= 0.99, summary["unattributed"]
-    agreement = json.loads(guest.run(f"sentinelctl report {file} agreement --json").stdout)
+    agreement = json.loads(reported(file, "agreement", "--json"))
     assert agreement["pairs"] >= 100
     assert agreement["seen_share"] >= seen_share, agreement["differences"]
     assert summary["tensors"]["parameter"]["count"] >= 6  # two blocks of three parameters
@@ -88,8 +119,8 @@ def recorded(training: Training, file: str, seen_share: float = 0.99) -> dict[st
     return summary
 
 
-def test_a_registered_process_is_recorded(training: Training) -> None:
-    summary = recorded(training, "/tmp/plain.npz")
+def test_a_registered_process_is_recorded(training: Training, trace: Path) -> None:
+    summary = recorded(training, trace)
     assert not summary["facts"]["managed"]
     assert summary["cuts"] > 0
     session = training.session()
@@ -98,19 +129,20 @@ def test_a_registered_process_is_recorded(training: Training) -> None:
     training.expect_another_step()
 
 
-def test_reports_of_a_recorded_trace(training: Training) -> None:
-    def report(what: str) -> str:
-        return training.guest.run(f"COLUMNS=120 sentinelctl report /tmp/plain.npz {what}").stdout
-
-    tensors = {row["name"]: row for row in json.loads(report("tensors --json"))["tensors"]}
+def test_reports_of_a_recorded_trace(trace: Path) -> None:
+    listed = json.loads(reported(trace, "tensors", "--json"))["tensors"]
+    tensors = {row["name"]: row for row in listed}
     gate = tensors["blocks.1.gate.weight"]
     assert gate["kind"] == "parameter"
     assert gate["page_accesses"] >= 3 * gate["bytes"] // 4096  # forward, backward, optimizer
     assert gate["bytes_read"] >= 3 * gate["bytes"]
-    assert "█" in report("heatmap")
-    assert "parameter" in report("timeline")
-    assert "wrote" in report("trace-export -o /tmp/plain.json")
-    refused(training.guest, "sentinelctl report /tmp/plain.json tensors", "failed")
+    assert "█" in reported(trace, "heatmap")
+    assert "parameter" in reported(trace, "timeline")
+    exported = trace.with_suffix(".json")
+    assert "wrote" in reported(trace, "trace-export", "-o", str(exported))
+    done = report(exported, "tensors")
+    assert done.returncode == EXIT_STATUS["failed"]
+    assert done.stderr.startswith("error: ")
 
 
 def test_an_attached_process_becomes_managed(training: Training) -> None:
@@ -136,20 +168,23 @@ def test_metered_steps_stay_within_the_budget_while_pages_move(training: Trainin
     assert max(s["accesses"] for s in steps) <= 1.1 * min(s["accesses"] for s in steps)
 
 
+SCRAPES = 12
+
+
 def test_the_charge_is_within_the_budget_in_every_scrape(training: Training) -> None:
     session = training.session()
     assert session is not None
 
     def scrape() -> list[dict[str, Any]]:
         pages = []
-        for _ in range(20):
+        for _ in range(SCRAPES):
             pages.append(metrics(training.guest))
             time.sleep(1.5)  # more scrapes would delay the moves, and barriers would time out
         charged, budgets = (
             list(map(float, re.findall(rf"^{name}{{.*}} (\S+)$", "".join(pages), re.MULTILINE)))
             for name in ("sentineld_charged_bytes", "sentineld_budget_bytes")
         )
-        assert len(charged) == len(budgets) == 20
+        assert len(charged) == len(budgets) == SCRAPES
         assert max(charged) > 0
         return [{"charged_bytes_max": value} for value in charged]
 
@@ -177,10 +212,10 @@ def test_prometheus_has_the_managed_session(training: Training) -> None:
 
 
 @pytest.mark.long
-def test_a_managed_process_is_recorded_under_its_plan(training: Training) -> None:
+def test_a_managed_process_is_recorded_under_its_plan(training: Training, trace: Path) -> None:
     before = training.session()
     # Pages in flight are not armed, so the module misses accesses to them.
-    summary = recorded(training, "/tmp/managed.npz", seen_share=0.95)
+    summary = recorded(training, trace.with_name("managed.npz"), seen_share=0.95)
     assert summary["facts"]["managed"]
     after = training.session()
     assert before is not None
@@ -230,6 +265,8 @@ def test_status_warns_of_a_program_that_moves_pages(training: Training) -> None:
     training.expect_another_step()
 
 
+# tests/integration/test_emulated.py covers new budgets in runs without long tests.
+@pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_a_new_budget_is_enforced_without_a_new_profile(training: Training) -> None:
     before = training.session()
@@ -296,12 +333,13 @@ def stop_while_armed(training: Training, how: Stop) -> GuestProcess:
     return meter
 
 
+# The next test covers a stopped training in runs without long tests.
+@pytest.mark.long
 @pytest.mark.parametrize(
     "how",
     [
         pytest.param(SIGNAL, id="signal"),
-        # The next test covers the freezer in runs without long tests.
-        pytest.param(FREEZER, id="freezer", marks=pytest.mark.long),
+        pytest.param(FREEZER, id="freezer"),
     ],
 )
 def test_a_training_that_is_stopped_while_armed_continues(training: Training, how: Stop) -> None:
@@ -379,8 +417,7 @@ def test_run_attaches_the_training_and_ends_with_it(daemon: Guest) -> None:
     (pid,) = wait("hello", lambda: states(daemon).keys() - others, 480)
 
     def attached() -> bool:
-        answer = json.loads(daemon.run("sentinelctl status --json").stdout)
-        return any((one["pid"], one["fast"]) == (pid, "30%") for one in answer["sessions"])
+        return any((one["pid"], one["fast"]) == (pid, "30%") for one in sessions(daemon))
 
     wait("attached", attached, 240)
     limit = f"cat /sys/fs/cgroup$(cut -d: -f3 /proc/{pid}/cgroup)/memory.max"

@@ -69,11 +69,7 @@ class Training:
 
     def session(self) -> dict[str, Any] | None:
         """The status of the training's session; None if there is no daemon or no session."""
-        answer = self.guest.run(["python3", "-c", STATUS], check=False)
-        if answer.returncode != 0:
-            return None
-        sessions = json.loads(answer.stdout)["sessions"]
-        return next((one for one in sessions if one["pid"] == self.pid), None)
+        return next((one for one in sessions(self.guest) if one["pid"] == self.pid), None)
 
     def in_state(self, state: str) -> bool:
         return states(self.guest).get(self.pid) == state
@@ -109,6 +105,15 @@ class Training:
     def expect_another_step(self) -> None:
         before = len(self.losses())
         wait("another step", lambda: len(self.losses()) > before, 120)
+
+
+def sessions(guest: Guest) -> list[dict[str, Any]]:
+    """The status of all sessions; empty if there is no daemon."""
+    answer = guest.run(["python3", "-c", STATUS], check=False)
+    if answer.returncode != 0:
+        return []
+    found: list[dict[str, Any]] = json.loads(answer.stdout)["sessions"]
+    return found
 
 
 def scrape(guest: Guest) -> str:

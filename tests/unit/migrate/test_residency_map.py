@@ -49,7 +49,6 @@ def test_sums_and_pages_to_move_by_tier() -> None:
     spaces.maps[Space.HEAP].nodes[:] = [1, 1, 3, ABSENT]  # node 3 belongs to no tier
     assert spaces.bytes_by_tier(spaces.maps[Space.ARENA].nodes).tolist() == [2 * PAGE, PAGE]
     assert spaces.bytes_by_tier(spaces.maps[Space.HEAP].nodes).tolist() == [0, 2 * PAGE]
-    assert spaces.tiers_at(Space.ARENA, 0, 4 * PAGE).tolist() == [0, 0, 1, -1]
     assert spaces.pages_to_move(Space.ARENA, PAGE, 3 * PAGE, 0).tolist() == [2]
     assert spaces.pages_to_move(Space.HEAP, 0, 4 * PAGE, 0).tolist() == [0, 1]
 
