@@ -17,6 +17,7 @@ from sentineld.base.errors import SentinelError
 from sentineld.migrate.batches import Schedule
 from sentineld.migrate.charge import FAST, Charge
 from sentineld.migrate.ledger import Ledger
+from sentineld.migrate.pace import Pace
 from sentineld.migrate.pending import Batch, Pages, Pending
 from sentineld.migrate.ports import PageBackend, PlannedStep, ProcessPorts
 from sentineld.migrate.process_memory import Wait
@@ -41,10 +42,6 @@ and drops."""
 IDLE_S = 0.25
 """Longest wait for the next boundary."""
 
-PACED_SHARE = 0.5
-"""A batch counts as a bandwidth measurement if it has at least this share of a full batch: most of
-a small batch's time is the overhead of the call. On emulated tiers, which have no such overhead,
-this share of the plan's largest move is also enough."""
 _LAST_BOUNDARY = 0xFFFFFFFF
 
 
@@ -93,9 +90,7 @@ class Mover:
             page_bytes,
             stalls=self._trial.stalls,
         )
-        at_once = memory.merged_pages * page_bytes
-        largest = int(plan.moves["bytes"].max()) if len(plan.moves) else at_once
-        self._paced_bytes = PACED_SHARE * (min(at_once, largest) if memory.exact else at_once)
+        self._pace = Pace(self.ledger, memory, plan.moves, page_bytes)
         self._initial = plan.initial
         self._settled = settled(plan, page_bytes)
         self._refresh_at_step = 0
@@ -229,7 +224,7 @@ class Mover:
     def work(self) -> None:
         """Follow the process and move pages until no queued move can run."""
         batch_bytes = self._memory.batch_pages * self._page_bytes
-        began_ns = time.monotonic_ns()
+        self._pace.begin()
         while self._follow():
             batch = self._schedule.next_batch(
                 partial(self._charge.room_bytes, batch_bytes),
@@ -240,15 +235,10 @@ class Mover:
             self._announce(self._schedule.done())
             if batch is None:
                 return
-            moved_bytes = self._execute(batch, self._wait_in_move)
+            moved_bytes, error = self._execute(batch, self._wait_in_move)
             self._schedule.moved(batch)
             self._announce(self._schedule.done())
-            # The measured time includes the time between two batches, because plans must assume the
-            # bandwidth that a series of moves reaches.
-            now_ns = time.monotonic_ns()
-            if self._memory.waits and moved_bytes >= max(self._paced_bytes, 1):
-                self.ledger.paced(moved_bytes, now_ns - began_ns)
-            began_ns = now_ns
+            self._pace.batch(moved_bytes, error == errno.EINTR)
 
     def _follow(self) -> bool:
         """Catch up with the process; returns False if the mover is paused or stopping."""
@@ -317,8 +307,9 @@ class Mover:
         with self._wake:
             return self._clock.wait(self._wake, lambda: self._fresh or self._stopping, duration_ns)
 
-    def _execute(self, batch: Batch, wait: Wait | None = None) -> int:
-        """Move a batch, account for all of its pages, and return the bytes that moved."""
+    def _execute(self, batch: Batch, wait: Wait | None = None) -> tuple[int, int]:
+        """Move a batch, account for all of its pages, and return the bytes that moved and
+        MoveResult.error."""
         node, _ = self._memory.best_node(batch.tier)
         addresses = np.concatenate(
             [self._spaces.maps[Space(move.space)].addresses(pages) for move, pages in batch.parts]
@@ -343,7 +334,7 @@ class Mover:
             first += len(pages)
             self._charge.moved(Space(move.space), pages, status)
             moved_bytes += self._account(move, pages, status, result.error)
-        return moved_bytes
+        return moved_bytes, result.error
 
     def _account(
         self, move: Pending, pages: Pages, status: npt.NDArray[np.int32], error: int

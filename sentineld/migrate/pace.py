@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measures the bandwidth that a series of batches reaches."""
+
+from __future__ import annotations
+
+import time
+
+from sentineld.migrate.ledger import Ledger
+from sentineld.migrate.process_memory import Memory
+from sentineld.model.arrays import Table
+
+PACED_SHARE = 0.5
+"""A batch counts as a measurement if it has at least this share of Memory.merged_pages: most of a
+small batch's time is the overhead of the call. On emulated tiers, which have no such overhead, this
+share of the plan's largest move is also enough."""
+
+
+class Pace:
+    """The batches of a series, in which each follows the one before without a pause.
+
+    The measured time includes the time between two batches, because plans must assume the bandwidth
+    that a series of moves reaches.
+    """
+
+    def __init__(self, ledger: Ledger, memory: Memory, moves: Table, page_bytes: int) -> None:
+        """ledger: counts the measurements. moves: the plan's moves (MOVE_DTYPE)."""
+        size_bytes = memory.merged_pages * page_bytes
+        if memory.exact and len(moves):
+            size_bytes = min(size_bytes, int(moves["bytes"].max()))
+        self._bytes_min = max(PACED_SHARE * size_bytes, 1)
+        self._ledger = ledger
+        self._measures = memory.waits
+        self._began_ns = self._moved_bytes = 0
+
+    def begin(self) -> None:
+        """Begin a series."""
+        self._began_ns, self._moved_bytes = time.monotonic_ns(), 0
+
+    def batch(self, moved_bytes: int, interrupted: bool) -> None:
+        """Count a batch of the series. An interrupted batch is measured together with the next
+        one."""
+        self._moved_bytes += moved_bytes
+        large = self._moved_bytes >= self._bytes_min
+        if large and self._measures:
+            self._ledger.paced(self._moved_bytes, time.monotonic_ns() - self._began_ns)
+        if large or not interrupted:
+            self.begin()
