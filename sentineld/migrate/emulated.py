@@ -80,6 +80,7 @@ class EmulatedMemory:
         self._flying_fast, self._fast_room = in_flight_fast, fast_room
         self._flying_fast(0)  # clears the count that an earlier daemon left
         self._clock = clock or Clock()
+        self._wanted_ns = 0
         self._nodes, self._fast = np.zeros((2, 256), np.bool_)
         # The process can write any value into the map, so invalid nodes count as absent.
         self._statuses = np.full(256, -errno.ENOENT, np.int32)
@@ -129,6 +130,10 @@ class EmulatedMemory:
             error = errno.EINTR
         return MoveResult(self._status(parts, len(pages)), error)
 
+    def begin_series(self) -> None:
+        """Bandwidth that is unused until now is lost, see TokenBucket.take()."""
+        self._wanted_ns = self._clock.now_ns()
+
     def best_node(self, tier: int) -> tuple[int, int]:
         """Return the tier's first node, and the tier's capacity as its room."""
         found = self._tiers.tiers[tier]
@@ -140,7 +145,8 @@ class EmulatedMemory:
 
     def _pace(self, pages: int, wait: Wait | None) -> int:
         """Wait as long as the move of some pages takes; returns how many of them have arrived."""
-        end_ns = self._bucket.take(pages * self._page_bytes, self._clock.now_ns())
+        now_ns = self._clock.now_ns()
+        end_ns = self._bucket.take(pages * self._page_bytes, now_ns, self._wanted_ns)
         while (left_ns := end_ns - self._clock.now_ns()) > 0:
             if wait is None:
                 self._clock.sleep(left_ns)

@@ -224,6 +224,7 @@ class Mover:
     def work(self) -> None:
         """Follow the process and move pages until no queued move can run."""
         batch_bytes = self._memory.batch_pages * self._page_bytes
+        self._memory.begin_series()
         self._pace.begin()
         while self._follow():
             batch = self._schedule.next_batch(

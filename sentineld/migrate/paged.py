@@ -90,6 +90,9 @@ class PagedMemory:
         status[stuck] = -errno.EBUSY
         return MoveResult(status, 0)
 
+    def begin_series(self) -> None:
+        """Do nothing: the pager moves pages as soon as it can."""
+
     def best_node(self, tier: int) -> tuple[int, int]:
         """Return the tier's node, and the tier's capacity as its room. The fast tier has no room
         while QUEUED_RANGES_MAX or more ranges wait to be fetched."""

@@ -50,6 +50,9 @@ class Memory(Protocol):
         Raises ProcessLookupError if the process is gone, SentinelError if the kernel refuses.
         """
 
+    def begin_series(self) -> None:
+        """Report that there was nothing to move until now."""
+
     def best_node(self, tier: int) -> tuple[int, int]:
         """Return the tier's node with the most room, and its room in bytes."""
 
@@ -75,6 +78,9 @@ class KernelMemory:
     def move_pages(self, pages: Addresses, node: int, wait: Wait | None = None) -> MoveResult:
         """Move the pages with move_pages(2)."""
         return kernel_move_pages(self._pid, pages, node, self.batch_pages)
+
+    def begin_series(self) -> None:
+        """Do nothing: the kernel moves pages when it is asked to."""
 
     def best_node(self, tier: int) -> tuple[int, int]:
         """Compare the nodes' free memory."""

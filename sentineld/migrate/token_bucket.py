@@ -6,16 +6,16 @@ from __future__ import annotations
 import threading
 
 SLACK_NS = 2_000_000
-"""A pause of at most this length counts as a scheduling delay. The bandwidth that was unused in the
-pause then remains available."""
+"""If a transfer is requested at most this much later than it could begin, this counts as a
+scheduling delay. The bandwidth that was unused meanwhile then remains available."""
 
 
 class TokenBucket:
     """Bandwidth shared by all movers and both directions. Thread-safe.
 
-    Unused bandwidth is not saved: after a pause longer than SLACK_NS, the next transfer begins at
-    the present time. So transfers that are requested and completed within T ns move at most as many
-    bytes as the bandwidth allows in T + SLACK_NS.
+    Unused bandwidth is not saved: a transfer that is requested more than SLACK_NS too late begins
+    at the present time. So transfers that are requested and completed within T ns move at most as
+    many bytes as the bandwidth allows in T + SLACK_NS.
     """
 
     def __init__(self, bytes_per_s: float, slack_ns: int = SLACK_NS) -> None:
@@ -27,11 +27,16 @@ class TokenBucket:
         self._ready_ns = 0.0
         self._lock = threading.Lock()
 
-    def take(self, size: int, now_ns: int) -> int:
-        """Reserve size bytes; returns the time, on now_ns's clock, when they will have moved."""
+    def take(self, size: int, now_ns: int, wanted_ns: int = 0) -> int:
+        """Reserve size bytes; returns the time, on now_ns's clock, when they will have moved.
+
+        wanted_ns: the earliest time at which the transfer can begin, because before it there was
+            nothing to transfer.
+        """
         with self._lock:
-            late = now_ns - self._ready_ns
-            begin = self._ready_ns if late <= self._slack_ns else float(now_ns)
+            begin = max(self._ready_ns, wanted_ns)
+            if now_ns - begin > self._slack_ns:
+                begin = float(now_ns)
             self._ready_ns = begin + size * self._ns_per_byte
             return round(self._ready_ns)
 

@@ -170,6 +170,9 @@ class SlowMemory:
         self.node = node
         return MoveResult(self.query_pages(pages), 0)
 
+    def begin_series(self) -> None:
+        pass
+
     def best_node(self, tier: int) -> tuple[int, int]:
         return tier, 1 << 30
 

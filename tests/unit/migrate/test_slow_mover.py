@@ -105,6 +105,9 @@ class SlowMemory:
     def __init__(self, process: Process, call_ns: float) -> None:
         self.process, self.call_ns = process, call_ns
 
+    def begin_series(self) -> None:
+        pass
+
     def best_node(self, tier: int) -> tuple[int, int]:
         return tier, 1 << 30
 

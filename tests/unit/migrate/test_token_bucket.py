@@ -51,6 +51,14 @@ def test_a_pause_saves_no_bandwidth() -> None:
     assert bucket.take(1000, later_ns) == later_ns + 1000 * NS_PER_BYTE
 
 
+def test_bandwidth_that_nothing_could_use_is_lost() -> None:
+    bucket = TokenBucket(RATE)
+    end_ns = bucket.take(1000, 10 * SLACK_NS)
+    wanted_ns = end_ns + SLACK_NS // 2
+    late_ns = wanted_ns + SLACK_NS // 4
+    assert bucket.take(1000, late_ns, wanted_ns) == wanted_ns + 1000 * NS_PER_BYTE
+
+
 @given(st.integers(1, 50), st.integers(1, 10_000), st.floats(0.0, 1.5))
 def test_an_interrupted_transfer_gives_back_its_other_pieces(
     count: int, size: int, share: float
