@@ -93,7 +93,7 @@ class Schedule:
         room_bytes: Callable[[], int],
         free_bytes: Callable[[int], int],
         batch_pages: int,
-        merged_pages: int | None = None,
+        small_batch_pages: int | None = None,
     ) -> Batch | None:
         """Return the pages to move now; None if no queued move can run now.
 
@@ -101,15 +101,16 @@ class Schedule:
         free_bytes: takes a tier; returns the free bytes of the node to which the next pages for
         this tier would be moved.
         batch_pages: maximum number of pages in a batch.
-        merged_pages: maximum number of pages in a batch with pages of several moves; None:
-            batch_pages.
+        small_batch_pages: maximum number of pages in a batch with pages of several moves, and in a
+            batch with pages that the next stretch may access; None: batch_pages.
         """
         queue = self.queue
 
         def free_pages(tier: int) -> int:
             return free_bytes(tier) // self.page_bytes
 
-        take = partial(self._take, limit=batch_pages, merged=merged_pages or batch_pages)
+        small = small_batch_pages or batch_pages
+        take = partial(self._take, limit=batch_pages, merged=small)
 
         def due_demotion() -> Batch | None:
             due = queue.due_first(self.now)
@@ -125,7 +126,12 @@ class Schedule:
             if not queue.promotions:
                 return None
             allowed = min(room_bytes(), free_bytes(0)) // self.page_bytes
-            batch = take(queue.promotions, limit=min(batch_pages, max(allowed, 0)))
+            # The next stretch may access the pages; those of a large batch could still be in
+            # flight when it begins.
+            first = queue.promotions[0]
+            used_next = first.yields or first.deadline <= self.now + 1
+            limit = small if used_next else batch_pages
+            batch = take(queue.promotions, limit=min(limit, max(allowed, 0)))
             queue.blocked = batch is None
             return batch
 

@@ -28,9 +28,9 @@ from sentineld.model.tiers import Tiers
 BATCH_PAGES = 512
 """The CPU time of a batch hardly depends on its size. But its pages arrive only at its end, after
 2.5 ms at 0.83 GB/s, or at the next boundary, which interrupts it."""
-MERGED_PAGES = 64
-"""A batch with pages of several moves is smaller, so that the first moves do not arrive much later
-than the bandwidth allows."""
+SMALL_BATCH_PAGES = 64
+"""Pages arrive at most 0.3 ms later than the bandwidth allows if they belong to a batch of several
+moves, or if the next stretch may access them."""
 
 Map = npt.NDArray[np.uint8]
 
@@ -50,7 +50,7 @@ class EmulatedMemory:
     """A process's pages in the residency map; see Memory."""
 
     batch_pages = BATCH_PAGES
-    merged_pages = MERGED_PAGES
+    small_batch_pages = SMALL_BATCH_PAGES
     exact = True
     waits = True
 

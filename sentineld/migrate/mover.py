@@ -231,7 +231,7 @@ class Mover:
                 partial(self._charge.room_bytes, batch_bytes),
                 lambda tier: self._memory.best_node(tier)[1],
                 self._memory.batch_pages,
-                self._memory.merged_pages,
+                self._memory.small_batch_pages,
             )
             self._announce(self._schedule.done())
             if batch is None:

@@ -10,9 +10,9 @@ from sentineld.migrate.process_memory import Memory
 from sentineld.model.arrays import Table
 
 PACED_SHARE = 0.5
-"""A batch counts as a measurement if it has at least this share of Memory.merged_pages: most of a
-small batch's time is the overhead of the call. On emulated tiers, which have no such overhead, this
-share of the plan's largest move is also enough."""
+"""A batch counts as a measurement if it has at least this share of Memory.small_batch_pages: most
+of a smaller batch's time is the overhead of the call. On emulated tiers, which have no such
+overhead, this share of the plan's largest move is also enough."""
 
 
 class Pace:
@@ -24,7 +24,7 @@ class Pace:
 
     def __init__(self, ledger: Ledger, memory: Memory, moves: Table, page_bytes: int) -> None:
         """ledger: counts the measurements. moves: the plan's moves (MOVE_DTYPE)."""
-        size_bytes = memory.merged_pages * page_bytes
+        size_bytes = memory.small_batch_pages * page_bytes
         if memory.exact and len(moves):
             size_bytes = min(size_bytes, int(moves["bytes"].max()))
         self._bytes_min = max(PACED_SHARE * size_bytes, 1)

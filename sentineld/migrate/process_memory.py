@@ -27,8 +27,9 @@ class Memory(Protocol):
 
     batch_pages: int
     """Largest number of pages to move in one call."""
-    merged_pages: int
-    """Largest number of pages in a call that moves pages of several moves."""
+    small_batch_pages: int
+    """Largest number of pages in a call that moves pages of several moves, or promotes pages that
+    the next stretch may access."""
     exact: bool
     """Whether the time to move a batch is exactly its bytes / bandwidth, without overhead."""
     waits: bool
@@ -67,7 +68,7 @@ class KernelMemory:
     waits = True
 
     def __init__(self, pid: int, tiers: Tiers, batch_pages: int = BATCH_PAGES) -> None:
-        self.batch_pages = self.merged_pages = batch_pages
+        self.batch_pages = self.small_batch_pages = batch_pages
         self._pid = pid
         self._capacity = Capacity(tiers)
 

@@ -7,6 +7,7 @@ A World has one space with 64 pages.
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -65,9 +66,9 @@ class World:
         room: int = PLENTY,
         free: int = PLENTY,
         pages: int = 1024,
-        merged: int | None = None,
+        small: int | None = None,
     ) -> Batch | None:
-        return self.schedule.next_batch(lambda: room, lambda _: free, pages, merged)
+        return self.schedule.next_batch(lambda: room, lambda _: free, pages, small)
 
     def move(self, batch: Batch) -> None:
         for move, pages in batch.parts:
@@ -98,12 +99,26 @@ def test_pages_of_several_moves_make_a_smaller_batch() -> None:
     world = World(rows, count=4)
     world.schedule.pass_boundary(NO_DROPS)
     taken = []
-    while (batch := world.next(pages=4, merged=3)) is not None:
+    while (batch := world.next(pages=4, small=3)) is not None:
         taken.append([pages.tolist() for _, pages in batch.parts])
         world.move(batch)
         world.schedule.moved(batch)
     assert taken == [[[0, 1, 2, 3]], [[4, 5], [8]], [[16], [24, 25]], [[26]]]
     assert world.schedule.done() == 1
+
+
+@pytest.mark.parametrize(("deadline", "batches"), [(2, [2, 2, 2]), (3, [6])])
+def test_promotions_make_small_batches_before_their_deadline(
+    deadline: int, batches: list[int]
+) -> None:
+    world = World([(1, deadline, 0, 0, 6)], count=4)
+    world.tier[0:6] = 1
+    world.schedule.pass_boundary(NO_DROPS)
+    taken = []
+    while (batch := world.next(pages=8, small=2)) is not None:
+        taken.append(batch.pages)
+        world.move(batch)
+    assert taken == batches
 
 
 def test_done_waits_for_demotions_only() -> None:

@@ -152,7 +152,7 @@ def test_stop_without_start(run: Run) -> None:
 class SlowMemory:
     """All heap pages are on one node, and each move waits until the event `let` is set."""
 
-    batch_pages = merged_pages = 4
+    batch_pages = small_batch_pages = 4
     exact = False
     waits = True
 

@@ -99,7 +99,7 @@ class Process:
 class SlowMemory:
     """The pages of a Process; each call takes call_ns."""
 
-    batch_pages = merged_pages = 512
+    batch_pages = small_batch_pages = 512
     exact = waits = True
 
     def __init__(self, process: Process, call_ns: float) -> None:

@@ -32,7 +32,7 @@ NETWORKS = {
     ),
     "both": Network(blocks=12, weight_bytes=MIB, activation_bytes=MIB, bytes_per_s=2e9),
 }
-WITHIN = 0.05
+WITHIN = 0.02
 UNTIL_STEADY, STEPS = 6, 4
 
 
