@@ -63,7 +63,7 @@ IMAGES ?= --main
 # `tail --pid` waits for the image builder, because `wait` works only for children of the subshell.
 # pytest exits with 5 if it selects no test. All tests marked "pair" are long, so pytest selects none of them if SELECT
 # excludes the long tests.
-GUEST_TESTS = $(PYTEST) tests/vm --durations=20 $(PYTEST_ARGS)
+GUEST_TESTS = $(PYTEST) tests/vm $(PYTEST_ARGS)
 
 .PHONY: guest
 guest: $(VENV)/.torch vm-tools shim ## Run the tests in the two-tier guest
