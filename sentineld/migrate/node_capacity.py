@@ -3,19 +3,35 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 from sentineld.host import sysfs
 from sentineld.model.tiers import Tiers
+
+FRESH_NS = 100_000_000
+ROOMY_BYTES = 64 << 20
+"""A node's files are read again after FRESH_NS, or if less than ROOMY_BYTES of room is known to be
+left. Reading and parsing them takes longer than most of the mover's decisions, and if other
+programs have taken the room meanwhile, the move fails with ENOMEM, as it can at any time."""
 
 
 class Capacity:
     """Free memory of the tiers' nodes above their watermarks."""
 
     def __init__(
-        self, tiers: Tiers, sys_root: Path = Path("/sys"), proc_root: Path = Path("/proc")
+        self,
+        tiers: Tiers,
+        sys_root: Path = Path("/sys"),
+        proc_root: Path = Path("/proc"),
+        now_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         self._tiers = tiers
+        self._now_ns = now_ns
+        self._read: dict[int, tuple[int, int]] = {}
+        """By node: when its files were read, and its room at that time minus the bytes that have
+        moved there since."""
         self._sys_root = sys_root
         self._reserve = {
             node: sysfs.high_watermark_bytes(proc_root, node)
@@ -29,6 +45,22 @@ class Capacity:
 
         To make room for a migration, the kernel drops clean page cache; it does not swap or demote.
         """
+        now_ns = self._now_ns()
+        read_ns, room_bytes = self._read.get(node, (0, 0))
+        if room_bytes >= ROOMY_BYTES and now_ns - read_ns < FRESH_NS:
+            return room_bytes
+        room_bytes = self._node_bytes(node)
+        self._read[node] = now_ns, room_bytes
+        return room_bytes
+
+    def moved(self, node: int, size_bytes: int) -> None:
+        """Report that pages have moved to the node. Without this, it would seem to have too much
+        room until its files are read again."""
+        if node in self._read:
+            read_ns, room_bytes = self._read[node]
+            self._read[node] = read_ns, room_bytes - size_bytes
+
+    def _node_bytes(self, node: int) -> int:
         info = sysfs.node_meminfo(self._sys_root, node)
         available = info.get("MemFree", 0) + info.get("Inactive(file)", 0)
         return max(0, available - self._reserve.get(node, 0))

@@ -14,6 +14,7 @@ from sentineld.migrate.node_capacity import Capacity
 from sentineld.migrate.syscalls import BATCH_PAGES, Addresses, MoveResult, Status
 from sentineld.migrate.syscalls import move_pages as kernel_move_pages
 from sentineld.migrate.syscalls import query_pages as kernel_query_pages
+from sentineld.model.records import PAGE_BYTES
 from sentineld.model.tiers import Tiers
 
 Wait = Callable[[int], bool]
@@ -78,7 +79,9 @@ class KernelMemory:
 
     def move_pages(self, pages: Addresses, node: int, wait: Wait | None = None) -> MoveResult:
         """Move the pages with move_pages(2)."""
-        return kernel_move_pages(self._pid, pages, node, self.batch_pages)
+        result = kernel_move_pages(self._pid, pages, node, self.batch_pages)
+        self._capacity.moved(node, len(pages) * PAGE_BYTES)
+        return result
 
     def begin_series(self) -> None:
         """Do nothing: the kernel moves pages when it is asked to."""

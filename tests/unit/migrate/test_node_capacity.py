@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sentineld.migrate.node_capacity import Capacity
+from sentineld.migrate.node_capacity import FRESH_NS, ROOMY_BYTES, Capacity
 from sentineld.model.tiers import Tier, Tiers
 
 KIB = 1 << 10
@@ -20,6 +20,7 @@ class Machine:
     def __init__(self, folder: Path) -> None:
         self.sys_root, self.proc_root = folder / "sys", folder / "proc"
         self.proc_root.mkdir()
+        self.now_ns = FRESH_NS
 
     def node(self, node: int, free_kib: int, cache_kib: int = 0) -> None:
         folder = self.sys_root / f"devices/system/node/node{node}"
@@ -38,7 +39,7 @@ class Machine:
         )
 
     def capacity(self) -> Capacity:
-        return Capacity(TIERS, self.sys_root, self.proc_root)
+        return Capacity(TIERS, self.sys_root, self.proc_root, lambda: self.now_ns)
 
 
 @pytest.fixture
@@ -69,7 +70,7 @@ def test_the_node_with_the_most_room_is_best(machine: Machine) -> None:
     capacity = machine.capacity()
     assert capacity.best_node(0) == (0, 10 * KIB)
     assert capacity.best_node(1) == (2, 300 * KIB)
-    machine.node(2, 50)  # the files are read again at each call
+    machine.node(2, 50)  # the files are read again, because there is little room
     assert capacity.best_node(1) == (1, 100 * KIB)
 
 
@@ -77,3 +78,28 @@ def test_of_equal_nodes_the_first_is_best(machine: Machine) -> None:
     machine.node(1, 100)
     machine.node(2, 100)
     assert machine.capacity().best_node(1) == (1, 100 * KIB)
+
+
+def test_a_roomy_node_is_read_again_after_a_while(machine: Machine) -> None:
+    roomy_kib = ROOMY_BYTES // KIB
+    machine.node(0, 2 * roomy_kib)
+    capacity = machine.capacity()
+    assert capacity.best_node(0) == (0, 2 * ROOMY_BYTES)
+    machine.node(0, 10)
+    machine.now_ns += FRESH_NS - 1
+    assert capacity.best_node(0) == (0, 2 * ROOMY_BYTES)
+    machine.now_ns += 1
+    assert capacity.best_node(0) == (0, 10 * KIB)
+
+
+def test_moves_reduce_the_room_until_the_node_is_read_again(machine: Machine) -> None:
+    roomy_kib = ROOMY_BYTES // KIB
+    machine.node(0, 2 * roomy_kib)
+    capacity = machine.capacity()
+    capacity.moved(0, KIB)  # the node has not been read yet
+    assert capacity.best_node(0) == (0, 2 * ROOMY_BYTES)
+    capacity.moved(0, ROOMY_BYTES)
+    assert capacity.best_node(0) == (0, ROOMY_BYTES)
+    capacity.moved(0, KIB)
+    machine.node(0, 3 * roomy_kib)
+    assert capacity.best_node(0) == (0, 3 * ROOMY_BYTES)
