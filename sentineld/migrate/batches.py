@@ -102,7 +102,7 @@ class Schedule:
         this tier would be moved.
         batch_pages: maximum number of pages in a batch.
         small_batch_pages: maximum number of pages in a batch with pages of several moves, and in a
-            batch with pages that the next stretch may access; None: batch_pages.
+            batch that an urgent promotion is the first or waits for; None: batch_pages.
         """
         queue = self.queue
 
@@ -126,17 +126,14 @@ class Schedule:
             if not queue.promotions:
                 return None
             allowed = min(room_bytes(), free_bytes(0)) // self.page_bytes
-            # The next stretch may access the pages; those of a large batch could still be in
-            # flight when it begins.
-            first = queue.promotions[0]
-            used_next = first.yields or first.deadline <= self.now + 1
-            limit = small if used_next else batch_pages
+            limit = small if self._is_urgent(queue.promotions[0]) else batch_pages
             batch = take(queue.promotions, limit=min(limit, max(allowed, 0)))
             queue.blocked = batch is None
             return batch
 
         def early_demotion() -> Batch | None:
-            batch = take(queue.demotions)
+            urgent = queue.promotions and self._is_urgent(queue.promotions[0])
+            batch = take(queue.demotions, limit=small if urgent else batch_pages)
             free = 0 if batch is None else free_pages(batch.tier)
             return batch.clipped(free) if batch is not None and free > 0 else None
 
@@ -186,6 +183,11 @@ class Schedule:
             yields=span.yields,
             reason=reason,
         )
+
+    def _is_urgent(self, promotion: Pending) -> bool:
+        """Whether the next stretch may access the pages. Pages of a large batch could still be in
+        flight when it begins."""
+        return promotion.yields or promotion.deadline <= self.now + 1
 
     def _take(
         self, queue: list[Pending], limit: int, merged: int, due: int | None = None

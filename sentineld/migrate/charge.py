@@ -124,7 +124,9 @@ class Charge:
         before = residency.nodes[pages]
         with self._lock:
             residency.apply(pages, status)
-        if self._room is not None:
+        if self._room is not None and len(status) and status.min() < 0:
+            self._room = None  # an absent page may be born fast in one of the two stretches
+        elif self._room is not None:
             self._update(self._room, space, pages, before)
 
     def end(self) -> Table:

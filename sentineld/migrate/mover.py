@@ -105,6 +105,7 @@ class Mover:
         self._wake = threading.Condition()
         self._position = 0  # guarded by _wake, like the flags below
         self._fresh = False
+        self._fresh_ns = 0
         self._paused = False
         self._restart = False
         self._refresh = False
@@ -133,7 +134,8 @@ class Mover:
     def begin(self, position: int) -> None:
         """Make work() follow the process from this position on."""
         with self._wake:
-            self._position, self._restart, self._fresh = position, True, True
+            self._position, self._restart = position, True
+            self._wake_up()
 
     def start(self, position: int) -> None:
         """Start a thread that follows the process from this position on."""
@@ -145,21 +147,21 @@ class Mover:
         """Report that the process has reached a position (step << 32 | boundary)."""
         with self._wake:
             if position > self._position:
-                self._position, self._fresh = position, True
-                self._wake.notify()
+                self._position = position
+                self._wake_up()
 
     def pause(self) -> None:
         """Cancel all moves after a divergence; the process then waits for no move."""
         with self._wake:
-            self._paused, self._fresh = True, True
-            self._wake.notify()
+            self._paused = True
+            self._wake_up()
 
     def resume(self, position: int) -> None:
         """Move pages again: the process has followed the plan since this position."""
         with self._wake:
-            self._paused, self._restart, self._fresh = False, True, True
+            self._paused, self._restart = False, True
             self._position = max(self._position, position)
-            self._wake.notify()
+            self._wake_up()
 
     def refresh(self) -> None:
         """Read residency from the kernel when the next step begins."""
@@ -197,7 +199,8 @@ class Mover:
         return self._charge.resident_bytes(barriers_hold)
 
     def stop(self) -> None:
-        """End the thread after the move_pages call under way."""
+        """End the thread after the move_pages call under way, which is interrupted on emulated
+        tiers."""
         with self._wake:
             self._stopping = True
             self._wake.notify()
@@ -206,25 +209,36 @@ class Mover:
 
     def _run(self) -> None:
         try:
-            while self._wait():
-                self.work()
+            while (since_ns := self._wait()) is not None:
+                self.work(since_ns)
         except ProcessLookupError:
             self._ended("the process is gone")
         except (SentinelError, OSError) as error:
             log.warning("mover of process %d stopped: %s", self.pid, error)
             self._ended(str(error))
 
-    def _wait(self) -> bool:
+    def _wait(self) -> int | None:
+        """Wait for something to do; returns when it came up, or None if the mover is stopping."""
         with self._wake:
             if not (self._fresh or self._stopping):
                 self._wake.wait(IDLE_S)
+            since_ns = self._fresh_ns if self._fresh else self._clock.now_ns()
             self._fresh = False
-            return not self._stopping
+            return None if self._stopping else since_ns
 
-    def work(self) -> None:
-        """Follow the process and move pages until no queued move can run."""
+    def _wake_up(self) -> None:
+        """Make the mover follow the process; the caller holds _wake."""
+        if not self._fresh:
+            self._fresh, self._fresh_ns = True, self._clock.now_ns()
+        self._wake.notify()
+
+    def work(self, since_ns: int | None = None) -> None:
+        """Follow the process and move pages until no queued move can run.
+
+        since_ns: when the mover got something to do; None: now.
+        """
         batch_bytes = self._memory.batch_pages * self._page_bytes
-        self._memory.begin_series()
+        self._memory.begin_series(self._clock.now_ns() if since_ns is None else since_ns)
         self._pace.begin()
         while self._follow():
             batch = self._schedule.next_batch(
@@ -304,7 +318,7 @@ class Mover:
 
     def _wait_in_move(self, duration_ns: int) -> bool:
         """See Wait. A move has to end when the process reaches a boundary, because moves that are
-        then due come first."""
+        then due come first, and when the mover is paused, resumed or stopped."""
         with self._wake:
             return self._clock.wait(self._wake, lambda: self._fresh or self._stopping, duration_ns)
 

@@ -13,8 +13,8 @@ from sentineld.model.tiers import Tiers
 FRESH_NS = 100_000_000
 ROOMY_BYTES = 64 << 20
 """A node's files are read again after FRESH_NS, or if less than ROOMY_BYTES of room is known to be
-left. Reading and parsing them takes longer than most of the mover's decisions, and if other
-programs have taken the room meanwhile, the move fails with ENOMEM, as it can at any time."""
+left, or after a move to the node has failed. Reading and parsing them takes longer than most of the
+mover's decisions."""
 
 
 class Capacity:
@@ -59,6 +59,10 @@ class Capacity:
         if node in self._read:
             read_ns, room_bytes = self._read[node]
             self._read[node] = read_ns, room_bytes - size_bytes
+
+    def forget(self, node: int) -> None:
+        """Read the node's files again at the next call: there was less room than expected."""
+        self._read.pop(node, None)
 
     def _node_bytes(self, node: int) -> int:
         info = sysfs.node_meminfo(self._sys_root, node)

@@ -37,8 +37,8 @@ class Pace:
         self._began_ns, self._moved_bytes = time.monotonic_ns(), 0
 
     def batch(self, moved_bytes: int, interrupted: bool) -> None:
-        """Count a batch of the series. An interrupted batch is measured together with the next
-        one."""
+        """Count a batch of the series. A small batch that was interrupted is measured together with
+        the next one."""
         self._moved_bytes += moved_bytes
         large = self._moved_bytes >= self._bytes_min
         if large and self._measures:

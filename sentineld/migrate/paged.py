@@ -90,7 +90,7 @@ class PagedMemory:
         status[stuck] = -errno.EBUSY
         return MoveResult(status, 0)
 
-    def begin_series(self) -> None:
+    def begin_series(self, since_ns: int) -> None:
         """Do nothing: the pager moves pages as soon as it can."""
 
     def best_node(self, tier: int) -> tuple[int, int]:

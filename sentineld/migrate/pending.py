@@ -74,7 +74,7 @@ class Batch:
 
     tier: int
     parts: tuple[tuple[Pending, Pages], ...]
-    ends_move: bool = True
+    ends_move: bool = False
     """Whether the batch has all pages of its last move that are still to be moved."""
 
     @property

@@ -7,6 +7,7 @@ The interface has three implementations: for the kernel's pages (KernelMemory), 
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from typing import Protocol
 
@@ -29,8 +30,8 @@ class Memory(Protocol):
     batch_pages: int
     """Largest number of pages to move in one call."""
     small_batch_pages: int
-    """Largest number of pages in a call that moves pages of several moves, or promotes pages that
-    the next stretch may access."""
+    """Largest number of pages in a call that moves pages of several moves or of an urgent promotion
+    (see batches.py)."""
     exact: bool
     """Whether the time to move a batch is exactly its bytes / bandwidth, without overhead."""
     waits: bool
@@ -48,12 +49,12 @@ class Memory(Protocol):
 
         wait: called by memory that only imitates moves, to wait for the end of the move. If it
         returns True, the move ends with some of its pages. The result's error is then EINTR, and
-        the status of each remaining page is its source node.
+        the other pages have not moved.
         Raises ProcessLookupError if the process is gone, SentinelError if the kernel refuses.
         """
 
-    def begin_series(self) -> None:
-        """Report that there was nothing to move until now."""
+    def begin_series(self, since_ns: int) -> None:
+        """Report that there was nothing to move until since_ns (CLOCK_MONOTONIC)."""
 
     def best_node(self, tier: int) -> tuple[int, int]:
         """Return the tier's node with the most room, and its room in bytes."""
@@ -80,10 +81,13 @@ class KernelMemory:
     def move_pages(self, pages: Addresses, node: int, wait: Wait | None = None) -> MoveResult:
         """Move the pages with move_pages(2)."""
         result = kernel_move_pages(self._pid, pages, node, self.batch_pages)
-        self._capacity.moved(node, len(pages) * PAGE_BYTES)
+        if result.error == errno.ENOMEM:
+            self._capacity.forget(node)
+        else:
+            self._capacity.moved(node, len(pages) * PAGE_BYTES)
         return result
 
-    def begin_series(self) -> None:
+    def begin_series(self, since_ns: int) -> None:
         """Do nothing: the kernel moves pages when it is asked to."""
 
     def best_node(self, tier: int) -> tuple[int, int]:

@@ -27,6 +27,13 @@ class TokenBucket:
         self._ready_ns = 0.0
         self._lock = threading.Lock()
 
+    def busy_ns(self, now_ns: int, piece_bytes: int) -> int:
+        """The time until all reserved transfers have ended. 0 if at most a piece is left of them,
+        as after an interruption; see give_back()."""
+        with self._lock:
+            left_ns = self._ready_ns - now_ns
+        return round(left_ns) if left_ns > piece_bytes * self._ns_per_byte else 0
+
     def take(self, size: int, now_ns: int, wanted_ns: int = 0) -> int:
         """Reserve size bytes; returns the time, on now_ns's clock, when they will have moved.
 

@@ -70,7 +70,7 @@ def test_other_users_are_refused(training: Training) -> None:
 
 
 def report(file: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run `sentinelctl report` outside the guest, where it is faster."""
+    """Run `sentinelctl report` outside the guest, where it is much faster."""
     code = "from sentineld.cli import main; main()"
     return subprocess.run(
         [sys.executable, "-c", code, "report", str(file), *arguments],
@@ -105,7 +105,9 @@ def recorded(training: Training, file: Path, seen_share: float = 0.99) -> dict[s
     wait_for_probes(guest)
     guest.run(f"sentinelctl record {training.pid} -o /tmp/{file.name} --steps 2", timeout=900)
     guest.get(f"/tmp/{file.name}", file)
+    inside = guest.run(f"sentinelctl report /tmp/{file.name} summary --json").stdout
     summary: dict[str, Any] = json.loads(reported(file, "summary", "--json"))
+    assert json.loads(inside) == summary
     assert summary["facts"]["notes"] == []
     assert summary["coverage"]["source"] == "module+shim"
     assert summary["facts"]["faults_recorded"]
@@ -265,7 +267,8 @@ def test_status_warns_of_a_program_that_moves_pages(training: Training) -> None:
     training.expect_another_step()
 
 
-# tests/integration/test_emulated.py covers new budgets in runs without long tests.
+# In runs without long tests, tests/integration/test_emulated.py covers new budgets, but not the moves
+# between nodes.
 @pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_a_new_budget_is_enforced_without_a_new_profile(training: Training) -> None:
@@ -333,7 +336,7 @@ def stop_while_armed(training: Training, how: Stop) -> GuestProcess:
     return meter
 
 
-# The next test covers a stopped training in runs without long tests.
+# In runs without long tests, the next test covers a frozen training whose daemon is killed.
 @pytest.mark.long
 @pytest.mark.parametrize(
     "how",

@@ -99,11 +99,19 @@ def test_pages_of_several_moves_make_a_smaller_batch() -> None:
     world = World(rows, count=4)
     world.schedule.pass_boundary(NO_DROPS)
     taken = []
+    ends = []
     while (batch := world.next(pages=4, small=3)) is not None:
         taken.append([pages.tolist() for _, pages in batch.parts])
+        ends.append((batch.ends_move, batch.clipped(1).ends_move, batch.clipped(2).ends_move))
         world.move(batch)
         world.schedule.moved(batch)
     assert taken == [[[0, 1, 2, 3]], [[4, 5], [8]], [[16], [24, 25]], [[26]]]
+    assert ends == [
+        (False, False, False),
+        (True, False, True),
+        (False, True, False),
+        (True, True, True),
+    ]
     assert world.schedule.done() == 1
 
 
@@ -119,6 +127,21 @@ def test_promotions_make_small_batches_before_their_deadline(
         taken.append(batch.pages)
         world.move(batch)
     assert taken == batches
+
+
+def test_promotions_late_by_plan_make_small_batches() -> None:
+    world = World([(1, 2, 0, 0, 6)], count=4, useful=[3], late=True)
+    world.tier[0:6] = 1
+    world.schedule.pass_boundary(NO_DROPS)
+    assert world.next(pages=8, small=2).pages == 2
+
+
+def test_demotions_that_make_room_for_an_urgent_promotion_make_small_batches() -> None:
+    world = World([(1, 2, 0, 0, 6), (3, 0, 1, 8, 6)], count=4, ahead=[0, 2])
+    world.tier[0:6] = 1
+    world.schedule.pass_boundary(NO_DROPS)
+    batch = world.next(room=0, pages=8, small=2)
+    assert (batch.tier, batch.pages) == (1, 2)
 
 
 def test_done_waits_for_demotions_only() -> None:

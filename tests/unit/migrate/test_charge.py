@@ -176,7 +176,12 @@ EVENTS = st.lists(
     st.lists(EVENTS, min_size=STRETCHES, max_size=STRETCHES),
     st.tuples(st.integers(0, 1), st.integers(0, 1)),
     st.integers(0, 12),
-    st.lists(st.tuples(st.sampled_from(Space), st.integers(0, 7), st.integers(0, 1)), max_size=8),
+    st.lists(
+        st.tuples(
+            st.sampled_from(Space), st.integers(0, 7), st.sampled_from([0, 1, -errno.ENOENT])
+        ),
+        max_size=8,
+    ),
     st.integers(0, 12),
 )
 def test_room_is_the_budget_less_the_peak(
@@ -213,14 +218,15 @@ def test_room_is_the_budget_less_the_peak(
     assert charge.room_bytes() == max(budget_pages - max(fullest), 0) * PAGE
     # The room after each move, compared with that of a charge which computes it from all pages.
     wanted_bytes = wanted_pages * PAGE
-    for space, page, node in moves:
-        there = charge.spaces.maps[space].nodes[page] != ABSENT
-        status = np.array([node if there else -errno.ENOENT], np.int32)
-        charge.moved(space, np.array([page]), status)
+    for space, page, status in moves:
+        if charge.spaces.maps[space].nodes[page] == ABSENT:
+            status = -errno.ENOENT
+        charge.moved(space, np.array([page]), np.array([status], np.int32))
         bound_bytes = charge.room_bytes(wanted_bytes)
         other = make(births, drops, budget_pages, order=order)
         other.begin(0)
         for name, residency in charge.spaces.maps.items():
             other.spaces.maps[name].nodes[:] = residency.nodes
         assert min(other.room_bytes(), wanted_bytes) <= bound_bytes <= other.room_bytes()
-    assert not moves or charge.room_bytes() == other.room_bytes()
+        if wanted_pages % 2:
+            assert charge.room_bytes() == other.room_bytes()

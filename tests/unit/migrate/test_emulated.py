@@ -159,6 +159,54 @@ def test_an_interrupted_move_moves_the_pages_for_which_there_was_time() -> None:
     assert clock.now_ns() == (1 + 5) * second_ns
 
 
+def test_an_interrupted_promotion_reports_the_pages_that_moved() -> None:
+    clock = VirtualClock()
+    changes: list[int] = []
+    flying: list[int] = []
+    maps = {space: np.zeros(PAGES, np.uint8) for space in STARTS}
+    pages = EmulatedMemory(
+        maps,
+        SPACES,
+        TIERS,
+        TokenBucket(PAGE),
+        moved_fast=changes.append,
+        in_flight_fast=flying.append,
+        clock=clock,
+    )
+    maps[Space.ARENA][:4] = 2
+
+    def boundary(duration_ns: int) -> bool:
+        clock.sleep(duration_ns // 2)
+        return True
+
+    clock.sleep(1_000_000_000)
+    found = pages.move_pages(addresses([(Space.ARENA, page) for page in range(4)]), 0, boundary)
+    assert found.status.tolist() == [0, 0, 1, 1]
+    assert changes == [2]
+    assert flying == [0, 4, 0]
+
+
+def test_moves_of_several_processes_take_turns() -> None:
+    """While another process's pages move, a move waits, and is then small."""
+    second_ns = 1_000_000_000
+    clock, bucket = VirtualClock(), TokenBucket(PAGE)  # 1 s a page
+    maps = {space: np.zeros(PAGES, np.uint8) for space in STARTS}
+    pages = EmulatedMemory(maps, SPACES, TIERS, bucket, clock=clock)
+    pages.small_batch_pages = 2
+    maps[Space.ARENA][:6] = 1
+    wanted = addresses([(Space.ARENA, page) for page in range(6)])
+    clock.sleep(second_ns)
+    bucket.take(3 * PAGE, clock.now_ns())  # by the other process
+    found = pages.move_pages(wanted, 1, lambda _: True)  # a boundary before its turn
+    assert (found.error, found.status.tolist()) == (errno.EINTR, [0] * 6)
+    found = pages.move_pages(wanted, 1)
+    assert (found.error, found.status.tolist()) == (errno.EINTR, [1, 1, 0, 0, 0, 0])
+    assert clock.now_ns() == (1 + 3 + 2) * second_ns
+    found = pages.move_pages(wanted, 1)
+    assert (found.error, set(found.status.tolist())) == (0, {1})
+    assert clock.now_ns() == (1 + 3 + 2 + 4) * second_ns
+
+
 def test_pages_outside_the_map_are_absent() -> None:
     pages, _ = memory()
     outside = np.array([0, STARTS[Space.ARENA] - PAGE, STARTS[Space.HEAP] + PAGES * PAGE])

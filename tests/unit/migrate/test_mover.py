@@ -170,7 +170,7 @@ class SlowMemory:
         self.node = node
         return MoveResult(self.query_pages(pages), 0)
 
-    def begin_series(self) -> None:
+    def begin_series(self, since_ns: int) -> None:
         pass
 
     def best_node(self, tier: int) -> tuple[int, int]:
@@ -226,7 +226,7 @@ class WaitingMemory(BusyMemory):
         count = len(pages)
         if not self.let.is_set():
             assert wait is not None
-            assert wait(int(PATIENCE_S * 1e9))
+            assert wait(int(2 * PATIENCE_S * 1e9))  # longer than the test waits
             self.let.set()
             count = 2
         self.nodes[(pages[:count] - PAGE) // PAGE] = node
@@ -244,6 +244,20 @@ def test_a_boundary_interrupts_a_move_and_the_other_pages_follow() -> None:
         assert run.mover.ledger.totals() == {("demote", "plan", "moved"): 4 * PAGE}
         assert run.mover.ledger.calls == 2
         assert run.mover.ledger.late_moves == 1  # the boundary is the move's deadline
+    finally:
+        run.mover.stop()
+        run.end_process()
+
+
+@pytest.mark.parametrize("end", ["pause", "stop"])
+def test_a_paused_or_stopped_mover_ends_the_move_under_way(end: str) -> None:
+    memory = WaitingMemory()
+    run = Run(memory)
+    try:
+        run.mover.start(1 << 32 | 1)
+        assert memory.asked.wait(PATIENCE_S)
+        getattr(run.mover, end)()
+        assert memory.let.wait(PATIENCE_S)  # the move has ended
     finally:
         run.mover.stop()
         run.end_process()

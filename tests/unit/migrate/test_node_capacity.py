@@ -92,6 +92,16 @@ def test_a_roomy_node_is_read_again_after_a_while(machine: Machine) -> None:
     assert capacity.best_node(0) == (0, 10 * KIB)
 
 
+def test_a_node_is_read_again_after_a_failed_move(machine: Machine) -> None:
+    machine.node(0, 2 * ROOMY_BYTES // KIB)
+    capacity = machine.capacity()
+    capacity.forget(0)
+    assert capacity.best_node(0) == (0, 2 * ROOMY_BYTES)
+    machine.node(0, 10)
+    capacity.forget(0)
+    assert capacity.best_node(0) == (0, 10 * KIB)
+
+
 def test_moves_reduce_the_room_until_the_node_is_read_again(machine: Machine) -> None:
     roomy_kib = ROOMY_BYTES // KIB
     machine.node(0, 2 * roomy_kib)

@@ -105,7 +105,7 @@ class SlowMemory:
     def __init__(self, process: Process, call_ns: float) -> None:
         self.process, self.call_ns = process, call_ns
 
-    def begin_series(self) -> None:
+    def begin_series(self, since_ns: int) -> None:
         pass
 
     def best_node(self, tier: int) -> tuple[int, int]:
