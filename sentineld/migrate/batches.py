@@ -110,11 +110,16 @@ class Schedule:
             return free_bytes(tier) // self.page_bytes
 
         small = small_batch_pages or batch_pages
-        take = partial(self._take, limit=batch_pages, merged=small)
+        take = partial(self._take, merged=small)
+
+        def limit() -> int:
+            """Maximum number of pages in a batch that no process waits for."""
+            urgent = queue.promotions and self._is_urgent(queue.promotions[0])
+            return small if urgent else batch_pages
 
         def due_demotion() -> Batch | None:
             due = queue.due_first(self.now)
-            while (batch := take(queue.demotions, due=due)) is not None:
+            while (batch := take(queue.demotions, batch_pages, due=due)) is not None:
                 if (free := free_pages(batch.tier)) > 0:
                     return batch.clipped(free)
                 full = [move for move in queue.due_demotions(due) if move.tier == batch.tier]
@@ -126,14 +131,12 @@ class Schedule:
             if not queue.promotions:
                 return None
             allowed = min(room_bytes(), free_bytes(0)) // self.page_bytes
-            limit = small if self._is_urgent(queue.promotions[0]) else batch_pages
-            batch = take(queue.promotions, limit=min(limit, max(allowed, 0)))
+            batch = take(queue.promotions, min(limit(), max(allowed, 0)))
             queue.blocked = batch is None
             return batch
 
         def early_demotion() -> Batch | None:
-            urgent = queue.promotions and self._is_urgent(queue.promotions[0])
-            batch = take(queue.demotions, limit=small if urgent else batch_pages)
+            batch = take(queue.demotions, limit())
             free = 0 if batch is None else free_pages(batch.tier)
             return batch.clipped(free) if batch is not None and free > 0 else None
 

@@ -91,8 +91,6 @@ class Charge:
         self._drops = np.searchsorted(step.drops["stretch"], np.arange(count + 1))
         self._fast_nodes = spaces.tiers.tiers[FAST].nodes
         self._events = self._by_stretch()
-        self._is_fast = np.zeros(256, np.bool_)  # indexed by the node as an unsigned byte
-        self._is_fast[list(self._fast_nodes)] = True
         self._room: _Room | None = None  # used by the mover's thread only, None: not computed yet
         self._lock = threading.Lock()  # guards the maps and the fields below
         self._now = 0
@@ -124,7 +122,7 @@ class Charge:
         before = residency.nodes[pages]
         with self._lock:
             residency.apply(pages, status)
-        if self._room is not None and len(status) and status.min() < 0:
+        if (status < 0).any():
             self._room = None  # an absent page may be born fast in one of the two stretches
         elif self._room is not None:
             self._update(self._room, space, pages, before)
@@ -210,8 +208,8 @@ class Charge:
 
     def _update(self, room: _Room, space: Space, pages: Pages, before: Nodes) -> None:
         """Account for the move of some pages. before: their nodes before the move."""
-        were_fast = self._is_fast[before.view(np.uint8)]
-        are_fast = self._is_fast[self.spaces.maps[space].nodes[pages].view(np.uint8)]
+        were_fast = self.spaces.on_tier(before, FAST)
+        are_fast = self.spaces.on_tier(self.spaces.maps[space].nodes[pages], FAST)
         promoted, demoted = are_fast & ~were_fast, were_fast & ~are_fast
         if space == Space.ARENA and (unsure := room.turning_over[pages]).any():
             demoted &= ~unsure

@@ -115,8 +115,8 @@ class PageMaps:
         pages += span.start
         return pages
 
-    def on_tier(self, status: Status, tier: int) -> npt.NDArray[np.bool_]:
-        """Whether each status is a node of the tier."""
+    def on_tier(self, status: Status | Nodes, tier: int) -> npt.NDArray[np.bool_]:
+        """Whether each status, or entry of a map, is a node of the tier."""
         # Tiers have few nodes, so this takes an eighth of the time that np.isin() takes.
         first, *others = self.tiers.tiers[tier].nodes
         found: npt.NDArray[np.bool_] = status == first
