@@ -21,6 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.bench.models import MODELS
+from tests.sentinelctl import SENTINELCTL
 
 ROOT = Path(__file__).parents[2]
 TRACES = ROOT / "build" / "bench" / "traces"
@@ -50,8 +51,7 @@ class Daemon:
 
     def ctl(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run sentinelctl against this daemon."""
-        code = "from sentineld.cli import main; main()"
-        command = [sys.executable, "-c", code, "--socket", str(self.control), *arguments]
+        command = [*SENTINELCTL, "--socket", str(self.control), *arguments]
         return subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
 
     def has_session(self, pid: int) -> bool:

@@ -11,7 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.idle_process import WELCOMED
-from tests.integration.test_daemon import Daemon, refused
+from tests.integration.test_daemon import Daemon
+from tests.sentinelctl import refused
 
 REPOSITORY = Path(__file__).parents[2]
 

@@ -24,6 +24,7 @@ import pytest
 
 from sentineld.base.errors import EXIT_STATUS, SentinelError
 from sentineld.control.client import request
+from tests.sentinelctl import SENTINELCTL, refused
 
 PATIENCE_S = 600
 """Time limit of each command and wait. It is long, because making a plan takes minutes on a busy
@@ -85,9 +86,8 @@ class Daemon:
 
 
 def ctl(control: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    code = "from sentineld.cli import main; main()"
     return subprocess.run(
-        [sys.executable, "-c", code, "--socket", str(control), *arguments],
+        [*SENTINELCTL, "--socket", str(control), *arguments],
         capture_output=True,
         text=True,
         timeout=PATIENCE_S,
@@ -99,16 +99,6 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     started = Daemon(tmp_path_factory.mktemp("daemon"))
     yield started
     started.stop()
-
-
-def refused(done: subprocess.CompletedProcess[str], code: str) -> str:
-    """Check for a one-line error with the code's exit status; return the line."""
-    assert done.returncode == EXIT_STATUS[code], done.stderr
-    assert done.stdout == ""
-    lines = done.stderr.splitlines()
-    assert len(lines) == 1, done.stderr
-    assert lines[0].startswith("error: ")
-    return lines[0]
 
 
 def test_an_unreachable_daemon_is_an_error(tmp_path: Path) -> None:

@@ -25,7 +25,8 @@ from sentineld.profile.trace_file import load_trace
 from tests.charged_steps import meter_within
 from tests.integration.shim.daemon_side import TRAIN, Training
 from tests.integration.shim.place import HERE, Place
-from tests.integration.test_daemon import PATIENCE_S, Daemon, refused
+from tests.integration.test_daemon import PATIENCE_S, Daemon
+from tests.sentinelctl import refused
 
 pytest.importorskip("torch")
 

@@ -22,9 +22,10 @@ from sentineld.base.errors import SentinelError
 from sentineld.host.memory_limit import limited_command
 from tests.integration.paged_run import DISK_RATES, paging, tiers, wait_steps
 from tests.integration.shim.daemon_side import ROOT
-from tests.integration.test_daemon import Daemon, refused
+from tests.integration.test_daemon import Daemon
 from tests.integration.test_emulated import REST, ManagedRun, wait
 from tests.process_figures import anonymous_peak_bytes
+from tests.sentinelctl import SENTINELCTL, refused
 from tests.unit.shim.paged import PAGE, pager_problem
 
 pytest.importorskip("torch")
@@ -166,8 +167,7 @@ def test_a_model_larger_than_memory_trains_from_its_first_step(tmp_path: Path) -
     assert status == 0
     plain = [first, *later]
     daemon = Daemon(tmp_path, *tiers(tmp_path))
-    ctl = [sys.executable, "-c", "from sentineld.cli import main; main()"]
-    run = [*ctl, "--socket", str(daemon.control), "run", "--limit", str(limit_bytes)]
+    run = [*SENTINELCTL, "--socket", str(daemon.control), "run", "--limit", str(limit_bytes)]
     environment = {"SENTINELD_SHIM_SOCKET": str(tmp_path / "shim.sock"), "PYTHONPATH": str(ROOT)}
     try:
         paged = [*run, "--fast", str(LARGE_BYTES * 2 // 5), "--policy", "static", "--"]

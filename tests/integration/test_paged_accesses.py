@@ -30,6 +30,7 @@ from tests.integration.paged_train import KINDS, Pinned
 from tests.integration.shim.daemon_side import ROOT
 from tests.integration.test_daemon import Daemon
 from tests.integration.test_emulated import ManagedRun
+from tests.sentinelctl import SENTINELCTL
 from tests.unit.shim.paged import PAGE, pager_problem
 
 pytestmark = pytest.mark.skipif(pager_problem() is not None, reason=pager_problem() or "")
@@ -103,8 +104,8 @@ def test_two_ranks_share_a_disk(daemon: Daemon) -> None:
     """Each rank has a session, a pager and a file of its own."""
     script = [sys.executable, str(RANKS), "2", str(COMPAT), "parallel", "12"]
     plain = subprocess.run(script, capture_output=True, text=True, check=True)
-    ctl = [sys.executable, "-c", "from sentineld.cli import main; main()"]
-    run = [*ctl, "--socket", str(daemon.control), "run", "--fast", "4MiB", "--policy", "fast-only"]
+    control = ("--socket", str(daemon.control))
+    run = [*SENTINELCTL, *control, "run", "--fast", "4MiB", "--policy", "fast-only"]
     environment = {"SENTINELD_SHIM_SOCKET": str(daemon.folder / "shim.sock")}
     process = subprocess.Popen(
         [*run, "--", *script],

@@ -16,8 +16,9 @@ import pytest
 from tests.integration.paged_run import DISK_RATES, paged_from_start, tiers
 from tests.integration.shim.daemon_side import ROOT, TRAIN
 from tests.integration.shim.place import Within
-from tests.integration.test_daemon import Daemon, refused
+from tests.integration.test_daemon import Daemon
 from tests.integration.test_emulated import REST, ManagedRun, wait
+from tests.sentinelctl import refused
 from tests.unit.shim.paged import DEVICE, pager_problem
 
 pytest.importorskip("torch")

@@ -17,6 +17,7 @@ from sentineld.observe.mappings import read_mappings
 from tests.integration.paged_run import tiers
 from tests.integration.shim.daemon_side import ROOT, TRAIN
 from tests.integration.test_daemon import Daemon
+from tests.sentinelctl import SENTINELCTL
 from tests.unit.shim.paged import pager_problem
 
 pytest.importorskip("torch")
@@ -86,10 +87,9 @@ def train(*prefix: str, **environment: str) -> subprocess.Popen[str]:
 
 def train_paged(daemon: Daemon) -> subprocess.Popen[str]:
     """Train with `sentinelctl run`."""
-    ctl = (sys.executable, "-c", "from sentineld.cli import main; main()")
     run = ("--socket", str(daemon.control), "run", "--fast", str(FAST_BYTES), "--policy", "static")
     shim_socket = str(daemon.folder / "shim.sock")
-    return train(*ctl, *run, "--", SENTINELD_SHIM_SOCKET=shim_socket, PYTHONPATH=str(ROOT))
+    return train(*SENTINELCTL, *run, "--", SENTINELD_SHIM_SOCKET=shim_socket, PYTHONPATH=str(ROOT))
 
 
 def page_out(pid: int) -> None:

@@ -11,7 +11,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -26,7 +25,8 @@ from sentineld.profile.trace import Trace, profile_of
 from sentineld.profile.trace_file import load_trace
 from sentineld.report.labels import label, stretch_places
 from tests.integration.shim.daemon_side import Training
-from tests.integration.test_daemon import PATIENCE_S, Daemon, refused
+from tests.integration.test_daemon import PATIENCE_S, Daemon
+from tests.sentinelctl import SENTINELCTL, refused
 
 pytest.importorskip("torch")
 
@@ -174,7 +174,7 @@ def test_only_one_recording_runs_and_it_ends_with_the_process(
     training.process.send_signal(signal.SIGSTOP)
     first = subprocess.Popen(
         [
-            *(sys.executable, "-c", "from sentineld.cli import main; main()"),
+            *SENTINELCTL,
             *("--socket", str(daemon.control)),
             *("record", pid, "-o", str(tmp_path / "first.npz")),
         ],

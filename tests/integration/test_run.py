@@ -14,6 +14,7 @@ import pytest
 from tests.integration.shim.daemon_side import ROOT
 from tests.integration.shim.place import HERE, Place
 from tests.integration.test_daemon import PATIENCE_S, Daemon
+from tests.sentinelctl import SENTINELCTL
 
 RANKS = 2
 SCRIPT = ROOT / "tests/integration/shim/compat.py"
@@ -37,7 +38,7 @@ def daemon(tmp_path: Path) -> Iterator[Daemon]:
 def test_each_rank_has_a_session_and_unchanged_losses(daemon: Daemon, place: Place) -> None:
     stop = daemon.folder / "stop"
     control, shim = place.path(daemon.control), place.path(daemon.folder / "shim.sock")
-    ctl = ["-c", "from sentineld.cli import main; main()", "--socket", control]
+    ctl = [*SENTINELCTL[1:], "--socket", control]
     trained = [place.python, *place.ranks(RANKS, SCRIPT, "parallel", place.path(stop))]
     process = subprocess.Popen(
         place.command(

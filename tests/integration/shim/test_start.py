@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.shim.daemon_side import PAGE, ROOT, TRAIN
+from tests.sentinelctl import SENTINELCTL
 
 pytest.importorskip("torch")
 
@@ -142,8 +143,8 @@ def test_the_environment_disables_the_shim() -> None:
 
 
 def sentinelctl_run(*command: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    ctl = "from sentineld.cli import main; main()"
-    return python("-c", ctl, "--socket", "/nonexistent", "run", "--", *command, **environment)
+    run = ("--socket", "/nonexistent", "run", "--")
+    return python(*SENTINELCTL[1:], *run, *command, **environment)
 
 
 def test_run_arms_the_shim_in_every_python_and_keeps_its_arguments(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import errno
 import time
+from typing import Any
 
 import numpy as np
 from hypothesis import given
@@ -24,10 +25,11 @@ TIERS = Tiers((Tier((0,), 7 * PAGE), Tier((1,), 9 * PAGE)), 1e9, "emulated:test"
 
 
 def memory(
-    bytes_per_s: float = 1e15,
+    bytes_per_s: float = 1e15, **options: Any
 ) -> tuple[EmulatedMemory, dict[Space, np.ndarray[tuple[int], np.dtype[np.uint8]]]]:
+    """Emulated memory, and its maps. options: of EmulatedMemory."""
     maps = {space: np.zeros(PAGES, np.uint8) for space in STARTS}
-    return EmulatedMemory(maps, SPACES, TIERS, TokenBucket(bytes_per_s)), maps
+    return EmulatedMemory(maps, SPACES, TIERS, TokenBucket(bytes_per_s), **options), maps
 
 
 def addresses(pages: list[tuple[Space, int]]) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
@@ -97,12 +99,7 @@ def test_invalid_entries_of_the_process_are_absent_pages() -> None:
 def test_changes_of_the_fast_pages_are_reported() -> None:
     changes: list[int] = []
     flying: list[int] = []
-    maps = {space: np.zeros(PAGES, np.uint8) for space in STARTS}
-    pages = EmulatedMemory(
-        maps,
-        SPACES,
-        TIERS,
-        TokenBucket(1e15),
+    pages, maps = memory(
         moved_fast=changes.append,
         in_flight_fast=flying.append,
     )
@@ -140,8 +137,7 @@ def test_a_full_fast_tier_takes_the_first_pages_only() -> None:
 def test_an_interrupted_move_moves_the_pages_for_which_there_was_time() -> None:
     second_ns = 1_000_000_000
     clock = VirtualClock()
-    maps = {space: np.zeros(PAGES, np.uint8) for space in STARTS}
-    pages = EmulatedMemory(maps, SPACES, TIERS, TokenBucket(PAGE), clock=clock)  # 1 s a page
+    pages, maps = memory(PAGE, clock=clock)  # 1 s a page
     maps[Space.ARENA][:6] = [1, 1, 2, 1, 1, 1]
     wanted = addresses([(Space.ARENA, page) for page in range(6)])
 
@@ -163,12 +159,8 @@ def test_an_interrupted_promotion_reports_the_pages_that_moved() -> None:
     clock = VirtualClock()
     changes: list[int] = []
     flying: list[int] = []
-    maps = {space: np.zeros(PAGES, np.uint8) for space in STARTS}
-    pages = EmulatedMemory(
-        maps,
-        SPACES,
-        TIERS,
-        TokenBucket(PAGE),
+    pages, maps = memory(
+        PAGE,
         moved_fast=changes.append,
         in_flight_fast=flying.append,
         clock=clock,

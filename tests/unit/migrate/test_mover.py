@@ -10,6 +10,7 @@ import errno
 import subprocess
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -90,12 +91,23 @@ class Run:
         self.process.wait()
 
 
+@contextmanager
+def running(memory: SlowMemory | None = None, births: Table = NO_BIRTHS) -> Iterator[Run]:
+    """A Run, whose mover is stopped at the end."""
+    made = Run(memory, births)
+    try:
+        yield made
+    finally:
+        if memory is not None:
+            memory.let.set()
+        made.mover.stop()
+        made.end_process()
+
+
 @pytest.fixture
 def run() -> Iterator[Run]:
-    made = Run()
-    yield made
-    made.mover.stop()
-    made.end_process()
+    with running() as made:
+        yield made
 
 
 def test_moves_of_absent_pages_are_done_at_once(run: Run) -> None:
@@ -203,8 +215,7 @@ class BusyMemory(SlowMemory):
 
 def test_a_move_whose_last_pages_are_late_is_counted_once() -> None:
     memory = BusyMemory()
-    run = Run(memory)
-    try:
+    with running(memory) as run:
         run.mover.start(1 << 32 | 1)
         assert memory.asked.wait(PATIENCE_S)
         run.mover.notify(1 << 32 | 3)  # the move's deadline has passed
@@ -212,10 +223,6 @@ def test_a_move_whose_last_pages_are_late_is_counted_once() -> None:
         moved = {("demote", "plan", "moved"): 4 * PAGE}
         wait(lambda: run.mover.ledger.totals() == moved)
         assert run.mover.ledger.late_moves == 1
-    finally:
-        memory.let.set()
-        run.mover.stop()
-        run.end_process()
 
 
 class WaitingMemory(BusyMemory):
@@ -235,8 +242,7 @@ class WaitingMemory(BusyMemory):
 
 def test_a_boundary_interrupts_a_move_and_the_other_pages_follow() -> None:
     memory = WaitingMemory()
-    run = Run(memory)
-    try:
+    with running(memory) as run:
         run.mover.start(1 << 32 | 1)
         assert memory.asked.wait(PATIENCE_S)
         run.mover.notify(1 << 32 | 3)
@@ -244,23 +250,16 @@ def test_a_boundary_interrupts_a_move_and_the_other_pages_follow() -> None:
         assert run.mover.ledger.totals() == {("demote", "plan", "moved"): 4 * PAGE}
         assert run.mover.ledger.calls == 2
         assert run.mover.ledger.late_moves == 1  # the boundary is the move's deadline
-    finally:
-        run.mover.stop()
-        run.end_process()
 
 
 @pytest.mark.parametrize("end", ["pause", "stop"])
 def test_a_paused_or_stopped_mover_ends_the_move_under_way(end: str) -> None:
     memory = WaitingMemory()
-    run = Run(memory)
-    try:
+    with running(memory) as run:
         run.mover.start(1 << 32 | 1)
         assert memory.asked.wait(PATIENCE_S)
         getattr(run.mover, end)()
         assert memory.let.wait(PATIENCE_S)  # the move has ended
-    finally:
-        run.mover.stop()
-        run.end_process()
 
 
 class Watcher:
@@ -281,8 +280,7 @@ class Watcher:
 
 def test_watching_begins_and_ends_between_two_moves() -> None:
     memory, watcher = SlowMemory(), Watcher()
-    run = Run(memory)
-    try:
+    with running(memory) as run:
         run.mover.start(1 << 32)
         run.mover.notify(1 << 32 | 2)
         assert memory.asked.wait(PATIENCE_S)
@@ -300,23 +298,15 @@ def test_watching_begins_and_ends_between_two_moves() -> None:
         assert watcher.calls[:2] == ["disarm", "arm"]
         run.mover.unwatch()
         assert not run.ended
-    finally:
-        memory.let.set()
-        run.mover.stop()
-        run.end_process()
 
 
 def test_births_that_wait_for_demotions_are_not_charged() -> None:
     memory = SlowMemory()
-    run = Run(memory, np.array([(2, 0, True, 0, 3 * PAGE)], BIRTH_DTYPE))
-    try:
+    births = np.array([(2, 0, True, 0, 3 * PAGE)], BIRTH_DTYPE)
+    with running(memory, births) as run:
         run.mover.start(1 << 32 | 2)
         assert memory.asked.wait(PATIENCE_S)
         assert run.mover.fast_bytes() == (4 + 3) * PAGE  # heap and unmanaged
         memory.let.set()
         assert run.wait_published(1 << 32 | 2)
         assert run.mover.fast_bytes() == (3 + 3) * PAGE  # births and unmanaged
-    finally:
-        memory.let.set()
-        run.mover.stop()
-        run.end_process()
