@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import mmap
 import os
 import random
 import statistics
@@ -14,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sentineld.base.errors import SentinelError
+from sentineld.migrate.io_buffers import io_buffers
 from sentineld.migrate.paging_file import open_paging_file
 from sentineld.model.timing import FAULT_BYTES
 
@@ -44,18 +44,17 @@ def measure_disk(folder: Path, scratch_bytes: int = SCRATCH_BYTES) -> DiskRates:
     open_paging_file().
     """
     file = open_paging_file(folder, scratch_bytes)
-    # Write random bytes: the disk could compress zeros, or store them without using its medium.
-    buffer = mmap.mmap(-1, REQUEST_BYTES)
-    buffer.write(os.urandom(REQUEST_BYTES))
+    buffers = io_buffers(REQUESTS, REQUEST_BYTES)
+    for buffer in buffers:
+        # The disk could compress zeros, or store them without using its medium.
+        buffer[:] = os.urandom(REQUEST_BYTES)
+
+    def buffer_of(at: int) -> memoryview:
+        return buffers[at // REQUEST_BYTES % REQUESTS]
+
     try:
-        written = _bytes_per_s(lambda at: os.pwrite(file, buffer, at), scratch_bytes)
-        with ThreadPoolExecutor(REQUESTS) as pool:
-            buffers = [mmap.mmap(-1, REQUEST_BYTES) for _ in range(REQUESTS)]
-            list(pool.map(lambda page: page.write(b"\1"), buffers))
-        read = _bytes_per_s(
-            lambda at: os.preadv(file, [buffers[at // REQUEST_BYTES % REQUESTS]], at),
-            scratch_bytes,
-        )
+        written = _bytes_per_s(lambda at: os.pwrite(file, buffer_of(at), at), scratch_bytes)
+        read = _bytes_per_s(lambda at: os.preadv(file, [buffer_of(at)], at), scratch_bytes)
         latency_ns = max(_alone_ns(file, scratch_bytes) - FAULT_BYTES * 1e9 / read, 0.0)
     except OSError as error:
         raise SentinelError(
@@ -68,8 +67,8 @@ def measure_disk(folder: Path, scratch_bytes: int = SCRATCH_BYTES) -> DiskRates:
 
 def _alone_ns(file: int, scratch_bytes: int) -> float:
     """Median time of a read of FAULT_BYTES while no other read is in flight."""
-    buffer = mmap.mmap(-1, FAULT_BYTES)
-    buffer.write(b"\1")
+    (buffer,) = io_buffers(1, FAULT_BYTES)
+    buffer[0] = 1
     places = random.Random(1).choices(range(0, scratch_bytes, FAULT_BYTES), k=FAULT_REQUESTS)
     spent_ns = []
     for at in places:

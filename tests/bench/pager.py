@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import ctypes
-import mmap
 import os
 import sys
 import tempfile
@@ -25,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from sentineld.migrate.disk_speed import REQUEST_BYTES, REQUESTS
+from sentineld.migrate.io_buffers import io_buffers
 from sentineld.migrate.paging_file import open_paging_file
 from tests.bench.pager_figures import summarise, text
 from tests.bench.results import exit_status, say, write
@@ -53,9 +53,9 @@ class Plain:
     def __init__(self, folder: Path, ending: ExitStack) -> None:
         self._file = open_paging_file(folder, REGION_BYTES)
         ending.callback(os.close, self._file)
-        self._buffers = [mmap.mmap(-1, REQUEST_BYTES) for _ in range(2 * REQUESTS)]
+        self._buffers = io_buffers(2 * REQUESTS, REQUEST_BYTES)
         for buffer in self._buffers:
-            buffer.write(os.urandom(REQUEST_BYTES))
+            buffer[:] = os.urandom(REQUEST_BYTES)
 
     def write(self) -> None:
         """Write the file."""
@@ -74,7 +74,7 @@ class Plain:
             written.result()
 
     def _transfer(
-        self, request: Callable[..., int], begin: int, end: int, buffers: list[mmap.mmap]
+        self, request: Callable[..., int], begin: int, end: int, buffers: list[memoryview]
     ) -> None:
         def run(at: int) -> int:
             return request(self._file, buffers[at // REQUEST_BYTES % len(buffers)], at)
@@ -85,7 +85,7 @@ class Plain:
             raise RuntimeError(f"{done} of {end - begin} bytes were transferred")
 
 
-def _read(file: int, buffer: mmap.mmap, at: int) -> int:
+def _read(file: int, buffer: memoryview, at: int) -> int:
     return os.preadv(file, [buffer], at)
 
 

@@ -12,6 +12,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 static long reads, writes;
@@ -35,28 +36,28 @@ static int disturbed(int file, const char *variable, long *count)
 	return most && __atomic_fetch_add(count, 1, __ATOMIC_RELAXED) >= atol(most);
 }
 
-ssize_t pread(int file, void *memory, size_t bytes, off_t offset)
+ssize_t preadv(int file, const struct iovec *parts, int count, off_t offset)
 {
-	static ssize_t (*real)(int, void *, size_t, off_t);
+	static ssize_t (*real)(int, const struct iovec *, int, off_t);
 
 	if (!real)
-		real = (ssize_t(*)(int, void *, size_t, off_t))dlsym(RTLD_NEXT, "pread");
+		real = (ssize_t(*)(int, const struct iovec *, int, off_t))dlsym(RTLD_NEXT, "preadv");
 	if (disturbed(file, "DISK_READS", &reads)) {
 		errno = EIO;
 		return -1;
 	}
-	return real(file, memory, bytes, offset);
+	return real(file, parts, count, offset);
 }
 
-ssize_t pwrite(int file, const void *memory, size_t bytes, off_t offset)
+ssize_t pwritev(int file, const struct iovec *parts, int count, off_t offset)
 {
-	static ssize_t (*real)(int, const void *, size_t, off_t);
+	static ssize_t (*real)(int, const struct iovec *, int, off_t);
 
 	if (!real)
-		real = (ssize_t(*)(int, const void *, size_t, off_t))dlsym(RTLD_NEXT, "pwrite");
+		real = (ssize_t(*)(int, const struct iovec *, int, off_t))dlsym(RTLD_NEXT, "pwritev");
 	if (disturbed(file, "DISK_WRITES", &writes)) {
 		errno = EIO;
 		return -1;
 	}
-	return real(file, memory, bytes, offset);
+	return real(file, parts, count, offset);
 }

@@ -242,7 +242,7 @@ static void act(void)
 		each_page(read_by_kernel);
 		break;
 	case 6:
-		paging_set_budget(BUDGET_MIN + take8());
+		paging_set_budget(BUDGET_MIN + 3u * take8());
 		break;
 	case 7:
 		paging_publish();

@@ -42,6 +42,7 @@ TESTS_OF_NO_MODULE = {
     "policies/test_random_profiles.py": "all policies, with random profiles",
     "service/test_setuid_programs.py": "sessions of processes that execute a setuid program",
     "shim/test_agreement.py": "two C files, compared with the simulator",
+    "shim/test_bits.py": "the bit maps of native/pager/bits.h",
 }
 """Test files of mirrored packages that test no single module, and what they test."""
 

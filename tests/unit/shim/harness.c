@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Functions through which the tests call the page heap, the arena, the schedule and emulated tiers
- * by ctypes.
+ * Functions through which the tests call the page heap, the arena, the schedule, emulated tiers and
+ * bit maps by ctypes.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +11,18 @@
 #include "arena.h"
 #include "emulate.h"
 #include "heap.h"
+#include "pager/bits.h"
 #include "schedule.h"
+
+void test_bits_set(uint64_t *words, uint32_t first, uint32_t count, int on)
+{
+	bits_set(words, first, count, on);
+}
+
+uint32_t test_bits_best_run(const uint64_t *words, uint32_t count, uint32_t wanted, uint32_t *first)
+{
+	return bits_best_run(words, count, wanted, first);
+}
 
 struct heap *test_heap_new(uint64_t bytes)
 {

@@ -9,8 +9,10 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from random import Random
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -22,6 +24,8 @@ ROOT = Path(__file__).parents[3]
 PAGES = 1200
 BUDGET = 400
 FILE_PAGES = 3 * PAGES
+BLOCK_PAGES = 512  # frames.h
+HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
 pytestmark = pytest.mark.skipif(pager_problem() is not None, reason=pager_problem() or "")
 
@@ -167,6 +171,37 @@ def test_pages_are_fetched_before_their_use(start: Callable[..., Paged]) -> None
     assert paged.counts().faults == 0
 
 
+def frame_numbers(paged: Paged) -> npt.NDArray[np.int64]:
+    """The physical frames of all pages (PFN), which must be in memory; 0 unless root reads them."""
+    first = paged.words.ctypes.data // PAGE
+    entries = np.fromfile("/proc/self/pagemap", np.uint64, len(paged.words), offset=8 * first)
+    assert (entries >> np.uint64(63)).all()
+    return (entries & np.uint64((1 << 55) - 1)).astype(np.int64)
+
+
+@pytest.mark.skipif(not HUGE_PAGES.exists(), reason=f"there is no {HUGE_PAGES}")
+def test_frames_of_consecutive_pages_stay_adjacent(start: Callable[..., Paged]) -> None:
+    paged = start(budget=3 * BLOCK_PAGES)
+    random = Random(1)
+    for first in range(0, PAGES, 100):
+        paged.born(first, 100)
+        paged.fill(first, 100, 1)
+    for _ in range(200):
+        first, pages = random.randrange(PAGES - 100), random.randrange(20, 100)
+        random.choice([paged.evict, paged.fetch])(first, pages)
+        paged.settle()
+    paged.fetch(0, PAGES)
+    paged.settle()
+    frames = frame_numbers(paged)
+    if not frames.any():
+        pytest.skip("only root may read the numbers of page frames")
+    if "[never]" in HUGE_PAGES.read_text():
+        pytest.skip(f"{HUGE_PAGES} is never")
+    # If frames did not return to their homes, hardly any would be adjacent.
+    assert np.mean(np.diff(frames) == 1) > 0.75
+    assert paged.holds(0, PAGES, 1)
+
+
 def test_a_smaller_budget_evicts_pages(start: Callable[..., Paged]) -> None:
     paged = start()
     paged.born(0, BUDGET)
@@ -218,7 +253,7 @@ def test_pages_born_by_accesses_stay_when_the_pager_stops(
 
 
 def test_pages_that_the_program_drops_itself_read_as_zeros(start: Callable[..., Paged]) -> None:
-    paged = start()
+    paged = start(budget=2 * BLOCK_PAGES)
     paged.born(0, 100)
     paged.fill(0, 100, 1)
     paged.dropped(50, 50)  # leaves free frames with content
@@ -232,7 +267,7 @@ def test_pages_that_the_program_drops_itself_read_as_zeros(start: Callable[..., 
 
 
 def test_pages_that_the_program_drops_itself(start: Callable[..., Paged]) -> None:
-    paged = start()
+    paged = start(budget=2 * BLOCK_PAGES)
     paged.born(0, 100)
     paged.fill(0, 100, 1)
     paged.discard(10, 20)
@@ -244,7 +279,7 @@ def test_pages_that_the_program_drops_itself(start: Callable[..., Paged]) -> Non
     assert paged.holds(10, 20, 2)
     assert paged.holds(30, 70, 1)
     assert paged.counts().births_by_fault == 20
-    assert paged.counts().frames <= BUDGET
+    assert paged.counts().frames <= 2 * BLOCK_PAGES
 
 
 @given(seed=st.integers(0, 2**32 - 1), word=st.integers(0, 511), bit=st.integers(0, 63))
@@ -276,7 +311,7 @@ OPERATIONS = st.lists(
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
-@given(operations=OPERATIONS, budget=st.integers(40, PAGES))
+@given(operations=OPERATIONS, budget=st.integers(40, 2 * PAGES))
 def test_any_sequence_keeps_the_content(
     library: ctypes.CDLL, tmp_path: Path, operations: list[tuple[str, int, int]], budget: int
 ) -> None:

@@ -9,48 +9,40 @@
 #include "threads.h"
 #include "uffd.h"
 
-/* Shorter runs of dropped pages are given back to the kernel: for few pages, madvise() is faster
-   than UFFDIO_MOVE. */
-#define RECYCLED_PAGES_MIN 16u
-
 bool frame_free(struct pager *pager, uint64_t pages)
 {
 	uint64_t used = pager_frames(pager), room = used < pager->budget ? pager->budget - used : 0;
 
-	if (pager->frames.free_pages)
-		return true;
-	if (pages > TRAY_PAGES)
-		pages = TRAY_PAGES;
-	return room && frames_grow(&pager->frames, (uint32_t)(pages < room ? pages : room));
+	return pager->frames.free_pages || (room && frames_grow(&pager->frames, pages, room));
 }
 
 bool frame_ready(struct pager *pager, uint64_t pages)
 {
 	if (frame_free(pager, pages))
 		return true;
-	make_room(pager, pages < TRAY_PAGES ? pages : TRAY_PAGES);
+	make_room(pager, pages < TRANSIT_PAGES ? pages : TRANSIT_PAGES);
 	if (pager_busy(pager))
 		return false;
 	/* No page can be evicted. Exceeding the budget is better than blocking the training forever. */
-	if (!frames_grow(&pager->frames, 1))
+	if (!frames_grow(&pager->frames, 1, 1))
 		pager_fatal("no memory for a page, and no page can be evicted");
 	pager->counts.overruns += pager_frames(pager) > pager->budget;
 	return true;
 }
 
-/* Give the frames of one tray to the absent pages [page, page + pages), beginning with the first page.
-   Returns the number of pages that got a frame. */
+/* Give free frames to the absent pages [page, page + pages), beginning with the first page. Returns the
+   number of pages that got a frame. */
 static uint64_t give_birth(struct pager *pager, struct paged_range *range, uint64_t page, uint64_t pages,
 			   bool zeroed)
 {
-	uint32_t tray, first, count;
+	uint32_t *homes = range->home + page, count;
 	uint64_t born;
 	int error = 0;
 
-	count = frames_borrow(&pager->frames, pages, &tray, &first);
-	if (zeroed)
-		memset(frames_address(&pager->frames, tray, first), 0, (size_t)count << pager->page_shift);
-	born = frames_place(&pager->frames, tray, first, page_address(pager, range, page), count, &error);
+	count = frames_borrow(&pager->frames, pages < TRANSIT_PAGES ? (uint32_t)pages : TRANSIT_PAGES, homes);
+	for (uint32_t i = 0; i < count && zeroed; i++)
+		memset(frames_address(&pager->frames, homes[i]), 0, 1ull << pager->page_shift);
+	born = frames_place(&pager->frames, homes, page_address(pager, range, page), count, &error);
 	if (born < count && error == EEXIST)
 		pager_fatal("a page at %p is already in memory",
 			    (void *)page_address(pager, range, page + born));
@@ -122,30 +114,54 @@ void pager_born(struct pager *pager, void *address, uint64_t pages)
 	pthread_mutex_unlock(&pager->lock);
 }
 
-/* Drop the pages [page, page + run), which are in memory. */
+/* Free the frames of [page, page + pages), which have homes. Returns how many were freed. */
+static uint64_t free_frames(struct pager *pager, struct paged_range *range, uint64_t page, uint32_t pages)
+{
+	uint32_t *homes = range->home + page;
+	int error;
+	uint32_t freed =
+		frames_collect(&pager->frames, page_address(pager, range, page), homes, pages, &error);
+
+	frames_free(&pager->frames, homes, freed);
+	memset(homes, 0, freed * sizeof(*homes));
+	return freed;
+}
+
+/* Return the frames of [page, page + pages) to the kernel. */
+static void return_frames(struct pager *pager, struct paged_range *range, uint64_t page, uint64_t pages)
+{
+	madvise(page_address(pager, range, page), pages << pager->page_shift, MADV_DONTNEED);
+	for (uint64_t i = page; i < page + pages; i++)
+		frames_forget(&pager->frames, range->home + i);
+}
+
+/* Drop the pages [page, page + run), which are in memory. Single frames are returned to the kernel,
+   and all frames if there are too many. */
 static void drop_run(struct pager *pager, struct paged_range *range, uint64_t page, uint64_t run)
 {
-	uint64_t kept = 0;
+	/* Pages to return at once if the next page cannot be moved: the kernel has pinned it, or a forked
+	   child shares it. This is often so for many pages. */
+	uint32_t stuck = 1;
 
-	while (run - kept >= RECYCLED_PAGES_MIN && pager_frames(pager) <= pager->budget) {
-		uint32_t tray = frames_open_empty(&pager->frames);
-		uint32_t some = run - kept < TRAY_PAGES ? (uint32_t)(run - kept) : TRAY_PAGES;
-		int error = 0;
+	for (uint64_t at = page, end = page + run, done; at < end; at += done) {
+		bool single = !range->home[at];
+		uint32_t some = 1;
 
-		if (tray == TRAY_NONE)
-			break;
-		some = frames_collect(&pager->frames, tray, page_address(pager, range, page + kept), some,
-				      &error);
-		frames_close(&pager->frames, tray);
-		pager->resident -= some;
-		kept += some;
-		if (error)
-			break;
-	}
-	if (kept < run) {
-		madvise(page_address(pager, range, page + kept), (run - kept) << pager->page_shift,
-			MADV_DONTNEED);
-		pager->resident -= run - kept;
+		while (at + some < end && some < TRANSIT_PAGES && !range->home[at + some] == single)
+			some++;
+		done = some;
+		if (single || pager_frames(pager) > pager->budget)
+			return_frames(pager, range, at, some);
+		else
+			done = free_frames(pager, range, at, some);
+		if (done) {
+			stuck = 1;
+		} else {
+			done = stuck < some ? stuck : some;
+			return_frames(pager, range, at, done);
+			stuck *= 2;
+		}
+		pager->resident -= done;
 	}
 	set_state(range, page, run, PAGE_ABSENT);
 }

@@ -27,20 +27,28 @@ static void stop_sharing(void *page)
 	__asm__ volatile("lock orb $0, %0" : "+m"(*(uint8_t *)page));
 }
 
-/* Move the frames of [page, page + pages) into the transit's tray. Returns how many moved. If not
+static void get_own_frame(struct pager *pager, struct paged_range *range, uint64_t page)
+{
+	stop_sharing(page_address(pager, range, page));
+	/* If the page was shared, it has another frame now. */
+	frames_forget(&pager->frames, range->home + page);
+}
+
+/* Move the frames of [page, page + pages) home, and add the homes to the transit. Returns how many moved. If not
    all moved, sets *error to the reason why the next frame did not move, as uffd_move() does. */
 static uint32_t collect(struct transit *transit, struct paged_range *range, uint64_t page, uint32_t pages,
 			int *error)
 {
 	struct pager *pager = transit->pager;
-	uint32_t moved = 0, busy = UINT32_MAX;
+	uint32_t *homes = transit->home + transit->count, moved = 0, busy = UINT32_MAX;
 	int tries = 0;
 
 	for (;;) {
 		char *from = page_address(pager, range, page + moved);
 
 		*error = 0;
-		moved += frames_collect(&pager->frames, transit->tray, from, pages - moved, error);
+		memcpy(homes + moved, range->home + page + moved, (pages - moved) * sizeof(*homes));
+		moved += frames_collect(&pager->frames, from, homes + moved, pages - moved, error);
 		if (moved == pages || *error != EBUSY)
 			return moved;
 		tries = moved == busy ? tries + 1 : 0;
@@ -50,7 +58,7 @@ static uint32_t collect(struct transit *transit, struct paged_range *range, uint
 		if (tries)
 			sched_yield();
 		else
-			stop_sharing(page_address(pager, range, page + moved));
+			get_own_frame(pager, range, page + moved);
 	}
 }
 
@@ -66,11 +74,13 @@ static uint32_t add(struct transit *transit, struct paged_range *range, uint64_t
 		transit->of[transit->count++] = (struct paged_page){.range = range, .page = page + i};
 	set_state(range, page, moved, PAGE_OUT);
 	memset(range->transit + page, mark, moved);
+	memset(range->home + page, 0, moved * sizeof(*range->home));
 	pager->resident -= moved;
 	pager->leaving += moved;
 	if (error == ENOENT) {
 		/* The program itself has dropped the page by madvise(). */
 		set_state(range, page + moved, 1, PAGE_ABSENT);
+		frames_forget(&pager->frames, range->home + page + moved);
 		pager->resident--;
 	}
 	return moved;
@@ -124,19 +134,15 @@ static int write_pages(struct transit *transit)
 	uint32_t i = 0;
 
 	while (i < transit->count) {
-		uint32_t run = 1;
+		uint32_t run;
 		int error;
 
 		if (!transit->file_page[i]) {
 			i++;
 			continue;
 		}
-		while (run < REQUEST_PAGES && i + run < transit->count &&
-		       transit->file_page[i + run] == transit->file_page[i] + run)
-			run++;
-		error = write_whole(pager->file, frames_address(&pager->frames, transit->tray, i),
-				    (uint64_t)run << pager->page_shift,
-				    (uint64_t)transit->file_page[i] << pager->page_shift);
+		run = transit_run(transit, i);
+		error = transit_transfer(transit, i, run, true);
 		if (error)
 			return error;
 		__atomic_fetch_add(&pager->counts.bytes_written, (uint64_t)run << pager->page_shift,
@@ -146,7 +152,7 @@ static int write_pages(struct transit *transit)
 	return 0;
 }
 
-/* Copy page i of the transit from the tray back to its address, into another frame. */
+/* Copy page i of the transit from the staging memory back to its address, into another frame. */
 static void put_back(struct transit *transit, uint32_t i)
 {
 	struct pager *pager = transit->pager;
@@ -154,8 +160,8 @@ static void put_back(struct transit *transit, uint32_t i)
 	uint64_t page = transit->of[i].page;
 	int error = 0;
 
-	if (!uffd_copy(pager->uffd, page_address(pager, range, page),
-		       frames_address(&pager->frames, transit->tray, i), 1ull << pager->page_shift, &error))
+	if (!uffd_copy(pager->uffd, page_address(pager, range, page), transit_address(transit, i),
+		       1ull << pager->page_shift, &error))
 		pager_fatal("no memory for a page that was being evicted: %s", strerror(error));
 	transit_cut(pager, range, page);
 	set_state(range, page, 1, PAGE_IN);
@@ -172,8 +178,7 @@ void page_recall(struct pager *pager, struct paged_range *range, uint64_t page)
 	if (pager_frames(pager) < pager->budget || frames_shrink(&pager->frames, 1)) {
 		put_back(transit, i);
 	} else {
-		/* There is no frame for the copy before the transit ends and frees the tray's
-		   frames. */
+		/* There is no frame for the copy before the transit ends and frees its frames. */
 		transit->of[i].recalled = true;
 		workers_hurry(&pager->workers, &transit->job);
 	}
@@ -193,8 +198,7 @@ static bool leave(struct job *job)
 	int error;
 
 	for (uint32_t i = 0; i < transit->count; i++)
-		transit->sum[i] =
-			checksum(frames_address(&pager->frames, transit->tray, i), 1ull << pager->page_shift);
+		transit->sum[i] = checksum(transit_address(transit, i), 1ull << pager->page_shift);
 	pthread_mutex_lock(&pager->lock);
 	error = pager->counts.write_error;
 	if (!error) {
@@ -246,7 +250,7 @@ static uint32_t leaving_run(const struct paged_range *range, uint64_t page, uint
 
 bool can_write(struct pager *pager)
 {
-	if (pager->file_full && filespace_available(&pager->space) >= TRAY_PAGES) {
+	if (pager->file_full && filespace_available(&pager->space) >= TRANSIT_PAGES) {
 		pager->file_full = false;
 		pager->counts.write_error = 0;
 	}
@@ -262,7 +266,7 @@ uint64_t pages_evict(struct pager *pager, struct paged_range *range, uint64_t pa
 	while (page < end && can_write(pager)) {
 		uint32_t run, moved;
 
-		run = leaving_run(range, page, end, transit ? TRAY_PAGES - transit->count : TRAY_PAGES);
+		run = leaving_run(range, page, end, TRANSIT_PAGES - (transit ? transit->count : 0));
 		if (!run) {
 			page++;
 			continue;
@@ -271,28 +275,20 @@ uint64_t pages_evict(struct pager *pager, struct paged_range *range, uint64_t pa
 			transit = transit_open(pager, true, spare);
 			if (!transit)
 				break;
-			transit->tray = frames_open_empty(&pager->frames);
-			if (transit->tray == TRAY_NONE) {
-				transit_cancel(transit);
-				transit = NULL;
-				break;
-			}
 		}
 		moved = add(transit, range, page, run);
 		begun += moved;
 		/* Skip the page that did not move: it is pinned by the kernel, or absent. */
 		page += moved < run ? moved + 1 : moved;
-		if (transit->count == TRAY_PAGES) {
+		if (transit->count == TRANSIT_PAGES) {
 			submit(transit);
 			transit = NULL;
 		}
 	}
 	if (transit && transit->count)
 		submit(transit);
-	else if (transit) {
+	else if (transit)
 		transit_cancel(transit);
-		frames_close(&pager->frames, transit->tray);
-	}
 	*done = page - first;
 	return begun;
 }

@@ -37,7 +37,7 @@ static uint64_t all_ready(struct pager *pager, uint64_t pages)
 	return frame_ready(pager, pages) ? pager->frames.free_pages : 0;
 }
 
-const struct fetch_mode fetch_planned = {free_above_floor, TRAY_PAGES, SPARE_TRANSITS, JOB_PLANNED};
+const struct fetch_mode fetch_planned = {free_above_floor, TRANSIT_PAGES, SPARE_TRANSITS, JOB_PLANNED};
 const struct fetch_mode fetch_demanded = {all_ready, READ_AHEAD_PAGES_MIN, 0, JOB_DEMANDED};
 const struct fetch_mode fetch_ahead = {all_free, READ_AHEAD_PAGES_MIN, SPARE_TRANSITS, JOB_AHEAD};
 
@@ -49,17 +49,12 @@ static bool read_pages(struct transit *transit)
 
 	while (transit->done < transit->count) {
 		uint32_t i = transit->done;
-		uint64_t offset = (uint64_t)transit->file_page[i] << pager->page_shift;
-		char *to = frames_address(&pager->frames, transit->tray, transit->first + i);
-		uint32_t run = 1;
+		uint32_t run = transit_run(transit, i);
 		int error;
 
-		while (run < REQUEST_PAGES && i + run < transit->count &&
-		       transit->file_page[i + run] == transit->file_page[i] + run)
-			run++;
 		if (workers_yield(&pager->workers, &transit->job))
 			return false;
-		error = read_whole(pager->file, to, (uint64_t)run << pager->page_shift, offset);
+		error = transit_transfer(transit, i, run, false);
 		if (error)
 			pager_fatal("cannot read pages back from the file: %s", strerror(-error));
 		__atomic_fetch_add(&pager->counts.bytes_read, (uint64_t)run << pager->page_shift,
@@ -74,7 +69,7 @@ static void check_pages(const struct transit *transit)
 	const struct pager *pager = transit->pager;
 
 	for (uint32_t i = 0; i < transit->count; i++) {
-		const char *page = frames_address(&pager->frames, transit->tray, transit->first + i);
+		const char *page = transit_address(transit, i);
 
 		if (checksum(page, 1ull << pager->page_shift) != transit->sum[i])
 			pager_fatal("a page read back from the file is corrupt (file offset %llu)",
@@ -90,9 +85,10 @@ static void place(struct transit *transit, uint32_t first, uint32_t run)
 	uint64_t page = transit->of[first].page;
 	int error = 0;
 
-	if (frames_place(&pager->frames, transit->tray, transit->first + first,
-			 page_address(pager, range, page), run, &error) < run)
+	if (frames_place(&pager->frames, transit->home + first, page_address(pager, range, page), run,
+			 &error) < run)
 		pager_fatal("a page cannot be moved to its address: %s", strerror(error));
+	memcpy(range->home + page, transit->home + first, run * sizeof(*range->home));
 	set_state(range, page, run, PAGE_IN);
 	memset(range->recent + page, 1, run);
 	for (uint32_t i = 0; i < run; i++)
@@ -107,7 +103,7 @@ static void discard(struct transit *transit, uint32_t i)
 	struct pager *pager = transit->pager;
 
 	filespace_give(&pager->space, transit->file_page[i], 1);
-	frames_discard(&pager->frames, transit->tray, transit->first + i, 1);
+	frames_free(&pager->frames, transit->home + i, 1);
 }
 
 static bool arrive(struct job *job)
@@ -152,8 +148,7 @@ static uint32_t begin(struct pager *pager, struct paged_range *range, uint64_t p
 
 	if (!transit)
 		return 0;
-	pages = frames_borrow(&pager->frames, pages < frames ? pages : frames, &transit->tray,
-			      &transit->first);
+	pages = frames_borrow(&pager->frames, pages < frames ? pages : (uint32_t)frames, transit->home);
 	transit->count = pages;
 	for (uint32_t i = 0; i < pages; i++) {
 		transit->of[i].range = range;

@@ -1,24 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The pager's free page frames, and the staging memory: the buffers for writes and
- * reads of the backing file. When a page is evicted, its frame moves into the staging
- * memory. After the page is written, the frame is free for the next page that is read
- * or born. Planned moves neither zero nor copy the frame, unless the kernel keeps it
- * pinned; then the page is copied.
+ * The pager's page frames, and the staging memory: the buffers for writes and reads of the
+ * backing file. When a page is evicted, its frame moves into the staging memory. After the
+ * page is written, the frame is free for the next page that is read or born. Planned moves
+ * neither zero nor copy the frame, unless the kernel keeps it pinned; then the page is copied.
  *
- * The staging memory is divided into trays. The caller that has opened a tray fills
- * it with frames, for example those of evicted pages:
+ * The speed of a disk can depend on how many pieces of physical memory a request has: virtual
+ * disks, for example, can be several times as fast if 16 pages are adjacent instead of one.
+ * So frames come from the kernel as huge pages, whose frames are adjacent, and return to where
+ * they were. Each frame of a huge page has a home: a page of the staging memory, next to the
+ * homes of the adjacent frames. While the frame is lent, no other frame uses its home:
  *
- *     tray   | present | absent ...            |
+ *     block  | free | free | lent | lent | free ...      512 homes, of the frames of a huge page
+ *                            |      |
+ *                            page   page
  *
- * The frames of a closed tray are free. A fetch or birth borrows the last ones, as
- * many as it needs, and moves them to their new addresses in any order:
+ * A page is evicted to its frame's home. Frames that are free next to each other are lent
+ * together, to consecutive pages if possible. So frames that were separated are adjacent again
+ * once they are free.
  *
- *     tray   | present | borrowed, or absent   | absent ... |
- *
- * Only a closed tray that has neither free nor borrowed frames is opened again. If there
- * is no such tray, the free frames of another tray are first returned to the kernel. All
- * functions except frames_address() need the pager's lock.
+ * Other frames are single: those of pages that existed before the pager started, those that
+ * the kernel gave when the budget had no room for a huge page, and those of copied pages. A
+ * single frame has a home, in blocks for single frames, only while it is in the staging memory.
+ * If there are enough other free frames, single ones are returned to the kernel, so that there
+ * is room for huge pages. Unless stated otherwise, the functions need the pager's lock.
  */
 #ifndef SENTINELD_SHIM_FRAMES_H
 #define SENTINELD_SHIM_FRAMES_H
@@ -26,13 +31,17 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define TRAY_PAGES 256u
-#define TRAY_NONE UINT32_MAX
+#define BLOCK_PAGES 512u /* pages of a huge page on x86-64 */
+#define BLOCK_WORDS (BLOCK_PAGES / 64u)
 
-struct tray {
-	uint32_t present; /* frames, without borrowed ones */
-	uint32_t borrowed;
-	uint32_t next; /* in the list of closed trays */
+#define HOME_NONE 0u
+
+/* BLOCK_PAGES consecutive homes. */
+struct block {
+	uint64_t used[BLOCK_WORDS]; /* bit: the home has a frame, free or lent */
+	uint64_t free[BLOCK_WORDS]; /* bit: the home's frame is free */
+	uint32_t frames; /* number of bits in `used` */
+	uint32_t free_frames; /* number of bits in `free` */
 };
 
 struct frames {
@@ -40,57 +49,66 @@ struct frames {
 	int pagemap; /* /proc/self/pagemap */
 	unsigned page_shift;
 	char *staging; /* registered with uffd: UFFDIO_MOVE requires a registered destination */
-	/* memory of the size of one tray, not registered with uffd: new frames are populated here */
-	char *nursery;
-	uint64_t bytes; /* of staging and nursery */
-	struct tray *trays;
-	uint32_t count;
-	uint32_t filled; /* list of closed trays that have free frames */
-	uint32_t empty; /* list of closed trays that have no frames, not even borrowed ones */
-	uint64_t free_pages; /* frames in closed trays, without borrowed ones */
-	uint64_t pages; /* frames in all trays, borrowed ones included */
+	/* New frames are populated in one of these, which are not registered with uffd, and then
+	   moved home. The first has the size of a huge page; the other is for single frames. */
+	char *huge_nursery, *nursery;
+	void *memory; /* the mapping that contains all of these */
+	uint64_t bytes; /* of `memory` */
+	struct block *blocks;
+	uint32_t huge_count; /* number of blocks for frames of huge pages; blocks for single frames follow */
+	uint32_t count; /* number of blocks */
+	uint64_t *lenders; /* bit: the block has free frames */
+	uint32_t lender_words;
+	uint32_t hand; /* the block at which the next search for free frames begins */
+	uint32_t fresh; /* the first block that never had frames of a huge page */
+	uint64_t free_pages; /* free frames */
+	uint64_t pages; /* frames in the staging memory, free or not */
 };
 
 /* The caller has set uffd, pagemap and page_shift; all else is zero. pages: the number of frames
-   for which the trays should have room; there are at most TRAYS_MAX trays. Returns NULL, or a
-   description of the problem. */
+   for which there should be homes. Returns NULL, or a description of the problem. Neither this
+   function nor frames_destroy() needs the lock. */
 const char *frames_init(struct frames *frames, uint64_t pages);
 void frames_destroy(struct frames *frames);
 
-/*
- * Open a tray without frames. If no closed tray is empty, choose the one with the fewest frames
- * among the closed trays without borrowed frames, and discard its frames. Returns TRAY_NONE if
- * there is no such tray.
- */
-uint32_t frames_open_empty(struct frames *frames);
-
-/* Close a tray; its frames are free now. */
-void frames_close(struct frames *frames, uint32_t tray);
-
-static inline char *frames_address(const struct frames *frames, uint32_t tray, uint32_t page)
+/* The address of a home. Homes are numbered from 1. Does not need the lock. */
+static inline char *frames_address(const struct frames *frames, uint32_t home)
 {
-	return frames->staging + (((uint64_t)tray * TRAY_PAGES + page) << frames->page_shift);
+	return frames->staging + ((uint64_t)(home - 1) << frames->page_shift);
 }
 
-/* Move `pages` frames from `from` into an open tray. Returns how many moved, and sets *error as
-   uffd_move() does. */
-uint32_t frames_collect(struct frames *frames, uint32_t tray, void *from, uint32_t pages, int *error);
+/* Number of consecutive homes from the first of `pages` homes on. Does not need the lock. */
+static inline uint32_t homes_run(const uint32_t *homes, uint32_t pages)
+{
+	uint32_t run = 1;
 
-/* Borrow up to `pages` free frames, and set *tray and *first to the position of the first one. There
-   must be at least one free frame. Returns how many were borrowed. */
-uint32_t frames_borrow(struct frames *frames, uint64_t pages, uint32_t *tray, uint32_t *first);
+	while (run < pages && homes[run] == homes[0] + run)
+		run++;
+	return run;
+}
 
-/* Move borrowed frames, from frame `first` on, to the absent range at `to`. If the kernel has pinned a
-   frame, its content is copied instead. The tray loses all of these frames, even if not all pages
-   arrive. Returns how many pages arrived, and sets *error as uffd_move() does. */
-uint32_t frames_place(struct frames *frames, uint32_t tray, uint32_t first, void *to, uint32_t pages,
-		      int *error);
+/* Move the frames of `pages` pages at `from` home. homes: the home of each page's frame; those of
+   single frames, HOME_NONE, are set. Returns how many pages moved. If not all moved, sets *error as
+   uffd_move() does, or to ENOSPC if a single frame finds no home. */
+uint32_t frames_collect(struct frames *frames, char *from, uint32_t *homes, uint32_t pages, int *error);
 
-/* Return borrowed frames to the kernel. */
-void frames_discard(struct frames *frames, uint32_t tray, uint32_t first, uint32_t pages);
+/* Free frames that are at home and not free. Single frames may be returned to the kernel instead. */
+void frames_free(struct frames *frames, const uint32_t *homes, uint32_t pages);
 
-/* Get up to `pages` new frames from the kernel. Returns how many; 0: no memory or no tray. */
-uint32_t frames_grow(struct frames *frames, uint32_t pages);
+/* Borrow up to `pages` free frames, and set their homes. Returns how many. */
+uint32_t frames_borrow(struct frames *frames, uint32_t pages, uint32_t *homes);
+
+/* Move borrowed frames to the absent pages at `to`. If the kernel has pinned a frame, its content is
+   copied instead. Sets the homes of single frames, of copies and of pages that do not arrive to
+   HOME_NONE. Returns how many pages arrived, and sets *error as uffd_move() does. */
+uint32_t frames_place(struct frames *frames, uint32_t *homes, char *to, uint32_t pages, int *error);
+
+/* The frame of a page is gone, because the page was dropped. Sets *home to HOME_NONE. */
+void frames_forget(struct frames *frames, uint32_t *home);
+
+/* Get new frames from the kernel: those of a huge page if `room` allows it, else up to `pages`, but
+   not more than `room`. Returns how many; 0: no memory or no homes. */
+uint32_t frames_grow(struct frames *frames, uint64_t pages, uint64_t room);
 
 /* Return at most `pages` free frames to the kernel; returns how many. */
 uint64_t frames_shrink(struct frames *frames, uint64_t pages);

@@ -52,6 +52,8 @@ static void range_delete(struct paged_range *range)
 		munmap(range->transit, range->pages);
 	if (range->recent)
 		munmap(range->recent, range->pages);
+	if (range->home)
+		munmap(range->home, range->pages * sizeof(*range->home));
 	if (range->file_page)
 		munmap(range->file_page, range->pages * sizeof(*range->file_page));
 	if (range->arrival)
@@ -75,11 +77,12 @@ static struct paged_range *range_new(char *base, uint64_t pages)
 	range->begins = table(pages, 1);
 	range->transit = table(pages, 1);
 	range->recent = table(pages, 1);
+	range->home = table(pages, sizeof(*range->home));
 	range->file_page = table(pages, sizeof(*range->file_page));
 	range->arrival = table(pages, sizeof(*range->arrival));
 	range->sum = table(pages, sizeof(*range->sum));
 	if (range->state && range->planned && range->stray && range->begins && range->transit &&
-	    range->recent && range->file_page && range->arrival && range->sum)
+	    range->recent && range->home && range->file_page && range->arrival && range->sum)
 		return range;
 	range_delete(range);
 	return NULL;
@@ -195,8 +198,10 @@ void pager_remove(struct pager *pager, void *base)
 	range = *link;
 	if (range) {
 		*link = range->next;
-		for (uint64_t page = 0; page < range->top; page++)
+		for (uint64_t page = 0; page < range->top; page++) {
 			pager->resident -= range->state[page] == PAGE_IN;
+			frames_forget(&pager->frames, range->home + page);
+		}
 		if (pager->hand_range == range)
 			pager->hand_range = NULL;
 		read_ahead_forget(&pager->read_ahead, range);

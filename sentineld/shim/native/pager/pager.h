@@ -8,12 +8,12 @@
  * A page is absent (never born, or dropped), in memory, or out (in the file):
  *
  *     born      free frames ---UFFDIO_MOVE---> page
- *     evicted   page ---UFFDIO_MOVE---> tray ---write---> file; the frames are free
+ *     evicted   page ---UFFDIO_MOVE---> home ---write---> file; the frames are free
  *     fetched   file ---read---> free frames ---UFFDIO_MOVE---> page
- *     dropped   page ---UFFDIO_MOVE---> tray; the frames are free
+ *     dropped   page ---UFFDIO_MOVE---> home; the frames are free
  *
- * frames.h explains the trays. Short runs of dropped pages are given back to the
- * kernel instead (births.c).
+ * frames.h explains the homes of frames. Dropped frames that have no home go back to
+ * the kernel.
  * An access to a page that is out fetches this page and some pages next to it.
  * A page that has not changed since it was last written is evicted without another
  * write. Births and faults evict pages if no frame is free; pager_fetch() does not.

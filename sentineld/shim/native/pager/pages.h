@@ -13,13 +13,15 @@
  *   fork.c     the pages that a forked child sees
  *
  * A page that is being evicted or fetched belongs to a transit: a job that writes
- * or reads up to TRAY_PAGES pages. A page of a transit is cut out of the transit
+ * or reads up to TRANSIT_PAGES pages. A page of a transit is cut out of the transit
  * if it is dropped, or if it is accessed or has to be fetched while it is being evicted.
  *
  * The lock guards everything except atomic counters and three things that belong to
- * a transit's job: the transit's pages in the tray, `done` and `sum`. The lock is held
+ * a transit's job: its pages in the staging memory, `done` and `sum`. The transit's homes
+ * and pages of the file do not change while the job reads or writes them. The lock is held
  * while frames move, and never during a read or write of the file. All functions below
- * need the lock, except pager_enter() and serve_faults(), which take it, and pager_fatal().
+ * need the lock, except pager_enter() and serve_faults(), which take it, pager_fatal(), and
+ * transit_run(), transit_transfer() and transit_address(), which a job calls without it.
  */
 #ifndef SENTINELD_SHIM_PAGES_H
 #define SENTINELD_SHIM_PAGES_H
@@ -36,6 +38,7 @@
 #include "workers.h"
 
 #define TRANSITS_MAX 128u
+#define TRANSIT_PAGES 256u
 
 /* Planned moves and reading ahead leave this number of transits unused, for faults and births. */
 #define SPARE_TRANSITS 16u
@@ -66,6 +69,7 @@ struct paged_range {
 	uint8_t *transit; /* 1 + index of the page's transit; 0: none */
 	/* 1: the page arrived or was born since the hand of the clock algorithm last passed it */
 	uint8_t *recent;
+	uint32_t *home; /* home of the frame of a page in memory; see frames.h */
 	uint32_t *file_page; /* number of the file page with the page's copy; 0: none */
 	uint32_t *arrival; /* pager->arrivals when the page was last fetched or recalled */
 	uint64_t *sum; /* checksum of the page's copy in the file */
@@ -77,21 +81,18 @@ struct paged_page {
 	bool recalled; /* put the page back when its eviction ends */
 };
 
-/* Pages that are evicted or fetched together. Page i of a transit is page first + i of its tray. A
-   transit that evicts pages has opened its tray; a transit that fetches pages has borrowed frames
-   of its tray. */
+/* Pages that are evicted or fetched together. Their frames are at home. */
 struct transit {
 	struct job job; /* must be the first member */
 	struct pager *pager;
 	bool used;
 	bool leaves; /* true: the pages are being evicted; false: fetched */
-	uint32_t tray;
-	uint32_t first;
 	uint32_t count;
 	uint32_t done; /* number of pages that have been read */
-	struct paged_page of[TRAY_PAGES];
-	uint32_t file_page[TRAY_PAGES]; /* file page that the job reads or writes; 0: none */
-	uint64_t sum[TRAY_PAGES];
+	struct paged_page of[TRANSIT_PAGES];
+	uint32_t home[TRANSIT_PAGES];
+	uint32_t file_page[TRANSIT_PAGES]; /* file page that the job reads or writes; 0: none */
+	uint64_t sum[TRANSIT_PAGES];
 };
 
 /* Pages that a fault has queued, to be fetched as soon as there are frames. */
@@ -115,8 +116,8 @@ struct pager {
 	unsigned holders; /* number of forked children that may read the file */
 	unsigned page_shift;
 	uint64_t budget; /* pages */
-	uint64_t resident; /* pages in memory, without those in trays */
-	uint64_t leaving; /* pages in the trays of transits that evict pages */
+	uint64_t resident; /* pages in memory, without those in the staging memory */
+	uint64_t leaving; /* pages of transits that evict pages */
 	struct paged_range *ranges;
 	/* the hand of the clock algorithm (victims.c): range and number of the next page to consider
 	   for eviction */
@@ -224,14 +225,26 @@ struct paged_range *range_of(struct pager *pager, const void *address);
 /* Whether any transit is in use. */
 bool pager_busy(const struct pager *pager);
 
-/* Open a transit without pages and without a tray; NULL if at most `spare` transits are unused. */
+/* Open a transit without pages; NULL if at most `spare` transits are unused. */
 struct transit *transit_open(struct pager *pager, bool leaves, unsigned spare);
 
-/* Close a transit that has no pages, but not its tray. */
+/* Close a transit that has no pages. */
 void transit_cancel(struct transit *transit);
 
-/* Close a transit, and its tray if it has opened one, and call pages_continue(). */
+/* Close a transit and call pages_continue(). If the transit evicted pages, their frames become free. */
 void transit_close(struct transit *transit);
+
+/* Number of pages, from page i on, that one request can read or write: they are adjacent in the file. */
+uint32_t transit_run(const struct transit *transit, uint32_t i);
+
+/* Read or write the file's copies of these pages. Returns 0 or -errno. */
+int transit_transfer(const struct transit *transit, uint32_t i, uint32_t run, bool write);
+
+/* The address of a page of the transit in the staging memory. */
+static inline char *transit_address(const struct transit *transit, uint32_t i)
+{
+	return frames_address(&transit->pager->frames, transit->home[i]);
+}
 
 /* The index of a page in its transit. */
 uint32_t transit_index(const struct transit *transit, const struct paged_range *range, uint64_t page);
@@ -243,8 +256,8 @@ void transit_cut(struct pager *pager, struct paged_range *range, uint64_t page);
 /* Number of frames that planned fetches leave free, for faults. */
 uint64_t frames_floor(const struct pager *pager);
 
-/* Make sure that there is a free frame. If there is none, gets up to `pages` new frames within the
-   budget. Returns false if the budget is used up or the kernel gives no frame. */
+/* Make sure that there is a free frame. If there is none, gets new frames for `pages` pages, or those of
+   a huge page, within the budget. Returns false if the budget is used up or the kernel gives no frame. */
 bool frame_free(struct pager *pager, uint64_t pages);
 
 /* Like frame_free(), but if there is still no free frame, begins to evict up to `pages` pages and
@@ -267,7 +280,7 @@ uint64_t pages_evict(struct pager *pager, struct paged_range *range, uint64_t pa
 
 /* Whether pages can be evicted. After a write has failed, for example on a full disk, no page is
    evicted any more. If no write has failed, but the file had no free page, eviction stops until the
-   file has TRAY_PAGES free pages. */
+   file has TRANSIT_PAGES free pages. */
 bool can_write(struct pager *pager);
 
 /* Begin to evict pages at the hand, until `pages` frames are free or about to become free. */
@@ -277,7 +290,7 @@ void make_room(struct pager *pager, uint64_t pages);
    victims.c). */
 void make_room_of_strays(struct pager *pager, uint64_t pages);
 
-/* Cancel the eviction of a page: copy the page from the tray back to its address. If there is no
+/* Cancel the eviction of a page: copy the page from the staging memory back to its address. If there is no
    frame for the copy, the page is copied when the transit's job ends. */
 void page_recall(struct pager *pager, struct paged_range *range, uint64_t page);
 

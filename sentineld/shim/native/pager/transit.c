@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Opens and closes transits, and finds and removes their pages. */
+/* Opens and closes transits, transfers their pages, and finds and removes pages. */
 #include "pages.h"
 
 bool pager_busy(const struct pager *pager)
@@ -18,7 +18,7 @@ struct transit *transit_open(struct pager *pager, bool leaves, unsigned spare)
 			continue;
 		transit->used = true;
 		transit->leaves = leaves;
-		transit->first = transit->count = transit->done = 0;
+		transit->count = transit->done = 0;
 		memset(transit->file_page, 0, sizeof(transit->file_page));
 		pager->open_transits++;
 		return transit;
@@ -38,8 +38,35 @@ void transit_close(struct transit *transit)
 
 	transit_cancel(transit);
 	if (transit->leaves)
-		frames_close(&pager->frames, transit->tray);
+		frames_free(&pager->frames, transit->home, transit->count);
 	pages_continue(pager);
+}
+
+uint32_t transit_run(const struct transit *transit, uint32_t i)
+{
+	uint32_t run = 1;
+
+	while (run < REQUEST_PAGES && i + run < transit->count &&
+	       transit->file_page[i + run] == transit->file_page[i] + run)
+		run++;
+	return run;
+}
+
+int transit_transfer(const struct transit *transit, uint32_t i, uint32_t run, bool write)
+{
+	unsigned page_shift = transit->pager->page_shift;
+	uint64_t offset = (uint64_t)transit->file_page[i] << page_shift;
+	struct iovec parts[REQUEST_PAGES];
+	int count = 0;
+
+	for (uint32_t end = i + run, some; i < end; i += some) {
+		some = homes_run(transit->home + i, end - i);
+		parts[count++] = (struct iovec){
+			.iov_base = transit_address(transit, i),
+			.iov_len = (size_t)some << page_shift,
+		};
+	}
+	return transfer_whole(transit->pager->file, parts, count, offset, write);
 }
 
 uint32_t transit_index(const struct transit *transit, const struct paged_range *range, uint64_t page)

@@ -6,7 +6,6 @@
 
 #include <errno.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 static void put(struct job_queue *queue, struct job *job)
 {
@@ -171,32 +170,28 @@ bool workers_yield(struct workers *workers, const struct job *job)
 	return yield;
 }
 
-int read_whole(int file, void *memory, uint64_t bytes, uint64_t offset)
+int transfer_whole(int file, struct iovec *parts, int count, uint64_t offset, bool write)
 {
-	for (uint64_t done = 0; done < bytes;) {
-		ssize_t got = pread(file, (char *)memory + done, bytes - done, (off_t)(offset + done));
+	while (count) {
+		ssize_t got = write ? pwritev(file, parts, count, (off_t)offset)
+				    : preadv(file, parts, count, (off_t)offset);
 
-		if (got > 0)
-			done += (uint64_t)got;
-		else if (!got)
+		if (!got)
 			return -EIO; /* the file is shorter than it was */
-		else if (errno != EINTR)
+		if (got < 0 && errno != EINTR)
 			return -errno;
-	}
-	return 0;
-}
-
-int write_whole(int file, const void *memory, uint64_t bytes, uint64_t offset)
-{
-	for (uint64_t done = 0; done < bytes;) {
-		ssize_t got = pwrite(file, (const char *)memory + done, bytes - done, (off_t)(offset + done));
-
-		if (got > 0)
-			done += (uint64_t)got;
-		else if (!got)
-			return -EIO;
-		else if (errno != EINTR)
-			return -errno;
+		if (got < 0)
+			continue;
+		offset += (uint64_t)got;
+		while (count && (size_t)got >= parts->iov_len) {
+			got -= (ssize_t)parts->iov_len;
+			parts++;
+			count--;
+		}
+		if (count) {
+			parts->iov_base = (char *)parts->iov_base + got;
+			parts->iov_len -= (size_t)got;
+		}
 	}
 	return 0;
 }

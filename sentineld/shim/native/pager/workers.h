@@ -15,6 +15,7 @@
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/uio.h>
 
 #define OTHERS_MAX 2u
 
@@ -65,8 +66,7 @@ void workers_hurry(struct workers *workers, struct job *job);
 /* Whether a read that runs should return now and go on later, because demanded jobs go first. */
 bool workers_yield(struct workers *workers, const struct job *job);
 
-/* Transfer all of the bytes. Return 0 or -errno. */
-int read_whole(int file, void *memory, uint64_t bytes, uint64_t offset);
-int write_whole(int file, const void *memory, uint64_t bytes, uint64_t offset);
+/* Transfer all bytes of the parts, which this function changes. Returns 0 or -errno. */
+int transfer_whole(int file, struct iovec *parts, int count, uint64_t offset, bool write);
 
 #endif
