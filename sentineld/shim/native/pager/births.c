@@ -13,7 +13,7 @@ bool frame_free(struct pager *pager, uint64_t pages)
 {
 	uint64_t used = pager_frames(pager), room = used < pager->budget ? pager->budget - used : 0;
 
-	return pager->frames.free_pages || (room && frames_grow(&pager->frames, pages, room));
+	return pager->frames.homes.free_pages || (room && frames_grow(&pager->frames, pages, room));
 }
 
 bool frame_ready(struct pager *pager, uint64_t pages)

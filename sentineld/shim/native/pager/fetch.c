@@ -22,19 +22,19 @@ static uint64_t free_above_floor(struct pager *pager, uint64_t pages)
 {
 	uint64_t used = pager_frames(pager), floor = frames_floor(pager);
 	/* Frames that the budget allows, but that the pager does not have yet, are free as well. */
-	uint64_t free = pager->frames.free_pages + (used < pager->budget ? pager->budget - used : 0);
+	uint64_t free = pager->frames.homes.free_pages + (used < pager->budget ? pager->budget - used : 0);
 
 	return free > floor && frame_free(pager, pages) ? free - floor : 0;
 }
 
 static uint64_t all_free(struct pager *pager, uint64_t pages)
 {
-	return frame_free(pager, pages) ? pager->frames.free_pages : 0;
+	return frame_free(pager, pages) ? pager->frames.homes.free_pages : 0;
 }
 
 static uint64_t all_ready(struct pager *pager, uint64_t pages)
 {
-	return frame_ready(pager, pages) ? pager->frames.free_pages : 0;
+	return frame_ready(pager, pages) ? pager->frames.homes.free_pages : 0;
 }
 
 const struct fetch_mode fetch_planned = {free_above_floor, TRANSIT_PAGES, SPARE_TRANSITS, JOB_PLANNED};

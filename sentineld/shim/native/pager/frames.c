@@ -7,7 +7,6 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "bits.h"
 #include "pagemap.h"
 #include "uffd.h"
 
@@ -28,18 +27,15 @@
 /* Number of single frames that the nursery holds. */
 #define NURSERY_PAGES 256u
 
-/* Number of blocks with free frames that are searched for adjacent ones. */
-#define COMPARED_BLOCKS 8u
-
 static uint64_t bytes_of(const struct frames *frames, uint64_t pages)
 {
 	return pages << frames->page_shift;
 }
 
-/* Map the staging memory and the nurseries. Returns whether this worked. */
-static bool map(struct frames *frames)
+/* Map the nurseries and staging memory of this number of blocks. Returns whether this worked. */
+static bool map(struct frames *frames, uint32_t blocks)
 {
-	uint64_t huge = bytes_of(frames, BLOCK_PAGES), staging = frames->count * huge;
+	uint64_t huge = bytes_of(frames, BLOCK_PAGES), staging = blocks * huge;
 	char *base;
 
 	/* One huge page more than needed, to align the addresses. */
@@ -60,24 +56,18 @@ static bool map(struct frames *frames)
 
 const char *frames_init(struct frames *frames, uint64_t pages)
 {
-	uint64_t blocks = pages / BLOCK_PAGES + SPARE_BLOCKS;
+	uint64_t wanted = pages / BLOCK_PAGES + SPARE_BLOCKS;
+	uint32_t blocks = wanted < HUGE_BLOCKS_MAX ? (uint32_t)wanted : HUGE_BLOCKS_MAX;
 
-	frames->huge_count = blocks < HUGE_BLOCKS_MAX ? (uint32_t)blocks : HUGE_BLOCKS_MAX;
-	frames->count = frames->huge_count + SINGLE_BLOCKS;
 	/* Address space can be limited (RLIMIT_AS, vm.overcommit_memory). Fewer blocks work as well. */
-	while (!map(frames) && frames->huge_count > SPARE_BLOCKS) {
-		frames->huge_count /= 2;
-		frames->count = frames->huge_count + SINGLE_BLOCKS;
-	}
-	frames->blocks = calloc(frames->count, sizeof(*frames->blocks));
-	frames->lender_words = (frames->count + 63) / 64;
-	frames->lenders = calloc(frames->lender_words, sizeof(*frames->lenders));
-	if (!frames->memory || !frames->blocks || !frames->lenders) {
+	while (!map(frames, blocks + SINGLE_BLOCKS) && blocks > SPARE_BLOCKS)
+		blocks /= 2;
+	if (!frames->memory || !homes_init(&frames->homes, blocks, SINGLE_BLOCKS)) {
 		frames_destroy(frames);
 		return "no memory for the staging area";
 	}
 	if (uffd_register(frames->uffd, frames->staging,
-			  bytes_of(frames, (uint64_t)frames->count * BLOCK_PAGES))) {
+			  bytes_of(frames, (uint64_t)frames->homes.count * BLOCK_PAGES))) {
 		frames_destroy(frames);
 		return "the staging area cannot be registered with userfaultfd";
 	}
@@ -88,69 +78,15 @@ void frames_destroy(struct frames *frames)
 {
 	if (frames->memory)
 		munmap(frames->memory, frames->bytes);
-	free(frames->blocks);
-	free(frames->lenders);
 	frames->memory = NULL;
-	frames->blocks = NULL;
-	frames->lenders = NULL;
-}
-
-static uint32_t home_at(uint32_t block, uint32_t page)
-{
-	return block * BLOCK_PAGES + page + 1;
-}
-
-static struct block *block_of(struct frames *frames, uint32_t home)
-{
-	return &frames->blocks[(home - 1) / BLOCK_PAGES];
-}
-
-static bool is_single(const struct frames *frames, uint32_t home)
-{
-	return (home - 1) / BLOCK_PAGES >= frames->huge_count;
-}
-
-/* How many of the `pages` consecutive homes from `home` on are in the first one's block. */
-static uint32_t in_block(uint32_t home, uint32_t pages)
-{
-	uint32_t left = BLOCK_PAGES - (home - 1) % BLOCK_PAGES;
-
-	return pages < left ? pages : left;
-}
-
-/* The functions below take consecutive homes of one block. */
-
-static void use(struct frames *frames, uint32_t home, uint32_t pages)
-{
-	struct block *block = block_of(frames, home);
-
-	bits_set(block->used, (home - 1) % BLOCK_PAGES, pages, true);
-	block->frames += pages;
-}
-
-static void unuse(struct frames *frames, uint32_t home, uint32_t pages)
-{
-	struct block *block = block_of(frames, home);
-
-	bits_set(block->used, (home - 1) % BLOCK_PAGES, pages, false);
-	block->frames -= pages;
-}
-
-static void set_free(struct frames *frames, uint32_t home, uint32_t pages, bool free)
-{
-	struct block *block = block_of(frames, home);
-
-	bits_set(block->free, (home - 1) % BLOCK_PAGES, pages, free);
-	block->free_frames += free ? pages : -pages;
-	bits_set(frames->lenders, (home - 1) / BLOCK_PAGES, 1, block->free_frames);
-	frames->free_pages += free ? pages : -(uint64_t)pages;
+	homes_destroy(&frames->homes);
 }
 
 /* Return frames that are at home and not free to the kernel. */
 static void discard(struct frames *frames, uint32_t home, uint32_t pages)
 {
 	madvise(frames_address(frames, home), bytes_of(frames, pages), MADV_DONTNEED);
-	unuse(frames, home, pages);
+	homes_use(&frames->homes, home, pages, false);
 	frames->pages -= pages;
 }
 
@@ -199,29 +135,6 @@ static uint32_t move(struct frames *frames, char *to, char *from, uint32_t pages
 	}
 }
 
-/* Find homes for single frames: consecutive ones for all pages or, if there are none, the most. Returns
-   how many; 0: no home is left. */
-static uint32_t find_homes(const struct frames *frames, uint32_t pages, uint32_t *home)
-{
-	uint32_t best = 0;
-
-	for (uint32_t i = frames->huge_count; i < frames->count && best < pages; i++) {
-		uint64_t unused[BLOCK_WORDS];
-		uint32_t first, run;
-
-		if (BLOCK_PAGES - frames->blocks[i].frames <= best)
-			continue;
-		for (uint32_t word = 0; word < BLOCK_WORDS; word++)
-			unused[word] = ~frames->blocks[i].used[word];
-		run = bits_best_run(unused, BLOCK_WORDS, pages, &first);
-		if (run > best) {
-			best = run;
-			*home = home_at(i, first);
-		}
-	}
-	return best < pages ? best : pages;
-}
-
 /* Number of pages, from the first of `pages` pages on, that have single frames. */
 static uint32_t single_run(const uint32_t *homes, uint32_t pages)
 {
@@ -241,14 +154,15 @@ uint32_t frames_collect(struct frames *frames, char *from, uint32_t *homes, uint
 		uint32_t home = homes[done], run = single_run(homes + done, pages - done), moved;
 		bool single = run;
 
-		run = single ? find_homes(frames, run, &home) : homes_run(homes + done, pages - done);
+		run = single ? homes_find_unused(&frames->homes, run, &home)
+			     : homes_run(homes + done, pages - done);
 		if (!run) {
 			*error = ENOSPC;
 			break;
 		}
 		moved = move(frames, frames_address(frames, home), from + bytes_of(frames, done), run, error);
 		if (single && moved)
-			use(frames, home, moved);
+			homes_use(&frames->homes, home, moved, true);
 		for (uint32_t i = 0; i < moved; i++)
 			homes[done + i] = home + i;
 		frames->pages += moved;
@@ -262,78 +176,28 @@ uint32_t frames_collect(struct frames *frames, char *from, uint32_t *homes, uint
 void frames_free(struct frames *frames, const uint32_t *homes, uint32_t pages)
 {
 	/* Whether single frames are exchanged for huge pages. */
-	bool exchange = frames->free_pages >= BLOCK_PAGES && frames->fresh < frames->huge_count;
+	bool exchange =
+		frames->homes.free_pages >= BLOCK_PAGES && frames->homes.fresh < frames->homes.huge_count;
 
 	for (uint32_t i = 0, run; i < pages; i += run) {
-		run = in_block(homes[i], homes_run(homes + i, pages - i));
-		if (exchange && is_single(frames, homes[i]))
+		run = homes_in_block(homes[i], homes_run(homes + i, pages - i));
+		if (exchange && home_is_single(&frames->homes, homes[i]))
 			discard(frames, homes[i], run);
 		else
-			set_free(frames, homes[i], run, true);
+			homes_set_free(&frames->homes, homes[i], run, true);
 	}
-}
-
-/* Consecutive free frames of one block. */
-struct run {
-	uint32_t home;
-	uint32_t pages;
-	uint32_t compared; /* number of blocks that were searched for them */
-};
-
-static uint32_t next_lender(const struct frames *frames, uint32_t block)
-{
-	return bits_next(frames->lenders, frames->lender_words, block, true);
-}
-
-/* Find better frames for this number of pages in the blocks [block, end). Returns whether the search
-   is over. */
-static bool search(const struct frames *frames, uint32_t block, uint32_t end, uint32_t pages,
-		   struct run *best)
-{
-	for (block = next_lender(frames, block); block < end; block = next_lender(frames, block + 1)) {
-		uint32_t first, run;
-
-		/* The block has no better run. */
-		if (best->pages < pages && frames->blocks[block].free_frames <= best->pages)
-			continue;
-		run = bits_best_run(frames->blocks[block].free, BLOCK_WORDS, pages, &first);
-		if (bits_better(run, best->pages, pages)) {
-			best->pages = run;
-			best->home = home_at(block, first);
-		}
-		if (best->pages >= pages || ++best->compared == COMPARED_BLOCKS)
-			return true;
-	}
-	return false;
-}
-
-/* Find consecutive free frames: enough for all pages if one of some blocks has them, else the most.
-   Single frames are lent last. There must be a free frame. */
-static struct run find_free(const struct frames *frames, uint32_t pages)
-{
-	struct run best = {0};
-
-	if (!search(frames, frames->hand, frames->huge_count, pages, &best))
-		search(frames, 0, frames->hand, pages, &best);
-	if (!best.pages)
-		search(frames, frames->huge_count, frames->count, pages, &best);
-	if (best.pages > pages)
-		best.pages = pages;
-	return best;
 }
 
 uint32_t frames_borrow(struct frames *frames, uint32_t pages, uint32_t *homes)
 {
 	uint32_t done = 0;
 
-	while (done < pages && frames->free_pages) {
-		struct run run = find_free(frames, pages - done);
+	while (done < pages && frames->homes.free_pages) {
+		uint32_t home, run = homes_find_free(&frames->homes, pages - done, &home);
 
-		set_free(frames, run.home, run.pages, false);
-		if (!is_single(frames, run.home))
-			frames->hand = (run.home - 1) / BLOCK_PAGES;
-		for (uint32_t i = 0; i < run.pages; i++)
-			homes[done++] = run.home + i;
+		homes_set_free(&frames->homes, home, run, false);
+		for (uint32_t i = 0; i < run; i++)
+			homes[done++] = home + i;
 	}
 	return done;
 }
@@ -343,15 +207,16 @@ uint32_t frames_place(struct frames *frames, uint32_t *homes, char *to, uint32_t
 	uint32_t done = 0;
 
 	while (done < pages) {
-		uint32_t home = homes[done], run = in_block(home, homes_run(homes + done, pages - done));
+		uint32_t home = homes[done],
+			 run = homes_in_block(home, homes_run(homes + done, pages - done));
 		char *here = frames_address(frames, home), *there = to + bytes_of(frames, done);
 		uint32_t moved;
 
 		*error = 0;
 		moved = move(frames, there, here, run, error);
 		frames->pages -= moved;
-		if (moved && is_single(frames, home)) {
-			unuse(frames, home, moved);
+		if (moved && home_is_single(&frames->homes, home)) {
+			homes_use(&frames->homes, home, moved, false);
 			memset(homes + done, 0, moved * sizeof(*homes));
 		}
 		done += moved;
@@ -375,19 +240,8 @@ uint32_t frames_place(struct frames *frames, uint32_t *homes, char *to, uint32_t
 void frames_forget(struct frames *frames, uint32_t *home)
 {
 	if (*home != HOME_NONE)
-		unuse(frames, *home, 1);
+		homes_use(&frames->homes, *home, 1, false);
 	*home = HOME_NONE;
-}
-
-/* The first home of a block without frames; HOME_NONE: each block has some. */
-static uint32_t empty_block(struct frames *frames)
-{
-	if (frames->fresh < frames->huge_count)
-		return home_at(frames->fresh++, 0);
-	for (uint32_t i = 0; i < frames->huge_count; i++)
-		if (!frames->blocks[i].frames)
-			return home_at(i, 0);
-	return HOME_NONE;
 }
 
 static uint32_t grow_huge(struct frames *frames, uint32_t home)
@@ -420,8 +274,8 @@ static uint32_t grow_huge(struct frames *frames, uint32_t home)
 		madvise(frames->huge_nursery, 2 * half, MADV_DONTNEED);
 	if (!moved)
 		return 0;
-	use(frames, home, moved);
-	set_free(frames, home, moved, true);
+	homes_use(&frames->homes, home, moved, true);
+	homes_set_free(&frames->homes, home, moved, true);
 	frames->pages += moved;
 	return moved;
 }
@@ -439,15 +293,15 @@ static uint32_t grow_single(struct frames *frames, uint32_t pages)
 	if (moved < pages)
 		madvise(frames->nursery, bytes_of(frames, pages), MADV_DONTNEED);
 	for (uint32_t i = 0, run; i < moved; i += run) {
-		run = in_block(homes[i], homes_run(homes + i, moved - i));
-		set_free(frames, homes[i], run, true);
+		run = homes_in_block(homes[i], homes_run(homes + i, moved - i));
+		homes_set_free(&frames->homes, homes[i], run, true);
 	}
 	return moved;
 }
 
 uint32_t frames_grow(struct frames *frames, uint64_t pages, uint64_t room)
 {
-	uint32_t home = room < BLOCK_PAGES ? HOME_NONE : empty_block(frames), grown = 0;
+	uint32_t home = room < BLOCK_PAGES ? HOME_NONE : homes_find_block(&frames->homes), grown = 0;
 
 	if (home)
 		grown = grow_huge(frames, home);
@@ -458,33 +312,15 @@ uint32_t frames_grow(struct frames *frames, uint64_t pages, uint64_t room)
 	return grow_single(frames, pages < NURSERY_PAGES ? (uint32_t)pages : NURSERY_PAGES);
 }
 
-/* The block to shrink: one with single frames or, of those with free frames, the one with the fewest
-   frames, which leaves the other blocks complete. NULL: no frame is free. */
-static struct block *least(struct frames *frames)
-{
-	struct block *found = NULL;
-
-	for (uint32_t i = next_lender(frames, 0); i < frames->count; i = next_lender(frames, i + 1)) {
-		struct block *block = &frames->blocks[i];
-
-		if (!found || i >= frames->huge_count || block->frames < found->frames)
-			found = block;
-	}
-	return found;
-}
-
 uint64_t frames_shrink(struct frames *frames, uint64_t pages)
 {
 	uint64_t done = 0;
 
-	while (done < pages && frames->free_pages) {
-		struct block *block = least(frames);
-		uint32_t most = pages - done < BLOCK_PAGES ? (uint32_t)(pages - done) : BLOCK_PAGES, first;
-		uint32_t run = bits_best_run(block->free, BLOCK_WORDS, most, &first);
-		uint32_t home = home_at((uint32_t)(block - frames->blocks), first);
+	while (done < pages && frames->homes.free_pages) {
+		uint32_t most = pages - done < BLOCK_PAGES ? (uint32_t)(pages - done) : BLOCK_PAGES;
+		uint32_t home, run = homes_find_least(&frames->homes, most, &home);
 
-		run = run < most ? run : most;
-		set_free(frames, home, run, false);
+		homes_set_free(&frames->homes, home, run, false);
 		discard(frames, home, run);
 		done += run;
 	}

@@ -31,18 +31,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define BLOCK_PAGES 512u /* pages of a huge page on x86-64 */
-#define BLOCK_WORDS (BLOCK_PAGES / 64u)
-
-#define HOME_NONE 0u
-
-/* BLOCK_PAGES consecutive homes. */
-struct block {
-	uint64_t used[BLOCK_WORDS]; /* bit: the home has a frame, free or lent */
-	uint64_t free[BLOCK_WORDS]; /* bit: the home's frame is free */
-	uint32_t frames; /* number of bits in `used` */
-	uint32_t free_frames; /* number of bits in `free` */
-};
+#include "homes.h"
 
 struct frames {
 	int uffd;
@@ -54,14 +43,7 @@ struct frames {
 	char *huge_nursery, *nursery;
 	void *memory; /* the mapping that contains all of these */
 	uint64_t bytes; /* of `memory` */
-	struct block *blocks;
-	uint32_t huge_count; /* number of blocks for frames of huge pages; blocks for single frames follow */
-	uint32_t count; /* number of blocks */
-	uint64_t *lenders; /* bit: the block has free frames */
-	uint32_t lender_words;
-	uint32_t hand; /* the block at which the next search for free frames begins */
-	uint32_t fresh; /* the first block that never had frames of a huge page */
-	uint64_t free_pages; /* free frames */
+	struct homes homes;
 	uint64_t pages; /* frames in the staging memory, free or not */
 };
 
@@ -75,16 +57,6 @@ void frames_destroy(struct frames *frames);
 static inline char *frames_address(const struct frames *frames, uint32_t home)
 {
 	return frames->staging + ((uint64_t)(home - 1) << frames->page_shift);
-}
-
-/* Number of consecutive homes from the first of `pages` homes on. Does not need the lock. */
-static inline uint32_t homes_run(const uint32_t *homes, uint32_t pages)
-{
-	uint32_t run = 1;
-
-	while (run < pages && homes[run] == homes[0] + run)
-		run++;
-	return run;
 }
 
 /* Move the frames of `pages` pages at `from` home. homes: the home of each page's frame; those of

@@ -64,7 +64,7 @@ static void evict_at_hand(struct pager *pager, uint64_t pages, bool stray)
 	   may start in the middle of a turn, so one more turn is allowed. */
 	int turns = stray ? 2 : 3;
 
-	while (pager->frames.free_pages + pager->leaving < pages && turns && can_write(pager)) {
+	while (pager->frames.homes.free_pages + pager->leaving < pages && turns && can_write(pager)) {
 		struct paged_range *range;
 		uint64_t first, run = 0, left, done;
 
@@ -74,7 +74,7 @@ static void evict_at_hand(struct pager *pager, uint64_t pages, bool stray)
 		}
 		range = pager->hand_range;
 		first = pager->hand;
-		left = pages - pager->frames.free_pages - pager->leaving;
+		left = pages - pager->frames.homes.free_pages - pager->leaving;
 		while (run < left && first + run < range->top && can_go(pager, range, first + run, stray))
 			run++;
 		if (!run) {

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Which homes have frames, and which of these frames are free; see frames.h. The functions only
+ * keep this account. Homes that are passed as a first one and a number are consecutive and in
+ * one block.
+ */
+#ifndef SENTINELD_SHIM_HOMES_H
+#define SENTINELD_SHIM_HOMES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define BLOCK_PAGES 512u /* pages of a huge page on x86-64 */
+#define BLOCK_WORDS (BLOCK_PAGES / 64u)
+
+#define HOME_NONE 0u
+
+/* BLOCK_PAGES consecutive homes. */
+struct block {
+	uint64_t used[BLOCK_WORDS]; /* bit: the home has a frame, free or lent */
+	uint64_t free[BLOCK_WORDS]; /* bit: the home's frame is free */
+	uint32_t frames; /* number of bits in `used` */
+	uint32_t free_frames; /* number of bits in `free` */
+};
+
+struct homes {
+	struct block *blocks;
+	uint64_t *lenders; /* bit: the block has free frames */
+	uint32_t lender_words;
+	uint32_t huge_count; /* number of blocks for frames of huge pages; blocks for single frames follow */
+	uint32_t count; /* number of blocks */
+	uint32_t hand; /* the block at which the next search for free frames begins */
+	uint32_t fresh; /* the first block that never had frames of a huge page */
+	uint64_t free_pages; /* free frames */
+};
+
+/* Make the account of blocks without frames. All fields are zero. Returns whether there is memory. */
+bool homes_init(struct homes *homes, uint32_t huge_count, uint32_t single_count);
+void homes_destroy(struct homes *homes);
+
+/* Number of consecutive homes from the first of `pages` homes on. */
+static inline uint32_t homes_run(const uint32_t *homes, uint32_t pages)
+{
+	uint32_t run = 1;
+
+	while (run < pages && homes[run] == homes[0] + run)
+		run++;
+	return run;
+}
+
+/* Whether the home is for a single frame. */
+bool home_is_single(const struct homes *homes, uint32_t home);
+
+/* How many of `pages` consecutive homes are in the first one's block. */
+uint32_t homes_in_block(uint32_t home, uint32_t pages);
+
+/* Note that frames have these homes, or do not have them any more. */
+void homes_use(struct homes *homes, uint32_t home, uint32_t pages, bool used);
+
+/* Note that the frames of these homes are free, or not free any more. */
+void homes_set_free(struct homes *homes, uint32_t home, uint32_t pages, bool free);
+
+/* Find homes for single frames: consecutive ones for all pages or, if there are none, the most. Returns
+   how many; 0: no home is left. */
+uint32_t homes_find_unused(const struct homes *homes, uint32_t pages, uint32_t *home);
+
+/* Find consecutive free frames: enough for all pages if one of some blocks has them, else the most.
+   Single frames are lent last. Returns how many. There must be a free frame. */
+uint32_t homes_find_free(struct homes *homes, uint32_t pages, uint32_t *home);
+
+/* Find at most `pages` consecutive free frames to return to the kernel: single ones or, if there are
+   none, those of the block with the fewest frames, which leaves the other blocks complete. Returns how
+   many. There must be a free frame. */
+uint32_t homes_find_least(const struct homes *homes, uint32_t pages, uint32_t *home);
+
+/* The first home of a block without frames, for a huge page; HOME_NONE: each block has some. */
+uint32_t homes_find_block(struct homes *homes);
+
+#endif
