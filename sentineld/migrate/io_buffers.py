@@ -9,7 +9,7 @@ import mmap
 import numpy as np
 
 HUGE_PAGE_BYTES = 2 << 20
-"""Size of a huge page on x86-64: BLOCK_PAGES in shim/native/pager/frames.h, in bytes."""
+"""Size of a huge page on x86-64: BLOCK_PAGES in shim/native/pager/homes.h, in bytes."""
 
 
 def io_buffers(count: int, size_bytes: int) -> list[memoryview]:

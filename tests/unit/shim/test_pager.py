@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[3]
 PAGES = 1200
 BUDGET = 400
 FILE_PAGES = 3 * PAGES
-BLOCK_PAGES = 512  # frames.h
+BLOCK_PAGES = 512  # homes.h
 HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
 pytestmark = pytest.mark.skipif(pager_problem() is not None, reason=pager_problem() or "")

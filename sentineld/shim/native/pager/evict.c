@@ -34,8 +34,9 @@ static void get_own_frame(struct pager *pager, struct paged_range *range, uint64
 	frames_forget(&pager->frames, range->home + page);
 }
 
-/* Move the frames of [page, page + pages) home, and add the homes to the transit. Returns how many moved. If not
-   all moved, sets *error to the reason why the next frame did not move, as uffd_move() does. */
+/* Move the frames of [page, page + pages) home, and add the homes to the transit. Returns how many
+   moved. If not all moved, sets *error to the reason why the next frame did not move, as
+   frames_collect() does. */
 static uint32_t collect(struct transit *transit, struct paged_range *range, uint64_t page, uint32_t pages,
 			int *error)
 {

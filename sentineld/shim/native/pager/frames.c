@@ -17,7 +17,7 @@
 /* Limit for large or unlimited budgets: 128 GiB. Frames beyond it are single. */
 #define HUGE_BLOCKS_MAX (1u << 16)
 
-/* More blocks than the budget needs, because single frames that were returned to the kernel leave
+/* More blocks than the budget needs, because frames of huge pages that are returned to the kernel leave
    blocks incomplete. */
 #define SPARE_BLOCKS 64u
 
@@ -292,10 +292,7 @@ static uint32_t grow_single(struct frames *frames, uint32_t pages)
 	moved = frames_collect(frames, frames->nursery, homes, pages, &error);
 	if (moved < pages)
 		madvise(frames->nursery, bytes_of(frames, pages), MADV_DONTNEED);
-	for (uint32_t i = 0, run; i < moved; i += run) {
-		run = homes_in_block(homes[i], homes_run(homes + i, moved - i));
-		homes_set_free(&frames->homes, homes[i], run, true);
-	}
+	frames_free(frames, homes, moved);
 	return moved;
 }
 

@@ -78,8 +78,8 @@ uint32_t frames_place(struct frames *frames, uint32_t *homes, char *to, uint32_t
 /* The frame of a page is gone, because the page was dropped. Sets *home to HOME_NONE. */
 void frames_forget(struct frames *frames, uint32_t *home);
 
-/* Get new frames from the kernel: those of a huge page if `room` allows it, else up to `pages`, but
-   not more than `room`. Returns how many; 0: no memory or no homes. */
+/* Get new frames from the kernel when no frame is free: those of a huge page if `room` allows it, else
+   up to `pages`, but not more than `room`. Returns how many; 0: no memory or no homes. */
 uint32_t frames_grow(struct frames *frames, uint64_t pages, uint64_t room);
 
 /* Return at most `pages` free frames to the kernel; returns how many. */
