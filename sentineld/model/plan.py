@@ -24,12 +24,21 @@ class Space(IntEnum):
 
 
 SLOT_DTYPE = np.dtype(
-    [("bytes", "<u8"), ("offset", "<u8"), ("flags", "<u4"), ("reserved", "<u4")]
+    [
+        ("bytes", "<u8"),  # largest size of the allocation
+        ("offset", "<u8"),
+        ("flags", "<u4"),
+        ("slack", "<u4"),  # how much smaller it may be, in units of protocol.TENSOR_BYTES_MIN
+    ]
 )  # struct sentinel_slot
+
+SLOT_BYTES_MAX = 1 << 44
+SLACK_MAX = (1 << 32) - 1
 
 SLOT_PLANNED = 1  # allocated at the slot's offset in the arena; without this flag, in the heap
 SLOT_DROP = 2  # all pages are dropped at the tensor's death
 SLOT_POPULATE = 4  # all pages are populated at the tensor's birth
+SLOT_OPTIONAL = 16  # some steps do not make this allocation
 SLOT_DROP_PARTS = 8  # the pages listed in Layout.parts are dropped at the tensor's death
 
 PART_DTYPE = np.dtype(

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-SHIM_VERSION = 6
+SHIM_VERSION = 7
 CONTROL_MAGIC = 0x314C544E45534853
 LAYOUT_MAGIC = 0x3159414C53484E53
 RESIDENCY_MAGIC = 0x3153455253484E53
@@ -83,6 +83,7 @@ class SlotFlag(IntFlag):
     DROP = 2
     POPULATE = 4
     DROP_PARTS = 8
+    OPTIONAL = 16
 
 
 class WaitFlag(IntFlag):
@@ -110,6 +111,7 @@ class AccessFlag(IntFlag):
 
     HEAP = 1
     AT_BIRTH = 2
+    AFTER = 4
 
 
 def _struct(fields: dict[str, tuple[int, str]], size_bytes: int) -> np.dtype[Any]:
@@ -175,7 +177,7 @@ RECORD_DTYPE = _struct(
 """struct sentinel_record."""
 
 SLOT_DTYPE = _struct(
-    {"bytes": (0, "<u8"), "offset": (8, "<u8"), "flags": (16, "<u4"), "reserved": (20, "<u4")}, 24
+    {"bytes": (0, "<u8"), "offset": (8, "<u8"), "flags": (16, "<u4"), "slack": (20, "<u4")}, 24
 )
 """struct sentinel_slot."""
 
@@ -248,10 +250,11 @@ ACCESS_DTYPE = _struct(
         "stretch": (24, "<u4"),
         "flags": (28, "<u2"),
         "node": (30, "<i2"),
+        "slot": (32, "<u4"),
     },
-    32,
+    40,
 )
-"""struct sentinel_access."""
+"""struct sentinel_access without its reserved word."""
 
 RESIDENCY_DTYPE = _struct(
     {

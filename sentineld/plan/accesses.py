@@ -37,6 +37,9 @@ def access_table(profile: Profile, layout: Layout, tiers: Tiers) -> npt.NDArray[
       differs from step to step, so the tensor is assumed to be on the tier of births in the heap;
     - all accesses to a persistent tensor outside the heap: such a tensor was allocated before the
       shim started and counts as fast.
+
+    If a slot also takes smaller tensors, its rows name the slot, so that the shim counts only pages
+    that the tensor has. In the stretch of the tensor's birth they have the flag AFTER.
     """
     rows, tensors = profile.accesses, profile.tensors[profile.accesses["tensor"]]
     pages = tensor_pages(profile)[rows["tensor"]]
@@ -50,6 +53,7 @@ def access_table(profile: Profile, layout: Layout, tiers: Tiers) -> npt.NDArray[
     slotted = tensors["slot"] >= 0
     slots = layout.slots[np.where(slotted, tensors["slot"], 0)] if len(layout.slots) else None
     flags = np.where(slotted, slots["flags"], 0) if slots is not None else np.zeros(len(rows), int)
+    slack = np.where(slotted, slots["slack"], 0) if slots is not None else np.zeros(len(rows), int)
     planned = slotted & ((flags & SLOT_PLANNED) != 0)
     if slots is not None:
         table["offset"][planned] = slots["offset"][planned]
@@ -75,9 +79,12 @@ def access_table(profile: Profile, layout: Layout, tiers: Tiers) -> npt.NDArray[
     in_heap &= heap_offset % profile.page_bytes == 0
     table["offset"][in_heap] = heap_offset[in_heap]
     born = tensors["birth_stretch"] == rows["stretch"]
+    sized = slotted & (slack[index] > 0)
+    table["slot"] = np.where(sized, tensors["slot"] + 1, 0)
     at_birth = (planned & born & ((flags & SLOT_DROP) != 0)) | ~(planned | in_heap)
     table["flags"] = np.where(in_heap, int(AccessFlag.HEAP), 0)
     table["flags"] |= np.where(at_birth, int(AccessFlag.AT_BIRTH), 0).astype(np.uint16)
+    table["flags"] |= np.where(sized & born, int(AccessFlag.AFTER), 0).astype(np.uint16)
     return table
 
 

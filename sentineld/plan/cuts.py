@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from sentineld.model.plan import SLOT_DTYPE, Layout
+from sentineld.model.plan import SLACK_MAX, SLOT_BYTES_MAX, SLOT_DTYPE, Layout
 from sentineld.model.protocol import Alloc, Boundary, Event
 from sentineld.model.records import Records
 from sentineld.profile.steps import Step, boundary_records
@@ -79,6 +79,24 @@ def choose_cuts(
     return np.array(cuts, dtype=np.uint32)
 
 
+def before_optional(
+    cuts: npt.NDArray[np.uint32], optional: npt.NDArray[np.bool_]
+) -> npt.NDArray[np.uint32]:
+    """The cuts, each before any optional allocations that it followed.
+
+    The shim finds out that an optional allocation is missing at the next allocation. It has then
+    already passed the cuts that are due before this allocation.
+
+    optional: (slots,), or empty if no allocation is optional.
+    """
+    moved = [int(cut) for cut in cuts]
+    for at, cut in enumerate(moved):
+        while 0 < cut <= len(optional) and optional[cut - 1]:
+            cut -= 1
+        moved[at] = cut
+    return np.unique(np.array([cut for cut in moved if cut > 0], np.uint32))
+
+
 def _touched_bytes(step: Step, allocs: Records, boundaries: Records) -> npt.NDArray[np.int64]:
     """For each allocation, an estimate of the bytes touched between it and the next one.
 
@@ -97,12 +115,16 @@ def _touched_bytes(step: Step, allocs: Records, boundaries: Records) -> npt.NDAr
     return touched
 
 
-def provisional_layout(step: Step, cuts: npt.NDArray[np.uint32]) -> Layout:
-    """A layout that places no tensor and only turns the cuts into boundaries."""
+def provisional_layout(step: Step, cuts: npt.NDArray[np.uint32], any_sizes: bool = False) -> Layout:
+    """A layout that places no tensor and only turns the cuts into boundaries.
+
+    any_sizes: whether allocations of other sizes fit the layout, too.
+    """
     records = step.records
     allocs = records[(records["event"] == Event.ALLOC) & (records["detail"] == Alloc.STEP)]
     slots = np.zeros(len(allocs), SLOT_DTYPE)
-    slots["bytes"] = allocs["bytes"]
+    slots["bytes"] = SLOT_BYTES_MAX if any_sizes else allocs["bytes"]
+    slots["slack"] = SLACK_MAX if any_sizes else 0
     boundary_count = len(boundary_records(step)) + len(cuts)
     return Layout(
         slots=slots,

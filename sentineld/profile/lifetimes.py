@@ -263,7 +263,8 @@ def _instances(
     before = np.zeros(len(wrapping), INSTANCE_DTYPE)
     before["tensor"] = wrapping
     before["address"] = wrap_address[wrapping]
-    before["bytes"] = tensors["bytes"][wrapping]
+    # The size can differ from that of the instance born in this step (see sizes.py).
+    before["bytes"] = [step.live[address].bytes for address in wrap_address[wrapping].tolist()]
     before["last_stretch"] = tensors["death_stretch"][wrapping]
     before["dead_ns"] = times[deaths[wrapping]]
     # An allocation that failed in the heap has address 0.

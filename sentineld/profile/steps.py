@@ -207,8 +207,31 @@ def identical(one: Step, other: Step) -> bool:
 def sequence_digest(step: Step) -> str:
     """Hash of the step's sequence. Two steps have the same hash if and only if they are
     identical()."""
-    sequence = np.ascontiguousarray(_sequence(step))
-    return hashlib.blake2b(sequence.tobytes(), digest_size=16).hexdigest()
+    return _digest(_sequence(step))
+
+
+def structure_digest(step: Step) -> str:
+    """Hash of the step's sequence without the sizes of allocations and without cuts."""
+    sequence = structure(step)
+    sequence[1] = 0
+    return _digest(sequence)
+
+
+def structure(step: Step) -> npt.NDArray[np.uint64]:
+    """The step's sequence without cuts, (5, N): event, size, cursor, layer and kind of boundary.
+
+    The size of a boundary is 0.
+    """
+    event, size, value, layer, detail = _sequence(step)
+    is_boundary = event == Event.BOUNDARY
+    cursor = np.where(is_boundary, size, value)
+    size = np.where(is_boundary, 0, size)
+    kept = ~(is_boundary & (detail == Boundary.CUT))
+    return np.stack([event, size, cursor, layer, detail])[:, kept]
+
+
+def _digest(sequence: npt.NDArray[np.uint64]) -> str:
+    return hashlib.blake2b(np.ascontiguousarray(sequence).tobytes(), digest_size=16).hexdigest()
 
 
 def births(step: Step) -> npt.NDArray[np.uint64]:

@@ -189,7 +189,7 @@ class Driver:
         self._profiling = None
         self._send_plan(
             planned,
-            "the earlier plan for these steps" if again else "the plan",
+            "the earlier plan for these steps" if again else _name(planned),
             f"policy {planned.plan.policy} predicts a fast share of "
             f"{planned.plan.predicted.fast_share:.1%}",
         )
@@ -456,3 +456,7 @@ class Driver:
         assert self.goal is not None
         tiers = self._machine.substrate
         return Saved(str(self.goal.fast), self.goal.policy, tiers.emulated, tiers.paged)
+
+
+def _name(planned: Planned) -> str:
+    return "the plan for steps of varying sizes" if planned.shape.sizes_vary else "the plan"

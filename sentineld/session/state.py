@@ -31,8 +31,9 @@ class SavedPlan:
 
     layout_id: int  # the control words have this id while the plan's layout is live
     budget_bytes: int
-    threads: int  # threads and sequence are the plan's shape
+    threads: int  # threads, sequence and sizes_vary are the plan's shape
     sequence: str
+    sizes_vary: bool = False
     migration_bytes_per_s: float = 0.0  # see Planned
     entered: bool = False  # no moves to the plan's initial tiers are needed any more
     fast: str = ""  # budget for which the plan was made; "": Saved.fast
@@ -94,6 +95,7 @@ class StateFiles:
             planned.budget_bytes,
             shape.threads,
             shape.sequence,
+            shape.sizes_vary,
             planned.migration_bytes_per_s,
             fast=saved.fast,
             policy=saved.policy,
@@ -136,7 +138,7 @@ class StateFiles:
             log.warning("the plan of session %s can't be read: %s", name, error)
             return Restored(saved, None, False)
         planned = Planned(
-            shape=Shape(row.threads, row.sequence),
+            shape=Shape(row.threads, row.sequence, row.sizes_vary),
             profile=profile,
             charged=profile,
             plan=plan,

@@ -259,6 +259,26 @@ def test_recurring_shapes_reuse_their_plans(tmp_path: Path) -> None:
         run.close()
 
 
+def test_steps_of_varying_sizes_follow_one_plan(tmp_path: Path) -> None:
+    run = ManagedRun(tmp_path, "transformer", "--sizes", "4", "5", "6", "7", "8", alone=REST)
+    try:
+        run.manage("sentinel+spill")
+        wait(lambda: (now := run.status())["state"] == "managed" and now["sizes_vary"])
+        before = run.status()
+        assert before["reason"].startswith("the plan for steps of varying sizes is live")
+        wait(lambda: run.status()["step"] >= before["step"] + 60)
+        now = run.status()
+        assert (now["layout_id"], now["state"]) == (before["layout_id"], "managed")
+        assert now["diverged_steps"] == before["diverged_steps"]
+        steps = meter_within(now["budget_bytes"], lambda: run.meter(8), run.status)
+        assert len({step["accesses"] for step in steps}) > 1
+        assert all(step["moved_bytes"] > 0 for step in steps)
+        assert "allocations vary" in run.daemon.ctl("plan", "show", str(run.pid)).stdout
+        run.check_losses()
+    finally:
+        run.close()
+
+
 @pytest.mark.parametrize("tiers", ["cxl", "emulated:", "emulated:cxxl"])
 def test_an_unknown_preset_is_refused(tiers: str, tmp_path: Path) -> None:
     done = subprocess.run(

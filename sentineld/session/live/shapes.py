@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sentineld.model.plan import Plan
+from sentineld.model.plan import SLOT_OPTIONAL, Plan
 from sentineld.model.profile import Profile
 from sentineld.plan.spare import Spare
-from sentineld.profile.steps import Step, sequence_digest
+from sentineld.profile.sizes import Sizes
+from sentineld.profile.steps import Step, births, sequence_digest, structure_digest
+from sentineld.session.live.divergence import EARNED_STEPS
 
 SHAPES_MAX = 16
 """Maximum number of plans that are kept for a session. Plans and their profiles take memory."""
@@ -29,11 +31,18 @@ class Shape:
 
     threads: int  # number of compute threads; stretch times depend on it
     sequence: str  # digest of the sequence of allocations, frees and boundaries
+    # The digest leaves out the sizes of allocations (steps.structure_digest()).
+    sizes_vary: bool = False
 
     @classmethod
     def of(cls, step: Step, threads: int) -> Shape:
         """The shape of a step that was recorded while no plan was live."""
         return cls(threads, sequence_digest(step))
+
+    @classmethod
+    def of_similar(cls, step: Step, threads: int) -> Shape:
+        """The shape of all steps that differ from this one only in the sizes of allocations."""
+        return cls(threads, structure_digest(step), sizes_vary=True)
 
 
 @dataclass(frozen=True)
@@ -52,15 +61,36 @@ class Planned:
     spare: Spare | None = None  # a plan for less bandwidth
 
 
+def planned_sizes(planned: Planned) -> Sizes:
+    """The sizes of the allocations that fit the plan."""
+    slots = planned.plan.layout.slots
+    return Sizes(slots["bytes"], slots["slack"] > 0, (slots["flags"] & SLOT_OPTIONAL) != 0)
+
+
+def _takes(planned: Planned, sizes: list[int], threads: int) -> bool:
+    shape = planned.shape
+    return shape.sizes_vary and shape.threads == threads and planned_sizes(planned).take(sizes)
+
+
 class Shapes:
     """Plans by shape."""
 
     def __init__(self) -> None:
+        self.unsteady = False
+        """Whether the plan that was left last did not pay off, or was for varying sizes. The next
+        plan should then fit more than one sequence."""
         self._planned: dict[Shape, Planned] = {}
         self._strikes: dict[Shape, int] = {}
 
     def __len__(self) -> int:
         return len(self._planned)
+
+    def fitting(self, step: Step, threads: int) -> Planned | None:
+        """The plan for the step's own shape, or else a plan for varying sizes that fits it."""
+        sizes = births(step).tolist()
+        shape = Shape.of(step, threads)
+        similar = (one for one in self._planned.values() if _takes(one, sizes, threads))
+        return self.find(shape) or next(similar, None)
 
     def find(self, shape: Shape) -> Planned | None:
         """The plan for a shape, or None. The plan becomes the most recently used one."""
@@ -88,6 +118,7 @@ class Shapes:
         The plan is dropped if hardly any step followed it, several times in a row. Such a plan does
         not fit the steps, although they have its shape.
         """
+        self.unsteady = shape.sizes_vary or followed_steps < EARNED_STEPS
         strikes = self._strikes.get(shape, 0) + 1 if followed_steps < FOLLOWED_STEPS_MIN else 0
         if strikes >= STRIKES_MAX:
             self.forget(shape)

@@ -17,7 +17,7 @@ from sentineld.profile.steps import Step
 from sentineld.session.intake.inbox import Inbox
 from sentineld.session.live.divergence import Patience, Verdict
 from sentineld.session.live.managed import Managed
-from sentineld.session.live.shapes import Planned, Shape, Shapes
+from sentineld.session.live.shapes import Planned, Shape, Shapes, planned_sizes
 from sentineld.session.live.totals import Moves
 from sentineld.session.plans.correcting import Corrected, Correcting, correcting
 from sentineld.session.plans.entering import Entering
@@ -144,7 +144,10 @@ class Following:
         """Begin to follow the schedule and to check the plan's assumptions."""
         assert self.correcting is not None
         managed.start()
-        self.correcting.entered(planned, managed, self._link.segment.words())
+        if planned.shape.sizes_vary:
+            self.correcting.left()  # times and moves vary with the sizes
+        else:
+            self.correcting.entered(planned, managed, self._link.segment.words())
 
     def look(self) -> Verdict:
         """Check whether the steps follow the live plan."""
@@ -191,7 +194,12 @@ class Following:
         reserved_bytes = planned.budget_bytes - planned.plan.budget_bytes - reserve_bytes
         unmanaged_bytes = max(reserved_bytes, self._link.segment.words().unmanaged_bytes)
         return PlanInput(
-            planned.shape, planned.profile, planned.charged, self.tiers, unmanaged_bytes
+            planned.shape,
+            planned.profile,
+            planned.charged,
+            self.tiers,
+            unmanaged_bytes,
+            planned_sizes(planned) if planned.shape.sizes_vary else None,
         )
 
     def leave(self, reason: str) -> Shape:

@@ -4,13 +4,17 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from sentineld.base.units import FastBudget
 from sentineld.machine.machine import Machine
 from sentineld.model.profile import Profile
 from sentineld.model.tiers import Tiers
 from sentineld.observe.shim_link import ShimLink
+from sentineld.plan.slack import with_slack
+from sentineld.profile.sizes import Sizes
 from sentineld.session.live.shapes import Planned, Shape
 
 
@@ -34,6 +38,7 @@ class PlanInput:
     charged: Profile  # see Planned
     tiers: Tiers  # the tiers, with the bandwidth that the plan should assume
     unmanaged_bytes: int  # tensor bytes outside heap and arena; charged to the budget, too
+    sizes: Sizes | None = None  # the sizes that the plan must fit; None: those of the profile only
 
 
 def planned_for(goal: Goal, given: PlanInput, machine: Machine, link: ShimLink) -> Planned:
@@ -47,6 +52,15 @@ def planned_for(goal: Goal, given: PlanInput, machine: Machine, link: ShimLink) 
     started_s = time.monotonic()
     plan = machine.planners.plan(link.uid, goal.policy, *arguments)
     duration_s = time.monotonic() - started_s
+    if given.sizes is not None:
+        vary = given.sizes.vary
+        note = (
+            f"The sizes of {np.count_nonzero(vary)} of {len(vary)} allocations vary."
+            " Their places are as large as the largest that were seen, and the predictions are for"
+            " a step of these sizes."
+        )
+        layout = with_slack(plan.layout, vary, given.sizes.optional)
+        plan = replace(plan, layout=layout, notes=(*plan.notes, note))
     return Planned(
         given.shape,
         given.profile,
@@ -56,6 +70,7 @@ def planned_for(goal: Goal, given: PlanInput, machine: Machine, link: ShimLink) 
         duration_s,
         given.tiers.migration_bytes_per_s,
         # The spare plan is made in advance, because it is needed as soon as the first step under
-        # the plan shows that moves do not reach the assumed bandwidth.
-        machine.planners.spare(link.uid, *arguments, plan),
+        # the plan shows that moves do not reach the assumed bandwidth. A plan for varying sizes is
+        # not corrected, because its times and moves vary, too.
+        machine.planners.spare(link.uid, *arguments, plan) if given.sizes is None else None,
     )

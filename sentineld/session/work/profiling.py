@@ -23,12 +23,13 @@ from sentineld.model.records import OP_ACCESS_DTYPE, SAMPLE_DTYPE, OpAccesses, R
 from sentineld.model.tiers import Tiers
 from sentineld.observe.shim_link import ShimLink
 from sentineld.profile.attribution import build_profile
-from sentineld.profile.steps import Step, cut_count, identical
+from sentineld.profile.sizes import SeenSteps, Similar, Sizes, with_sizes
+from sentineld.profile.steps import Step, cut_count
 from sentineld.profile.window_check import checked
 from sentineld.session.intake.inbox import Inbox
 from sentineld.session.intake.sampling import Sampling
 from sentineld.session.lifecycle import Lifecycle, State
-from sentineld.session.live.shapes import Planned, Shape, Shapes
+from sentineld.session.live.shapes import Planned, Shape, Shapes, planned_sizes
 from sentineld.session.work.planning import Goal, PlanInput, planned_for
 from sentineld.session.work.step_sampler import (
     OP_ACCESSES_WAIT_S,
@@ -52,6 +53,13 @@ answers; see kept_records()."""
 OTHER_SHAPE_STEPS = 8
 """For this number of steps after a plan was left, the session enters the same plan again only if
 two steps in a row have its shape. Later, a single step of its shape is enough."""
+SIZES_STEPS = 16
+"""Number of steps to record before a plan for varying sizes is made. Its slots are as large as the
+largest allocations in these steps; larger steps will not fit. If lengths are distributed evenly,
+the largest of 16 exceeds 94 % of all lengths on average."""
+SIMILAR_SHARE = 0.75
+"""If at least this share of the steps has one sequence, the plan is made for this sequence only.
+Otherwise, if at least this share differs in sizes only, the plan is made for all of these steps."""
 
 
 class Profiling:
@@ -90,7 +98,9 @@ class Profiling:
         self._unmanaged_bytes = 0
         self._shape = Shape(0, "")
         self._found: Planned | None = None
-        self._allocation_steps = 0
+        self._seen = SeenSteps()
+        self._sizes: Sizes | None = None
+        """The sizes that the plan must fit; None: it fits one sequence only."""
         self._access_steps = 0
         self._sampler = self._new_sampler()
         self._sampled: SampledStep | None = None
@@ -126,7 +136,7 @@ class Profiling:
         elif state is State.ACCESS:
             self._on_access_step(step)
         elif self._second is not None and self._sampled is not None:
-            self._second.add(step, identical(step, self._sampled.step))
+            self._second.add(step, self._sampler.fits_sampled(step, self._sampled.step))
 
     def on_op_accesses(self, accesses: OpAccesses) -> None:
         """Handle the accesses of a step's operators."""
@@ -158,6 +168,7 @@ class Profiling:
             charged or self._profile,
             self._tiers,
             self._unmanaged_bytes,
+            self._sizes,
         )
         return planned_for(self._goal, given, self._machine, self._link)
 
@@ -165,18 +176,56 @@ class Profiling:
         if self._found is not None or cut_count(step):
             return  # a step with cuts began before the process had received `detach`
         repeated = self._sampler.gather(step)
-        self._allocation_steps += 1
+        self._seen.add(step)
+        if self._undecided():
+            return
+        similar = self._similar()
+        if similar is not None:
+            self._take_similar(similar)
+            return
         self._shape = Shape.of(step, self._inbox.threads)
-        found = self._shapes.find(self._shape)
+        found = self._shapes.fitting(step, self._inbox.threads)
         # If shapes alternate, the first steps after a plan was left can still have that plan's
         # shape. One such step is not enough to enter the plan again.
-        patient = self._shape == self._left and self._allocation_steps <= OTHER_SHAPE_STEPS
+        returned = found is not None and found.shape == self._left
+        patient = returned and self._seen.count <= OTHER_SHAPE_STEPS
         if found is not None and (repeated or not patient):
             self._found = found
         elif repeated:
-            self._access_steps = 0
-            self._sampler.begin(self._sampling(), self._tiers, self._goal.fast, self._inbox.layers)
-            self._lifecycle.enter(State.ACCESS, "two steps allocated identically")
+            self._begin_sampling("two steps allocated identically")
+
+    def _undecided(self) -> bool:
+        """Whether more steps are needed to decide if the sizes of allocations vary."""
+        seen = self._seen
+        if not self._shapes.unsteady or seen.count >= SIZES_STEPS:
+            return False
+        return seen.count < OTHER_SHAPE_STEPS or seen.share_of_sequence() < 1
+
+    def _similar(self) -> Similar | None:
+        """The steps that differ in the sizes of allocations only, if most steps do."""
+        if self._seen.count < SIZES_STEPS or self._seen.share_of_sequence() >= SIMILAR_SHARE:
+            return None
+        return self._seen.most_similar(SIMILAR_SHARE)
+
+    def _take_similar(self, similar: Similar) -> None:
+        """Enter the plan that fits the sizes of these steps, or make one."""
+        self._shape = Shape.of_similar(similar.largest, self._inbox.threads)
+        self._sizes = similar.sizes
+        known = self._shapes.find(self._shape)
+        if known is not None:
+            if planned_sizes(known).cover(similar.sizes):
+                self._found = known
+                return
+            self._sizes = self._sizes.joined(planned_sizes(known))
+        self._sampler.gather_similar(similar.largest, self._sizes.optional)
+        self._begin_sampling(
+            f"{similar.steps} of {self._seen.count} steps differ only in the sizes of allocations"
+        )
+
+    def _begin_sampling(self, reason: str) -> None:
+        self._access_steps = 0
+        self._sampler.begin(self._sampling(), self._tiers, self._goal.fast, self._inbox.layers)
+        self._lifecycle.enter(State.ACCESS, reason)
 
     def _on_access_step(self, step: Step) -> None:
         operators = self._sampler.operators
@@ -184,6 +233,8 @@ class Profiling:
         if sampled is not None:
             assert sampled.pages is not None
             self._sampled = sampled
+            if self._sizes is not None:
+                self._sizes = self._sizes.joined(Sizes.of(sampled.step))
             waited = operators.requests > 1 or operators.accesses is not None
             self._deadline_s = time.monotonic() + (0.0 if waited else OP_ACCESSES_WAIT_S)
             backend = sampled.pages.backend.name
@@ -195,7 +246,7 @@ class Profiling:
             self._sampler.cancel()
             # Steps must be gathered without the sampler's layout: its cuts count as boundaries.
             self._link.send({"type": "detach"})
-            self._sampler = self._new_sampler()
+            self._sampler, self._seen, self._sizes = self._new_sampler(), SeenSteps(), None
             self._lifecycle.enter(State.ALLOCATION, "no step could be sampled whole")
 
     def _first_profile(self) -> Profile | None:
@@ -221,7 +272,7 @@ class Profiling:
             capabilities = pages.backend.capabilities
             profile = checked(profile, pages.backend.name, capabilities, pages.areas)
         self._deadline_s = time.monotonic() + OP_ACCESSES_WAIT_S
-        return profile
+        return self._at_full_size(profile)
 
     def _second_profile(self) -> Profile | None:
         """The profile of a second step, once the framework has observed such a step. Emulated
@@ -233,13 +284,16 @@ class Profiling:
             return None
         step, answer = self._second.find(), self._second.accesses
         if step is not None and answer is not None and len(answer.rows):
-            return self._build(step, np.empty(0, SAMPLE_DTYPE), answer.rows)
+            return self._at_full_size(self._build(step, np.empty(0, SAMPLE_DTYPE), answer.rows))
         if step is not None or self._second.missed():
             if self._second.requests < SECOND_STEP_REQUESTS:
                 self._second.request()
             else:
                 self._deadline_s = time.monotonic()
         return None
+
+    def _at_full_size(self, profile: Profile) -> Profile:
+        return profile if self._sizes is None else with_sizes(profile, self._sizes)
 
     def _build(self, step: Step, samples: Records, ops: Records) -> Profile:
         return build_profile(

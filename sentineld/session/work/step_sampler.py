@@ -18,14 +18,22 @@ import numpy.typing as npt
 
 from sentineld.base.units import FastBudget
 from sentineld.machine.substrate import Substrate
+from sentineld.model.arrays import Mask
 from sentineld.model.protocol import Flag
 from sentineld.model.records import OpAccesses
 from sentineld.model.tiers import Tiers
 from sentineld.observe.shim_link import ShimLink
-from sentineld.plan.cuts import choose_cuts, provisional_layout
+from sentineld.plan.cuts import before_optional, choose_cuts, provisional_layout
 from sentineld.plan.layout_wire import Tables
 from sentineld.profile.lifetimes import allocation_profile
-from sentineld.profile.steps import Step, births, boundary_records, cut_count, identical
+from sentineld.profile.steps import (
+    Step,
+    births,
+    boundary_records,
+    cut_count,
+    identical,
+    structure_digest,
+)
 from sentineld.session.intake.claims import heap_range
 from sentineld.session.intake.sampling import SampledPages, Sampling
 from sentineld.session.live.managed import Managed
@@ -111,9 +119,12 @@ class StepSampler:
     ) -> None:
         """steps: number of identical steps in a row to gather before a step is sampled."""
         self.gathered: deque[Step] = deque(maxlen=steps)
+        self.sizes_vary = False
+        """Whether the sampled step may have allocations of other sizes than the gathered steps."""
         self.operators = operators
         self.cuts: npt.NDArray[np.uint32] = np.empty(0, np.uint32)
         """Allocation cursors of the cuts that the sampled step has."""
+        self._optional: Mask = np.zeros(0, np.bool_)
         self._link = link
         self._substrate = substrate
         self._sampling: Sampling | None = None
@@ -128,6 +139,30 @@ class StepSampler:
         self.gathered.append(step)
         return len(self.gathered) == self.gathered.maxlen
 
+    def gather_similar(self, largest: Step, optional: Mask) -> None:
+        """Sample a step that has the structure of this one, but perhaps smaller or larger
+        allocations. The cuts are chosen for this step, which should be the largest one seen.
+
+        optional: (slots,), which allocations other steps may lack.
+        """
+        self.gathered.clear()
+        self.gathered.append(largest)
+        self.sizes_vary = True
+        self._optional = optional
+
+    def fits(self, step: Step) -> bool:
+        """Whether the step allocates like the gathered steps. Cuts are ignored."""
+        last = self.gathered[-1]
+        if self.sizes_vary:
+            return structure_digest(step) == structure_digest(last)
+        return np.array_equal(births(step), births(last))
+
+    def fits_sampled(self, step: Step, sampled: Step) -> bool:
+        """Whether the step allocates like the sampled step and has the same boundaries."""
+        if self.sizes_vary:
+            return self.fits(step) and cut_count(step) == len(self.cuts)
+        return identical(step, sampled)
+
     def begin(
         self, sampling: Sampling | None, tiers: Tiers, fast: FastBudget, layers: tuple[str, ...]
     ) -> None:
@@ -137,8 +172,8 @@ class StepSampler:
         """
         step, segment = self.gathered[-1], self._link.segment
         peak_bytes = allocation_profile(step, layers).peak_bytes
-        self.cuts = choose_cuts(step, fast.resolve(peak_bytes))
-        layout = provisional_layout(step, self.cuts)
+        self.cuts = before_optional(choose_cuts(step, fast.resolve(peak_bytes)), self._optional)
+        layout = provisional_layout(step, self.cuts, self.sizes_vary)
         if sampling is not None:
             sampling.arm([heap_range(segment, segment.words())], residency=False)
         self._link.set_flags(off=Flag.NO_STALLS)
@@ -181,8 +216,7 @@ class StepSampler:
         """Whether the step allocates like the gathered steps, has the cuts, and was sampled from
         its beginning to its end."""
         sampled = not self._exact or bool(np.all(boundary_records(step)["address"] != 0))
-        same = np.array_equal(births(step), births(self.gathered[-1]))
-        return sampled and same and cut_count(step) == len(self.cuts)
+        return sampled and self.fits(step) and cut_count(step) == len(self.cuts)
 
     def _find(self) -> Step | None:
         """The sampled step: the step that the framework observed, which need not be the first step

@@ -16,11 +16,16 @@
 #define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
 #endif
 
-static uint64_t slot_pages(const struct arena *arena, uint32_t slot)
+static uint64_t whole_pages(const struct arena *arena, uint64_t bytes)
 {
 	uint64_t page_bytes = 1ull << arena->page_shift;
 
-	return (arena->layout.slots[slot].bytes + page_bytes - 1) >> arena->page_shift;
+	return (bytes + page_bytes - 1) >> arena->page_shift;
+}
+
+static uint64_t slot_pages(const struct arena *arena, uint32_t slot)
+{
+	return whole_pages(arena, arena->layout.slots[slot].bytes);
 }
 
 static uint64_t slot_page(const struct arena *arena, uint32_t slot)
@@ -111,7 +116,8 @@ const char *arena_new(struct arena **out, struct layout *layout)
 	arena->live_map = calloc(pages / WORD_BITS + 1, sizeof(*arena->live_map));
 	arena->slot_at = calloc(pages + 1, sizeof(*arena->slot_at));
 	arena->birth_step = calloc((uint64_t)header->slot_count + 1, sizeof(*arena->birth_step));
-	if (!arena->live_map || !arena->slot_at || !arena->birth_step)
+	arena->born_bytes = calloc((uint64_t)header->slot_count + 1, sizeof(*arena->born_bytes));
+	if (!arena->live_map || !arena->slot_at || !arena->birth_step || !arena->born_bytes)
 		goto fail;
 	if (header->arena_bytes) {
 		void *base = map_aligned(header->arena_bytes);
@@ -149,11 +155,12 @@ void arena_delete(struct arena *arena)
 	free(arena->live_map);
 	free(arena->slot_at);
 	free(arena->birth_step);
+	free(arena->born_bytes);
 	layout_free(&arena->layout);
 	free(arena);
 }
 
-void *arena_take(struct arena *arena, uint32_t slot, uint32_t step)
+void *arena_take(struct arena *arena, uint32_t slot, uint64_t bytes, uint32_t step)
 {
 	uint64_t page = slot_page(arena, slot), pages = slot_pages(arena, slot);
 
@@ -162,6 +169,7 @@ void *arena_take(struct arena *arena, uint32_t slot, uint32_t step)
 	live_span(arena, page, pages, SPAN_SET);
 	arena->slot_at[page] = slot + 1;
 	arena->birth_step[slot] = step;
+	arena->born_bytes[slot] = bytes;
 	arena->live_tensors++;
 	arena->live_pages += pages;
 	return arena->base + (page << arena->page_shift);
@@ -171,7 +179,8 @@ void arena_populate(const struct arena *arena, uint32_t slot)
 {
 	if (arena->layout.slots[slot].flags & SENTINEL_SLOT_POPULATE)
 		madvise(arena->base + (slot_page(arena, slot) << arena->page_shift),
-			slot_pages(arena, slot) << arena->page_shift, MADV_POPULATE_WRITE);
+			whole_pages(arena, arena->born_bytes[slot]) << arena->page_shift,
+			MADV_POPULATE_WRITE);
 }
 
 int64_t arena_find(const struct arena *arena, const void *address)

@@ -23,6 +23,7 @@ struct arena {
 	uint64_t *live_map; /* one bit per page */
 	uint32_t *slot_at; /* by page: 1 + slot of the live tensor that begins at the page; 0: none */
 	uint32_t *birth_step; /* by slot: low 32 bits of the step in which its tensor was born */
+	uint64_t *born_bytes; /* by slot: size of its tensor; less than the slot's if there is slack */
 	uint64_t live_tensors;
 	uint64_t live_pages;
 };
@@ -39,8 +40,9 @@ static inline bool arena_owns(const struct arena *arena, const void *address)
 	return (uintptr_t)address - (uintptr_t)arena->base < arena->bytes;
 }
 
-/* Mark the slot live and return its address; NULL if a live tensor overlaps it. */
-void *arena_take(struct arena *arena, uint32_t slot, uint32_t step);
+/* Mark the slot live with a tensor of `bytes`, and return its address; NULL if a live tensor overlaps
+   the slot. */
+void *arena_take(struct arena *arena, uint32_t slot, uint64_t bytes, uint32_t step);
 
 /* Fault in the pages of a newborn tensor if its slot has SENTINEL_SLOT_POPULATE. If the kernel does
    not support this, each page is faulted in when it is first touched. */

@@ -279,12 +279,27 @@ void boundary_before_alloc(void)
 	}
 }
 
+void skip_optional(uint64_t bytes)
+{
+	const struct layout *layout = &shim.arena->layout;
+
+	while (shim.cursor < layout->header->slot_count) {
+		const struct sentinel_slot *slot = &layout->slots[shim.cursor];
+
+		if (slot_fits(slot, bytes) || !(slot->flags & SENTINEL_SLOT_OPTIONAL))
+			break;
+		emulation_slot_sized(shim.emulation, shim.cursor, 0);
+		shim.cursor++;
+	}
+}
+
 void step_end(void)
 {
 	const struct sentinel_layout *header;
 
 	pthread_mutex_lock(&shim.lock);
 	if (shim.mode == SENTINEL_MODE_REPLAY && is_owner()) {
+		skip_optional(0);
 		header = shim.arena->layout.header;
 		if (shim.cursor != header->slot_count || shim.index + 1 != header->boundary_count)
 			diverge();

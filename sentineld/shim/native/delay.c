@@ -20,8 +20,24 @@ static uint64_t monotonic_ns(void)
 	return (uint64_t)now.tv_sec * 1000000000ull + (uint64_t)now.tv_nsec;
 }
 
-/* Number of the access's pages that are slow now, or will be born slow. */
-static uint64_t slow_pages(const struct emulation *emulation, const struct sentinel_access *access)
+/* Number of the access's pages that count: see sentinel_access.slot. */
+static uint32_t own_pages(const struct emulation *emulation, const struct sentinel_access *access)
+{
+	uint64_t pages, before;
+
+	if (!access->slot)
+		return access->pages;
+	pages = emulation->born_pages[access->slot - 1];
+	before =
+		(access->offset - emulation->layout->slots[access->slot - 1].offset) >> emulation->page_shift;
+	if (pages <= before)
+		return 0;
+	return pages - before < access->pages ? (uint32_t)(pages - before) : access->pages;
+}
+
+/* Number of the access's first `pages` pages that are slow now, or will be born slow. */
+static uint64_t slow_pages(const struct emulation *emulation, const struct sentinel_access *access,
+			   uint32_t pages)
 {
 	bool heap = access->flags & SENTINEL_ACCESS_HEAP, slow_birth = access->node != 0;
 	uint64_t whole = heap ? emulation->heap_pages : emulation->arena_pages;
@@ -29,16 +45,38 @@ static uint64_t slow_pages(const struct emulation *emulation, const struct senti
 	uint64_t page = access->offset >> emulation->page_shift, slow = 0;
 
 	if (access->flags & SENTINEL_ACCESS_AT_BIRTH)
-		return slow_birth ? access->pages : 0;
-	if (page > whole || access->pages > whole - page)
+		return slow_birth ? pages : 0;
+	if (page > whole || pages > whole - page)
 		return 0;
 	map += page;
-	for (uint32_t i = 0; i < access->pages; i++)
+	for (uint32_t i = 0; i < pages; i++)
 		slow += map[i] > RESIDENCY_FAST;
 	if (slow_birth)
-		for (uint32_t i = 0; i < access->pages; i++)
+		for (uint32_t i = 0; i < pages; i++)
 			slow += !map[i];
 	return slow;
+}
+
+/* Count the stretch's accesses that have the flag SENTINEL_ACCESS_AFTER, or those that do not. */
+static void charge(struct emulation *emulation, uint32_t stretch, bool after, struct served *served)
+{
+	for (uint32_t i = emulation->first_access[stretch]; i < emulation->first_access[stretch + 1]; i++) {
+		const struct sentinel_access *access = &emulation->layout->accesses[i];
+		uint32_t pages;
+		uint64_t slow;
+
+		if (!(access->flags & SENTINEL_ACCESS_AFTER) == after)
+			continue;
+		if (!access->pages) {
+			served->accesses += access->touched;
+			continue;
+		}
+		pages = own_pages(emulation, access);
+		slow = slow_pages(emulation, access, pages);
+		emulation->owed_ps += slow * access->slow_ps;
+		served->accesses += (uint32_t)((uint64_t)pages * access->touched / access->pages);
+		served->fast += (uint32_t)((pages - slow) * access->touched / access->pages);
+	}
 }
 
 struct served emulation_charge(struct emulation *emulation, uint32_t stretch)
@@ -48,15 +86,10 @@ struct served emulation_charge(struct emulation *emulation, uint32_t stretch)
 
 	if (!emulation->layout || stretch >= emulation->layout->header->boundary_count)
 		return served;
-	for (uint32_t i = emulation->first_access[stretch]; i < emulation->first_access[stretch + 1]; i++) {
-		const struct sentinel_access *access = &emulation->layout->accesses[i];
-		uint64_t slow = slow_pages(emulation, access);
-
-		emulation->owed_ps += slow * access->slow_ps;
-		served.accesses += access->touched;
-		if (access->pages)
-			served.fast += (uint32_t)((access->pages - slow) * access->touched / access->pages);
-	}
+	if (emulation->deferred)
+		charge(emulation, emulation->deferred - 1, true, &served);
+	charge(emulation, stretch, false, &served);
+	emulation->deferred = emulation->defers ? stretch + 1 : 0;
 	served.owed_ns = emulation->owed_ps / 1000 - before_ns;
 	__atomic_store_n(&emulation->segment->owed_ns, emulation->owed_ps / 1000, __ATOMIC_RELEASE);
 	return served;

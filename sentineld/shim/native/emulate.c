@@ -134,6 +134,7 @@ const char *emulation_new(struct emulation **out, const struct layout *layout, c
 {
 	const struct sentinel_layout *header = layout->header;
 	struct emulation *emulation = calloc(1, sizeof(*emulation));
+	uint64_t page_bytes = 1ull << heap->page_shift;
 	uint32_t row = 0;
 
 	if (!emulation)
@@ -145,13 +146,19 @@ const char *emulation_new(struct emulation **out, const struct layout *layout, c
 	emulation->fast_limit = paged ? 0 : header->fast_pages;
 	emulation->heap_birth = value_of(header->heap_node);
 	emulation->slot_birth = calloc((uint64_t)header->slot_count + 1, sizeof(*emulation->slot_birth));
+	emulation->born_pages = calloc((uint64_t)header->slot_count + 1, sizeof(*emulation->born_pages));
 	emulation->first_access = calloc((uint64_t)header->boundary_count + 1, sizeof(uint32_t));
-	if (!emulation->slot_birth || !emulation->first_access || !make_segment(emulation, layout, heap)) {
+	if (!emulation->slot_birth || !emulation->born_pages || !emulation->first_access ||
+	    !make_segment(emulation, layout, heap)) {
 		emulation_delete(emulation);
 		return "no memory for the residency map, or it exceeds the file size limit (ulimit -f)";
 	}
-	for (uint32_t slot = 0; slot < header->slot_count; slot++)
+	for (uint32_t slot = 0; slot < header->slot_count; slot++) {
 		emulation->slot_birth[slot] = slot_birth(layout, &layout->slots[slot], heap->page_shift);
+		emulation->born_pages[slot] = (layout->slots[slot].bytes + page_bytes - 1) / page_bytes;
+	}
+	for (uint32_t i = 0; i < header->access_count; i++)
+		emulation->defers |= layout->accesses[i].flags & SENTINEL_ACCESS_AFTER;
 	for (uint32_t stretch = 0; stretch <= header->boundary_count; stretch++) {
 		while (row < header->access_count && layout->accesses[row].stretch < stretch)
 			row++;
@@ -178,6 +185,7 @@ void emulation_delete(struct emulation *emulation)
 	if (emulation->fd >= 0)
 		close(emulation->fd);
 	free(emulation->slot_birth);
+	free(emulation->born_pages);
 	free(emulation->first_access);
 	free(emulation);
 }

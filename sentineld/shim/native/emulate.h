@@ -40,10 +40,13 @@ struct emulation {
 	uint64_t arena_pages;
 	uint64_t heap_pages;
 	struct slot_birth *slot_birth; /* by slot */
+	uint64_t *born_pages; /* by slot: number of pages of its last tensor; at first, of the slot */
 	uint8_t heap_birth; /* the map's value for pages born in the heap */
 	const struct layout *layout; /* NULL: detached */
 	/* by stretch: first row in layout->accesses; the additional last entry is the table's end */
 	uint32_t *first_access;
+	bool defers; /* whether any access has SENTINEL_ACCESS_AFTER */
+	uint32_t deferred; /* 1 + stretch whose accesses with this flag are not counted yet; 0: none */
 	uint64_t fast_limit; /* capacity of node 0 in pages; 0: unlimited */
 	uint64_t fast_own; /* number of pages used on node 0, minus segment->moved_fast */
 	/* total delay owed, and total delay paid, since the process first had emulated tiers */
@@ -77,6 +80,10 @@ const char *emulation_new(struct emulation **out, const struct layout *layout, c
 
 void emulation_delete(struct emulation *emulation);
 
+/* Record the size of a tensor that is about to be born in the slot. Needs the shim's lock. Does
+   nothing if emulation is NULL. */
+void emulation_slot_sized(struct emulation *emulation, uint32_t slot, uint64_t bytes);
+
 /* Record births and drops in the map. All four functions need the shim's lock; if emulation is NULL
    or paged, they do nothing. */
 void emulation_slot_born(struct emulation *emulation, uint32_t slot);
@@ -89,7 +96,8 @@ void emulation_heap_dropped(struct emulation *emulation, uint64_t page, uint64_t
    the shim's lock. */
 void emulation_recount(struct emulation *emulation, uint64_t heap_pages);
 
-/* Add the delay of the new stretch to the debt. Call this after the stretch's barrier. */
+/* Add the delay of the new stretch to the debt, and that of the last stretch's accesses with
+   SENTINEL_ACCESS_AFTER. Call this after the stretch's barrier. */
 struct served emulation_charge(struct emulation *emulation, uint32_t stretch);
 
 /* Resident bytes of the arena and of the heap's first heap_pages pages, in fast and slow memory. */

@@ -86,13 +86,14 @@ static void *replay(uint64_t bytes)
 	const struct sentinel_slot *slot = &layout->slots[shim.cursor];
 	void *address;
 
-	if (shim.cursor >= layout->header->slot_count || slot->bytes != bytes) {
+	if (shim.cursor >= layout->header->slot_count || !slot_fits(slot, bytes)) {
 		diverge();
 		return NULL;
 	}
+	emulation_slot_sized(shim.emulation, shim.cursor, bytes);
 	if (!(slot->flags & SENTINEL_SLOT_PLANNED))
 		return NULL;
-	address = arena_take(shim.arena, shim.cursor, (uint32_t)shim.step);
+	address = arena_take(shim.arena, shim.cursor, bytes, (uint32_t)shim.step);
 	if (address)
 		emulation_slot_born(shim.emulation, shim.cursor);
 	else
@@ -123,6 +124,8 @@ static void *tensor_alloc(uint64_t bytes)
 		boundary_before_alloc();
 	owner = is_owner();
 	birth.step = (uint32_t)shim.step;
+	if (owner && shim.mode == SENTINEL_MODE_REPLAY)
+		skip_optional(bytes);
 	if (owner)
 		birth.cursor = shim.cursor;
 	if (owner && shim.mode == SENTINEL_MODE_REPLAY)
@@ -206,7 +209,7 @@ static bool arena_free(void *address)
 		return true;
 	arena_drop(arena, (uint32_t)slot);
 	birth = (struct heap_birth){
-		.bytes = arena->layout.slots[slot].bytes,
+		.bytes = arena->born_bytes[slot],
 		.step = arena->birth_step[slot],
 		.cursor = (uint32_t)slot,
 	};

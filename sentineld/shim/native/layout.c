@@ -11,7 +11,8 @@
 #define ARENA_BYTES_MAX (1ull << 44)
 #define NODE_MAX 1023
 #define SLOT_FLAGS                                                                                           \
-	(SENTINEL_SLOT_PLANNED | SENTINEL_SLOT_DROP | SENTINEL_SLOT_POPULATE | SENTINEL_SLOT_DROP_PARTS)
+	(SENTINEL_SLOT_PLANNED | SENTINEL_SLOT_DROP | SENTINEL_SLOT_POPULATE | SENTINEL_SLOT_DROP_PARTS |    \
+	 SENTINEL_SLOT_OPTIONAL)
 #define SLOW_PS_MAX 1000000000000ull /* one second per page */
 
 /* Uses pread: if the file were mapped and then truncated, an access would raise SIGBUS. */
@@ -42,7 +43,7 @@ static void *copy_of(int fd, uint64_t *bytes)
    inside [from, total). */
 static uint64_t table_end(uint64_t offset, uint64_t count, uint64_t item_bytes, uint64_t from, uint64_t total)
 {
-	uint64_t bytes = count * item_bytes; /* no overflow: count < 2^32, item_bytes <= 32 */
+	uint64_t bytes = count * item_bytes; /* no overflow: count < 2^32, item_bytes <= 40 */
 
 	if (offset % 8 || offset < from || offset > total || bytes > total - offset)
 		return 0;
@@ -136,6 +137,8 @@ static const char *check_accesses(const struct layout *layout, uint64_t page_byt
 			return "an access's offset or delay is out of range or not page-aligned";
 		if (access->node < 0 || access->node > NODE_MAX)
 			return "an access's node is out of range";
+		if (access->slot > header->slot_count)
+			return "an access's slot does not exist";
 	}
 	return NULL;
 }

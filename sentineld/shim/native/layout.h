@@ -38,6 +38,13 @@ const struct sentinel_part *layout_parts(const struct layout *layout, uint32_t s
 /* Whether the layout has moves that begin at the boundary. */
 bool layout_has_moves(const struct layout *layout, uint32_t boundary);
 
+/* Whether an allocation of this size fits the slot. */
+static inline bool slot_fits(const struct sentinel_slot *slot, uint64_t bytes)
+{
+	return bytes <= slot->bytes &&
+	       slot->bytes - bytes <= slot->slack * (uint64_t)SENTINEL_TENSOR_BYTES_MIN;
+}
+
 void layout_free(struct layout *layout);
 
 #endif

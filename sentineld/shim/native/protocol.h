@@ -25,7 +25,7 @@
 
 #include <stdint.h>
 
-#define SENTINEL_SHIM_VERSION 6
+#define SENTINEL_SHIM_VERSION 7
 #define SENTINEL_CONTROL_MAGIC 0x314c544e45534853ull /* "SHSENTL1" */
 #define SENTINEL_LAYOUT_MAGIC 0x3159414c53484e53ull /* "SNHSLAY1" */
 #define SENTINEL_RESIDENCY_MAGIC 0x3153455253484e53ull /* "SNHSRES1" */
@@ -165,12 +165,16 @@ struct sentinel_record { /* 32 bytes */
 #define SENTINEL_SLOT_DROP (1u << 1) /* drop the pages (MADV_DONTNEED) when the tensor dies */
 #define SENTINEL_SLOT_POPULATE (1u << 2) /* at the tensor's birth, fault in all its pages in one call */
 #define SENTINEL_SLOT_DROP_PARTS (1u << 3) /* when the tensor dies, drop only the slot's parts */
+/* some steps do not make this allocation, which is then smaller than SENTINEL_TENSOR_BYTES_MIN */
+#define SENTINEL_SLOT_OPTIONAL (1u << 4)
 
 struct sentinel_slot { /* 24 bytes; index = cursor of the allocation within the step */
-	uint64_t bytes; /* exact size of the allocation; another size is a divergence */
+	uint64_t bytes; /* largest size of the allocation; a larger one is a divergence */
 	uint64_t offset; /* the slot's offset in the arena, page-aligned */
 	uint32_t flags;
-	uint32_t reserved;
+	/* how much smaller than `bytes` the allocation may be, in units of SENTINEL_TENSOR_BYTES_MIN;
+	   an even smaller one is a divergence */
+	uint32_t slack;
 };
 
 struct sentinel_part { /* 24 bytes: pages that a slot with SENTINEL_SLOT_DROP_PARTS drops */
@@ -194,15 +198,20 @@ struct sentinel_region { /* 24 bytes: births in [offset, offset + bytes) prefer 
 /* access.flags */
 #define SENTINEL_ACCESS_HEAP (1u << 0) /* offset counts from the heap's base, not the arena's */
 #define SENTINEL_ACCESS_AT_BIRTH (1u << 1) /* pages are born in this stretch; the map is not read */
+/* count the access when the next stretch begins: the tensor's size is unknown before its birth */
+#define SENTINEL_ACCESS_AFTER (1u << 2)
 
-struct sentinel_access { /* 32 bytes: emulated and paged tiers only; sorted by stretch */
-	uint64_t offset; /* the tensor's offset, page-aligned */
+struct sentinel_access { /* 40 bytes: emulated and paged tiers only; sorted by stretch */
+	uint64_t offset; /* page-aligned; of the tensor, or of its part in a region */
 	uint64_t slow_ps; /* delay for each slow page in this stretch, in ps; 0 on paged tiers */
 	uint32_t pages; /* number of the tensor's pages */
 	uint32_t touched; /* number of pages that the stretch touches, for metering */
 	uint32_t stretch;
 	uint16_t flags;
 	int16_t node; /* node on which absent pages are born */
+	/* 1 + slot: only those of the pages count that the slot's last tensor has; 0: all pages count */
+	uint32_t slot;
+	uint32_t reserved;
 };
 
 /*

@@ -51,16 +51,27 @@ static void dropped(struct emulation *emulation, uint8_t *map, uint64_t pages)
 	residency_publish_fast(emulation);
 }
 
-static uint64_t slot_pages(const struct emulation *emulation, uint32_t slot)
+static uint64_t whole_pages(const struct emulation *emulation, uint64_t bytes)
 {
 	uint64_t page_bytes = 1ull << emulation->page_shift;
 
-	return (emulation->layout->slots[slot].bytes + page_bytes - 1) >> emulation->page_shift;
+	return (bytes + page_bytes - 1) >> emulation->page_shift;
+}
+
+static uint64_t slot_pages(const struct emulation *emulation, uint32_t slot)
+{
+	return whole_pages(emulation, emulation->layout->slots[slot].bytes);
 }
 
 static uint8_t *slot_map(const struct emulation *emulation, uint32_t slot)
 {
 	return emulation->arena + (emulation->layout->slots[slot].offset >> emulation->page_shift);
+}
+
+void emulation_slot_sized(struct emulation *emulation, uint32_t slot, uint64_t bytes)
+{
+	if (emulation && emulation->layout)
+		emulation->born_pages[slot] = whole_pages(emulation, bytes);
 }
 
 void emulation_slot_born(struct emulation *emulation, uint32_t slot)
@@ -73,7 +84,7 @@ void emulation_slot_born(struct emulation *emulation, uint32_t slot)
 		return;
 	birth = &emulation->slot_birth[slot];
 	map = slot_map(emulation, slot);
-	pages = slot_pages(emulation, slot);
+	pages = emulation->born_pages[slot];
 	first = birth->pages < pages ? birth->pages : pages;
 	born(emulation, map, first, birth->first);
 	born(emulation, map + first, pages - first, birth->rest);

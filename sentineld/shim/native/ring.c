@@ -147,7 +147,7 @@ static void put_live_arena(const struct arena *arena)
 		uint64_t page = place->offset >> arena->page_shift;
 
 		if ((place->flags & SENTINEL_SLOT_PLANNED) && arena->slot_at[page] == slot + 1)
-			put_live(arena->base + place->offset, place->bytes);
+			put_live(arena->base + place->offset, arena->born_bytes[slot]);
 	}
 }
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import os
+import random
 import time
 from collections.abc import Iterator
 
@@ -102,10 +103,14 @@ def batches(args: argparse.Namespace, model: type[nn.Module]) -> Iterator[list[t
         while True:
             # New workers are forked for each pass over the data.
             yield from torch.utils.data.DataLoader(data, batch_size=8, num_workers=args.workers)
+    sizes = random.Random(1)
     fixed = list(model.batch(8)) if args.fixed else []  # type: ignore[operator]
     for step in itertools.count():
         if args.fixed:
             yield fixed
+            continue
+        if args.sizes:
+            yield list(model.batch(sizes.choice(args.sizes)))  # type: ignore[operator]
             continue
         varied = step // args.turns % 2 if args.turns else args.vary and step % 5 == 4
         yield list(model.batch(6 if varied else 8))  # type: ignore[operator]
@@ -139,6 +144,12 @@ def main() -> None:
     parser.add_argument("model", choices=sorted(KINDS))
     parser.add_argument("until")
     parser.add_argument("--vary", action="store_true", help="every fifth batch is smaller")
+    parser.add_argument(
+        "--sizes",
+        type=int,
+        nargs="+",
+        help="sizes of batches, of which each step takes one at random",
+    )
     parser.add_argument("--fixed", action="store_true", help="the same batch in every step")
     parser.add_argument(
         "--turns", type=int, default=0, help="steps until the batch size switches between 8 and 6"

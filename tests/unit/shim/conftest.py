@@ -29,7 +29,12 @@ def harness(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     library.test_arena_new.restype = ctypes.c_void_p
     library.test_arena_new.argtypes = (ctypes.c_int, ctypes.POINTER(ctypes.c_char_p))
     library.arena_take.restype = ctypes.c_void_p
-    library.arena_take.argtypes = (ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint32)
+    library.arena_take.argtypes = (
+        ctypes.c_void_p,
+        ctypes.c_uint32,
+        ctypes.c_uint64,
+        ctypes.c_uint32,
+    )
     library.arena_populate.argtypes = (ctypes.c_void_p, ctypes.c_uint32)
     library.arena_find.restype = ctypes.c_int64
     library.arena_find.argtypes = (ctypes.c_void_p, ctypes.c_void_p)
@@ -52,6 +57,7 @@ def harness(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     )
     for name in ("slot_born", "slot_dropped"):
         getattr(library, f"emulation_{name}").argtypes = (ctypes.c_void_p, ctypes.c_uint32)
+    library.emulation_slot_sized.argtypes = (ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64)
     for name in ("heap_born", "heap_dropped"):
         function = getattr(library, f"emulation_{name}")
         function.argtypes = (ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint64)

@@ -99,7 +99,7 @@ def test_any_plan_keeps_live_tensors_apart(
                 and int(slots["offset"][o]) < offset + pages(size) * PAGE
                 for o in live
             )
-            address = harness.arena_take(arena, slot, mark)
+            address = harness.arena_take(arena, slot, size, mark)
             assert (address is None) == clash
             if address is not None:
                 if slots["flags"][slot] & SlotFlag.DROP and not clash:
@@ -117,7 +117,7 @@ def test_only_slots_with_drop_lose_their_pages(harness: ctypes.CDLL) -> None:
     slots["bytes"], slots["offset"] = 2 * PAGE, (0, 2 * PAGE)
     slots["flags"] = (SlotFlag.PLANNED | SlotFlag.DROP, SlotFlag.PLANNED)
     arena, _ = new_arena(harness, slots, 4 * PAGE)
-    addresses = [harness.arena_take(arena, slot, 1) for slot in (0, 1)]
+    addresses = [harness.arena_take(arena, slot, 2 * PAGE, 1) for slot in (0, 1)]
     for address in addresses:
         stamp(address, 2 * PAGE, 5)
     for slot in (0, 1):
@@ -164,7 +164,7 @@ def arena_with_parts(harness: ctypes.CDLL, rows: list[tuple[int, int, int]]) -> 
 def test_parts_are_dropped_and_the_rest_is_kept(harness: ctypes.CDLL) -> None:
     arena, problem = arena_with_parts(harness, [(0, 1, 1), (0, 3, 2)])
     assert not problem
-    address = harness.arena_take(arena, 0, 1)
+    address = harness.arena_take(arena, 0, 5 * PAGE - 9, 1)
     ctypes.memset(address, 7, 5 * PAGE - 9)
     harness.test_arena_free(arena, 0)
     assert resident(address, 5) == [False, True, False, False, True]
@@ -179,7 +179,7 @@ def test_pages_of_slots_with_populate_are_resident_at_birth(harness: ctypes.CDLL
     arena, problem = new_arena(harness, slots, 8 * PAGE)
     assert not problem
     for step in (1, 2):
-        addresses = [harness.arena_take(arena, slot, step) for slot in (0, 1)]
+        addresses = [harness.arena_take(arena, slot, 3 * PAGE - 1, step) for slot in (0, 1)]
         for slot in (0, 1):
             harness.arena_populate(arena, slot)
         assert [resident(address, 4) for address in addresses] == [
@@ -188,6 +188,21 @@ def test_pages_of_slots_with_populate_are_resident_at_birth(harness: ctypes.CDLL
         ]
         for slot in (0, 1):
             harness.test_arena_free(arena, slot)
+    harness.arena_delete(arena)
+
+
+def test_a_smaller_tensor_is_populated_as_far_as_it_reaches(harness: ctypes.CDLL) -> None:
+    slots = np.zeros(1, dtype=protocol.SLOT_DTYPE)
+    slots["bytes"], slots["slack"] = 5 * PAGE, 4
+    slots["flags"] = SlotFlag.PLANNED | SlotFlag.POPULATE | SlotFlag.DROP
+    arena, problem = new_arena(harness, slots, 8 * PAGE)
+    assert not problem
+    for step, size in ((1, 5 * PAGE), (2, PAGE + 1)):
+        address = harness.arena_take(arena, 0, size, step)
+        harness.arena_populate(arena, 0)
+        assert sum(resident(address, 5)) == pages(size)
+        harness.test_arena_free(arena, 0)
+        assert not any(resident(address, 5))
     harness.arena_delete(arena)
 
 
@@ -215,7 +230,7 @@ def test_huge_pages_are_allowed_only_in_the_layouts_ranges(harness: ctypes.CDLL)
     size = 9 * HUGE_BYTES + PAGE
     arena, problem = new_arena(harness, slots, size, huge=ranges)
     assert not problem
-    address = harness.arena_take(arena, 0, 1)
+    address = harness.arena_take(arena, 0, 9 * HUGE_BYTES, 1)
     assert address % HUGE_BYTES == 0
     assert page_sizes(address, address + size) == "shshs"
     ctypes.memset(address, 7, 9 * HUGE_BYTES)

@@ -208,26 +208,41 @@ ACCESS = st.tuples(
     st.integers(0, 8),
     st.integers(0, 10_000_000),
     st.integers(0, 1),
+    st.integers(0, len(SLOTS)),  # 1 + slot, or 0
+    st.booleans(),  # counted after the stretch
 )
+
+
+def own_pages(page: int, pages: int, slot: int, sizes: list[int]) -> int:
+    """Number of the pages that the slot's tensor has."""
+    if not slot:
+        return pages
+    before = page - int(SLOTS["offset"][slot - 1]) // PAGE
+    return max(min(pages, -(-sizes[slot - 1] // PAGE) - before), 0) if before >= 0 else 0
 
 
 @given(
     st.lists(ACCESS, max_size=20),
+    st.tuples(*(st.integers(1, int(size)) for size in SLOTS["bytes"])).map(list),
     st.lists(st.integers(0, 2), min_size=ARENA_PAGES, max_size=ARENA_PAGES),
     st.lists(st.integers(0, 2), min_size=HEAP_PAGES, max_size=HEAP_PAGES),
 )
 def test_a_stretch_is_charged_for_its_slow_pages(
     harness: ctypes.CDLL,
-    listed: list[tuple[int, bool, bool, int, int, int, int, int]],
+    listed: list[tuple[int, bool, bool, int, int, int, int, int, int, bool]],
+    sizes: list[int],
     arena: list[int],
     heap: list[int],
 ) -> None:
     rows = np.zeros(len(listed), ACCESS_DTYPE)
-    expected = [[0, 0, 0] for _ in range(STRETCHES)]
+    expected = [[0, 0, 0] for _ in range(STRETCHES + 1)]
     for at, access in enumerate(sorted(listed, key=lambda one: one[0])):
-        stretch, in_heap, at_birth, page, pages, touched, slow_ps, node = access
+        stretch, in_heap, at_birth, page, whole, touched, slow_ps, node, slot, after = access
         flags = AccessFlag.HEAP * in_heap | AccessFlag.AT_BIRTH * at_birth
-        rows[at] = (page * PAGE, slow_ps, pages, touched, stretch, flags, node)
+        flags |= AccessFlag.AFTER * after
+        rows[at] = (page * PAGE, slow_ps, whole, touched, stretch, flags, node, slot)
+        pages = own_pages(page, whole, slot, sizes)
+        stretch += after
         places = heap if in_heap else arena
         if at_birth:
             slow = pages * node
@@ -235,16 +250,20 @@ def test_a_stretch_is_charged_for_its_slow_pages(
             slow = sum(here - 1 if here else node for here in places[page : page + pages])
         else:
             slow = 0  # outside the map
-        expected[stretch][0] += touched
-        expected[stretch][1] += (pages - slow) * touched // pages if pages else 0
+        expected[stretch][0] += touched * pages // whole if whole else touched
+        expected[stretch][1] += (pages - slow) * touched // whole if whole else 0
         expected[stretch][2] += slow * slow_ps
     emulation = Emulation(harness, rows)
     emulation.arena[:] = arena
     emulation.heap_map[:] = heap
+    for slot, size in enumerate(sizes):
+        harness.emulation_slot_sized(emulation.handle, slot, size)
     total_ps = 0
+    # The last stretch's accesses with AFTER count when the first stretch begins again.
+    expected[-1] = [sum(both) for both in zip(expected[0], expected[-1], strict=True)]
     for stretch, (accesses, fast, owed_ps) in enumerate(expected):
         total_ps += owed_ps
-        assert emulation.charge(stretch)[:2] == (accesses, fast)
+        assert emulation.charge(stretch % STRETCHES)[:2] == (accesses, fast)
         assert emulation.segment.owed_ns == total_ps // 1000
     assert emulation.charge(STRETCHES) == (0, 0, 0)  # no such stretch
     emulation.close()
