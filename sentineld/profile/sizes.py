@@ -17,13 +17,16 @@ import numpy.typing as npt
 
 from sentineld.model.arrays import Mask
 from sentineld.model.profile import Profile
-from sentineld.model.protocol import Event
+from sentineld.model.protocol import TENSOR_BYTES_MIN, Event
 from sentineld.profile.lifetimes import peak_bytes
 from sentineld.profile.step_check import I64_MAX
 from sentineld.profile.steps import Step, births, sequence_digest, structure, structure_digest
 
 STRUCTURES_MAX = 8
 """Number of structures (steps.structure_digest()) of which steps are kept."""
+OPTIONAL_BYTES_MAX = 16 * TENSOR_BYTES_MIN
+"""An allocation that varies and is below this size may be missing in other steps. A step of a
+sixteenth of the length lacks it."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +35,7 @@ class Sizes:
 
     most: npt.NDArray[np.uint64]  # largest size seen, in bytes
     vary: Mask  # whether the sizes differ
-    optional: Mask  # whether some steps lack the allocation
+    optional: Mask  # whether steps may lack the allocation
 
     @classmethod
     def of(cls, step: Step) -> Sizes:
@@ -54,6 +57,12 @@ class Sizes:
         vary[~lacking] |= other.vary
         optional[~lacking] |= other.optional
         return self.joined(Sizes(most, vary, optional))
+
+    def with_small_optional(self) -> Sizes:
+        """The same sizes, but allocations that vary and are small may be missing, even if all steps
+        seen so far have them."""
+        small = self.vary & (self.most < OPTIONAL_BYTES_MAX)
+        return replace(self, optional=self.optional | small)
 
     def cover(self, other: Sizes) -> bool:
         """Whether all steps of the other sizes fit the places of a plan for these sizes."""
@@ -143,7 +152,9 @@ class SeenSteps:
         if best is None or best.steps < share * self.count or not best.sizes.vary.any():
             return None
         # The sizes come from the training process; step_check.py has checked single steps only.
-        return best if _total_bytes(best.sizes) < I64_MAX / 2 else None
+        if _total_bytes(best.sizes) >= I64_MAX / 2:
+            return None
+        return replace(best, sizes=best.sizes.with_small_optional())
 
 
 def lacking_in(step: Step, whole: Similar) -> Mask | None:

@@ -260,7 +260,9 @@ def test_recurring_shapes_reuse_their_plans(tmp_path: Path) -> None:
 
 
 def test_steps_of_varying_sizes_follow_one_plan(tmp_path: Path) -> None:
-    run = ManagedRun(tmp_path, "transformer", "--sizes", "4", "5", "6", "7", "8", alone=REST)
+    # In batches of up to 42, a layer norm's statistics take less than 4 KiB; the shim does not see
+    # them.
+    run = ManagedRun(tmp_path, "transformer", "--sizes", "36", "40", "44", "48", alone=REST)
     try:
         run.manage("sentinel+spill")
         wait(lambda: (now := run.status())["state"] == "managed" and now["sizes_vary"])

@@ -14,7 +14,7 @@ from sentineld.model.timing import timing_of
 from sentineld.plan.accesses import access_table
 from tests.unit.plan.toys import LARGE, PAGE, large_profile, toy_plan, toy_profile, two_tiers
 
-HEAP, AT_BIRTH = int(AccessFlag.HEAP), int(AccessFlag.AT_BIRTH)
+HEAP, AT_BIRTH, AFTER = (int(flag) for flag in AccessFlag)
 
 
 def test_each_access_of_the_toy() -> None:
@@ -62,3 +62,13 @@ def test_persistent_tensors_outside_the_heap_are_fast() -> None:
     assert table["flags"][7] == AT_BIRTH  # the state: the heap now begins above it
     assert table["node"][7] == 0
     assert (table["flags"][8], table["offset"][8]) == (HEAP, 0)
+
+
+def test_slots_that_take_smaller_tensors_are_named() -> None:
+    layout = toy_plan().layout
+    slots = layout.slots.copy()
+    slots["slack"][[0, 2]] = 1
+    table = access_table(toy_profile(), replace(layout, slots=slots), two_tiers())
+    assert table["slot"].tolist() == [1, 0, 0, 1, 3, 0, 3, 0, 0]
+    # In the stretch of the birth, the tensor's size is known only at the stretch's end.
+    assert table["flags"].tolist() == [AT_BIRTH | AFTER, 0, HEAP, 0, AFTER, HEAP, 0, HEAP, HEAP]

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from sentineld.model.protocol import Boundary, Event
-from sentineld.plan.cuts import choose_cuts, provisional_layout
+from sentineld.model.protocol import TENSOR_BYTES_MIN, Boundary, Event
+from sentineld.plan.cuts import before_optional, choose_cuts, provisional_layout
 from sentineld.profile.lifetimes import step_lifetimes
 from sentineld.profile.steps import Step, StepCutter
 from tests.unit.trainer import MIB, PAGE, Trainer
@@ -103,3 +103,21 @@ def test_cuts_make_every_stretch_of_a_training_step_short() -> None:
     assert np.array_equal(
         layout.slots["bytes"], step_lifetimes(step).tensors["bytes"][: len(layout.slots)]
     )
+
+
+def test_a_cut_never_follows_an_optional_allocation() -> None:
+    # allocation  0  1  2  3  4  5  6
+    # optional    x  -  x  x  -  -  x
+    # cut            |        |     |  a cut precedes its allocation
+    optional = np.array([True, False, True, True, False, False, True])
+    cuts = np.array([1, 4, 6], np.uint32)
+    assert before_optional(cuts, optional).tolist() == [2, 6]
+    assert before_optional(np.array([3, 4, 7], np.uint32), optional).tolist() == [2, 6]
+    assert before_optional(cuts, np.zeros(0, np.bool_)).tolist() == [1, 4, 6]
+
+
+def test_a_layout_for_any_sizes_takes_the_smallest_tensor() -> None:
+    step = optimizer_step(3)
+    layout = provisional_layout(step, np.zeros(0, np.uint32), any_sizes=True)
+    (slack,), (size,) = np.unique(layout.slots["slack"]), np.unique(layout.slots["bytes"])
+    assert int(slack) * TENSOR_BYTES_MIN >= int(size) - TENSOR_BYTES_MIN

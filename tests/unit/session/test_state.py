@@ -21,7 +21,7 @@ SAVED = Saved("20%", "auto", "cxl")
 
 def planned(budget_bytes: int) -> Planned:
     profile, plan = large_profile(), replace(large_plan(), budget_bytes=budget_bytes)
-    return Planned(Shape(2, "abc"), profile, profile, plan, budget_bytes, 1.5, 1e8)
+    return Planned(Shape(2, "abc", sizes_vary=True), profile, profile, plan, budget_bytes, 1.5, 1e8)
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def test_a_plan_is_restored_before_and_after_it_is_live(states: StateFiles) -> N
         assert restored.entered == entered
         found = restored.planned
         assert found is not None
-        assert (found.shape, found.budget_bytes) == (Shape(2, "abc"), 4096)
+        assert (found.shape, found.budget_bytes) == (Shape(2, "abc", sizes_vary=True), 4096)
         assert found.migration_bytes_per_s == 1e8
         assert found.plan.moves.tobytes() == large_plan().moves.tobytes()
         states.live(NAME, 7)

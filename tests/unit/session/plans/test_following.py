@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from sentineld.base.errors import SentinelError
@@ -18,6 +19,8 @@ from sentineld.model.plan import Space
 from sentineld.model.protocol import Flag
 from sentineld.model.tiers import Tiers
 from sentineld.observe.shim_link import ShimLink
+from sentineld.plan.correct import WINDOW_STEPS
+from sentineld.plan.slack import with_slack
 from sentineld.session.intake.inbox import Inbox
 from sentineld.session.intake.sampling import Observing
 from sentineld.session.live.shapes import Planned, Shape
@@ -170,6 +173,22 @@ def test_another_goal_is_planned_from_the_live_plans_profile(process: Process) -
     assert given.unmanaged_bytes == 2 * PAGE  # the plan's reserve for unmanaged bytes
     process.linked.set(small_bytes=3 * PAGE)
     assert process.following.plan_input().unmanaged_bytes == 3 * PAGE
+
+
+def test_a_plan_for_varying_sizes_is_planned_again_for_the_same_sizes(process: Process) -> None:
+    shape = replace(SHAPE, sizes_vary=True)
+    vary = np.array([True, False, True])
+    layout = with_slack(PLAN.layout, vary, vary)
+    process.enter(replace(PLANNED, shape=shape, plan=replace(PLAN, layout=layout)))
+    sizes = process.following.plan_input().sizes
+    assert sizes is not None
+    assert (sizes.vary.tolist(), sizes.optional.tolist()) == (vary.tolist(), vary.tolist())
+    assert sizes.most.tolist() == PLAN.layout.slots["bytes"].tolist()
+    # Times and moves vary with the sizes, so they say nothing about the plan's assumptions.
+    for step in range(1, 4 * WINDOW_STEPS):
+        process.linked.set(step=step, barrier_wait_ns=step * 10**9)
+        assert process.following.corrected() is None
+        assert not process.following.begin_recording()
 
 
 def test_pages_are_moved_to_the_first_plans_initial_tiers(process: Process) -> None:

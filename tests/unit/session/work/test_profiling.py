@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -14,11 +15,12 @@ from sentineld.base.units import FastBudget
 from sentineld.config import Config, TierOverrides
 from sentineld.machine.choose import substrate_of
 from sentineld.machine.machine import Machine
+from sentineld.model.plan import SLACK_MAX
 from sentineld.model.records import OpAccesses, Records
 from sentineld.observe.backend import Target
 from sentineld.observe.shim_only import SHIM_ONLY
 from sentineld.plan.layout_wire import WireLayout, unpack_layout
-from sentineld.profile.steps import Step, StepCutter, identical, sequence_digest
+from sentineld.profile.steps import Step, StepCutter, births, identical, sequence_digest
 from sentineld.session.intake.inbox import Inbox
 from sentineld.session.intake.sampling import Observing, Sampling
 from sentineld.session.lifecycle import Lifecycle, State, Status
@@ -26,6 +28,7 @@ from sentineld.session.live.shapes import (
     Planned,
     Shape,
     Shapes,
+    planned_sizes,
 )
 from sentineld.session.work import step_sampler
 from sentineld.session.work.planning import Goal
@@ -33,10 +36,12 @@ from sentineld.session.work.profiling import (
     ACCESS_STEPS_MIN,
     OTHER_SHAPE_STEPS,
     SECOND_STEP_REQUESTS,
+    SIZES_STEPS,
+    WARM_UP_STEPS,
     Profiling,
 )
 from tests.unit.links import Linked
-from tests.unit.trainer import MIB
+from tests.unit.trainer import MIB, PAGE
 from tests.unit.workloads import Network, train
 
 LARGE = Network(blocks=2, weights=1, activation_bytes=2 * MIB)
@@ -326,4 +331,106 @@ def test_a_second_step_of_another_shape_is_requested_again_a_limited_number_of_t
     assert planned is not None
     assert planned.charged is planned.profile
     assert profiled.asked() == (None, 0)
+    profiled.close()
+
+
+def varying(count: int, pages: int = 16, cuts: tuple[int, ...] = ()) -> list[Step]:
+    """Steps that differ only in the sizes of activations, by up to this number of pages."""
+    return [
+        steps_of(replace(SMALL, activation_bytes=MIB + PAGE * (7 * n % pages)), 1, cuts)[0]
+        for n in range(count)
+    ]
+
+
+def widen(profiled: Profiled) -> Planned:
+    """Go from the request for accesses to a plan for varying sizes."""
+    layout, asked = profiled.asked()
+    assert layout is not None
+    assert asked == 1
+    assert (layout.slots["slack"] == SLACK_MAX).all()
+    cuts = tuple(layout.cuts.tolist())
+    step, again = varying(2, cuts=cuts)
+    assert not identical(step, again)
+    profiled.answer(step, train(SMALL, 2, cuts).take_ops())
+    assert profiled.tell(step) is None
+    profiled.asked()
+    profiled.answer(again, train(SMALL, 2, cuts).take_ops())
+    planned = profiled.tell(again)
+    assert planned is not None
+    return planned
+
+
+@pytest.fixture(scope="module")
+def wide() -> Planned:
+    profiled = Profiled(Shapes())
+    steps = varying(WARM_UP_STEPS + SIZES_STEPS)
+    assert profiled.tell(*steps[:-1]) is None
+    assert profiled.states[-1] is State.ALLOCATION
+    assert profiled.tell(steps[-1]) is None
+    assert profiled.states[-1] is State.ACCESS
+    planned = widen(profiled)
+    profiled.close()
+    return planned
+
+
+def test_steps_of_varying_sizes_get_a_plan_for_the_largest(wide: Planned) -> None:
+    assert wide.shape.sizes_vary
+    largest = steps_of(replace(SMALL, activation_bytes=MIB + 15 * PAGE), 1)[0]
+    slots = wide.plan.layout.slots
+    assert slots["bytes"].tolist() == births(largest).tolist()
+    assert np.array_equal(slots["slack"] > 0, births(largest) != births(steps_of(SMALL, 1)[0]))
+    for profile in (wide.profile, wide.charged):
+        slotted = profile.tensors["slot"] >= 0
+        assert profile.tensors["bytes"][slotted].tolist() == births(largest).tolist()
+    assert wide.budget_bytes == FastBudget.parse("20%").resolve(wide.profile.peak_bytes)
+    assert wide.spare is None
+    assert any("allocations vary" in note for note in wide.plan.notes)
+
+
+@pytest.fixture
+def unsteady(wide: Planned) -> Iterator[Profiled]:
+    """A session that has just left its plan for varying sizes."""
+    shapes = Shapes()
+    shapes.keep(wide)
+    shapes.left(wide.shape, 100)
+    profiled = Profiled(shapes)
+    profiled.skip_warm_up(wide.shape)
+    yield profiled
+    profiled.close()
+
+
+def test_a_plan_for_varying_sizes_is_entered_again(unsteady: Profiled, wide: Planned) -> None:
+    steps = varying(SIZES_STEPS)
+    assert unsteady.tell(*steps[:-1]) is None
+    assert unsteady.tell(steps[-1]) is wide
+    assert unsteady.asked() == (None, 0)
+
+
+def test_steps_that_became_larger_get_a_plan_that_also_fits_the_former_ones(
+    unsteady: Profiled, wide: Planned
+) -> None:
+    assert unsteady.tell(*varying(SIZES_STEPS, pages=32)) is None
+    assert unsteady.states == [State.ACCESS]
+    planned = widen(unsteady)
+    assert planned_sizes(planned).cover(planned_sizes(wide))
+    assert not planned_sizes(wide).cover(planned_sizes(planned))
+
+
+def test_steps_that_no_longer_vary_get_a_plan_of_their_own(unsteady: Profiled) -> None:
+    steps = steps_of(LARGE, OTHER_SHAPE_STEPS)
+    unsteady.tell(*steps[:-1])
+    assert unsteady.states == []
+    unsteady.tell(steps[-1])
+    assert unsteady.states == [State.ACCESS]
+    layout, _ = unsteady.asked()
+    assert layout is not None
+    assert not layout.slots["slack"].any()
+
+
+def test_one_step_that_fits_is_enough_in_a_steady_session(wide: Planned) -> None:
+    shapes = Shapes()
+    shapes.keep(wide)
+    profiled = Profiled(shapes)
+    profiled.skip_warm_up(Shape(1, "another"))
+    assert profiled.tell(varying(2)[1]) is wide
     profiled.close()
