@@ -13,8 +13,19 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static struct sentinel_layout header;
 
-/* Do the step that the layout describes, up to limits on tensors and boundaries. */
-static void train(const uint8_t *file)
+/* The size of the slot's allocation in a step: odd steps are as small as the slack allows. */
+static uint64_t size_in(const struct sentinel_slot *slot, int step)
+{
+	uint64_t slack = slot->slack * (uint64_t)SENTINEL_TENSOR_BYTES_MIN;
+
+	if (step % 2 == 0 || slot->bytes < SENTINEL_TENSOR_BYTES_MIN)
+		return slot->bytes;
+	return slot->bytes - SENTINEL_TENSOR_BYTES_MIN < slack ? SENTINEL_TENSOR_BYTES_MIN
+							       : slot->bytes - slack;
+}
+
+/* Do a step that the layout describes, up to limits on tensors and boundaries. */
+static void train(const uint8_t *file, int step)
 {
 	uint32_t boundaries = header.boundary_count - header.cut_count;
 
@@ -25,7 +36,9 @@ static void train(const uint8_t *file)
 		memcpy(&slot, file + header.slots_offset + i * sizeof(slot), sizeof(slot));
 		if (slot.bytes > BYTES_MAX)
 			break;
-		tensor_new(slot.bytes);
+		if (step % 3 == 2 && slot.flags & SENTINEL_SLOT_OPTIONAL)
+			continue;
+		tensor_new(size_in(&slot, step));
 		/* Some tensors die within the step, some outlive it. */
 		if (i % 3 == 1)
 			tensor_free(i / 2);
@@ -48,10 +61,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (!sentinel_layout(file_of(data, size))) {
 		memcpy(&header, data, sizeof(header));
 		for (int step = 0; step < STEPS; step++)
-			train(data);
+			train(data, step);
 		/* The second layout retires the first arena, in which tensors are live. */
 		sentinel_layout(file_of(data, size));
-		train(data);
+		train(data, STEPS);
 		sentinel_detach();
 		world_hook(HOOK_STEP_BEGIN, 0);
 	}

@@ -117,6 +117,57 @@ def test_steps_with_another_batch_size_diverge(daemon: Daemon, tmp_path: Path) -
     check_losses(training)
 
 
+def test_smaller_steps_follow_a_layout_with_slack(daemon: Daemon, tmp_path: Path) -> None:
+    training = start(daemon, tmp_path, "cnn", "--vary")
+    first, second = side.identical_steps(daemon)
+    slots, arena_bytes = side.overlay(first, second)
+    slots["slack"] = slots["bytes"] // side.protocol.TENSOR_BYTES_MIN - 1
+    layout = side.layout_bytes(slots, arena_bytes, side.boundary_count(second))
+    assert side.send_layout(daemon, layout)["ok"]
+    daemon.wait_steps(3)
+    before = daemon.word("diverged_steps")
+    found = daemon.record(10)
+    assert daemon.word("diverged_steps") == before
+    base = daemon.word("arena_base")
+    planned = slots["flags"] != 0
+    sizes = set()
+    for births in map(side.births, found):
+        assert births["value"].tolist() == list(range(len(slots)))
+        assert (births["bytes"] <= slots["bytes"]).all()
+        assert (births["address"] - base)[planned].tolist() == slots["offset"][planned].tolist()
+        sizes.add(int(births["bytes"].sum()))
+    assert len(sizes) == 2
+    # Frees and the lists of live tensors have the tensors' own sizes.
+    for step in found[1:]:
+        born = {(one["value"], one["bytes"]) for one in side.births(step)}
+        freed = step[(step["event"] == Event.FREE) & (step["value"] < len(slots))]
+        assert {(one["value"], one["bytes"]) for one in freed} <= born
+    check_losses(training)
+
+
+def test_allocations_that_a_layout_calls_optional_may_be_missing(
+    daemon: Daemon, tmp_path: Path
+) -> None:
+    training = start(daemon, tmp_path, "cnn")
+    first, second = side.identical_steps(daemon)
+    slots, arena_bytes = side.overlay(first, second)
+    # Allocations that never come, of sizes that no other allocation has: the first, three in the
+    # middle, and the last.
+    missing = np.zeros(1, slots.dtype)
+    missing["bytes"], missing["flags"] = side.PAGE + 1, side.protocol.SlotFlag.OPTIONAL
+    middle = len(slots) // 2
+    slots = np.concatenate([missing, slots[:middle], *[missing] * 3, slots[middle:], missing])
+    layout = side.layout_bytes(slots, arena_bytes, side.boundary_count(second))
+    assert side.send_layout(daemon, layout)["ok"]
+    daemon.wait_steps(3)
+    (step,) = daemon.record(1)
+    assert daemon.word("mode") == Mode.REPLAY
+    assert daemon.word("diverged_steps") == 0
+    made = np.flatnonzero(~(slots["flags"] & side.protocol.SlotFlag.OPTIONAL).astype(bool))
+    assert side.births(step)["value"].tolist() == made.tolist()
+    check_losses(training)
+
+
 def test_a_wrong_layout_never_overlays_live_tensors(daemon: Daemon, tmp_path: Path) -> None:
     training = start(daemon, tmp_path, "transformer", "--keep")
     first, second = daemon.record(3)[1:]
