@@ -169,6 +169,10 @@ bench-boundaries: $(VENV)/.torch ## Check that boundaries cut the recorded trace
 bench-train: $(VENV)/.trainer shim ## Train nine models on emulated tiers under six policies; writes build/bench/train.json
 	$(PY) -m tests.bench.training
 
+.PHONY: bench-lengths
+bench-lengths: $(VENV)/.trainer shim ## Train with another sequence length in each step; writes build/bench/lengths.json
+	$(PY) -m tests.bench.lengths
+
 .PHONY: bench-paging
 bench-paging: $(VENV)/.trainer shim ## Train models in 20 and 40 % of their memory, beside Linux swap; writes build/bench/paging.json (needs root)
 	$(PY) -m tests.bench.paging

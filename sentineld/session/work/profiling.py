@@ -177,29 +177,29 @@ class Profiling:
             return  # a step with cuts began before the process had received `detach`
         repeated = self._sampler.gather(step)
         self._seen.add(step)
-        if self._undecided():
-            return
-        similar = self._similar()
-        if similar is not None:
-            self._take_similar(similar)
-            return
+        unsteady, decided = self._shapes.unsteady, self._decided()
         self._shape = Shape.of(step, self._inbox.threads)
         found = self._shapes.fitting(step, self._inbox.threads)
         # If shapes alternate, the first steps after a plan was left can still have that plan's
         # shape. One such step is not enough to enter the plan again.
         returned = found is not None and found.shape == self._left
         patient = returned and self._seen.count <= OTHER_SHAPE_STEPS
-        if found is not None and (repeated or not patient):
+        similar = self._similar() if decided else None
+        if similar is not None:
+            self._take_similar(similar)
+        elif found is not None and (repeated or not patient) and (decided or not unsteady):
             self._found = found
-        elif repeated:
+        elif decided and repeated:
             self._begin_sampling("two steps allocated identically")
 
-    def _undecided(self) -> bool:
-        """Whether more steps are needed to decide if the sizes of allocations vary."""
+    def _decided(self) -> bool:
+        """Whether enough steps were recorded to decide if the sizes of allocations vary."""
         seen = self._seen
-        if not self._shapes.unsteady or seen.count >= SIZES_STEPS:
-            return False
-        return seen.count < OTHER_SHAPE_STEPS or seen.share_of_sequence() < 1
+        if seen.count >= SIZES_STEPS:
+            return True
+        if self._shapes.unsteady:
+            return seen.count >= OTHER_SHAPE_STEPS and seen.share_of_sequence() == 1
+        return seen.share_of_sequence() >= SIMILAR_SHARE
 
     def _similar(self) -> Similar | None:
         """The steps that differ in the sizes of allocations only, if most steps do."""

@@ -5,15 +5,18 @@ Each entry of MODELS builds a model and returns its step: a function that runs o
 training step and returns the loss. Sizes are chosen so that a step takes one to two
 seconds on one core and its tensors have a peak of 0.2 to 1 GiB. LARGE_MODELS are for
 machines whose memory is smaller than the model. TOY_MODELS are for tests of the benchmarks.
+VARYING_MODELS have sequences of another length in each step.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 
-from tests.bench.models import dcgan, language, recommendation, toy, vision
+from tests.bench.lengths.sequence import NAMES
+from tests.bench.models import dcgan, language, recommendation, toy, varying, vision
 
 Step = Callable[[], torch.Tensor]
 
@@ -38,4 +41,8 @@ TOY_MODELS: dict[str, Callable[[], Step]] = {
     "perceptron": toy.perceptron,
 }
 
-ALL_MODELS = MODELS | LARGE_MODELS | TOY_MODELS
+VARYING_MODELS: dict[str, Callable[[], Step]] = {
+    f"transformer-{name}": partial(varying.transformer, name) for name in NAMES
+}
+
+ALL_MODELS = MODELS | LARGE_MODELS | TOY_MODELS | VARYING_MODELS

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measures trainings whose sequences have another length in each step."""

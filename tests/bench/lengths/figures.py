@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows, table and goals of bench-lengths, from the measured steps."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from statistics import fmean, median
+from typing import Any, NamedTuple
+
+from tests.bench.figures import table
+from tests.bench.goals import at_least, at_most
+
+Json = dict[str, Any]
+
+FIRST_TOUCH, OURS = "first-touch", "auto"
+FOLLOWED_MIN = 0.95
+OWN_MAX = 1.03
+"""Limit for the time of steps of eight lengths under one plan, divided by the time of the same
+steps, each under a plan for its length only."""
+GAIN_SHARE_MIN = 0.5
+"""Least gain over first-touch with dynamic padding, as a share of the gain with a fixed length."""
+
+
+class Timed(NamedTuple):
+    """A measured step."""
+
+    length: int
+    seconds: float
+
+
+def by_length(steps: Sequence[Timed]) -> dict[int, float]:
+    """The median step time in seconds of each length."""
+    found: defaultdict[int, list[float]] = defaultdict(list)
+    for step in steps:
+        found[step.length].append(step.seconds)
+    return {length: median(times) for length, times in sorted(found.items())}
+
+
+def gain(first_touch: Sequence[Timed], ours: Sequence[Timed]) -> float:
+    """By how much more time first-touch takes for the same steps: 0.5 is 50 % more."""
+    return fmean(step.seconds for step in first_touch) / fmean(step.seconds for step in ours) - 1
+
+
+def summarise(
+    steps: Mapping[tuple[str, str], Sequence[Timed]], diverged: Mapping[tuple[str, str], int]
+) -> Json:
+    """Rows and goals.
+
+    steps: the measured steps of each training, by lengths and policy. The steps of two policies
+    have the same lengths in the same order.
+    diverged: how many steps of each training diverged while these steps ran.
+    """
+    rows = [
+        {
+            "lengths": lengths,
+            "policy": policy,
+            "steps": len(timed),
+            "diverged_steps": diverged[lengths, policy],
+            "mean_seconds": round(fmean(step.seconds for step in timed), 5),
+            "seconds_by_length": {
+                length: round(seconds, 5) for length, seconds in by_length(timed).items()
+            },
+        }
+        for (lengths, policy), timed in steps.items()
+    ]
+    return {"rows": rows, "goals": goals(steps, diverged)}
+
+
+def goals(
+    steps: Mapping[tuple[str, str], Sequence[Timed]], diverged: Mapping[tuple[str, str], int]
+) -> Json:
+    """The goals whose trainings were measured."""
+    found: Json = {}
+    fixed = {lengths: timed for (lengths, policy), timed in steps.items() if lengths.isdigit()}
+    largest = max(fixed, key=int, default="")
+    for lengths in ("eight", "padded"):
+        if (lengths, OURS) in steps:
+            share = 1 - diverged[lengths, OURS] / len(steps[lengths, OURS])
+            found[f"{lengths}: share of steps that follow the plan"] = at_least(share, FOLLOWED_MIN)
+    if ("eight", OURS) in steps and len(fixed) > 1:
+        ours = by_length(steps["eight", OURS])
+        own = {int(one): median(step.seconds for step in steps[one, OURS]) for one in fixed}
+        over = sum(ours[length] for length in own) / sum(own.values())
+        found["eight: time over that under plans of their own"] = at_most(over, OWN_MAX)
+    wanted = [(one, name) for one in ("padded", largest) for name in (FIRST_TOUCH, OURS)]
+    if all(one in steps for one in wanted):
+        varying, constant = (
+            gain(steps[one, FIRST_TOUCH], steps[one, OURS]) for one in ("padded", largest)
+        )
+        found["padded: gain over first-touch, as a share of the gain with one length"] = at_least(
+            varying / constant, GAIN_SHARE_MIN
+        )
+    return found
+
+
+def text(summary: Json) -> str:
+    """The rows as a table."""
+    heads = ["lengths", "policy", "steps", "diverged", "mean step s"]
+    lines = [
+        [
+            row["lengths"],
+            row["policy"],
+            str(row["steps"]),
+            str(row["diverged_steps"]),
+            f"{row['mean_seconds']:.3f}",
+        ]
+        for row in summary["rows"]
+    ]
+    return table(heads, lines)

@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The lengths of the steps of each training; the same in all processes."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator
+
+LENGTHS = (64, 96, 128, 160, 192, 224, 240, 256)
+EIGHT, PADDED = "eight", "padded"
+NAMES = (EIGHT, PADDED, *map(str, LENGTHS))
+SENTENCES = 8
+
+
+def lengths(name: str) -> Iterator[int]:
+    """The lengths of the steps, without end.
+
+    eight: one of LENGTHS at random. padded: the longest of SENTENCES sentences, whose lengths are
+    distributed evenly, as with dynamic padding. A number: always this length.
+    """
+    chance = random.Random(1)
+    if name == EIGHT:
+        return (chance.choice(LENGTHS) for _ in itertools.count())
+    if name == PADDED:
+        return (
+            max(chance.randint(LENGTHS[0] // 4, LENGTHS[-1]) for _ in range(SENTENCES))
+            for _ in itertools.count()
+        )
+    return itertools.repeat(int(name))
