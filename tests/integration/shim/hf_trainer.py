@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trains with the Trainer of transformers, without internet access: hf_trainer.py trainer UNTIL.
+"""Trains with the Trainer of transformers, without internet access: hf_trainer.py KIND UNTIL.
 
-UNTIL is a number of steps, or a file that ends the training once it exists. The model is small;
-its weights and the tokens are random. Prints each step's losses as hexadecimal floats.
+KIND is "trainer", or "trainer-padded" for sentences of different lengths, which are padded to the
+longest one of their batch. UNTIL is a number of steps, or a file that ends the training once it
+exists. The model is small; its weights and the tokens are random. Prints each step's losses as
+hexadecimal floats.
 """
 
 from __future__ import annotations
@@ -28,16 +30,32 @@ ACCUMULATED = 2
 
 
 class Sentences(torch.utils.data.Dataset):  # type: ignore[type-arg]
-    """Random tokens; the labels are the input tokens."""
+    """Random tokens; the labels are the input tokens. varying: of 8 to POSITIONS tokens each."""
 
-    def __init__(self) -> None:
-        self._tokens = torch.randint(TOKENS, (64, POSITIONS))
+    def __init__(self, varying: bool) -> None:
+        self._tokens = [
+            torch.randint(TOKENS, (int(torch.randint(8, POSITIONS + 1, ())),))
+            if varying
+            else torch.randint(TOKENS, (POSITIONS,))
+            for _ in range(64)
+        ]
 
     def __len__(self) -> int:
         return len(self._tokens)
 
     def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
         return {"input_ids": self._tokens[index], "labels": self._tokens[index]}
+
+
+def padded(batch: list[dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
+    """Pad the sentences of a batch to the longest one."""
+    pad = torch.nn.utils.rnn.pad_sequence
+    tokens = [one["input_ids"] for one in batch]
+    return {
+        "input_ids": pad(tokens, batch_first=True),
+        "attention_mask": pad([torch.ones_like(one) for one in tokens], batch_first=True),
+        "labels": pad(tokens, batch_first=True, padding_value=-100),
+    }
 
 
 class Stop(TrainerCallback):
@@ -66,7 +84,7 @@ class LossPrinter(Trainer):
 
 
 def main() -> None:
-    _, _, until = sys.argv
+    _, kind, until = sys.argv
     torch.set_num_threads(1)
     set_seed(1)
     config = GPT2Config(
@@ -95,7 +113,8 @@ def main() -> None:
         trainer = LossPrinter(
             model=GPT2LMHeadModel(config),
             args=arguments,
-            train_dataset=Sentences(),
+            train_dataset=Sentences(kind == "trainer-padded"),
+            data_collator=padded,
             callbacks=[Stop(until)],
         )
         trainer.remove_callback(_printer(trainer))
