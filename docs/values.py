@@ -36,6 +36,7 @@ HUGE = "sentineld.plan.huge"
 CUTS = "sentineld.plan.cuts"
 DIVERGENCE = "sentineld.session.live.divergence"
 SHAPES = "sentineld.session.live.shapes"
+CHOOSING = "sentineld.session.work.choosing"
 PROFILING = "sentineld.session.work.profiling"
 TIMING = "sentineld.model.timing"
 PRESETS = "sentineld.host.presets"
@@ -89,9 +90,9 @@ SOURCES: dict[str, tuple[str, str]] = {
     "divergence.patience_steps_max": (DIVERGENCE, "PATIENCE_STEPS_MAX"),
     "shapes.kept": (SHAPES, "SHAPES_MAX"),
     "profiling.warm_up_steps": (PROFILING, "WARM_UP_STEPS"),
-    "profiling.other_shape_steps": (PROFILING, "OTHER_SHAPE_STEPS"),
-    "profiling.sizes_steps": (PROFILING, "SIZES_STEPS"),
-    "profiling.similar_share": (PROFILING, "SIMILAR_SHARE"),
+    "choosing.other_shape_steps": (CHOOSING, "OTHER_SHAPE_STEPS"),
+    "choosing.sizes_steps": (CHOOSING, "SIZES_STEPS"),
+    "choosing.similar_share": (CHOOSING, "SIMILAR_SHARE"),
     "sizes.optional_bytes": ("sentineld.profile.sizes", "OPTIONAL_BYTES_MAX"),
     "mover.refresh_steps": (EXECUTOR, "REFRESH_STEPS_MAX"),
     "mover.batch_pages": (SYSCALLS, "BATCH_PAGES"),

@@ -32,9 +32,6 @@ SLOT_DTYPE = np.dtype(
     ]
 )  # struct sentinel_slot
 
-SLOT_BYTES_MAX = 1 << 44
-SLACK_MAX = (1 << 32) - 1
-
 SLOT_PLANNED = 1  # allocated at the slot's offset in the arena; without this flag, in the heap
 SLOT_DROP = 2  # all pages are dropped at the tensor's death
 SLOT_POPULATE = 4  # all pages are populated at the tensor's birth

@@ -223,10 +223,11 @@ LAYOUT_DTYPE = _struct(
         "huge_offset": (128, "<u8"),
         "moves_offset": (136, "<u8"),
         "move_count": (144, "<u4"),
+        "reserved": (148, "<u4"),
     },
     152,
 )
-"""struct sentinel_layout without its reserved word."""
+"""struct sentinel_layout."""
 
 PAGER_MOVE_DTYPE = _struct(
     {
@@ -236,10 +237,11 @@ PAGER_MOVE_DTYPE = _struct(
         "deadline": (16, "<u4"),
         "end": (20, "<u4"),
         "flags": (24, "<u4"),
+        "reserved": (28, "<u4"),
     },
     32,
 )
-"""struct sentinel_move without its reserved word."""
+"""struct sentinel_move."""
 
 ACCESS_DTYPE = _struct(
     {
@@ -251,10 +253,11 @@ ACCESS_DTYPE = _struct(
         "flags": (28, "<u2"),
         "node": (30, "<i2"),
         "slot": (32, "<u4"),
+        "reserved": (36, "<u4"),
     },
     40,
 )
-"""struct sentinel_access without its reserved word."""
+"""struct sentinel_access."""
 
 RESIDENCY_DTYPE = _struct(
     {

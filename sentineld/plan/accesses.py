@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from sentineld.model.plan import SLOT_DROP, SLOT_PLANNED, Layout
+from sentineld.model.plan import SLOT_DROP, SLOT_OPTIONAL, SLOT_PLANNED, Layout
 from sentineld.model.profile import Profile
 from sentineld.model.protocol import ACCESS_DTYPE, AccessFlag
 from sentineld.model.tiers import Tiers
@@ -79,7 +79,7 @@ def access_table(profile: Profile, layout: Layout, tiers: Tiers) -> npt.NDArray[
     in_heap &= heap_offset % profile.page_bytes == 0
     table["offset"][in_heap] = heap_offset[in_heap]
     born = tensors["birth_stretch"] == rows["stretch"]
-    sized = slotted & (slack[index] > 0)
+    sized = slotted & ((slack[index] > 0) | ((flags & SLOT_OPTIONAL) != 0))
     table["slot"] = np.where(sized, tensors["slot"] + 1, 0)
     at_birth = (planned & born & ((flags & SLOT_DROP) != 0)) | ~(planned | in_heap)
     table["flags"] = np.where(in_heap, int(AccessFlag.HEAP), 0)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from sentineld.model.plan import SLACK_MAX, SLOT_BYTES_MAX, SLOT_DTYPE, Layout
+from sentineld.model.plan import SLOT_DTYPE, Layout
 from sentineld.model.protocol import Alloc, Boundary, Event
 from sentineld.model.records import Records
 from sentineld.profile.steps import Step, boundary_records
@@ -115,16 +115,12 @@ def _touched_bytes(step: Step, allocs: Records, boundaries: Records) -> npt.NDAr
     return touched
 
 
-def provisional_layout(step: Step, cuts: npt.NDArray[np.uint32], any_sizes: bool = False) -> Layout:
-    """A layout that places no tensor and only turns the cuts into boundaries.
-
-    any_sizes: whether allocations of other sizes fit the layout, too.
-    """
+def provisional_layout(step: Step, cuts: npt.NDArray[np.uint32]) -> Layout:
+    """A layout that places no tensor and only turns the cuts into boundaries."""
     records = step.records
     allocs = records[(records["event"] == Event.ALLOC) & (records["detail"] == Alloc.STEP)]
     slots = np.zeros(len(allocs), SLOT_DTYPE)
-    slots["bytes"] = SLOT_BYTES_MAX if any_sizes else allocs["bytes"]
-    slots["slack"] = SLACK_MAX if any_sizes else 0
+    slots["bytes"] = allocs["bytes"]
     boundary_count = len(boundary_records(step)) + len(cuts)
     return Layout(
         slots=slots,

@@ -7,19 +7,25 @@ from dataclasses import replace
 
 import numpy as np
 
-from sentineld.model.arrays import Mask
 from sentineld.model.plan import SLOT_OPTIONAL, Layout
 from sentineld.model.protocol import TENSOR_BYTES_MIN
+from sentineld.profile.sizes import Sizes
 
 
-def with_slack(layout: Layout, vary: Mask, optional: Mask) -> Layout:
-    """The layout with slots that take every smaller size of a tensor that the shim serves.
-
-    vary: (slots,), whether the slot's allocation varies in size; other slots take one size only.
-    optional: (slots,), whether steps may lack the slot's allocation.
-    """
+def with_slack(layout: Layout, sizes: Sizes) -> Layout:
+    """The layout with slots for the largest sizes. A slot whose size varies takes every smaller
+    size of a tensor that the shim serves."""
     slots = layout.slots.copy()
+    slots["bytes"] = sizes.largest_bytes
     slack = -(-(slots["bytes"].astype(np.int64) - TENSOR_BYTES_MIN) // TENSOR_BYTES_MIN)
-    slots["slack"] = np.where(vary, np.maximum(slack, 0), 0)
-    slots["flags"] |= np.where(optional, SLOT_OPTIONAL, 0).astype(np.uint32)
+    slots["slack"] = np.where(sizes.vary, np.maximum(slack, 0), 0)
+    slots["flags"] |= np.where(sizes.optional, SLOT_OPTIONAL, 0).astype(np.uint32)
     return replace(layout, slots=slots)
+
+
+def sizes_of(layout: Layout) -> Sizes:
+    """The sizes for which with_slack() made the layout."""
+    slots = layout.slots
+    optional = (slots["flags"] & SLOT_OPTIONAL) != 0
+    # A slot of the smallest size has no slack; its allocation is of this size or missing.
+    return Sizes(slots["bytes"], (slots["slack"] > 0) | optional, optional)

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sentineld.model.arrays import Mask
-from sentineld.model.profile import Profile
+from sentineld.model.profile import Kind, Profile
 from sentineld.model.protocol import TENSOR_BYTES_MIN, Event
 from sentineld.profile.lifetimes import peak_bytes
 from sentineld.profile.step_check import I64_MAX
@@ -25,67 +25,89 @@ from sentineld.profile.steps import Step, births, sequence_digest, structure, st
 STRUCTURES_MAX = 8
 """Number of structures (steps.structure_digest()) of which steps are kept."""
 OPTIONAL_BYTES_MAX = 16 * TENSOR_BYTES_MIN
-"""An allocation that varies and is below this size may be missing in other steps. A step of a
+"""Steps may lack an allocation that varies if its largest size is below this one. A step of a
 sixteenth of the length lacks it."""
+STEADY_SHARE = 0.75
+"""Least share of identical steps for which a plan is made for one sequence."""
+LAST_STEPS = 4
 
 
 @dataclass(frozen=True)
 class Sizes:
     """The sizes of the allocations of steps, each (slots,), by allocation cursor."""
 
-    most: npt.NDArray[np.uint64]  # largest size seen, in bytes
+    largest_bytes: npt.NDArray[np.uint64]
     vary: Mask  # whether the sizes differ
     optional: Mask  # whether steps may lack the allocation
 
     @classmethod
     def of(cls, step: Step) -> Sizes:
         """The sizes of a single step."""
-        most = births(step)
-        return cls(most, *np.zeros((2, len(most)), np.bool_))
+        sizes = births(step)
+        return cls(sizes, *np.zeros((2, len(sizes)), np.bool_))
+
+    @property
+    def total_bytes(self) -> float:
+        """Sum of the largest sizes."""
+        return float(self.largest_bytes.sum(dtype=np.float64))
+
+    @property
+    def possible(self) -> bool:
+        """Whether sums of the sizes fit in 64 bits. The sizes come from the training process, and
+        step_check.py has checked single steps only."""
+        return self.total_bytes < I64_MAX / 2
 
     def joined(self, other: Sizes) -> Sizes:
         """The sizes of both, which must have the same number of allocations."""
-        vary = self.vary | other.vary | (self.most != other.most)
-        optional = self.optional | other.optional
-        return Sizes(np.maximum(self.most, other.most), vary, optional)
+        vary = self.vary | other.vary | (self.largest_bytes != other.largest_bytes)
+        largest_bytes = np.maximum(self.largest_bytes, other.largest_bytes)
+        return Sizes(largest_bytes, vary, self.optional | other.optional)
 
-    def without(self, lacking: Mask, other: Sizes) -> Sizes:
+    def joined_lacking(self, lacking: Mask, other: Sizes) -> Sizes:
         """The sizes of both, if the other steps lack some allocations."""
-        most = self.most.copy()
-        most[~lacking] = other.most
+        largest_bytes = self.largest_bytes.copy()
+        largest_bytes[~lacking] = other.largest_bytes
         vary, optional = np.copy(lacking), np.copy(lacking)
         vary[~lacking] |= other.vary
         optional[~lacking] |= other.optional
-        return self.joined(Sizes(most, vary, optional))
+        return self.joined(Sizes(largest_bytes, vary, optional))
 
     def with_small_optional(self) -> Sizes:
-        """The same sizes, but allocations that vary and are small may be missing, even if all steps
-        seen so far have them."""
-        small = self.vary & (self.most < OPTIONAL_BYTES_MAX)
-        return replace(self, optional=self.optional | small)
+        """The same sizes, but small allocations that vary may be missing, even if all steps seen so
+        far have them."""
+        return replace(self, optional=self.optional | (self.vary & self._small))
 
-    def cover(self, other: Sizes) -> bool:
-        """Whether all steps of the other sizes fit the places of a plan for these sizes."""
-        if len(self.most) != len(other.most):
-            return False
-        differ = other.vary | (other.most != self.most)
-        beyond = (other.most > self.most) | (differ & ~self.vary)
-        return not bool(np.any(beyond | (other.optional & ~self.optional)))
+    @property
+    def _small(self) -> Mask:
+        small: Mask = self.largest_bytes < OPTIONAL_BYTES_MAX
+        return small
 
-    def take(self, sizes: Sequence[int]) -> bool:
-        """Whether a step with these allocations follows a plan for these sizes, as replay() in
-        shim/native/interpose.c decides."""
-        at, count = 0, len(self.most)
-        most, vary, optional = self.most.tolist(), self.vary.tolist(), self.optional.tolist()
+    def missing_candidates(self, steps: int) -> Mask:
+        """Which allocations other steps may lack. steps: number of steps of which these are the
+        sizes; a single step does not show which sizes vary."""
+        return self._small & self.vary if steps > 1 else self._small
+
+    def slots(self, sizes: Sequence[int]) -> list[int] | None:
+        """The slots of a step's allocations in a layout for these sizes, as skip_optional() in
+        shim/native/boundary.c finds them; None if the step diverges."""
+        found: list[int] = []
+        at, count = 0, len(self.largest_bytes)
+        largest, vary = self.largest_bytes.tolist(), self.vary.tolist()
+        optional = self.optional.tolist()
         for size in sizes:
-            while at < count and not (size == most[at] or (vary[at] and size < most[at])):
+            while at < count and not (size == largest[at] or (vary[at] and size < largest[at])):
                 if not optional[at]:
-                    return False
+                    return None
                 at += 1
             if at == count:
-                return False
+                return None
+            found.append(at)
             at += 1
-        return all(optional[at:])
+        return found if all(optional[at:]) else None
+
+    def accept(self, sizes: Sequence[int]) -> bool:
+        """Whether the allocations of a step fit a layout for these sizes."""
+        return self.slots(sizes) is not None
 
 
 @dataclass(frozen=True)
@@ -96,73 +118,80 @@ class Similar:
     sizes: Sizes
     largest: Step  # the step that allocated most
 
-    def joined(self, other: Similar) -> Similar | None:
-        """All steps of both, if the other steps only lack some small allocations."""
+    def with_step(self, step: Step) -> Similar:
+        """All steps and one more, which has the same structure."""
+        sizes = Sizes.of(step)
+        larger = sizes.total_bytes > Sizes.of(self.largest).total_bytes
+        return Similar(self.steps + 1, self.sizes.joined(sizes), step if larger else self.largest)
+
+    def joined(self, other: Similar) -> Similar:
+        """All steps of both, if the other steps only lack some small allocations; else self."""
         lacking = lacking_in(other.largest, self)
         if lacking is None:
-            return None
-        sizes = self.sizes.without(lacking, other.sizes)
+            return self
+        sizes = self.sizes.joined_lacking(lacking, other.sizes)
+        if sizes.slots(births(other.largest).tolist()) != np.flatnonzero(~lacking).tolist():
+            return self
         return Similar(self.steps + other.steps, sizes, self.largest)
 
 
 class SeenSteps:
-    """The steps that were recorded one after the other, by structure and by sequence."""
+    """Steps that were recorded one after the other, by structure and by sequence."""
 
     def __init__(self) -> None:
-        self.count = 0
-        """Number of steps."""
+        self.sizes: list[list[int]] = []
+        """The sizes of each step's allocations."""
         self._similar: dict[str, Similar] = {}
-        self._sequences: Counter[str] = Counter()
+        self._sequences: list[str] = []
+
+    @property
+    def count(self) -> int:
+        """Number of steps."""
+        return len(self.sizes)
 
     def add(self, step: Step) -> None:
         """Record a step. If there are too many structures, the one seen least is dropped."""
-        self.count += 1
-        self._sequences[sequence_digest(step)] += 1
-        name, found = structure_digest(step), Similar(1, Sizes.of(step), step)
+        self.sizes.append(births(step).tolist())
+        self._sequences.append(sequence_digest(step))
+        name = structure_digest(step)
         before = self._similar.get(name)
-        if before is not None:
-            larger = _total_bytes(found.sizes) > _total_bytes(Sizes.of(before.largest))
-            found = Similar(
-                before.steps + 1,
-                before.sizes.joined(found.sizes),
-                step if larger else before.largest,
-            )
-        self._similar[name] = found
+        new = Similar(1, Sizes.of(step), step)
+        self._similar[name] = new if before is None else before.with_step(step)
         if len(self._similar) > STRUCTURES_MAX:
             del self._similar[min(self._similar, key=lambda one: self._similar[one].steps)]
 
-    def share_of_sequence(self) -> float:
-        """Share of the steps that have the most frequent sequence, 0..1."""
-        return max(self._sequences.values(), default=0) / max(self.count, 1)
+    def identical(self) -> bool:
+        """Whether all steps have the same sequence."""
+        return len(set(self._sequences)) == 1
+
+    def steady(self, last: int | None = LAST_STEPS) -> bool:
+        """Whether most of the last steps have the same sequence. None: of all steps."""
+        recent = self._sequences if last is None else self._sequences[-last:]
+        return max(Counter(recent).values(), default=0) >= STEADY_SHARE * len(recent)
 
     def most_similar(self, share: float) -> Similar | None:
-        """The largest set of steps that differ in the sizes of allocations only.
-
-        None if they are less than this share of all steps, if they do not differ, or if their
-        largest sizes are impossible.
-        """
-        best: Similar | None = None
-        for whole in self._similar.values():
+        """Steps that differ in the sizes of allocations only; None if they are less than this share
+        of all steps, or if they do not differ."""
+        wholes = sorted(
+            (one for one in self._similar.values() if one.steps > 1),
+            key=lambda one: len(one.sizes.vary),
+            reverse=True,
+        )
+        for whole in wholes:
             found = whole
             for other in self._similar.values():
                 if other is not whole:
-                    found = found.joined(other) or found
-            if best is None or found.steps > best.steps:
-                best = found
-        if best is None or best.steps < share * self.count or not best.sizes.vary.any():
-            return None
-        # The sizes come from the training process; step_check.py has checked single steps only.
-        if _total_bytes(best.sizes) >= I64_MAX / 2:
-            return None
-        return replace(best, sizes=best.sizes.with_small_optional())
+                    found = found.joined(other)
+            if found.steps >= share * self.count and found.sizes.vary.any():
+                return found
+        return None
 
 
 def lacking_in(step: Step, whole: Similar) -> Mask | None:
     """Which allocations of `whole` the step lacks, (slots,); None if they differ in other ways.
 
-    The step lacks the smallest allocations between two boundaries. If whole.sizes.vary is known,
-    only allocations that vary can be missing. The step and the rest of whole.largest must have the
-    same structure.
+    The step lacks the smallest candidates between two boundaries. The step and the rest of
+    whole.largest must have the same structure.
     """
     ours, theirs = structure(whole.largest), structure(step)
     marks = [one[3:, one[0] == Event.BOUNDARY] for one in (ours, theirs)]
@@ -176,18 +205,18 @@ def lacking_in(step: Step, whole: Similar) -> Mask | None:
     missing = counts[0] - counts[1]
     if np.any(missing < 0):
         return None
-    sizes, segment = whole.sizes, segments[0]
-    candidates = sizes.vary if whole.steps > 1 else np.ones(len(segment), np.bool_)
-    order = np.lexsort((sizes.most, ~candidates, segment))
+    segment, candidates = segments[0], whole.sizes.missing_candidates(whole.steps)
+    order = np.lexsort((whole.sizes.largest_bytes, ~candidates, segment))
     rank = np.arange(len(order)) - (np.cumsum(counts[0]) - counts[0])[segment[order]]
     lacking = np.zeros(len(order), np.bool_)
     lacking[order] = rank < missing[segment[order]]
-    if np.any(lacking & ~candidates) or not np.array_equal(_without(ours, lacking)[2:], theirs[2:]):
+    if np.any(lacking & ~candidates):
         return None
-    return lacking
+    rows = [0, 2, 3, 4]  # all but the sizes
+    return lacking if np.array_equal(_left(ours, lacking)[rows], theirs[rows]) else None
 
 
-def _without(sequence: npt.NDArray[np.uint64], lacking: Mask) -> npt.NDArray[np.uint64]:
+def _left(sequence: npt.NDArray[np.uint64], lacking: Mask) -> npt.NDArray[np.uint64]:
     """The structure() without some allocations and their frees."""
     before = np.concatenate([[0], np.cumsum(lacking)])
     is_boundary = sequence[0] == Event.BOUNDARY
@@ -199,26 +228,28 @@ def _without(sequence: npt.NDArray[np.uint64], lacking: Mask) -> npt.NDArray[np.
     return left
 
 
-def _total_bytes(sizes: Sizes) -> float:
-    return float(sizes.most.sum(dtype=np.float64))
-
-
 def with_sizes(profile: Profile, sizes: Sizes) -> Profile:
     """The profile of a step whose allocations have the largest sizes.
 
     The accesses of each tensor grow in proportion to its size. The times do not change: they should
-    come from a step of about these sizes.
+    come from a step of about these sizes. Optional allocations get no place in the arena: their
+    tensors count as persistent, like others that can't be planned (lifetimes.unplanned()). If a
+    step lacks one, the next allocation may take its slot, whose place would not suit it.
     """
     page = profile.page_bytes
     tensors, accesses = profile.tensors.copy(), profile.accesses.copy()
     slotted = np.flatnonzero(tensors["slot"] >= 0)
     before = tensors["bytes"].astype(np.float64)
-    tensors["bytes"][slotted] = sizes.most[tensors["slot"][slotted]]
+    tensors["bytes"][slotted] = sizes.largest_bytes[tensors["slot"][slotted]]
     grown = (tensors["bytes"] / np.maximum(before, 1.0))[accesses["tensor"]]
     for name in ("bytes_read", "bytes_written"):
-        accesses[name] = np.rint(accesses[name] * grown)
+        accesses[name] = np.minimum(np.rint(accesses[name] * grown), I64_MAX / 2)
     pages = -(-tensors["bytes"].astype(np.int64) // page)[accesses["tensor"]]
     accesses["pages"] = np.minimum(np.ceil(accesses["pages"] * grown), pages)
+    optional = slotted[sizes.optional[tensors["slot"][slotted]]]
+    tensors["kind"][optional], tensors["wraps"][optional] = Kind.PERSISTENT, False
+    tensors["death_event"][optional] = profile.event_count
+    tensors["death_stretch"][optional] = profile.stretch_count - 1
     return replace(
         profile,
         tensors=tensors,

@@ -257,6 +257,11 @@ def cut_count(step: Step) -> int:
     return int(np.count_nonzero(is_cut))
 
 
+def boundary_count(step: Step) -> int:
+    """Number of boundaries, without cuts."""
+    return len(boundary_records(step)) - cut_count(step)
+
+
 def boundary_records(step: Step) -> Records:
     """One record per boundary. Boundary 0, at the step's beginning, is added if missing."""
     records = step.records

@@ -9,11 +9,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sentineld.model.plan import SLOT_OPTIONAL, Plan
+import numpy as np
+
+from sentineld.model.plan import Plan
 from sentineld.model.profile import Profile
+from sentineld.plan.slack import sizes_of
 from sentineld.plan.spare import Spare
-from sentineld.profile.sizes import Sizes
-from sentineld.profile.steps import Step, births, sequence_digest, structure_digest
+from sentineld.profile.steps import (
+    Step,
+    births,
+    boundary_count,
+    sequence_digest,
+    structure_digest,
+)
 from sentineld.session.live.divergence import EARNED_STEPS
 
 SHAPES_MAX = 16
@@ -31,7 +39,7 @@ class Shape:
 
     threads: int  # number of compute threads; stretch times depend on it
     sequence: str  # digest of the sequence of allocations, frees and boundaries
-    # The digest leaves out the sizes of allocations (steps.structure_digest()).
+    # Whether the digest leaves out the sizes of allocations (steps.structure_digest()).
     sizes_vary: bool = False
 
     @classmethod
@@ -61,15 +69,11 @@ class Planned:
     spare: Spare | None = None  # a plan for less bandwidth
 
 
-def planned_sizes(planned: Planned) -> Sizes:
-    """The sizes of the allocations that fit the plan."""
-    slots = planned.plan.layout.slots
-    return Sizes(slots["bytes"], slots["slack"] > 0, (slots["flags"] & SLOT_OPTIONAL) != 0)
-
-
-def _takes(planned: Planned, sizes: list[int], threads: int) -> bool:
+def _fits(planned: Planned, sizes: list[int], threads: int) -> bool:
     shape = planned.shape
-    return shape.sizes_vary and shape.threads == threads and planned_sizes(planned).take(sizes)
+    if not shape.sizes_vary or shape.threads != threads:
+        return False
+    return sizes_of(planned.plan.layout).accept(sizes)
 
 
 class Shapes:
@@ -77,8 +81,8 @@ class Shapes:
 
     def __init__(self) -> None:
         self.unsteady = False
-        """Whether the plan that was left last did not pay off, or was for varying sizes. The next
-        plan should then fit more than one sequence."""
+        """Whether the plan that was left last did not pay off. The next plan should then fit more
+        than one sequence, if possible."""
         self._planned: dict[Shape, Planned] = {}
         self._strikes: dict[Shape, int] = {}
 
@@ -87,10 +91,28 @@ class Shapes:
 
     def fitting(self, step: Step, threads: int) -> Planned | None:
         """The plan for the step's own shape, or else a plan for varying sizes that fits it."""
-        sizes = births(step).tolist()
-        shape = Shape.of(step, threads)
-        similar = (one for one in self._planned.values() if _takes(one, sizes, threads))
-        return self.find(shape) or next(similar, None)
+        planned = self.find(Shape.of(step, threads))
+        return planned or self._wide([births(step).tolist()], threads, 1.0, boundary_count(step))
+
+    def fitting_most(
+        self, sizes: list[list[int]], step: Step, threads: int, share: float
+    ) -> Planned | None:
+        """The plan for varying sizes that fits at least this share of some steps.
+
+        sizes: the sizes of each step's allocations. step: one of these steps.
+        """
+        return self._wide(sizes, threads, share, boundary_count(step))
+
+    def _wide(
+        self, sizes: list[list[int]], threads: int, share: float, boundaries: int
+    ) -> Planned | None:
+        for planned in self._planned.values():
+            is_cut = planned.profile.stretches["cut"]
+            if np.count_nonzero(~is_cut) != boundaries:
+                continue
+            if sum(_fits(planned, one, threads) for one in sizes) >= share * len(sizes):
+                return planned
+        return None
 
     def find(self, shape: Shape) -> Planned | None:
         """The plan for a shape, or None. The plan becomes the most recently used one."""
@@ -118,7 +140,7 @@ class Shapes:
         The plan is dropped if hardly any step followed it, several times in a row. Such a plan does
         not fit the steps, although they have its shape.
         """
-        self.unsteady = shape.sizes_vary or followed_steps < EARNED_STEPS
+        self.unsteady = followed_steps < EARNED_STEPS
         strikes = self._strikes.get(shape, 0) + 1 if followed_steps < FOLLOWED_STEPS_MIN else 0
         if strikes >= STRIKES_MAX:
             self.forget(shape)

@@ -12,12 +12,13 @@ from sentineld.base.units import format_bytes
 from sentineld.machine.machine import Machine
 from sentineld.model.tiers import Tiers
 from sentineld.observe.shim_link import ShimLink
+from sentineld.plan.slack import sizes_of
 from sentineld.policies.registry import policy
 from sentineld.profile.steps import Step
 from sentineld.session.intake.inbox import Inbox
 from sentineld.session.live.divergence import Patience, Verdict
 from sentineld.session.live.managed import Managed
-from sentineld.session.live.shapes import Planned, Shape, Shapes, planned_sizes
+from sentineld.session.live.shapes import Planned, Shape, Shapes
 from sentineld.session.live.totals import Moves
 from sentineld.session.plans.correcting import Corrected, Correcting, correcting
 from sentineld.session.plans.entering import Entering
@@ -199,7 +200,7 @@ class Following:
             planned.charged,
             self.tiers,
             unmanaged_bytes,
-            planned_sizes(planned) if planned.shape.sizes_vary else None,
+            sizes_of(planned.plan.layout) if planned.shape.sizes_vary else None,
         )
 
     def leave(self, reason: str) -> Shape:

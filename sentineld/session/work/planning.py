@@ -59,7 +59,7 @@ def planned_for(goal: Goal, given: PlanInput, machine: Machine, link: ShimLink) 
             " Their places are as large as the largest that were seen, and the predictions are for"
             " a step of these sizes."
         )
-        layout = with_slack(plan.layout, vary, given.sizes.optional)
+        layout = with_slack(plan.layout, given.sizes)
         plan = replace(plan, layout=layout, notes=(*plan.notes, note))
     return Planned(
         given.shape,

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Profiling: from a session's first recorded step to a verified plan.
 
-After the warm-up, steps are recorded until two in a row allocate identically; then
+After the warm-up, steps are recorded until the shape of the plan is chosen (choosing.py); then
 one step is sampled (step_sampler.py), with the cuts that a plan will have. On
 emulated tiers, the framework observes one more step, from which the delays are
 computed. A child process makes the plan.
@@ -23,13 +23,14 @@ from sentineld.model.records import OP_ACCESS_DTYPE, SAMPLE_DTYPE, OpAccesses, R
 from sentineld.model.tiers import Tiers
 from sentineld.observe.shim_link import ShimLink
 from sentineld.profile.attribution import build_profile
-from sentineld.profile.sizes import SeenSteps, Similar, Sizes, with_sizes
+from sentineld.profile.sizes import Sizes, with_sizes
 from sentineld.profile.steps import Step, cut_count
 from sentineld.profile.window_check import checked
 from sentineld.session.intake.inbox import Inbox
 from sentineld.session.intake.sampling import Sampling
 from sentineld.session.lifecycle import Lifecycle, State
-from sentineld.session.live.shapes import Planned, Shape, Shapes, planned_sizes
+from sentineld.session.live.shapes import Planned, Shape, Shapes
+from sentineld.session.work.choosing import Choosing, Sample
 from sentineld.session.work.planning import Goal, PlanInput, planned_for
 from sentineld.session.work.step_sampler import (
     OP_ACCESSES_WAIT_S,
@@ -50,16 +51,6 @@ the framework may observe a step of another shape."""
 KEPT_RECORDS = 500_000
 """Limit on the ring records and live tensors in the steps that are kept until the framework
 answers; see kept_records()."""
-OTHER_SHAPE_STEPS = 8
-"""For this number of steps after a plan was left, the session enters the same plan again only if
-two steps in a row have its shape. Later, a single step of its shape is enough."""
-SIZES_STEPS = 16
-"""Number of steps to record before a plan for varying sizes is made. Its slots are as large as the
-largest allocations in these steps; larger steps will not fit. If lengths are distributed evenly,
-the largest of 16 exceeds 94 % of all lengths on average."""
-SIMILAR_SHARE = 0.75
-"""If at least this share of the steps has one sequence, the plan is made for this sequence only.
-Otherwise, if at least this share differs in sizes only, the plan is made for all of these steps."""
 
 
 class Profiling:
@@ -98,7 +89,7 @@ class Profiling:
         self._unmanaged_bytes = 0
         self._shape = Shape(0, "")
         self._found: Planned | None = None
-        self._seen = SeenSteps()
+        self._choosing = Choosing(shapes, left)
         self._sizes: Sizes | None = None
         """The sizes that the plan must fit; None: it fits one sequence only."""
         self._access_steps = 0
@@ -176,56 +167,19 @@ class Profiling:
         if self._found is not None or cut_count(step):
             return  # a step with cuts began before the process had received `detach`
         repeated = self._sampler.gather(step)
-        self._seen.add(step)
-        unsteady, decided = self._shapes.unsteady, self._decided()
-        self._shape = Shape.of(step, self._inbox.threads)
-        found = self._shapes.fitting(step, self._inbox.threads)
-        # If shapes alternate, the first steps after a plan was left can still have that plan's
-        # shape. One such step is not enough to enter the plan again.
-        returned = found is not None and found.shape == self._left
-        patient = returned and self._seen.count <= OTHER_SHAPE_STEPS
-        similar = self._similar() if decided else None
-        if similar is not None:
-            self._take_similar(similar)
-        elif found is not None and (repeated or not patient) and (decided or not unsteady):
-            self._found = found
-        elif decided and repeated:
-            self._begin_sampling("two steps allocated identically")
+        choice = self._choosing.add(step, self._inbox.threads, repeated)
+        if isinstance(choice, Planned):
+            self._found = choice
+        elif choice is not None:
+            self._begin_sampling(choice)
 
-    def _decided(self) -> bool:
-        """Whether enough steps were recorded to decide if the sizes of allocations vary."""
-        seen = self._seen
-        if seen.count >= SIZES_STEPS:
-            return True
-        if self._shapes.unsteady:
-            return seen.count >= OTHER_SHAPE_STEPS and seen.share_of_sequence() == 1
-        return seen.share_of_sequence() >= SIMILAR_SHARE
-
-    def _similar(self) -> Similar | None:
-        """The steps that differ in the sizes of allocations only, if most steps do."""
-        if self._seen.count < SIZES_STEPS or self._seen.share_of_sequence() >= SIMILAR_SHARE:
-            return None
-        return self._seen.most_similar(SIMILAR_SHARE)
-
-    def _take_similar(self, similar: Similar) -> None:
-        """Enter the plan that fits the sizes of these steps, or make one."""
-        self._shape = Shape.of_similar(similar.largest, self._inbox.threads)
-        self._sizes = similar.sizes
-        known = self._shapes.find(self._shape)
-        if known is not None:
-            if planned_sizes(known).cover(similar.sizes):
-                self._found = known
-                return
-            self._sizes = self._sizes.joined(planned_sizes(known))
-        self._sampler.gather_similar(similar.largest, self._sizes.optional)
-        self._begin_sampling(
-            f"{similar.steps} of {self._seen.count} steps differ only in the sizes of allocations"
-        )
-
-    def _begin_sampling(self, reason: str) -> None:
-        self._access_steps = 0
+    def _begin_sampling(self, choice: Sample) -> None:
+        self._shape, self._access_steps = choice.shape, 0
+        if choice.similar is not None:
+            self._sizes = choice.similar.sizes
+            self._sampler.expect(choice.similar)
         self._sampler.begin(self._sampling(), self._tiers, self._goal.fast, self._inbox.layers)
-        self._lifecycle.enter(State.ACCESS, reason)
+        self._lifecycle.enter(State.ACCESS, choice.reason)
 
     def _on_access_step(self, step: Step) -> None:
         operators = self._sampler.operators
@@ -233,8 +187,6 @@ class Profiling:
         if sampled is not None:
             assert sampled.pages is not None
             self._sampled = sampled
-            if self._sizes is not None:
-                self._sizes = self._sizes.joined(Sizes.of(sampled.step))
             waited = operators.requests > 1 or operators.accesses is not None
             self._deadline_s = time.monotonic() + (0.0 if waited else OP_ACCESSES_WAIT_S)
             backend = sampled.pages.backend.name
@@ -246,7 +198,8 @@ class Profiling:
             self._sampler.cancel()
             # Steps must be gathered without the sampler's layout: its cuts count as boundaries.
             self._link.send({"type": "detach"})
-            self._sampler, self._seen, self._sizes = self._new_sampler(), SeenSteps(), None
+            self._sampler, self._sizes = self._new_sampler(), None
+            self._choosing = Choosing(self._shapes, self._left)
             self._lifecycle.enter(State.ALLOCATION, "no step could be sampled whole")
 
     def _first_profile(self) -> Profile | None:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sampling one step of a process: its page accesses, and its operators' accesses.
 
-First, steps are recorded without sampling until enough of them in a row allocate
-identically. Then the process gets the cuts that a plan would have, its pages are
-armed, and torch.profiler is requested. The sampled step is a later step that ran
-with the cuts, the armed pages and, normally, torch.profiler.
+First, steps are recorded without sampling until enough of them in a row allocate identically, or
+differ in the sizes of allocations only. Then the process gets the cuts that a plan would have, its
+pages are armed, and torch.profiler is requested. The sampled step is a later step that ran with the
+cuts, the armed pages and, normally, torch.profiler.
 """
 
 from __future__ import annotations
@@ -18,14 +18,15 @@ import numpy.typing as npt
 
 from sentineld.base.units import FastBudget
 from sentineld.machine.substrate import Substrate
-from sentineld.model.arrays import Mask
 from sentineld.model.protocol import Flag
 from sentineld.model.records import OpAccesses
 from sentineld.model.tiers import Tiers
 from sentineld.observe.shim_link import ShimLink
 from sentineld.plan.cuts import before_optional, choose_cuts, provisional_layout
 from sentineld.plan.layout_wire import Tables
+from sentineld.plan.slack import with_slack
 from sentineld.profile.lifetimes import allocation_profile
+from sentineld.profile.sizes import Similar, Sizes
 from sentineld.profile.steps import (
     Step,
     births,
@@ -41,6 +42,9 @@ from sentineld.session.live.sending import send_layout
 
 WHOLE_STEP_WAIT_S = 5.0
 """Time to wait for a step that was observed from its beginning to its end."""
+REQUESTS_MAX = 24
+"""Maximum number of requests for a step's accesses. Each costs time, and the framework may each
+time observe a step of another shape."""
 OP_ACCESSES_WAIT_S = 60.0
 """Time to wait for the framework's answer to a request: the operators' accesses of one step."""
 
@@ -119,12 +123,12 @@ class StepSampler:
     ) -> None:
         """steps: number of identical steps in a row to gather before a step is sampled."""
         self.gathered: deque[Step] = deque(maxlen=steps)
-        self.sizes_vary = False
-        """Whether the sampled step may have allocations of other sizes than the gathered steps."""
         self.operators = operators
         self.cuts: npt.NDArray[np.uint32] = np.empty(0, np.uint32)
         """Allocation cursors of the cuts that the sampled step has."""
-        self._optional: Mask = np.zeros(0, np.bool_)
+        self._sizes: Sizes | None = None
+        """If sizes vary: those that the provisional layout takes."""
+        self._steps_with_cuts = 0
         self._link = link
         self._substrate = substrate
         self._sampling: Sampling | None = None
@@ -139,27 +143,23 @@ class StepSampler:
         self.gathered.append(step)
         return len(self.gathered) == self.gathered.maxlen
 
-    def gather_similar(self, largest: Step, optional: Mask) -> None:
-        """Sample a step that has the structure of this one, but perhaps smaller or larger
-        allocations. The cuts are chosen for this step, which should be the largest one seen.
-
-        optional: (slots,), which allocations other steps may lack.
-        """
+    def expect(self, similar: Similar) -> None:
+        """Sample a step that differs from these steps at most in the sizes of allocations, and that
+        lacks none of their allocations. The cuts are chosen for the largest of these steps."""
         self.gathered.clear()
-        self.gathered.append(largest)
-        self.sizes_vary = True
-        self._optional = optional
+        self.gathered.append(similar.largest)
+        self._sizes = similar.sizes
 
     def fits(self, step: Step) -> bool:
         """Whether the step allocates like the gathered steps. Cuts are ignored."""
         last = self.gathered[-1]
-        if self.sizes_vary:
+        if self._sizes is not None:
             return structure_digest(step) == structure_digest(last)
         return np.array_equal(births(step), births(last))
 
     def fits_sampled(self, step: Step, sampled: Step) -> bool:
         """Whether the step allocates like the sampled step and has the same boundaries."""
-        if self.sizes_vary:
+        if self._sizes is not None:
             return self.fits(step) and cut_count(step) == len(self.cuts)
         return identical(step, sampled)
 
@@ -172,8 +172,12 @@ class StepSampler:
         """
         step, segment = self.gathered[-1], self._link.segment
         peak_bytes = allocation_profile(step, layers).peak_bytes
-        self.cuts = before_optional(choose_cuts(step, fast.resolve(peak_bytes)), self._optional)
-        layout = provisional_layout(step, self.cuts, self.sizes_vary)
+        self.cuts = choose_cuts(step, fast.resolve(peak_bytes))
+        if self._sizes is not None:
+            self.cuts = before_optional(self.cuts, self._sizes.optional)
+        layout = provisional_layout(step, self.cuts)
+        if self._sizes is not None:
+            layout = with_slack(layout, self._sizes)
         if sampling is not None:
             sampling.arm([heap_range(segment, segment.words())], residency=False)
         self._link.set_flags(off=Flag.NO_STALLS)
@@ -216,7 +220,13 @@ class StepSampler:
         """Whether the step allocates like the gathered steps, has the cuts, and was sampled from
         its beginning to its end."""
         sampled = not self._exact or bool(np.all(boundary_records(step)["address"] != 0))
-        return sampled and self.fits(step) and cut_count(step) == len(self.cuts)
+        if cut_count(step) != len(self.cuts):
+            return False
+        self._steps_with_cuts += 1
+        # Tensors of the previous step are identified by their cursors. If sizes vary, that step may
+        # lack allocations, and only with the layout do its cursors include those.
+        sure = self._sizes is None or self._steps_with_cuts > 1
+        return sampled and sure and self.fits(step)
 
     def _find(self) -> Step | None:
         """The sampled step: the step that the framework observed, which need not be the first step
@@ -242,7 +252,7 @@ class StepSampler:
         operators = self.operators
         unanswered = operators.first is not None and operators.accesses is None
         wait_s = OP_ACCESSES_WAIT_S if unanswered and not self._exact else WHOLE_STEP_WAIT_S
-        return self._waited_s() > wait_s
+        return self._waited_s() > wait_s or operators.requests > REQUESTS_MAX
 
     def _waited_s(self) -> float:
         return time.monotonic() - self._waiting_since_s

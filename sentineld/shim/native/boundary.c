@@ -43,6 +43,7 @@ static uint32_t epoch_advance(uint32_t flags)
 void diverge(void)
 {
 	shim.mode = SENTINEL_MODE_DIVERGED;
+	emulation_diverged(shim.emulation);
 	publish(mode, shim.mode);
 	publish(diverged_steps, shim.control->diverged_steps + 1);
 	publish(diverged_in_row, shim.control->diverged_in_row + 1);

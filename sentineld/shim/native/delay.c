@@ -95,6 +95,12 @@ struct served emulation_charge(struct emulation *emulation, uint32_t stretch)
 	return served;
 }
 
+void emulation_diverged(struct emulation *emulation)
+{
+	if (emulation)
+		emulation->deferred = 0;
+}
+
 uint64_t emulation_due(const struct emulation *emulation, bool all)
 {
 	int64_t debt;

@@ -84,6 +84,10 @@ void emulation_delete(struct emulation *emulation);
    nothing if emulation is NULL. */
 void emulation_slot_sized(struct emulation *emulation, uint32_t slot, uint64_t bytes);
 
+/* The step has diverged: forget the accesses that were to be counted when the next stretch begins.
+   Needs the shim's lock. Does nothing if emulation is NULL. */
+void emulation_diverged(struct emulation *emulation);
+
 /* Record births and drops in the map. All four functions need the shim's lock; if emulation is NULL
    or paged, they do nothing. */
 void emulation_slot_born(struct emulation *emulation, uint32_t slot);

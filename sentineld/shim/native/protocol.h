@@ -81,7 +81,8 @@ struct sentinel_control {
 	uint64_t ring_lost; /* records dropped because the ring was full */
 	uint64_t step; /* steps begun */
 	uint64_t position; /* step << 32 | index of the last passed boundary within the step */
-	uint64_t cursor; /* allocations >= 4 KiB since the step began */
+	/* allocations >= 4 KiB since the step began; optional ones that were missing count, too */
+	uint64_t cursor;
 	uint32_t layer; /* current layer id */
 	uint32_t mode; /* enum sentinel_mode */
 	uint64_t heap_used; /* high-water mark in bytes from heap_base */
@@ -198,7 +199,8 @@ struct sentinel_region { /* 24 bytes: births in [offset, offset + bytes) prefer 
 /* access.flags */
 #define SENTINEL_ACCESS_HEAP (1u << 0) /* offset counts from the heap's base, not the arena's */
 #define SENTINEL_ACCESS_AT_BIRTH (1u << 1) /* pages are born in this stretch; the map is not read */
-/* count the access when the next stretch begins: the tensor's size is unknown before its birth */
+/* count the access when the next stretch begins: the tensor's size is unknown before its birth. The
+   map is then read after the moves of that boundary. */
 #define SENTINEL_ACCESS_AFTER (1u << 2)
 
 struct sentinel_access { /* 40 bytes: emulated and paged tiers only; sorted by stretch */
@@ -325,7 +327,7 @@ struct sentinel_move { /* 32 bytes: paged tiers only; sorted by boundary */
 struct sentinel_layout {
 	uint64_t magic;
 	uint32_t version;
-	uint32_t slot_count; /* allocations >= 4 KiB in a step */
+	uint32_t slot_count; /* allocations >= 4 KiB in a step, optional ones included */
 	uint64_t layout_id;
 	uint64_t arena_bytes;
 	uint32_t cut_count;

@@ -93,6 +93,17 @@ def test_every_field_of_the_header_is_in_the_dtypes() -> None:
         assert plain == {field for field in dtype.names or () if not field.startswith("reserved")}
 
 
+def test_no_table_of_a_layout_has_gaps() -> None:
+    """numpy does not initialise gaps between fields, so they would show the daemon's memory."""
+    for table in (
+        *(protocol.LAYOUT_DTYPE, protocol.SLOT_DTYPE, protocol.REGION_DTYPE, protocol.PART_DTYPE),
+        *(protocol.HUGE_DTYPE, protocol.WAIT_DTYPE, protocol.ACCESS_DTYPE),
+        protocol.PAGER_MOVE_DTYPE,
+    ):
+        assert table.fields is not None
+        assert sum(field.itemsize for field, *_ in table.fields.values()) == table.itemsize
+
+
 @pytest.mark.parametrize(
     ("ours", "theirs"),
     [(protocol.RECORD_DTYPE, model.RECORD_DTYPE), (protocol.SLOT_DTYPE, plan_model.SLOT_DTYPE)],

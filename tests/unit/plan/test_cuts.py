@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from sentineld.model.protocol import TENSOR_BYTES_MIN, Boundary, Event
+from sentineld.model.protocol import Boundary, Event
 from sentineld.plan.cuts import before_optional, choose_cuts, provisional_layout
 from sentineld.profile.lifetimes import step_lifetimes
 from sentineld.profile.steps import Step, StepCutter
@@ -114,10 +114,3 @@ def test_a_cut_never_follows_an_optional_allocation() -> None:
     assert before_optional(cuts, optional).tolist() == [2, 6]
     assert before_optional(np.array([3, 4, 7], np.uint32), optional).tolist() == [2, 6]
     assert before_optional(cuts, np.zeros(0, np.bool_)).tolist() == [1, 4, 6]
-
-
-def test_a_layout_for_any_sizes_takes_the_smallest_tensor() -> None:
-    step = optimizer_step(3)
-    layout = provisional_layout(step, np.zeros(0, np.uint32), any_sizes=True)
-    (slack,), (size,) = np.unique(layout.slots["slack"]), np.unique(layout.slots["bytes"])
-    assert int(slack) * TENSOR_BYTES_MIN >= int(size) - TENSOR_BYTES_MIN

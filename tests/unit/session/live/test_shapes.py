@@ -4,12 +4,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import reduce
 
 import numpy as np
 
 from sentineld.model.plan import SLOT_DTYPE
+from sentineld.model.profile import STRETCH_DTYPE
 from sentineld.plan.slack import with_slack
 from sentineld.profile.sizes import Sizes
+from sentineld.profile.steps import Step, births, boundary_count
 from sentineld.session.live.divergence import EARNED_STEPS
 from sentineld.session.live.shapes import (
     FOLLOWED_STEPS_MIN,
@@ -18,7 +21,6 @@ from sentineld.session.live.shapes import (
     Planned,
     Shape,
     Shapes,
-    planned_sizes,
 )
 from tests.unit.plan.toys import toy_plan, toy_profile
 from tests.unit.profile.test_sizes import LARGE, SMALL, steps_of
@@ -54,25 +56,46 @@ def test_a_plan_that_repeatedly_fits_no_step_is_forgotten() -> None:
     assert shapes.find(shape) is None
 
 
+def wide_plan(*steps: Step) -> Planned:
+    """A plan for varying sizes that fits these steps, which have one structure."""
+    sizes = reduce(Sizes.joined, map(Sizes.of, steps))
+    plan, (step, *_) = toy_plan(), steps
+    slots = np.zeros(len(sizes.vary), SLOT_DTYPE)
+    layout = with_slack(replace(plan.layout, slots=slots), sizes)
+    profile = replace(toy_profile(), stretches=np.zeros(boundary_count(step), STRETCH_DTYPE))
+    shape = Shape.of_similar(step, 1)
+    return Planned(shape, profile, profile, replace(plan, layout=layout), 0, 0.0)
+
+
 def test_a_plan_for_varying_sizes_fits_smaller_steps() -> None:
     small, large, larger = steps_of(SMALL, LARGE, replace(LARGE, activation_bytes=3 * MIB))
-    shape = Shape.of_similar(small, 1)
-    assert shape == Shape.of_similar(large, 1) != Shape.of(small, 1)
-    sizes = Sizes.of(small).joined(Sizes.of(large))
-    slots = np.zeros(len(sizes.most), SLOT_DTYPE)
-    slots["bytes"] = sizes.most
-    plan = toy_plan()
-    layout = with_slack(replace(plan.layout, slots=slots), sizes.vary, sizes.optional)
-    planned = Planned(shape, toy_profile(), toy_profile(), replace(plan, layout=layout), 0, 0.0)
-    shapes = Shapes()
+    planned, shapes = wide_plan(small, large), Shapes()
+    assert planned.shape == Shape.of_similar(larger, 1) != Shape.of(small, 1)
     shapes.keep(planned)
-    assert planned_sizes(planned).cover(sizes)
     assert shapes.fitting(small, 1) is shapes.fitting(large, 1) is planned
     assert shapes.fitting(small, 2) is None
     assert shapes.fitting(larger, 1) is None
     own = replace(planned, shape=Shape.of(small, 1))
     shapes.keep(own)
     assert shapes.fitting(small, 1) is own
+
+
+def test_a_plan_does_not_fit_steps_with_other_boundaries() -> None:
+    (small, large), shapes = steps_of(SMALL, LARGE), Shapes()
+    planned = wide_plan(small, large)
+    stretches = planned.profile.stretches[1:]
+    shapes.keep(replace(planned, profile=replace(planned.profile, stretches=stretches)))
+    assert shapes.fitting(small, 1) is None
+
+
+def test_the_plan_that_fits_most_steps() -> None:
+    small, large, larger = steps_of(SMALL, LARGE, replace(LARGE, activation_bytes=3 * MIB))
+    planned, shapes = wide_plan(small, large), Shapes()
+    shapes.keep(planned)
+    sizes = [births(one).tolist() for one in (small, large, larger)]
+    assert shapes.fitting_most(sizes, small, 1, 0.6) is planned
+    assert shapes.fitting_most(sizes, small, 1, 0.7) is None
+    assert shapes.fitting_most(sizes, small, 2, 0.6) is None
 
 
 def test_a_plan_that_does_not_pay_off_asks_for_a_wider_one() -> None:
@@ -82,5 +105,3 @@ def test_a_plan_that_does_not_pay_off_asks_for_a_wider_one() -> None:
     assert shapes.unsteady
     shapes.left(shape, EARNED_STEPS)
     assert not shapes.unsteady
-    shapes.left(replace(shape, sizes_vary=True), EARNED_STEPS)
-    assert shapes.unsteady

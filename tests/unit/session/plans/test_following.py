@@ -21,6 +21,7 @@ from sentineld.model.tiers import Tiers
 from sentineld.observe.shim_link import ShimLink
 from sentineld.plan.correct import WINDOW_STEPS
 from sentineld.plan.slack import with_slack
+from sentineld.profile.sizes import Sizes
 from sentineld.session.intake.inbox import Inbox
 from sentineld.session.intake.sampling import Observing
 from sentineld.session.live.shapes import Planned, Shape
@@ -178,12 +179,12 @@ def test_another_goal_is_planned_from_the_live_plans_profile(process: Process) -
 def test_a_plan_for_varying_sizes_is_planned_again_for_the_same_sizes(process: Process) -> None:
     shape = replace(SHAPE, sizes_vary=True)
     vary = np.array([True, False, True])
-    layout = with_slack(PLAN.layout, vary, vary)
+    layout = with_slack(PLAN.layout, Sizes(PLAN.layout.slots["bytes"], vary, vary))
     process.enter(replace(PLANNED, shape=shape, plan=replace(PLAN, layout=layout)))
     sizes = process.following.plan_input().sizes
     assert sizes is not None
     assert (sizes.vary.tolist(), sizes.optional.tolist()) == (vary.tolist(), vary.tolist())
-    assert sizes.most.tolist() == PLAN.layout.slots["bytes"].tolist()
+    assert sizes.largest_bytes.tolist() == PLAN.layout.slots["bytes"].tolist()
     # Times and moves vary with the sizes, so they say nothing about the plan's assumptions.
     for step in range(1, 4 * WINDOW_STEPS):
         process.linked.set(step=step, barrier_wait_ns=step * 10**9)

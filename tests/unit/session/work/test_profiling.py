@@ -15,7 +15,6 @@ from sentineld.base.units import FastBudget
 from sentineld.config import Config, TierOverrides
 from sentineld.machine.choose import substrate_of
 from sentineld.machine.machine import Machine
-from sentineld.model.plan import SLACK_MAX
 from sentineld.model.records import OpAccesses, Records
 from sentineld.observe.backend import Target
 from sentineld.observe.shim_only import SHIM_ONLY
@@ -28,15 +27,13 @@ from sentineld.session.live.shapes import (
     Planned,
     Shape,
     Shapes,
-    planned_sizes,
 )
 from sentineld.session.work import step_sampler
+from sentineld.session.work.choosing import OTHER_SHAPE_STEPS, SIZES_STEPS
 from sentineld.session.work.planning import Goal
 from sentineld.session.work.profiling import (
     ACCESS_STEPS_MIN,
-    OTHER_SHAPE_STEPS,
     SECOND_STEP_REQUESTS,
-    SIZES_STEPS,
     WARM_UP_STEPS,
     Profiling,
 )
@@ -347,10 +344,14 @@ def widen(profiled: Profiled) -> Planned:
     layout, asked = profiled.asked()
     assert layout is not None
     assert asked == 1
-    assert (layout.slots["slack"] == SLACK_MAX).all()
+    assert layout.slots["slack"].any()
     cuts = tuple(layout.cuts.tolist())
-    step, again = varying(2, cuts=cuts)
+    # The first step with the cuts is not sampled, because its cursors can't be trusted yet.
+    first, step, again = varying(3, cuts=cuts)
     assert not identical(step, again)
+    profiled.answer(first, train(SMALL, 2, cuts).take_ops())
+    assert profiled.tell(first) is None
+    assert profiled.asked() == (None, 1)
     profiled.answer(step, train(SMALL, 2, cuts).take_ops())
     assert profiled.tell(step) is None
     profiled.asked()
@@ -385,46 +386,6 @@ def test_steps_of_varying_sizes_get_a_plan_for_the_largest(wide: Planned) -> Non
     assert wide.budget_bytes == FastBudget.parse("20%").resolve(wide.profile.peak_bytes)
     assert wide.spare is None
     assert any("allocations vary" in note for note in wide.plan.notes)
-
-
-@pytest.fixture
-def unsteady(wide: Planned) -> Iterator[Profiled]:
-    """A session that has just left its plan for varying sizes."""
-    shapes = Shapes()
-    shapes.keep(wide)
-    shapes.left(wide.shape, 100)
-    profiled = Profiled(shapes)
-    profiled.skip_warm_up(wide.shape)
-    yield profiled
-    profiled.close()
-
-
-def test_a_plan_for_varying_sizes_is_entered_again(unsteady: Profiled, wide: Planned) -> None:
-    steps = varying(SIZES_STEPS)
-    assert unsteady.tell(*steps[:-1]) is None
-    assert unsteady.tell(steps[-1]) is wide
-    assert unsteady.asked() == (None, 0)
-
-
-def test_steps_that_became_larger_get_a_plan_that_also_fits_the_former_ones(
-    unsteady: Profiled, wide: Planned
-) -> None:
-    assert unsteady.tell(*varying(SIZES_STEPS, pages=32)) is None
-    assert unsteady.states == [State.ACCESS]
-    planned = widen(unsteady)
-    assert planned_sizes(planned).cover(planned_sizes(wide))
-    assert not planned_sizes(wide).cover(planned_sizes(planned))
-
-
-def test_steps_that_no_longer_vary_get_a_plan_of_their_own(unsteady: Profiled) -> None:
-    steps = steps_of(LARGE, OTHER_SHAPE_STEPS)
-    unsteady.tell(*steps[:-1])
-    assert unsteady.states == []
-    unsteady.tell(steps[-1])
-    assert unsteady.states == [State.ACCESS]
-    layout, _ = unsteady.asked()
-    assert layout is not None
-    assert not layout.slots["slack"].any()
 
 
 def test_one_step_that_fits_is_enough_in_a_steady_session(wide: Planned) -> None:

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Decides, from steps that were recorded without a plan, which plan to enter or to make."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+from sentineld.plan.slack import sizes_of
+from sentineld.profile.sizes import SeenSteps, Similar
+from sentineld.profile.steps import Step
+from sentineld.session.live.shapes import Planned, Shape, Shapes
+
+OTHER_SHAPE_STEPS = 8
+"""For this number of steps after a plan was left, the session enters the same plan again only if
+two steps in a row have its shape. Later, a single step of its shape is enough. After a plan that
+did not pay off, this number of identical steps is needed for a plan for one sequence."""
+SIZES_STEPS = 16
+"""Number of steps to record before a plan for varying sizes is made. Its slots are as large as the
+largest allocations in these steps; larger steps will not fit. If lengths are distributed evenly,
+the largest of 16 exceeds 94 % of all lengths on average."""
+SIMILAR_SHARE = 0.75
+"""Least share of the recorded steps that a plan for varying sizes must fit."""
+
+
+class Sample(NamedTuple):
+    """Sample a step and make a plan."""
+
+    shape: Shape
+    similar: Similar | None  # the steps that the plan must fit; None: identical ones only
+    reason: str
+
+
+class Choosing:
+    """The choice of one pass of profiling."""
+
+    def __init__(self, shapes: Shapes, left: Shape | None) -> None:
+        """shapes: the session's plans. left: the shape whose plan the steps no longer follow."""
+        self._shapes = shapes
+        self._left = left
+        self._steps = 0
+        self._seen = SeenSteps()
+
+    def add(self, step: Step, threads: int, repeated: bool) -> Planned | Sample | None:
+        """Consider one more step; returns the plan to enter, or that a step must be sampled, or
+        None if more steps are needed.
+
+        threads: number of compute threads. repeated: whether the step is identical to the previous
+        one.
+        """
+        self._steps += 1
+        self._seen.add(step)
+        full = self._seen.count >= SIZES_STEPS
+        if full and not self._seen.steady(None):
+            choice = self._similar(threads)
+            if choice is not None:
+                return choice
+        decided = full or self._decided()
+        if full:
+            self._seen = SeenSteps()
+        known = (
+            self._known(step, threads, repeated) if decided or not self._shapes.unsteady else None
+        )
+        if known is None and decided and repeated:
+            return Sample(Shape.of(step, threads), None, "two steps allocated identically")
+        return known
+
+    def _decided(self) -> bool:
+        """Whether it is known before all SIZES_STEPS steps are recorded that the steps repeat."""
+        if self._shapes.unsteady:
+            return self._seen.count >= OTHER_SHAPE_STEPS and self._seen.identical()
+        return self._seen.steady()
+
+    def _known(self, step: Step, threads: int, repeated: bool) -> Planned | None:
+        found = self._shapes.fitting(step, threads)
+        # If shapes alternate, the first steps after a plan was left can still have that plan's
+        # shape. One such step is not enough to enter the plan again.
+        returned = found is not None and found.shape == self._left
+        return found if repeated or not returned or self._steps > OTHER_SHAPE_STEPS else None
+
+    def _similar(self, threads: int) -> Planned | Sample | None:
+        """The plan that fits most of the recorded steps, or a new one; None if they differ in other
+        ways than in the sizes of allocations."""
+        seen = self._seen
+        similar = seen.most_similar(SIMILAR_SHARE)
+        if similar is None:
+            return None
+        known = self._shapes.fitting_most(seen.sizes, similar.largest, threads, SIMILAR_SHARE)
+        if known is not None:
+            return known
+        shape, sizes = Shape.of_similar(similar.largest, threads), similar.sizes
+        before = self._shapes.find(shape)
+        if before is not None:
+            sizes = sizes.joined(sizes_of(before.plan.layout))
+        if not sizes.possible:
+            return None
+        reason = f"{similar.steps} of {seen.count} steps differ only in the sizes of allocations"
+        return Sample(shape, replace(similar, sizes=sizes.with_small_optional()), reason)
