@@ -88,8 +88,8 @@ def build_profile(
     samples: SAMPLE_DTYPE; those of other epochs are ignored.
     op_accesses: OP_ACCESS_DTYPE; those outside the step are ignored.
     cuts: allocation cursors of planned boundaries in the step.
-    timed: an identical step that was not sampled. The stretches get their times from this step. It
-        may lack the boundaries at `cuts`.
+    timed: a step of the same structure that was not sampled. The stretches get their times from
+        this step. It may lack the boundaries at `cuts`.
     heap_base: address of the shim's heap.
 
     An access has a row if the framework or the module reported it. The row's bytes are those that

@@ -215,7 +215,7 @@ class Driver:
         if planned is not None:
             self.goal = replanning.goal
             self.following.forget_shapes()
-            self._send_plan(planned, "the plan", f"switching to {replanning.goal}")
+            self._send_plan(planned, _name(planned), f"switching to {replanning.goal}")
         else:
             self._settle_budget()
         self._requests.finish()

@@ -27,7 +27,7 @@ from sentineld.model.records import (
 )
 from sentineld.model.tiers import Tiers
 from sentineld.observe.shim_link import ShimLink
-from sentineld.profile.step_check import ADDRESS_MAX
+from sentineld.profile.step_check import ADDRESS_MAX, recorded_completely
 from sentineld.profile.steps import Step, boundary_records
 from sentineld.profile.trace import Trace
 from sentineld.session.intake.sampling import Sampling
@@ -127,6 +127,10 @@ class Recording(Request[Trace]):
     def _gather(self, step: Step) -> bool:
         """Handle a step before sampling. Begin to sample after enough steps in a row that allocate
         identically; returns whether the recording has failed."""
+        if not recorded_completely(step):
+            # Under a plan for varying sizes, this step lacks allocations, so its cursors have gaps.
+            # A trace must not have gaps.
+            return self._given_up()
         enough = self._sampler.gather(step)
         self._since_ns = _begin_ns(self._sampler.gathered[0])
         if sum(map(kept_records, self._sampler.gathered)) > RECORDED_RECORDS_MAX:
@@ -137,10 +141,19 @@ class Recording(Request[Trace]):
             return True
         if enough:
             self._begin_sampling()
-        elif self._passed_steps > self._wanted + STEPS_WITHOUT_REPEAT_MAX:
-            self._reject(f"process {self._link.pid} allocates differently from step to step")
-            return True
-        return False
+            return False
+        return self._given_up()
+
+    def _given_up(self) -> bool:
+        """Whether too many steps have passed without enough identical ones; the recording then
+        fails."""
+        if self._passed_steps <= self._wanted + STEPS_WITHOUT_REPEAT_MAX:
+            return False
+        self._reject(
+            f"process {self._link.pid} allocates differently from step to step; a trace needs"
+            f" {self._wanted} identical steps in a row"
+        )
+        return True
 
     def _begin_sampling(self) -> None:
         """Sample one of the next steps: its pages, if the module is loaded, and its operators."""
