@@ -33,7 +33,7 @@ Row = tuple[int, int, int, int]
 def table(rows: list[Row], pages: int = 1) -> Records:
     moves = np.zeros(len(rows), protocol.PAGER_MOVE_DTYPE)
     for at, (boundary, deadline, end, flags) in enumerate(rows):
-        moves[at] = (at % ARENA_PAGES, pages, boundary, deadline, end, flags)
+        moves[at] = (at % ARENA_PAGES, pages, boundary, deadline, end, flags, 0)
     return moves
 
 
