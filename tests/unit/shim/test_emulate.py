@@ -240,7 +240,7 @@ def test_a_stretch_is_charged_for_its_slow_pages(
         stretch, in_heap, at_birth, page, whole, touched, slow_ps, node, slot, after = access
         flags = AccessFlag.HEAP * in_heap | AccessFlag.AT_BIRTH * at_birth
         flags |= AccessFlag.AFTER * after
-        rows[at] = (page * PAGE, slow_ps, whole, touched, stretch, flags, node, slot)
+        rows[at] = (page * PAGE, slow_ps, whole, touched, stretch, flags, node, slot, 0)
         pages = own_pages(page, whole, slot, sizes)
         stretch += after
         places = heap if in_heap else arena
