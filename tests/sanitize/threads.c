@@ -158,6 +158,18 @@ static uint64_t slot_bytes(unsigned slot)
 	return (1 + slot % 3) * PAGE_BYTES;
 }
 
+/* The slot's allocation may be smaller by this number of pages. */
+static unsigned slot_slack(unsigned slot)
+{
+	return slot % 3;
+}
+
+/* Slots whose allocations some steps do not make. */
+static bool slot_optional(unsigned slot)
+{
+	return slot % 3 == 0;
+}
+
 struct file {
 	struct sentinel_layout header;
 	struct sentinel_slot slots[SLOTS];
@@ -200,7 +212,9 @@ static int layout_file(unsigned *seed, uint64_t layout_id)
 		file.slots[slot] = (struct sentinel_slot){
 			.offset = offset,
 			.bytes = slot_bytes(slot),
-			.flags = SENTINEL_SLOT_PLANNED | (slot % 2 ? SENTINEL_SLOT_DROP : 0),
+			.flags = SENTINEL_SLOT_PLANNED | (slot % 2 ? SENTINEL_SLOT_DROP : 0) |
+				 (slot_optional(slot) ? SENTINEL_SLOT_OPTIONAL : 0),
+			.slack = slot_slack(slot),
 		};
 		offset += slot_bytes(slot);
 	}
@@ -265,16 +279,20 @@ static void end_step(unsigned *seed)
 
 static void run_step(unsigned *seed, uint64_t mark)
 {
-	struct tensor tensors[SLOTS];
+	struct tensor tensors[SLOTS] = {0};
+	bool whole = rand_r(seed) % 2;
 
 	for (unsigned slot = 0; slot < SLOTS; slot++) {
+		uint64_t less = whole ? 0 : rand_r(seed) % (slot_slack(slot) + 1);
+
 		if (slot == 1)
 			call_hook(HOOK_FORWARD, 1);
 		if (slot == 2)
 			call_hook(HOOK_FORWARD_END, 0);
 		if (slot == 4)
 			call_hook(HOOK_BACKWARD, 1);
-		tensors[slot] = tensor_new(slot_bytes(slot), mark + slot);
+		if (whole || !slot_optional(slot))
+			tensors[slot] = tensor_new(slot_bytes(slot) - less * PAGE_BYTES, mark + slot);
 	}
 	call_hook(HOOK_OPTIMIZER, 0);
 	for (unsigned slot = 0; slot < SLOTS; slot++) {
