@@ -41,6 +41,10 @@ class Choosing:
         self._steps = 0
         self._seen = SeenSteps()
 
+    def warm_up(self, step: Step) -> None:
+        """Consider a step of the warm-up. It can show that steps differ, but no plan is chosen."""
+        self._seen.add(step)
+
     def add(self, step: Step, threads: int, repeated: bool) -> Planned | Sample | None:
         """Consider one more step; returns the plan to enter, or that a step must be sampled, or
         None if more steps are needed.

@@ -119,6 +119,7 @@ class Profiling:
         state = self._lifecycle.state
         if state is State.WARM_UP:
             self._warm_up_left -= 1
+            self._choosing.warm_up(step)
             if self._warm_up_left <= 0:
                 reason = f"{WARM_UP_STEPS} warm-up steps are over"
                 self._lifecycle.enter(State.ALLOCATION, reason)

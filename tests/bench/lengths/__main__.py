@@ -20,6 +20,7 @@ import itertools
 import os
 import sys
 import tempfile
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -99,6 +100,19 @@ def contests(wanted: tuple[str, ...]) -> Iterator[tuple[str, str]]:
             yield name, OURS
 
 
+def align(found: list[Contestant]) -> None:
+    """Bring trainings of the same lengths to the same number of steps. Their next steps then have
+    the same lengths. Raises RuntimeError."""
+    taken: defaultdict[str, int] = defaultdict(int)
+    for one in found:
+        steps = len(one.managed.training.losses)
+        taken[one.names[0]] = max(taken[one.names[0]], steps)
+    for one in found:
+        training = one.managed.training
+        if missing := taken[one.names[0]] - len(training.losses):
+            training.steps(missing)
+
+
 def measure(wanted: tuple[str, ...], rounds: int, cpu: int) -> list[Contestant]:
     """Measure all contestants in turn. Raises RuntimeError, OSError and SentinelError."""
     found: list[Contestant] = []
@@ -113,6 +127,7 @@ def measure(wanted: tuple[str, ...], rounds: int, cpu: int) -> list[Contestant]:
             fast = str(one.budget_bytes)
             say(f"{names[0]}, {names[1]}: managed after {len(one.managed.training.losses)} steps")
             found.append(one)
+        align(found)
         for number in range(rounds):
             say(f"round {number + 1} of {rounds}")
             for one in found:

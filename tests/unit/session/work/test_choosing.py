@@ -75,6 +75,15 @@ def test_two_identical_steps_are_enough_at_the_beginning() -> None:
     assert choice.shape == Shape.of(sized(5)[0], THREADS)
 
 
+def test_a_warm_up_of_other_sizes_delays_the_choice() -> None:
+    choosing = Choosing(Shapes(), None)
+    for step in sized(1, 2):
+        choosing.warm_up(step)
+    steps = sized(5, 5, 5)
+    found = [choosing.add(step, THREADS, at > 0) for at, step in enumerate(steps)]
+    assert isinstance(only_last(found), Sample)
+
+
 @pytest.mark.parametrize("before", [(1,), (1, 2), (1, 2, 3, 4, 5, 6, 7, 8)])
 def test_steps_of_other_sizes_at_the_beginning_delay_the_choice_little(
     before: tuple[int, ...],

@@ -34,7 +34,6 @@ from sentineld.session.work.planning import Goal
 from sentineld.session.work.profiling import (
     ACCESS_STEPS_MIN,
     SECOND_STEP_REQUESTS,
-    WARM_UP_STEPS,
     Profiling,
 )
 from tests.unit.links import Linked
@@ -364,7 +363,7 @@ def widen(profiled: Profiled) -> Planned:
 @pytest.fixture(scope="module")
 def wide() -> Planned:
     profiled = Profiled(Shapes())
-    steps = varying(WARM_UP_STEPS + SIZES_STEPS)
+    steps = varying(SIZES_STEPS)  # those of the warm-up count
     assert profiled.tell(*steps[:-1]) is None
     assert profiled.states[-1] is State.ALLOCATION
     assert profiled.tell(steps[-1]) is None
