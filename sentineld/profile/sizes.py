@@ -20,10 +20,20 @@ from sentineld.model.profile import Kind, Profile
 from sentineld.model.protocol import TENSOR_BYTES_MIN, Event
 from sentineld.profile.lifetimes import peak_bytes
 from sentineld.profile.step_check import I64_MAX
-from sentineld.profile.steps import Step, births, sequence_digest, structure, structure_digest
+from sentineld.profile.steps import (
+    Step,
+    births,
+    kept_records,
+    sequence_digest,
+    structure,
+    structure_digest,
+)
 
 STRUCTURES_MAX = 8
 """Number of structures (steps.structure_digest()) of which steps are kept."""
+RECORDS_MAX = 1 << 19
+"""Limit on the records and live tensors in the largest steps of all structures together. One step
+is kept even if it exceeds this limit."""
 OPTIONAL_BYTES_MAX = 16 * TENSOR_BYTES_MIN
 """Steps may lack an allocation that varies if its largest size is below this one. A step of a
 sixteenth of the length lacks it."""
@@ -139,7 +149,7 @@ class SeenSteps:
     """Steps that were recorded one after the other, by structure and by sequence."""
 
     def __init__(self) -> None:
-        self.sizes: list[list[int]] = []
+        self.sizes: list[npt.NDArray[np.uint64]] = []
         """The sizes of each step's allocations."""
         self._similar: dict[str, Similar] = {}
         self._sequences: list[str] = []
@@ -150,15 +160,20 @@ class SeenSteps:
         return len(self.sizes)
 
     def add(self, step: Step) -> None:
-        """Record a step. If there are too many structures, the one seen least is dropped."""
-        self.sizes.append(births(step).tolist())
+        """Record a step. If there are too many structures, or if their largest steps have too many
+        records, the structures seen least are dropped."""
+        self.sizes.append(births(step))
         self._sequences.append(sequence_digest(step))
         name = structure_digest(step)
         before = self._similar.get(name)
         new = Similar(1, Sizes.of(step), step)
         self._similar[name] = new if before is None else before.with_step(step)
-        if len(self._similar) > STRUCTURES_MAX:
+        while len(self._similar) > 1 and self._too_many():
             del self._similar[min(self._similar, key=lambda one: self._similar[one].steps)]
+
+    def _too_many(self) -> bool:
+        records = sum(kept_records(one.largest) for one in self._similar.values())
+        return len(self._similar) > STRUCTURES_MAX or records > RECORDS_MAX
 
     def identical(self) -> bool:
         """Whether all steps have the same sequence."""

@@ -234,6 +234,12 @@ def _digest(sequence: npt.NDArray[np.uint64]) -> str:
     return hashlib.blake2b(np.ascontiguousarray(sequence).tobytes(), digest_size=16).hexdigest()
 
 
+def kept_records(step: Step) -> int:
+    """Size of a kept step, as a number of records: the step's own records, and one for each live
+    tensor, although a live tensor takes more memory than a record."""
+    return len(step.records) + len(step.live)
+
+
 def births(step: Step) -> npt.NDArray[np.uint64]:
     """Sizes of the allocations in the step's sequence, in order."""
     records = step.records

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from sentineld.model.plan import Plan
 from sentineld.model.profile import Profile
@@ -69,11 +70,11 @@ class Planned:
     spare: Spare | None = None  # a plan for less bandwidth
 
 
-def _fits(planned: Planned, sizes: list[int], threads: int) -> bool:
+def _fits(planned: Planned, sizes: npt.NDArray[np.uint64], threads: int) -> bool:
     shape = planned.shape
     if not shape.sizes_vary or shape.threads != threads:
         return False
-    return sizes_of(planned.plan.layout).accept(sizes)
+    return sizes_of(planned.plan.layout).accept(sizes.tolist())
 
 
 class Shapes:
@@ -92,10 +93,10 @@ class Shapes:
     def fitting(self, step: Step, threads: int) -> Planned | None:
         """The plan for the step's own shape, or else a plan for varying sizes that fits it."""
         planned = self.find(Shape.of(step, threads))
-        return planned or self._wide([births(step).tolist()], threads, 1.0, boundary_count(step))
+        return planned or self._wide([births(step)], threads, 1.0, boundary_count(step))
 
     def fitting_most(
-        self, sizes: list[list[int]], step: Step, threads: int, share: float
+        self, sizes: list[npt.NDArray[np.uint64]], step: Step, threads: int, share: float
     ) -> Planned | None:
         """The plan for varying sizes that fits at least this share of some steps.
 
@@ -104,7 +105,7 @@ class Shapes:
         return self._wide(sizes, threads, share, boundary_count(step))
 
     def _wide(
-        self, sizes: list[list[int]], threads: int, share: float, boundaries: int
+        self, sizes: list[npt.NDArray[np.uint64]], threads: int, share: float, boundaries: int
     ) -> Planned | None:
         for planned in self._planned.values():
             is_cut = planned.profile.stretches["cut"]

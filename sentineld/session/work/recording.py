@@ -28,7 +28,7 @@ from sentineld.model.records import (
 from sentineld.model.tiers import Tiers
 from sentineld.observe.shim_link import ShimLink
 from sentineld.profile.step_check import ADDRESS_MAX, recorded_completely
-from sentineld.profile.steps import Step, boundary_records
+from sentineld.profile.steps import Step, boundary_records, kept_records
 from sentineld.profile.trace import Trace
 from sentineld.session.intake.sampling import Sampling
 from sentineld.session.live.managed import Managed
@@ -37,7 +37,6 @@ from sentineld.session.work.step_sampler import (
     OperatorSteps,
     SampledStep,
     StepSampler,
-    kept_records,
 )
 from sentineld.session.work.trace_facts import facts_of, mappings_of
 

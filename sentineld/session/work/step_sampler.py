@@ -33,6 +33,7 @@ from sentineld.profile.steps import (
     boundary_records,
     cut_count,
     identical,
+    kept_records,
     structure_digest,
 )
 from sentineld.session.intake.claims import heap_range
@@ -54,12 +55,6 @@ class SampledStep(NamedTuple):
 
     step: Step
     pages: SampledPages | None  # None: no pages were sampled
-
-
-def kept_records(step: Step) -> int:
-    """Size of a kept step, as a number of records: the step's own records, and one for each live
-    tensor, although a live tensor takes more memory than a record."""
-    return len(step.records) + len(step.live)
 
 
 class OperatorSteps:

@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sentineld.model.protocol import TENSOR_BYTES_MIN, Boundary
+from sentineld.profile import sizes
 from sentineld.profile.attribution import build_profile
 from sentineld.profile.lifetimes import allocation_profile, unplanned
 from sentineld.profile.sizes import (
@@ -20,7 +22,14 @@ from sentineld.profile.sizes import (
     Sizes,
     with_sizes,
 )
-from sentineld.profile.steps import Step, StepCutter, births, identical, structure_digest
+from sentineld.profile.steps import (
+    Step,
+    StepCutter,
+    births,
+    identical,
+    kept_records,
+    structure_digest,
+)
 from tests.unit.trainer import MIB, PAGE, Tensor, Trainer
 from tests.unit.workloads import Network, train
 
@@ -157,11 +166,22 @@ def test_the_structure_seen_least_is_dropped() -> None:
     assert similar.steps == 3
 
 
+def test_large_steps_of_many_structures_are_not_all_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    small, large, deeper = steps_of(SMALL, LARGE, DEEPER)
+    monkeypatch.setattr(sizes, "RECORDS_MAX", kept_records(small) + kept_records(deeper))
+    similar = seen([small, large, deeper]).most_similar(0.6)
+    assert similar is not None
+    monkeypatch.setattr(sizes, "RECORDS_MAX", kept_records(deeper))
+    assert seen([deeper, deeper, small, large]).most_similar(0.5) is None
+    monkeypatch.setattr(sizes, "RECORDS_MAX", 1)
+    assert seen([small, large]).most_similar(1) is not None
+
+
 def test_impossible_sizes_are_recognised() -> None:
     (small,) = steps_of(SMALL)
-    sizes = Sizes.of(small)
-    assert sizes.possible
-    assert not replace(sizes, largest_bytes=sizes.largest_bytes + np.uint64(1 << 62)).possible
+    found = Sizes.of(small)
+    assert found.possible
+    assert not replace(found, largest_bytes=found.largest_bytes + np.uint64(1 << 62)).possible
 
 
 def test_an_extra_allocation_in_one_step_does_not_become_part_of_the_plan() -> None:
@@ -200,8 +220,7 @@ def test_optional_allocations_get_no_place() -> None:
     operations = [Operation(False, 3**8, False, 4), Operation(False, 3**5, False, 4)]
     (step,) = train_lengths(operations, [32])
     profile = allocation_profile(step, ("",) * 8)
-    sizes = Sizes(births(step), *np.array([[True, True], [False, True]]))
-    found = with_sizes(profile, sizes)
+    found = with_sizes(profile, Sizes(births(step), *np.array([[True, True], [False, True]])))
     assert unplanned(profile.tensors).tolist() == [False, False]
     assert unplanned(found.tensors).tolist() == [False, True]
 

@@ -92,7 +92,7 @@ def test_the_plan_that_fits_most_steps() -> None:
     small, large, larger = steps_of(SMALL, LARGE, replace(LARGE, activation_bytes=3 * MIB))
     planned, shapes = wide_plan(small, large), Shapes()
     shapes.keep(planned)
-    sizes = [births(one).tolist() for one in (small, large, larger)]
+    sizes = [births(one) for one in (small, large, larger)]
     assert shapes.fitting_most(sizes, small, 1, 0.6) is planned
     assert shapes.fitting_most(sizes, small, 1, 0.7) is None
     assert shapes.fitting_most(sizes, small, 2, 0.6) is None
