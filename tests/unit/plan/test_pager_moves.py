@@ -23,14 +23,14 @@ def test_a_fetch_ends_after_the_last_stretch_that_uses_its_pages() -> None:
     # The state is used in stretch 3 only.
     plan = with_moves([move(1, 3, STATE, Space.HEAP, 0, 0, 2)])
     (found,) = pager_moves(plan, toy_profile())
-    assert found.tolist() == (0, 2, 1, 2, 3, int(MoveFlag.HEAP))
+    assert found.tolist() == (0, 2, 1, 2, 3, int(MoveFlag.HEAP), 0)
 
 
 def test_an_eviction_ends_when_its_pages_are_used() -> None:
     # The parameter is used in stretches 1, 2 and 3.
     plan = with_moves([move(0, 1, PARAMETER, Space.HEAP, 1, 4, 2)])
     (found,) = pager_moves(plan, toy_profile())
-    assert found.tolist() == (4, 2, 0, 1, 1, int(MoveFlag.HEAP | MoveFlag.EVICT))
+    assert found.tolist() == (4, 2, 0, 1, 1, int(MoveFlag.HEAP | MoveFlag.EVICT), 0)
 
 
 def test_an_eviction_ends_when_its_pages_are_moved_back() -> None:

@@ -263,7 +263,7 @@ first = [(tensor.data_ptr() - heap) // PAGE for tensor in tensors]
 moves = np.zeros(5, protocol.PAGER_MOVE_DTYPE)
 for row, number in enumerate((TENSORS - 1, TENSORS - 2, TENSORS - 3, 0, 1)):
     evict = row < 3
-    moves[row] = (first[number], 256, 0 if evict else 1, 1, 2, 3 if evict else 2)
+    moves[row] = (first[number], 256, 0 if evict else 1, 1, 2, 3 if evict else 2, 0)
 slots, cuts, waits = np.zeros(0, SLOT_DTYPE), np.zeros(0, np.uint32), np.full(2, -1, np.int32)
 fd = os.memfd_create("layout")
 none = np.zeros(0, protocol.ACCESS_DTYPE)
