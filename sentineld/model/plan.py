@@ -35,8 +35,8 @@ SLOT_DTYPE = np.dtype(
 SLOT_PLANNED = 1  # allocated at the slot's offset in the arena; without this flag, in the heap
 SLOT_DROP = 2  # all pages are dropped at the tensor's death
 SLOT_POPULATE = 4  # all pages are populated at the tensor's birth
-SLOT_OPTIONAL = 16  # some steps do not make this allocation
 SLOT_DROP_PARTS = 8  # the pages listed in Layout.parts are dropped at the tensor's death
+SLOT_OPTIONAL = 16  # some steps do not make this allocation
 
 PART_DTYPE = np.dtype(
     [("offset", "<u8"), ("bytes", "<u8"), ("slot", "<u4"), ("reserved", "<u4")]

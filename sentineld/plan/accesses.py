@@ -12,13 +12,14 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from sentineld.model.plan import SLOT_DROP, SLOT_OPTIONAL, SLOT_PLANNED, Layout
+from sentineld.model.plan import SLOT_DROP, SLOT_PLANNED, Layout
 from sentineld.model.profile import Profile
 from sentineld.model.protocol import ACCESS_DTYPE, AccessFlag
 from sentineld.model.tiers import Tiers
 from sentineld.model.timing import timing_of
 from sentineld.plan.items import access_pages, tensor_pages
 from sentineld.plan.layout import cut_at_regions
+from sentineld.plan.slack import sizes_of
 
 HEAP_BYTES_MAX = 1 << 44
 """An address that is at least this number of bytes above the heap's base is outside the heap."""
@@ -53,7 +54,6 @@ def access_table(profile: Profile, layout: Layout, tiers: Tiers) -> npt.NDArray[
     slotted = tensors["slot"] >= 0
     slots = layout.slots[np.where(slotted, tensors["slot"], 0)] if len(layout.slots) else None
     flags = np.where(slotted, slots["flags"], 0) if slots is not None else np.zeros(len(rows), int)
-    slack = np.where(slotted, slots["slack"], 0) if slots is not None else np.zeros(len(rows), int)
     planned = slotted & ((flags & SLOT_PLANNED) != 0)
     if slots is not None:
         table["offset"][planned] = slots["offset"][planned]
@@ -79,7 +79,7 @@ def access_table(profile: Profile, layout: Layout, tiers: Tiers) -> npt.NDArray[
     in_heap &= heap_offset % profile.page_bytes == 0
     table["offset"][in_heap] = heap_offset[in_heap]
     born = tensors["birth_stretch"] == rows["stretch"]
-    sized = slotted & ((slack[index] > 0) | ((flags & SLOT_OPTIONAL) != 0))
+    sized = slotted & np.isin(tensors["slot"], np.flatnonzero(sizes_of(layout).vary))
     table["slot"] = np.where(sized, tensors["slot"] + 1, 0)
     at_birth = (planned & born & ((flags & SLOT_DROP) != 0)) | ~(planned | in_heap)
     table["flags"] = np.where(in_heap, int(AccessFlag.HEAP), 0)

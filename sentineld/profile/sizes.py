@@ -166,8 +166,7 @@ class SeenSteps:
         self._sequences.append(sequence_digest(step))
         name = structure_digest(step)
         before = self._similar.get(name)
-        new = Similar(1, Sizes.of(step), step)
-        self._similar[name] = new if before is None else before.with_step(step)
+        self._similar[name] = before.with_step(step) if before else Similar(1, Sizes.of(step), step)
         while len(self._similar) > 1 and self._too_many():
             del self._similar[min(self._similar, key=lambda one: self._similar[one].steps)]
 

@@ -70,13 +70,6 @@ class Planned:
     spare: Spare | None = None  # a plan for less bandwidth
 
 
-def _fits(planned: Planned, sizes: npt.NDArray[np.uint64], threads: int) -> bool:
-    shape = planned.shape
-    if not shape.sizes_vary or shape.threads != threads:
-        return False
-    return sizes_of(planned.plan.layout).accept(sizes.tolist())
-
-
 class Shapes:
     """Plans by shape."""
 
@@ -93,7 +86,7 @@ class Shapes:
     def fitting(self, step: Step, threads: int) -> Planned | None:
         """The plan for the step's own shape, or else a plan for varying sizes that fits it."""
         planned = self.find(Shape.of(step, threads))
-        return planned or self._wide([births(step)], threads, 1.0, boundary_count(step))
+        return planned or self.fitting_most([births(step)], step, threads, 1.0)
 
     def fitting_most(
         self, sizes: list[npt.NDArray[np.uint64]], step: Step, threads: int, share: float
@@ -102,16 +95,15 @@ class Shapes:
 
         sizes: the sizes of each step's allocations. step: one of these steps.
         """
-        return self._wide(sizes, threads, share, boundary_count(step))
-
-    def _wide(
-        self, sizes: list[npt.NDArray[np.uint64]], threads: int, share: float, boundaries: int
-    ) -> Planned | None:
+        boundaries = boundary_count(step)
         for planned in self._planned.values():
-            is_cut = planned.profile.stretches["cut"]
+            shape, is_cut = planned.shape, planned.profile.stretches["cut"]
+            if not shape.sizes_vary or shape.threads != threads:
+                continue
             if np.count_nonzero(~is_cut) != boundaries:
                 continue
-            if sum(_fits(planned, one, threads) for one in sizes) >= share * len(sizes):
+            known = sizes_of(planned.plan.layout)
+            if sum(known.accept(one.tolist()) for one in sizes) >= share * len(sizes):
                 return planned
         return None
 

@@ -123,6 +123,8 @@ class StepSampler:
         """Allocation cursors of the cuts that the sampled step has."""
         self._sizes: Sizes | None = None
         """If sizes vary: those that the provisional layout takes."""
+        self._structure = ""
+        """If sizes vary: structure_digest() of the sampled step."""
         self._steps_with_cuts = 0
         self._link = link
         self._substrate = substrate
@@ -143,14 +145,13 @@ class StepSampler:
         lacks none of their allocations. The cuts are chosen for the largest of these steps."""
         self.gathered.clear()
         self.gathered.append(similar.largest)
-        self._sizes = similar.sizes
+        self._sizes, self._structure = similar.sizes, structure_digest(similar.largest)
 
     def fits(self, step: Step) -> bool:
         """Whether the step allocates like the gathered steps. Cuts are ignored."""
-        last = self.gathered[-1]
         if self._sizes is not None:
-            return structure_digest(step) == structure_digest(last)
-        return np.array_equal(births(step), births(last))
+            return structure_digest(step) == self._structure
+        return np.array_equal(births(step), births(self.gathered[-1]))
 
     def fits_sampled(self, step: Step, sampled: Step) -> bool:
         """Whether the step allocates like the sampled step and has the same boundaries."""
@@ -168,11 +169,11 @@ class StepSampler:
         step, segment = self.gathered[-1], self._link.segment
         peak_bytes = allocation_profile(step, layers).peak_bytes
         self.cuts = choose_cuts(step, fast.resolve(peak_bytes))
-        if self._sizes is not None:
+        if self._sizes is None:
+            layout = provisional_layout(step, self.cuts)
+        else:
             self.cuts = before_optional(self.cuts, self._sizes.optional)
-        layout = provisional_layout(step, self.cuts)
-        if self._sizes is not None:
-            layout = with_slack(layout, self._sizes)
+            layout = with_slack(provisional_layout(step, self.cuts), self._sizes)
         if sampling is not None:
             sampling.arm([heap_range(segment, segment.words())], residency=False)
         self._link.set_flags(off=Flag.NO_STALLS)

@@ -10,22 +10,16 @@
 #include <unistd.h>
 
 #include "paging.h"
+#include "whole_pages.h"
 
 #define WORD_BITS 64
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
 #endif
 
-static uint64_t whole_pages(const struct arena *arena, uint64_t bytes)
-{
-	uint64_t page_bytes = 1ull << arena->page_shift;
-
-	return (bytes + page_bytes - 1) >> arena->page_shift;
-}
-
 static uint64_t slot_pages(const struct arena *arena, uint32_t slot)
 {
-	return whole_pages(arena, arena->layout.slots[slot].bytes);
+	return whole_pages(arena->layout.slots[slot].bytes, arena->page_shift);
 }
 
 static uint64_t slot_page(const struct arena *arena, uint32_t slot)
@@ -179,7 +173,7 @@ void arena_populate(const struct arena *arena, uint32_t slot)
 {
 	if (arena->layout.slots[slot].flags & SENTINEL_SLOT_POPULATE)
 		madvise(arena->base + (slot_page(arena, slot) << arena->page_shift),
-			whole_pages(arena, arena->born_bytes[slot]) << arena->page_shift,
+			whole_pages(arena->born_bytes[slot], arena->page_shift) << arena->page_shift,
 			MADV_POPULATE_WRITE);
 }
 

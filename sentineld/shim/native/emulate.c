@@ -134,7 +134,6 @@ const char *emulation_new(struct emulation **out, const struct layout *layout, c
 {
 	const struct sentinel_layout *header = layout->header;
 	struct emulation *emulation = calloc(1, sizeof(*emulation));
-	uint64_t page_bytes = 1ull << heap->page_shift;
 	uint32_t row = 0;
 
 	if (!emulation)
@@ -155,7 +154,7 @@ const char *emulation_new(struct emulation **out, const struct layout *layout, c
 	}
 	for (uint32_t slot = 0; slot < header->slot_count; slot++) {
 		emulation->slot_birth[slot] = slot_birth(layout, &layout->slots[slot], heap->page_shift);
-		emulation->born_pages[slot] = (layout->slots[slot].bytes + page_bytes - 1) / page_bytes;
+		emulation_slot_sized(emulation, slot, layout->slots[slot].bytes);
 	}
 	for (uint32_t i = 0; i < header->access_count; i++)
 		emulation->defers |= layout->accesses[i].flags & SENTINEL_ACCESS_AFTER;

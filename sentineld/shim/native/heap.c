@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "paging.h"
+#include "whole_pages.h"
 
 /* Maximum number of blocks of one bin that are searched for the best fit. */
 #define SCAN_MAX 32
@@ -160,7 +161,7 @@ static void split(struct heap *heap, uint32_t index, uint32_t pages)
 
 void *heap_take(struct heap *heap, const struct heap_birth *birth)
 {
-	uint64_t wanted = (birth->bytes + (1ull << heap->page_shift) - 1) >> heap->page_shift;
+	uint64_t wanted = whole_pages(birth->bytes, heap->page_shift);
 	uint32_t pages, index = HEAP_NONE;
 	struct heap_block *block;
 	unsigned bin;

@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "paging.h"
+#include "whole_pages.h"
 
 #define ALLOC_SYMBOL "_ZN3c109alloc_cpuEm"
 #define FREE_SYMBOL "_ZN3c108free_cpuEPv"
@@ -83,9 +84,11 @@ static void publish_heap(void)
 static void *replay(uint64_t bytes)
 {
 	const struct layout *layout = &shim.arena->layout;
-	const struct sentinel_slot *slot = &layout->slots[shim.cursor];
+	const struct sentinel_slot *slot;
 	void *address;
 
+	skip_optional(bytes);
+	slot = &layout->slots[shim.cursor];
 	if (shim.cursor >= layout->header->slot_count || !slot_fits(slot, bytes)) {
 		diverge();
 		return NULL;
@@ -106,11 +109,6 @@ static uint64_t heap_page(const void *address)
 	return ((uintptr_t)address - (uintptr_t)shim.heap.base) >> shim.heap.page_shift;
 }
 
-static uint64_t heap_pages(uint64_t bytes)
-{
-	return (bytes + (1ull << shim.heap.page_shift) - 1) >> shim.heap.page_shift;
-}
-
 /* Returns NULL if neither arena nor heap has room. */
 static void *tensor_alloc(uint64_t bytes)
 {
@@ -125,17 +123,16 @@ static void *tensor_alloc(uint64_t bytes)
 	owner = is_owner();
 	birth.step = (uint32_t)shim.step;
 	if (owner && shim.mode == SENTINEL_MODE_REPLAY)
-		skip_optional(bytes);
+		address = replay(bytes);
 	if (owner)
 		birth.cursor = shim.cursor;
-	if (owner && shim.mode == SENTINEL_MODE_REPLAY)
-		address = replay(bytes);
 	if (address) {
 		planned = shim.arena;
 	} else {
 		address = heap_take(&shim.heap, &birth);
 		if (address)
-			emulation_heap_born(shim.emulation, heap_page(address), heap_pages(bytes));
+			emulation_heap_born(shim.emulation, heap_page(address),
+					    whole_pages(bytes, shim.heap.page_shift));
 		publish_heap();
 	}
 	if (shim.recording)

@@ -13,6 +13,7 @@
 
 #include "pager/pager.h"
 #include "pager/threads.h"
+#include "whole_pages.h"
 
 #define REQUESTS 8u /* reads and writes in flight; more do not make a disk faster */
 #define FILE_BYTES_MAX (1ull << 44) /* the numbers of file pages have 32 bits */
@@ -377,22 +378,17 @@ uint64_t paging_stalls(void)
 	return paging_runs() ? pager_stalls(paging.pager) : 0;
 }
 
-static uint64_t whole_pages(uint64_t bytes)
-{
-	return (bytes + (1ull << paging.page_shift) - 1) >> paging.page_shift;
-}
-
 bool paging_born(void *address, uint64_t bytes)
 {
 	if (!paging_runs())
 		return false;
-	pager_born(paging.pager, address, whole_pages(bytes));
+	pager_born(paging.pager, address, whole_pages(bytes, paging.page_shift));
 	return true;
 }
 
 void memory_drop(void *address, uint64_t bytes)
 {
-	if (!paging_runs() || !pager_dropped(paging.pager, address, whole_pages(bytes)))
+	if (!paging_runs() || !pager_dropped(paging.pager, address, whole_pages(bytes, paging.page_shift)))
 		madvise(address, bytes, MADV_DONTNEED);
 }
 

@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+#include "whole_pages.h"
+
 uint64_t residency_fast_room(const struct emulation *emulation)
 {
 	/* unsigned: the daemon writes these words and is untrusted; signed overflow would be undefined */
@@ -51,16 +53,9 @@ static void dropped(struct emulation *emulation, uint8_t *map, uint64_t pages)
 	residency_publish_fast(emulation);
 }
 
-static uint64_t whole_pages(const struct emulation *emulation, uint64_t bytes)
-{
-	uint64_t page_bytes = 1ull << emulation->page_shift;
-
-	return (bytes + page_bytes - 1) >> emulation->page_shift;
-}
-
 static uint64_t slot_pages(const struct emulation *emulation, uint32_t slot)
 {
-	return whole_pages(emulation, emulation->layout->slots[slot].bytes);
+	return whole_pages(emulation->layout->slots[slot].bytes, emulation->page_shift);
 }
 
 static uint8_t *slot_map(const struct emulation *emulation, uint32_t slot)
@@ -71,7 +66,7 @@ static uint8_t *slot_map(const struct emulation *emulation, uint32_t slot)
 void emulation_slot_sized(struct emulation *emulation, uint32_t slot, uint64_t bytes)
 {
 	if (emulation && emulation->layout)
-		emulation->born_pages[slot] = whole_pages(emulation, bytes);
+		emulation->born_pages[slot] = whole_pages(bytes, emulation->page_shift);
 }
 
 void emulation_slot_born(struct emulation *emulation, uint32_t slot)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from sentineld.profile.steps import Step, StepCutter, births, identical
+from sentineld.profile.steps import Step, births, identical
 from sentineld.session.live.divergence import EARNED_STEPS
 from sentineld.session.live.shapes import Planned, Shape, Shapes
 from sentineld.session.work.choosing import (
@@ -16,9 +16,10 @@ from sentineld.session.work.choosing import (
     Choosing,
     Sample,
 )
+from tests.unit.profile.test_sizes import steps_of
 from tests.unit.session.live.test_shapes import wide_plan
 from tests.unit.trainer import MIB, PAGE
-from tests.unit.workloads import Network, train
+from tests.unit.workloads import Network
 
 NETWORK = Network(blocks=2, weights=1, activation_bytes=MIB)
 THREADS = 1
@@ -26,12 +27,7 @@ THREADS = 1
 
 def sized(*pages: int, network: Network = NETWORK) -> list[Step]:
     """A steady step for each number of pages by which activations exceed 1 MiB."""
-    return [
-        StepCutter().feed(
-            train(replace(network, activation_bytes=MIB + PAGE * n), 3).take_records()
-        )[1]
-        for n in pages
-    ]
+    return steps_of(*(replace(network, activation_bytes=MIB + PAGE * n) for n in pages))
 
 
 def varying(count: int) -> list[Step]:
