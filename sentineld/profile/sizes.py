@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -177,6 +178,11 @@ class SeenSteps:
     def identical(self) -> bool:
         """Whether all steps have the same sequence."""
         return len(set(self._sequences)) == 1
+
+    @property
+    def changes(self) -> int:
+        """Number of steps whose sequence differs from that of the step before."""
+        return sum(one != other for one, other in pairwise(self._sequences))
 
     def steady(self, last: int | None = LAST_STEPS) -> bool:
         """Whether most of the last steps have the same sequence. None: of all steps."""

@@ -241,7 +241,7 @@ def test_slow_pages_cost_the_modelled_delay(run: ManagedRun, tmp_path: Path) -> 
 
 
 def test_recurring_shapes_reuse_their_plans(tmp_path: Path) -> None:
-    run = ManagedRun(tmp_path, "cnn", "--turns", "150")
+    run = ManagedRun(tmp_path, "cnn", "--turns", "250")
     try:
         run.manage("static")
         wait(lambda: run.status()["plans"] == 2)

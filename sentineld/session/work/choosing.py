@@ -19,6 +19,9 @@ SIZES_STEPS = 16
 """Number of steps to record before a plan for varying sizes is made. Its slots are as large as the
 largest allocations in these steps; larger steps will not fit. If lengths are distributed evenly,
 the largest of 16 exceeds 94 % of all lengths on average."""
+SIZE_CHANGES_MIN = 2
+"""Least number of changes of the sizes among these steps. A single change can be the beginning of a
+long phase of equal steps, for which a plan of their own is better."""
 SIMILAR_SHARE = 0.75
 """Least share of the recorded steps that a plan for varying sizes must fit."""
 
@@ -55,7 +58,7 @@ class Choosing:
         self._steps += 1
         self._seen.add(step)
         full = self._seen.count >= SIZES_STEPS
-        if full and not self._seen.steady(None):
+        if full and not self._seen.steady(None) and self._seen.changes >= SIZE_CHANGES_MIN:
             choice = self._similar(threads)
             if choice is not None:
                 return choice

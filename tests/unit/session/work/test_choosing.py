@@ -101,6 +101,20 @@ def test_sizes_that_vary_get_a_plan_that_fits_the_largest() -> None:
     assert all(choice.similar.sizes.accept(births(step).tolist()) for step in steps)
 
 
+@pytest.mark.parametrize("before", range(1, SIZES_STEPS - 1))
+def test_a_single_change_of_the_sizes_begins_a_phase(before: int) -> None:
+    shapes = Shapes()
+    shapes.unsteady = True
+    steps = sized(*[1] * before, *[5] * (SIZES_STEPS - before))
+    choosing = Choosing(shapes, None)
+    for step in steps[:-1]:
+        choosing.warm_up(step)
+    choice = choosing.add(steps[-1], THREADS, repeated=True)
+    assert isinstance(choice, Sample)
+    assert choice.similar is None
+    assert choice.shape == Shape.of(steps[-1], THREADS)
+
+
 def test_steps_of_several_structures_are_never_chosen_without_a_repetition() -> None:
     deeper = replace(NETWORK, blocks=3)
     steps = [sized(n % 16, network=deeper if n % 2 else NETWORK)[0] for n in range(3 * SIZES_STEPS)]
