@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether this process can move page frames with userfaultfd (UFFDIO_MOVE, Linux 6.8)."""
+"""userfaultfd: open a descriptor, and require UFFDIO_MOVE (Linux 6.8)."""
 
 from __future__ import annotations
 
@@ -21,8 +21,12 @@ _UFFD_API = 0xAA
 _FEATURE_MOVE = 1 << 16
 
 
-def require_move(device_path: Path = DEVICE) -> None:
-    """Raise SentinelError, with a hint, if this process cannot use UFFDIO_MOVE."""
+def open_userfaultfd(features: int = 0, device_path: Path = DEVICE) -> int:
+    """Open a userfaultfd, which serves faults of user code and of the kernel, and return its
+    descriptor.
+
+    features: UFFD_FEATURE_* flags that are needed. Raises SentinelError, with a hint.
+    """
     try:
         device = os.open(device_path, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -36,7 +40,8 @@ def require_move(device_path: Path = DEVICE) -> None:
             f"write this udev rule and join the group: {UDEV_RULE}",
         ) from None
     try:
-        descriptor = fcntl.ioctl(device, _USERFAULTFD_IOC_NEW, os.O_CLOEXEC)
+        # Without O_NONBLOCK, poll() reports an error.
+        descriptor = fcntl.ioctl(device, _USERFAULTFD_IOC_NEW, os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as error:
         raise SentinelError(
             "no-second-tier",
@@ -46,12 +51,17 @@ def require_move(device_path: Path = DEVICE) -> None:
     finally:
         os.close(device)
     try:
-        fcntl.ioctl(descriptor, _UFFDIO_API, struct.pack("QQQ", _UFFD_API, _FEATURE_MOVE, 0))
+        fcntl.ioctl(descriptor, _UFFDIO_API, struct.pack("QQQ", _UFFD_API, features, 0))
     except OSError:
+        os.close(descriptor)
         raise SentinelError(
             "no-second-tier",
             "this kernel's userfaultfd cannot move pages",
             "use Linux 6.8 or later",
         ) from None
-    finally:
-        os.close(descriptor)
+    return descriptor
+
+
+def require_move(device_path: Path = DEVICE) -> None:
+    """Raise SentinelError, with a hint, if this process cannot use UFFDIO_MOVE."""
+    os.close(open_userfaultfd(_FEATURE_MOVE, device_path))

@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 import os
-import random
-import statistics
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sentineld.base.errors import SentinelError
+from sentineld.migrate.fault_time import fault_ns
 from sentineld.migrate.io_buffers import io_buffers
 from sentineld.migrate.paging_file import open_paging_file
 from sentineld.model.timing import FAULT_BYTES
@@ -22,19 +21,17 @@ REQUEST_BYTES = 1 << 20
 REQUESTS = 8
 """Number of reads or writes in flight, the same as in the pager (paging.c)."""
 SCRATCH_BYTES = 256 << 20
-FAULT_REQUESTS = 64
-"""Number of reads, one after the other, with which the latency of a fault is measured."""
 
 
 @dataclass(frozen=True)
 class DiskRates:
-    """Bandwidths of a disk, and the latency of a read."""
+    """Bandwidths of a disk, and the latency of a fault."""
 
     read_bytes_per_s: float
     write_bytes_per_s: float
-    # Time of a read of FAULT_BYTES with no other read in flight, minus
+    # Time of a fault that reads FAULT_BYTES, with no other read in flight, minus
     # FAULT_BYTES / read_bytes_per_s.
-    read_latency_ns: float = 0.0
+    fault_latency_ns: float = 0.0
 
 
 def measure_disk(folder: Path, scratch_bytes: int = SCRATCH_BYTES) -> DiskRates:
@@ -55,7 +52,7 @@ def measure_disk(folder: Path, scratch_bytes: int = SCRATCH_BYTES) -> DiskRates:
     try:
         written = _bytes_per_s(lambda at: os.pwrite(file, buffer_of(at), at), scratch_bytes)
         read = _bytes_per_s(lambda at: os.preadv(file, [buffer_of(at)], at), scratch_bytes)
-        latency_ns = max(_alone_ns(file, scratch_bytes) - FAULT_BYTES * 1e9 / read, 0.0)
+        latency_ns = max(fault_ns(file, scratch_bytes) - FAULT_BYTES * 1e9 / read, 0.0)
     except OSError as error:
         raise SentinelError(
             "failed", f"the disk of {folder} cannot be measured: {error.strerror}"
@@ -63,19 +60,6 @@ def measure_disk(folder: Path, scratch_bytes: int = SCRATCH_BYTES) -> DiskRates:
     finally:
         os.close(file)
     return DiskRates(read, written, latency_ns)
-
-
-def _alone_ns(file: int, scratch_bytes: int) -> float:
-    """Median time of a read of FAULT_BYTES while no other read is in flight."""
-    (buffer,) = io_buffers(1, FAULT_BYTES)
-    buffer[0] = 1
-    places = random.Random(1).choices(range(0, scratch_bytes, FAULT_BYTES), k=FAULT_REQUESTS)
-    spent_ns = []
-    for at in places:
-        began_ns = time.monotonic_ns()
-        os.preadv(file, [buffer], at)
-        spent_ns.append(time.monotonic_ns() - began_ns)
-    return statistics.median(spent_ns)
 
 
 def _bytes_per_s(transfer: Callable[[int], int], scratch_bytes: int) -> float:

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measure how long a thread waits for a page that must be read from the paging file.
+
+The wait is longer than the read: the kernel must wake the thread that serves the fault and, after
+the read, the thread that waits. On a virtual machine this takes longer than a fast disk's read. The
+measurement does what the pager (shim/native/pager/faults.c) does, but it copies pages instead of
+moving frames.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import mmap
+import os
+import random
+import select
+import statistics
+import struct
+import threading
+import time
+
+import numpy as np
+
+from sentineld.host.userfaultfd import open_userfaultfd
+from sentineld.migrate.io_buffers import io_buffers
+from sentineld.model.timing import FAULT_BYTES
+
+FAULTS = 64
+"""Number of faults that are measured, one after the other."""
+STOP_POLL_MS = 100
+
+# include/uapi/linux/userfaultfd.h
+_UFFDIO_REGISTER = 0xC020AA00
+_UFFDIO_COPY = 0xC028AA03
+_REGISTER_MODE_MISSING = 1
+_MESSAGE_BYTES = 32
+_ADDRESS_OFFSET = 16
+
+
+def fault_ns(file: int, file_bytes: int) -> float:
+    """Median time of an access that makes FAULT_BYTES be read, each at a random place of the file.
+
+    file: a descriptor opened with O_DIRECT. file_bytes: size of the file. Raises OSError and
+    SentinelError.
+    """
+    places = random.Random(1).choices(range(0, file_bytes, FAULT_BYTES), k=FAULTS)
+    size_bytes = FAULTS * FAULT_BYTES
+    with mmap.mmap(-1, size_bytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
+        memory.madvise(mmap.MADV_NOHUGEPAGE)
+        begin = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+        descriptor = open_userfaultfd()
+        server = _Server(descriptor, begin, file, places)
+        try:
+            mode = struct.pack("QQQQ", begin, size_bytes, _REGISTER_MODE_MISSING, 0)
+            fcntl.ioctl(descriptor, _UFFDIO_REGISTER, mode)
+            server.start()
+            spent_ns = [_access_ns(begin + at) for at in range(0, size_bytes, FAULT_BYTES)]
+        finally:
+            server.stop()
+        if server.error:
+            raise server.error
+    return statistics.median(spent_ns)
+
+
+def _access_ns(address: int) -> int:
+    """Time of a read of one byte. ctypes releases the interpreter's lock for it; without this, the
+    server could not run."""
+    byte = ctypes.c_char()
+    began_ns = time.monotonic_ns()
+    ctypes.memmove(ctypes.addressof(byte), address, 1)
+    return time.monotonic_ns() - began_ns
+
+
+class _Server:
+    """A thread that serves faults. It owns the descriptor. When it ends, it closes the descriptor,
+    and the kernel then gives zeroed pages."""
+
+    def __init__(self, descriptor: int, begin: int, file: int, places: list[int]) -> None:
+        """begin: address of the memory. places: where in the file the pages of each fault are."""
+        self.error: OSError | None = None
+        self._descriptor = descriptor
+        self._begin = begin
+        self._file = file
+        self._places = places
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="fault-time")
+
+    def start(self) -> None:
+        """Begin to serve faults."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Wait until the thread has ended."""
+        self._stop.set()
+        if self._thread.ident is None:
+            os.close(self._descriptor)
+        else:
+            self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            self._serve()
+        except OSError as error:
+            self.error = error
+        finally:
+            os.close(self._descriptor)
+
+    def _serve(self) -> None:
+        (buffer,) = io_buffers(1, FAULT_BYTES)
+        buffer[0] = 1  # so that the kernel does not give its shared zero page
+        source = np.frombuffer(buffer, np.uint8).ctypes.data
+        poll = select.poll()
+        poll.register(self._descriptor, select.POLLIN)
+        while not self._stop.is_set():
+            if not poll.poll(STOP_POLL_MS):
+                continue
+            try:
+                message = os.read(self._descriptor, _MESSAGE_BYTES)
+            except BlockingIOError:  # the fault has been served meanwhile
+                continue
+            (address,) = struct.unpack_from("Q", message, _ADDRESS_OFFSET)
+            at = (address - self._begin) // FAULT_BYTES
+            os.preadv(self._file, [buffer], self._places[at])
+            copy = (self._begin + at * FAULT_BYTES, source, FAULT_BYTES, 0, 0)
+            try:
+                fcntl.ioctl(self._descriptor, _UFFDIO_COPY, struct.pack("QQQQq", *copy))
+            except OSError as error:
+                # A signal makes the kernel raise the same fault again.
+                if error.errno != errno.EEXIST:
+                    raise

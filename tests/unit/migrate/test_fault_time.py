@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The time of a fault is measured with a real userfaultfd."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from sentineld.host.userfaultfd import DEVICE
+from sentineld.migrate.fault_time import fault_ns
+from sentineld.model.timing import FAULT_BYTES
+
+FILE_BYTES = 8 * FAULT_BYTES
+READ_S = 0.01
+
+pytestmark = pytest.mark.skipif(
+    not os.access(DEVICE, os.R_OK | os.W_OK), reason=f"needs access to {DEVICE}"
+)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> int:
+    path = tmp_path / "file"
+    path.write_bytes(os.urandom(FILE_BYTES))
+    return os.open(path, os.O_RDWR | os.O_DIRECT)
+
+
+def left_over() -> tuple[int, int]:
+    """Numbers of open descriptors and of threads."""
+    return len(os.listdir("/proc/self/fd")), threading.active_count()
+
+
+def test_a_fault_takes_longer_than_its_read(file: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = os.preadv
+
+    def slow(*arguments: object) -> int:
+        time.sleep(READ_S)
+        return read(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(os, "preadv", slow)
+    before = left_over()
+    assert fault_ns(file, FILE_BYTES) > READ_S * 1e9
+    assert left_over() == before
+
+
+def test_a_failing_read_does_not_block(file: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> int:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(os, "preadv", fail)
+    before = left_over()
+    with pytest.raises(OSError, match="Input/output error"):
+        fault_ns(file, FILE_BYTES)
+    assert left_over() == before
