@@ -45,7 +45,9 @@ static void fetch_run(struct pager *pager, struct paged_range *range, uint64_t p
 	uint32_t now = run < READ_AHEAD_PAGES_MIN ? run : READ_AHEAD_PAGES_MIN;
 	uint64_t gap = page - window.skipped;
 
+	pager->keeps_job = true;
 	pages_want(pager, range, page, now);
+	pager->keeps_job = false;
 	while (gap < page && !is_out(range, gap))
 		gap++;
 	fetch_more(pager, range, gap, out_run(range, gap, (uint32_t)(page - gap)));
@@ -97,6 +99,26 @@ static void serve(struct pager *pager, uintptr_t address)
 		workers_hurry(&pager->workers, &transit->job);
 }
 
+/* Serve the faults that were raised. This thread itself reads the page of the last one, because
+   waking another thread would take longer than many reads. */
+static void serve_all(struct pager *pager)
+{
+	struct job *job = NULL;
+	uintptr_t address;
+
+	while (uffd_next_fault(pager->uffd, &address)) {
+		if (job)
+			workers_add(&pager->workers, job, JOB_DEMANDED);
+		pager_enter(pager);
+		serve(pager, address);
+		job = pager->kept_job;
+		pager->kept_job = NULL;
+		pthread_mutex_unlock(&pager->lock);
+	}
+	if (job)
+		workers_run(&pager->workers, job);
+}
+
 void *serve_faults(void *argument)
 {
 	struct pager *pager = argument;
@@ -105,7 +127,6 @@ void *serve_faults(void *argument)
 		{.fd = pager->stop_fd, .events = POLLIN},
 		{.fd = pager->children, .events = POLLIN},
 	};
-	uintptr_t address;
 
 	pthread_setname_np(pthread_self(), "sentineld-fault");
 	while (!polled[1].revents) {
@@ -116,11 +137,7 @@ void *serve_faults(void *argument)
 			forget_children(pager);
 			pthread_mutex_unlock(&pager->lock);
 		}
-		while (uffd_next_fault(pager->uffd, &address)) {
-			pager_enter(pager);
-			serve(pager, address);
-			pthread_mutex_unlock(&pager->lock);
-		}
+		serve_all(pager);
 	}
 	return NULL;
 }

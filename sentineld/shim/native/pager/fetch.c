@@ -159,7 +159,10 @@ static uint32_t begin(struct pager *pager, struct paged_range *range, uint64_t p
 	memset(range->transit + page, (int)(transit - pager->transits + 1), pages);
 	pager->fetches += pages;
 	transit->job.run = arrive;
-	workers_add(&pager->workers, &transit->job, mode->kind);
+	if (mode->kind == JOB_DEMANDED && pager->keeps_job && !pager->kept_job)
+		pager->kept_job = &transit->job;
+	else
+		workers_add(&pager->workers, &transit->job, mode->kind);
 	return pages;
 }
 

@@ -133,6 +133,10 @@ struct pager {
 	uint64_t wanted_count;
 	uint64_t wanted_room;
 	struct read_ahead read_ahead;
+	/* While `keeps_job` is set, the next demanded job is not added to `workers`, but kept here for
+	   the thread that serves faults. */
+	bool keeps_job;
+	struct job *kept_job;
 	uint64_t fetches; /* pages whose fetch has begun since the start */
 	uint32_t arrivals; /* pages fetched or recalled since the start */
 	unsigned births_waiting; /* threads that wait for frames in pages_born() */

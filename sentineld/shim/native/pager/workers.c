@@ -134,7 +134,16 @@ void workers_add(struct workers *workers, struct job *job, enum job_kind kind)
 	pthread_mutex_lock(&workers->lock);
 	job->kind = kind;
 	put(&workers->queues[kind], job);
+	pthread_mutex_unlock(&workers->lock);
+	/* A thread that is woken while the lock is held would at once sleep again. */
 	pthread_cond_signal(&workers->wake);
+}
+
+void workers_run(struct workers *workers, struct job *job)
+{
+	pthread_mutex_lock(&workers->lock);
+	job->kind = JOB_DEMANDED;
+	run(workers, job);
 	pthread_mutex_unlock(&workers->lock);
 }
 

@@ -59,6 +59,10 @@ void workers_stop(struct workers *workers);
 
 void workers_add(struct workers *workers, struct job *job, enum job_kind kind);
 
+/* Run a demanded job, which was not added, in the calling thread. This saves the time until another
+   thread wakes up. */
+void workers_run(struct workers *workers, struct job *job);
+
 /* Make a job a demanded job, because a thread now waits for it. The job was added and has not
    ended. */
 void workers_hurry(struct workers *workers, struct job *job);
