@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""userfaultfd: open a descriptor, and require UFFDIO_MOVE (Linux 6.8)."""
+"""userfaultfd: its calls, and whether this process can move page frames with it (UFFDIO_MOVE, Linux
+6.8)."""
 
 from __future__ import annotations
 
@@ -19,13 +20,17 @@ _USERFAULTFD_IOC_NEW = 0xAA00
 _UFFDIO_API = 0xC018AA3F
 _UFFD_API = 0xAA
 _FEATURE_MOVE = 1 << 16
+_UFFDIO_REGISTER = 0xC020AA00
+_REGISTER_MODE_MISSING = 1
+_UFFDIO_COPY = 0xC028AA03
+_MESSAGE_BYTES = 32
+_ADDRESS_OFFSET = 16
 
 
-def open_userfaultfd(features: int = 0, device_path: Path = DEVICE) -> int:
-    """Open a userfaultfd, which serves faults of user code and of the kernel, and return its
-    descriptor.
+def open_userfaultfd(device_path: Path = DEVICE) -> int:
+    """Open a userfaultfd that can move pages, and return its descriptor, which does not block.
 
-    features: UFFD_FEATURE_* flags that are needed. Raises SentinelError, with a hint.
+    Raises SentinelError, with a hint.
     """
     try:
         device = os.open(device_path, os.O_RDWR | os.O_CLOEXEC)
@@ -51,7 +56,7 @@ def open_userfaultfd(features: int = 0, device_path: Path = DEVICE) -> int:
     finally:
         os.close(device)
     try:
-        fcntl.ioctl(descriptor, _UFFDIO_API, struct.pack("QQQ", _UFFD_API, features, 0))
+        fcntl.ioctl(descriptor, _UFFDIO_API, struct.pack("QQQ", _UFFD_API, _FEATURE_MOVE, 0))
     except OSError:
         os.close(descriptor)
         raise SentinelError(
@@ -64,4 +69,30 @@ def open_userfaultfd(features: int = 0, device_path: Path = DEVICE) -> int:
 
 def require_move(device_path: Path = DEVICE) -> None:
     """Raise SentinelError, with a hint, if this process cannot use UFFDIO_MOVE."""
-    os.close(open_userfaultfd(_FEATURE_MOVE, device_path))
+    os.close(open_userfaultfd(device_path))
+
+
+def register(descriptor: int, address: int, size_bytes: int) -> None:
+    """From now on, let an access to a page that does not exist be a fault. Raises OSError."""
+    range_and_mode = (address, size_bytes, _REGISTER_MODE_MISSING, 0)
+    fcntl.ioctl(descriptor, _UFFDIO_REGISTER, struct.pack("QQQQ", *range_and_mode))
+
+
+def next_fault(descriptor: int) -> int | None:
+    """The address of the next fault, or None if there is none. Raises OSError."""
+    try:
+        message = os.read(descriptor, _MESSAGE_BYTES)
+    except BlockingIOError:
+        return None
+    address: int = struct.unpack_from("Q", message, _ADDRESS_OFFSET)[0]
+    return address
+
+
+def copy_pages(descriptor: int, to: int, source: int, size_bytes: int) -> bool:
+    """Create pages with this content, and wake the threads that wait for them. Returns False if the
+    first page exists. Raises OSError."""
+    try:
+        fcntl.ioctl(descriptor, _UFFDIO_COPY, struct.pack("QQQQq", to, source, size_bytes, 0, 0))
+    except FileExistsError:
+        return False
+    return True

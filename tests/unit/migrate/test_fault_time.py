@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,10 +24,12 @@ pytestmark = pytest.mark.skipif(
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> int:
+def file(tmp_path: Path) -> Iterator[int]:
     path = tmp_path / "file"
     path.write_bytes(os.urandom(FILE_BYTES))
-    return os.open(path, os.O_RDWR | os.O_DIRECT)
+    descriptor = os.open(path, os.O_RDWR | os.O_DIRECT)
+    yield descriptor
+    os.close(descriptor)
 
 
 def left_over() -> tuple[int, int]:
