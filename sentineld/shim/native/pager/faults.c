@@ -45,9 +45,7 @@ static void fetch_run(struct pager *pager, struct paged_range *range, uint64_t p
 	uint32_t now = run < READ_AHEAD_PAGES_MIN ? run : READ_AHEAD_PAGES_MIN;
 	uint64_t gap = page - window.skipped;
 
-	pager->keeps_job = true;
-	pages_want(pager, range, page, now);
-	pager->keeps_job = false;
+	pages_want(pager, range, page, now, &fetch_faulted);
 	while (gap < page && !is_out(range, gap))
 		gap++;
 	fetch_more(pager, range, gap, out_run(range, gap, (uint32_t)(page - gap)));

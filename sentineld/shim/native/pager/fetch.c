@@ -37,9 +37,10 @@ static uint64_t all_ready(struct pager *pager, uint64_t pages)
 	return frame_ready(pager, pages) ? pager->frames.homes.free_pages : 0;
 }
 
-const struct fetch_mode fetch_planned = {free_above_floor, TRANSIT_PAGES, SPARE_TRANSITS, JOB_PLANNED};
-const struct fetch_mode fetch_demanded = {all_ready, READ_AHEAD_PAGES_MIN, 0, JOB_DEMANDED};
-const struct fetch_mode fetch_ahead = {all_free, READ_AHEAD_PAGES_MIN, SPARE_TRANSITS, JOB_AHEAD};
+const struct fetch_mode fetch_planned = {free_above_floor, TRANSIT_PAGES, SPARE_TRANSITS, JOB_PLANNED, false};
+const struct fetch_mode fetch_demanded = {all_ready, READ_AHEAD_PAGES_MIN, 0, JOB_DEMANDED, false};
+const struct fetch_mode fetch_faulted = {all_ready, READ_AHEAD_PAGES_MIN, 0, JOB_DEMANDED, true};
+const struct fetch_mode fetch_ahead = {all_free, READ_AHEAD_PAGES_MIN, SPARE_TRANSITS, JOB_AHEAD, false};
 
 /* Read the transit's pages, contiguous pages of the file together. Returns false if the job should
    go on later. */
@@ -159,7 +160,7 @@ static uint32_t begin(struct pager *pager, struct paged_range *range, uint64_t p
 	memset(range->transit + page, (int)(transit - pager->transits + 1), pages);
 	pager->fetches += pages;
 	transit->job.run = arrive;
-	if (mode->kind == JOB_DEMANDED && pager->keeps_job && !pager->kept_job)
+	if (mode->keep && !pager->kept_job)
 		pager->kept_job = &transit->job;
 	else
 		workers_add(&pager->workers, &transit->job, mode->kind);
@@ -205,9 +206,10 @@ static void enlarge(struct pager *pager)
 	pager->wanted_room *= 2;
 }
 
-void pages_want(struct pager *pager, struct paged_range *range, uint64_t page, uint64_t pages)
+void pages_want(struct pager *pager, struct paged_range *range, uint64_t page, uint64_t pages,
+		const struct fetch_mode *mode)
 {
-	uint64_t done = pager->wanted_count ? 0 : pages_fetch(pager, range, page, pages, &fetch_demanded);
+	uint64_t done = pager->wanted_count ? 0 : pages_fetch(pager, range, page, pages, mode);
 
 	if (done == pages)
 		return;

@@ -307,7 +307,7 @@ static bool fetch_all(struct pager *pager)
 	pthread_mutex_lock(&pager->lock);
 	for (struct paged_range *range = pager->ranges; range; range = range->next)
 		if (memchr(range->state, PAGE_OUT, range->top)) {
-			pages_want(pager, range, 0, range->top);
+			pages_want(pager, range, 0, range->top, &fetch_demanded);
 			any = true;
 		}
 	pthread_mutex_unlock(&pager->lock);

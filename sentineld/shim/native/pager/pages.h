@@ -133,10 +133,7 @@ struct pager {
 	uint64_t wanted_count;
 	uint64_t wanted_room;
 	struct read_ahead read_ahead;
-	/* While `keeps_job` is set, the next demanded job is not added to `workers`, but kept here for
-	   the thread that serves faults. */
-	bool keeps_job;
-	struct job *kept_job;
+	struct job *kept_job; /* see fetch_faulted */
 	uint64_t fetches; /* pages whose fetch has begun since the start */
 	uint32_t arrivals; /* pages fetched or recalled since the start */
 	unsigned births_waiting; /* threads that wait for frames in pages_born() */
@@ -305,9 +302,11 @@ struct fetch_mode {
 	uint32_t pages; /* maximum number of pages of one transit, which arrive together */
 	unsigned spare; /* number of transits to leave unused */
 	enum job_kind kind;
+	bool keep; /* keep the first job in pager->kept_job instead of adding it to `workers` */
 };
 
-extern const struct fetch_mode fetch_planned, fetch_demanded, fetch_ahead;
+/* fetch_faulted: for the thread that serves faults, which runs the kept job. */
+extern const struct fetch_mode fetch_planned, fetch_demanded, fetch_faulted, fetch_ahead;
 
 /* Begin to fetch the pages of [page, page + pages) that are out, in order, until there are no more
    frames or transits. Also recalls pages that are being evicted. Returns the number of pages,
@@ -315,9 +314,10 @@ extern const struct fetch_mode fetch_planned, fetch_demanded, fetch_ahead;
 uint64_t pages_fetch(struct pager *pager, struct paged_range *range, uint64_t page, uint64_t pages,
 		     const struct fetch_mode *mode);
 
-/* Like pages_fetch(), but for a fault: evicts pages if necessary, and queues the pages for which
-   there are no frames. */
-void pages_want(struct pager *pager, struct paged_range *range, uint64_t page, uint64_t pages);
+/* Like pages_fetch(), but queues the pages for which there are no frames. mode: fetch_demanded or
+   fetch_faulted, which evict pages if necessary. */
+void pages_want(struct pager *pager, struct paged_range *range, uint64_t page, uint64_t pages,
+		const struct fetch_mode *mode);
 
 /* The thread that serves faults. */
 void *serve_faults(void *pager);
