@@ -105,12 +105,12 @@ def _managed(shims: str, control: str) -> None:
         training.close()
 
 
-def run_sessions(daemon: Daemon, first: int, count: int) -> None:
+def run_sessions(daemon: Daemon, count: int) -> None:
     """Run half of the sessions in a process of one user and, at the same time, the other half in a
     process of another user."""
     paths = str(daemon.shims), str(daemon.control)
     half = count // 2
-    parts = [(USER, first, half), (OTHER_USER, first + half, count - half)]
+    parts = [(USER, 0, half), (OTHER_USER, half, count - half)]
     log_begin = daemon.log_bytes()
     attackers = [Attacker(session, *paths, begin, share, user=u) for u, begin, share in parts]
     try:
@@ -150,10 +150,10 @@ def soak(daemon: Daemon, warm_up: int, sessions: int) -> None:
     """Run a warm-up and then sessions; check that the latter hardly increase the daemon's use of
     resources."""
     begin = daemon.log_bytes()
-    run_sessions(daemon, 0, warm_up)
+    run_sessions(daemon, warm_up)
     before = resources(daemon, begin, warm_up)
     begin = daemon.log_bytes()
-    run_sessions(daemon, 0, sessions)
+    run_sessions(daemon, sessions)
     after = resources(daemon, begin, sessions)
     print(f"after {warm_up} sessions: {before}")
     print(f"after {sessions} more: {after}")
