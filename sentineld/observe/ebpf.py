@@ -176,7 +176,7 @@ class EbpfProbes:
         self._ring_bytes = message["ring_bytes"]
         self._names = {"mode": message["modes"], "reason": message["reasons"]}
         self.notes = list(message["notes"])
-        self._maps = {name: BpfMap(fd, *_MAP_TYPES[name]) for name, fd in named.items()}
+        self._maps = _open_maps(named)
         for name in self._programs:
             if name not in WHILE_WATCHED:
                 self._attach(name)
@@ -371,6 +371,24 @@ class EbpfProbes:
         if self._ring_fd >= 0:
             os.close(self._ring_fd)
             self._ring_fd = -1
+
+
+def _open_maps(fds: dict[str, int]) -> dict[str, BpfMap]:
+    """Take over the maps' fds. Closes all of them and raises SentinelError "failed" if a map has
+    another layout than this daemon's records. Then the files in bpf/ are of another version."""
+    maps = {}
+    for name, fd in fds.items():
+        try:
+            maps[name] = BpfMap(fd, *_MAP_TYPES[name])
+        except (OSError, ValueError) as error:
+            for opened in fds.values():
+                os.close(opened)
+            raise SentinelError(
+                "failed",
+                f"the eBPF map {name} cannot be used: {error}",
+                "restart sentineld; reinstall it if the error remains",
+            ) from error
+    return maps
 
 
 def _migration_counts(row: np.void) -> MigrationCounts:

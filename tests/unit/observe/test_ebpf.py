@@ -63,3 +63,32 @@ def test_a_child_that_takes_too_long_is_killed() -> None:
         probes.start(0)
     with pytest.raises(SentinelError, match="being loaded"):
         probes.fileno()
+
+
+def test_unusable_maps_are_reported_and_closed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    loader = tmp_path / "loader"
+    message = {
+        "maps": ["faults", "watched", "drops"],
+        "programs": ["page_access"],
+        "ring_bytes": 4096,
+        "modes": {},
+        "reasons": {},
+        "notes": [],
+    }
+    loader.write_text(
+        f"#!{sys.executable}\n"
+        "import json, os, socket\n"
+        "fds = [os.open(os.devnull, os.O_RDONLY) for _ in range(4)]\n"
+        f"socket.send_fds(socket.socket(fileno=0), [json.dumps({message!r}).encode()], fds)\n"
+    )
+    loader.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(loader))
+    before = sorted(os.listdir("/proc/self/fd"))
+    probes = EbpfProbes()
+    with pytest.raises(SentinelError, match="the eBPF map watched cannot be used") as caught:
+        probes.start(120)
+    assert caught.value.hint == "restart sentineld; reinstall it if the error remains"
+    assert not probes.loaded
+    assert sorted(os.listdir("/proc/self/fd")) == before
