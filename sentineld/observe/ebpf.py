@@ -374,8 +374,8 @@ class EbpfProbes:
 
 
 def _open_maps(fds: dict[str, int]) -> dict[str, BpfMap]:
-    """Take over the maps' fds. Closes all of them and raises SentinelError "failed" if a map has
-    another layout than this daemon's records. Then the files in bpf/ are of another version."""
+    """Take over the maps' fds. Closes all of them and raises SentinelError "failed" if one cannot
+    be used, for example because the files in bpf/ are of another version and its layout differs."""
     maps = {}
     for name, fd in fds.items():
         try:
