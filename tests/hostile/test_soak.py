@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
@@ -34,6 +35,25 @@ MANAGED_EVERY = 100
 """One in this many sessions is attached, planned for and managed, which takes seconds."""
 ATTACHED_EVERY = 5
 PROFILED = ("allocation", "access", "planning", "entering")
+WITHOUT_LOG_LIMIT = """
+from sentineld.base import log_limit
+log_limit.PERIOD_S = 0.0
+from sentineld.daemon import main
+main()
+"""
+"""Program that starts the daemon without a limit of log lines. The limit applies to periods of
+time. With it, the number of lines per session would depend on the speed of the sessions."""
+
+
+@pytest.fixture
+def daemon() -> Iterator[Daemon]:
+    """A daemon that logs every line."""
+    started = Daemon(command=("-c", WITHOUT_LOG_LIMIT))
+    try:
+        started.wait_ready()
+        yield started
+    finally:
+        started.stop()
 
 
 class Resources(NamedTuple):
