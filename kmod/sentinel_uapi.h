@@ -18,7 +18,7 @@
  *   EPERM     the caller lacks CAP_SYS_PTRACE; or the process does not belong to the
  *             expected user, is not dumpable (it has changed its user, or executes a
  *             program that the user may not read), or is a kernel thread
- *   EAGAIN    the process is executing exec()
+ *   EAGAIN    the process is in the middle of exec()
  *   ENOTCONN  the call needs a session, but ATTACH has not been called
  *   EBUSY     the process or this file has a session already, or ATTACH was called
  *             while kernel.ftrace_enabled is 0
@@ -157,7 +157,7 @@ struct sentinel_epoch_fd {
  * counter & (records - 1). If the log is full, new records are dropped and counted
  * in lost.
  *
- * A page has one record per epoch, for its first access. Two options add records:
+ * In each epoch, the first access to a page adds one record. Two options add records:
  *   precise writes   WRITE and AGAIN: a write after a read
  *   rearm_us         AGAIN: one for each period in which the page was accessed again
  *

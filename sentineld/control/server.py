@@ -77,7 +77,7 @@ QUICK_THREADS = 4
 
 
 def listen(path: Path, mode: int, group: str | None) -> socket.socket:
-    """Create a listening Unix socket; no client can connect before its mode is set.
+    """Create a listening Unix socket; no client can connect before the socket's mode is set.
 
     Replaces the socket of a dead daemon. Raises SentinelError if a live daemon listens
     there, or if the socket cannot be created.

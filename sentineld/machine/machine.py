@@ -101,7 +101,7 @@ class Machine:
         machine = cls(config, substrate, tiers, problems)
         log.info("pages are observed by: %s", machine.backend().backend.name)
         # In an emulated guest, it takes seconds to start following processes and to load the
-        # probes. Sessions need not wait for this, except that required probes are loaded first.
+        # probes. Sessions need not wait for this, unless the config requires the probes.
         threading.Thread(target=machine._follow_processes, name="processes", daemon=True).start()
         if config.ebpf == "required":
             machine.probing.load(EBPF_REQUIRED_TIMEOUT_S)

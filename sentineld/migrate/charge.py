@@ -44,11 +44,11 @@ class _Snapshot:
 
 @dataclass
 class _Room:
-    """The room for promotions, as it was computed once in a stretch and has changed with the moves
-    since then."""
+    """The room for promotions: computed when it is first needed in a stretch, then updated with
+    each move."""
 
     size_bytes: int
-    """Without unmanaged bytes. At most the true room."""
+    """The room before unmanaged bytes are subtracted; at most the true room."""
     exact: bool
     """Whether size_bytes is the true room."""
     turning_over: npt.NDArray[np.bool_]
@@ -218,7 +218,7 @@ class Charge:
         room.size_bytes -= grown * self.spaces.page_bytes
 
     def drops_of(self, stretch: int) -> Table:
-        """Pages that the process drops in the stretch (DROP_DTYPE)."""
+        """The ranges that the process drops in the stretch (DROP_DTYPE)."""
         return self._step.drops[self._drops[stretch] : self._drops[stretch + 1]]
 
     def _births_of(self, stretch: int) -> Table:

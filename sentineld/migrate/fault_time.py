@@ -29,7 +29,7 @@ STOP_POLL_MS = 100
 
 
 def fault_ns(file: int, file_bytes: int) -> float:
-    """Median time of an access that makes FAULT_BYTES be read, each at a random place of the file.
+    """Median time of an access that causes a read of FAULT_BYTES at a random place in the file.
 
     file: a descriptor opened with O_DIRECT. file_bytes: size of the file. Raises OSError and
     SentinelError.
@@ -53,8 +53,8 @@ def fault_ns(file: int, file_bytes: int) -> float:
 
 
 def _access_ns(address: int) -> int:
-    """Time of a read of one byte. ctypes releases the interpreter's lock for it; without this, the
-    server could not run."""
+    """Time of a read of one byte. ctypes releases the interpreter's lock during the read; otherwise
+    the server could not run."""
     byte = ctypes.c_char()
     began_ns = time.monotonic_ns()
     ctypes.memmove(ctypes.addressof(byte), address, 1)
@@ -80,7 +80,7 @@ class _Server:
         self._thread.start()
 
     def stop(self) -> None:
-        """Wait until the thread has ended."""
+        """End the thread if it runs, and close the descriptor."""
         self._stop.set()
         if self._thread.ident is None:
             os.close(self._descriptor)

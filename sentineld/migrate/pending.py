@@ -75,7 +75,7 @@ class Batch:
     tier: int
     parts: tuple[tuple[Pending, Pages], ...]
     ends_move: bool = False
-    """Whether the batch has all pages of its last move that are still to be moved."""
+    """Whether the batch contains all untried pages of its last move."""
 
     @property
     def pages(self) -> int:

@@ -64,7 +64,7 @@ class Memory(Protocol):
 
 
 class KernelMemory:
-    """A process's pages in the kernel's NUMA nodes."""
+    """A process's pages on the kernel's NUMA nodes."""
 
     exact = False
     waits = True

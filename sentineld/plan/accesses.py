@@ -40,7 +40,7 @@ def access_table(profile: Profile, layout: Layout, tiers: Tiers) -> npt.NDArray[
       shim started and counts as fast.
 
     If a slot also takes smaller tensors, its rows name the slot, so that the shim counts only pages
-    that the tensor has. In the stretch of the tensor's birth they have the flag AFTER.
+    that the tensor has. In the stretch of the tensor's birth these rows have the flag AFTER.
     """
     rows, tensors = profile.accesses, profile.tensors[profile.accesses["tensor"]]
     pages = tensor_pages(profile)[rows["tensor"]]

@@ -32,7 +32,7 @@ from sentineld.model.protocol import HUGE_BYTES
 from sentineld.plan.drops import drops
 
 UNITS = (HUGE_BYTES, 64 << 10)
-"""Alignments of tensors and areas in bytes, in descending order. begin_unit() chooses the largest
+"""Alignments, in bytes, of tensors and areas, in descending order. begin_unit() chooses the largest
 of these numbers that does not exceed the size of a range. Linux 6.8 added huge pages smaller than
 2 MiB; 64 KiB is the smallest size that avoids most of the cost of small pages."""
 

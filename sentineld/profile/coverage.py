@@ -15,8 +15,8 @@ from sentineld.model.profile import Kind, Profile
 class Coverage:
     """Counts of attributed and unattributed accesses of one profile.
 
-    Page counts are numbers of accessed page x stretch pairs. Exceptions are untold_pages and, for
-    backends without epochs, unattributed_pages: these are numbers of pages.
+    A page counts once for each stretch that accesses it. In untold_pages and, for backends without
+    epochs, in unattributed_pages, it counts only once.
     """
 
     source: str  # as in Profile

@@ -48,7 +48,7 @@ Json = dict[str, Any]
 
 
 class Plain:
-    """Threads that read and write a file directly, each in requests of REQUEST_BYTES."""
+    """Threads that read and write a file with direct I/O, in requests of REQUEST_BYTES."""
 
     def __init__(self, folder: Path, ending: ExitStack) -> None:
         self._file = open_paging_file(folder, REGION_BYTES)

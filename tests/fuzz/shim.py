@@ -69,7 +69,7 @@ class Training:
         self._no_grad = torch.no_grad
 
     def begin(self) -> None:
-        """Reset the parameters to those of the first step."""
+        """Reset the parameters to their initial values."""
         with self._no_grad():
             for parameter, value in zip(self._model.parameters(), self._begin, strict=True):
                 parameter.copy_(value)
@@ -109,7 +109,7 @@ class Daemon:
     def begin(self, script: Script) -> None:
         """Set the script, and set the words as a terminated daemon leaves them.
 
-        All moves are done. Otherwise a barrier that has passed without its moves would make all
+        Mark all moves as done. Otherwise a barrier that has passed without its moves would make all
         barriers of the next inputs pass as well."""
         self._script = script
         done = int(self._words["position"][0])

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Clean pages in the linear program, on paged tiers.
 
-A page that was fetched from the file and has not been changed since is clean: its demotion takes no
+A page that was fetched from the file and has not been written since is clean: its demotion takes no
 time. A stretch that writes to a group makes all pages of the group dirty. A change is a position of
 a group's lifetime after which the group may change its tier; a segment is the part of the lifetime
 between two changes. Pages are demoted only at the end of a segment. The program therefore counts
@@ -181,7 +181,7 @@ class Places:
     is demoted there."""
 
     moving: int
-    """The first row of the stretches' moves."""
+    """The first of the rows that limit the moves in each stretch."""
 
     timed: int | None
     """The first of the rows that limit the fast pages at each pressure point. In these rows, a

@@ -2,10 +2,10 @@
 """Policy `autotm`: an integer program decides on which tier each tensor is at each of its uses.
 
 Based on AutoTM (Hildebrand et al., ASPLOS 2020; its artifact's asynchronous mode): for every use of
-a tensor, an integer says whether the tensor is in DRAM. Between two uses, a transfer may move the
-tensor. The transfer overlaps with operators near a use (at most 15 operators away in the artifact).
-The step time is minimised under the DRAM limit at every operator. A tensor is never divided between
-the tiers.
+a tensor, a binary variable says whether the tensor is in DRAM. Between two uses, a transfer may
+move the tensor. The transfer overlaps with operators near a use (at most 15 operators away in the
+artifact). The step time is minimised subject to the DRAM limit at every operator. A tensor is never
+divided between the tiers.
 
 The solver HiGHS first solves the relaxation, which may divide tensors. It then solves the integer
 program for the divided tensors, to within GAP of the optimum or until SEARCH_S seconds have passed.

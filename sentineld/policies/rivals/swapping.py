@@ -2,8 +2,8 @@
 """The common part of the swapping policies G10 and Capuchin.
 
 A swapping policy has a parameter and a list of values for it, `sweep`. For each of these values,
-and for several sizes of the pool if it exceeds the budget, the policy fills a book of swaps
-(swaps.py) and converts the book to a plan.
+the policy fills a book of swaps (swaps.py) and converts the book to a plan. If the pool of
+short-lived tensors exceeds the budget, it does so for several sizes of the pool.
 """
 
 from __future__ import annotations

@@ -32,9 +32,9 @@ from sentineld.observe.writefds import ReceivedWriteFds, WriteFds
 WAY_CHARACTERS_MAX = 20
 REFUSAL_CHARACTERS_MAX = 200
 SAMPLES_PER_PAGE_MAX = 8
-"""A limit: the kept samples represent at most this many pages for each page of the machine's
-memory. It allows a sample of each page in each of 8 stretches. The limit is needed because a
-process can begin any number of epochs, and each epoch adds samples."""
+"""Maximum number of pages that the kept samples may represent, per page of the machine's memory. It
+allows a sample of each page in each of 8 stretches. The limit is needed because a process can begin
+any number of epochs, and each epoch adds samples."""
 
 
 @dataclass(frozen=True)
@@ -186,7 +186,7 @@ class Samples:
 
 
 class Observing:
-    """Opens the sampling of one process at its first use; stop() ends it.
+    """Opens the sampling of one process when it is first needed; stop() ends it.
 
     Profiling uses sampling(), which chooses the best backend. Requests use exact_sampling(), which
     accepts only the module. All calls but samples() come from the session's thread.

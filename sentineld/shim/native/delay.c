@@ -57,7 +57,8 @@ static uint64_t slow_pages(const struct emulation *emulation, const struct senti
 	return slow;
 }
 
-/* Count the stretch's accesses that have the flag SENTINEL_ACCESS_AFTER, or those that do not. */
+/* Count the stretch's accesses with the flag SENTINEL_ACCESS_AFTER if `after` is set, otherwise
+   those without it, and add their delay to the debt. */
 static void charge(struct emulation *emulation, uint32_t stretch, bool after, struct served *served)
 {
 	for (uint32_t i = emulation->first_access[stretch]; i < emulation->first_access[stretch + 1]; i++) {

@@ -54,7 +54,7 @@ def test_each_boundary_takes_two_steps() -> None:
     cost = dict.fromkeys(boundaries, 10.0)
     steps = Steps(StallTrial(boundaries, COUNT), cost, dict.fromkeys(boundaries, 0.0))
     taken = steps.until_decided()
-    # The trial ends within the step after its last one.
+    # Trials begin and end at a boundary within a step, so the last one can end one step later.
     assert taken <= SETTLING_STEPS + STEPS_PER_BOUNDARY * len(boundaries) + 1
     assert sorted(at for _, at in steps.stalled) == boundaries  # one stall each
 

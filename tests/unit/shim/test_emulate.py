@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Emulated tiers: births and drops in the map, and the delay that a stretch owes."""
+"""Emulated tiers: births and drops in the residency map, and the delay that a stretch owes."""
 
 from __future__ import annotations
 
@@ -214,7 +214,7 @@ ACCESS = st.tuples(
 
 
 def own_pages(page: int, pages: int, slot: int, sizes: list[int]) -> int:
-    """Number of the pages that the slot's tensor has."""
+    """How many pages of an access lie in its slot's tensor; all of them if it has no slot."""
     if not slot:
         return pages
     before = page - int(SLOTS["offset"][slot - 1]) // PAGE
@@ -281,8 +281,8 @@ def test_small_debts_are_carried_over_and_paid_in_full(harness: ctypes.CDLL) -> 
     emulation.charge(1)
     assert harness.emulation_due(emulation.handle, False) == 3_060_000
     spent_ns = harness.delay_spend(3_060_000)
-    # delay_spend() returns at least the debt. If the wait ends late, it returns up to 200 us
-    # (CREDIT_NS_MAX) more.
+    # delay_spend() returns at least the debt, and up to 200 us (CREDIT_NS_MAX) more if the wait
+    # ends late.
     assert 3_060_000 <= spent_ns <= 3_260_000
     harness.emulation_paid(emulation.handle, spent_ns)
     assert emulation.segment.paid_ns == spent_ns

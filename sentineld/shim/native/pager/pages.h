@@ -144,10 +144,11 @@ struct pager {
 	struct pager_counts counts; /* bytes_read and bytes_written are atomic */
 };
 
-/* Take the lock before any thread that calls this function later. Without the gate, a thread that
-   releases the lock and takes it again would be faster than a thread that sleeps until the lock is
-   free. Threads of the program and the thread that serves faults call this function, and so does
-   pager_evict(), which releases the lock at times so that the other threads can go on. */
+/* Take the lock. While a thread waits here for the lock, threads that call this function later wait
+   behind it. Without the gate, a thread that releases the lock and takes it again would be faster
+   than a thread that sleeps until the lock is free. Threads of the program and the thread that
+   serves faults call this function, and so does pager_evict(), which releases the lock at times so
+   that the other threads can go on. */
 static inline void pager_enter(struct pager *pager)
 {
 	pthread_mutex_lock(&pager->gate);

@@ -67,7 +67,7 @@ void workers_run(struct workers *workers, struct job *job);
    ended. */
 void workers_hurry(struct workers *workers, struct job *job);
 
-/* Whether a read that runs should return now and go on later, because demanded jobs go first. */
+/* Whether a running read should return now and go on later, because demanded jobs go first. */
 bool workers_yield(struct workers *workers, const struct job *job);
 
 /* Transfer all bytes of the parts, which this function changes. Returns 0 or -errno. */

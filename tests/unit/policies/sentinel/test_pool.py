@@ -18,7 +18,7 @@ BOTH_PAGES = 2 * LARGE + SCRATCH_PAGES
 
 
 def two_short_lived() -> Profile:
-    """The large toy, whose activation also dies in stretch 0, after the scratch."""
+    """The large toy, changed so that the activation also dies in stretch 0, after the scratch."""
     profile = large_profile()
     tensors = profile.tensors.copy()
     tensors["death_stretch"][ACTIVATION] = 0
