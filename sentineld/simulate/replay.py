@@ -29,6 +29,19 @@ class Step:
     """(S,), time of each stretch without slow accesses, births in the arena and waits."""
 
 
+class _Hidden:
+    """The time that a stretch can still hide; see AccessCosts."""
+
+    def __init__(self, left_ns: float) -> None:
+        self._left_ns = left_ns
+
+    def rest_ns(self, ns: float) -> float:
+        """The part of this hideable time that the stretch does not hide."""
+        taken_ns = min(ns, self._left_ns)
+        self._left_ns -= taken_ns
+        return ns - taken_ns
+
+
 class Replay:
     """Simulates steps under a plan, beginning at boundary 0 of step 0."""
 
@@ -97,7 +110,13 @@ class Replay:
                 self._at_boundary()
             begin_ns = world.now_ns
             cost_ns = float(script.costs_ns[stretch] @ world.slow)
+            hidden = None
+            if scripts.hidden_ns is not None:
+                hidden = _Hidden(float(scripts.hidden_ns[stretch]))
+                cost_ns += hidden.rest_ns(float(script.hideable_ns[stretch] @ world.slow))
             span_ns = float(times[stretch]) + cost_ns
+            if scripts.moves_yield:
+                world.occupied(float(script.busy_ns[stretch] @ world.slow))
             if scripts.writes is not None:
                 writes, busy_ns = scripts.writes, script.busy_ns[stretch]
                 world.accessed(busy_ns, writes.changed[stretch], writes.back_ns[stretch])
@@ -107,7 +126,12 @@ class Replay:
                 world.run(max(world.now_ns, begin_ns + event.at * span_ns))
                 if isinstance(event, Birth):
                     born_before, asked_ns = world.counts.born_pages, world.now_ns
-                    late_ns = world.born(event.low, event.high, event.busy_ns) * event.cost_ns
+                    pages = world.born(event.low, event.high, event.busy_ns)
+                    late_ns = pages * event.cost_ns
+                    if hidden is not None:
+                        late_ns += hidden.rest_ns(pages * event.hideable_ns)
+                    if scripts.moves_yield:
+                        world.occupied(pages * event.busy_ns)
                     made_ns = (world.counts.born_pages - born_before) * scripts.birth_ns
                     cost_ns += late_ns
                     span_ns += late_ns + made_ns + (world.now_ns - asked_ns)

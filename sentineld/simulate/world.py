@@ -118,7 +118,7 @@ class World:
     queue: MoveQueue[Item] = field(init=False)
     _in_flight: tuple[Item, int] | None = None  # the move and the cell of the page in flight
     _done_ns: float = 0.0  # time already spent on moving the page in flight
-    _busy_ns: float = 0.0  # remaining time in which the file serves no moves
+    _busy_ns: float = 0.0  # remaining time in which the slow tier serves no moves
     _changed: Mask = field(init=False)  # cells that the current stretch writes to
     _used: Mask = field(init=False)  # cells that the current stretch uses
 
@@ -175,6 +175,10 @@ class World:
                 pages = max(min(int(self.slow[cell]), self.room(), item.left), 0)
                 self._shift(item, cell, pages)
         self._busy_ns += float(back_ns @ self.slow)
+
+    def occupied(self, busy_ns: float) -> None:
+        """Let no page move for this time, in which accesses use the slow tier."""
+        self._busy_ns += busy_ns
 
     def place(self, low: int, high: int, wanted: Integers) -> None:
         """Give pages to all cells of [low, high).
@@ -233,6 +237,7 @@ class World:
             flight = self._held()
             spent_ns = self._done_ns if not flight else 0.0
             ahead_ns = (pages + flight * self.promote_ns / page_ns) * page_ns - spent_ns
+            ahead_ns += self._busy_ns
             self.run(self.now_ns + max(ahead_ns, 1.0))
         self.counts.stall_ns += self.now_ns - began_ns
 

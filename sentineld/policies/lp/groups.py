@@ -49,7 +49,14 @@ class Groups:
     """(G,): number of pressure points of the death stretch that lie before the death."""
 
     cost_ns: Floats
-    """(S, G): time that each slow page costs at each position of the group's lifetime."""
+    """(S, G): time that each slow page costs at each position of the group's lifetime if nothing
+    overlaps; see Timing.extra_ns()."""
+
+    direct_ns: Floats
+    """(S, G): AccessCosts.direct_ns of each slow page; equal to cost_ns if nothing overlaps."""
+
+    hideable_ns: Floats
+    """(S, G): AccessCosts.hideable_ns of each slow page; 0 if nothing overlaps."""
 
     points: PressurePoints
     """The pressure points of all groups of the profile; take() keeps all of them."""
@@ -63,7 +70,8 @@ class Groups:
     uses it."""
 
     busy_ns: Floats
-    """(S, G): on paged tiers, the part of cost_ns in which the file is busy; otherwise 0."""
+    """(S, G): time for which each slow page keeps moves from the slow tier; see
+    Timing.busy_ns()."""
 
     def take(self, which: Integers) -> Groups:
         """The groups with these indices, in the given order."""
@@ -77,6 +85,8 @@ class Groups:
             points_before_birth=self.points_before_birth[which],
             points_before_death=self.points_before_death[which],
             cost_ns=self.cost_ns[:, which],
+            direct_ns=self.direct_ns[:, which],
+            hideable_ns=self.hideable_ns[:, which],
             points=self.points,
             writes=self.writes[:, which],
             paged=self.paged,
@@ -130,11 +140,16 @@ def groups_of(profile: Profile, timing: Timing, *, generous: bool = False) -> Gr
     pages = tensor_pages(profile)
     each = by_position(profile, timing.extra_ns(profile)) / np.maximum(pages, 1)
     cost = _rounded(each, down=generous)
-    busy, writes = np.zeros(cost.shape), np.zeros(cost.shape, np.bool_)
+    costs = timing.costs(profile)
+    direct, hideable = (
+        _rounded(by_position(profile, ns) / np.maximum(pages, 1), down=generous)
+        for ns in (costs.direct_ns, costs.hideable_ns)
+    )
+    # The costs are rounded, so scale each tensor's busy time in the same proportion.
+    busy = by_position(profile, timing.busy_ns(profile)) / np.maximum(pages, 1)
+    busy *= np.divide(cost, each, out=np.ones(each.shape), where=each > 0)
+    writes = np.zeros(cost.shape, np.bool_)
     if timing.paged:
-        # The costs are rounded, so scale each tensor's busy time in the same proportion.
-        busy = by_position(profile, timing.busy_ns(profile)) / np.maximum(pages, 1)
-        busy *= np.divide(cost, each, out=np.ones(each.shape), where=each > 0)
         writes = by_position(profile, profile.accesses["bytes_written"].astype(np.float64)) > 0
     matters = cost.any(axis=0) & (pages > 0)
     if not generous:
@@ -144,7 +159,7 @@ def groups_of(profile: Profile, timing: Timing, *, generous: bool = False) -> Gr
     death_stretch = (birth + length - 1) % max(count, 1)
     birth_event = profile.tensors["birth_event"].astype(np.int64)
     death_event = profile.tensors["death_event"].astype(np.int64)
-    found: dict[tuple[int, int, bool, int, int, bytes, bytes], list[int]] = {}
+    found: dict[tuple[int, int, bool, int, int, bytes], list[int]] = {}
     for row in chosen.tolist():
         begin, end = int(birth[row]), int(death_stretch[row])
         before_birth, before_death = 0, points.of(end)
@@ -161,8 +176,7 @@ def groups_of(profile: Profile, timing: Timing, *, generous: bool = False) -> Gr
             bool(lasts[row]),
             before_birth,
             before_death,
-            cost[:, row].tobytes(),
-            writes[:, row].tobytes(),
+            b"".join(each[:, row].tobytes() for each in (cost, direct, hideable, writes)),
         )
         found.setdefault(key, []).append(row)
     keys = list(found)
@@ -178,6 +192,8 @@ def groups_of(profile: Profile, timing: Timing, *, generous: bool = False) -> Gr
         points_before_birth=np.array([key[3] for key in keys], dtype=np.int64),
         points_before_death=np.array([key[4] for key in keys], dtype=np.int64),
         cost_ns=cost[:, firsts],
+        direct_ns=direct[:, firsts],
+        hideable_ns=hideable[:, firsts],
         points=points,
         writes=writes[:, firsts],
         paged=timing.paged,
@@ -191,7 +207,7 @@ def _of_members(busy: Floats, members: tuple[Integers, ...], generous: bool) -> 
     Members of a group have equal costs, but can have different busy times. A bound uses
     the smallest of these times, a plan their mean.
 
-    busy: (S, T), for each tensor, the part of a slow page's cost in which the file is busy, in ns.
+    busy: (S, T), for each tensor, the time for which a slow page keeps moves from the slow tier.
     """
     found = np.zeros((len(busy), len(members)))
     for at, rows in enumerate(members):
@@ -208,8 +224,9 @@ def most_costly(groups: Groups, limit: int) -> Groups:
 
 
 def _rounded(values: Floats, *, down: bool) -> Floats:
-    scale = np.power(10.0, np.floor(np.log10(np.where(values > 0, values, 1.0))) - DIGITS + 1)
-    # Without this factor, a float error could round an exact value down by 1 in its last digit.
-    whole = np.floor(values / scale * (1 + 1e-12)) if down else np.rint(values / scale)
+    sizes = np.abs(values)
+    scale = np.power(10.0, np.floor(np.log10(np.where(sizes > 0, sizes, 1.0))) - DIGITS + 1)
+    # Without the addend, a float error could round an exact value down by 1 in its last digit.
+    whole = np.floor((values + 1e-12 * sizes) / scale) if down else np.rint(values / scale)
     rounded: Floats = whole * scale
     return rounded
