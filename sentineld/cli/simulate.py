@@ -14,7 +14,8 @@ from sentineld.base.units import FastBudget, format_bytes
 from sentineld.cli.output import json_option, print_json
 from sentineld.config import load
 from sentineld.host.presets import PRESETS, configured_tiers, preset_tiers
-from sentineld.model.tiers import Tiers
+from sentineld.host.tiers import with_figures
+from sentineld.model.tiers import Overlap, Tiers
 from sentineld.policies.bounds.step_time import bound_seconds
 from sentineld.policies.registry import policy as policy_by_name
 from sentineld.profile.trace import Trace, profile_of
@@ -45,6 +46,18 @@ from sentineld.simulate.simulate import simulate as run_simulation
     "--threads",
     type=click.IntRange(min=1),
     help="Number of the training's threads; scales a preset's bandwidths.  [default: as recorded]",
+)
+@click.option(
+    "--overlap",
+    type=click.Choice([overlap.value for overlap in Overlap]),
+    default=None,
+    help="Variant of the timing model: what overlaps with accesses to slow memory. none: nothing; "
+    "compute: computation; tiers: accesses to fast memory.  [default: none, or as FILE says]",
+)
+@click.option(
+    "--moves-yield",
+    is_flag=True,
+    help="Variant of the timing model: no page moves while the training accesses slow memory.",
 )
 @click.option(
     "--noise", default=0.0, help="Relative standard deviation of a stretch's time across steps."
@@ -82,6 +95,8 @@ def simulate(
     tiers_name: str,
     fast: str,
     threads: int | None,
+    overlap: str | None,
+    moves_yield: bool,
     noise: float,
     interference: float,
     skew: float,
@@ -103,6 +118,13 @@ def simulate(
     disturbance = Disturbance(noise, interference, seed, skew)
     recorded = load_trace(trace)
     tiers = _tiers(tiers_name, threads or _threads(recorded))
+    if tiers.paged and (overlap or moves_yield):
+        raise SentinelError(
+            "usage",
+            f"the tiers {tiers_name} are paged, which has no variants of the timing model",
+            "leave out --overlap and --moves-yield",
+        )
+    tiers = with_figures(tiers, {"overlap": overlap, "moves_yield": moves_yield})
     profile = profile_of(recorded)
     budget_bytes = budget.resolve(profile.peak_bytes)
     planning_s = PLANNING_S if correct else None

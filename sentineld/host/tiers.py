@@ -15,7 +15,7 @@ from pathlib import Path
 
 from sentineld.base.errors import SentinelError
 from sentineld.host import sysfs
-from sentineld.model.tiers import Tier, Tiers
+from sentineld.model.tiers import Overlap, Tier, Tiers
 
 MIGRATION_BYTES_PER_S = 100e6
 """Default for Tiers.migration_bytes_per_s. The default is deliberately low: a plan that assumes too
@@ -63,10 +63,12 @@ def discover(sys_root: Path = Path("/sys"), overrides: Mapping[str, object] | No
 
 
 def with_figures(tiers: Tiers, config: Mapping[str, object]) -> Tiers:
-    """The tiers, with their bandwidths and birth time replaced by the config's values.
+    """The tiers, with their bandwidths, birth time and variant of the timing model replaced by the
+    config's values.
 
     Keys: `fast_read_bytes_per_s`, `fast_write_bytes_per_s`, `slow_read_bytes_per_s`,
-    `slow_write_bytes_per_s` and `birth_ns_per_byte`. Values that are 0 or missing change nothing.
+    `slow_write_bytes_per_s`, `birth_ns_per_byte`, `overlap` and `moves_yield`. Values that are 0 or
+    missing change nothing.
     """
     found = list(tiers.tiers)
     for at, name in enumerate(("fast", "slow")):
@@ -80,6 +82,8 @@ def with_figures(tiers: Tiers, config: Mapping[str, object]) -> Tiers:
         tiers,
         tiers=tuple(found),
         birth_ns_per_byte=_given(config, "birth_ns_per_byte", tiers.birth_ns_per_byte),
+        overlap=Overlap(str(config.get("overlap") or tiers.overlap)),
+        moves_yield=bool(config.get("moves_yield") or tiers.moves_yield),
     )
 
 

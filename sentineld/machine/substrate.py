@@ -21,7 +21,7 @@ from sentineld.migrate.process_memory import Memory
 from sentineld.model.plan import Layout, Plan, Space
 from sentineld.model.profile import Profile
 from sentineld.model.records import Records
-from sentineld.model.tiers import Tiers
+from sentineld.model.tiers import Overlap, Tiers
 from sentineld.observe.shim_link import ShimLink
 
 
@@ -99,6 +99,18 @@ def require_no_nodes(overrides: TierOverrides, key: str) -> None:
             f"tiers.fast and tiers.slow name nodes, but tiers.{key} has none",
             "leave them out",
         )
+
+
+def require_plain_timing(overrides: TierOverrides, key: str) -> None:
+    """Raise SentinelError if the [tiers] table selects a variant of the timing model. key: the
+    setting that selects tiers on which slow accesses have another cost."""
+    for name, plain in (("overlap", Overlap.NONE), ("moves_yield", False)):
+        if getattr(overrides, name) != plain:
+            raise SentinelError(
+                "bad-config",
+                f"tiers.{name} has no effect with tiers.{key}",
+                f"leave it out, or use sentinelctl simulate with --{name.replace('_', '-')}",
+            )
 
 
 def figures_of(overrides: TierOverrides) -> dict[str, Any]:

@@ -104,11 +104,15 @@ class Timing:
         if self.overlap == Overlap.NONE:
             return AccessCosts(extra, none, np.zeros(profile.stretch_count))
         fast = self.fast_ns(profile)
-        memory = np.bincount(profile.accesses["stretch"], fast, minlength=profile.stretch_count)
+        memory = np.zeros(profile.stretch_count)
+        np.add.at(memory, profile.accesses["stretch"], fast)
         if self.overlap == Overlap.TIERS:
-            return AccessCosts(-fast, fast + extra, memory)
+            # The longer one of two sums: that of the fast accesses, memory - sum of fast * x, and
+            # that of the slow ones, sum of (fast + extra) * x.
+            return AccessCosts(-fast, 2 * fast + extra, memory)
         times = profile.stretches["time_ns"].astype(np.float64)
-        return AccessCosts(none, extra, np.maximum(times - memory, 0.0))
+        hidden: Floats = np.maximum(times - memory, 0.0)
+        return AccessCosts(none, extra, hidden)
 
     def fast_ns(self, profile: Profile) -> Floats:
         """(A,): time of each access row if all of its pages are on the fast tier.

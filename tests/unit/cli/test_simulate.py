@@ -97,6 +97,37 @@ def test_configured_bandwidths_do_not_scale_with_threads(trace: Path, tmp_path: 
     assert found["step_seconds"] == again["step_seconds"] > found["fast_only_seconds"]
 
 
+def test_what_overlaps_with_slow_accesses_makes_the_step_shorter(trace: Path) -> None:
+    plain, compute, tiers, yielding = (
+        values(trace, "--fast", "0.4", *options)
+        for options in (
+            (),
+            ("--overlap", "compute"),
+            ("--overlap", "tiers"),
+            ("--moves-yield",),
+        )
+    )
+    assert tiers["bound_seconds"] < plain["bound_seconds"] < yielding["bound_seconds"]
+    assert compute["bound_seconds"] <= plain["bound_seconds"]
+    assert tiers["slow_only_seconds"] == pytest.approx(plain["slow_only_seconds"])
+
+
+def test_a_file_selects_a_variant_of_the_timing_model(trace: Path, tmp_path: Path) -> None:
+    file = tmp_path / "own.toml"
+    file.write_text(OWN)
+    plain = values(trace, "--policy", "static", "--tiers", file)
+    file.write_text(OWN + 'overlap = "tiers"\n')
+    overlapping = values(trace, "--policy", "static", "--tiers", file)
+    assert overlapping["step_seconds"] < plain["step_seconds"]
+    again = values(trace, "--policy", "static", "--tiers", file, "--overlap", "none")
+    assert again["step_seconds"] == plain["step_seconds"]
+
+
+def test_paged_tiers_have_no_variants(trace: Path) -> None:
+    error = refused(trace, "--tiers", "nvme", "--overlap", "compute")
+    assert "nvme are paged" in error.message
+
+
 def test_text_output(trace: Path) -> None:
     result = run(trace, "--fast", "50%")
     assert result.exit_code == 0, result.output
@@ -125,7 +156,7 @@ def test_the_bound_is_left_out_without_scipy(trace: Path, monkeypatch: pytest.Mo
         (["--noise", "-1"], "usage", "noise"),
     ],
 )
-def test_invalid_options_are_refused_with_a_one_line_error(
+def test_invalid_options_are_againwith_a_one_line_error(
     trace: Path, options: list[str], code: str, named: str
 ) -> None:
     error = refused(trace, *options)
