@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -12,8 +12,16 @@ import numpy.typing as npt
 from sentineld.model.arrays import Floats, Integers
 from sentineld.model.profile import Kind, Profile
 from sentineld.model.ranges import ranges
+from sentineld.model.tiers import Overlap
 from sentineld.model.timing import Timing
-from sentineld.plan.items import by_position, lifetimes, persistent, tensor_pages, transient
+from sentineld.plan.items import (
+    by_position,
+    dies_in_birth_stretch_of,
+    lifetimes,
+    persistent,
+    tensor_pages,
+    transient,
+)
 from sentineld.policies.lp.pressure import PressurePoints, pressure_points_of
 
 DIGITS = 4
@@ -47,6 +55,12 @@ class Groups:
 
     points_before_death: Integers
     """(G,): number of pressure points of the death stretch that lie before the death."""
+
+    dies_in_birth_stretch: npt.NDArray[np.bool_]
+    """(G,): whether the members die in the stretch of their birth, but one step later. The members
+    are then alive in S + 1 stretches. Position S - 1 stands for the last two of them: a plan moves
+    no page in the stretch of a death, so the tiers are the same in both. Always False in groups for
+    a bound."""
 
     cost_ns: Floats
     """(S, G): time that each slow page costs at each position of the group's lifetime if nothing
@@ -84,6 +98,7 @@ class Groups:
             persistent=self.persistent[which],
             points_before_birth=self.points_before_birth[which],
             points_before_death=self.points_before_death[which],
+            dies_in_birth_stretch=self.dies_in_birth_stretch[which],
             cost_ns=self.cost_ns[:, which],
             direct_ns=self.direct_ns[:, which],
             hideable_ns=self.hideable_ns[:, which],
@@ -94,9 +109,15 @@ class Groups:
         )
 
     @cached_property
+    def used(self) -> npt.NDArray[np.bool_]:
+        """(S, G): at which positions of a group's lifetime its tier makes a difference."""
+        found: npt.NDArray[np.bool_] = self.cost_ns > 0
+        return found | (self.direct_ns != 0) | (self.hideable_ns != 0)
+
+    @cached_property
     def stays(self) -> npt.NDArray[np.bool_]:
         """(S, G): at which positions of a group's lifetime its fast pages can't be demoted."""
-        return (self.cost_ns > 0) & self.paged
+        return self.used & self.paged
 
     @cached_property
     def stretches(self) -> tuple[Integers, ...]:
@@ -118,15 +139,20 @@ class Groups:
         begin = self.points.first[stretch].copy()
         end = self.points.first[stretch + 1].copy()
         if not self.persistent[group]:
-            end[-1] = begin[-1] + self.points_before_death[group]
+            if not self.dies_in_birth_stretch[group]:
+                end[-1] = begin[-1] + self.points_before_death[group]
             begin[0] += self.points_before_birth[group]
         many = np.maximum(end - begin, 0)
-        position = np.repeat(np.arange(len(stretch)), many)
-        return ranges(begin, many), position
+        point, position = ranges(begin, many), np.repeat(np.arange(len(stretch)), many)
+        if self.dies_in_birth_stretch[group]:
+            left = self.points.first[stretch[0]] + np.arange(self.points_before_death[group])
+            point = np.append(point, left)
+            position = np.append(position, np.full(len(left), len(stretch) - 1))
+        return point, position
 
 
 def groups_of(profile: Profile, timing: Timing, *, generous: bool = False) -> Groups:
-    """Group the tensors whose accesses take longer in slow memory.
+    """Group the tensors whose accesses take another time in slow memory.
 
     For a plan, only tensors that the plan can place are grouped.
 
@@ -148,22 +174,34 @@ def groups_of(profile: Profile, timing: Timing, *, generous: bool = False) -> Gr
     # The costs are rounded, so scale each tensor's busy time in the same proportion.
     busy = by_position(profile, timing.busy_ns(profile)) / np.maximum(pages, 1)
     busy *= np.divide(cost, each, out=np.ones(each.shape), where=each > 0)
+    if generous and not timing.paged:
+        # Accesses in the stretch of a birth keep moves from the slow tier only from the birth on,
+        # so for a part of this time in the next stretch. A bound ignores this time.
+        busy[0, transient(profile)] = 0.0
     writes = np.zeros(cost.shape, np.bool_)
     if timing.paged:
         writes = by_position(profile, profile.accesses["bytes_written"].astype(np.float64)) > 0
-    matters = cost.any(axis=0) & (pages > 0)
+    matters = (cost.any(axis=0) | direct.any(axis=0) | hideable.any(axis=0)) & (pages > 0)
     if not generous:
         matters &= transient(profile) | persistent(profile)
     chosen = np.flatnonzero(matters)
     points = pressure_points_of(profile, chosen[~lasts[chosen]])
+    if generous and timing.overlap == Overlap.TIERS:
+        # A later birth can shorten the stretch. Then more than a point's share of the stretch's
+        # time passes before the point, but no more than the whole time.
+        points = replace(points, share=np.ones(len(points.share)))
     death_stretch = (birth + length - 1) % max(count, 1)
     birth_event = profile.tensors["birth_event"].astype(np.int64)
     death_event = profile.tensors["death_event"].astype(np.int64)
-    found: dict[tuple[int, int, bool, int, int, bytes], list[int]] = {}
+    dies_in_birth_stretch = dies_in_birth_stretch_of(profile)
+    found: dict[tuple[int, int, bool, int, int, bool, bytes], list[int]] = {}
     for row in chosen.tolist():
         begin, end = int(birth[row]), int(death_stretch[row])
         before_birth, before_death = 0, points.of(end)
-        if not lasts[row] and length[row] < count:
+        again = bool(dies_in_birth_stretch[row]) and not generous
+        if again:
+            end = begin
+        if not lasts[row] and (length[row] < count or again):
             before_birth = points.before(begin, int(birth_event[row]))
             before_death = points.before(end, int(death_event[row]))
         elif not lasts[row] and generous:
@@ -176,7 +214,8 @@ def groups_of(profile: Profile, timing: Timing, *, generous: bool = False) -> Gr
             bool(lasts[row]),
             before_birth,
             before_death,
-            b"".join(each[:, row].tobytes() for each in (cost, direct, hideable, writes)),
+            again,
+            b"".join(table[:, row].tobytes() for table in (cost, direct, hideable, writes)),
         )
         found.setdefault(key, []).append(row)
     keys = list(found)
@@ -191,6 +230,7 @@ def groups_of(profile: Profile, timing: Timing, *, generous: bool = False) -> Gr
         persistent=np.array([key[2] for key in keys], dtype=np.bool_),
         points_before_birth=np.array([key[3] for key in keys], dtype=np.int64),
         points_before_death=np.array([key[4] for key in keys], dtype=np.int64),
+        dies_in_birth_stretch=np.array([key[5] for key in keys], dtype=np.bool_),
         cost_ns=cost[:, firsts],
         direct_ns=direct[:, firsts],
         hideable_ns=hideable[:, firsts],
@@ -216,10 +256,10 @@ def _of_members(busy: Floats, members: tuple[Integers, ...], generous: bool) -> 
 
 
 def most_costly(groups: Groups, limit: int) -> Groups:
-    """At most `limit` groups: those whose slow accesses would cost most."""
+    """At most `limit` groups: those whose slow accesses would cost most if nothing overlapped."""
     if len(groups.pages) <= limit:
         return groups
-    total = groups.cost_ns.sum(axis=0) * groups.pages
+    total = np.maximum(groups.cost_ns, groups.hideable_ns).sum(axis=0) * groups.pages
     return groups.take(np.sort(np.argsort(-total, kind="stable")[:limit]))
 
 

@@ -143,7 +143,7 @@ def changes_of(groups: Groups, generous: bool = False) -> Changes:
 
 def _changes(groups: Groups, group: int, grid: tuple[int, float], generous: bool) -> Integers:
     length = int(groups.length[group])
-    uses = np.flatnonzero(groups.cost_ns[:length, group] > 0).tolist()
+    uses = np.flatnonzero(groups.used[:length, group]).tolist()
     found: set[int] = set()
     if groups.persistent[group]:
         for use, following in zip(uses, [*uses[1:], uses[0] + length], strict=True):

@@ -58,7 +58,7 @@ def solve(
             goal,
             A_ub=matrix,
             b_ub=most,
-            bounds=np.column_stack([np.zeros(len(goal)), program.upper]),
+            bounds=np.column_stack([program.lower, program.upper]),
             method="highs-ds",
             options={"maxiter": limits.iterations_max, "time_limit": TIME_LIMIT_S},
         )
@@ -157,6 +157,10 @@ class _Program:
             groups, changes, self._segments, clean, set(self._dying_column), self._clean
         )
         self.upper = np.full(self._clean + self._clean_columns.count, np.inf)
+        self.lower = np.zeros(len(self.upper))
+        if limits.generous and limits.hidden_ns is not None:
+            # If accesses overlap, a stretch can take longer than with everything slow.
+            self.lower[self._saved : self._shown] = -np.inf
         # The first row of each kind; the rows of the times begin at 0.
         self._moving, self._boundaries, self._saving = count, 2 * count, 3 * count
         self._before = 4 * count
@@ -477,6 +481,7 @@ class _Program:
         groups, count = self._groups, self._count
         busy = np.zeros(count, np.bool_)
         transient = ~groups.persistent
-        busy[(groups.birth + groups.length - 1)[transient] % count] = True
+        death = groups.birth + groups.length - 1 + groups.dies_in_birth_stretch
+        busy[death[transient] % count] = True
         found: npt.NDArray[np.bool_] = np.repeat(busy, np.diff(groups.points.first))
         return found
