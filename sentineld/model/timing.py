@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The timing model: the time of a step as a function of the tiers of its pages.
 
-Predictions, bounds, the simulator and the emulated tiers all use this model. Bounds omit births. On
+Predictions, bounds, the simulator and the emulated tiers all use this model. AccessCosts has the
+formula of its variants. Bounds omit births. On
 emulated tiers, births are real page faults, so the shim adds no delay for them.
 docs/reference/timing.md gives the formula and its rules.
 
@@ -100,9 +101,9 @@ class Timing:
 
     def costs(self, profile: Profile) -> AccessCosts:
         """The costs of slow accesses under the model's overlap."""
-        extra, none = self.extra_ns(profile), np.zeros(len(profile.accesses))
+        extra, zero = self.extra_ns(profile), np.zeros(len(profile.accesses))
         if self.overlap == Overlap.NONE:
-            return AccessCosts(extra, none, np.zeros(profile.stretch_count))
+            return AccessCosts(extra, zero, np.zeros(profile.stretch_count))
         fast = self.fast_ns(profile)
         memory = np.zeros(profile.stretch_count)
         np.add.at(memory, profile.accesses["stretch"], fast)
@@ -112,7 +113,7 @@ class Timing:
             return AccessCosts(-fast, 2 * fast + extra, memory)
         times = profile.stretches["time_ns"].astype(np.float64)
         hidden: Floats = np.maximum(times - memory, 0.0)
-        return AccessCosts(none, extra, hidden)
+        return AccessCosts(zero, extra, hidden)
 
     def fast_ns(self, profile: Profile) -> Floats:
         """(A,): time of each access row if all of its pages are on the fast tier.
@@ -218,8 +219,8 @@ def timing_of(tiers: Tiers) -> Timing:
     """The timing of the two fastest tiers.
 
     If the read bandwidth of a tier is unknown (0), reads of slow memory take no extra time. The
-    same holds for writes. If the migration bandwidth is unknown, no moves are possible. If a
-    bandwidth of the fast tier is unknown, nothing overlaps.
+    same holds for writes. If the migration bandwidth is unknown, no moves are possible. If any
+    other bandwidth is unknown, nothing overlaps and moves do not yield.
     """
     rate = tiers.migration_bytes_per_s
     move = 1e9 / rate if rate > 0 else float("inf")
@@ -231,7 +232,7 @@ def timing_of(tiers: Tiers) -> Timing:
         promote, demote = _paged_moves(slow, move)
         births = tiers.birth_ns_per_byte
         return Timing(read, read, promote, demote, births, True, slow.read_latency_ns)
-    known = fast.read_bytes_per_s > 0 and fast.write_bytes_per_s > 0
+    known = all(tier.read_bytes_per_s > 0 < tier.write_bytes_per_s for tier in (fast, slow))
     return Timing(
         _extra(fast.read_bytes_per_s, slow.read_bytes_per_s),
         _extra(fast.write_bytes_per_s, slow.write_bytes_per_s),
@@ -241,7 +242,7 @@ def timing_of(tiers: Tiers) -> Timing:
         fast_read_ns_per_byte=1e9 / fast.read_bytes_per_s if known else 0.0,
         fast_write_ns_per_byte=1e9 / fast.write_bytes_per_s if known else 0.0,
         overlap=tiers.overlap if known else Overlap.NONE,
-        moves_yield=tiers.moves_yield,
+        moves_yield=tiers.moves_yield and known,
     )
 
 

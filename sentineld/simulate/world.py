@@ -140,8 +140,7 @@ class World:
         """Give pages to the absent cells among [low, high). Pages that do not fit into the fast
         tier are born slow. Returns the number of slow pages in [low, high).
 
-        busy_ns: on paged tiers, the time for which each slow page keeps the file busy by faults in
-            this stretch.
+        busy_ns: the time for which each slow page keeps moves from the slow tier in this stretch.
         """
         for cell in range(low, high):
             if self.fast[cell] or self.slow[cell]:
@@ -155,7 +154,17 @@ class World:
                 self._busy_ns += (pages - fast) * (busy_ns + self.demote_ns)
             # The measured time of the all-fast step already includes births in the heap.
             self.counts.born_pages += pages if self.cells.space[cell] == Space.ARENA else 0
-        return int(self.slow[low:high].sum())
+        slow = int(self.slow[low:high].sum())
+        if not self.paged:
+            self._busy_ns += slow * busy_ns
+        return slow
+
+    def slow_after_birth(self, low: int, high: int) -> int:
+        """Number of slow pages in [low, high) after a birth, if the fast tier has room."""
+        absent = (self.fast[low:high] == 0) & (self.slow[low:high] == 0)
+        cells = self.cells
+        born = cells.pages[low:high] - np.minimum(cells.born_fast[low:high], cells.pages[low:high])
+        return int(np.where(absent, born, self.slow[low:high]).sum())
 
     def accessed(self, busy_ns: Floats, changed: Mask, back_ns: Floats) -> None:
         """Begin a stretch on paged tiers: its accesses fault on slow pages and change pages.

@@ -10,6 +10,7 @@ of tests.bench.policies; `tiers` is the name of the variant.
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import sys
 import time
@@ -21,7 +22,7 @@ from pathlib import Path
 from sentineld.host.presets import SOCKET_THREADS, preset_tiers
 from sentineld.model.tiers import Overlap, Tiers
 from sentineld.policies.registry import names
-from tests.bench.claims import checked, claims_table
+from tests.bench.claims import FRACTION, checked, claims_table
 from tests.bench.figures import table
 from tests.bench.models import MODELS
 from tests.bench.policies import BENCH, record_missing, rows_of, step_of
@@ -39,8 +40,6 @@ from tests.bench.policy_figures import (
 )
 from tests.bench.results import Json, write
 from tests.bench.traces import TRACES
-
-FRACTION = 0.2
 
 
 @dataclass(frozen=True)
@@ -69,13 +68,13 @@ VARIANTS = {
     "compute": Variant("computation hides slow accesses", overlap=Overlap.COMPUTE),
     "tiers": Variant("both tiers' bandwidths are used concurrently", overlap=Overlap.TIERS),
     "yield": Variant("no moves during accesses to the slow tier", moves_yield=True),
-    "tiers+yield": Variant("both of the previous two", overlap=Overlap.TIERS, moves_yield=True),
+    "tiers+yield": Variant("tiers and yield together", overlap=Overlap.TIERS, moves_yield=True),
     "cxl-4k": Variant("pages of 4 KiB move one by one", "cxl-4k"),
     "remote": Variant("the DRAM of another socket is the slow tier", "remote"),
     "optane": Variant("Optane is the slow tier", "optane"),
     "socket": Variant("a whole socket's bandwidths, stretch times as recorded", "cxl",
                       SOCKET_THREADS),
-    COMPUTE_BOUND: Variant("the same with Optane, and computation hides slow accesses", "optane",
+    COMPUTE_BOUND: Variant("a whole socket, Optane, computation hides slow accesses", "optane",
                            SOCKET_THREADS, Overlap.COMPUTE),
 }  # fmt: skip
 
@@ -104,7 +103,7 @@ def summary_of(rows: Sequence[Row], variant: str) -> Json:
         and row["policy"] not in (OURS, UNLIMITED)
         and row["policy"] in means
     ]
-    best = min(others, key=lambda name: means[name] or 0.0, default=None)
+    best = min(others, key=lambda name: means[name] or math.inf, default=None)
     bounds = {
         row["trace"]: row["bound_seconds"] / row["fast_only_seconds"]
         for row in mine

@@ -111,8 +111,10 @@ class Groups:
     @cached_property
     def used(self) -> npt.NDArray[np.bool_]:
         """(S, G): at which positions of a group's lifetime its tier makes a difference."""
-        found: npt.NDArray[np.bool_] = self.cost_ns > 0
-        return found | (self.direct_ns != 0) | (self.hideable_ns != 0)
+        found: npt.NDArray[np.bool_] = (
+            (self.cost_ns > 0) | (self.direct_ns != 0) | (self.hideable_ns != 0)
+        )
+        return found
 
     @cached_property
     def stays(self) -> npt.NDArray[np.bool_]:

@@ -207,7 +207,7 @@ def test_memory_mode_is_hardware(training: Profile) -> None:
     st.integers(16, 80),
     st.integers(16, 80),
     st.floats(0.05, 1.2),
-    st.sampled_from(["cxl", "optane"]),
+    st.sampled_from(["cxl", "optane", "remote", "dram"]),
     st.sampled_from([1, 12]),
     st.sampled_from([0.0, 0.6]),
     st.sampled_from(list(VARIANTS)),
