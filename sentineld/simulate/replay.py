@@ -38,6 +38,7 @@ class _Charges:
         self._direct_ns = float(script.costs_ns[stretch] @ world.slow)
         self._hideable_ns = self._hidden_ns = 0.0
         self._assumed: dict[Birth, int] = {}
+        self._overlaps = scripts.hidden_ns is not None
         if scripts.hidden_ns is not None:
             self._hidden_ns = float(scripts.hidden_ns[stretch])
             self._hideable_ns = float(script.hideable_ns[stretch] @ world.slow)
@@ -53,7 +54,8 @@ class _Charges:
         becomes longer."""
         before_ns = self.ns
         self._add(birth, pages - self._assumed.get(birth, 0))
-        return self.ns - before_ns
+        # Without an overlap, the difference would only have the rounding errors of a long sum.
+        return self.ns - before_ns if self._overlaps else pages * birth.cost_ns
 
     @property
     def ns(self) -> float:
