@@ -21,6 +21,7 @@ from sentineld.machine.substrate import (
     Provision,
     figures_of,
     require_no_nodes,
+    require_plain_timing,
 )
 from sentineld.migrate.births import measure_births
 from sentineld.migrate.emulated import EmulatedMemory
@@ -48,6 +49,7 @@ class EmulatedSubstrate:
     def __init__(self, figures: TierOverrides) -> None:
         """figures.emulated names the preset. Raises SentinelError("bad-config")."""
         require_no_nodes(figures, "emulated")
+        require_plain_timing(figures, "emulated")
         try:
             tiers = preset_tiers(figures.emulated, figures.emulated_threads)
         except SentinelError as error:

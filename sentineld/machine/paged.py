@@ -28,6 +28,7 @@ from sentineld.machine.substrate import (
     Provision,
     figures_of,
     require_no_nodes,
+    require_plain_timing,
 )
 from sentineld.migrate.disk_speed import measure_disk
 from sentineld.migrate.paged import PagedMemory
@@ -69,6 +70,7 @@ class PagedSubstrate:
     def __init__(self, figures: TierOverrides) -> None:
         """figures.paged names the directory. Raises SentinelError("bad-config")."""
         require_no_nodes(figures, "paged")
+        require_plain_timing(figures, "paged")
         self.paged = figures.paged
         self._folder = Path(figures.paged)
         if not self._folder.is_dir():

@@ -21,7 +21,7 @@ from sentineld.migrate.process_memory import Memory
 from sentineld.model.plan import Layout, Plan, Space
 from sentineld.model.profile import Profile
 from sentineld.model.records import Records
-from sentineld.model.tiers import Tiers
+from sentineld.model.tiers import Overlap, Tiers
 from sentineld.observe.shim_link import ShimLink
 
 
@@ -101,8 +101,21 @@ def require_no_nodes(overrides: TierOverrides, key: str) -> None:
         )
 
 
+def require_plain_timing(overrides: TierOverrides, key: str) -> None:
+    """Raise SentinelError if the [tiers] table selects a variant of the timing model. key: the
+    setting that selects these tiers, "emulated" or "paged"."""
+    for name, plain in (("overlap", Overlap.NONE), ("moves_yield", False)):
+        if getattr(overrides, name) != plain:
+            raise SentinelError(
+                "bad-config",
+                f"tiers.{name} has no effect with tiers.{key}",
+                "leave it out",
+            )
+
+
 def figures_of(overrides: TierOverrides) -> dict[str, Any]:
-    """The [tiers] table in the form that discover() takes, without empty settings."""
+    """The [tiers] table in the form that discover() takes, without settings that are 0, false or
+    empty."""
     return {
         key: list(value) if isinstance(value, tuple) else value
         for key, value in asdict(overrides).items()

@@ -174,5 +174,5 @@ def page_costs(profile: Profile, cells: Cells, extra_ns: Floats, rows: Mask) -> 
     np.add.at(steps, (accesses["stretch"], cells.high[tensor]), -each)
     costs: Floats = np.cumsum(steps, axis=1)[:, :-1]
     # Clear rounding errors in sums that should be 0.
-    costs[costs < 1e-9 * max(float(each.max(initial=0.0)), 1e-9)] = 0.0
+    costs[np.abs(costs) < 1e-9 * max(float(np.abs(each).max(initial=0.0)), 1e-9)] = 0.0
     return costs

@@ -87,7 +87,7 @@ def clean_columns(
     column = first
     for at, segment in enumerate(segments):
         length, lasts = len(segment), bool(groups.persistent[at])
-        writes, used = groups.writes[:length, at], groups.cost_ns[:length, at] > 0
+        writes, used = groups.writes[:length, at], groups.used[:length, at]
         clean = clean_segments(segment, writes, lasts)
         # Clean pages save time only if they can be demoted after a use.
         stays = groups.stays[:length, at]

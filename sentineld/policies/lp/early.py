@@ -29,7 +29,7 @@ def early_worth(groups: Groups, at: int, times_ns: Floats) -> Floats:
     throughout.
     """
     length = int(groups.length[at])
-    uses = np.flatnonzero(groups.cost_ns[:length, at] > 0)
+    uses = np.flatnonzero(groups.used[:length, at])
     passed = np.concatenate([[0.0], np.cumsum(times_ns[groups.stretches[at]])])
     found: Floats = np.zeros(length)
     if groups.persistent[at]:

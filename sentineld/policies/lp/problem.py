@@ -67,6 +67,9 @@ class Limits:
     generous: bool = False
     """Whether the program computes a bound; see above."""
 
+    hidden_ns: Floats | None = None
+    """(S,): AccessCosts.hidden_ns; None: nothing overlaps."""
+
     @property
     def in_flight_pages(self) -> float:
         """Number of pages that a stretch may move in addition to the pages for which it has
@@ -98,6 +101,10 @@ class Prices:
     points: Floats
     """(C,): price of room for one more page at the pressure point, if all demotions of the point's
     stretch make room."""
+
+    hidden: Floats
+    """(S,): time by which each stretch becomes shorter if it hides one more ns of slow accesses; 0
+    if nothing overlaps."""
 
     timed_points: Floats
     """(C,): price of room for one more page at the pressure point, if only those demotions that had
@@ -136,7 +143,7 @@ def changes_of(groups: Groups, generous: bool = False) -> Changes:
 
 def _changes(groups: Groups, group: int, grid: tuple[int, float], generous: bool) -> Integers:
     length = int(groups.length[group])
-    uses = np.flatnonzero(groups.cost_ns[:length, group] > 0).tolist()
+    uses = np.flatnonzero(groups.used[:length, group]).tolist()
     found: set[int] = set()
     if groups.persistent[group]:
         for use, following in zip(uses, [*uses[1:], uses[0] + length], strict=True):
