@@ -32,6 +32,11 @@ class PagingCounts:
     """Pages that left memory without being written, because they had not changed."""
     waits: int
     """Births that waited for a page frame."""
+    fault_reads: int
+    """Reads that the pager's thread of faults made itself. It does so unless several threads fault
+    at once, or no page frame is free."""
+    fault_read_ns: int
+    """Total time of these reads, from the fault's event to the arrival of the pages."""
     overruns: int
     """Page frames taken beyond the budget, because no page could leave memory."""
     frames: int

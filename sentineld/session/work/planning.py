@@ -36,7 +36,7 @@ class PlanInput:
     shape: Shape
     profile: Profile
     charged: Profile  # see Planned
-    tiers: Tiers  # the tiers, with the bandwidth that the plan should assume
+    tiers: Tiers  # the tiers, with the figures that the plan should assume
     unmanaged_bytes: int  # tensor bytes outside heap and arena; charged to the budget, too
     sizes: Sizes | None = None  # the sizes that the plan must fit; None: those of the profile only
 
@@ -73,4 +73,5 @@ def planned_for(goal: Goal, given: PlanInput, machine: Machine, link: ShimLink) 
         # the plan shows that moves do not reach the assumed bandwidth. A plan for varying sizes is
         # not corrected, because its times and moves vary, too.
         machine.planners.spare(link.uid, *arguments, plan) if given.sizes is None else None,
+        given.tiers.tiers[1].read_latency_ns,
     )

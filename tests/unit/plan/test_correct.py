@@ -11,8 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sentineld.model.profile import STRETCH_DTYPE
+from sentineld.model.tiers import Tier, Tiers
+from sentineld.model.timing import FAULT_BYTES
 from sentineld.plan.correct import (
     EARNED_STEPS,
+    FAULT_READS_MIN,
     PATIENCE_STEPS,
     RECHECK_STEPS,
     WINDOW_STEPS,
@@ -38,7 +41,7 @@ class Steps:
 
     def __init__(self, assumed: float = NOMINAL, every: int = 1) -> None:
         self.every = every
-        self.corrector = Corrector(NOMINAL)
+        self.corrector = Corrector(two_tiers(NOMINAL))
         self.progress = Progress(steps=100)
         self.enter(assumed)
 
@@ -115,6 +118,68 @@ def test_a_small_drop_is_accepted_after_many_steps() -> None:
     assert passed == WINDOW_STEPS - 1
     assert correction is not None
     assert correction.tiers.migration_bytes_per_s == pytest.approx(0.85 * NOMINAL)
+
+
+def paged_tiers(latency_ns: float) -> Tiers:
+    """A file from which FAULT_BYTES are read in 100 µs, apart from the latency."""
+    file = Tier((1,), 1 << 30, FAULT_BYTES * 1e4, 1e9, latency_ns)
+    return Tiers((Tier((0,), 1 << 30), file), NOMINAL, "paged", paged=True)
+
+
+def faulting(
+    fault_ns: float, faults: int = 1000, assumed_ns: float = 50e3, tiers: Tiers | None = None
+) -> Correction | None:
+    """The correction after WINDOW_STEPS steps of 2 s with this number and mean time of faults.
+
+    The latency of an idle disk is 50 µs. assumed_ns: the one that the plan assumes."""
+    corrector = Corrector(tiers or paged_tiers(50e3))
+    corrector.entered(PLAN, PROFILE, tiers or paged_tiers(assumed_ns), Progress())
+    for step in range(1, WINDOW_STEPS):
+        now = Progress(
+            step, step * 2e9, fault_reads=step * faults, fault_read_ns=step * faults * fault_ns
+        )
+        assert corrector.look(now) is None
+    return corrector.look(
+        Progress(
+            WINDOW_STEPS,
+            WINDOW_STEPS * 2e9,
+            fault_reads=WINDOW_STEPS * faults,
+            fault_read_ns=WINDOW_STEPS * faults * fault_ns,
+        )
+    )
+
+
+def test_slow_faults_are_planned_with() -> None:
+    correction = faulting(400e3)
+    assert correction is not None
+    assert correction.cause == "faults"
+    assert correction.profile is PROFILE
+    latency_ns = correction.tiers.tiers[1].read_latency_ns
+    assert latency_ns == pytest.approx(300e3)
+    assert correction.tiers == paged_tiers(latency_ns)
+    assert correction.text == "the latency of a fault is 300 us, not 50 us"
+
+
+def test_faults_that_become_faster_are_planned_with_down_to_those_of_an_idle_disk() -> None:
+    correction = faulting(120e3, assumed_ns=300e3)
+    assert correction is not None
+    assert correction.tiers == paged_tiers(50e3)
+    assert faulting(120e3) is None
+
+
+def test_a_deviation_that_changes_little_is_ignored() -> None:
+    assert faulting(400e3, faults=100) is None
+    assert faulting(180e3) is None
+    assert faulting(160e3, assumed_ns=90e3) is None
+
+
+def test_few_faults_give_no_latency() -> None:
+    assert faulting(100e6, faults=FAULT_READS_MIN // WINDOW_STEPS) is not None
+    assert faulting(100e6, faults=FAULT_READS_MIN // WINDOW_STEPS - 1) is None
+
+
+def test_faults_count_on_paged_tiers_only() -> None:
+    assert faulting(400e3, tiers=two_tiers(NOMINAL)) is None
 
 
 def test_too_few_bytes_give_no_bandwidth() -> None:
@@ -218,7 +283,7 @@ def timed(seed: int, scatter: float, skew: float) -> Correction | None:
     """
     stretches = np.zeros(400, STRETCH_DTYPE)
     stretches["time_ns"] = 1_000_000
-    corrector = Corrector(NOMINAL)
+    corrector = Corrector(two_tiers(NOMINAL))
     profile = replace(PROFILE, stretches=stretches)
     corrector.entered(PLAN, profile, two_tiers(NOMINAL), Progress())
     random = np.random.default_rng(seed)

@@ -2,6 +2,7 @@
 /* Accesses to pages that are not in memory. */
 #define _GNU_SOURCE
 #include <poll.h>
+#include <time.h>
 
 #include "pagemap.h"
 #include "pages.h"
@@ -97,24 +98,37 @@ static void serve(struct pager *pager, uintptr_t address)
 		workers_hurry(&pager->workers, &transit->job);
 }
 
+static uint64_t now_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
 /* Serve the faults that were raised. This thread itself reads the page of the last one, because
    waking another thread would take longer than many reads. */
 static void serve_all(struct pager *pager)
 {
 	struct job *job = NULL;
+	uint64_t began_ns = 0;
 	uintptr_t address;
 
 	while (uffd_next_fault(pager->uffd, &address)) {
 		if (job)
 			workers_add(&pager->workers, job, JOB_DEMANDED);
+		began_ns = now_ns();
 		pager_enter(pager);
 		serve(pager, address);
 		job = pager->kept_job;
 		pager->kept_job = NULL;
 		pthread_mutex_unlock(&pager->lock);
 	}
-	if (job)
-		workers_run(&pager->workers, job);
+	if (!job)
+		return;
+	workers_run(&pager->workers, job);
+	__atomic_fetch_add(&pager->counts.fault_reads, 1, __ATOMIC_RELAXED);
+	__atomic_fetch_add(&pager->counts.fault_read_ns, now_ns() - began_ns, __ATOMIC_RELAXED);
 }
 
 void *serve_faults(void *argument)
