@@ -98,6 +98,19 @@ def transient(profile: Profile) -> npt.NDArray[np.bool_]:
     return found
 
 
+def dies_in_birth_stretch_of(profile: Profile) -> npt.NDArray[np.bool_]:
+    """(T,): which transient tensors die in the stretch of their birth, but one step later. In this
+    stretch, the tensor of the previous step is alive until its death, and that of this step from
+    its birth on."""
+    tensors = profile.tensors
+    found: npt.NDArray[np.bool_] = (
+        transient(profile)
+        & tensors["wraps"]
+        & (tensors["birth_stretch"] == tensors["death_stretch"])
+    )
+    return found
+
+
 def persistent(profile: Profile) -> npt.NDArray[np.bool_]:
     """(T,): which tensors are persistent and in the shim's heap: parameters, optimizer state."""
     tensors = profile.tensors

@@ -20,7 +20,13 @@ from sentineld.base.errors import SentinelError
 from sentineld.model.arrays import Floats, Integers, Mask
 from sentineld.model.plan import SLOT_DROP, SLOT_PLANNED, Plan, Space
 from sentineld.model.profile import Profile
-from sentineld.plan.items import access_pages, lifetimes, tensor_pages, transient
+from sentineld.plan.items import (
+    access_pages,
+    dies_in_birth_stretch_of,
+    lifetimes,
+    tensor_pages,
+    transient,
+)
 from sentineld.plan.turnover import first_moments, life_moments, turnover
 
 UNKNOWN = 254
@@ -112,13 +118,16 @@ def residency(plan: Plan, profile: Profile) -> Residency:
 def charged_pages(plan: Plan, profile: Profile, found: Residency) -> Integers:
     """(S,): fast pages charged in each stretch, by a conservative rule.
 
-    A page counts for each stretch in which its tensor is alive and the page is fast or in flight.
+    A page counts for each stretch in which its tensor is alive and the page is fast or in flight. A
+    tensor that dies in the stretch of its birth, but one step later, counts twice in this stretch.
     If a tensor in a region of the fast tier keeps any of its pages at its death, the whole region
     counts in every stretch.
     """
     in_resident = _in_resident(plan, profile, found)
     fast = ((found.tier == 0) | found.moving) & ~in_resident[None, :]
     charged: Integers = (fast * found.pages).sum(axis=1) + _resident_pages(plan, profile)
+    twice = dies_in_birth_stretch_of(profile)[found.tensor] & (found.end_tier == 0) & ~in_resident
+    np.add.at(charged, profile.tensors["death_stretch"][found.tensor[twice]], found.pages[twice])
     return charged
 
 
@@ -177,7 +186,7 @@ def _occupied(profile: Profile, found: Residency, fast: Mask) -> Integers:
     stretch, piece = np.nonzero(fast)
     low, high = first[stretch], past[stretch]
     by_moment = transient(profile)[found.tensor]
-    twice = by_moment & tensors["wraps"] & (tensors["birth_stretch"] == tensors["death_stretch"])
+    twice = dies_in_birth_stretch_of(profile)[found.tensor]
     born = by_moment[piece] & (tensors["birth_stretch"][piece] == stretch)
     dies = (by_moment & ~twice)[piece] & (tensors["death_stretch"][piece] == stretch)
     begin = np.where(born, birth[piece], low)

@@ -13,7 +13,14 @@ from sentineld.model.arrays import Floats, Integers
 from sentineld.model.profile import Kind, Profile
 from sentineld.model.ranges import ranges
 from sentineld.model.timing import Timing
-from sentineld.plan.items import by_position, lifetimes, persistent, tensor_pages, transient
+from sentineld.plan.items import (
+    by_position,
+    dies_in_birth_stretch_of,
+    lifetimes,
+    persistent,
+    tensor_pages,
+    transient,
+)
 from sentineld.policies.lp.pressure import PressurePoints, pressure_points_of
 
 DIGITS = 4
@@ -48,6 +55,12 @@ class Groups:
     points_before_death: Integers
     """(G,): number of pressure points of the death stretch that lie before the death."""
 
+    dies_in_birth_stretch: npt.NDArray[np.bool_]
+    """(G,): whether the members die in the stretch of their birth, but one step later. The members
+    are then alive in S + 1 stretches. Position S - 1 stands for the last two of them: a plan moves
+    no page in the stretch of a death, so the tiers are the same in both. Always False in groups for
+    a bound."""
+
     cost_ns: Floats
     """(S, G): time that each slow page costs at each position of the group's lifetime."""
 
@@ -76,6 +89,7 @@ class Groups:
             persistent=self.persistent[which],
             points_before_birth=self.points_before_birth[which],
             points_before_death=self.points_before_death[which],
+            dies_in_birth_stretch=self.dies_in_birth_stretch[which],
             cost_ns=self.cost_ns[:, which],
             points=self.points,
             writes=self.writes[:, which],
@@ -108,11 +122,16 @@ class Groups:
         begin = self.points.first[stretch].copy()
         end = self.points.first[stretch + 1].copy()
         if not self.persistent[group]:
-            end[-1] = begin[-1] + self.points_before_death[group]
+            if not self.dies_in_birth_stretch[group]:
+                end[-1] = begin[-1] + self.points_before_death[group]
             begin[0] += self.points_before_birth[group]
         many = np.maximum(end - begin, 0)
-        position = np.repeat(np.arange(len(stretch)), many)
-        return ranges(begin, many), position
+        point, position = ranges(begin, many), np.repeat(np.arange(len(stretch)), many)
+        if self.dies_in_birth_stretch[group]:
+            left = self.points.first[stretch[0]] + np.arange(self.points_before_death[group])
+            point = np.append(point, left)
+            position = np.append(position, np.full(len(left), len(stretch) - 1))
+        return point, position
 
 
 def groups_of(profile: Profile, timing: Timing, *, generous: bool = False) -> Groups:
@@ -144,11 +163,15 @@ def groups_of(profile: Profile, timing: Timing, *, generous: bool = False) -> Gr
     death_stretch = (birth + length - 1) % max(count, 1)
     birth_event = profile.tensors["birth_event"].astype(np.int64)
     death_event = profile.tensors["death_event"].astype(np.int64)
-    found: dict[tuple[int, int, bool, int, int, bytes, bytes], list[int]] = {}
+    dies_in_birth_stretch = dies_in_birth_stretch_of(profile)
+    found: dict[tuple[int, int, bool, int, int, bool, bytes, bytes], list[int]] = {}
     for row in chosen.tolist():
         begin, end = int(birth[row]), int(death_stretch[row])
         before_birth, before_death = 0, points.of(end)
-        if not lasts[row] and length[row] < count:
+        again = bool(dies_in_birth_stretch[row]) and not generous
+        if again:
+            end = begin
+        if not lasts[row] and (length[row] < count or again):
             before_birth = points.before(begin, int(birth_event[row]))
             before_death = points.before(end, int(death_event[row]))
         elif not lasts[row] and generous:
@@ -161,6 +184,7 @@ def groups_of(profile: Profile, timing: Timing, *, generous: bool = False) -> Gr
             bool(lasts[row]),
             before_birth,
             before_death,
+            again,
             cost[:, row].tobytes(),
             writes[:, row].tobytes(),
         )
@@ -177,6 +201,7 @@ def groups_of(profile: Profile, timing: Timing, *, generous: bool = False) -> Gr
         persistent=np.array([key[2] for key in keys], dtype=np.bool_),
         points_before_birth=np.array([key[3] for key in keys], dtype=np.int64),
         points_before_death=np.array([key[4] for key in keys], dtype=np.int64),
+        dies_in_birth_stretch=np.array([key[5] for key in keys], dtype=np.bool_),
         cost_ns=cost[:, firsts],
         points=points,
         writes=writes[:, firsts],

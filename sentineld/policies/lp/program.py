@@ -430,6 +430,7 @@ class _Program:
         groups, count = self._groups, self._count
         busy = np.zeros(count, np.bool_)
         transient = ~groups.persistent
-        busy[(groups.birth + groups.length - 1)[transient] % count] = True
+        death = groups.birth + groups.length - 1 + groups.dies_in_birth_stretch
+        busy[death[transient] % count] = True
         found: npt.NDArray[np.bool_] = np.repeat(busy, np.diff(groups.points.first))
         return found

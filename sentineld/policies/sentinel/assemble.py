@@ -13,7 +13,7 @@ from sentineld.model.plan import Layout, Plan
 from sentineld.model.profile import Profile
 from sentineld.model.tiers import Tiers
 from sentineld.plan.draft import draft, finished
-from sentineld.plan.items import Items, chunks, tensor_pages
+from sentineld.plan.items import Items, chunks, dies_in_birth_stretch_of, tensor_pages
 from sentineld.plan.layout import Area, build_layout, slow_born_areas
 from sentineld.plan.lives import Lives
 from sentineld.plan.predict import predicted
@@ -39,8 +39,7 @@ def chunks_of(profile: Profile, candidates: Integers) -> Items:
     """
     total = int(tensor_pages(profile)[candidates].sum())
     items = chunks(profile, candidates, max(CHUNK_PAGES_MIN, -(-total // CHUNKS_MAX)))
-    tensors = profile.tensors[items.tensor]
-    items.worth[:, tensors["wraps"] & (tensors["birth_stretch"] == tensors["death_stretch"])] = 0.0
+    items.worth[:, dies_in_birth_stretch_of(profile)[items.tensor]] = 0.0
     return items
 
 

@@ -84,7 +84,10 @@ def test_tensors_that_use_a_page_in_turn_count_once() -> None:
     # Both tensors use the fast pages 0-1 in stretch 0. Tensor 0 dies at event 0, after it was born
     # at event 3 of the step before; tensor 1 lives from event 1 to 2.
     plan, profile = step([(0, 2, 3, 0, True), (0, 2, 1, 2, True)], per_stretch=4)
-    assert peak_fast_pages(plan, profile, residency(plan, profile)).tolist() == [2]
+    found = residency(plan, profile)
+    assert peak_fast_pages(plan, profile, found).tolist() == [2]
+    # By the conservative rule, the pages of tensor 1 and of both lives of tensor 0 count.
+    assert charged_pages(plan, profile, found).tolist() == [6]
 
 
 def test_a_move_without_a_tensor_is_rejected() -> None:

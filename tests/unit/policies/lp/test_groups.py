@@ -72,6 +72,24 @@ def test_a_group_is_alive_at_the_points_between_its_birth_and_death() -> None:
     assert lived[3] == ([0, 1, 2, 3, 4], [0, 0, 1, 2, 3])  # the state
 
 
+def test_a_group_that_dies_in_its_birth_stretch_is_alive_there_twice() -> None:
+    # The activation is born in stretch 0 at event 1. Now it dies in the next step at event 0, so in
+    # stretch 0 it is alive before its death and after its birth. Position 3 stands for stretch 3
+    # and for the beginning of stretch 0.
+    profile = large_profile()
+    tensors = profile.tensors.copy()
+    tensors["death_event"][0], tensors["death_stretch"][0], tensors["wraps"][0] = 0, 0, True
+    profile = replace(profile, tensors=tensors)
+    for generous in (False, True):
+        groups = groups_of(profile, timing_of(tiers(1.0)), generous=generous)
+        (at,) = (group for group, rows in enumerate(groups.members) if rows.tolist() == [0])
+        points, positions = groups.lived_points[at]
+        found = list(zip(points.tolist(), positions.tolist(), strict=True))
+        inner = [(2, 1), (3, 2), (4, 3)]
+        # A bound counts the tensor as absent in the first and in the last stretch.
+        assert found == (inner[:2] if generous else [(1, 0), *inner, (0, 3)])
+
+
 def test_the_most_costly_groups_in_their_order() -> None:
     # Costs in units of 64 page accesses: parameter 6, activation 4, gradient 4, state 4, scratch 1.
     groups = groups_of(large_profile(), timing_of(tiers(1.0)))
