@@ -6,7 +6,7 @@ a fault. The daemon measures them while the plan is live; the simulator measures
 latency. This module only makes decisions: the caller passes the measured values and carries out the
 decisions. A small deviation is ignored, because random scatter may explain it. A larger deviation
 is also ignored if it does no harm, unless the bandwidth has risen so far that a new plan could be
-faster.
+faster, or faults have become faster.
 """
 
 from __future__ import annotations
@@ -63,10 +63,22 @@ RECHECK_STEPS = 256
 no new plan, the next correction also comes at least this number of steps later."""
 
 FAULT_SHARE = 0.02
-"""The latency of a fault is corrected if the measured latency makes the faults of a step take
-longer or shorter than the assumed one by more than this share of the step's time."""
+"""The latency of a fault is corrected if the time of the measured faults differs from the assumed
+time by more than this share of the steps' time."""
 FAULT_READS_MIN = 64
 """A measured latency counts only if it is the mean of at least this number of faults."""
+FAULT_LATENCY_MAX_NS = 50e6
+"""No plan assumes a longer latency. Longer waits have other causes, such as a stopped process."""
+ENTERING_STEPS = 2
+"""In this number of steps after a plan has become live, faults are not measured, because pages are
+not yet where the plan wants them."""
+FASTER_STEPS = 512
+"""Minimum number of steps under a plan before a lower latency is accepted. A plan for slow faults
+has fewer of them, so they take less time; a plan for this time would have more again. Each lower
+latency doubles the number."""
+REJECTED_CHANGE = 0.25
+"""If no plan was better at a measured latency, another correction of the latency needs a difference
+of at least this share of it."""
 
 PATIENCE_STEPS = 8
 """If a plan was corrected early, the next plan is not corrected before it has been live for this
@@ -133,6 +145,7 @@ class Corrector:
         """nominal: the tiers with the figures of an otherwise idle machine."""
         self._nominal = nominal
         self._patience = 0
+        self._faster_steps = FASTER_STEPS
 
     def entered(self, plan: Plan, profile: Profile, tiers: Tiers, progress: Progress) -> None:
         """Record that a plan, made from this profile for these tiers, went live."""
@@ -144,6 +157,8 @@ class Corrector:
         self._timed_steps = -RECHECK_STEPS
         self._min_age_steps = self._patience
         self._pending = self._rejected = False
+        self._pending_latency_ns: float | None = None
+        self._rejected_latency_ns: float | None = None
         self._step_bytes = float(plan.moves["bytes"].astype(np.float64).sum())
 
     def look(self, progress: Progress) -> Correction | None:
@@ -157,9 +172,10 @@ class Corrector:
             self._looks.append(progress)
         while len(self._looks) > 1 and progress.steps - self._looks[1].steps >= WINDOW_STEPS:
             self._looks.popleft()
-        if self._pending or self._age_steps() < self._min_age_steps:
+        if self._pending or not self._step_bytes:
             return None
-        return self._look_at_moves() or self._look_at_faults()
+        moves = self._look_at_moves() if self._age_steps() >= self._min_age_steps else None
+        return moves or self._look_at_faults()
 
     @property
     def needs_times(self) -> bool:
@@ -219,13 +235,14 @@ class Corrector:
 
     def kept(self) -> None:
         """Record that the correction led to no better plan and the live plan stays."""
-        self._rejected = True
         self._pending = False
+        if self._pending_latency_ns is not None:
+            self._rejected_latency_ns, self._pending_latency_ns = self._pending_latency_ns, None
+            return
+        self._rejected = True
         self._min_age_steps = self._age_steps() + RECHECK_STEPS
 
     def _look_at_moves(self) -> Correction | None:
-        if not self._step_bytes:
-            return None
         rate = self._slow(self._since(RECENT_STEPS), FALL_TOLERANCE)
         window = self._since(WINDOW_STEPS)
         if rate is None and window.steps >= WINDOW_STEPS:
@@ -236,24 +253,39 @@ class Corrector:
         """A correction if the measured latency of faults justifies one. While pages move, a fault
         takes longer than on an idle disk, because its read competes with theirs."""
         window = self._since(WINDOW_STEPS)
-        reads = window.fault_reads
-        if not self._tiers.paged or window.steps < WINDOW_STEPS or reads < FAULT_READS_MIN:
+        latency_ns = self._fault_latency_ns(window)
+        if latency_ns is None:
             return None
-        slow = self._tiers.tiers[1]
-        transfer_ns = FAULT_BYTES * 1e9 / slow.read_bytes_per_s
-        latency_ns = window.fault_read_ns / reads - transfer_ns
-        latency_ns = max(latency_ns, self._nominal.tiers[1].read_latency_ns)
-        difference_ns = abs(latency_ns - slow.read_latency_ns) * reads
-        if difference_ns <= FAULT_SHARE * window.time_ns:
+        assumed_ns = self._tiers.tiers[1].read_latency_ns
+        rejected_ns = self._rejected_latency_ns
+        if abs(latency_ns - assumed_ns) * window.fault_reads <= FAULT_SHARE * window.time_ns:
             return None
-        self._pending = True
+        if rejected_ns and abs(latency_ns - rejected_ns) < REJECTED_CHANGE * rejected_ns:
+            return None
+        if latency_ns < assumed_ns:
+            if self._age_steps() < self._faster_steps:
+                return None
+            self._faster_steps *= 2
+        self._pending, self._pending_latency_ns = True, latency_ns
         return Correction(
             self._profile,
             with_fault_latency(self._tiers, latency_ns),
             "faults",
-            f"the latency of a fault is {latency_ns / 1000:.0f} us,"
-            f" not {slow.read_latency_ns / 1000:.0f} us",
+            f"the latency of a fault is {latency_ns / 1000:.0f} us, not {assumed_ns / 1000:.0f} us",
         )
+
+    def _fault_latency_ns(self, window: Progress) -> float | None:
+        """The latency of the faults of some steps, at least that of an idle disk; None if it is
+        unknown."""
+        nominal = self._nominal.tiers[1] if self._nominal.paged else None
+        if nominal is None or nominal.read_bytes_per_s <= 0 or nominal.read_latency_ns <= 0:
+            return None
+        settled = self._age_steps() >= WINDOW_STEPS + ENTERING_STEPS
+        if not settled or window.fault_reads < FAULT_READS_MIN:
+            return None
+        transfer_ns = FAULT_BYTES * 1e9 / nominal.read_bytes_per_s
+        found_ns = window.fault_read_ns / window.fault_reads - transfer_ns + nominal.wake_ns
+        return min(max(found_ns, nominal.read_latency_ns), FAULT_LATENCY_MAX_NS)
 
     def _migration(self, rate: float) -> Correction:
         self._pending = True
@@ -320,3 +352,8 @@ def with_fault_latency(tiers: Tiers, latency_ns: float) -> Tiers:
     """Paged tiers with another latency of a fault; see Tier.read_latency_ns."""
     fast, slow = tiers.tiers
     return replace(tiers, tiers=(fast, replace(slow, read_latency_ns=latency_ns)))
+
+
+def fault_latency_of(tiers: Tiers) -> float | None:
+    """The latency of a fault; None if the tiers are not paged."""
+    return tiers.tiers[1].read_latency_ns if tiers.paged else None

@@ -70,15 +70,18 @@ class Planned:
     plan_duration_s: float | None  # time to make the plan; None: an earlier daemon made it
     migration_bytes_per_s: float = 0.0  # bandwidth that the plan assumes; 0: the machine's figure
     spare: Spare | None = None  # a plan for less bandwidth
-    # Latency of a fault on paged tiers that the plan assumes; 0: the machine's figure.
-    fault_latency_ns: float = 0.0
+    # On paged tiers: the latency of a fault that the plan assumes; None: the machine's figure. A
+    # session on paged tiers is never resumed, so this value is not saved.
+    fault_latency_ns: float | None = None
 
     def assumed_of(self, machine_tiers: Tiers) -> Tiers:
         """The machine's tiers with the figures that the plan assumes."""
         tiers = machine_tiers
         if self.migration_bytes_per_s:
             tiers = replace(tiers, migration_bytes_per_s=self.migration_bytes_per_s)
-        return with_fault_latency(tiers, self.fault_latency_ns) if self.fault_latency_ns else tiers
+        if self.fault_latency_ns is not None:
+            tiers = with_fault_latency(tiers, self.fault_latency_ns)
+        return tiers
 
 
 class Shapes:

@@ -19,7 +19,7 @@ from sentineld.model.plan import Plan
 from sentineld.model.tiers import Tiers
 from sentineld.observe.control_segment import ShimWords
 from sentineld.observe.shim_link import ShimLink
-from sentineld.plan.correct import WINDOW_STEPS, Correction, Corrector
+from sentineld.plan.correct import WINDOW_STEPS, Correction, Corrector, fault_latency_of
 from sentineld.plan.timed import all_fast_ns, births_ns, planned_extra_ns, spent_ns
 from sentineld.profile.steps import Step
 from sentineld.session.live.managed import Managed
@@ -192,7 +192,7 @@ class Correcting:
             plan=plan,
             plan_duration_s=duration_s,
             migration_bytes_per_s=correction.tiers.migration_bytes_per_s,
-            fault_latency_ns=correction.tiers.tiers[1].read_latency_ns,
+            fault_latency_ns=fault_latency_of(correction.tiers),
             spare=None,
         )
         return Corrected(corrected, correction.cause, correction.text)

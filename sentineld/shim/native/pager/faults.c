@@ -8,6 +8,9 @@
 #include "pages.h"
 #include "uffd.h"
 
+/* A longer read is not counted as one: the process was stopped meanwhile, or the disk had stalled. */
+#define FAULT_READ_NS_MAX 50000000u
+
 /* Whether the page is in memory or in the kernel's swap; true also if pagemap cannot be read. */
 static bool exists(const struct pager *pager, uintptr_t address)
 {
@@ -111,7 +114,7 @@ static uint64_t now_ns(void)
 static void serve_all(struct pager *pager)
 {
 	struct job *job = NULL;
-	uint64_t began_ns = 0;
+	uint64_t began_ns = 0, spent_ns;
 	uintptr_t address;
 
 	while (uffd_next_fault(pager->uffd, &address)) {
@@ -127,8 +130,13 @@ static void serve_all(struct pager *pager)
 	if (!job)
 		return;
 	workers_run(&pager->workers, job);
-	__atomic_fetch_add(&pager->counts.fault_reads, 1, __ATOMIC_RELAXED);
-	__atomic_fetch_add(&pager->counts.fault_read_ns, now_ns() - began_ns, __ATOMIC_RELAXED);
+	spent_ns = now_ns() - began_ns;
+	if (spent_ns > FAULT_READ_NS_MAX)
+		return;
+	pthread_mutex_lock(&pager->lock);
+	pager->counts.fault_reads++;
+	pager->counts.fault_read_ns += spent_ns;
+	pthread_mutex_unlock(&pager->lock);
 }
 
 void *serve_faults(void *argument)

@@ -135,6 +135,7 @@ def test_a_corrected_plan_is_returned_once_it_is_made(session: Session) -> None:
 
 def test_the_latency_of_faults_is_corrected() -> None:
     fast, slow = two_tiers(PROMISED).tiers
+    slow = replace(slow, read_latency_ns=1e5)
     session = Session(planned_toy(), Tiers((fast, slow), PROMISED, "paged", paged=True))
     session.answer = toy_plan()
     session.let.set()
@@ -150,9 +151,18 @@ def test_the_latency_of_faults_is_corrected() -> None:
     assert one.cause == "faults"
     latency_ns = one.planned.fault_latency_ns
     assert latency_ns == pytest.approx(1e6, rel=0.05)
-    assert session.correcting.tiers.tiers[1].read_latency_ns == 0
+    assert session.correcting.tiers.tiers[1].read_latency_ns == 1e5
     session.correcting.entered(one.planned, session.live, session.words())  # type: ignore[arg-type]
     assert session.correcting.tiers.tiers[1].read_latency_ns == latency_ns
+    session.close()
+
+
+def test_other_tiers_have_no_latency_of_faults() -> None:
+    fast, slow = two_tiers(PROMISED).tiers
+    three = Tiers((fast, replace(slow, read_latency_ns=300.0), slow), PROMISED, "toy")
+    session = Session(planned_toy(), three)
+    harmed(session)
+    assert session.correcting.tiers == three
     session.close()
 
 
