@@ -68,6 +68,8 @@ SOURCES: dict[str, tuple[str, str]] = {
     "static.gap": ("sentineld.policies.rivals.static", "GAP"),
     "correct.stall_share": (CORRECT, "STALL_SHARE"),
     "correct.late_share": (CORRECT, "LATE_SHARE"),
+    "correct.fault_share": (CORRECT, "FAULT_SHARE"),
+    "correct.faster_steps": (CORRECT, "FASTER_STEPS"),
     "correct.fall_tolerance": (CORRECT, "FALL_TOLERANCE"),
     "correct.rate_tolerance": (CORRECT, "RATE_TOLERANCE"),
     "correct.rate_gain": (CORRECT, "RATE_GAIN"),

@@ -85,15 +85,15 @@ class PagedSubstrate:
         require_move()
         given = self._figures
         read, write = given.slow_read_bytes_per_s, given.slow_write_bytes_per_s
-        latency_ns = 0.0
+        latency_ns = wake_ns = 0.0
         if not (read and write):
             measured = measure_disk(self._folder)
             read, write = read or measured.read_bytes_per_s, write or measured.write_bytes_per_s
-            latency_ns = measured.fault_latency_ns
+            latency_ns, wake_ns = measured.fault_latency_ns, measured.wake_ns
         memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         dram = DRAM_BYTES_PER_S / SOCKET_THREADS
         fast = Tier((FAST_NODE,), memory_bytes, dram, dram)
-        slow = Tier((SLOW_NODE,), self._file_room_bytes(), read, write, latency_ns)
+        slow = Tier((SLOW_NODE,), self._file_room_bytes(), read, write, latency_ns, wake_ns=wake_ns)
         # The harmonic mean of both directions, because a page that moves out and back is written
         # once and read once.
         both = given.migration_bytes_per_s or 2 / (1 / read + 1 / write)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sentineld.base.errors import SentinelError
-from sentineld.migrate.fault_time import fault_ns
+from sentineld.migrate.fault_time import measure_faults
 from sentineld.migrate.io_buffers import io_buffers
 from sentineld.migrate.paging_file import open_paging_file
 from sentineld.model.timing import FAULT_BYTES
@@ -32,6 +32,7 @@ class DiskRates:
     # Time of a fault that reads FAULT_BYTES, with no other read in flight, minus
     # FAULT_BYTES / read_bytes_per_s.
     fault_latency_ns: float = 0.0
+    wake_ns: float = 0.0  # see Tier
 
 
 def measure_disk(folder: Path, scratch_bytes: int = SCRATCH_BYTES) -> DiskRates:
@@ -52,14 +53,15 @@ def measure_disk(folder: Path, scratch_bytes: int = SCRATCH_BYTES) -> DiskRates:
     try:
         written = _bytes_per_s(lambda at: os.pwrite(file, buffer_of(at), at), scratch_bytes)
         read = _bytes_per_s(lambda at: os.preadv(file, [buffer_of(at)], at), scratch_bytes)
-        latency_ns = max(fault_ns(file, scratch_bytes) - FAULT_BYTES * 1e9 / read, 0.0)
+        fault = measure_faults(file, scratch_bytes)
+        latency_ns = max(fault.ns - FAULT_BYTES * 1e9 / read, 0.0)
     except OSError as error:
         raise SentinelError(
             "failed", f"the disk of {folder} cannot be measured: {error.strerror}"
         ) from None
     finally:
         os.close(file)
-    return DiskRates(read, written, latency_ns)
+    return DiskRates(read, written, latency_ns, fault.wake_ns)
 
 
 def _bytes_per_s(transfer: Callable[[int], int], scratch_bytes: int) -> float:

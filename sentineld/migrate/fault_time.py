@@ -17,6 +17,7 @@ import select
 import statistics
 import threading
 import time
+from typing import NamedTuple
 
 from sentineld.host.userfaultfd import copy_pages, next_fault, open_userfaultfd, register
 from sentineld.migrate.io_buffers import io_buffers
@@ -28,8 +29,17 @@ STOP_POLL_MS = 100
 """Longest time until the server notices that the measurement has ended early."""
 
 
-def fault_ns(file: int, file_bytes: int) -> float:
-    """Median time of an access that causes a read of FAULT_BYTES at a random place in the file.
+class FaultTime(NamedTuple):
+    """How long a fault takes that causes a read of FAULT_BYTES."""
+
+    ns: float  # median time of the access
+    # Median of the part of this time that passes before the thread that serves the fault has read
+    # its event, and after the pages have arrived.
+    wake_ns: float
+
+
+def measure_faults(file: int, file_bytes: int) -> FaultTime:
+    """Measure accesses, each of which causes a read of FAULT_BYTES at a random place in the file.
 
     file: a descriptor opened with O_DIRECT. file_bytes: size of the file. Raises OSError and
     SentinelError.
@@ -49,7 +59,9 @@ def fault_ns(file: int, file_bytes: int) -> float:
             server.stop()
         if server.error:
             raise server.error
-    return statistics.median(spent_ns)
+    pairs = zip(spent_ns, server.served_ns, strict=True)
+    wakes_ns = [max(all_ns - own_ns, 0) for all_ns, own_ns in pairs]
+    return FaultTime(statistics.median(spent_ns), statistics.median(wakes_ns))
 
 
 def _access_ns(address: int) -> int:
@@ -68,6 +80,8 @@ class _Server:
     def __init__(self, descriptor: int, begin: int, file: int, places: list[int]) -> None:
         """begin: address of the memory. places: where in the file the pages of each fault are."""
         self.error: OSError | None = None
+        self.served_ns: list[int] = []
+        """For each fault, the time from reading its event to the arrival of the pages."""
         self._descriptor = descriptor
         self._begin = begin
         self._file = file
@@ -107,9 +121,13 @@ class _Server:
             address = next_fault(self._descriptor)
             if address is None:
                 continue
+            began_ns = time.monotonic_ns()
             at = (address - self._begin) // FAULT_BYTES
             os.preadv(self._file, [buffer], self._places[at])
             # A signal makes the kernel raise the same fault again; then the pages exist.
-            served += copy_pages(
+            copied = copy_pages(
                 self._descriptor, self._begin + at * FAULT_BYTES, source, FAULT_BYTES
             )
+            if copied:
+                self.served_ns.append(time.monotonic_ns() - began_ns)
+            served += copied

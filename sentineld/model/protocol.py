@@ -305,7 +305,8 @@ PAGING_DTYPE = np.dtype(
         ("evicted_pages", "<u8"),
         ("fetched_pages", "<u8"),
         ("late_moves", "<u8"),
-        ("reserved", "<u8", 2),
+        ("fault_reads", "<u8"),
+        ("fault_read_ns", "<u8"),
         ("evict", PAGE_QUEUE_DTYPE),
         ("fetch", PAGE_QUEUE_DTYPE),
     ]

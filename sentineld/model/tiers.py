@@ -17,6 +17,9 @@ class Tier:
     write_bytes_per_s: float = 0.0
     read_latency_ns: float = 0.0
     write_latency_ns: float = 0.0
+    # On paged tiers: the part of read_latency_ns in which the kernel wakes the thread that serves
+    # the fault and then the thread that waits.
+    wake_ns: float = 0.0
 
 
 class Overlap(StrEnum):

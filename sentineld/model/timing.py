@@ -74,7 +74,7 @@ class Timing:
     demote_ns_per_byte: float  # time of a move to the slow tier; inf: no moves are possible
     birth_ns_per_byte: float = 0.0  # time of a page birth (page fault)
     paged: bool = False  # see Tiers
-    fault_ns: float = 0.0  # on paged tiers: the part of a fault's time in which the file is idle
+    fault_ns: float = 0.0  # on paged tiers: the time of a fault besides its own transfer
     fast_read_ns_per_byte: float = 0.0  # time of a read from the fast tier
     fast_write_ns_per_byte: float = 0.0  # time of a write to the fast tier
     overlap: Overlap = Overlap.NONE

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Decide whether to replace a live plan because its assumptions do not match the measurements.
 
-A plan assumes a migration bandwidth and the time of each stretch. The daemon and the
-simulator measure both while the plan is live. This module only makes decisions: the caller
-passes the measured values and carries out the decisions. A small deviation is ignored, because
-random scatter may explain it. A larger deviation is also ignored if it does no harm, unless the
-bandwidth has risen so far that a new plan could be faster.
+A plan assumes a migration bandwidth, the time of each stretch and, on paged tiers, the latency of
+a fault. The daemon measures them while the plan is live; the simulator measures all but the
+latency. This module only makes decisions: the caller passes the measured values and carries out the
+decisions. A small deviation is ignored, because random scatter may explain it. A larger deviation
+is also ignored if it does no harm, unless the bandwidth has risen so far that a new plan could be
+faster, or faults have become faster.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from sentineld.model.arrays import Floats
 from sentineld.model.plan import Plan
 from sentineld.model.profile import Profile
 from sentineld.model.tiers import Tiers
+from sentineld.model.timing import FAULT_BYTES
 
 RATE_TOLERANCE = 0.1
 """If the measured bandwidth is below the assumed one by at most this share, the drop is ignored."""
@@ -60,6 +62,24 @@ RECHECK_STEPS = 256
 """Minimum number of steps between two comparisons of the stretches' times. If a correction led to
 no new plan, the next correction also comes at least this number of steps later."""
 
+FAULT_SHARE = 0.02
+"""The latency of a fault is corrected if the time of the measured faults differs from the assumed
+time by more than this share of the steps' time."""
+FAULT_READS_MIN = 64
+"""A measured latency counts only if it is the mean of at least this number of faults."""
+FAULT_LATENCY_MAX_NS = 50e6
+"""No plan assumes a longer latency. Longer waits have other causes, such as a stopped process."""
+ENTERING_STEPS = 2
+"""In this number of steps after a plan has become live, faults are not measured, because pages are
+not yet where the plan wants them."""
+FASTER_STEPS = 512
+"""Minimum number of steps under a plan before a lower latency is accepted. A plan for slow faults
+has fewer of them, so they take less time; a plan for this time would have more again. Each lower
+latency doubles the number."""
+REJECTED_CHANGE = 0.25
+"""If no plan was better at a measured latency, another correction of the latency needs a difference
+of at least this share of it."""
+
 PATIENCE_STEPS = 8
 """If a plan was corrected early, the next plan is not corrected before it has been live for this
 number of steps. Each further early correction doubles this minimum age."""
@@ -85,6 +105,8 @@ class Progress:
     busy_ns: float = 0.0  # time that the mover spent moving these bytes
     stall_ns: float = 0.0  # time that the process waited for moves
     late_moves: int = 0
+    fault_reads: int = 0  # on paged tiers; see PagingCounts
+    fault_read_ns: float = 0.0
 
     def since(self, before: Progress) -> Progress:
         """The increase of each counter since an earlier state."""
@@ -95,6 +117,8 @@ class Progress:
             self.busy_ns - before.busy_ns,
             self.stall_ns - before.stall_ns,
             self.late_moves - before.late_moves,
+            self.fault_reads - before.fault_reads,
+            self.fault_read_ns - before.fault_read_ns,
         )
 
 
@@ -104,7 +128,9 @@ class Correction:
 
     profile: Profile
     tiers: Tiers
-    cause: str  # "migration": the bandwidth differs; "times": the times of stretches differ
+    # "migration": the bandwidth differs; "times": the times of stretches differ; "faults": the
+    # latency of a fault differs
+    cause: str
     text: str  # description of the cause, for logs and users
 
 
@@ -115,10 +141,11 @@ class Corrector:
     kept() if the old plan stays.
     """
 
-    def __init__(self, nominal_bytes_per_s: float) -> None:
-        """nominal_bytes_per_s: migration bandwidth without other load."""
-        self._nominal = nominal_bytes_per_s
+    def __init__(self, nominal: Tiers) -> None:
+        """nominal: the tiers with the figures of an otherwise idle machine."""
+        self._nominal = nominal
         self._patience = 0
+        self._faster_steps = FASTER_STEPS
 
     def entered(self, plan: Plan, profile: Profile, tiers: Tiers, progress: Progress) -> None:
         """Record that a plan, made from this profile for these tiers, went live."""
@@ -130,10 +157,13 @@ class Corrector:
         self._timed_steps = -RECHECK_STEPS
         self._min_age_steps = self._patience
         self._pending = self._rejected = False
+        self._pending_latency_ns: float | None = None
+        self._rejected_latency_ns: float | None = None
         self._step_bytes = float(plan.moves["bytes"].astype(np.float64).sum())
 
     def look(self, progress: Progress) -> Correction | None:
-        """Evaluate the counters; return a correction if the bandwidth justifies one.
+        """Evaluate the counters; return a correction if the bandwidth or the latency of faults
+        justifies one.
 
         After a correction, return None until the caller has called entered() or kept().
         """
@@ -142,13 +172,10 @@ class Corrector:
             self._looks.append(progress)
         while len(self._looks) > 1 and progress.steps - self._looks[1].steps >= WINDOW_STEPS:
             self._looks.popleft()
-        if self._pending or not self._step_bytes or self._age_steps() < self._min_age_steps:
+        if self._pending or not self._step_bytes:
             return None
-        rate = self._slow(self._since(RECENT_STEPS), FALL_TOLERANCE)
-        window = self._since(WINDOW_STEPS)
-        if rate is None and window.steps >= WINDOW_STEPS:
-            rate = self._slow(window, RATE_TOLERANCE) or self._gained(window)
-        return None if rate is None else self._migration(rate)
+        moves = self._look_at_moves() if self._age_steps() >= self._min_age_steps else None
+        return moves or self._look_at_faults()
 
     @property
     def needs_times(self) -> bool:
@@ -208,9 +235,57 @@ class Corrector:
 
     def kept(self) -> None:
         """Record that the correction led to no better plan and the live plan stays."""
-        self._rejected = True
         self._pending = False
+        if self._pending_latency_ns is not None:
+            self._rejected_latency_ns, self._pending_latency_ns = self._pending_latency_ns, None
+            return
+        self._rejected = True
         self._min_age_steps = self._age_steps() + RECHECK_STEPS
+
+    def _look_at_moves(self) -> Correction | None:
+        rate = self._slow(self._since(RECENT_STEPS), FALL_TOLERANCE)
+        window = self._since(WINDOW_STEPS)
+        if rate is None and window.steps >= WINDOW_STEPS:
+            rate = self._slow(window, RATE_TOLERANCE) or self._gained(window)
+        return None if rate is None else self._migration(rate)
+
+    def _look_at_faults(self) -> Correction | None:
+        """A correction if the measured latency of faults justifies one. While pages move, a fault
+        takes longer than on an idle disk, because its read competes with theirs."""
+        window = self._since(WINDOW_STEPS)
+        latency_ns = self._fault_latency_ns(window)
+        if latency_ns is None:
+            return None
+        assumed_ns = self._tiers.tiers[1].read_latency_ns
+        rejected_ns = self._rejected_latency_ns
+        if abs(latency_ns - assumed_ns) * window.fault_reads <= FAULT_SHARE * window.time_ns:
+            return None
+        if rejected_ns and abs(latency_ns - rejected_ns) < REJECTED_CHANGE * rejected_ns:
+            return None
+        if latency_ns < assumed_ns:
+            if self._age_steps() < self._faster_steps:
+                return None
+            self._faster_steps *= 2
+        self._pending, self._pending_latency_ns = True, latency_ns
+        return Correction(
+            self._profile,
+            with_fault_latency(self._tiers, latency_ns),
+            "faults",
+            f"the latency of a fault is {latency_ns / 1000:.0f} us, not {assumed_ns / 1000:.0f} us",
+        )
+
+    def _fault_latency_ns(self, window: Progress) -> float | None:
+        """The latency of the faults of some steps, at least that of an idle disk; None if it is
+        unknown."""
+        nominal = self._nominal.tiers[1] if self._nominal.paged else None
+        if nominal is None or nominal.read_bytes_per_s <= 0 or nominal.read_latency_ns <= 0:
+            return None
+        settled = self._age_steps() >= WINDOW_STEPS + ENTERING_STEPS
+        if not settled or window.fault_reads < FAULT_READS_MIN:
+            return None
+        transfer_ns = FAULT_BYTES * 1e9 / nominal.read_bytes_per_s
+        found_ns = window.fault_read_ns / window.fault_reads - transfer_ns + nominal.wake_ns
+        return min(max(found_ns, nominal.read_latency_ns), FAULT_LATENCY_MAX_NS)
 
     def _migration(self, rate: float) -> Correction:
         self._pending = True
@@ -262,7 +337,7 @@ class Corrector:
 
     def _gained(self, passed: Progress) -> float | None:
         """The measured bandwidth, at most the nominal one, if it justifies a replan; else None."""
-        rate = min(self._rate(passed) or 0.0, self._nominal)
+        rate = min(self._rate(passed) or 0.0, self._nominal.migration_bytes_per_s)
         more = rate > self._tiers.migration_bytes_per_s * (1 + RATE_GAIN)
         return rate if more and passed.busy_ns > BUSY_SHARE * passed.time_ns else None
 
@@ -271,3 +346,14 @@ class Corrector:
         moves = len(self._plan.moves) * max(passed.steps, 1)
         stalled = passed.stall_ns > STALL_SHARE * passed.time_ns
         return stalled or passed.late_moves > LATE_SHARE * moves
+
+
+def with_fault_latency(tiers: Tiers, latency_ns: float) -> Tiers:
+    """Paged tiers with another latency of a fault; see Tier.read_latency_ns."""
+    fast, slow = tiers.tiers
+    return replace(tiers, tiers=(fast, replace(slow, read_latency_ns=latency_ns)))
+
+
+def fault_latency_of(tiers: Tiers) -> float | None:
+    """The latency of a fault; None if the tiers are not paged."""
+    return tiers.tiers[1].read_latency_ns if tiers.paged else None

@@ -302,7 +302,7 @@ METRICS: tuple[MetricSpec, ...] = (
         "sentineld_plan_corrections_total",
         "counter",
         "Corrected plans, by the assumption of the live plan that did not hold: migration "
-        "(bandwidth) or times (of stretches).",
+        "(bandwidth), times (of stretches) or faults (their latency, on paged tiers).",
         ("cause",),
         lambda s: _keyed(s.corrections),
     ),

@@ -156,6 +156,8 @@ static void publish(void)
 	PUBLISH(births_by_fault);
 	PUBLISH(clean_pages);
 	PUBLISH(waits);
+	PUBLISH(fault_reads);
+	PUBLISH(fault_read_ns);
 	PUBLISH(overruns);
 	PUBLISH(frames);
 	PUBLISH(write_error);

@@ -283,7 +283,9 @@ struct sentinel_paging {
 	/* the layout's fetches that moved pages after sentinel_move.deadline, or were incomplete at
 	   sentinel_move.end */
 	uint64_t late_moves;
-	uint64_t reserved[2];
+	/* counted since the pager's start; see struct pager_counts */
+	uint64_t fault_reads;
+	uint64_t fault_read_ns;
 	struct sentinel_page_queue evict;
 	struct sentinel_page_queue fetch;
 };

@@ -56,6 +56,8 @@ class Counts(ctypes.Structure):
         ("births_by_fault", ctypes.c_uint64),
         ("clean_pages", ctypes.c_uint64),
         ("waits", ctypes.c_uint64),
+        ("fault_reads", ctypes.c_uint64),
+        ("fault_read_ns", ctypes.c_uint64),
         ("overruns", ctypes.c_uint64),
         ("frames", ctypes.c_uint64),
         ("write_error", ctypes.c_int),

@@ -7,6 +7,7 @@ import ctypes
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
@@ -19,6 +20,7 @@ from hypothesis import strategies as st
 
 from tests.unit.shim.harness import COMPILER, NATIVE
 from tests.unit.shim.paged import PAGE, Paged, backing_file, load, pager_problem
+from tests.unit.waiting import wait
 
 ROOT = Path(__file__).parents[3]
 PAGES = 1200
@@ -101,6 +103,17 @@ def test_accesses_at_random_read_few_pages(start: Callable[..., Paged]) -> None:
         assert paged.holds(first, 1, 1)
         paged.settle()
     assert paged.counts().bytes_read == 4 * 32 * PAGE
+
+
+def test_reads_of_faults_are_timed(start: Callable[..., Paged]) -> None:
+    paged = start(budget=PAGES)
+    paged.fill_and_evict(1000)
+    began_ns = time.monotonic_ns()
+    for first in (800, 100, 500, 300):
+        assert paged.holds(first, 1, 1)
+    # The access goes on before its fault is counted.
+    wait(lambda: paged.counts().fault_reads == 4)
+    assert 0 < paged.counts().fault_read_ns < time.monotonic_ns() - began_ns
 
 
 def test_reading_ahead_ends_at_the_next_tensor(start: Callable[..., Paged]) -> None:
