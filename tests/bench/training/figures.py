@@ -120,11 +120,13 @@ def summarise(models: Mapping[str, Json]) -> Json:
 def goals(found: list[Json]) -> Json:
     """Return each goal's value, limit and result; goals for `auto` only if it was measured."""
     measured = [row for row in found if "step_seconds" in row]
-    injected = [abs(row["paid_over_owed"] - 1) for row in measured if row["paid_over_owed"]]
+    injected = [
+        abs(row["paid_over_owed"] - 1) for row in measured if row["paid_over_owed"] is not None
+    ]
     injected += [
         abs(row["owed_over_model"] - 1)
         for row in measured
-        if row["policy"] == ALL_SLOW and row["owed_over_model"]
+        if row["policy"] == ALL_SLOW and row["owed_over_model"] is not None
     ]
     unequal = sum(not row["losses_equal"] for row in measured)
     diverged = sum(row["diverged_steps"] for row in measured)
