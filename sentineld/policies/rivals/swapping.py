@@ -95,8 +95,6 @@ def swapping_plan(
     profile = book.profile
     placed = transient(profile)
     placed[book.pooled] = False
-    moved = np.zeros(len(profile.tensors), np.bool_)
-    moved[[swap.gap.tensor for swap in book.swaps]] = True
     fast, slow = np.flatnonzero(placed & ~book.slow), np.flatnonzero(placed & book.slow)
     areas = [
         Area("pool", 0, book.pooled, np.zeros(len(book.pooled), np.bool_), grouped=False),
