@@ -26,7 +26,7 @@ TRIES = 3
 
 @dataclass
 class Schedule:
-    """A plan's moves and the queue of the moves under way."""
+    """A plan's moves, and the queue of the moves that are due."""
 
     moves: Table
     """MOVE_DTYPE, sorted by boundary."""

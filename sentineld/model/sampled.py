@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pages that records of the kernel module's access log represent."""
+"""Which pages the records of the kernel module's access log represent."""
 
 from __future__ import annotations
 

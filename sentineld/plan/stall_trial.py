@@ -51,8 +51,8 @@ def late_moves(plan: Plan) -> Mask:
 
 
 def stall_boundaries(plan: Plan) -> Integers:
-    """(K,), ascending: the boundaries that are tried, which are the deadlines of the promotions
-    that are late by plan."""
+    """(K,), ascending: the boundaries that are tried. These are the deadlines of the promotions
+    that the plan allows to be late (Plan.late)."""
     found: Integers = np.unique(plan.moves["deadline"][late_moves(plan)]).astype(np.int64)
     return found
 

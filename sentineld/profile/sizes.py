@@ -190,8 +190,8 @@ class SeenSteps:
         return max(Counter(recent).values(), default=0) >= STEADY_SHARE * len(recent)
 
     def most_similar(self, share: float) -> Similar | None:
-        """Steps that differ in the sizes of allocations only; None if they are less than this share
-        of all steps, or if they do not differ."""
+        """Steps that differ from each other only in the sizes of allocations. None if these are
+        fewer than this share of all steps, or if no steps differ."""
         wholes = sorted(
             (one for one in self._similar.values() if one.steps > 1),
             key=lambda one: len(one.sizes.vary),

@@ -21,8 +21,8 @@
    their block stays incomplete. */
 #define SPARE_BLOCKS 64u
 
-/* All transits together can hold 128 x 256 single frames. The other homes are for free single
-   frames. */
+/* Number of blocks whose homes are for single frames. All transits together can hold 128 x 256
+   single frames; the remaining homes are for free ones. */
 #define SINGLE_BLOCKS 80u
 
 /* Number of single frames that the nursery holds. */
