@@ -98,7 +98,8 @@ struct sentinel_session {
 	struct kref refs;
 	struct mm_struct *mm; /* pinned by mmgrab() until the session ends */
 	pid_t tgid;
-	void *owner; /* files_struct of the attaching process, whose last close ends the session */
+	/* files_struct of the attaching process; its last close of the file ends the session */
+	void *owner;
 	unsigned long state; /* SENTINEL_ENDING */
 	struct delayed_work end_work;
 	unsigned long retry; /* delay of end_work, in jiffies */

@@ -26,7 +26,7 @@ TRIES = 3
 
 @dataclass
 class Schedule:
-    """A plan's moves, and the queue of the moves that are due."""
+    """A plan's moves, and the queue of those that may begin."""
 
     moves: Table
     """MOVE_DTYPE, sorted by boundary."""

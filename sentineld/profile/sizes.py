@@ -147,7 +147,7 @@ class Similar:
 
 
 class SeenSteps:
-    """Steps that were recorded one after the other, by structure and by sequence."""
+    """Consecutively recorded steps, grouped by their structures and by their sequences."""
 
     def __init__(self) -> None:
         self.sizes: list[npt.NDArray[np.uint64]] = []

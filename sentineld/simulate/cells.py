@@ -38,7 +38,7 @@ class Cells:
     persistent: Mask
     """(C,), whether the cell holds a persistent tensor."""
     dropped: Mask
-    """(C,), whether the cell's pages are dropped at the death of any of its tensors."""
+    """(C,), whether the death of at least one of the cell's tensors drops the cell's pages."""
     low: Integers
     """(T,), first cell of each tensor."""
     high: Integers

@@ -75,7 +75,8 @@ class ClosedLoop:
         self._enter(training.plan, before)
 
     def run(self) -> PolicyRun:
-        """Simulate until steps repeat, at most steps_max steps besides the trials of stalls."""
+        """Simulate until the steps repeat, or for steps_max steps. The steps of trials of stalls do
+        not count."""
         steady, repeats = self._settle()
         kept = set(map(id, steady))
         before = [

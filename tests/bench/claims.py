@@ -112,8 +112,8 @@ CLAIMS: tuple[Within | Ahead, ...] = (
     Ahead("memtis", "tpp", None, "ahead of TPP and other kernels' tiering", "MEMTIS, SOSP 2023"),
     Within("g10", 1 / 0.903, "90.3 % of all-fast speed", "G10, MICRO 2023, its artifact"),
 )
-"""The published claims about speed that one ratio expresses. docs/policies.md discusses all
-claims."""
+"""The published claims about speed that can each be expressed as a ratio of step times.
+docs/policies.md discusses all published claims."""
 
 
 def checked(rows: Sequence[Row]) -> list[dict[str, Any]]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The access table that the shim of emulated tiers gets."""
+"""The access table that the shim gets on emulated tiers and, without costs, on paged tiers."""
 
 from __future__ import annotations
 

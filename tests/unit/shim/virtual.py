@@ -49,7 +49,7 @@ class Passed(NamedTuple):
 class _Event(NamedTuple):
     """A birth or a drop within a stretch."""
 
-    share: float  # share of the stretch's time, without its delay, before the event
+    share: float  # share of the stretch's time that passes before the event, without the delay
     birth: bool  # False: a drop
     slot: int
 
