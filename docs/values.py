@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Constants of the code that the pages quote, so that text and code cannot differ.
+"""The constants that the pages quote from the code, so that text and code cannot differ.
 
 A page quotes a constant between two comments, which Markdown does not show:
 

@@ -46,7 +46,7 @@
 struct sentinel_chunk {
 	unsigned long base; /* address of the chunk's first page, which is bit 0 of the bitmaps */
 	struct list_head dirty; /* entry in the list session->dirty, while queued is true */
-	u32 epoch; /* epoch in which the chunk was queued; accesses noted since then belong to it */
+	u32 epoch; /* when the chunk was queued; accesses noted since then belong to this epoch */
 	bool queued;
 	bool resolved; /* the kernel handled faults in this epoch, and may have mapped pages */
 	bool huge_armed; /* the module made the PMD entry PROT_NONE; guarded by the entry's lock */

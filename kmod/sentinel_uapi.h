@@ -89,14 +89,17 @@ struct sentinel_attach {
 	__u64 reserved[2];
 };
 
-/* ADD_RANGE, REMOVE_RANGE, ARM, DISARM, AGE; the last three accept a part of an added range */
+/*
+ * The argument of ADD_RANGE and REMOVE_RANGE, and of ARM, DISARM and AGE, which also
+ * accept a part of an added range.
+ */
 struct sentinel_range {
 	__u64 start;
 	__u64 bytes;
 	/*
 	 * The next two fields are outputs. ARM skips absent pages, but watches them for their
-	 * first touch. A page that was armed before ARM, or was accessed in this epoch (so that
-	 * the next epoch arms it), counts as neither done nor skipped.
+	 * first touch. A page that was armed before ARM, or was accessed in this epoch (and will
+	 * be armed by the next epoch), counts as neither done nor skipped.
 	 */
 	__u64 pages_done; /* pages armed, disarmed or found accessed */
 	/* ARM: absent or not armable; DISARM: not armed; AGE: see SENTINEL_IOC_AGE */

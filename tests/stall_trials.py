@@ -14,9 +14,9 @@ Session = dict[str, Any]
 def decisions_in_time(
     session: Callable[[], Session | None], wait: Callable[[Callable[[], Any]], Any]
 ) -> int:
-    """Wait until all boundaries of a managed session are decided, and assert that this took the
-    published number of steps for each. Returns the number of boundaries, which can be 0: a
-    correction may enter a plan without late promotions.
+    """Wait until all boundaries of a managed session are decided, and assert that the trials took
+    no more steps than SETTLING_STEPS and STEPS_PER_BOUNDARY allow. Returns the number of
+    boundaries, which can be 0: a correction may enter a plan without late promotions.
 
     session: returns the session's status, or None if the daemon did not answer. wait: waits until
         a function returns a true value, and returns this value.

@@ -114,8 +114,8 @@ def _lockdown(system: System) -> bool:
 
 
 def _is_unsigned(file: Path) -> bool:
-    """Whether the module has no signature. False if it is compressed in a way that the standard
-    library of every supported Python cannot read (zstd)."""
+    """Whether the module has no signature. Also False for a file that is compressed by zstd,
+    because not every supported Python can decompress it."""
     content = file.read_bytes()
     if file.suffix == ".xz":
         content = lzma.decompress(content)

@@ -123,7 +123,7 @@ class Machine:
 
     def watch(self, pid: int) -> None:
         """Follow a process and its descendants. Count, with eBPF probes, the process's page faults
-        and disturbances: its pages that were moved, reclaimed or collapsed, but not by the daemon.
+        and disturbances: its pages that anything but the daemon moved, reclaimed or collapsed.
 
         If the probes are loaded later, they begin to count then.
         """

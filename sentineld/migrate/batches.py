@@ -99,7 +99,7 @@ class Schedule:
 
         room_bytes: returns the number of bytes that the budget still allows on the fast tier.
         free_bytes: takes a tier; returns the free bytes of the node to which the next pages for
-        this tier would be moved.
+            this tier would be moved.
         batch_pages: maximum number of pages in a batch.
         small_batch_pages: maximum number of pages in a batch with pages of several moves, and in a
             batch that begins with, or delays, an urgent promotion; None: batch_pages.

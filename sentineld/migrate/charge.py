@@ -91,7 +91,7 @@ class Charge:
         self._drops = np.searchsorted(step.drops["stretch"], np.arange(count + 1))
         self._fast_nodes = spaces.tiers.tiers[FAST].nodes
         self._events = self._by_stretch()
-        self._room: _Room | None = None  # used by the mover's thread only, None: not computed yet
+        self._room: _Room | None = None  # used by the mover's thread only; None: not computed yet
         self._lock = threading.Lock()  # guards the maps and the fields below
         self._now = 0
         self._begun = False
@@ -123,7 +123,7 @@ class Charge:
         with self._lock:
             residency.apply(pages, status)
         if (status < 0).any():
-            self._room = None  # an absent page may be born fast in one of the two stretches
+            self._room = None  # an absent page may be born fast in this stretch or the next
         elif self._room is not None:
             self._update(self._room, space, pages, before)
 
@@ -281,9 +281,9 @@ class Charge:
         """Peak of fast bytes in a stretch.
 
         nodes: the node of each arena page when the stretch begins; changed in place to the nodes
-        at the end of the stretch.
+            at the end of the stretch.
         now: the node of each arena page now, if the stretch has begun. A page that was born in the
-        stretch may have been promoted since its birth.
+            stretch may have been promoted since its birth.
         """
         fast = most = self._fast_pages(nodes)
         for node, pages in self._events[stretch]:

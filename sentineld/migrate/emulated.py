@@ -39,11 +39,11 @@ class _Part(NamedTuple):
     """The pages of a query or a move that are in one space."""
 
     inside: npt.NDArray[np.int64] | slice
-    """Their indices in the query or move."""
+    """The pages' indices in the query or move."""
     entries: Map
     """The map of the space."""
     where: npt.NDArray[np.int64]
-    """Their indices into the map."""
+    """The pages' indices into the map."""
 
 
 class EmulatedMemory:

@@ -30,7 +30,7 @@ STOP_POLL_MS = 100
 
 
 class FaultTime(NamedTuple):
-    """How long a fault takes that causes a read of FAULT_BYTES."""
+    """The duration of a fault that causes a read of FAULT_BYTES."""
 
     ns: float  # median time of the access
     # Median of the part of this time that passes before the thread that serves the fault has read
@@ -124,7 +124,7 @@ class _Server:
             began_ns = time.monotonic_ns()
             at = (address - self._begin) // FAULT_BYTES
             os.preadv(self._file, [buffer], self._places[at])
-            # A signal makes the kernel raise the same fault again; then the pages exist.
+            # After a signal, the kernel can raise a fault twice; the second time, the pages exist.
             copied = copy_pages(
                 self._descriptor, self._begin + at * FAULT_BYTES, source, FAULT_BYTES
             )

@@ -44,7 +44,7 @@ class PageRange:
 
 @dataclass(eq=False)
 class Pending(PageRange):
-    """A queued move, which may already be carried out in part. due, deadline, expiry, stalls,
+    """A queued move, which may have been carried out in part. due, deadline, expiry, stalls,
     yields: see move_queue.Span."""
 
     tier: int

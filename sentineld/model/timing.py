@@ -2,8 +2,8 @@
 """The timing model: the time of a step as a function of the tiers of its pages.
 
 Predictions, bounds, the simulator and the emulated tiers all use this model. AccessCosts has the
-formula of its variants. Bounds omit births. On
-emulated tiers, births are real page faults, so the shim adds no delay for them.
+formula for the model's variants (Overlap). Bounds omit births. On emulated tiers, births are real
+page faults, so the shim adds no delay for them.
 docs/reference/timing.md gives the formula and its rules.
 
     time of a stretch = its all-fast time
@@ -145,8 +145,8 @@ class Timing:
         return found
 
     def busy_ns(self, profile: Profile) -> Floats:
-        """(A,): the time for which each access row keeps moves from the slow tier if all of its
-        pages are slow. On paged tiers: the part of extra_ns() in which the file is busy."""
+        """(A,): the time for which moves can't use the slow tier because of each access row, if all
+        of its pages are slow. On paged tiers: the part of extra_ns() in which the file is busy."""
         if self.moves_yield and not self.paged:
             return self.fast_ns(profile) + self.extra_ns(profile)
         if not self.paged:
@@ -175,7 +175,7 @@ class AccessCosts:
     """
 
     direct_ns: Floats
-    """(A,), negative if the access then takes load from the fast tier."""
+    """(A,), negative if a slow access takes load off the fast tier."""
     hideable_ns: Floats
     """(A,)"""
     hidden_ns: Floats
@@ -219,8 +219,8 @@ def timing_of(tiers: Tiers) -> Timing:
     """The timing of the two fastest tiers.
 
     If the read bandwidth of a tier is unknown (0), reads of slow memory take no extra time. The
-    same holds for writes. If the migration bandwidth is unknown, no moves are possible. If any
-    other bandwidth is unknown, nothing overlaps and moves do not yield.
+    same holds for writes. If any of these bandwidths is unknown, nothing overlaps and moves do not
+    yield. If the migration bandwidth is unknown, no moves are possible.
     """
     rate = tiers.migration_bytes_per_s
     move = 1e9 / rate if rate > 0 else float("inf")

@@ -71,9 +71,9 @@ _MAP_TYPES: dict[str, tuple[npt.DTypeLike, npt.DTypeLike]] = {
 class EbpfProbes:
     """Counters of all page migrations, and counters of each watched process.
 
-    The counters of a process count its page faults, those of its accesses that the kernel module
-    reported, and its disturbances: its pages that were moved, reclaimed or collapsed, but not by
-    the daemon.
+    The counters of a process count its page faults, its accesses as far as the kernel module
+    reports them, and its disturbances: pages of the process that anything other than the daemon
+    moved, reclaimed or collapsed.
 
     To load the programs, either call start() in a thread that may block, or call spawn(),
     and then poll() when fileno() is readable. watch() may be called before the programs are loaded.

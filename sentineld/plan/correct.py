@@ -60,7 +60,8 @@ DRIFT_NOISE = 2.0
 most DRIFT_MIN plus this multiple of the sum that random scatter is expected to cause."""
 RECHECK_STEPS = 256
 """Minimum number of steps between two comparisons of the stretches' times. If a correction led to
-no new plan, the next correction also comes at least this number of steps later."""
+no new plan, the next one also comes at least this number of steps later. Corrections of the latency
+of faults are exempt; see REJECTED_CHANGE."""
 
 FAULT_SHARE = 0.02
 """The latency of a fault is corrected if the time of the measured faults differs from the assumed
@@ -70,19 +71,20 @@ FAULT_READS_MIN = 64
 FAULT_LATENCY_MAX_NS = 50e6
 """No plan assumes a longer latency. Longer waits have other causes, such as a stopped process."""
 ENTERING_STEPS = 2
-"""In this number of steps after a plan has become live, faults are not measured, because pages are
+"""For this number of steps after a plan has become live, faults are not measured, because pages are
 not yet where the plan wants them."""
 FASTER_STEPS = 512
 """Minimum number of steps under a plan before a lower latency is accepted. A plan for slow faults
-has fewer of them, so they take less time; a plan for this time would have more again. Each lower
-latency doubles the number."""
+causes fewer of them, so each takes less time. A plan for this lower latency would cause more faults
+again. Each accepted lower latency doubles the minimum."""
 REJECTED_CHANGE = 0.25
-"""If no plan was better at a measured latency, another correction of the latency needs a difference
-of at least this share of it."""
+"""If no better plan was found for a measured latency, the latency is corrected again only if a new
+measurement differs from that one by at least this share."""
 
 PATIENCE_STEPS = 8
-"""If a plan was corrected early, the next plan is not corrected before it has been live for this
-number of steps. Each further early correction doubles this minimum age."""
+"""If a plan was corrected early, the bandwidth and times of the next plan are not corrected before
+it has been live for this number of steps. Each further early correction doubles this minimum
+age."""
 PATIENCE_STEPS_MAX = 4096
 EARNED_STEPS = 512
 """The correction of a plan is early if the plan has been live for fewer steps than this. Any other
@@ -251,7 +253,7 @@ class Corrector:
 
     def _look_at_faults(self) -> Correction | None:
         """A correction if the measured latency of faults justifies one. While pages move, a fault
-        takes longer than on an idle disk, because its read competes with theirs."""
+        takes longer than on an idle disk, because its read competes with the I/O of the moves."""
         window = self._since(WINDOW_STEPS)
         latency_ns = self._fault_latency_ns(window)
         if latency_ns is None:

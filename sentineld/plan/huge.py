@@ -10,7 +10,7 @@ therefore be a huge page in two cases:
   a block is fully resident from the end of the plan's first step, whether or not it is a huge page.
   In the first step, parts of the block can become resident before their tensors are born.
 
-A move can cover only a part of a block. A block with moved pages therefore consists of small pages,
+A move need not cover a whole block. A block with moved pages therefore consists of small pages,
 unless whole_moves is set and every move that touches the block covers all of it.
 
 If the kernel also offers smaller huge pages, the same rules hold for blocks of their size. In a

@@ -25,7 +25,7 @@ def planned_moves(
 ) -> Table:
     """MOVE_DTYPE: the moves of the chunks, coalesced and sorted.
 
-    The deadline of a promotion is the boundary at which the chunk's next use begins.
+    The deadline of a promotion is the boundary that begins the stretch of the chunk's next use.
     The deadline of a demotion is the next boundary, because the plan reuses the freed memory
     from that boundary on.
 

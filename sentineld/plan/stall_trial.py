@@ -33,7 +33,7 @@ STEPS_PER_BOUNDARY = 2
 """Number of steps that the trial of one boundary takes, as in the paper."""
 
 TIE = 0.001
-"""If the two steps differ by less than this share of their time, the process does not stall."""
+"""The process stalls only if stalling shortens the step by more than this share of its time."""
 
 
 @dataclass(frozen=True)

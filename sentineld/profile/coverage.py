@@ -29,7 +29,7 @@ class Coverage:
 
     @property
     def attributed_share(self) -> float:
-        """Attributed pairs / all sampled pairs, 0..1; 1 without samples."""
+        """Attributed pages / all sampled pages, 0..1; 1 without samples."""
         total = self.attributed_pages + self.unattributed_pages
         return self.attributed_pages / total if total else 1.0
 

@@ -31,13 +31,13 @@ from sentineld.profile.steps import (
 )
 
 STRUCTURES_MAX = 8
-"""Number of structures (steps.structure_digest()) of which steps are kept."""
+"""Maximum number of structures (steps.structure_digest()) of which steps are kept."""
 RECORDS_MAX = 1 << 19
 """Limit on the records and live tensors in the largest steps of all structures together. One step
 is kept even if it exceeds this limit."""
 OPTIONAL_BYTES_MAX = 16 * TENSOR_BYTES_MIN
 """Steps may lack an allocation of varying size if its largest size is below this limit. If its size
-is proportional to the length of the batch, steps of a sixteenth of the length lack it."""
+is proportional to the batch length, a step whose batch is a sixteenth as long lacks it."""
 STEADY_SHARE = 0.75
 """Steps count as steady if at least this share of them has the same sequence (steady())."""
 LAST_STEPS = 4
@@ -94,8 +94,8 @@ class Sizes:
         return small
 
     def missing_candidates(self, steps: int) -> Mask:
-        """Which allocations other steps may lack. steps: number of steps of which these are the
-        sizes; a single step does not show which sizes vary."""
+        """Which allocations other steps may lack. steps: number of steps from which these sizes
+        come; a single step does not show which sizes vary."""
         return self._small & self.vary if steps > 1 else self._small
 
     def slots(self, sizes: Sequence[int]) -> list[int] | None:

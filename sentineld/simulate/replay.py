@@ -50,11 +50,11 @@ class _Charges:
                     self._add(event, self._assumed[event])
 
     def born(self, birth: Birth, pages: int) -> float:
-        """Some pages of these cells are slow after the birth; returns by how much the stretch
-        becomes longer."""
+        """Account for a birth after which `pages` pages of its cells are slow; returns by how much
+        the stretch becomes longer."""
         before_ns = self.ns
         self._add(birth, pages - self._assumed.get(birth, 0))
-        # Without an overlap, the difference would only have the rounding errors of a long sum.
+        # Without an overlap, the difference would be this product plus rounding errors.
         return self.ns - before_ns if self._overlaps else pages * birth.cost_ns
 
     @property

@@ -40,8 +40,8 @@ class Writes:
     changed: Mask
     """(S, C), whether the stretch writes to the cell's pages."""
     back_ns: Floats
-    """(S, C), time to write back each page of the cell if a fault fetches the page and it is then
-    slow again; 0 if the stretch does not write to the cell."""
+    """(S, C), time to write back each page of the cell if a fault fetches the page but the page
+    does not stay in memory; 0 if the stretch does not write to the cell."""
 
 
 class Drop(NamedTuple):

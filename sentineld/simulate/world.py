@@ -140,7 +140,8 @@ class World:
         """Give pages to the absent cells among [low, high). Pages that do not fit into the fast
         tier are born slow. Returns the number of slow pages in [low, high).
 
-        busy_ns: the time for which each slow page keeps moves from the slow tier in this stretch.
+        busy_ns: the time for which each slow page keeps moves from using the slow tier in this
+            stretch.
         """
         for cell in range(low, high):
             if self.fast[cell] or self.slow[cell]:
@@ -171,7 +172,7 @@ class World:
 
         busy_ns: (C,), time that the file needs to fetch a slow page of each cell by faults.
         changed: (C,), whether the stretch writes to the cell's pages.
-        back_ns: (C,), time to write back a page that a fault fetched and that is then slow again.
+        back_ns: (C,), time to write back a page that a fault fetched but that stays slow.
         """
         self._changed, self._used = changed, busy_ns > 0
         if self._in_flight is not None and self._used[self._in_flight[1]]:
@@ -231,8 +232,8 @@ class World:
         self._note_peak()
 
     def wait_for(self, due: int) -> None:
-        """Stall until all demotions that are due at or before boundary `due` are done, and all
-        promotions for which the process stalls now and for which there is room."""
+        """Stall until these moves are done: all demotions that are due at or before boundary `due`,
+        and all promotions for which the process stalls now and for which there is room."""
         began_ns = self.now_ns
         while self.promote_ns < float("inf"):
             left = self.queue.due_demotions(due)

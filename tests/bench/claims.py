@@ -16,8 +16,8 @@ from tests.bench.figures import table
 from tests.bench.policy_figures import Row, geometric_mean, slowdown
 
 FRACTION = 0.2
-"""The fraction of the peak that is fast. Sentinel's figures were published for it; AutoTM replaced
-50 to 80 % of the DRAM, and the others had ratios of their own."""
+"""Claims are checked at this fast fraction. Sentinel's figures were published for it; AutoTM
+replaced 50 to 80 % of the DRAM, and the others had ratios of their own."""
 CLOSE = 0.75
 """A lead counts as reproduced if it is at least this share of the published one."""
 

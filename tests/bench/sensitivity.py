@@ -59,9 +59,9 @@ class Variant:
 
 
 COMPUTE_BOUND = "compute-bound"
-"""The variant that comes closest to the machine of the Sentinel paper, a socket with Optane whose
-training is bound by computation. The published claims are checked under it. The paper's batch sizes
-are not known exactly, so the traces keep theirs."""
+"""The variant that comes closest to the machine of the Sentinel paper: a socket with Optane, on
+which computation limits the speed of the training. The published claims are checked under this
+variant. The paper's batch sizes are not known exactly, so the traces keep theirs."""
 
 VARIANTS = {
     "cxl": Variant("the preset cxl"),
@@ -89,7 +89,8 @@ def summary_of(rows: Sequence[Row], variant: str) -> Json:
     """Geometric means over the traces of one variant: step time / all-fast step time.
 
     `best_other` is the best policy besides `auto` that runs in software, keeps the budget and has a
-    plan for every trace. The values are None if a policy has no such plans.
+    plan for every trace; None if there is no such policy. The slowdown of `auto` is None if `auto`
+    has no plan for some trace.
     """
     mine = [row for row in rows if row["tiers"] == variant]
     means = {}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Many successive sessions must hardly increase the daemon's use of resources."""
+"""Many successive sessions must not noticeably increase the daemon's use of resources."""
 
 from __future__ import annotations
 

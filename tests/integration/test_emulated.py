@@ -39,7 +39,7 @@ also reduces the number of steps that the comparison run without the shim has to
 
 
 class ManagedRun:
-    """A training under the shim, and a daemon that a test can replace by another one.
+    """A training under the shim, and a daemon that a test can replace with another one.
 
     alone, script, place: see Training. tiers: options of the daemon. config: see Daemon. daemon: a
     running daemon, which close() does not stop; None: start a daemon.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernel swaps pages of a training while the pager pages its tensors."""
+"""The kernel swaps out pages of a training whose tensors the pager pages."""
 
 from __future__ import annotations
 

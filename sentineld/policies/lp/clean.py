@@ -268,7 +268,8 @@ def demoted_clean(groups: Groups, fast_pages: Floats) -> Mask:
         fast, writes = fast_pages[:length, at], groups.writes[:length, at]
         change = np.diff(fast, append=fast[0] if lasts else fast[-1])
         clean = 0.0
-        # The second pass over a circular life begins with the clean pages of the first pass.
+        # A persistent group's life is circular: a second pass over it begins with the clean pages
+        # that the first pass has left.
         for position in [*range(length), *(range(length) if lasts else ())]:
             if writes[position]:
                 clean = 0.0

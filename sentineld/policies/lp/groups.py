@@ -84,7 +84,7 @@ class Groups:
     uses it."""
 
     busy_ns: Floats
-    """(S, G): time for which each slow page keeps moves from the slow tier; see
+    """(S, G): time for which each slow page keeps moves off the slow tier; see
     Timing.busy_ns()."""
 
     def take(self, which: Integers) -> Groups:
@@ -154,7 +154,7 @@ class Groups:
 
 
 def groups_of(profile: Profile, timing: Timing, *, generous: bool = False) -> Groups:
-    """Group the tensors whose accesses take another time in slow memory.
+    """Group the tensors whose accesses take a different time in slow memory than in fast memory.
 
     For a plan, only tensors that the plan can place are grouped.
 
@@ -177,8 +177,8 @@ def groups_of(profile: Profile, timing: Timing, *, generous: bool = False) -> Gr
     busy = by_position(profile, timing.busy_ns(profile)) / np.maximum(pages, 1)
     busy *= np.divide(cost, each, out=np.ones(each.shape), where=each > 0)
     if generous and not timing.paged:
-        # Accesses in the stretch of a birth keep moves from the slow tier only from the birth on,
-        # so for a part of this time in the next stretch. A bound ignores this time.
+        # In the stretch of its birth, a tensor keeps moves off the slow tier only from the birth
+        # on. A part of this time can lie in the next stretch, so a bound ignores all of it.
         busy[0, transient(profile)] = 0.0
     writes = np.zeros(cost.shape, np.bool_)
     if timing.paged:
@@ -189,8 +189,8 @@ def groups_of(profile: Profile, timing: Timing, *, generous: bool = False) -> Gr
     chosen = np.flatnonzero(matters)
     points = pressure_points_of(profile, chosen[~lasts[chosen]])
     if generous and timing.overlap == Overlap.TIERS:
-        # A later birth can shorten the stretch. Then more than a point's share of the stretch's
-        # time passes before the point, but no more than the whole time.
+        # A birth after a point can shorten the stretch. More than the point's share of the
+        # stretch's time then passes before the point, but at most the whole time.
         points = replace(points, share=np.ones(len(points.share)))
     death_stretch = (birth + length - 1) % max(count, 1)
     birth_event = profile.tensors["birth_event"].astype(np.int64)
@@ -249,7 +249,7 @@ def _of_members(busy: Floats, members: tuple[Integers, ...], generous: bool) -> 
     Members of a group have equal costs, but can have different busy times. A bound uses
     the smallest of these times, a plan their mean.
 
-    busy: (S, T), for each tensor, the time for which a slow page keeps moves from the slow tier.
+    busy: (S, T), for each tensor, the time for which a slow page keeps moves off the slow tier.
     """
     found = np.zeros((len(busy), len(members)))
     for at, rows in enumerate(members):

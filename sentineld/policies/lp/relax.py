@@ -120,8 +120,8 @@ def best_lives(items: Items, costs: Costs, generous: bool = False) -> Lives:
     """The best life of each chunk at these costs.
 
     A chunk may change its tier once in a stretch. A transient chunk may not do so in the stretch of
-    its birth. In the stretch of a change, a chunk costs fast room and a move, and serves accesses
-    from slow memory. In any other stretch, it serves accesses from the tier that it is on.
+    its birth. In the stretch of a change, a chunk takes fast room and a move, and its accesses are
+    served from slow memory. In any other stretch, they are served from the chunk's tier.
 
     generous: for a bound, allow anything that a mover can do. If a chunk is fast at some moment of
     a stretch, all accesses to it in this stretch are served fast. A chunk takes room in a

@@ -81,8 +81,8 @@ class MemoryMode:
         ):
             if rate > 0:
                 extra_ns += sizes * 1e9 / rate
-        # The fills and write-backs are the only accesses to slow memory. All others are to fast
-        # memory, so whatever overlaps with slow accesses hides as much time as without misses.
+        # The fills and write-backs are the only accesses to slow memory. The program's accesses are
+        # all to fast memory, so the work that hides slow accesses takes as long as without misses.
         hidden_ns = timing_of(tiers).costs(profile).hidden_ns
         shown_ns = float(np.maximum(extra_ns - hidden_ns, 0.0).sum())
         return HardwareStep(shown_ns, int(filled.sum()), int(written_back.sum()))

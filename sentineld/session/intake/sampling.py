@@ -66,7 +66,7 @@ class Sampling:
         self.lost = 0
         try:
             # Check again, because the watch was opened by pid. If the process has called exec()
-            # since the last check, the watch has another address space.
+            # since the last check, the watch belongs to another address space.
             link.peer.require_own()
             if self._module is not None:
                 _send_epoch_fd(link, self._module.sampler)
@@ -171,7 +171,7 @@ class Samples:
     """Counters of the module's samples."""
 
     taken: int = 0
-    accesses: int = 0  # samples that are accesses; others have a flag of NO_ACCESS
+    accesses: int = 0  # samples that are accesses; others have a flag in NO_ACCESS
     lost: int = 0  # samples that the module lost; see SamplerStats
 
     def plus(self, sampling: Sampling | None) -> Samples:

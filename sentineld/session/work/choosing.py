@@ -14,21 +14,21 @@ from sentineld.session.live.shapes import Planned, Shape, Shapes
 OTHER_SHAPE_STEPS = 8
 """For this number of steps after a plan was left, the session enters the same plan again only if
 two steps in a row have its shape. Later, a single step of its shape is enough. Besides, if the plan
-that was left did not pay off, a plan for one sequence is made before SIZES_STEPS steps have passed
-only if at least this number of steps are identical."""
+that was left did not pay off, no plan is entered or made before SIZES_STEPS steps are recorded,
+unless at least this number of steps are recorded and all of them are identical."""
 SIZES_STEPS = 16
 """Number of steps to record before a plan for varying sizes is made. Its slots are as large as the
 largest allocations in these steps; larger steps will not fit. If the lengths of batches are
 distributed uniformly, the longest of 16 exceeds 94 % of all lengths on average."""
 SIZE_CHANGES_MIN = 2
-"""Minimum number of changes of the sequence among these steps. After a single change, a long phase
-of identical steps may follow, for which a plan for one sequence is better."""
+"""Minimum number of changes of the sequence in the recorded steps. After a single change, a long
+phase of identical steps may follow, for which a plan for one sequence is better."""
 SIMILAR_SHARE = 0.75
 """Minimum share of the recorded steps that a plan for varying sizes must fit."""
 
 
 class Sample(NamedTuple):
-    """Sample a step and make a plan."""
+    """The decision to sample a step and to make a plan from it."""
 
     shape: Shape
     similar: Similar | None  # the steps that the plan must fit; None: identical ones only

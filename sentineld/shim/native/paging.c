@@ -24,7 +24,7 @@ static struct {
 	/* guards the fields below, except atomic ones and those that are constant while the pager
 	   runs */
 	pthread_mutex_t lock;
-	struct pager *_Atomic pager; /* NULL: does not run */
+	struct pager *_Atomic pager; /* NULL: the pager does not run */
 	int file;
 	uint64_t file_bytes;
 	uint64_t file_bytes_max;

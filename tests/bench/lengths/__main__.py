@@ -48,7 +48,7 @@ SETTLE = 3
 """Unmeasured steps at the beginning of a turn, because moves went on while the training paused."""
 MANAGED_AFTER_STEPS_MAX = 600
 FOLLOWED_STEPS = 24
-"""A plan for varying lengths must have been live for this number of steps before it is measured."""
+"""A plan must have been live for this number of consecutive steps before it is measured."""
 
 
 class Contestant:

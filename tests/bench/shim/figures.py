@@ -27,8 +27,8 @@ class Ratio(NamedTuple):
 GLIBC = "glibc"
 """The baseline: the mean of both plain processes.
 
-With glibc, the place where a process's heap happens to end decides whether all steps of the run, or
-none, return freed memory to the kernel. One process alone is therefore not a fair baseline.
+With glibc, it depends on where a process's heap happens to end whether every step of the run
+returns freed memory to the kernel or none does. One process alone is therefore not a fair baseline.
 """
 
 RATIOS = (

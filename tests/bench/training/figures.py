@@ -16,8 +16,8 @@ Json = dict[str, Any]
 ALL_FAST, ALL_SLOW, OURS = "fast-only", "slow-only", "auto"
 
 BOUND_MAX, BOUND_HIGH_MAX = 1.10, 1.13
-"""Limits for each model's step time under `auto`, divided by the bound: one for the median, one for
-the upper end of the median's interval."""
+"""Limits on the ratio of each model's step time under `auto` to the bound: one for the median, one
+for the upper end of the median's interval."""
 PREDICTED_WITHIN = 0.07  # allowed error of the prediction, as a share of the predicted time
 INJECTED_WITHIN = 0.005  # allowed relative error of the injected delay
 

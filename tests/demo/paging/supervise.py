@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the measuring process and leaves nothing behind, however that process ends.
 
-The measuring process removes everything that it sets up, unless it is killed or interrupted.
-Therefore the supervising process, which Ctrl-C does not interrupt, then disables any remaining swap
+The measuring process removes everything that it sets up, unless it is killed or interrupted. When
+it has ended, the supervising process, which Ctrl-C does not interrupt, disables any remaining swap
 files, restores the kernel's settings, and removes any remaining cgroups.
 """
 

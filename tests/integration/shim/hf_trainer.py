@@ -32,7 +32,7 @@ ACCUMULATED = 2
 class Sentences(torch.utils.data.Dataset):  # type: ignore[type-arg]
     """Random tokens; the labels are the input tokens.
 
-    varying: whether a sentence has 8 to POSITIONS tokens. Otherwise each has POSITIONS.
+    varying: give each sentence 8 to POSITIONS tokens; otherwise each has POSITIONS tokens.
     """
 
     def __init__(self, varying: bool) -> None:

@@ -93,7 +93,7 @@ class Run:
 
 @contextmanager
 def running(memory: SlowMemory | None = None, births: Table = NO_BIRTHS) -> Iterator[Run]:
-    """A Run, whose mover is stopped at the end."""
+    """A Run whose mover is stopped at the end."""
     made = Run(memory, births)
     try:
         yield made

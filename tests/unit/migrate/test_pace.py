@@ -36,7 +36,7 @@ class Series:
         self.pace.begin()
 
     def measured(self, *batches: int, interrupted: bool = False) -> int:
-        """Make batches of these sizes, in pages; return the number of all measured pages so far."""
+        """Make batches of these sizes, in pages; return the number of pages measured so far."""
         for pages in batches:
             self.pace.batch(pages * PAGE, interrupted)
         return self.ledger.large_batches()[0] // PAGE

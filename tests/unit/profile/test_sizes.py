@@ -43,7 +43,7 @@ class Operation:
     boundary: bool
     base: int  # size of the allocation, per unit of length
     constant: bool  # the size is the base in MiB, whatever the length
-    lives: int  # number of operations; the next step frees what is left
+    lives: int  # operations until the free; the next step frees tensors that are left
 
     def size(self, length: int) -> int:
         return self.base * MIB if self.constant else self.base * length
@@ -205,8 +205,8 @@ def test_large_allocations_are_never_optional() -> None:
 
 
 def test_a_missing_allocation_whose_successor_fits_its_slot_makes_steps_differ() -> None:
-    # The second allocation of the shorter step is no larger than the first allocation of the longer
-    # step, so the shim would put it into the first slot.
+    # The shortest step has only the second allocation. This is no larger than the first allocation
+    # of the other steps, so the shim would put it into the first slot.
     operations = [Operation(False, 3**5, False, 9), Operation(False, 3**5 + 1, False, 9)]
     steps = train_lengths(operations, [32, 31, 32, 31])
     first_is_missing = train_lengths([Operation(False, 3**5 + 1, False, 9)], [17])

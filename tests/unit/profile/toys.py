@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A step of few tensors."""
+"""A step with a few tensors."""
 
 from __future__ import annotations
 

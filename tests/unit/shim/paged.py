@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls the shim's pager by ctypes.
+"""Calls the shim's pager through ctypes.
 
-As a program, this file runs one of its cases in a process of its own: `python -m
-tests.unit.shim.paged LIBRARY CASE FOLDER`.
+Run as a program, this file executes one of its cases: `python -m tests.unit.shim.paged LIBRARY CASE
+FOLDER`.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ class Paged:
         return begun, done.value
 
     def discard(self, first: int, pages: int) -> None:
-        """Drop pages by madvise(), without a call of the pager, as a program can do."""
+        """Drop pages with madvise() and without calling the pager, as a program can do."""
         self._map.madvise(mmap.MADV_DONTNEED, first * PAGE, pages * PAGE)
 
     def settle(self) -> None:

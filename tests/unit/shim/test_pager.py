@@ -185,7 +185,7 @@ def test_pages_are_fetched_before_their_use(start: Callable[..., Paged]) -> None
 
 
 def frame_numbers(paged: Paged) -> npt.NDArray[np.int64]:
-    """The physical frames of all pages (PFN), which must be in memory; 0 unless root reads them."""
+    """The page frame number of each page; 0 unless root reads it. All pages must be resident."""
     first = paged.words.ctypes.data // PAGE
     entries = np.fromfile("/proc/self/pagemap", np.uint64, len(paged.words), offset=8 * first)
     assert (entries >> np.uint64(63)).all()

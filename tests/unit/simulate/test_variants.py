@@ -26,8 +26,8 @@ FAST_BYTES_PER_S = 8e9
 
 
 class Tensor(NamedTuple):
-    """A tensor that is persistent, or lives from the event `birth` of stretch 0 to the event
-    `death` of stretch 1."""
+    """A persistent tensor if `birth` is negative; otherwise a tensor that is born at event `birth`,
+    in stretch 0, and dies at event `death`, in stretch 1."""
 
     pages: int
     birth: int = -1
@@ -46,7 +46,7 @@ class Access(NamedTuple):
 def step(
     tensors: list[Tensor], accesses: list[Access], times_ns: list[int], events: list[int]
 ) -> Profile:
-    """A profile. events: the number of the first event of each stretch, and of all events."""
+    """A profile. events: the index of each stretch's first event, then the count of all events."""
     table = np.zeros(len(tensors), TENSOR_DTYPE)
     pages = np.array([tensor.pages for tensor in tensors])
     lasts = np.array([tensor.birth < 0 for tensor in tensors])
@@ -84,7 +84,7 @@ def step(
 def two(
     read_ratio: float, pages_per_s: float, write_ratio: float = 0.0, **variant: object
 ) -> Tiers:
-    """Two tiers. Ratios: how much faster the fast tier is."""
+    """Two tiers. Ratios: bandwidth of the fast tier divided by that of the slow tier."""
     rate = FAST_BYTES_PER_S
     slow = Tier((1,), 0, rate / read_ratio, rate / (write_ratio or read_ratio))
     plain = Tiers((Tier((0,), 0, rate, rate), slow), pages_per_s * PAGE, "toy")
@@ -92,7 +92,7 @@ def two(
 
 
 def dropping(plan: Plan) -> Plan:
-    """The plan, with all pages of tensors dropped at their deaths."""
+    """The plan, but each transient tensor's pages are dropped at its death."""
     slots = plan.layout.slots.copy()
     slots["flags"] |= SLOT_DROP
     return replace(plan, layout=replace(plan.layout, slots=slots))
@@ -125,7 +125,8 @@ def test_the_toys_steady_step_by_hand(share: float) -> None:
 
 @pytest.mark.parametrize("birth", [1, 50, 99])
 def test_late_births_gain_as_much_as_early_ones(birth: int) -> None:
-    # A half of the tensor is slow, and nothing else uses memory, so its accesses take half as long.
+    # Half of the first tensor is slow, and almost nothing else uses memory. Accesses to the two
+    # tiers overlap, so the accesses to this tensor take half as long.
     profile = step(
         [Tensor(1000, birth, 100), Tensor(20)],
         [Access(0, 0, 0.9), Access(1, 1, 0.001)],
@@ -142,8 +143,8 @@ def test_late_births_gain_as_much_as_early_ones(birth: int) -> None:
 
 
 def test_moves_wait_for_accesses_after_a_late_birth_in_the_next_stretch() -> None:
-    # The tensor is born at the end of stretch 0, so most of the time of its accesses falls into
-    # stretch 1, where no page has to move.
+    # The transient tensor is born at the end of stretch 0, so most of the time of its accesses
+    # falls into stretch 1, where no page has to move.
     profile = step(
         [Tensor(1000), Tensor(1000), Tensor(10_000, 99, 100)],
         [Access(0, 2, 0.45), Access(1, 0, 0.9), Access(1, 1, 0.9)],
@@ -159,8 +160,8 @@ def test_moves_wait_for_accesses_after_a_late_birth_in_the_next_stretch() -> Non
 
 
 def test_a_birth_that_shortens_the_stretch_does_not_shorten_the_time_before_it() -> None:
-    # The state moves out before the activation is born in the middle of stretch 0. The accesses to
-    # the tensor that is born later shorten the stretch.
+    # The state moves out before the activation is born in the middle of stretch 0. The third tensor
+    # is born later. Accesses to it use both tiers at the same time, which shortens the stretch.
     state, activation, room = 1000, 1000, 1044
     profile = step(
         [Tensor(state), Tensor(activation, 50, 110), Tensor(100, 52, 100)],

@@ -22,7 +22,8 @@ static inline void bits_set(uint64_t *words, uint32_t first, uint32_t count, boo
 	}
 }
 
-/* The first bit from `first` on whose value is `set`; the number of bits if there is none. */
+/* The first bit from `first` on whose value is `set`, or the number of bits if there is none.
+   count: number of words. */
 static inline uint32_t bits_next(const uint64_t *words, uint32_t count, uint32_t first, bool set)
 {
 	for (uint32_t word = first / 64; word < count; word++) {

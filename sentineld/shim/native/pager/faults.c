@@ -8,7 +8,8 @@
 #include "pages.h"
 #include "uffd.h"
 
-/* A longer read is not counted as one: the process was stopped meanwhile, or the disk had stalled. */
+/* A longer read is not counted in `fault_reads`: the process was stopped meanwhile, or the disk had
+   stalled. */
 #define FAULT_READ_NS_MAX 50000000u
 
 /* Whether the page is in memory or in the kernel's swap; true also if pagemap cannot be read. */
@@ -110,7 +111,7 @@ static uint64_t now_ns(void)
 }
 
 /* Serve the faults that were raised. This thread itself reads the page of the last one, because
-   waking another thread would take longer than many reads. */
+   waking another thread often takes longer than a read. */
 static void serve_all(struct pager *pager)
 {
 	struct job *job = NULL;

@@ -7,10 +7,10 @@
  *
  * The speed of a disk can depend on how many pieces of physical memory a request has: virtual
  * disks, for example, can be several times as fast if a request's pages are adjacent in runs of
- * 16. So frames come from the kernel as huge pages, whose frames are adjacent, and return to
- * where they were. Each frame of a huge page has a home: a page of the staging memory, next to
- * the homes of the adjacent frames. While the frame is lent to a page, no other frame uses its
- * home:
+ * 16. So frames come from the kernel as huge pages, whose frames are adjacent, and a frame that
+ * leaves its page returns to its old place. Each frame of a huge page has a home: a page of the
+ * staging memory, next to the homes of the adjacent frames. While the frame is lent to a page, no
+ * other frame uses its home:
  *
  *     block  | free | free | lent | lent | free ...      512 homes, of the frames of a huge page
  *                            |      |
@@ -78,7 +78,7 @@ uint32_t frames_borrow(struct frames *frames, uint32_t pages, uint32_t *homes);
    HOME_NONE. Returns how many pages arrived, and sets *error as uffd_move() does. */
 uint32_t frames_place(struct frames *frames, uint32_t *homes, char *to, uint32_t pages, int *error);
 
-/* Note that a page has lost its frame, for example because the page was dropped. Sets *home to
+/* Record that a page has lost its frame, for example because the page was dropped. Sets *home to
    HOME_NONE. */
 void frames_forget(struct frames *frames, uint32_t *home);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which homes have frames, and which of these frames are free; see frames.h. The functions only
- * keep this account. A first home and a number of pages stand for consecutive homes. These are in
- * one block, except in homes_in_block().
+ * Keeps account of which homes have frames, and which of these frames are free; see frames.h. The
+ * functions move no frames. A first home and a number of pages stand for a range of consecutive
+ * homes, which is in one block, except in homes_in_block().
  */
 #ifndef SENTINELD_SHIM_HOMES_H
 #define SENTINELD_SHIM_HOMES_H
@@ -55,10 +55,10 @@ bool home_is_single(const struct homes *homes, uint32_t home);
 /* How many of `pages` consecutive homes are in the first one's block. */
 uint32_t homes_in_block(uint32_t home, uint32_t pages);
 
-/* Note that these homes have frames, or have none any more. */
+/* Record that these homes have frames, or have none any more. */
 void homes_use(struct homes *homes, uint32_t home, uint32_t pages, bool used);
 
-/* Note that the frames of these homes are free, or not free any more. */
+/* Record that the frames of these homes are free, or not free any more. */
 void homes_set_free(struct homes *homes, uint32_t home, uint32_t pages, bool free);
 
 /* Find consecutive unused homes for single frames: enough for all pages or, if no run is long

@@ -285,7 +285,7 @@ uint64_t pages_evict(struct pager *pager, struct paged_range *range, uint64_t pa
    file has TRANSIT_PAGES free pages. */
 bool can_write(struct pager *pager);
 
-/* Begin to evict pages at the hand, until `pages` frames are free or about to become free. */
+/* Begin to evict pages, stray ones first, until `pages` frames are free or about to become free. */
 void make_room(struct pager *pager, uint64_t pages);
 
 /* Like make_room(), but evicts only stray pages, and of these only those that are not young (see

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Threads that run jobs. Each job reads or writes the backing file, so at most as
- * many requests are in flight as there are threads.
+ * Threads that run jobs. Each job reads or writes the backing file, so each thread
+ * has at most one request in flight.
  *
  * Demanded jobs, for which a thread of the program waits, come before all other
  * jobs. A disk serves the requests in flight in any order, so other jobs can delay a

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The published schedule, checked by hand for single chunks and in general for random ones.
+"""The published schedule: hand-computed cases, and general properties for random chunks.
 
 The letters are those of drawn.py: F: fast; s: slow; D: being demoted; U: being promoted. Here, a
 promotion that is late by plan is L.
@@ -89,7 +89,7 @@ def test_counts_of_intervals_with_promotions_left() -> None:
     # Seven stretches and intervals of three: 0-2, 3-5 and 6. The chunks are used in the last one.
     some = items((6,), (6,), (6,), stretches=7)
     found = scheduled(some, 3, room=2.0, moves=1.0)
-    # They are promoted in 3-5 and cold in 0-2. Only 3-5 ends with a chunk left to promote.
+    # Chunks are promoted in 3-5 and are cold in 0-2. Only 3-5 ends with a chunk left to promote.
     assert lives(found) == ["DssUFFF", "FDssUFF", "sssssss"]
     assert found.without_room == 1
 
@@ -144,7 +144,7 @@ def test_tensors_that_are_used_later_are_born_slow() -> None:
 
 
 def test_a_life_across_the_step_s_end_continues_in_the_next_step() -> None:
-    # Born in stretch 3, used again in stretch 1 of the next step.
+    # The tensor is born in stretch 3 and used again in stretch 1 of the next step.
     across = tensors(3, births=(3,))
     across.worth[:, 0] = 1, 0, 1, 0
     assert lives(scheduled(across, 1)) == ["FFFs"]

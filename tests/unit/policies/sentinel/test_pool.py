@@ -13,7 +13,7 @@ from sentineld.policies.sentinel.pool import largest_pool, whole_pool
 from tests.unit.plan.toys import LARGE, large_profile, toy_profile
 
 ACTIVATION, SCRATCH, GRADIENT, STATE, PARAMETER = range(5)
-SCRATCH_PAGES = LARGE - 1  # its last page is not full
+SCRATCH_PAGES = LARGE - 1  # LARGE pages minus 6,400 bytes, rounded up to whole pages
 BOTH_PAGES = 2 * LARGE + SCRATCH_PAGES
 
 

@@ -77,7 +77,10 @@ void check_nodes(void)
 	target_stop(&target);
 }
 
-/* A disarmed part stays disarmed over epochs until it is armed again, even if pages are born in it. */
+/*
+ * A disarmed part stays disarmed across epochs until it is armed again, even if pages are born
+ * in it.
+ */
 void check_disarm(void)
 {
 	struct sampler sampler;
