@@ -28,7 +28,7 @@ from sentineld.machine.substrate import (
     Provision,
     figures_of,
     require_no_nodes,
-    require_plain_timing,
+    require_timing,
 )
 from sentineld.migrate.disk_speed import measure_disk
 from sentineld.migrate.paged import PagedMemory
@@ -38,7 +38,7 @@ from sentineld.model.plan import Layout, Plan, Space
 from sentineld.model.profile import Profile
 from sentineld.model.protocol import ACCESS_DTYPE
 from sentineld.model.records import PAGE_BYTES, Records
-from sentineld.model.tiers import Tier, Tiers
+from sentineld.model.tiers import Overlap, Tier, Tiers
 from sentineld.observe.shim_link import ShimLink
 from sentineld.plan.accesses import access_table
 from sentineld.plan.pager_moves import pager_moves
@@ -70,7 +70,7 @@ class PagedSubstrate:
     def __init__(self, figures: TierOverrides) -> None:
         """figures.paged names the directory. Raises SentinelError("bad-config")."""
         require_no_nodes(figures, "paged")
-        require_plain_timing(figures, "paged")
+        require_timing(figures, "paged", (Overlap.NONE,))
         self.paged = figures.paged
         self._folder = Path(figures.paged)
         if not self._folder.is_dir():

@@ -8,7 +8,7 @@ of the three at the daemon's start.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict
 from enum import Enum, auto
@@ -21,7 +21,7 @@ from sentineld.migrate.process_memory import Memory
 from sentineld.model.plan import Layout, Plan, Space
 from sentineld.model.profile import Profile
 from sentineld.model.records import Records
-from sentineld.model.tiers import Overlap, Tiers
+from sentineld.model.tiers import Tiers
 from sentineld.observe.shim_link import ShimLink
 
 
@@ -101,16 +101,20 @@ def require_no_nodes(overrides: TierOverrides, key: str) -> None:
         )
 
 
-def require_plain_timing(overrides: TierOverrides, key: str) -> None:
-    """Raise SentinelError if the [tiers] table selects a variant of the timing model. key: the
-    setting that selects these tiers, "emulated" or "paged"."""
-    for name, plain in (("overlap", Overlap.NONE), ("moves_yield", False)):
-        if getattr(overrides, name) != plain:
-            raise SentinelError(
-                "bad-config",
-                f"tiers.{name} has no effect with tiers.{key}",
-                "leave it out",
-            )
+def require_timing(overrides: TierOverrides, key: str, overlaps: Container[str]) -> None:
+    """Raise SentinelError if the [tiers] table selects a variant of the timing model that these
+    tiers cannot have.
+
+    key: the setting that selects these tiers, "emulated" or "paged". overlaps: the values that
+        tiers.overlap may have.
+    """
+    if overrides.overlap not in overlaps:
+        problem = f"tiers.overlap = {overrides.overlap!r} is not possible with tiers.{key}"
+    elif overrides.moves_yield:
+        problem = f"tiers.moves_yield is not possible with tiers.{key}"
+    else:
+        return
+    raise SentinelError("bad-config", problem, "leave it out")
 
 
 def figures_of(overrides: TierOverrides) -> dict[str, Any]:

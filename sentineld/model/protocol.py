@@ -112,6 +112,7 @@ class AccessFlag(IntFlag):
     HEAP = 1
     AT_BIRTH = 2
     AFTER = 4
+    HIDES = 8
 
 
 def _struct(fields: dict[str, tuple[int, str]], size_bytes: int) -> np.dtype[Any]:

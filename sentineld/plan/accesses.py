@@ -12,6 +12,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from sentineld.model.arrays import Floats
 from sentineld.model.plan import SLOT_DROP, SLOT_PLANNED, Layout
 from sentineld.model.profile import Profile
 from sentineld.model.protocol import ACCESS_DTYPE, AccessFlag
@@ -48,7 +49,8 @@ def access_table(profile: Profile, layout: Layout, tiers: Tiers) -> npt.NDArray[
     table["stretch"] = rows["stretch"]
     table["pages"] = pages
     table["touched"] = access_pages(profile)
-    extra_ps = 1000.0 * timing_of(tiers).extra_ns(profile)
+    timing = timing_of(tiers)
+    extra_ps = 1000.0 * timing.extra_ns(profile)
     table["slow_ps"] = np.rint(extra_ps / np.maximum(pages, 1))
 
     slotted = tensors["slot"] >= 0
@@ -85,7 +87,22 @@ def access_table(profile: Profile, layout: Layout, tiers: Tiers) -> npt.NDArray[
     table["flags"] = np.where(in_heap, int(AccessFlag.HEAP), 0)
     table["flags"] |= np.where(at_birth, int(AccessFlag.AT_BIRTH), 0).astype(np.uint16)
     table["flags"] |= np.where(sized & born, int(AccessFlag.AFTER), 0).astype(np.uint16)
-    return table
+    return _with_hidden(table, timing.costs(profile).hidden_ns)
+
+
+def _with_hidden(table: npt.NDArray[np.void], hidden_ns: Floats) -> npt.NDArray[np.void]:
+    """The table with a row for each stretch whose computation hides slow accesses.
+
+    hidden_ns: (S,), see AccessCosts.
+    """
+    stretch = np.flatnonzero(hidden_ns > 0)
+    if not len(stretch):
+        return table
+    rows = np.zeros(len(stretch), ACCESS_DTYPE)
+    rows["stretch"], rows["flags"] = stretch, int(AccessFlag.HIDES)
+    rows["slow_ps"] = np.rint(1000.0 * hidden_ns[stretch])
+    both = np.concatenate([rows, table])
+    return both[np.argsort(both["stretch"], kind="stable")]
 
 
 def _node(tiers: Tiers, tier: int | None) -> int:

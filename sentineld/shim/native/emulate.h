@@ -49,6 +49,8 @@ struct emulation {
 	uint32_t deferred; /* 1 + stretch whose accesses with this flag are not counted yet; 0: none */
 	uint64_t fast_limit; /* capacity of node 0 in pages; 0: unlimited */
 	uint64_t fast_own; /* number of pages used on node 0, minus segment->moved_fast */
+	/* the part of the current stretch's delay that its computation can still hide */
+	uint64_t hidden_ps;
 	/* total delay owed, and total delay paid, since the process first had emulated tiers */
 	uint64_t owed_ps;
 	int64_t paid_ns;

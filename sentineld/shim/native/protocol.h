@@ -203,6 +203,8 @@ struct sentinel_region { /* 24 bytes: births in [offset, offset + bytes) prefer 
 /* count the access when the next stretch begins: the tensor's size is unknown before its birth. The
    map is then read after the moves of that boundary. */
 #define SENTINEL_ACCESS_AFTER (1u << 2)
+/* not an access: computation hides the first `slow_ps` ps of the stretch's delay */
+#define SENTINEL_ACCESS_HIDES (1u << 3)
 
 struct sentinel_access { /* 40 bytes: emulated and paged tiers only; sorted by stretch */
 	uint64_t offset; /* page-aligned; of the tensor, or of its part in a region */

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -34,15 +35,25 @@ def test_empty_settings_are_left_out() -> None:
     }
 
 
-@pytest.mark.parametrize("variant", [{"overlap": "compute"}, {"moves_yield": True}])
-def test_variants_of_the_timing_model_are_refused_where_they_have_no_effect(
-    tmp_path: Path, variant: dict[str, Any]
+@pytest.mark.parametrize(
+    ("variant", "emulated"),
+    [({"overlap": "compute"}, True), ({"overlap": "tiers"}, False), ({"moves_yield": True}, False)],
+)
+def test_variants_of_the_timing_model_are_refused_where_they_are_impossible(
+    tmp_path: Path, variant: dict[str, Any], emulated: bool
 ) -> None:
     KernelSubstrate(TierOverrides(**variant))
     (name,) = variant
-    for kind, tiers in (("emulated", "cxl"), ("paged", str(tmp_path))):
-        substrate = EmulatedSubstrate if kind == "emulated" else PagedSubstrate
-        with pytest.raises(SentinelError, match=rf"tiers\.{name} has no effect") as caught:
-            substrate(TierOverrides(**{kind: tiers}, **variant))
+    if emulated:
+        made = EmulatedSubstrate(TierOverrides(emulated="cxl", birth_ns_per_byte=1.0, **variant))
+        assert made.tiers().overlap == variant["overlap"]
+    refusing: list[tuple[Callable[[TierOverrides], object], dict[str, str]]] = [
+        (PagedSubstrate, {"paged": str(tmp_path)})
+    ]
+    if not emulated:
+        refusing.append((EmulatedSubstrate, {"emulated": "cxl"}))
+    for substrate, kind in refusing:
+        with pytest.raises(SentinelError, match=rf"tiers\.{name}.* is not possible") as caught:
+            substrate(TierOverrides(**kind, **variant))
         assert caught.value.code == "bad-config"
         assert caught.value.hint == "leave it out"
