@@ -111,7 +111,7 @@ class _Server:
 
     def _serve(self) -> None:
         (buffer,) = io_buffers(1, FAULT_BYTES)
-        buffer[0] = 1  # so that the kernel does not give its shared zero page
+        buffer[0] = 1  # allocates memory now, not during the first fault that is measured
         source = ctypes.addressof(ctypes.c_char.from_buffer(buffer))
         poll = select.poll()
         poll.register(self._descriptor, select.POLLIN)

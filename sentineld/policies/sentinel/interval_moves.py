@@ -74,8 +74,8 @@ class IntervalScheduler:
         """The schedule for intervals of this number of stretches. It never exceeds the room. Only
         late promotions exceed the moves of a stretch.
 
-        If steps do not become alike, the less accessed half of the tensors that differ between them
-        is kept slow.
+        If no step repeats the previous one, some tensors are kept slow, and the search starts
+        again: the less accessed half of those whose lives still change from step to step.
         """
         uses = self._uses(stretches)
         slow = np.zeros(len(self._of_tensor), np.bool_)
