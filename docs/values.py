@@ -25,6 +25,7 @@ PARTS = "sentineld.policies.auto.parts"
 SHARES = "sentineld.policies.shares"
 SPILL = "sentineld.policies.sentinel.spill"
 CORRECT = "sentineld.plan.correct"
+FAULTS = "sentineld.plan.fault_latency"
 KEEP = "sentineld.plan.keep"
 LOOP = "sentineld.simulate.loop"
 SPARE = "sentineld.plan.spare"
@@ -68,8 +69,8 @@ SOURCES: dict[str, tuple[str, str]] = {
     "static.gap": ("sentineld.policies.rivals.static", "GAP"),
     "correct.stall_share": (CORRECT, "STALL_SHARE"),
     "correct.late_share": (CORRECT, "LATE_SHARE"),
-    "correct.fault_share": (CORRECT, "FAULT_SHARE"),
-    "correct.faster_steps": (CORRECT, "FASTER_STEPS"),
+    "correct.fault_share": (FAULTS, "SHARE"),
+    "correct.faster_steps": (FAULTS, "FASTER_STEPS"),
     "correct.fall_tolerance": (CORRECT, "FALL_TOLERANCE"),
     "correct.rate_tolerance": (CORRECT, "RATE_TOLERANCE"),
     "correct.rate_gain": (CORRECT, "RATE_GAIN"),

@@ -21,7 +21,7 @@ from sentineld.model.arrays import Floats
 from sentineld.model.plan import Plan
 from sentineld.model.profile import Profile
 from sentineld.model.tiers import Tiers
-from sentineld.model.timing import FAULT_BYTES
+from sentineld.plan.fault_latency import FaultCounts, FaultLatency, with_fault_latency
 
 RATE_TOLERANCE = 0.1
 """If the measured bandwidth is below the assumed one by at most this share, the drop is ignored."""
@@ -60,26 +60,8 @@ DRIFT_NOISE = 2.0
 most DRIFT_MIN plus this multiple of the sum that random scatter is expected to cause."""
 RECHECK_STEPS = 256
 """Minimum number of steps between two comparisons of the stretches' times. If a correction led to
-no new plan, the next one also comes at least this number of steps later. Corrections of the latency
-of faults are exempt; see REJECTED_CHANGE."""
-
-FAULT_SHARE = 0.02
-"""The latency of a fault is corrected if the time of the measured faults differs from the assumed
-time by more than this share of the steps' time."""
-FAULT_READS_MIN = 64
-"""A measured latency counts only if it is the mean of at least this number of faults."""
-FAULT_LATENCY_MAX_NS = 50e6
-"""No plan assumes a longer latency. Longer waits have other causes, such as a stopped process."""
-ENTERING_STEPS = 2
-"""For this number of steps after a plan has become live, faults are not measured, because pages are
-not yet where the plan wants them."""
-FASTER_STEPS = 512
-"""Minimum number of steps under a plan before a lower latency is accepted. A plan for slow faults
-causes fewer of them, so each takes less time. A plan for this lower latency would cause more faults
-again. Each accepted lower latency doubles the minimum."""
-REJECTED_CHANGE = 0.25
-"""If no better plan was found for a measured latency, the latency is corrected again only if a new
-measurement differs from that one by at least this share."""
+no new plan, the next one also comes at least this number of steps later. The latency of faults has
+rules of its own; see fault_latency.py."""
 
 PATIENCE_STEPS = 8
 """If a plan was corrected early, the bandwidth and times of the next plan are not corrected before
@@ -107,7 +89,9 @@ class Progress:
     busy_ns: float = 0.0  # time that the mover spent moving these bytes
     stall_ns: float = 0.0  # time that the process waited for moves
     late_moves: int = 0
-    fault_reads: int = 0  # on paged tiers; see PagingCounts
+    # On paged tiers; see PagingCounts.
+    faults: int = 0
+    fault_reads: int = 0
     fault_read_ns: float = 0.0
 
     def since(self, before: Progress) -> Progress:
@@ -119,6 +103,7 @@ class Progress:
             self.busy_ns - before.busy_ns,
             self.stall_ns - before.stall_ns,
             self.late_moves - before.late_moves,
+            self.faults - before.faults,
             self.fault_reads - before.fault_reads,
             self.fault_read_ns - before.fault_read_ns,
         )
@@ -147,7 +132,7 @@ class Corrector:
         """nominal: the tiers with the figures of an otherwise idle machine."""
         self._nominal = nominal
         self._patience = 0
-        self._faster_steps = FASTER_STEPS
+        self._faults = FaultLatency(nominal)
 
     def entered(self, plan: Plan, profile: Profile, tiers: Tiers, progress: Progress) -> None:
         """Record that a plan, made from this profile for these tiers, went live."""
@@ -159,8 +144,8 @@ class Corrector:
         self._timed_steps = -RECHECK_STEPS
         self._min_age_steps = self._patience
         self._pending = self._rejected = False
-        self._pending_latency_ns: float | None = None
-        self._rejected_latency_ns: float | None = None
+        self._faults.entered(tiers, _fault_counts(progress))
+        self._pending_latency_ns: float | None = None  # see fault_latency.py
         self._step_bytes = float(plan.moves["bytes"].astype(np.float64).sum())
 
     def look(self, progress: Progress) -> Correction | None:
@@ -170,6 +155,7 @@ class Corrector:
         After a correction, return None until the caller has called entered() or kept().
         """
         self._last = progress
+        self._faults.observe(_fault_counts(progress))
         if progress.steps > self._looks[-1].steps:
             self._looks.append(progress)
         while len(self._looks) > 1 and progress.steps - self._looks[1].steps >= WINDOW_STEPS:
@@ -238,8 +224,11 @@ class Corrector:
     def kept(self) -> None:
         """Record that the correction led to no better plan and the live plan stays."""
         self._pending = False
-        if self._pending_latency_ns is not None:
-            self._rejected_latency_ns, self._pending_latency_ns = self._pending_latency_ns, None
+        latency_ns, self._pending_latency_ns = self._pending_latency_ns, None
+        if latency_ns is not None:
+            # Other corrections should assume the measured latency, too.
+            self._tiers = with_fault_latency(self._tiers, latency_ns)
+            self._faults.kept(latency_ns)
             return
         self._rejected = True
         self._min_age_steps = self._age_steps() + RECHECK_STEPS
@@ -252,42 +241,17 @@ class Corrector:
         return None if rate is None else self._migration(rate)
 
     def _look_at_faults(self) -> Correction | None:
-        """A correction if the measured latency of faults justifies one. While pages move, a fault
-        takes longer than on an idle disk, because its read competes with the I/O of the moves."""
-        window = self._since(WINDOW_STEPS)
-        latency_ns = self._fault_latency_ns(window)
+        latency_ns = self._faults.wanted_ns()
         if latency_ns is None:
             return None
-        assumed_ns = self._tiers.tiers[1].read_latency_ns
-        rejected_ns = self._rejected_latency_ns
-        if abs(latency_ns - assumed_ns) * window.fault_reads <= FAULT_SHARE * window.time_ns:
-            return None
-        if rejected_ns and abs(latency_ns - rejected_ns) < REJECTED_CHANGE * rejected_ns:
-            return None
-        if latency_ns < assumed_ns:
-            if self._age_steps() < self._faster_steps:
-                return None
-            self._faster_steps *= 2
         self._pending, self._pending_latency_ns = True, latency_ns
+        assumed_ns = self._faults.assumed_ns
         return Correction(
             self._profile,
             with_fault_latency(self._tiers, latency_ns),
             "faults",
             f"the latency of a fault is {latency_ns / 1000:.0f} us, not {assumed_ns / 1000:.0f} us",
         )
-
-    def _fault_latency_ns(self, window: Progress) -> float | None:
-        """The latency of the faults of some steps, at least that of an idle disk; None if it is
-        unknown."""
-        nominal = self._nominal.tiers[1] if self._nominal.paged else None
-        if nominal is None or nominal.read_bytes_per_s <= 0 or nominal.read_latency_ns <= 0:
-            return None
-        settled = self._age_steps() >= WINDOW_STEPS + ENTERING_STEPS
-        if not settled or window.fault_reads < FAULT_READS_MIN:
-            return None
-        transfer_ns = FAULT_BYTES * 1e9 / nominal.read_bytes_per_s
-        found_ns = window.fault_read_ns / window.fault_reads - transfer_ns + nominal.wake_ns
-        return min(max(found_ns, nominal.read_latency_ns), FAULT_LATENCY_MAX_NS)
 
     def _migration(self, rate: float) -> Correction:
         self._pending = True
@@ -303,6 +267,8 @@ class Corrector:
     def left(self) -> None:
         """Record that a corrected plan replaces the live one. Set the minimum age at which the
         new plan may be corrected."""
+        if self._pending_latency_ns is not None:
+            self._faults.left(self._pending_latency_ns)
         if self._age_steps() >= EARNED_STEPS:
             self._patience = 0
         else:
@@ -350,12 +316,12 @@ class Corrector:
         return stalled or passed.late_moves > LATE_SHARE * moves
 
 
-def with_fault_latency(tiers: Tiers, latency_ns: float) -> Tiers:
-    """Paged tiers with another latency of a fault; see Tier.read_latency_ns."""
-    fast, slow = tiers.tiers
-    return replace(tiers, tiers=(fast, replace(slow, read_latency_ns=latency_ns)))
-
-
-def fault_latency_of(tiers: Tiers) -> float | None:
-    """The latency of a fault; None if the tiers are not paged."""
-    return tiers.tiers[1].read_latency_ns if tiers.paged else None
+def _fault_counts(progress: Progress) -> FaultCounts:
+    """The counters that concern faults."""
+    return FaultCounts(
+        progress.steps,
+        progress.time_ns,
+        progress.faults,
+        progress.fault_reads,
+        progress.fault_read_ns,
+    )

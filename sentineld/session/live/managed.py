@@ -119,6 +119,7 @@ class Managed:
             *ledger.large_batches(),
             words.barrier_wait_ns,
             ledger.late_moves,
+            counts.faults if counts else 0,
             counts.fault_reads if counts else 0,
             counts.fault_read_ns if counts else 0,
         )

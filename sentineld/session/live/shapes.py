@@ -15,7 +15,7 @@ import numpy.typing as npt
 from sentineld.model.plan import Plan
 from sentineld.model.profile import Profile
 from sentineld.model.tiers import Tiers
-from sentineld.plan.correct import with_fault_latency
+from sentineld.plan.fault_latency import with_fault_latency
 from sentineld.plan.slack import sizes_of
 from sentineld.plan.spare import Spare
 from sentineld.profile.steps import (

@@ -19,7 +19,8 @@ from sentineld.model.plan import Plan
 from sentineld.model.tiers import Tiers
 from sentineld.observe.control_segment import ShimWords
 from sentineld.observe.shim_link import ShimLink
-from sentineld.plan.correct import WINDOW_STEPS, Correction, Corrector, fault_latency_of
+from sentineld.plan.correct import WINDOW_STEPS, Correction, Corrector
+from sentineld.plan.fault_latency import fault_latency_of
 from sentineld.plan.timed import all_fast_ns, births_ns, planned_extra_ns, spent_ns
 from sentineld.profile.steps import Step
 from sentineld.session.live.managed import Managed

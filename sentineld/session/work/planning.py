@@ -13,7 +13,7 @@ from sentineld.machine.machine import Machine
 from sentineld.model.profile import Profile
 from sentineld.model.tiers import Tiers
 from sentineld.observe.shim_link import ShimLink
-from sentineld.plan.correct import fault_latency_of
+from sentineld.plan.fault_latency import fault_latency_of
 from sentineld.plan.slack import with_slack
 from sentineld.profile.sizes import Sizes
 from sentineld.session.live.shapes import Planned, Shape

@@ -10,15 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sentineld.model.plan import Plan
 from sentineld.model.profile import STRETCH_DTYPE
-from sentineld.model.tiers import Tier, Tiers
 from sentineld.model.timing import FAULT_BYTES
 from sentineld.plan.correct import (
     EARNED_STEPS,
-    ENTERING_STEPS,
-    FASTER_STEPS,
-    FAULT_LATENCY_MAX_NS,
-    FAULT_READS_MIN,
     PATIENCE_STEPS,
     RECHECK_STEPS,
     WINDOW_STEPS,
@@ -123,132 +119,68 @@ def test_a_small_drop_is_accepted_after_many_steps() -> None:
     assert correction.tiers.migration_bytes_per_s == pytest.approx(0.85 * NOMINAL)
 
 
-IDLE_NS, WAKE_NS = 50e3, 20e3
+def faulting(steps: Steps, number: int) -> Correction | None:
+    """Run this number of steps with 1000 faults of 1 ms each; returns the correction."""
+    for _ in range(number):
+        before = steps.progress
+        steps.progress = replace(
+            before,
+            steps=before.steps + 1,
+            time_ns=before.time_ns + STEP_NS,
+            faults=before.faults + 1000,
+            fault_reads=before.fault_reads + 1000,
+            fault_read_ns=before.fault_read_ns + 1000e6,
+        )
+        correction = steps.corrector.look(steps.progress)
+        if correction is not None:
+            return correction
+    return None
 
 
-def paged_tiers(latency_ns: float = IDLE_NS) -> Tiers:
-    """A file from which FAULT_BYTES are read in 100 us, apart from the latency."""
-    file = Tier((1,), 1 << 30, FAULT_BYTES * 1e4, 1e9, latency_ns, wake_ns=WAKE_NS)
-    return Tiers((Tier((0,), 1 << 30), file), NOMINAL, "paged", paged=True)
-
-
-class Faulting:
-    """A training on paged tiers with steps of 2 s. A fault on an idle disk takes 130 us in the
-    pager."""
-
-    def __init__(self, assumed_ns: float = IDLE_NS, nominal: Tiers | None = None) -> None:
-        self.corrector = Corrector(nominal or paged_tiers())
-        self.progress = Progress()
-        self.enter(paged_tiers(assumed_ns))
-
-    def enter(self, tiers: Tiers) -> None:
-        self.corrector.entered(PLAN, PROFILE, tiers, self.progress)
-
-    def run(self, steps: int, fault_ns: float, faults: int = 1000) -> tuple[int, Correction | None]:
-        """Run steps until there is a correction; returns their number, and the correction.
-
-        fault_ns: the mean time of a fault in the pager. faults: the number of each step's faults.
-        """
-        for number in range(1, steps + 1):
-            before = self.progress
-            self.progress = replace(
-                before,
-                steps=before.steps + 1,
-                time_ns=before.time_ns + 2e9,
-                fault_reads=before.fault_reads + faults,
-                fault_read_ns=before.fault_read_ns + faults * fault_ns,
-            )
-            correction = self.corrector.look(self.progress)
-            if correction is not None:
-                return number, correction
-        return steps, None
-
-
-SETTLED = WINDOW_STEPS + ENTERING_STEPS
+def on_paged_tiers(plan: Plan = PLAN) -> Steps:
+    """A training on paged tiers; the latency of a fault is 50 us."""
+    steps, tiers = Steps(), two_tiers(NOMINAL)
+    slow = replace(tiers.tiers[1], read_latency_ns=50e3)
+    tiers = replace(tiers, tiers=(tiers.tiers[0], slow), paged=True)
+    steps.corrector = Corrector(tiers)
+    steps.corrector.entered(plan, PROFILE, tiers, steps.progress)
+    return steps
 
 
 def test_slow_faults_are_planned_with() -> None:
-    steps, correction = Faulting().run(50, 400e3)
-    assert steps == SETTLED
+    correction = faulting(on_paged_tiers(), 50)
     assert correction is not None
     assert correction.cause == "faults"
     assert correction.profile is PROFILE
-    latency_ns = correction.tiers.tiers[1].read_latency_ns
-    assert latency_ns == pytest.approx(400e3 - 100e3 + WAKE_NS)
-    assert correction.tiers == paged_tiers(latency_ns)
-    assert correction.text == "the latency of a fault is 320 us, not 50 us"
+    latency_ns = 1e6 - FAULT_BYTES * 1e9 / correction.tiers.tiers[1].read_bytes_per_s
+    assert correction.tiers.tiers[1].read_latency_ns == pytest.approx(latency_ns)
+    assert correction.text == f"the latency of a fault is {latency_ns / 1000:.0f} us, not 50 us"
 
 
-def test_the_first_steps_under_a_plan_do_not_count() -> None:
-    training = Faulting()
-    assert training.run(ENTERING_STEPS, 10e6, 8000)[1] is None
-    assert training.run(50, 130e3, 500) == (50, None)
+def test_a_correction_of_faults_waits_for_its_answer() -> None:
+    steps = on_paged_tiers()
+    assert faulting(steps, 50) is not None
+    assert faulting(steps, 50) is None
+    steps.corrector.kept()
+    assert faulting(steps, 50) is None
 
 
-def test_a_deviation_that_changes_little_is_ignored() -> None:
-    assert Faulting().run(50, 400e3, faults=100) == (50, None)
-    assert Faulting().run(50, 160e3) == (50, None)
-
-
-def test_few_faults_give_no_latency() -> None:
-    few = FAULT_READS_MIN // WINDOW_STEPS
-    assert Faulting().run(50, 40e6, faults=few)[1] is not None
-    assert Faulting().run(50, 40e6, faults=few - 1) == (50, None)
-
-
-def test_a_latency_has_limits() -> None:
-    correction = Faulting().run(50, 1e18)[1]
+def test_slow_faults_do_not_delay_other_corrections() -> None:
+    steps = on_paged_tiers()
+    found = faulting(steps, 50)
+    assert found is not None
+    steps.corrector.kept()
+    steps.run(1, late=len(PLAN.moves))
+    assert steps.corrector.needs_times
+    # The other corrections assume the measured latency, although no plan was better for it.
+    correction = steps.corrector.timed(np.array([TIMES * [1.5, 0.5, 1.0, 1.0]] * WINDOW_STEPS))
     assert correction is not None
-    assert correction.tiers == paged_tiers(FAULT_LATENCY_MAX_NS)
-    correction = Faulting(assumed_ns=400e3).run(1000, -1e18)[1]
-    assert correction is not None
-    assert correction.tiers == paged_tiers()
+    assert correction.tiers == found.tiers
 
 
-def test_faults_that_become_faster_are_planned_with_much_later_each_time() -> None:
-    training = Faulting(assumed_ns=300e3)
-    waited = []
-    for _ in range(3):
-        steps, correction = training.run(10_000, 130e3)
-        assert correction is not None
-        assert correction.tiers == paged_tiers()
-        waited.append(steps)
-        training.corrector.left()
-        training.enter(paged_tiers(300e3))
-    assert waited == [FASTER_STEPS, 2 * FASTER_STEPS, 4 * FASTER_STEPS]
-
-
-def test_a_latency_for_which_no_plan_was_better_is_not_tried_again() -> None:
-    training = Faulting()
-    assert training.run(50, 400e3)[1] is not None
-    assert training.run(50, 400e3) == (50, None)  # the answer is pending
-    training.corrector.kept()
-    assert training.run(5000, 400e3) == (5000, None)
-    assert training.run(5000, 440e3) == (5000, None)
-    assert training.run(5000, 600e3)[1] is not None
-
-
-def test_faults_do_not_delay_the_measurement_of_times() -> None:
-    training = Faulting()
-    assert training.run(50, 400e3)[1] is not None
-    training.corrector.kept()
-    training.progress = replace(training.progress, late_moves=100)
-    assert training.run(1, 400e3)[1] is None
-    assert training.corrector.needs_times
-
-
-def test_a_plan_without_moves_is_not_corrected() -> None:
-    training = Faulting()
-    plan = replace(PLAN, moves=PLAN.moves[:0])
-    training.corrector.entered(plan, PROFILE, paged_tiers(), training.progress)
-    assert training.run(50, 400e3) == (50, None)
-
-
-@pytest.mark.parametrize(
-    "nominal", [two_tiers(NOMINAL), paged_tiers(0.0), replace(paged_tiers(), paged=False)]
-)
-def test_without_the_latency_of_an_idle_disk_nothing_is_corrected(nominal: Tiers) -> None:
-    assert Faulting(nominal=nominal).run(50, 400e3) == (50, None)
+def test_faults_count_on_paged_tiers_and_for_plans_with_moves_only() -> None:
+    assert faulting(Steps(), 50) is None
+    assert faulting(on_paged_tiers(replace(PLAN, moves=PLAN.moves[:0])), 50) is None
 
 
 def test_too_few_bytes_give_no_bandwidth() -> None:

@@ -54,6 +54,7 @@ class Live:
             self.now.moved_bytes + moved,
             self.now.busy_ns + moved / rate * 1e9,
             self.now.stall_ns + stall * 1e9,
+            faults=self.now.faults + faults,
             fault_reads=self.now.fault_reads + faults,
             fault_read_ns=self.now.fault_read_ns + faults * fault_ns,
         )
