@@ -104,8 +104,8 @@ def _require_bandwidths(tiers: Tiers) -> None:
             if found <= 0:
                 raise SentinelError(
                     "bad-config",
-                    f"tiers.{name} needs the {way} bandwidth of the {tier_name} tier, which the"
-                    " kernel does not report",
+                    f"tiers.{name} needs the {way} bandwidth of the {tier_name} tier, which is"
+                    " unknown",
                     f"run sentinelctl calibrate, or set tiers.{tier_name}_{way}_bytes_per_s",
                 )
 

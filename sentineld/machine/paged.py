@@ -89,7 +89,7 @@ class PagedSubstrate:
         if not (read and write):
             measured = measure_disk(self._folder)
             read, write = read or measured.read_bytes_per_s, write or measured.write_bytes_per_s
-            latency_ns, wake_ns = measured.fault_latency_ns, measured.wake_ns
+            latency_ns, wake_ns = measured.latency_ns(read), measured.wake_ns
         memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         dram = DRAM_BYTES_PER_S / SOCKET_THREADS
         fast = Tier((FAST_NODE,), memory_bytes, dram, dram)

@@ -33,9 +33,9 @@ class PagingCounts:
     waits: int
     """Births that waited for a page frame."""
     fault_reads: int
-    """Reads made by the pager's thread that serves faults, except those of 50 ms and more. Other
-    threads read if several faults are raised at once or no page frame is free. Births, and faults
-    on pages in transit, need no read."""
+    """Reads of FAULT_BYTES made by the pager's thread that serves faults. Not counted are reads of
+    faults that also read ahead, whose times depend on these reads, and reads that took longer than
+    50 ms. Other threads read if several faults are raised at once or no page frame is free."""
     fault_read_ns: int
     """Total time of these reads, from reading the fault's event to the arrival of the pages. It
     does not contain the time to wake the threads; see Tier.wake_ns."""

@@ -22,6 +22,9 @@ from sentineld.plan.items import access_pages, tensor_pages
 from sentineld.plan.layout import cut_at_regions
 from sentineld.plan.slack import sizes_of
 
+HIDDEN_PS_MAX = 1e15
+"""Largest time that a row with the flag HIDES may have (HIDDEN_PS_MAX in shim/native/layout.c)."""
+
 HEAP_BYTES_MAX = 1 << 44
 """An address that is at least this number of bytes above the heap's base is outside the heap."""
 
@@ -100,7 +103,8 @@ def _with_hidden(table: npt.NDArray[np.void], hidden_ns: Floats) -> npt.NDArray[
         return table
     rows = np.zeros(len(stretch), ACCESS_DTYPE)
     rows["stretch"], rows["flags"] = stretch, int(AccessFlag.HIDES)
-    rows["slow_ps"] = np.rint(1000.0 * hidden_ns[stretch])
+    # The shim refuses larger values. No stretch has so long a delay.
+    rows["slow_ps"] = np.rint(np.minimum(1000.0 * hidden_ns[stretch], HIDDEN_PS_MAX))
     both = np.concatenate([rows, table])
     return both[np.argsort(both["stretch"], kind="stable")]
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from sentineld.model.arrays import Floats, Integers
 from sentineld.model.plan import Space
+from sentineld.model.tiers import Overlap
 from sentineld.plan.stall_trial import StallTrial
 from sentineld.simulate.cells import Cells
 from sentineld.simulate.script import Birth, Move, Script, Scripts
@@ -42,9 +43,10 @@ class _Charges:
         if scripts.hidden_ns is not None:
             self._hidden_ns = float(scripts.hidden_ns[stretch])
             self._hideable_ns = float(script.hideable_ns[stretch] @ world.slow)
-            # Accesses to tensors that are born later can shorten the stretch from its beginning on.
-            # So assume that the tensors will be born where the plan wants them.
-            for event in script.events[stretch]:
+            # If both tiers overlap, accesses to tensors that are born later can shorten the stretch
+            # from its beginning on. So assume that the tensors will be born where the plan wants
+            # them.
+            for event in script.events[stretch] if scripts.overlap == Overlap.TIERS else ():
                 if isinstance(event, Birth):
                     self._assumed[event] = world.slow_after_birth(event.low, event.high)
                     self._add(event, self._assumed[event])

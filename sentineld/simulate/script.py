@@ -88,8 +88,9 @@ class Scripts:
     """(S,), time of each stretch with all memory fast."""
     hidden_ns: Floats | None
     """(S,), AccessCosts.hidden_ns; None: nothing overlaps."""
+    overlap: Overlap
+    """See Timing, also for moves_yield."""
     moves_yield: bool
-    """See Timing."""
     first: Script
     """The first step, in which the pages of all transient tensors are born."""
     steady: Script
@@ -119,6 +120,7 @@ def scripts(plan: Plan, profile: Profile, timing: Timing) -> Scripts:
         cells=cells,
         times_ns=profile.stretches["time_ns"].astype(np.float64),
         hidden_ns=None if timing.overlap == Overlap.NONE else found.hidden_ns,
+        overlap=timing.overlap,
         moves_yield=timing.moves_yield,
         first=_script(profile, cells, costs, transient),
         steady=_script(profile, cells, costs, reborn),

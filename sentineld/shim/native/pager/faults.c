@@ -51,6 +51,7 @@ static void fetch_run(struct pager *pager, struct paged_range *range, uint64_t p
 	uint64_t gap = page - window.skipped;
 
 	pages_want(pager, range, page, now, &fetch_faulted);
+	pager->kept_alone = now == READ_AHEAD_PAGES_MIN && run == now;
 	while (gap < page && !is_out(range, gap))
 		gap++;
 	fetch_more(pager, range, gap, out_run(range, gap, (uint32_t)(page - gap)));
@@ -116,6 +117,7 @@ static void serve_all(struct pager *pager)
 {
 	struct job *job = NULL;
 	uint64_t began_ns = 0, spent_ns;
+	bool alone = false;
 	uintptr_t address;
 
 	while (uffd_next_fault(pager->uffd, &address)) {
@@ -125,6 +127,7 @@ static void serve_all(struct pager *pager)
 		pager_enter(pager);
 		serve(pager, address);
 		job = pager->kept_job;
+		alone = pager->kept_alone;
 		pager->kept_job = NULL;
 		pthread_mutex_unlock(&pager->lock);
 	}
@@ -132,7 +135,7 @@ static void serve_all(struct pager *pager)
 		return;
 	workers_run(&pager->workers, job);
 	spent_ns = now_ns() - began_ns;
-	if (spent_ns > FAULT_READ_NS_MAX)
+	if (!alone || spent_ns > FAULT_READ_NS_MAX)
 		return;
 	pthread_mutex_lock(&pager->lock);
 	pager->counts.fault_reads++;

@@ -134,6 +134,8 @@ struct pager {
 	uint64_t wanted_room;
 	struct read_ahead read_ahead;
 	struct job *kept_job; /* see fetch_faulted */
+	/* whether the fault of kept_job reads READ_AHEAD_PAGES_MIN pages and none ahead of them */
+	bool kept_alone;
 	uint64_t fetches; /* pages whose fetch has begun since the start */
 	uint32_t arrivals; /* pages fetched or recalled since the start */
 	unsigned births_waiting; /* threads that wait for frames in pages_born() */
