@@ -146,6 +146,8 @@ def report(rows: Sequence[Row], summaries: Sequence[Json]) -> str:
         known = [one[key] for one in summaries if one[key] is not None]
         if known:
             parts.append(f"{text}: {min(known):.3f} to {max(known):.3f}")
+    if not any(row["policy"] == OURS for row in rows):
+        return "\n".join(parts)
     beaten = better_than_ours(rows)
     parts.append(claim(f"cells in which another policy beats auto by more than {TIE:.1%}: "
                        f"{len(beaten)}", not beaten))  # fmt: skip
