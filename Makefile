@@ -153,6 +153,10 @@ bench-traces: $(VENV)/.trainer shim ## Record a trace of each of nine models; wr
 bench-policies: $(VENV)/.trainer shim ## Simulate every policy on the recorded traces; writes build/bench/policies.json
 	$(PY) -m tests.bench.policies
 
+.PHONY: bench-sensitivity
+bench-sensitivity: $(VENV)/.trainer shim ## Simulate every policy under variants of the timing model; writes build/bench/sensitivity.json
+	$(PY) -m tests.bench.sensitivity
+
 .PHONY: bench-noise
 bench-noise: $(VENV)/.trainer shim ## Simulate auto with random variation of layer times; writes build/bench/noise.json
 	$(PY) -m tests.bench.noise

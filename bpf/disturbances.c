@@ -3,7 +3,7 @@
  * Disturbances of watched processes' anonymous pages: moves, reclaim and collapses
  * that the daemon did not request.
  *
- * The kernel's tracepoints of migration and reclaim do not name the pages' owner. But
+ * The kernel's tracepoints for migration and reclaim do not name the pages' owner. But
  * for each VMA that maps a page, the kernel calls a function with this VMA:
  * remove_migration_pte() at the end of a move, successful or not, and
  * try_to_unmap_one() when reclaim unmaps a page. The VMA leads to the owner, the
@@ -38,8 +38,8 @@ struct disturbance {
 BPF_HASH(disturbances, struct disturbance_key, struct disturbance, 1024);
 
 /*
- * The reasons of a thread's nested moves: a move may allocate memory, which may cause
- * reclaim, which moves pages, too.
+ * The reasons for a thread's nested moves: a move may allocate memory, the allocation
+ * may cause reclaim, and reclaim may move pages, too.
  */
 struct moving {
 	u32 depth;

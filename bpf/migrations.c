@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * Counts page migrations. The tracepoint migrate:mm_migrate_pages has one event for
- * each call of the kernel's migrate_pages(). The argument numbers of mode and reason differ between
- * kernels; the loader reads them from the running kernel's tracefs and defines
- * MIGRATE_MODE_ARG and MIGRATE_REASON_ARG.
+ * each call of the kernel's migrate_pages(). The positions of the arguments mode and
+ * reason differ between kernels. The loader reads the positions from the running
+ * kernel's tracefs and defines MIGRATE_MODE_ARG and MIGRATE_REASON_ARG.
  */
 
 #define MIGRATE_REASONS 16

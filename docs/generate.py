@@ -19,7 +19,7 @@ def page_is_current(name: str, text: str) -> bool:
 
 
 def written_pages() -> Iterator[Path]:
-    """Yield the Markdown pages of the repository's root and of docs/ that are not in GENERATED."""
+    """Yield each Markdown page in the repository's root or below docs/ that is not in GENERATED."""
     for page in [*sorted(ROOT.glob("*.md")), *sorted(DOCS.glob("**/*.md"))]:
         if page.relative_to(DOCS.parent).as_posix() not in GENERATED:
             yield page

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Constants of the code that the pages quote, so that text and code cannot differ.
+"""The constants that the pages quote from the code, so that text and code cannot differ.
 
 A page quotes a constant between two comments, which Markdown does not show:
 
@@ -25,6 +25,7 @@ PARTS = "sentineld.policies.auto.parts"
 SHARES = "sentineld.policies.shares"
 SPILL = "sentineld.policies.sentinel.spill"
 CORRECT = "sentineld.plan.correct"
+FAULTS = "sentineld.plan.fault_latency"
 KEEP = "sentineld.plan.keep"
 LOOP = "sentineld.simulate.loop"
 SPARE = "sentineld.plan.spare"
@@ -68,6 +69,12 @@ SOURCES: dict[str, tuple[str, str]] = {
     "static.gap": ("sentineld.policies.rivals.static", "GAP"),
     "correct.stall_share": (CORRECT, "STALL_SHARE"),
     "correct.late_share": (CORRECT, "LATE_SHARE"),
+    "correct.entering_steps": (FAULTS, "ENTERING_STEPS"),
+    "correct.fault_window_steps": (FAULTS, "WINDOW_STEPS"),
+    "correct.fault_reads_min": (FAULTS, "READS_MIN"),
+    "correct.fault_retry_steps": (FAULTS, "RETRY_STEPS"),
+    "correct.fault_share": (FAULTS, "SHARE"),
+    "correct.faster_steps": (FAULTS, "FASTER_STEPS"),
     "correct.fall_tolerance": (CORRECT, "FALL_TOLERANCE"),
     "correct.rate_tolerance": (CORRECT, "RATE_TOLERANCE"),
     "correct.rate_gain": (CORRECT, "RATE_GAIN"),

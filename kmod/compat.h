@@ -61,7 +61,7 @@ static inline pte_t sentinel_pte_mkwrite(pte_t pte)
 }
 
 /*
- * Returns argument n (from 0) of a traced function. A callback gets the arguments
+ * Returns argument n (counted from 0) of a traced function. A callback gets the arguments
  * even if FTRACE_OPS_FL_SAVE_REGS is not set. That flag would save and restore all
  * registers at each page fault of the system.
  */
@@ -84,7 +84,7 @@ static inline void sentinel_ftrace_replace(struct ftrace_regs *fregs, unsigned l
 #endif
 }
 
-/* Initializes a timer of CLOCK_MONOTONIC with a relative time. */
+/* Initializes a timer that uses CLOCK_MONOTONIC and relative expiry times. */
 static inline void sentinel_hrtimer_setup(struct hrtimer *timer,
 					  enum hrtimer_restart (*function)(struct hrtimer *))
 {

@@ -39,7 +39,7 @@ static void take(struct sentinel_session *s, struct sentinel_chunk *chunk, struc
 	bitmap_zero(chunk->born, SENTINEL_CHUNK_PAGES);
 	bitmap_zero(chunk->written, SENTINEL_CHUNK_PAGES);
 	bitmap_zero(chunk->lost, SENTINEL_CHUNK_PAGES);
-	/* keep `suspect` during a change, which may unarm pages after they are examined */
+	/* keep `suspect` while other code changes mappings: it may still unarm examined pages */
 	if (!sentinel_changes(s, chunk->base, chunk->base + (1UL << SENTINEL_CHUNK_SHIFT)))
 		bitmap_zero(chunk->suspect, SENTINEL_CHUNK_PAGES);
 	ended->epoch = chunk->epoch;
@@ -93,7 +93,7 @@ static bool missed(struct sentinel_session *s, struct sentinel_chunk *chunk,
 }
 
 /*
- * Examines one page of an ended epoch and arms it; the page-table lock is held.
+ * Examines one page at the end of an epoch and arms it; the page-table lock is held.
  * ptep is NULL if there is no PTE that may be armed. Returns true if the page is armed
  * now and was not before.
  */
@@ -115,7 +115,7 @@ static bool settle_page(struct sentinel_session *s, struct sentinel_chunk *chunk
 	    missed(s, chunk, ended, nr, pte))
 		__set_bit(nr, ended->unknown);
 	armed = ptep && sentinel_arm_page(s, chunk, nr, ptep);
-	/* in swap, under migration or not armable: the page may be accessed without a fault */
+	/* in swap, under migration or not armable: a later access may cause no fault */
 	if (!pte_none(pte) && !test_bit(nr, chunk->armed))
 		sentinel_note_unwatched(s, chunk, nr, nr + 1);
 	return armed;
@@ -196,7 +196,7 @@ static u64 settle_table(struct sentinel_session *s, struct sentinel_chunk *chunk
 
 /*
  * Does the rest of settle_chunk() if the chunk is mapped by a huge page that cannot be armed,
- * such as the huge zero page: its pages may have been accessed without a fault.
+ * such as the huge zero page: the chunk's pages may have been accessed without a fault.
  */
 static void settle_unwatchable(struct sentinel_session *s, struct sentinel_chunk *chunk,
 			       struct ended *ended)

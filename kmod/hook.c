@@ -20,7 +20,7 @@ static struct ftrace_ops *attached; /* guarded by hook_mutex; NULL: not hooked *
 static unsigned int users; /* guarded by hook_mutex */
 static bool skips = true; /* handle_mm_fault() can be skipped; assumed until the first attach() */
 
-/* A fault at a page that a session watches. */
+/* A fault on a page that a session watches. */
 struct watched_fault {
 	struct sentinel_session *s;
 	struct vm_area_struct *vma;
@@ -68,7 +68,10 @@ static bool restore_page(const struct watched_fault *fault, pte_t *ptep, bool wa
 	return !write || pte_write(entry);
 }
 
-/* Handles a fault at a PTE, and unlocks its page table; returns true if the fault is resolved. */
+/*
+ * Handles a fault at an address that has a PTE, and unlocks the page table. Returns true if
+ * the fault is resolved.
+ */
 static bool small_fault(const struct watched_fault *fault, pte_t *ptep, spinlock_t *ptl)
 {
 	u8 access = is_write(fault) ? SENTINEL_ACCESS_WRITE : 0;
@@ -145,7 +148,7 @@ static struct sentinel_chunk *watched_chunk(struct sentinel_session *s, unsigned
 	return chunk;
 }
 
-/* Notes that a fault at an unwatched page may also map watched pages of the same chunk. */
+/* Notes that a fault on an unwatched page may also map watched pages of the same chunk. */
 static void note_neighbours(struct sentinel_session *s, unsigned long address)
 {
 	const struct sentinel_areas *table = rcu_dereference(s->areas);
@@ -326,8 +329,8 @@ void sentinel_hook_exit(void)
 }
 
 /*
- * Returns the features that worked in the last use of the hook; before the first use,
- * the features that are expected to work. Does not take hook_mutex, because its
+ * Returns the features that worked when the hook was last attached. Before the first
+ * attach, returns the features that are expected to work. Does not take hook_mutex, because its
  * holder may be waiting for ftrace.
  */
 u32 sentinel_hook_features(void)

@@ -8,8 +8,8 @@
 
 /*
  * Locks and returns the PMD entry of the address if the entry maps an anonymous huge page;
- * returns NULL otherwise. The VMA is fit (see sentinel_vma_fit()); mmap_lock, or a fault in the
- * VMA, keeps the VMA alive.
+ * returns NULL otherwise. The caller has checked the VMA with sentinel_vma_fit(), and keeps it
+ * alive: the caller holds mmap_lock or handles a fault in the VMA.
  */
 pmd_t *sentinel_huge_lock(struct mm_struct *mm, unsigned long address, spinlock_t **ptl)
 {
@@ -41,7 +41,7 @@ pmd_t *sentinel_chunk_huge_lock(struct sentinel_session *s, struct sentinel_chun
 	return sentinel_huge_lock(s->mm, chunk->base, ptl);
 }
 
-/* Undoes the bookkeeping of sentinel_huge_arm(); true if the huge page counted as armed. */
+/* Undoes the bookkeeping of sentinel_huge_arm(); returns true if the huge page counted as armed. */
 bool sentinel_huge_clear_armed(struct sentinel_session *s, struct sentinel_chunk *chunk)
 {
 	if (!chunk->huge_armed)
@@ -91,7 +91,10 @@ u64 sentinel_huge_disarm(struct sentinel_session *s, struct sentinel_chunk *chun
 	return done;
 }
 
-/* Handles a fault at the chunk's huge page, whose lock is held; true if the fault is resolved. */
+/*
+ * Handles a fault on the chunk's huge page, whose lock is held; returns true if the fault
+ * is resolved.
+ */
 bool sentinel_huge_fault(struct sentinel_session *s, struct sentinel_chunk *chunk,
 			 struct vm_area_struct *vma, pmd_t *pmd, unsigned int flags)
 {
@@ -115,9 +118,8 @@ bool sentinel_huge_fault(struct sentinel_session *s, struct sentinel_chunk *chun
 
 /*
  * Examines a huge page at the end of the epoch and arms it again; its lock is
- * held. Returns true if the page was not armed, so that its first access in the epoch
- * may have been missed. Sets *armed to true if this call armed the page, else to
- * false.
+ * held. Returns true if the page was not armed: if no access to it was noted, one may
+ * have been missed. Sets *armed to true if this call armed the page, else to false.
  */
 bool sentinel_huge_settle(struct sentinel_session *s, struct sentinel_chunk *chunk, pmd_t *pmd,
 			  bool *armed)

@@ -34,8 +34,8 @@ int sentinel_log_create(struct sentinel_session *s, u64 records)
 }
 
 /*
- * Drops one of the two references to the log. The device's file has one; the session
- * has the other until it ends.
+ * Drops one of the two references to the log. The open device file holds one; the
+ * session holds the other until it ends.
  */
 void sentinel_log_put(struct sentinel_session *s)
 {

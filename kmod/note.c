@@ -15,7 +15,7 @@ void sentinel_chunk_queue(struct sentinel_session *s, struct sentinel_chunk *chu
 }
 
 /*
- * Notes an access to a present page and completes the flags of its record. The
+ * Notes an access to a present page and completes the flags of the access record. The
  * record's epoch is the chunk's, not the session's: an access between the start of an
  * epoch and the re-arming of the chunk still belongs to the previous epoch. So in each
  * epoch, a page has at most one record without SENTINEL_ACCESS_AGAIN. Returns the

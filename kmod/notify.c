@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * Notes changes that code outside this module makes to the target's mappings. Everything
- * that unarms a page without a fault calls the MMU notifiers first, with one exception:
- * mremap() does not notify for the range to which it moves pages, so copy_vma(), which
- * mremap() calls, is hooked.
+ * that unarms a page without a fault calls the MMU notifiers first. But mremap() can move
+ * pages that are not armed into an armed range, and does not notify for this range. So
+ * copy_vma(), which mremap() calls, is hooked.
  */
 #include "sentinel.h"
 

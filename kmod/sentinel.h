@@ -4,9 +4,9 @@
  *
  * A session watches one address space (mm), that of the process to which it is attached
  * (the target). The session's areas are the ranges that user space added. An area is
- * divided into chunks of 2 MiB, one page table each. A chunk's structure is allocated when
- * a walk finds memory in the chunk, when a page in it is touched, when mremap() moves pages
- * into it, or when only a part of it is armed or disarmed.
+ * divided into chunks of 2 MiB; one page table maps one chunk. A chunk's structure is
+ * allocated when a walk finds memory in the chunk, when a page in it is touched, when
+ * mremap() moves pages into it, or when only a part of it is armed or disarmed.
  *
  * Locks, outermost first:
  *   session->control  serializes control operations (arm, disarm, epoch, ...)
@@ -14,9 +14,8 @@
  *   page-table lock   protects the PTEs and their armed bits
  *   session->lock     protects epoch, log, dirty list and all other bitmaps
  * No user memory is accessed while a lock is held. A task that waits for a target's
- * mmap_lock can be killed. The fault hook takes only the
- * last two locks. It finds sessions, areas and chunks under RCU; all three are freed
- * after a grace period.
+ * mmap_lock can be killed. The fault hook takes only the last two locks. It finds
+ * sessions, areas and chunks under RCU; all three are freed after a grace period.
  */
 #ifndef SENTINEL_H
 #define SENTINEL_H
@@ -47,7 +46,7 @@
 struct sentinel_chunk {
 	unsigned long base; /* address of the chunk's first page, which is bit 0 of the bitmaps */
 	struct list_head dirty; /* entry in the list session->dirty, while queued is true */
-	u32 epoch; /* epoch in which the chunk was queued; accesses noted since then belong to it */
+	u32 epoch; /* when the chunk was queued; accesses noted since then belong to this epoch */
 	bool queued;
 	bool resolved; /* the kernel handled faults in this epoch, and may have mapped pages */
 	bool huge_armed; /* the module made the PMD entry PROT_NONE; guarded by the entry's lock */
@@ -99,7 +98,8 @@ struct sentinel_session {
 	struct kref refs;
 	struct mm_struct *mm; /* pinned by mmgrab() until the session ends */
 	pid_t tgid;
-	void *owner; /* files_struct of the attaching process, whose last close ends the session */
+	/* files_struct of the attaching process; its last close of the file ends the session */
+	void *owner;
 	unsigned long state; /* SENTINEL_ENDING */
 	struct delayed_work end_work;
 	unsigned long retry; /* delay of end_work, in jiffies */

@@ -18,7 +18,7 @@
  *   EPERM     the caller lacks CAP_SYS_PTRACE; or the process does not belong to the
  *             expected user, is not dumpable (it has changed its user, or executes a
  *             program that the user may not read), or is a kernel thread
- *   EAGAIN    the process is executing exec()
+ *   EAGAIN    the process is in the middle of exec()
  *   ENOTCONN  the call needs a session, but ATTACH has not been called
  *   EBUSY     the process or this file has a session already, or ATTACH was called
  *             while kernel.ftrace_enabled is 0
@@ -89,14 +89,17 @@ struct sentinel_attach {
 	__u64 reserved[2];
 };
 
-/* ADD_RANGE, REMOVE_RANGE, ARM, DISARM, AGE; the last three accept a part of an added range */
+/*
+ * The argument of ADD_RANGE and REMOVE_RANGE, and of ARM, DISARM and AGE, which also
+ * accept a part of an added range.
+ */
 struct sentinel_range {
 	__u64 start;
 	__u64 bytes;
 	/*
 	 * The next two fields are outputs. ARM skips absent pages, but watches them for their
-	 * first touch. A page that was armed before ARM, or was accessed in this epoch (so that
-	 * the next epoch arms it), counts as neither done nor skipped.
+	 * first touch. A page that was armed before ARM, or was accessed in this epoch (and will
+	 * be armed by the next epoch), counts as neither done nor skipped.
 	 */
 	__u64 pages_done; /* pages armed, disarmed or found accessed */
 	/* ARM: absent or not armable; DISARM: not armed; AGE: see SENTINEL_IOC_AGE */
@@ -157,7 +160,7 @@ struct sentinel_epoch_fd {
  * counter & (records - 1). If the log is full, new records are dropped and counted
  * in lost.
  *
- * A page has one record per epoch, for its first access. Two options add records:
+ * In each epoch, the first access to a page adds one record. Two options add records:
  *   precise writes   WRITE and AGAIN: a write after a read
  *   rearm_us         AGAIN: one for each period in which the page was accessed again
  *
@@ -182,8 +185,8 @@ struct sentinel_epoch_fd {
  * from and to user space. Direct I/O and process_vm_readv() can reach a page without a
  * fault; the module does not see such an access.
  *
- * Residency records have the number of the epoch that begins; there is one record
- * for each node with memory.
+ * With SENTINEL_EPOCH_RESIDENCY, the beginning of an epoch appends one residency record
+ * for each node with memory; its `epoch` is the number of the epoch that begins.
  */
 #define SENTINEL_LOG_OFFSET 4096
 

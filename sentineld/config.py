@@ -13,6 +13,7 @@ from typing import Any
 
 from sentineld.base.errors import SentinelError
 from sentineld.base.units import FastBudget
+from sentineld.model.tiers import Overlap
 
 CONFIG_FILE = Path("/etc/sentineld/config.toml")
 PLAN_MEMORY_BYTES_MIN = 256 << 20
@@ -33,6 +34,9 @@ class TierOverrides:
     slow_write_bytes_per_s: float = 0.0
     # 0: measured on emulated tiers; on other tiers, plans assume that births take no time.
     birth_ns_per_byte: float = 0.0
+    # Variants of the timing model; see Tiers.
+    overlap: str = "none"  # none, compute, tiers
+    moves_yield: bool = False
     emulated: str = ""  # preset of emulated tiers; "": no emulated tiers
     emulated_threads: int = 1  # threads of the training; scales the preset's bandwidths
     paged: str = ""  # directory for the files of paged tiers; "": no paged tiers
@@ -161,6 +165,8 @@ def _check(file: Path, config: Config) -> None:
         raise refuse("ebpf", "use auto, off or required")
     if config.huge_pages not in ("auto", "on", "off"):
         raise refuse("huge_pages", "use auto, on or off")
+    if config.tiers.overlap not in list(Overlap):
+        raise refuse("tiers.overlap", "use none, compute or tiers")
     records = config.log_records
     if not 4096 <= records <= 1 << 24 or records & (records - 1):
         raise refuse("log_records", "use a power of two, 4096 to 16777216")

@@ -40,7 +40,7 @@ SWITCH_S = 0.0005
 With Python's default, 5 ms, another thread would wait 5 ms for the lock after each of its system
 calls while the event loop is busy."""
 DESCRIPTORS_MAX = 16384
-"""Soft limit of open descriptors that the daemon sets for itself, if the hard limit permits it. It
+"""Soft limit on open descriptors that the daemon sets for itself, if the hard limit permits it. It
 equals LimitNOFILE in the systemd unit."""
 MMAP_THRESHOLD_BYTES = 512 << 10
 """malloc() maps each block of this size or more separately, and free() returns it to the kernel. By
@@ -159,7 +159,7 @@ def sentineld(path: Path | None, tiers: str | None, check: bool) -> None:
 
 
 def _raise_descriptor_limit() -> None:
-    """Raise the soft limit of open descriptors. By default it is often 1024, because programs that
+    """Raise the soft limit on open descriptors. By default it is often 1024, because programs that
     call select() can't use more."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = DESCRIPTORS_MAX if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS_MAX)

@@ -17,9 +17,9 @@ def meter_within(
 ) -> list[dict[str, Any]]:
     """Meter steps, and assert that each is charged at most most_bytes.
 
-    On a slow machine, a barrier can time out because the mover has not finished, or pass because
-    the daemon's heartbeat is stale, which counts as a time-out. Tensors are then born before the
-    moves that make room for them. If steps exceed most_bytes after a time-out, the
+    On a slow machine, a barrier can time out because the mover has not finished. It also counts as
+    a time-out if a barrier passes because the daemon's heartbeat is stale. After a time-out,
+    tensors are born before the moves that make room for them. If steps then exceed most_bytes, the
     whole series is metered again.
 
     session: returns the session's status.

@@ -14,9 +14,9 @@ Session = dict[str, Any]
 def decisions_in_time(
     session: Callable[[], Session | None], wait: Callable[[Callable[[], Any]], Any]
 ) -> int:
-    """Wait until all boundaries of a managed session are decided, and assert that this took as few
-    steps as published. Returns the number of boundaries, which can be 0: a correction may enter a
-    plan without late promotions.
+    """Wait until all boundaries of a managed session are decided, and assert that the trials took
+    no more steps than SETTLING_STEPS and STEPS_PER_BOUNDARY allow. Returns the number of
+    boundaries, which can be 0: a correction may enter a plan without late promotions.
 
     session: returns the session's status, or None if the daemon did not answer. wait: waits until
         a function returns a true value, and returns this value.
@@ -35,7 +35,7 @@ def decisions_in_time(
     now: Session = wait(decided)
     tried, steps = sum(now["stalls"].values()), now["step"] - begun["step"]
     print(f"{tried} boundaries in {steps} steps: {now['stalls']}")
-    # The first trial can begin a step later than the steps are settled, and the status can be a
-    # step late.
+    # The first trial can begin up to a step after the settling steps, and the status can be a step
+    # late.
     assert steps <= SETTLING_STEPS + STEPS_PER_BOUNDARY * tried + 2
     return tried

@@ -33,8 +33,8 @@ class LogLimit(logging.Filter):
     that no user can suppress lines about another user's processes. The user is the statement's
     extra={"uid": uid} or, without that, the thread's LOGGED_USER. The last line before the limit
     says that lines will be left out. In the next period, a statement's first line gives the number
-    of its lines that were left out because of SITE_LINES. The first line of the next period, from
-    whichever statement, gives the number of lines that were left out because of LINES.
+    of that statement's lines that were left out because of SITE_LINES. The first line of the next
+    period, from whichever statement, gives the number of lines that were left out because of LINES.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

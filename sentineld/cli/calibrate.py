@@ -9,7 +9,7 @@ from __future__ import annotations
 import mmap
 import os
 import statistics
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import click
@@ -24,7 +24,7 @@ from sentineld.migrate.bandwidth import NodeRates, node_rates, threads_allowed
 from sentineld.migrate.births import birth_ns_per_byte
 from sentineld.migrate.calibrate import SCRATCH_BYTES_MIN, Rates, measure
 from sentineld.migrate.syscalls import BATCH_PAGES
-from sentineld.model.tiers import Tiers
+from sentineld.model.tiers import Overlap, Tiers
 
 OUTPUT = Path("/etc/sentineld/config.d/40-calibrated.toml")
 HEAD = "# Measured by sentinelctl calibrate"
@@ -161,7 +161,9 @@ def measured(config: Path | None, size_bytes: int, threads: int, sys_root: Path 
     missing: list[str] = []
     tiers: Tiers | None = None
     try:
-        tiers = discover(sys_root, asdict(load(config).tiers))
+        # A variant of the timing model may need the figures that are measured here.
+        overrides = replace(load(config).tiers, overlap=Overlap.NONE.value, moves_yield=False)
+        tiers = discover(sys_root, asdict(overrides))
     except SentinelError as error:
         if error.code != "no-second-tier":
             raise

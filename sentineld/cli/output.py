@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shared by the verbs: the connection to the daemon, --json, tables."""
+"""The code that all verbs share: the connection to the daemon, --json, tables."""
 
 from __future__ import annotations
 

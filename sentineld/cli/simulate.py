@@ -14,7 +14,8 @@ from sentineld.base.units import FastBudget, format_bytes
 from sentineld.cli.output import json_option, print_json
 from sentineld.config import load
 from sentineld.host.presets import PRESETS, configured_tiers, preset_tiers
-from sentineld.model.tiers import Tiers
+from sentineld.host.tiers import with_figures
+from sentineld.model.tiers import Overlap, Tiers
 from sentineld.policies.bounds.step_time import bound_seconds
 from sentineld.policies.registry import policy as policy_by_name
 from sentineld.profile.trace import Trace, profile_of
@@ -45,6 +46,19 @@ from sentineld.simulate.simulate import simulate as run_simulation
     "--threads",
     type=click.IntRange(min=1),
     help="Number of the training's threads; scales a preset's bandwidths.  [default: as recorded]",
+)
+@click.option(
+    "--overlap",
+    type=click.Choice([overlap.value for overlap in Overlap]),
+    default=None,
+    help="Variant of the timing model: what overlaps with accesses to slow memory. none: nothing; "
+    "compute: computation; tiers: accesses to fast memory.  [default: none, or as FILE says]",
+)
+@click.option(
+    "--moves-yield/--no-moves-yield",
+    default=None,
+    help="Variant of the timing model: no page moves while the training accesses slow memory.  "
+    "[default: no, or as FILE says]",
 )
 @click.option(
     "--noise", default=0.0, help="Relative standard deviation of a stretch's time across steps."
@@ -82,6 +96,8 @@ def simulate(
     tiers_name: str,
     fast: str,
     threads: int | None,
+    overlap: str | None,
+    moves_yield: bool | None,
     noise: float,
     interference: float,
     skew: float,
@@ -103,6 +119,20 @@ def simulate(
     disturbance = Disturbance(noise, interference, seed, skew)
     recorded = load_trace(trace)
     tiers = _tiers(tiers_name, threads or _threads(recorded))
+    tiers = with_figures(tiers, {"overlap": overlap, "moves_yield": moves_yield})
+    varied = tiers.overlap != Overlap.NONE
+    if tiers.paged and (varied or tiers.moves_yield):
+        raise SentinelError(
+            "usage",
+            f"{tiers_name} is paged, and paged tiers have no variants of the timing model",
+            "leave out --overlap and --moves-yield",
+        )
+    if varied and (noise or skew):
+        raise SentinelError(
+            "usage",
+            f"--noise and --skew cannot be combined with --overlap {tiers.overlap}",
+            "the overlap is known for the recorded times only; leave them out",
+        )
     profile = profile_of(recorded)
     budget_bytes = budget.resolve(profile.peak_bytes)
     planning_s = PLANNING_S if correct else None
@@ -126,6 +156,8 @@ def simulate(
     answer = {
         "trace": str(trace),
         "tiers": tiers.source.removeprefix("preset:"),
+        "overlap": tiers.overlap.value,
+        "moves_yield": tiers.moves_yield,
         "threads": threads or _threads(recorded),
         "fast_fraction": budget_bytes / max(profile.peak_bytes, 1),
         "peak_bytes": profile.peak_bytes,
@@ -156,8 +188,10 @@ def _lines(answer: dict[str, Any]) -> list[str]:
         return f"{seconds:.4f} s, {seconds / answer['fast_only_seconds']:.3f} times all-fast"
 
     least = answer["bound_seconds"]
+    variant = "" if answer["overlap"] == Overlap.NONE else f", overlap {answer['overlap']}"
+    variant += ", moves yield" if answer["moves_yield"] else ""
     lines = [
-        f"{answer['policy']} on {answer['tiers']}, {answer['threads']} threads, "
+        f"{answer['policy']} on {answer['tiers']}{variant}, {answer['threads']} threads, "
         f"{format_bytes(answer['budget_bytes'])} fast "
         f"({answer['fast_fraction']:.1%} of the peak)",
         f"step        {slower(answer['step_seconds'])}",

@@ -57,9 +57,9 @@ SOCKET_BACKLOG = 1024
 """Maximum number of connections that wait for accept()."""
 CONTROL_BACKLOG = 128
 REFUSED_PAUSE_S = 0.02
-"""Pause of accept() after some refused connections. Without it, a user who connects again and again
-would occupy a CPU core. All connections of the backlog are accepted or refused within a tenth of a
-second, and further clients wait in connect()."""
+"""Pause before the next accept() after some refused connections. Without it, a user who connects
+again and again would occupy a CPU core. All connections of the backlog are accepted or refused
+within a tenth of a second, and further clients wait in connect()."""
 VERB_CHARACTERS_MAX = 40
 CONNECTIONS = Limits(of_user=64, of_root=128, total=256)
 REQUEST_COST_S = 0.001
@@ -77,7 +77,7 @@ QUICK_THREADS = 4
 
 
 def listen(path: Path, mode: int, group: str | None) -> socket.socket:
-    """Create a listening Unix socket; no client can connect before its mode is set.
+    """Create a listening Unix socket; no client can connect before the socket's mode is set.
 
     Replaces the socket of a dead daemon. Raises SentinelError if a live daemon listens
     there, or if the socket cannot be created.

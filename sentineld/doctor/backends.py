@@ -23,7 +23,8 @@ def backend(system: System) -> Finding:
 
 
 def finding(backends: list[dict[str, Any]]) -> Finding:
-    """The finding for a list of backends, best first, as in `sentinelctl status --json`."""
+    """The finding for these backends. backends: sorted from best to worst, in the format of
+    `sentinelctl status --json`."""
     at = next(index for index, one in enumerate(backends) if one["usable"])
     cause = f"{backends[at]['name']} is used: {backends[at]['tells']}"
     better = backends[:at]

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gzip
 import lzma
 import os
 import re
@@ -56,7 +57,7 @@ def module(system: System) -> Finding:
             f"no sentinel module is built for kernel {system.release}",
             f"make install with linux-headers-{system.release} installed (DKMS builds it)",
         )
-    if _lockdown(system) and not _is_signed(file):
+    if _lockdown(system) and _is_unsigned(file):
         return Finding(
             "module",
             Status.WARN,
@@ -112,8 +113,14 @@ def _lockdown(system: System) -> bool:
     return "[integrity]" in text or "[confidentiality]" in text
 
 
-def _is_signed(file: Path) -> bool:
+def _is_unsigned(file: Path) -> bool:
+    """Whether the module has no signature. Also False for a file that is compressed by zstd,
+    because not every supported Python can decompress it."""
     content = file.read_bytes()
     if file.suffix == ".xz":
         content = lzma.decompress(content)
-    return content.endswith(_SIGNATURE)
+    elif file.suffix == ".gz":
+        content = gzip.decompress(content)
+    elif file.suffix != ".ko":
+        return False
+    return not content.endswith(_SIGNATURE)

@@ -52,7 +52,7 @@ def memory_limit(system: System) -> Finding:
     capacity = _tier_bytes(system)
     for name, process in _processes(system).items():
         if name == DAEMON:
-            continue  # holds no tensors
+            continue  # the daemon holds no tensors
         limit = _limit(system, _cgroup(system, process))
         if limit is not None and limit[0] < capacity:
             return Finding(

@@ -13,7 +13,7 @@ from difflib import get_close_matches
 
 from sentineld.base.errors import SentinelError
 from sentineld.config import TierOverrides
-from sentineld.model.tiers import Tier, Tiers
+from sentineld.model.tiers import Overlap, Tier, Tiers
 
 SOCKET_THREADS = 12
 """Number of threads that saturate a socket's DRAM: one thread reaches 1/12 of its bandwidth."""
@@ -102,4 +102,11 @@ def configured_tiers(figures: TierOverrides) -> Tiers:
     slow = Tier(
         figures.slow or (1,), 0, figures.slow_read_bytes_per_s, figures.slow_write_bytes_per_s
     )
-    return Tiers((fast, slow), figures.migration_bytes_per_s, "config", figures.birth_ns_per_byte)
+    return Tiers(
+        (fast, slow),
+        figures.migration_bytes_per_s,
+        "config",
+        figures.birth_ns_per_byte,
+        overlap=Overlap(figures.overlap),
+        moves_yield=figures.moves_yield,
+    )

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from sentineld.base.errors import SentinelError
 from sentineld.host import sysfs
-from sentineld.model.tiers import Tier, Tiers
+from sentineld.model.tiers import Overlap, Tier, Tiers
 
 MIGRATION_BYTES_PER_S = 100e6
 """Default for Tiers.migration_bytes_per_s. The default is deliberately low: a plan that assumes too
@@ -63,10 +63,15 @@ def discover(sys_root: Path = Path("/sys"), overrides: Mapping[str, object] | No
 
 
 def with_figures(tiers: Tiers, config: Mapping[str, object]) -> Tiers:
-    """The tiers, with their bandwidths and birth time replaced by the config's values.
+    """The tiers, with their bandwidths, birth time and variant of the timing model replaced by the
+    config's values.
 
     Keys: `fast_read_bytes_per_s`, `fast_write_bytes_per_s`, `slow_read_bytes_per_s`,
-    `slow_write_bytes_per_s` and `birth_ns_per_byte`. Values that are 0 or missing change nothing.
+    `slow_write_bytes_per_s`, `birth_ns_per_byte`, `overlap` and `moves_yield`. Missing values, and
+    figures that are 0, change nothing.
+
+    Raises SentinelError("bad-config") if a variant of the timing model is selected, but a bandwidth
+    that the variant needs is unknown.
     """
     found = list(tiers.tiers)
     for at, name in enumerate(("fast", "slow")):
@@ -76,11 +81,33 @@ def with_figures(tiers: Tiers, config: Mapping[str, object]) -> Tiers:
             read_bytes_per_s=_given(config, f"{name}_read_bytes_per_s", tier.read_bytes_per_s),
             write_bytes_per_s=_given(config, f"{name}_write_bytes_per_s", tier.write_bytes_per_s),
         )
-    return replace(
+    overlap, moves_yield = config.get("overlap"), config.get("moves_yield")
+    made = replace(
         tiers,
         tiers=tuple(found),
         birth_ns_per_byte=_given(config, "birth_ns_per_byte", tiers.birth_ns_per_byte),
+        overlap=tiers.overlap if overlap is None else Overlap(str(overlap)),
+        moves_yield=tiers.moves_yield if moves_yield is None else bool(moves_yield),
     )
+    _require_bandwidths(made)
+    return made
+
+
+def _require_bandwidths(tiers: Tiers) -> None:
+    """Raise SentinelError if the tiers select a variant of the timing model without the bandwidths
+    that it needs."""
+    name = "overlap" if tiers.overlap != Overlap.NONE else "moves_yield"
+    if tiers.overlap == Overlap.NONE and not tiers.moves_yield:
+        return
+    for tier, tier_name in zip(tiers.tiers, ("fast", "slow"), strict=False):
+        for way, found in (("read", tier.read_bytes_per_s), ("write", tier.write_bytes_per_s)):
+            if found <= 0:
+                raise SentinelError(
+                    "bad-config",
+                    f"tiers.{name} needs the {way} bandwidth of the {tier_name} tier, which is"
+                    " unknown",
+                    f"run sentinelctl calibrate, or set tiers.{tier_name}_{way}_bytes_per_s",
+                )
 
 
 def _given(config: Mapping[str, object], key: str, found: float) -> float:

@@ -28,7 +28,7 @@ _ADDRESS_OFFSET = 16
 
 
 def open_userfaultfd(device_path: Path = DEVICE) -> int:
-    """Open a userfaultfd that can move pages, and return its descriptor, which does not block.
+    """Open a userfaultfd that can move pages, and return its non-blocking descriptor.
 
     Raises SentinelError, with a hint.
     """
@@ -73,7 +73,7 @@ def require_move(device_path: Path = DEVICE) -> None:
 
 
 def register(descriptor: int, address: int, size_bytes: int) -> None:
-    """From now on, let an access to a page that does not exist be a fault. Raises OSError."""
+    """From now on, report each access to an absent page of the range as a fault. Raises OSError."""
     range_and_mode = (address, size_bytes, _REGISTER_MODE_MISSING, 0)
     fcntl.ioctl(descriptor, _UFFDIO_REGISTER, struct.pack("QQQQ", *range_and_mode))
 
@@ -89,8 +89,8 @@ def next_fault(descriptor: int) -> int | None:
 
 
 def copy_pages(descriptor: int, to: int, source: int, size_bytes: int) -> bool:
-    """Create pages with this content, and wake the threads that wait for them. Returns False if the
-    first page exists. Raises OSError."""
+    """Create pages with the content at `source`, and wake the threads that wait for them. Returns
+    False if the first page already exists. Raises OSError."""
     try:
         fcntl.ioctl(descriptor, _UFFDIO_COPY, struct.pack("QQQQq", to, source, size_bytes, 0, 0))
     except FileExistsError:

@@ -21,6 +21,7 @@ from sentineld.machine.substrate import (
     Provision,
     figures_of,
     require_no_nodes,
+    require_timing,
 )
 from sentineld.migrate.births import measure_births
 from sentineld.migrate.emulated import EmulatedMemory
@@ -30,7 +31,7 @@ from sentineld.model.plan import Layout, Plan, Space
 from sentineld.model.profile import Profile
 from sentineld.model.protocol import ACCESS_DTYPE
 from sentineld.model.records import Records
-from sentineld.model.tiers import Tiers
+from sentineld.model.tiers import Overlap, Tiers
 from sentineld.observe.shim_link import ShimLink
 from sentineld.plan.accesses import access_table
 from sentineld.plan.policy import fast_pages
@@ -48,6 +49,7 @@ class EmulatedSubstrate:
     def __init__(self, figures: TierOverrides) -> None:
         """figures.emulated names the preset. Raises SentinelError("bad-config")."""
         require_no_nodes(figures, "emulated")
+        require_timing(figures, "emulated", (Overlap.NONE, Overlap.COMPUTE))
         try:
             tiers = preset_tiers(figures.emulated, figures.emulated_threads)
         except SentinelError as error:

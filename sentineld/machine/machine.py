@@ -101,7 +101,7 @@ class Machine:
         machine = cls(config, substrate, tiers, problems)
         log.info("pages are observed by: %s", machine.backend().backend.name)
         # In an emulated guest, it takes seconds to start following processes and to load the
-        # probes. Sessions need not wait for this, except that required probes are loaded first.
+        # probes. Sessions need not wait for this, unless the config requires the probes.
         threading.Thread(target=machine._follow_processes, name="processes", daemon=True).start()
         if config.ebpf == "required":
             machine.probing.load(EBPF_REQUIRED_TIMEOUT_S)
@@ -123,7 +123,7 @@ class Machine:
 
     def watch(self, pid: int) -> None:
         """Follow a process and its descendants. Count, with eBPF probes, the process's page faults
-        and disturbances: its pages that were moved, reclaimed or collapsed, but not by the daemon.
+        and disturbances: its pages that anything but the daemon moved, reclaimed or collapsed.
 
         If the probes are loaded later, they begin to count then.
         """

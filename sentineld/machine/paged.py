@@ -28,6 +28,7 @@ from sentineld.machine.substrate import (
     Provision,
     figures_of,
     require_no_nodes,
+    require_timing,
 )
 from sentineld.migrate.disk_speed import measure_disk
 from sentineld.migrate.paged import PagedMemory
@@ -37,7 +38,7 @@ from sentineld.model.plan import Layout, Plan, Space
 from sentineld.model.profile import Profile
 from sentineld.model.protocol import ACCESS_DTYPE
 from sentineld.model.records import PAGE_BYTES, Records
-from sentineld.model.tiers import Tier, Tiers
+from sentineld.model.tiers import Overlap, Tier, Tiers
 from sentineld.observe.shim_link import ShimLink
 from sentineld.plan.accesses import access_table
 from sentineld.plan.pager_moves import pager_moves
@@ -69,6 +70,7 @@ class PagedSubstrate:
     def __init__(self, figures: TierOverrides) -> None:
         """figures.paged names the directory. Raises SentinelError("bad-config")."""
         require_no_nodes(figures, "paged")
+        require_timing(figures, "paged", (Overlap.NONE,))
         self.paged = figures.paged
         self._folder = Path(figures.paged)
         if not self._folder.is_dir():
@@ -83,15 +85,15 @@ class PagedSubstrate:
         require_move()
         given = self._figures
         read, write = given.slow_read_bytes_per_s, given.slow_write_bytes_per_s
-        latency_ns = 0.0
+        latency_ns = wake_ns = 0.0
         if not (read and write):
             measured = measure_disk(self._folder)
             read, write = read or measured.read_bytes_per_s, write or measured.write_bytes_per_s
-            latency_ns = measured.fault_latency_ns
+            latency_ns, wake_ns = measured.latency_ns(read), measured.wake_ns
         memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         dram = DRAM_BYTES_PER_S / SOCKET_THREADS
         fast = Tier((FAST_NODE,), memory_bytes, dram, dram)
-        slow = Tier((SLOW_NODE,), self._file_room_bytes(), read, write, latency_ns)
+        slow = Tier((SLOW_NODE,), self._file_room_bytes(), read, write, latency_ns, wake_ns=wake_ns)
         # The harmonic mean of both directions, because a page that moves out and back is written
         # once and read once.
         both = given.migration_bytes_per_s or 2 / (1 / read + 1 / write)

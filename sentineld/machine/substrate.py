@@ -8,7 +8,7 @@ of the three at the daemon's start.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict
 from enum import Enum, auto
@@ -101,8 +101,25 @@ def require_no_nodes(overrides: TierOverrides, key: str) -> None:
         )
 
 
+def require_timing(overrides: TierOverrides, key: str, overlaps: Container[str]) -> None:
+    """Raise SentinelError if the [tiers] table selects a variant of the timing model that these
+    tiers cannot have.
+
+    key: the setting that selects these tiers, "emulated" or "paged". overlaps: the values that
+        tiers.overlap may have.
+    """
+    if overrides.overlap not in overlaps:
+        problem = f"tiers.overlap = {overrides.overlap!r} is not possible with tiers.{key}"
+    elif overrides.moves_yield:
+        problem = f"tiers.moves_yield is not possible with tiers.{key}"
+    else:
+        return
+    raise SentinelError("bad-config", problem, "leave it out")
+
+
 def figures_of(overrides: TierOverrides) -> dict[str, Any]:
-    """The [tiers] table in the form that discover() takes, without empty settings."""
+    """The [tiers] table in the form that discover() takes, without settings that are 0, false or
+    empty."""
     return {
         key: list(value) if isinstance(value, tuple) else value
         for key, value in asdict(overrides).items()

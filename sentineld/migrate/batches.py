@@ -26,7 +26,7 @@ TRIES = 3
 
 @dataclass
 class Schedule:
-    """A plan's moves and the queue of the moves under way."""
+    """A plan's moves, and the queue of those that may begin."""
 
     moves: Table
     """MOVE_DTYPE, sorted by boundary."""
@@ -99,10 +99,10 @@ class Schedule:
 
         room_bytes: returns the number of bytes that the budget still allows on the fast tier.
         free_bytes: takes a tier; returns the free bytes of the node to which the next pages for
-        this tier would be moved.
+            this tier would be moved.
         batch_pages: maximum number of pages in a batch.
         small_batch_pages: maximum number of pages in a batch with pages of several moves, and in a
-            batch that an urgent promotion is the first or waits for; None: batch_pages.
+            batch that begins with, or delays, an urgent promotion; None: batch_pages.
         """
         queue = self.queue
 
@@ -113,7 +113,7 @@ class Schedule:
         take = partial(self._take, merged=small)
 
         def limit() -> int:
-            """Maximum number of pages in a batch that no process waits for."""
+            """Maximum number of pages in a batch of promotions or early demotions."""
             urgent = queue.promotions and self._is_urgent(queue.promotions[0])
             return small if urgent else batch_pages
 
@@ -189,7 +189,7 @@ class Schedule:
 
     def _is_urgent(self, promotion: Pending) -> bool:
         """Whether the next stretch may access the pages. Pages of a large batch could still be in
-        flight when it begins."""
+        flight when that stretch begins."""
         return promotion.yields or promotion.deadline <= self.now + 1
 
     def _take(
@@ -220,7 +220,7 @@ class Schedule:
                 elif not move.moved_bytes:
                     self.cancelled(move, "already-there")
                 continue
-            # A promotion for which the process stalls is late by plan.
+            # A promotion for which the process stalls is late by design.
             move.late = move.late or (is_late(move, self.now) and not move.stalls)
             ends_move = len(pages) <= limit - taken
             parts.append((move, pages[: limit - taken]))

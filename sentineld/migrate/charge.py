@@ -44,11 +44,11 @@ class _Snapshot:
 
 @dataclass
 class _Room:
-    """The room for promotions, as it was computed once in a stretch and has changed with the moves
-    since then."""
+    """The room for promotions: computed when it is first needed in a stretch, then updated with
+    each move."""
 
     size_bytes: int
-    """Without unmanaged bytes. At most the true room."""
+    """The room before unmanaged bytes are subtracted; at most the true room."""
     exact: bool
     """Whether size_bytes is the true room."""
     turning_over: npt.NDArray[np.bool_]
@@ -91,7 +91,7 @@ class Charge:
         self._drops = np.searchsorted(step.drops["stretch"], np.arange(count + 1))
         self._fast_nodes = spaces.tiers.tiers[FAST].nodes
         self._events = self._by_stretch()
-        self._room: _Room | None = None  # used by the mover's thread only, None: not computed yet
+        self._room: _Room | None = None  # used by the mover's thread only; None: not computed yet
         self._lock = threading.Lock()  # guards the maps and the fields below
         self._now = 0
         self._begun = False
@@ -123,7 +123,7 @@ class Charge:
         with self._lock:
             residency.apply(pages, status)
         if (status < 0).any():
-            self._room = None  # an absent page may be born fast in one of the two stretches
+            self._room = None  # an absent page may be born fast in this stretch or the next
         elif self._room is not None:
             self._update(self._room, space, pages, before)
 
@@ -218,7 +218,7 @@ class Charge:
         room.size_bytes -= grown * self.spaces.page_bytes
 
     def drops_of(self, stretch: int) -> Table:
-        """Pages that the process drops in the stretch (DROP_DTYPE)."""
+        """The ranges that the process drops in the stretch (DROP_DTYPE)."""
         return self._step.drops[self._drops[stretch] : self._drops[stretch + 1]]
 
     def _births_of(self, stretch: int) -> Table:
@@ -281,9 +281,9 @@ class Charge:
         """Peak of fast bytes in a stretch.
 
         nodes: the node of each arena page when the stretch begins; changed in place to the nodes
-        at the end of the stretch.
+            at the end of the stretch.
         now: the node of each arena page now, if the stretch has begun. A page that was born in the
-        stretch may have been promoted since its birth.
+            stretch may have been promoted since its birth.
         """
         fast = most = self._fast_pages(nodes)
         for node, pages in self._events[stretch]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sentineld.base.errors import SentinelError
-from sentineld.migrate.fault_time import fault_ns
+from sentineld.migrate.fault_time import measure_faults
 from sentineld.migrate.io_buffers import io_buffers
 from sentineld.migrate.paging_file import open_paging_file
 from sentineld.model.timing import FAULT_BYTES
@@ -29,9 +29,16 @@ class DiskRates:
 
     read_bytes_per_s: float
     write_bytes_per_s: float
-    # Time of a fault that reads FAULT_BYTES, with no other read in flight, minus
-    # FAULT_BYTES / read_bytes_per_s.
-    fault_latency_ns: float = 0.0
+    # Time of a fault that reads FAULT_BYTES, with no other read in flight; 0: unknown.
+    fault_ns: float = 0.0
+    wake_ns: float = 0.0  # see Tier
+
+    def latency_ns(self, read_bytes_per_s: float) -> float:
+        """Tier.read_latency_ns for a tier of this bandwidth; 0: unknown. The measured values have
+        some scatter, so a very small latency counts as 1 ns."""
+        if not self.fault_ns:
+            return 0.0
+        return max(self.fault_ns - FAULT_BYTES * 1e9 / read_bytes_per_s, 1.0)
 
 
 def measure_disk(folder: Path, scratch_bytes: int = SCRATCH_BYTES) -> DiskRates:
@@ -52,14 +59,14 @@ def measure_disk(folder: Path, scratch_bytes: int = SCRATCH_BYTES) -> DiskRates:
     try:
         written = _bytes_per_s(lambda at: os.pwrite(file, buffer_of(at), at), scratch_bytes)
         read = _bytes_per_s(lambda at: os.preadv(file, [buffer_of(at)], at), scratch_bytes)
-        latency_ns = max(fault_ns(file, scratch_bytes) - FAULT_BYTES * 1e9 / read, 0.0)
+        fault = measure_faults(file, scratch_bytes)
     except OSError as error:
         raise SentinelError(
             "failed", f"the disk of {folder} cannot be measured: {error.strerror}"
         ) from None
     finally:
         os.close(file)
-    return DiskRates(read, written, latency_ns)
+    return DiskRates(read, written, fault.ns, fault.wake_ns)
 
 
 def _bytes_per_s(transfer: Callable[[int], int], scratch_bytes: int) -> float:

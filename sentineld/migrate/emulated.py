@@ -39,11 +39,11 @@ class _Part(NamedTuple):
     """The pages of a query or a move that are in one space."""
 
     inside: npt.NDArray[np.int64] | slice
-    """Their indices in the query or move."""
+    """The pages' indices in the query or move."""
     entries: Map
     """The map of the space."""
     where: npt.NDArray[np.int64]
-    """Their indices into the map."""
+    """The pages' indices into the map."""
 
 
 class EmulatedMemory:
@@ -103,8 +103,9 @@ class EmulatedMemory:
 
         A page that the process drops during the move stays absent, and a page that is born during
         the move stays where it is born. Pages for which the fast tier has no room stay where they
-        are; the result's error is then ENOMEM. If other processes' pages are moving, the move waits
-        for its turn and then ends after small_batch_pages, also with EINTR.
+        are; the result's error is then ENOMEM. A move that `wait` interrupts ends with EINTR. If
+        other processes' pages are moving, the move waits for its turn; a move of more than
+        small_batch_pages pages then ends after that many, also with EINTR.
         """
         parts = self._parts(pages)
         before = self._status(parts, len(pages))

@@ -17,6 +17,7 @@ import select
 import statistics
 import threading
 import time
+from typing import NamedTuple
 
 from sentineld.host.userfaultfd import copy_pages, next_fault, open_userfaultfd, register
 from sentineld.migrate.io_buffers import io_buffers
@@ -28,8 +29,17 @@ STOP_POLL_MS = 100
 """Longest time until the server notices that the measurement has ended early."""
 
 
-def fault_ns(file: int, file_bytes: int) -> float:
-    """Median time of an access that makes FAULT_BYTES be read, each at a random place of the file.
+class FaultTime(NamedTuple):
+    """The duration of a fault that causes a read of FAULT_BYTES."""
+
+    ns: float  # median time of the access
+    # Median of the part of this time that passes before the thread that serves the fault has read
+    # its event, and after the pages have arrived.
+    wake_ns: float
+
+
+def measure_faults(file: int, file_bytes: int) -> FaultTime:
+    """Measure accesses, each of which causes a read of FAULT_BYTES at a random place in the file.
 
     file: a descriptor opened with O_DIRECT. file_bytes: size of the file. Raises OSError and
     SentinelError.
@@ -49,12 +59,14 @@ def fault_ns(file: int, file_bytes: int) -> float:
             server.stop()
         if server.error:
             raise server.error
-    return statistics.median(spent_ns)
+    pairs = zip(spent_ns, server.served_ns, strict=True)
+    wakes_ns = [max(all_ns - own_ns, 0) for all_ns, own_ns in pairs]
+    return FaultTime(statistics.median(spent_ns), statistics.median(wakes_ns))
 
 
 def _access_ns(address: int) -> int:
-    """Time of a read of one byte. ctypes releases the interpreter's lock for it; without this, the
-    server could not run."""
+    """Time of a read of one byte. ctypes releases the interpreter's lock during the read; otherwise
+    the server could not run."""
     byte = ctypes.c_char()
     began_ns = time.monotonic_ns()
     ctypes.memmove(ctypes.addressof(byte), address, 1)
@@ -68,6 +80,8 @@ class _Server:
     def __init__(self, descriptor: int, begin: int, file: int, places: list[int]) -> None:
         """begin: address of the memory. places: where in the file the pages of each fault are."""
         self.error: OSError | None = None
+        self.served_ns: list[int] = []
+        """For each fault, the time from reading its event to the arrival of the pages."""
         self._descriptor = descriptor
         self._begin = begin
         self._file = file
@@ -80,7 +94,7 @@ class _Server:
         self._thread.start()
 
     def stop(self) -> None:
-        """Wait until the thread has ended."""
+        """End the thread if it runs, and close the descriptor."""
         self._stop.set()
         if self._thread.ident is None:
             os.close(self._descriptor)
@@ -97,7 +111,7 @@ class _Server:
 
     def _serve(self) -> None:
         (buffer,) = io_buffers(1, FAULT_BYTES)
-        buffer[0] = 1  # so that the kernel does not give its shared zero page
+        buffer[0] = 1  # allocates memory now, not during the first fault that is measured
         source = ctypes.addressof(ctypes.c_char.from_buffer(buffer))
         poll = select.poll()
         poll.register(self._descriptor, select.POLLIN)
@@ -107,9 +121,13 @@ class _Server:
             address = next_fault(self._descriptor)
             if address is None:
                 continue
+            began_ns = time.monotonic_ns()
             at = (address - self._begin) // FAULT_BYTES
             os.preadv(self._file, [buffer], self._places[at])
-            # A signal makes the kernel raise the same fault again; then the pages exist.
-            served += copy_pages(
+            # After a signal, the kernel can raise a fault twice; the second time, the pages exist.
+            copied = copy_pages(
                 self._descriptor, self._begin + at * FAULT_BYTES, source, FAULT_BYTES
             )
+            if copied:
+                self.served_ns.append(time.monotonic_ns() - began_ns)
+            served += copied

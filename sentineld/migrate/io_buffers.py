@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Buffers for direct I/O, in memory like that of the pager's frames."""
+"""Buffers for direct I/O, in the same kind of memory as the pager's frames."""
 
 from __future__ import annotations
 

@@ -186,7 +186,7 @@ class Mover:
         return self._published
 
     def stall_decisions(self) -> Decisions:
-        """How the trials of stalls were decided so far."""
+        """How the stall trials have been decided so far."""
         return self._trial.decisions
 
     def fast_bytes(self, barriers_hold: bool = True) -> int:
@@ -199,8 +199,8 @@ class Mover:
         return self._charge.resident_bytes(barriers_hold)
 
     def stop(self) -> None:
-        """End the thread after the move_pages call under way, which is interrupted on emulated
-        tiers."""
+        """End the thread after the move_pages call under way. On emulated tiers this call is
+        interrupted."""
         with self._wake:
             self._stopping = True
             self._wake.notify()
@@ -218,7 +218,8 @@ class Mover:
             self._ended(str(error))
 
     def _wait(self) -> int | None:
-        """Wait for something to do; returns when it came up, or None if the mover is stopping."""
+        """Wait for something to do; returns the time at which it came up, or None if the mover is
+        stopping."""
         with self._wake:
             if not (self._fresh or self._stopping):
                 self._wake.wait(IDLE_S)
@@ -235,7 +236,7 @@ class Mover:
     def work(self, since_ns: int | None = None) -> None:
         """Follow the process and move pages until no queued move can run.
 
-        since_ns: when the mover got something to do; None: now.
+        since_ns: the time at which the mover got something to do; None: now.
         """
         batch_bytes = self._memory.batch_pages * self._page_bytes
         self._memory.begin_series(self._clock.now_ns() if since_ns is None else since_ns)
@@ -292,7 +293,7 @@ class Mover:
         return True
 
     def _read_residency(self) -> None:
-        """Read the map from the kernel; queue moves for misplaced pages that no planned move
+        """Refresh the map from the kernel; queue moves of misplaced pages that no planned move
         touches."""
         self._refresh = False
         step = self._schedule.now // self._schedule.boundary_count
@@ -317,8 +318,8 @@ class Mover:
         return self._spaces.pages_to_move(Space(move.space), move.offset, move.bytes, move.tier)
 
     def _wait_in_move(self, duration_ns: int) -> bool:
-        """See Wait. A move has to end when the process reaches a boundary, because moves that are
-        then due come first, and when the mover is paused, resumed or stopped."""
+        """See Wait. A move has to end when the mover is paused, resumed or stopped, and when the
+        process reaches a boundary, because the moves that are due there come first."""
         with self._wake:
             return self._clock.wait(self._wake, lambda: self._fresh or self._stopping, duration_ns)
 
@@ -379,7 +380,7 @@ class Mover:
         return moved_bytes
 
     def _give_up(self, move: Pending, why: str) -> None:
-        """Account for a move that ends unfinished, or had nothing to move."""
+        """Account for a move that ends unfinished or had nothing to move."""
         direction = _direction(move)
         if why in ("already-there", "absent"):
             self.ledger.skipped(direction, why, move.bytes)

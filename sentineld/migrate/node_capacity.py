@@ -54,8 +54,8 @@ class Capacity:
         return room_bytes
 
     def moved(self, node: int, size_bytes: int) -> None:
-        """Report that pages have moved to the node. Without this, it would seem to have too much
-        room until its files are read again."""
+        """Report that pages have moved to the node. Without this report, the node would seem to
+        have too much room until its files are read again."""
         if node in self._read:
             read_ns, room_bytes = self._read[node]
             self._read[node] = read_ns, room_bytes - size_bytes

@@ -16,7 +16,7 @@ overhead, this share of the plan's largest move is also enough."""
 
 
 class Pace:
-    """The batches of a series, in which each follows the one before without a pause.
+    """Measures a series of batches. Each batch follows the one before without a pause.
 
     The measured time includes the time between two batches, because plans must assume the bandwidth
     that a series of moves reaches.

@@ -119,10 +119,11 @@ class PagerMoves:
 
     def _count(self, unfinished: bool = False) -> None:
         """Count the pages that have been moved since the last count. If a step has ended since
-        then, the totals of the last ended step get these pages, although some may have been moved
-        in the current step. If no step has ended, nothing is counted.
+        then, these pages are added to the totals of the step that ended last, although some of
+        them may have been moved in the current step. If no step has ended, nothing is counted.
 
-        unfinished: count even if no step has ended; the current step's totals then get the pages.
+        unfinished: count even if no step has ended; the pages are then added to the current step's
+            totals.
         """
         with self._lock:
             step = self._position() >> 32
@@ -142,7 +143,7 @@ class PagerMoves:
             self._ledger.begin_step(step)
 
     def _queue(self, table: Table, reason: str) -> None:
-        """Queue moves of the rows' pages that are not on their row's tier, evictions first. Absent
+        """Queue moves of each row's pages that are not on the row's tier, evictions first. Absent
         pages are left out."""
         for row in sorted(table, key=lambda row: int(row["tier"]) == _FAST):
             tier = int(row["tier"])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A move under way, and a batch of pages for one move_pages call."""
+"""A queued move, and a batch of pages for one move_pages call."""
 
 from __future__ import annotations
 
@@ -44,7 +44,8 @@ class PageRange:
 
 @dataclass(eq=False)
 class Pending(PageRange):
-    """A move under way. due, deadline, expiry, stalls, yields: see move_queue.Span."""
+    """A queued move, which may have been carried out in part. due, deadline, expiry, stalls,
+    yields: see move_queue.Span."""
 
     tier: int
     due: int
@@ -75,7 +76,7 @@ class Batch:
     tier: int
     parts: tuple[tuple[Pending, Pages], ...]
     ends_move: bool = False
-    """Whether the batch has all pages of its last move that are still to be moved."""
+    """Whether the batch contains all untried pages of its last move."""
 
     @property
     def pages(self) -> int:

@@ -102,7 +102,7 @@ class PlanMover(Protocol):
         """End watch()."""
 
     def stall_decisions(self) -> Decisions:
-        """How the trials of stalls were decided so far; see StallTrial."""
+        """How the stall trials have been decided so far; see StallTrial."""
 
     def fast_bytes(self, barriers_hold: bool = True) -> int:
         """Fast bytes charged to the session. barriers_hold: whether the process waits at
@@ -116,7 +116,7 @@ class PlanMover(Protocol):
 
 
 class PageBackend(Protocol):
-    """Arms pages for sampling. A move unarms pages, so it is enclosed in disarm() and arm()."""
+    """Arms pages for sampling. A move unarms pages, so disarm() precedes it and arm() follows."""
 
     def disarm(self, start: int, length_bytes: int) -> object:
         """Stop reporting accesses to the range's pages."""

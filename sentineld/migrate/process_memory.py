@@ -48,8 +48,8 @@ class Memory(Protocol):
         """Move distinct pages to a node; if `waits`, blocks until the move is done.
 
         wait: called by memory that only imitates moves, to wait for the end of the move. If it
-        returns True, the move ends with some of its pages. The result's error is then EINTR, and
-        the other pages have not moved.
+        returns True, the move ends early: pages that have not arrived by then stay where they are,
+        and the result's error is EINTR.
         Raises ProcessLookupError if the process is gone, SentinelError if the kernel refuses.
         """
 
@@ -64,7 +64,7 @@ class Memory(Protocol):
 
 
 class KernelMemory:
-    """A process's pages in the kernel's NUMA nodes."""
+    """A process's pages on the kernel's NUMA nodes."""
 
     exact = False
     waits = True

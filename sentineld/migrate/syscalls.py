@@ -25,8 +25,8 @@ from sentineld.base.errors import SentinelError
 from sentineld.model.records import PAGE_BYTES
 
 BATCH_PAGES = 2048
-"""Pages per call. 512 to 4096 pages reach the full bandwidth. A call's overhead equals the time to
-move about 200 pages."""
+"""Pages per call. Calls with 512 to 4096 pages reach the full bandwidth. The overhead of a call
+equals the time to move about 200 pages."""
 
 NOT_WRITTEN = -(1 << 30)
 """Status of a page for which the kernel wrote no status. move_pages() queries such pages once more
@@ -88,8 +88,8 @@ def _call(pid: int, pages: Addresses, nodes: npt.NDArray[np.int32] | None, statu
 
 
 def _check(pid: int, code: int) -> None:
-    """Raise an exception for errors of the process or the caller, but not for those of single
-    pages."""
+    """Raise an exception if the process is gone, the kernel refuses the call or a node is not
+    online. Do nothing for other errors."""
     if code == -errno.ESRCH:
         raise ProcessLookupError(errno.ESRCH, f"process {pid} is gone")
     if code in (-errno.EPERM, -errno.EACCES):

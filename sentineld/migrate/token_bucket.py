@@ -6,8 +6,8 @@ from __future__ import annotations
 import threading
 
 SLACK_NS = 2_000_000
-"""If a transfer is requested at most this much later than it could begin, this counts as a
-scheduling delay. The bandwidth that was unused meanwhile then remains available."""
+"""If a transfer is requested at most this much later than it could have begun, the delay counts as
+a scheduling delay, and the bandwidth that was unused meanwhile remains available."""
 
 
 class TokenBucket:
@@ -28,16 +28,16 @@ class TokenBucket:
         self._lock = threading.Lock()
 
     def busy_ns(self, now_ns: int, piece_bytes: int) -> int:
-        """The time until all reserved transfers have ended. 0 if at most a piece is left of them,
-        as after an interruption; see give_back()."""
+        """The time until all reserved transfers have ended. 0 if at most one piece of them is
+        left, as after an interruption; see give_back()."""
         with self._lock:
             left_ns = self._ready_ns - now_ns
         return round(left_ns) if left_ns > piece_bytes * self._ns_per_byte else 0
 
     def take(self, size: int, now_ns: int, wanted_ns: int = 0) -> int:
-        """Reserve size bytes; returns the time, on now_ns's clock, when they will have moved.
+        """Reserve size bytes; returns the time, on now_ns's clock, at which they will have moved.
 
-        wanted_ns: the earliest time at which the transfer can begin, because before it there was
+        wanted_ns: the earliest time at which the transfer can begin: before this time, there was
             nothing to transfer.
         """
         with self._lock:

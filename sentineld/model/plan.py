@@ -3,8 +3,8 @@
 
 Tiers are indices; 0 is the fastest. Boundaries are indices within the step; 0 is
 the beginning of the step. The schedule is circular: the last boundary is followed by
-boundary 0 of the next step. Fast memory is charged per resident page. Dead pages are
-included until they are dropped or moved.
+boundary 0 of the next step. Fast memory is charged per resident page. A dead page is
+charged until it is dropped or demoted.
 """
 
 from __future__ import annotations
@@ -86,7 +86,8 @@ class Layout:
     regions: tuple[Region, ...]
     # (S,): for each boundary B, a boundary W, or -1: no wait at B. The process continues after B
     # only when all demotions of the boundaries up to W are complete. If W > B, W is in the previous
-    # step. At the deadline of a late promotion (Plan.late), it may also wait for the promotion.
+    # step. At the deadline of a late promotion (Plan.late), the process may also wait for this
+    # promotion.
     waits: npt.NDArray[np.int32]
     arena_bytes: int
     # Tier of pages that are born in the heap while the plan is live; None: the memory policy is not

@@ -112,6 +112,7 @@ class AccessFlag(IntFlag):
     HEAP = 1
     AT_BIRTH = 2
     AFTER = 4
+    HIDES = 8
 
 
 def _struct(fields: dict[str, tuple[int, str]], size_bytes: int) -> np.dtype[Any]:
@@ -305,7 +306,8 @@ PAGING_DTYPE = np.dtype(
         ("evicted_pages", "<u8"),
         ("fetched_pages", "<u8"),
         ("late_moves", "<u8"),
-        ("reserved", "<u8", 2),
+        ("fault_reads", "<u8"),
+        ("fault_read_ns", "<u8"),
         ("evict", PAGE_QUEUE_DTYPE),
         ("fetch", PAGE_QUEUE_DTYPE),
     ]

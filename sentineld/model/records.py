@@ -49,7 +49,7 @@ ACCESS_UNKNOWN = 4
 """No access was seen, but one may have been missed. With ACCESS_AGAIN, an access was seen, but a
 later write may have been missed."""
 ACCESS_AGAIN = 8
-"""Not the page's first record in its epoch."""
+"""Not the page's first record in the epoch."""
 ACCESS_AGED = 16
 """The accessed bit has been set since the last PageSampler.age(); the epoch is unknown."""
 ACCESS_RESIDENCY = 128

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pages that records of the kernel module's access log represent."""
+"""Which pages the records of the kernel module's access log represent."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def sampled_pages(samples: Records) -> tuple[Integers, Integers]:
 
 
 def sampled_page_count(samples: Records) -> int:
-    """Number of pages that the accesses among SAMPLE_DTYPE records represent, plus one for each
+    """Number of pages represented by the SAMPLE_DTYPE records that are accesses, plus one for each
     other record."""
     access = (samples["flags"] & NO_ACCESS) == 0
     return int(np.where(access, pages_represented(samples), 1).sum())

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 
 @dataclass(frozen=True)
@@ -16,6 +17,20 @@ class Tier:
     write_bytes_per_s: float = 0.0
     read_latency_ns: float = 0.0
     write_latency_ns: float = 0.0
+    # On paged tiers: the part of read_latency_ns in which the kernel wakes the thread that serves
+    # the fault and then the thread that waits.
+    wake_ns: float = 0.0
+
+
+class Overlap(StrEnum):
+    """Which parts of a stretch's time overlap, according to the timing model."""
+
+    NONE = "none"
+    """The extra time of slow accesses is added to the time with all memory fast."""
+    COMPUTE = "compute"
+    """Computation and accesses to memory overlap: a stretch takes the longer of the two times."""
+    TIERS = "tiers"
+    """Accesses to both tiers overlap: their bandwidths are used concurrently."""
 
 
 @dataclass(frozen=True)
@@ -32,3 +47,7 @@ class Tiers:
     # Whether the slow tier is a file. If so, a page must be read into fast memory before it is
     # accessed.
     paged: bool = False
+    # The next two settings select variants of the timing model. They do not apply to paged tiers.
+    overlap: Overlap = Overlap.NONE
+    # Whether moves have only that time of a stretch in which no access uses the slow tier.
+    moves_yield: bool = False

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The timing model: the time of a step as a function of the tiers of its pages.
 
-Predictions, bounds, the simulator and the emulated tiers all use this model. Bounds omit births. On
-emulated tiers, births are real page faults, so the shim adds no delay for them.
+Predictions, bounds, the simulator and the emulated tiers all use this model. AccessCosts has the
+formula for the model's variants (Overlap). Bounds omit births. On emulated tiers, births are real
+page faults, so the shim adds no delay for them.
 docs/reference/timing.md gives the formula and its rules.
 
     time of a stretch = its all-fast time
@@ -33,9 +34,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sentineld.model.arrays import Floats
+from sentineld.model.arrays import Floats, Mask
 from sentineld.model.profile import Profile
-from sentineld.model.tiers import Tier, Tiers
+from sentineld.model.tiers import Overlap, Tier, Tiers
 
 CACHED_BYTES = 64 << 10
 """Tensors below this size cost the same on either tier. They stay in a core's second-level cache
@@ -73,7 +74,11 @@ class Timing:
     demote_ns_per_byte: float  # time of a move to the slow tier; inf: no moves are possible
     birth_ns_per_byte: float = 0.0  # time of a page birth (page fault)
     paged: bool = False  # see Tiers
-    fault_ns: float = 0.0  # on paged tiers: the part of a fault's time in which the file is idle
+    fault_ns: float = 0.0  # on paged tiers: the time of a fault besides its own transfer
+    fast_read_ns_per_byte: float = 0.0  # time of a read from the fast tier
+    fast_write_ns_per_byte: float = 0.0  # time of a write to the fast tier
+    overlap: Overlap = Overlap.NONE
+    moves_yield: bool = False  # see Tiers
 
     @property
     def demotion_weight(self) -> float:
@@ -92,11 +97,41 @@ class Timing:
 
         slow: (A,), the share of each access row's pages that is on the slow tier, 0..1.
         """
+        return self.costs(profile).stretch_ns(profile, slow)
+
+    def costs(self, profile: Profile) -> AccessCosts:
+        """The costs of slow accesses under the model's overlap."""
+        extra, zero = self.extra_ns(profile), np.zeros(len(profile.accesses))
+        if self.overlap == Overlap.NONE:
+            return AccessCosts(extra, zero, np.zeros(profile.stretch_count))
+        fast = self.fast_ns(profile)
+        memory = np.zeros(profile.stretch_count)
+        np.add.at(memory, profile.accesses["stretch"], fast)
+        if self.overlap == Overlap.TIERS:
+            # The longer one of two sums: that of the fast accesses, memory - sum of fast * x, and
+            # that of the slow ones, sum of (fast + extra) * x.
+            return AccessCosts(-fast, 2 * fast + extra, memory)
         times = profile.stretches["time_ns"].astype(np.float64)
-        extra = self.extra_ns(profile) * slow
-        found: Floats = times + np.bincount(
-            profile.accesses["stretch"], extra, minlength=profile.stretch_count
+        hidden: Floats = np.maximum(times - memory, 0.0)
+        return AccessCosts(zero, extra, hidden)
+
+    def fast_ns(self, profile: Profile) -> Floats:
+        """(A,): time of each access row if all of its pages are on the fast tier.
+
+        If the times of a stretch's rows add up to more than the stretch's time, they are scaled
+        down: the processor's caches served some of the accesses.
+        """
+        rows = profile.accesses
+        own = np.where(
+            _cached(profile),
+            0.0,
+            rows["bytes_read"].astype(np.float64) * self.fast_read_ns_per_byte
+            + rows["bytes_written"].astype(np.float64) * self.fast_write_ns_per_byte,
         )
+        total = np.bincount(rows["stretch"], own, minlength=profile.stretch_count)
+        times = profile.stretches["time_ns"].astype(np.float64)
+        share = np.divide(times, total, out=np.ones(len(times)), where=total > times)
+        found: Floats = own * share[rows["stretch"]]
         return found
 
     def write_back_ns(self, profile: Profile) -> Floats:
@@ -110,13 +145,17 @@ class Timing:
         return found
 
     def busy_ns(self, profile: Profile) -> Floats:
-        """(A,): on paged tiers, the part of extra_ns() in which the file is busy; otherwise 0."""
+        """(A,): the time for which moves can't use the slow tier because of each access row, if all
+        of its pages are slow. On paged tiers: the part of extra_ns() in which the file is busy."""
+        if self.moves_yield and not self.paged:
+            return self.fast_ns(profile) + self.extra_ns(profile)
         if not self.paged:
             return np.zeros(len(profile.accesses))
         return _touched_pages(profile) * (profile.page_bytes * self.read_ns_per_byte)
 
     def extra_ns(self, profile: Profile) -> Floats:
-        """(A,): the extra time of each access row if all of its pages are on the slow tier."""
+        """(A,): the extra time of each access row if all of its pages are on the slow tier and no
+        other work overlaps with the access."""
         rows = profile.accesses
         if self.paged:
             return self.busy_ns(profile) + self.fault_ns * faults_of(_touched_pages(profile))
@@ -124,9 +163,47 @@ class Timing:
             rows["bytes_read"].astype(np.float64) * self.read_ns_per_byte
             + rows["bytes_written"].astype(np.float64) * self.write_ns_per_byte
         )
-        cached = profile.tensors["bytes"][rows["tensor"]] < CACHED_BYTES
-        found: Floats = np.where(cached, 0.0, extra)
+        found: Floats = np.where(_cached(profile), 0.0, extra)
         return found
+
+
+@dataclass(frozen=True)
+class AccessCosts:
+    """What slow accesses cost. If a share x of each access row's pages is slow, a stretch takes
+
+    all-fast time + sum of direct_ns * x + max(0, sum of hideable_ns * x - hidden_ns)
+    """
+
+    direct_ns: Floats
+    """(A,), negative if a slow access takes load off the fast tier."""
+    hideable_ns: Floats
+    """(A,)"""
+    hidden_ns: Floats
+    """(S,): how much of the hideable time other work of the stretch hides."""
+
+    def least_ns(self, profile: Profile) -> Floats:
+        """(S,): a time that no stretch falls below, whatever the tiers of its pages."""
+        gained = np.minimum(self.direct_ns, 0.0)
+        found: Floats = profile.stretches["time_ns"].astype(np.float64) + np.bincount(
+            profile.accesses["stretch"], gained, minlength=profile.stretch_count
+        )
+        return found
+
+    def stretch_ns(self, profile: Profile, slow: Floats) -> Floats:
+        """(S,): the time of each stretch, without births and waits. slow: (A,), x of each row."""
+        times = profile.stretches["time_ns"].astype(np.float64)
+        direct, hideable = (
+            np.bincount(profile.accesses["stretch"], costs * slow, minlength=len(times))
+            for costs in (self.direct_ns, self.hideable_ns)
+        )
+        found: Floats = times + direct + np.maximum(hideable - self.hidden_ns, 0.0)
+        return found
+
+
+def _cached(profile: Profile) -> Mask:
+    """(A,): which access rows are those of small tensors, which cost the same on either tier."""
+    found: Mask = profile.tensors["bytes"][profile.accesses["tensor"]] < CACHED_BYTES
+    return found
 
 
 def _touched_pages(profile: Profile) -> Floats:
@@ -142,7 +219,8 @@ def timing_of(tiers: Tiers) -> Timing:
     """The timing of the two fastest tiers.
 
     If the read bandwidth of a tier is unknown (0), reads of slow memory take no extra time. The
-    same holds for writes. If the migration bandwidth is unknown, no moves are possible.
+    same holds for writes. If any of these bandwidths is unknown, nothing overlaps and moves do not
+    yield. If the migration bandwidth is unknown, no moves are possible.
     """
     rate = tiers.migration_bytes_per_s
     move = 1e9 / rate if rate > 0 else float("inf")
@@ -154,12 +232,17 @@ def timing_of(tiers: Tiers) -> Timing:
         promote, demote = _paged_moves(slow, move)
         births = tiers.birth_ns_per_byte
         return Timing(read, read, promote, demote, births, True, slow.read_latency_ns)
+    known = all(tier.read_bytes_per_s > 0 < tier.write_bytes_per_s for tier in (fast, slow))
     return Timing(
         _extra(fast.read_bytes_per_s, slow.read_bytes_per_s),
         _extra(fast.write_bytes_per_s, slow.write_bytes_per_s),
         move,
         move,
         tiers.birth_ns_per_byte,
+        fast_read_ns_per_byte=1e9 / fast.read_bytes_per_s if known else 0.0,
+        fast_write_ns_per_byte=1e9 / fast.write_bytes_per_s if known else 0.0,
+        overlap=tiers.overlap if known else Overlap.NONE,
+        moves_yield=tiers.moves_yield and known,
     )
 
 

@@ -105,7 +105,7 @@ class _MapInfo(ctypes.Structure):
 
 
 def _bpf(command: int, attr: ctypes.Structure) -> int:
-    """Call bpf(); raise OSError with the kernel's errno."""
+    """Call bpf(); if it fails, raise OSError with the kernel's errno."""
     number = _SYSCALL_NUMBER[platform.machine()]
     result = int(_libc.syscall(number, command, ctypes.byref(attr), ctypes.sizeof(attr)))
     if result < 0:
@@ -115,7 +115,7 @@ def _bpf(command: int, attr: ctypes.Structure) -> int:
 
 
 def check_permitted() -> None:
-    """Load a raw tracepoint program of two instructions, which does nothing.
+    """Load a raw tracepoint program of two instructions that does nothing.
 
     Raises OSError (EPERM) if CAP_BPF or CAP_PERFMON is missing. This check takes
     microseconds; without it the error would come only after bcc's compilation, which takes seconds.

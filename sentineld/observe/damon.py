@@ -281,7 +281,7 @@ def usable(
 
 @functools.cache
 def _lacking(kdamonds: Path) -> SentinelError | None:
-    """The error for a kernel whose DAMON cannot watch a process, or None.
+    """The error if the kernel's DAMON cannot watch a process, else None.
 
     The list of the operations that DAMON supports exists only in the folder of a context, so a
     context is created if there is none.

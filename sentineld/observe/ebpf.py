@@ -71,8 +71,9 @@ _MAP_TYPES: dict[str, tuple[npt.DTypeLike, npt.DTypeLike]] = {
 class EbpfProbes:
     """Counters of all page migrations, and counters of each watched process.
 
-    The counters of a process are its page faults, its accesses that the kernel module reported, and
-    its disturbances: pages that were moved, reclaimed or collapsed, but not by the daemon.
+    The counters of a process count its page faults, its accesses as far as the kernel module
+    reports them, and its disturbances: pages of the process that anything other than the daemon
+    moved, reclaimed or collapsed.
 
     To load the programs, either call start() in a thread that may block, or call spawn(),
     and then poll() when fileno() is readable. watch() may be called before the programs are loaded.
@@ -375,7 +376,8 @@ class EbpfProbes:
 
 def _open_maps(fds: dict[str, int]) -> dict[str, BpfMap]:
     """Take over the maps' fds. Closes all of them and raises SentinelError "failed" if one cannot
-    be used, for example because the files in bpf/ are of another version and its layout differs."""
+    be used, for example because the files in bpf/ are of another version, in which the layout of
+    the map differs."""
     maps = {}
     for name, fd in fds.items():
         try:

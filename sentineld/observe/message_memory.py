@@ -23,7 +23,7 @@ messages that have been admitted can exceed this limit."""
 ROOT_BYTES = 64 << 20
 SMALL_BYTES = 64 << 10
 """Frames up to this size are counted when they are complete. Until then, such a frame takes no more
-memory than the kernel's buffer of a connection."""
+memory than the connection's socket buffer in the kernel."""
 
 
 @dataclass

@@ -52,8 +52,8 @@ class SamplerStats:
 class PageSampler:
     """An open /dev/sentinel.
 
-    After the attached process has exited or called exec(), the methods on ranges and begin_epoch()
-    raise ProcessLookupError.
+    After the attached process has exited or called exec(), begin_epoch() and the methods that take
+    a range raise ProcessLookupError.
     """
 
     def __init__(self, device: Path = DEVICE) -> None:
@@ -179,7 +179,7 @@ class PageSampler:
         An access during this call can be logged in the old or in the new epoch. Epochs are exact
         only if the process begins them, with the epoch fd, at its boundaries.
 
-        residency: also log the number of resident pages of each node.
+        residency: also log the number of resident pages on each node.
         """
         argument = uapi.Epoch(flags=uapi.EPOCH_RESIDENCY if residency else 0)
         fcntl.ioctl(self._fd, uapi.IOC_EPOCH, argument)

@@ -32,6 +32,13 @@ class PagingCounts:
     """Pages that left memory without being written, because they had not changed."""
     waits: int
     """Births that waited for a page frame."""
+    fault_reads: int
+    """Reads of FAULT_BYTES made by the pager's thread that serves faults. Not counted are reads of
+    faults that also read ahead, whose times depend on these reads, and reads that took longer than
+    50 ms. Other threads read if several faults are raised at once or no page frame is free."""
+    fault_read_ns: int
+    """Total time of these reads, from reading the fault's event to the arrival of the pages. It
+    does not contain the time to wake the threads; see Tier.wake_ns."""
     overruns: int
     """Page frames taken beyond the budget, because no page could leave memory."""
     frames: int

@@ -24,9 +24,10 @@ attached, and after a backend has opened a watch of the process. It requires:
   connect(), and its group IDs all equal the group ID at that time. A setuid program has other IDs.
 - The process is dumpable. The files in /proc of a process that is not dumpable belong to root, so
   the owner of /proc/PID/mem shows whether an unprivileged user may read or trace the process
-  (ptrace(2), "PTRACE_MODE_READ"). A program is not dumpable if it has setuid, setgid or file
-  capabilities, if the user is not allowed to read it, or if it sets PR_SET_DUMPABLE to 0. The owner
-  of the folder /proc/PID itself does not show this: that owner is always the effective user.
+  (ptrace(2), "PTRACE_MODE_READ"). A process is not dumpable if its program is setuid or setgid or
+  has file capabilities, if the user is not allowed to read the program, or if the process sets
+  PR_SET_DUMPABLE to 0. The owner of the folder /proc/PID itself does not show this: that owner is
+  always the effective user.
 - The process has not exited, according to its pidfd. This is checked after the files in /proc were
   read; if the process has not exited by then, the files belonged to it.
 

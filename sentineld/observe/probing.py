@@ -51,8 +51,8 @@ class Probing:
 
     watch() may be called even if the probes are not loaded. Counting begins when they are loaded.
 
-    Disturbances of a process: its pages that were moved, reclaimed or collapsed, but not by the
-    daemon.
+    Disturbances of a process: pages of the process that anything other than the daemon moved,
+    reclaimed or collapsed.
     """
 
     def __init__(self) -> None:

@@ -108,8 +108,8 @@ class ProcConnector:
 
 
 def _decode(message: bytes) -> Fork | Exec | None:
-    """Decode a message. None: the message is too short, or is another kind of event, from before
-    the filter was attached."""
+    """Decode a message. Returns None if the message is too short, or if it is an event of another
+    kind, which was sent before the filter was attached."""
     with contextlib.suppress(struct.error):
         (what,) = _WHAT.unpack_from(message, _WHAT_OFFSET)
         if what == FORK:

@@ -30,7 +30,7 @@ GATHER_S = 0.01
 causes most of the cost; with this delay, the thread handles several events at each wake-up."""
 TREE_MAX = 256
 """Largest number of processes of a tree that are followed; each takes a descriptor of the daemon. A
-training has one process per data-loader worker."""
+training has one child process per data-loader worker."""
 
 
 @dataclass(frozen=True)

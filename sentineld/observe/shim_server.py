@@ -31,14 +31,14 @@ HELLO_CHECK_S = 0.05
 """Pause before an incomplete hello is checked again. The hello stays in the socket's buffer, so the
 socket stays readable, and without a pause the event loop would spin."""
 STRANGERS = Limits(of_user=32, of_root=128, total=256)
-"""Limits of connections that have not sent a hello."""
+"""Limits on connections that have not sent a hello."""
 
 DESCRIPTORS_RESERVED = 96
 """Number of descriptors that sessions cannot use: the daemon needs them for sockets, eBPF maps, and
 connections of sentinelctl and of metrics readers."""
 DESCRIPTORS_PER_SESSION = 16
-"""A managed session has about ten descriptors. The rest of this number is for planning processes
-and for descriptors that the daemon receives."""
+"""A managed session has about ten descriptors. The rest of this number is for the descriptors of
+planning processes and for those that the daemon receives."""
 
 FRAME_S = 10.0
 """Time limit for a large frame to become complete, if other connections of the same user wait for
@@ -52,7 +52,7 @@ on_handled(), from any thread, with this estimate for each message that it has h
 
 
 def session_limits() -> Limits:
-    """Limits of the number of sessions, so that the daemon's descriptors (RLIMIT_NOFILE) suffice.
+    """Limits on the number of sessions, so that the daemon's descriptors (RLIMIT_NOFILE) suffice.
 
     Root can have a third of the sessions, and all other users together two thirds. A single user
     can have at most one third, so that other users can still register.
@@ -86,7 +86,7 @@ class ShimServer:
         sessions: Limits | None = None,
     ) -> None:
         """on_hello: returns the receiver of the link's messages, or raises SentinelError.
-        sessions: limits of registered connections; None: session_limits()."""
+        sessions: limits on registered connections; None: session_limits()."""
         self._on_hello = on_hello
         self._sessions = sessions or session_limits()
         self._counts: Counter[int] = Counter()  # registered connections, by user ID
@@ -230,7 +230,7 @@ class ShimServer:
         return False
 
     def _feed(self, uid: int) -> None:
-        """Continue reading a user's connections, because there is memory for its messages again."""
+        """Continue reading a user's connections: there is memory for the user's messages again."""
         for one in [one for one in self._registered if one.uid == uid and one.starved]:
             one.starved = False
             self._watch(one)

@@ -24,7 +24,8 @@ class WriteFds:
     way: str = ""  # SCAN, SOFT_DIRTY or "" for no descriptors
     pagemap_fd: int = -1
     control_fd: int = -1
-    """SCAN: a userfaultfd, which protects memory while it is open. SOFT_DIRTY: clear_refs."""
+    """SCAN: a userfaultfd; memory is write-protected only while it is open. SOFT_DIRTY:
+    /proc/PID/clear_refs."""
     uid: int | None = None
     """The user whose process sent the descriptors; None: the daemon opened them itself."""
     refusal: str = "it has sent no descriptors"

@@ -12,6 +12,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from sentineld.model.arrays import Floats
 from sentineld.model.plan import SLOT_DROP, SLOT_PLANNED, Layout
 from sentineld.model.profile import Profile
 from sentineld.model.protocol import ACCESS_DTYPE, AccessFlag
@@ -20,6 +21,9 @@ from sentineld.model.timing import timing_of
 from sentineld.plan.items import access_pages, tensor_pages
 from sentineld.plan.layout import cut_at_regions
 from sentineld.plan.slack import sizes_of
+
+HIDDEN_PS_MAX = 1e15
+"""Largest time that a row with the flag HIDES may have (HIDDEN_PS_MAX in shim/native/layout.c)."""
 
 HEAP_BYTES_MAX = 1 << 44
 """An address that is at least this number of bytes above the heap's base is outside the heap."""
@@ -40,7 +44,7 @@ def access_table(profile: Profile, layout: Layout, tiers: Tiers) -> npt.NDArray[
       shim started and counts as fast.
 
     If a slot also takes smaller tensors, its rows name the slot, so that the shim counts only pages
-    that the tensor has. In the stretch of the tensor's birth they have the flag AFTER.
+    that the tensor has. In the stretch of the tensor's birth these rows have the flag AFTER.
     """
     rows, tensors = profile.accesses, profile.tensors[profile.accesses["tensor"]]
     pages = tensor_pages(profile)[rows["tensor"]]
@@ -48,7 +52,8 @@ def access_table(profile: Profile, layout: Layout, tiers: Tiers) -> npt.NDArray[
     table["stretch"] = rows["stretch"]
     table["pages"] = pages
     table["touched"] = access_pages(profile)
-    extra_ps = 1000.0 * timing_of(tiers).extra_ns(profile)
+    timing = timing_of(tiers)
+    extra_ps = 1000.0 * timing.extra_ns(profile)
     table["slow_ps"] = np.rint(extra_ps / np.maximum(pages, 1))
 
     slotted = tensors["slot"] >= 0
@@ -85,7 +90,23 @@ def access_table(profile: Profile, layout: Layout, tiers: Tiers) -> npt.NDArray[
     table["flags"] = np.where(in_heap, int(AccessFlag.HEAP), 0)
     table["flags"] |= np.where(at_birth, int(AccessFlag.AT_BIRTH), 0).astype(np.uint16)
     table["flags"] |= np.where(sized & born, int(AccessFlag.AFTER), 0).astype(np.uint16)
-    return table
+    return _with_hidden(table, timing.costs(profile).hidden_ns)
+
+
+def _with_hidden(table: npt.NDArray[np.void], hidden_ns: Floats) -> npt.NDArray[np.void]:
+    """The table with a row for each stretch whose computation hides slow accesses.
+
+    hidden_ns: (S,), see AccessCosts.
+    """
+    stretch = np.flatnonzero(hidden_ns > 0)
+    if not len(stretch):
+        return table
+    rows = np.zeros(len(stretch), ACCESS_DTYPE)
+    rows["stretch"], rows["flags"] = stretch, int(AccessFlag.HIDES)
+    # The shim refuses larger values. No stretch has so long a delay.
+    rows["slow_ps"] = np.rint(np.minimum(1000.0 * hidden_ns[stretch], HIDDEN_PS_MAX))
+    both = np.concatenate([rows, table])
+    return both[np.argsort(both["stretch"], kind="stable")]
 
 
 def _node(tiers: Tiers, tier: int | None) -> int:

@@ -29,8 +29,8 @@ def after_use(plan: Plan, profile: Profile) -> Plan:
 
     - Every stretch uses the pages until they die or are promoted, or, for persistent tensors, until
       the step ends.
-    - The delay would keep the pages in memory in a stretch that exceeds the budget when all
-      demotions are postponed.
+    - The delay would keep the pages in memory in a stretch that would exceed the budget if all
+      demotions were postponed.
     """
     delay = _delays(plan, profile)
     if not delay.any():

@@ -225,8 +225,8 @@ def _tiers(plan: Plan, profile: Profile, found: Residency) -> None:
 def _kept_slow_pages(plan: Plan, profile: Profile) -> None:
     """Check that slow pages on which any tensor is promoted are dropped at each death.
 
-    A late promotion can move the pages of the next tensor. If this tensor kept its pages, they
-    would stay in fast memory, and peak_fast_pages() would not count them.
+    A late promotion can move such pages when the next tensor already lives on them. If this tensor
+    kept the pages, they would stay in fast memory, and peak_fast_pages() would not count them.
     """
     promoted = promoted_ranges(plan, profile.page_bytes)
     found = turnover(plan.layout, profile, (1,), promoted.ravel())

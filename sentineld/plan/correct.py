@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Decide whether to replace a live plan because its assumptions do not match the measurements.
 
-A plan assumes a migration bandwidth and the time of each stretch. The daemon and the
-simulator measure both while the plan is live. This module only makes decisions: the caller
-passes the measured values and carries out the decisions. A small deviation is ignored, because
-random scatter may explain it. A larger deviation is also ignored if it does no harm, unless the
-bandwidth has risen so far that a new plan could be faster.
+A plan assumes a migration bandwidth, the time of each stretch and, on paged tiers, the latency of
+a fault. The daemon measures them while the plan is live; the simulator measures all but the
+latency. This module only makes decisions: the caller passes the measured values and carries out the
+decisions. A small deviation is ignored, because random scatter may explain it. A larger deviation
+is also ignored if it does no harm, unless the bandwidth has risen so far that a new plan could be
+faster, or faults have become faster.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from sentineld.model.arrays import Floats
 from sentineld.model.plan import Plan
 from sentineld.model.profile import Profile
 from sentineld.model.tiers import Tiers
+from sentineld.plan.fault_latency import FaultCounts, FaultLatency, with_fault_latency
 
 RATE_TOLERANCE = 0.1
 """If the measured bandwidth is below the assumed one by at most this share, the drop is ignored."""
@@ -58,11 +60,13 @@ DRIFT_NOISE = 2.0
 most DRIFT_MIN plus this multiple of the sum that random scatter is expected to cause."""
 RECHECK_STEPS = 256
 """Minimum number of steps between two comparisons of the stretches' times. If a correction led to
-no new plan, the next correction also comes at least this number of steps later."""
+no new plan, the next one also comes at least this number of steps later. The latency of faults has
+rules of its own; see fault_latency.py."""
 
 PATIENCE_STEPS = 8
-"""If a plan was corrected early, the next plan is not corrected before it has been live for this
-number of steps. Each further early correction doubles this minimum age."""
+"""If a plan was corrected early, the bandwidth and times of the next plan are not corrected before
+it has been live for this number of steps. Each further early correction doubles this minimum
+age."""
 PATIENCE_STEPS_MAX = 4096
 EARNED_STEPS = 512
 """The correction of a plan is early if the plan has been live for fewer steps than this. Any other
@@ -85,6 +89,10 @@ class Progress:
     busy_ns: float = 0.0  # time that the mover spent moving these bytes
     stall_ns: float = 0.0  # time that the process waited for moves
     late_moves: int = 0
+    # On paged tiers; see PagingCounts.
+    faults: int = 0
+    fault_reads: int = 0
+    fault_read_ns: float = 0.0
 
     def since(self, before: Progress) -> Progress:
         """The increase of each counter since an earlier state."""
@@ -95,6 +103,9 @@ class Progress:
             self.busy_ns - before.busy_ns,
             self.stall_ns - before.stall_ns,
             self.late_moves - before.late_moves,
+            self.faults - before.faults,
+            self.fault_reads - before.fault_reads,
+            self.fault_read_ns - before.fault_read_ns,
         )
 
 
@@ -104,7 +115,9 @@ class Correction:
 
     profile: Profile
     tiers: Tiers
-    cause: str  # "migration": the bandwidth differs; "times": the times of stretches differ
+    # "migration": the bandwidth differs; "times": the times of stretches differ; "faults": the
+    # latency of a fault differs
+    cause: str
     text: str  # description of the cause, for logs and users
 
 
@@ -115,10 +128,11 @@ class Corrector:
     kept() if the old plan stays.
     """
 
-    def __init__(self, nominal_bytes_per_s: float) -> None:
-        """nominal_bytes_per_s: migration bandwidth without other load."""
-        self._nominal = nominal_bytes_per_s
+    def __init__(self, nominal: Tiers) -> None:
+        """nominal: the tiers with the figures of an otherwise idle machine."""
+        self._nominal = nominal
         self._patience = 0
+        self._faults = FaultLatency(nominal)
 
     def entered(self, plan: Plan, profile: Profile, tiers: Tiers, progress: Progress) -> None:
         """Record that a plan, made from this profile for these tiers, went live."""
@@ -130,25 +144,26 @@ class Corrector:
         self._timed_steps = -RECHECK_STEPS
         self._min_age_steps = self._patience
         self._pending = self._rejected = False
+        self._faults.entered(tiers, _fault_counts(progress))
+        self._pending_latency_ns: float | None = None  # see fault_latency.py
         self._step_bytes = float(plan.moves["bytes"].astype(np.float64).sum())
 
     def look(self, progress: Progress) -> Correction | None:
-        """Evaluate the counters; return a correction if the bandwidth justifies one.
+        """Evaluate the counters; return a correction if the bandwidth or the latency of faults
+        justifies one.
 
         After a correction, return None until the caller has called entered() or kept().
         """
         self._last = progress
+        self._faults.observe(_fault_counts(progress))
         if progress.steps > self._looks[-1].steps:
             self._looks.append(progress)
         while len(self._looks) > 1 and progress.steps - self._looks[1].steps >= WINDOW_STEPS:
             self._looks.popleft()
-        if self._pending or not self._step_bytes or self._age_steps() < self._min_age_steps:
+        if self._pending or not self._step_bytes:
             return None
-        rate = self._slow(self._since(RECENT_STEPS), FALL_TOLERANCE)
-        window = self._since(WINDOW_STEPS)
-        if rate is None and window.steps >= WINDOW_STEPS:
-            rate = self._slow(window, RATE_TOLERANCE) or self._gained(window)
-        return None if rate is None else self._migration(rate)
+        moves = self._look_at_moves() if self._age_steps() >= self._min_age_steps else None
+        return moves or self._look_at_faults()
 
     @property
     def needs_times(self) -> bool:
@@ -208,9 +223,35 @@ class Corrector:
 
     def kept(self) -> None:
         """Record that the correction led to no better plan and the live plan stays."""
-        self._rejected = True
         self._pending = False
+        latency_ns, self._pending_latency_ns = self._pending_latency_ns, None
+        if latency_ns is not None:
+            # Other corrections should assume the measured latency, too.
+            self._tiers = with_fault_latency(self._tiers, latency_ns)
+            self._faults.kept(latency_ns)
+            return
+        self._rejected = True
         self._min_age_steps = self._age_steps() + RECHECK_STEPS
+
+    def _look_at_moves(self) -> Correction | None:
+        rate = self._slow(self._since(RECENT_STEPS), FALL_TOLERANCE)
+        window = self._since(WINDOW_STEPS)
+        if rate is None and window.steps >= WINDOW_STEPS:
+            rate = self._slow(window, RATE_TOLERANCE) or self._gained(window)
+        return None if rate is None else self._migration(rate)
+
+    def _look_at_faults(self) -> Correction | None:
+        latency_ns = self._faults.wanted_ns()
+        if latency_ns is None:
+            return None
+        self._pending, self._pending_latency_ns = True, latency_ns
+        assumed_ns = self._faults.assumed_ns
+        return Correction(
+            self._profile,
+            with_fault_latency(self._tiers, latency_ns),
+            "faults",
+            f"the latency of a fault is {latency_ns / 1000:.0f} us, not {assumed_ns / 1000:.0f} us",
+        )
 
     def _migration(self, rate: float) -> Correction:
         self._pending = True
@@ -226,6 +267,8 @@ class Corrector:
     def left(self) -> None:
         """Record that a corrected plan replaces the live one. Set the minimum age at which the
         new plan may be corrected."""
+        if self._pending_latency_ns is not None:
+            self._faults.left(self._pending_latency_ns)
         if self._age_steps() >= EARNED_STEPS:
             self._patience = 0
         else:
@@ -262,7 +305,7 @@ class Corrector:
 
     def _gained(self, passed: Progress) -> float | None:
         """The measured bandwidth, at most the nominal one, if it justifies a replan; else None."""
-        rate = min(self._rate(passed) or 0.0, self._nominal)
+        rate = min(self._rate(passed) or 0.0, self._nominal.migration_bytes_per_s)
         more = rate > self._tiers.migration_bytes_per_s * (1 + RATE_GAIN)
         return rate if more and passed.busy_ns > BUSY_SHARE * passed.time_ns else None
 
@@ -271,3 +314,14 @@ class Corrector:
         moves = len(self._plan.moves) * max(passed.steps, 1)
         stalled = passed.stall_ns > STALL_SHARE * passed.time_ns
         return stalled or passed.late_moves > LATE_SHARE * moves
+
+
+def _fault_counts(progress: Progress) -> FaultCounts:
+    """The counters that concern faults."""
+    return FaultCounts(
+        progress.steps,
+        progress.time_ns,
+        progress.faults,
+        progress.fault_reads,
+        progress.fault_read_ns,
+    )

@@ -82,10 +82,10 @@ def choose_cuts(
 def before_optional(
     cuts: npt.NDArray[np.uint32], optional: npt.NDArray[np.bool_]
 ) -> npt.NDArray[np.uint32]:
-    """The cuts, each before any optional allocations that it followed.
+    """The cuts; a cut that directly follows optional allocations is moved before them.
 
-    The shim finds out that an optional allocation is missing at the next allocation. It has then
-    already passed the cuts that are due before this allocation.
+    Only at the next allocation does the shim notice that an optional allocation is missing. By
+    then, it has passed the cuts that are due before this next allocation.
 
     optional: (slots,), or empty if no allocation is optional.
     """

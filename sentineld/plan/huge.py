@@ -10,7 +10,7 @@ therefore be a huge page in two cases:
   a block is fully resident from the end of the plan's first step, whether or not it is a huge page.
   In the first step, parts of the block can become resident before their tensors are born.
 
-A move can cover only a part of a block. A block with moved pages therefore consists of small pages,
+A move need not cover a whole block. A block with moved pages therefore consists of small pages,
 unless whole_moves is set and every move that touches the block covers all of it.
 
 If the kernel also offers smaller huge pages, the same rules hold for blocks of their size. In a
@@ -32,7 +32,7 @@ from sentineld.model.protocol import HUGE_BYTES
 from sentineld.plan.drops import drops
 
 UNITS = (HUGE_BYTES, 64 << 10)
-"""Alignments of tensors and areas in bytes, in descending order. begin_unit() chooses the largest
+"""Alignments, in bytes, of tensors and areas, in descending order. begin_unit() chooses the largest
 of these numbers that does not exceed the size of a range. Linux 6.8 added huge pages smaller than
 2 MiB; 64 KiB is the smallest size that avoids most of the cost of small pages."""
 

@@ -56,14 +56,14 @@ class Items:
         return (np.arange(count)[:, None] + self.birth[None, :]) % max(count, 1)
 
     def by_stretch(self, table: npt.NDArray[Entry]) -> npt.NDArray[Entry]:
-        """A table by position, (S, N), as a table by stretch, (S, N)."""
+        """Convert a table by position, (S, N), into a table by stretch, (S, N)."""
         found = np.zeros_like(table)
         found[self.stretch_of(), np.arange(table.shape[1])[None, :]] = table
         return found
 
     def next_use(self) -> Integers:
-        """(S + 1, N): the first position, from each position on, in which the chunk is used. 3 S if
-        no such position follows in its life, as after the last position."""
+        """(S + 1, N): for each position, the first position from there on at which the chunk is
+        used, or 3 S if there is none. In the last row, row S, all values are 3 S."""
         count = self.stretch_count
         uses = np.full((count + 1, self.worth.shape[1]), 3 * count, np.int64)
         uses[:-1] = np.where(self.worth > 0, np.arange(count)[:, None], 3 * count)

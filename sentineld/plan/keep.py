@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Choose the dead pages that are kept for the next tensors that are born on them.
+"""Choose the dead pages to keep for the next tensors that are born on them.
 
 A plan that drops all fast pages at their tensor's death causes a page fault for each
 page of the next tensor. A fault can take as long as reading the page from slow memory. For
@@ -47,9 +47,9 @@ def keep(
     fast memory; they are kept while the number of resident arena pages is at most RESIDENT_MAX
     times the peak of live pages. Pages that are on another tier at their tensor's death than at its
     birth are always dropped, because the next birth needs pages on the birth tier. Slow pages on
-    which any tensor is promoted are always dropped as well, because a late promotion can move pages
-    of the next tensor that uses them. If that tensor kept its pages, they would stay in fast
-    memory, where no plan counts them.
+    which any tensor is promoted are always dropped as well, because a late promotion can move them
+    when they already belong to the next tensor. If they were kept at that tensor's death, they
+    would stay in fast memory, where no plan counts them.
 
     limit_pages: size of fast memory. keeps_slow: False on paged tiers, where the next birth would
     read the dead content of a kept slow page from the file.

@@ -49,9 +49,9 @@ def slow_born_areas(rows: Integers, moved: Mask) -> tuple[Area, Area]:
 
     rows: (N,), rows of the profile's tensors. moved: (T,), whether a tensor is moved.
 
-    Only moved tensors are dropped at their death. They share no page with the others, because a
-    late promotion can move pages of the next tensor that uses them. If that tensor kept its pages,
-    they would stay in fast memory, where no plan counts them.
+    Only the pages of moved tensors are dropped at the tensor's death. Moved tensors share no page
+    with the others, because a late promotion can move pages that already belong to the next tensor.
+    If that tensor kept its pages, they would stay in fast memory, where no plan counts them.
     """
     still, others = rows[~moved[rows]], rows[moved[rows]]
     return (

@@ -15,10 +15,11 @@ in boundaries since the first step: step * boundary_count + boundary.
 - The newest move of a page wins: a new move cancels the promotions that it overlaps,
   a new promotion also cancels the demotions that it covers, and a drop cancels all
   moves that it covers.
-- Promotions that are late by plan depend on whether the process stalls at their deadline
-  (plan/stall_trial.py). If it does, it waits there until they are done, unless the fast tier has no
-  room for them; demotions that are due at the deadline itself run after them, and they expire one
-  boundary later than others. If the process does not stall, all other promotions go first.
+- For promotions that are late by plan, the order depends on whether the process stalls at their
+  deadline (plan/stall_trial.py). If it does, it waits there until these promotions are done, unless
+  the fast tier has no room for them. Demotions that are due at the deadline itself run after these
+  promotions, which expire one boundary later than other promotions do. If the process does not
+  stall, all other promotions go first.
 """
 
 from __future__ import annotations
@@ -197,15 +198,15 @@ class MoveQueue(Generic[M]):
         return [move for move in self.promotions if move.stalls and move.deadline == now]
 
     def due_first(self, now: int) -> int:
-        """The boundary up to which due demotions go before promotions, at boundary `now`."""
+        """The last boundary whose demotions go before promotions, at boundary `now`."""
         return now - 1 if self.stalling(now) else now
 
     def done(self, now: int) -> int:
         """Return the last boundary, at most `now`, up to which all due demotions are complete.
 
-        If the process stalls at the deadline of a promotion, the promotion has to be complete, too.
-        Once the process is there, the promotion need not be complete if no promotion is possible
-        (`blocked`).
+        If the process stalls at the deadline of a promotion, the boundary before the deadline is
+        done only if the promotion is complete, too. Once the process has reached the deadline, the
+        promotion need not be complete if no promotion is possible (`blocked`).
         """
         held = [move.due for move in self.demotions]
         # A process that stalls at a promotion's deadline waits until boundary deadline - 1 is

@@ -26,8 +26,9 @@ PAGES_MIN = 8
 def populated(layout: Layout, profile: Profile, threads: int) -> Layout:
     """The layout with SLOT_POPULATE set for tensors that gain from it.
 
-    These are tensors whose pages are mostly absent at birth and whose bytes are all written. If a
-    tensor is only partly written, populating it would take more memory than the training touches.
+    These are tensors whose pages are mostly absent at birth and whose bytes are all written within
+    one stretch. Populating a tensor that is only partly written would take more memory than the
+    training touches.
 
     threads: number of threads that compute.
     """

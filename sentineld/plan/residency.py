@@ -118,10 +118,10 @@ def residency(plan: Plan, profile: Profile) -> Residency:
 def charged_pages(plan: Plan, profile: Profile, found: Residency) -> Integers:
     """(S,): fast pages charged in each stretch, by a conservative rule.
 
-    A page counts for each stretch in which its tensor is alive and the page is fast or in flight.
-    If a tensor dies in the stretch of its birth, but one step later, its pages that are fast at its
-    death count once more in this stretch. If a tensor in a region of the fast tier keeps any of its
-    pages at its death, the whole region counts in every stretch.
+    A page counts in each stretch in which its tensor is alive and the page is fast or in flight. If
+    a tensor dies in the stretch of its birth, but one step later, those of its pages that are fast
+    at its death count a second time in this stretch. If a tensor in a region of the fast tier keeps
+    any of its pages at its death, the whole region counts in every stretch.
     """
     in_resident = _in_resident(plan, profile, found)
     fast = ((found.tier == 0) | found.moving) & ~in_resident[None, :]
@@ -172,7 +172,7 @@ def _occupied(profile: Profile, found: Residency, fast: Mask) -> Integers:
     """(M,): the number of fast pages at each moment.
 
     fast: (S, P), which pieces count as fast in each stretch. A transient tensor's piece counts only
-    between the moments of its birth and its death; a persistent tensor's piece counts in all
+    between the moments of its birth and its death; a persistent tensor's piece counts at all
     moments of the stretch.
 
     If a tensor dies in the stretch of its birth, but in the next step, its piece counts in two

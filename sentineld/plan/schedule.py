@@ -25,7 +25,7 @@ def planned_moves(
 ) -> Table:
     """MOVE_DTYPE: the moves of the chunks, coalesced and sorted.
 
-    The deadline of a promotion is the boundary that begins the next stretch that uses the chunk.
+    The deadline of a promotion is the boundary that begins the stretch of the chunk's next use.
     The deadline of a demotion is the next boundary, because the plan reuses the freed memory
     from that boundary on.
 
@@ -51,7 +51,7 @@ def planned_moves(
 
 
 def with_late(moves: Table, late: Table, count: int) -> tuple[Table, Mask]:
-    """(moves and late promotions together, Plan.late).
+    """(moves and late promotions in one sorted table, Plan.late for this table).
 
     moves: MOVE_DTYPE, sorted.
     late: MOVE_DTYPE, the promotions that are late by plan. Their deadline becomes the next
@@ -116,8 +116,8 @@ def needed_waits(
 ) -> Integers:
     """(S,): for each boundary, the last boundary whose demotions the process waits for, or -1.
 
-    A demotion is not known to be complete before a boundary has waited for it. Until then, its
-    pages count as occupied.
+    A demotion is not known to be complete before the process has waited for it at a boundary. Until
+    then, its pages count as occupied.
 
     charged: (S,), pages charged in each stretch if each demotion completes by the next boundary.
     births: (S,), pages born in fast memory in each stretch.

@@ -13,8 +13,8 @@ from sentineld.profile.sizes import Sizes
 
 
 def with_slack(layout: Layout, sizes: Sizes) -> Layout:
-    """The layout with slots for the largest sizes. A slot whose size varies takes every smaller
-    size of a tensor that the shim serves."""
+    """The layout with slots for the largest sizes. A slot whose size varies also takes every
+    smaller allocation that the shim serves."""
     slots = layout.slots.copy()
     slots["bytes"] = sizes.largest_bytes
     slack = -(-(slots["bytes"].astype(np.int64) - TENSOR_BYTES_MIN) // TENSOR_BYTES_MIN)
@@ -27,5 +27,5 @@ def sizes_of(layout: Layout) -> Sizes:
     """The sizes for which with_slack() made the layout."""
     slots = layout.slots
     optional = (slots["flags"] & SLOT_OPTIONAL) != 0
-    # A slot of the smallest size has no slack; its allocation is of this size or missing.
+    # A slot of the smallest size has no slack; its allocation has this size or is missing.
     return Sizes(slots["bytes"], (slots["slack"] > 0) | optional, optional)

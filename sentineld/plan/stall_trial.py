@@ -3,10 +3,10 @@
 
 An interval of policy `sentinel` can end with promotions left although fast memory has room for
 them (case 3 of the Sentinel paper, HPCA'21). At the interval's end, the process can then either
-stall until they are done, or go on and access their pages in slow memory until they are done. Which
-is faster is measured: for each such boundary, one step in which the process stalls there and one
-step in which it does not. Then the faster of the two is kept. The boundaries are tried one after
-another, each under the decisions on those before it.
+stall until they are done, or go on and access their pages in slow memory until they are done. A
+trial measures which is faster: the process stalls at the boundary in one step and does not stall in
+the next. The faster of the two is then kept. The boundaries are tried one after another; each trial
+runs under the decisions that earlier trials have made.
 
 A step is measured from one arrival at the boundary to the next, because the decision influences all
 stretches of the step: pages that arrive late delay later moves.
@@ -27,13 +27,13 @@ from sentineld.model.arrays import Integers, Mask
 from sentineld.model.plan import Plan
 
 SETTLING_STEPS = 2
-"""Number of steps before the first trial: in these steps pages still move to the tiers on which the
-plan expects them."""
+"""Number of steps before the first trial, and before a trial is repeated. In these steps, pages
+still move to the tiers on which the plan expects them."""
 STEPS_PER_BOUNDARY = 2
-"""Number of steps that the trial of one boundary takes, as published."""
+"""Number of steps that the trial of one boundary takes, as in the paper."""
 
 TIE = 0.001
-"""If the two steps differ by less than this share of their time, the process does not stall."""
+"""The process stalls only if stalling shortens the step by more than this share of its time."""
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,8 @@ def late_moves(plan: Plan) -> Mask:
 
 
 def stall_boundaries(plan: Plan) -> Integers:
-    """(K,), ascending: the boundaries that are tried, which are the deadlines of the promotions
-    that are late by plan."""
+    """(K,), ascending: the boundaries that are tried. These are the deadlines of the promotions
+    that the plan allows to be late (Plan.late)."""
     found: Integers = np.unique(plan.moves["deadline"][late_moves(plan)]).astype(np.int64)
     return found
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plan in child processes, which keeps the daemon small and responsive.
+"""Plan in child processes, so that the daemon stays small and responsive.
 
 The child processes are limited in number, memory and CPU priority. Users take turns.
 """
@@ -70,8 +70,8 @@ class Planners:
         """Make a plan with the named policy and verify it.
 
         If this fails, make the plan with the first of the fallbacks that can make a valid plan; a
-        note of the plan says why. Raises the named policy's error if all of them fail, if no policy
-        could plan (see require()), or if the error's code is not "failed".
+        note of the plan says why. Raises the named policy's error if the fallbacks fail, too, or if
+        the error's code is not "failed". Raises the error of require() if no policy could plan.
         """
         try:
             return self._answer(uid, PlanRequest(name, profile, tiers, budget_bytes))

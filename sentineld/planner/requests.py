@@ -99,7 +99,7 @@ class SpareRequest:
 def _with_steady_step(plan: Plan, profile: Profile, tiers: Tiers) -> Plan:
     """Return the plan. On paged tiers, its predicted step time becomes that of a simulated step.
 
-    On paged tiers a plan may have more moves than the file has time for, and faults delay moves.
+    On paged tiers, a plan may have more moves than a step has time for, and faults delay moves.
     The simulator models both effects; a policy's own prediction does not.
     """
     if not tiers.paged:

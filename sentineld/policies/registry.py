@@ -18,7 +18,7 @@ from sentineld.base.errors import SentinelError
 from sentineld.plan.policy import Hardware, Policy, Reactive
 
 _PACKAGE = __name__.rpartition(".")[0]
-"""The package that holds the policies, which is also the package of this file."""
+"""The package of this file; it holds all policies."""
 
 _POLICIES: dict[str, Policy] = {}
 

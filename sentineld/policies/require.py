@@ -47,7 +47,7 @@ def require_room(budget_bytes: int, least_bytes: int = 0) -> None:
 
 
 def scipy_missing(needed_by: str, instead: str = "") -> SentinelError:
-    """The error that scipy is not installed. needed_by: what needs it. instead: a policy that does
+    """The error if scipy is not installed. needed_by: what needs it. instead: a policy that does
     not need it."""
     hint = "apt install python3-scipy"
     return SentinelError(

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The parts of bandwidth and budget that plans use: the same for all planned policies, so that
-their plans can be compared."""
+"""The parts of bandwidth and budget that plans use. They are the same for all policies that make
+plans, so that the plans can be compared."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def usable_pages(budget_bytes: int, page_bytes: int) -> int:
 def usable_moves(profile: Profile, tiers: Tiers) -> Floats:
     """(S,): the pages that a plan may move in each stretch, in both directions together.
 
-    On paged tiers, promotions and demotions differ in speed. The rate is their mean, which suffices
-    because a page that moves out also moves back.
+    On paged tiers, promotions and demotions differ in speed. tiers.migration_bytes_per_s is then
+    the mean of both speeds, which suffices because a page that moves out also moves back.
     """
     rate = tiers.migration_bytes_per_s * MOVE_SHARE / profile.page_bytes
     found: Floats = profile.stretches["time_ns"].astype(np.float64) / 1e9 * rate

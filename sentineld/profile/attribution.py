@@ -94,7 +94,7 @@ def build_profile(
 
     An access has a row if the framework or the module reported it. The row's bytes are those that
     the framework reported, and its pages are those that the module sampled. If only the module
-    reported the access, the bytes are those of whole pages. A sampled page is divided among the
+    reported the access, the bytes are those of the row's pages. A sampled page is divided among the
     tensors on it, in proportion to their bytes on the page (_join_samples()).
 
     Raises SentinelError if the step was not recorded completely, if too many of its tensors overlap
@@ -270,7 +270,7 @@ def _first_keys(
 def _join_samples(
     found: StepLifetimes, step: Step, samples: Records, page_bytes: int
 ) -> tuple[_Joined, int]:
-    """Access amounts in pages, and the number of page x stretch pairs without a live tensor."""
+    """Access amounts in pages, and the number of (stretch, page) pairs without a live tensor."""
     keys, written = sampled_pairs(step, samples)
     rows, instance = find_tenants(found, keys, page_bytes)
     page_start = (keys & PAGE_MASK) * page_bytes

@@ -15,8 +15,8 @@ from sentineld.model.profile import Kind, Profile
 class Coverage:
     """Counts of attributed and unattributed accesses of one profile.
 
-    Page counts are numbers of accessed page x stretch pairs. Exceptions are untold_pages and, for
-    backends without epochs, unattributed_pages: these are numbers of pages.
+    A page counts once for each stretch that accesses it. In untold_pages and, for backends without
+    epochs, in unattributed_pages, it counts only once.
     """
 
     source: str  # as in Profile
@@ -29,7 +29,7 @@ class Coverage:
 
     @property
     def attributed_share(self) -> float:
-        """Attributed pairs / all sampled pairs, 0..1; 1 without samples."""
+        """Attributed pages / all sampled pages, 0..1; 1 without samples."""
         total = self.attributed_pages + self.unattributed_pages
         return self.attributed_pages / total if total else 1.0
 

@@ -5,7 +5,8 @@ The faults are those of the recorded steps before the access step. In these step
 pages were armed; armed pages would have caused further faults. Some faults have two
 records: one is written when the fault begins, the other while the kernel handles the
 fault. This module merges the two records. A fault belongs to the tensor that was live
-at its address and time; if there was none, to a tensor of the stretch; see holders().
+at the fault's address and time or, if there was none, to one that was at this address
+at another time of the same stretch; see holders().
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class TensorFaults:
     """Faults per step, averaged over the recorded steps before the access step."""
 
     by_tensor: npt.NDArray[np.float64]  # [tensor of the profile, class of CLASSES]
-    elsewhere: npt.NDArray[np.float64]  # [class of CLASSES]: at addresses without a live tensor
+    elsewhere: npt.NDArray[np.float64]  # [class of CLASSES]: on no tensor of the profile
     steps: int  # number of these steps
 
 
@@ -90,7 +91,7 @@ def resolved(faults: Records, page_bytes: int) -> tuple[Integers, Integers, Inte
 def _tensors_at(
     step: Step, address: Integers, time: Integers, page_bytes: int, profiled: StepLifetimes
 ) -> Integers:
-    """The tensor that was live at each address and time of `step`: row in `profiled`, or -1."""
+    """The tensor at each address and time of `step` (see holders()): row in `profiled`, or -1."""
     found = step_lifetimes(step)
     begins = boundary_records(step)["time_ns"].astype(np.int64)
     stretch = np.maximum(np.searchsorted(begins, time, side="right") - 1, 0)

@@ -78,7 +78,7 @@ def step_lifetimes(step: Step, cuts: Sequence[int] | npt.NDArray[np.uint32] = ()
     and this step frees. If the previous step was recorded, the address identifies the instance. If
     not, tensors and instances of the same size are matched in the order of births and frees. A
     tensor that lives longer than one step can't be planned. Its row has kind PERSISTENT and a
-    slot, and the shim keeps it in the heap.
+    slot, and the shim keeps the tensor in the heap.
 
     Raises SentinelError if allocations of the step are missing.
     """

@@ -43,7 +43,7 @@ class StepMeter:
     accesses: int
     fast_accesses: int  # served by the fast tier
     unknown_node: int  # accesses whose node is unknown
-    unknown_pages: int  # pairs not counted in accesses: an access may have been missed
+    unknown_pages: int  # pairs in which an access may have been missed; not in accesses
     charged_bytes_max: int
     moved_bytes: int
     late_moves: int
@@ -136,8 +136,8 @@ def meter_step(
 
 
 def _page_touches(first: Integers, pages: Integers) -> tuple[int, ...]:
-    """How many pages lie in 1, 2, ... of the ranges first[i] .. first[i] + pages[i] - 1; item 0 is
-    0."""
+    """[k]: number of pages that lie in exactly k of the ranges first[i] .. first[i] + pages[i] - 1;
+    [0] is 0."""
     if not len(first):
         return ()
     # Sweep over the endpoints of the ranges: between two neighbouring endpoints, all pages lie in

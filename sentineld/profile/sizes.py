@@ -2,8 +2,8 @@
 """Steps whose allocations differ in size only, as with batches of varying length.
 
 One plan can serve all such steps: it gives each allocation a place that is as large as the largest
-size seen. The shim does not see allocations below protocol.TENSOR_BYTES_MIN, so steps can also lack
-allocations that are below this size in them and above it in larger steps.
+size seen. The shim does not see allocations below protocol.TENSOR_BYTES_MIN. Therefore a step can
+also lack an allocation that larger steps have.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ from sentineld.profile.steps import (
 )
 
 STRUCTURES_MAX = 8
-"""Number of structures (steps.structure_digest()) of which steps are kept."""
+"""Maximum number of structures (steps.structure_digest()) of which steps are kept."""
 RECORDS_MAX = 1 << 19
 """Limit on the records and live tensors in the largest steps of all structures together. One step
 is kept even if it exceeds this limit."""
 OPTIONAL_BYTES_MAX = 16 * TENSOR_BYTES_MIN
-"""Steps may lack an allocation that varies if its largest size is below this one. A step of a
-sixteenth of the length lacks it."""
+"""Steps may lack an allocation of varying size if its largest size is below this limit. If its size
+is proportional to the batch length, a step whose batch is a sixteenth as long lacks it."""
 STEADY_SHARE = 0.75
-"""Least share of identical steps for which a plan is made for one sequence."""
+"""Steps count as steady if at least this share of them has the same sequence (steady())."""
 LAST_STEPS = 4
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """The sizes of the allocations of steps, each (slots,), by allocation cursor."""
+    """The sizes of the allocations of one or more steps: arrays (slots,), by allocation cursor."""
 
     largest_bytes: npt.NDArray[np.uint64]
     vary: Mask  # whether the sizes differ
@@ -75,7 +75,7 @@ class Sizes:
         return Sizes(largest_bytes, vary, self.optional | other.optional)
 
     def joined_lacking(self, lacking: Mask, other: Sizes) -> Sizes:
-        """The sizes of both, if the other steps lack some allocations."""
+        """The sizes of both. lacking: which of these allocations the other steps lack."""
         largest_bytes = self.largest_bytes.copy()
         largest_bytes[~lacking] = other.largest_bytes
         vary, optional = np.copy(lacking), np.copy(lacking)
@@ -94,8 +94,8 @@ class Sizes:
         return small
 
     def missing_candidates(self, steps: int) -> Mask:
-        """Which allocations other steps may lack. steps: number of steps of which these are the
-        sizes; a single step does not show which sizes vary."""
+        """Which allocations other steps may lack. steps: number of steps from which these sizes
+        come; a single step does not show which sizes vary."""
         return self._small & self.vary if steps > 1 else self._small
 
     def slots(self, sizes: Sequence[int]) -> list[int] | None:
@@ -147,7 +147,7 @@ class Similar:
 
 
 class SeenSteps:
-    """Steps that were recorded one after the other, by structure and by sequence."""
+    """Consecutively recorded steps, grouped by their structures and by their sequences."""
 
     def __init__(self) -> None:
         self.sizes: list[npt.NDArray[np.uint64]] = []
@@ -185,13 +185,13 @@ class SeenSteps:
         return sum(one != other for one, other in pairwise(self._sequences))
 
     def steady(self, last: int | None = LAST_STEPS) -> bool:
-        """Whether most of the last steps have the same sequence. None: of all steps."""
+        """Whether most of the last steps have the same sequence. last: how many; None: all."""
         recent = self._sequences if last is None else self._sequences[-last:]
         return max(Counter(recent).values(), default=0) >= STEADY_SHARE * len(recent)
 
     def most_similar(self, share: float) -> Similar | None:
-        """Steps that differ in the sizes of allocations only; None if they are less than this share
-        of all steps, or if they do not differ."""
+        """Steps that differ from each other only in the sizes of allocations. None if these are
+        fewer than this share of all steps, or if no steps differ."""
         wholes = sorted(
             (one for one in self._similar.values() if one.steps > 1),
             key=lambda one: len(one.sizes.vary),
@@ -208,10 +208,10 @@ class SeenSteps:
 
 
 def lacking_in(step: Step, whole: Similar) -> Mask | None:
-    """Which allocations of `whole` the step lacks, (slots,); None if they differ in other ways.
+    """Which allocations of `whole` the step lacks, (slots,); None if it differs in other ways.
 
-    The step lacks the smallest candidates between two boundaries. The step and the rest of
-    whole.largest must have the same structure.
+    If allocations are missing between two boundaries, the smallest candidates there are taken to be
+    the missing ones. The step and the rest of whole.largest must then have the same structure.
     """
     ours, theirs = structure(whole.largest), structure(step)
     marks = [one[3:, one[0] == Event.BOUNDARY] for one in (ours, theirs)]
@@ -254,7 +254,8 @@ def with_sizes(profile: Profile, sizes: Sizes) -> Profile:
     The accesses of each tensor grow in proportion to its size. The times do not change: they should
     come from a step of about these sizes. Optional allocations get no place in the arena: their
     tensors count as persistent, like others that can't be planned (lifetimes.unplanned()). If a
-    step lacks one, the next allocation may take its slot, whose place would not suit it.
+    step lacks one of them, another allocation may take its slot, and a place that was planned for
+    this slot would not suit that allocation.
     """
     page = profile.page_bytes
     tensors, accesses = profile.tensors.copy(), profile.accesses.copy()

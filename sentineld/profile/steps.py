@@ -197,8 +197,8 @@ def identical(one: Step, other: Step) -> bool:
     """Whether two steps have the same sequence of allocations, frees and boundaries.
 
     Compared: sizes, cursors, order, and the layers and kinds of boundaries. Not
-    compared: addresses, times, and frees of tensors born outside the step, whose
-    birth may not have been recorded.
+    compared: addresses, times, and the frees of tensors born outside the step, because
+    these births may not have been recorded.
     """
     left, right = _sequence(one), _sequence(other)
     return left.shape == right.shape and bool(np.all(left == right))

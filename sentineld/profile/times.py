@@ -17,7 +17,7 @@ def stretch_times(stretches: npt.NDArray[np.void], timed: Step) -> npt.NDArray[n
     timed: the other step. A cut that it lacks is placed at the allocation that follows the cut.
 
     Returns the times of the sampled step if the boundaries other than cuts differ between the two
-    steps, or if no allocation of the other step follows a cut.
+    steps, or if the other step has no allocation after one of the cuts.
     """
     begins = _begins(stretches, timed)
     if begins is None:

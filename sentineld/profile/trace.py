@@ -29,7 +29,7 @@ class Trace:
     op_accesses: Records
     """OP_ACCESS_DTYPE of the access step; empty if the framework reports none."""
     cuts: npt.NDArray[np.uint32]
-    """Allocation cursors, ascending, that were boundaries in the access step."""
+    """Allocation cursors of the cuts in the access step, ascending."""
     layers: tuple[str, ...]  # module paths by layer id
     names: Mapping[int, TensorName] = field(default_factory=dict)  # the framework's, by address
     mappings: tuple[MemoryMapping, ...] = ()  # those that contain accessed pages

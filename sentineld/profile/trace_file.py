@@ -32,7 +32,7 @@ from sentineld.model.records import (
     Records,
     TensorName,
 )
-from sentineld.model.tiers import Tier, Tiers
+from sentineld.model.tiers import Overlap, Tier, Tiers
 from sentineld.profile.steps import LiveTensor, Step
 from sentineld.profile.trace import Trace
 from sentineld.profile.trace_check import problem_of
@@ -265,6 +265,8 @@ def _tiers(value: Any) -> Tiers | None:
         str(value["source"]),
         float(value.get("birth_ns_per_byte", 0.0)),
         bool(value.get("paged", False)),
+        Overlap(value.get("overlap", Overlap.NONE)),
+        bool(value.get("moves_yield", False)),
     )
 
 

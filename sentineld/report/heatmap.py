@@ -21,7 +21,7 @@ GAP_PAGES = 512
 pages; 512 pages of 4 KiB are 2 MiB."""
 
 HEAP_BYTES_MAX = 1 << 44
-"""Upper limit of the size of the shim's heap, for the labels of addresses in the heap."""
+"""Upper limit on the size of the shim's heap, for the labels of addresses in the heap."""
 
 
 @dataclass(frozen=True)

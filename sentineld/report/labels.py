@@ -42,8 +42,8 @@ class Labels:
 
     kinds: npt.NDArray[np.int64]  # indices in KINDS
     names: tuple[str, ...]
-    """The framework's name for the tensor. If there is none: the address of a tensor that the step
-    does not allocate, or, for any other tensor, the layer of its birth and a number."""
+    """The framework's name for the tensor. A tensor without such a name is named by its address if
+    the step does not allocate it, otherwise by the layer of its birth and a number."""
 
     def kind(self, tensor: int) -> str:
         """The name of a tensor's kind."""

@@ -49,8 +49,8 @@ class SessionSnapshot:
     barrier_timeouts: int = 0
     barrier_wait_ns: int = 0
     stalls: Mapping[str, int] = field(default_factory=dict)
-    """Boundaries at which the live plan's promotions are late by plan, by decision: stall, leave,
-    undecided."""
+    """Decision (stall, leave or undecided) -> number of boundaries. These boundaries are the
+    deadlines of the live plan's late promotions (Plan.late)."""
     diverged_steps: int = 0
     corrections: Mapping[str, int] = field(default_factory=dict)  # corrected plans, by cause
     migration_bytes_per_s: float | None = None  # bandwidth that the plans assume
@@ -302,7 +302,7 @@ METRICS: tuple[MetricSpec, ...] = (
         "sentineld_plan_corrections_total",
         "counter",
         "Corrected plans, by the assumption of the live plan that did not hold: migration "
-        "(bandwidth) or times (of stretches).",
+        "(bandwidth), times (of stretches) or faults (their latency, on paged tiers).",
         ("cause",),
         lambda s: _keyed(s.corrections),
     ),

@@ -17,8 +17,8 @@ from sentineld.session.session import Session
 def describe(session: Session, disturbances: Sequence[Disturbance]) -> dict[str, Any]:
     """A session's entry in the answer of `sentinelctl status`.
 
-    disturbances: those of the session's process. They are read for all sessions at once, because
-        each reading reads the kernel's counters of all watched processes.
+    disturbances: those of the session's process. The caller reads them for all sessions at once,
+        because each read fetches the counters of all watched processes from the kernel.
     """
     words, status = session.link.segment.words(), session.lifecycle.status
     goal, following, meter = session.goal, session.following, session.last_meter

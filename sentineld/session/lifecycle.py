@@ -16,7 +16,7 @@ class State(StrEnum):
     REGISTERED = "registered"  # the shim said hello; only `sentinelctl record` records steps
     ATTACHED = "attached"  # recording begins with the next step
     WARM_UP = "warm-up"
-    ALLOCATION = "allocation"  # steps are recorded until two in a row allocate identically
+    ALLOCATION = "allocation"  # steps are recorded until the shape of the plan is chosen
     ACCESS = "access"  # one step runs under page sampling and torch.profiler
     PLANNING = "planning"
     ENTERING = "entering"  # the layout was sent; the process has not taken it yet
@@ -33,8 +33,8 @@ _NEXT: dict[State, frozenset[State]] = {
     State.ACCESS: frozenset({State.PLANNING, State.ALLOCATION}),
     State.PLANNING: frozenset({State.ENTERING, State.ALLOCATION}),
     State.ENTERING: frozenset({State.MANAGED, State.ALLOCATION}),
-    # ENTERING follows for another plan of the same steps: a corrected plan, or a plan for another
-    # budget or policy.
+    # ENTERING follows if another plan is made for the same steps: a corrected plan, or a plan for
+    # another budget or policy.
     State.MANAGED: frozenset({State.ALLOCATION, State.ENTERING}),
     State.ENDED: frozenset(),
 }

@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
 POLL_S = 0.25
-"""Shortest interval of the session's checks."""
+"""Shortest interval of the session's checks while the process writes no records."""
 STAYS = threading.Event()
 """The `gone` event of a caller that never hangs up; it is never set."""
 RECORDING_POLL_S = 0.05
@@ -260,13 +260,13 @@ class Session:
                 self._busy_s = self._turn_s
 
     def _poll_s(self) -> float | None:
-        """The time from one turn to the next; None: no turn is needed. While the process is only
-        registered and not recorded, note_exit() suffices."""
+        """The time from one turn to the next; None: no turn is needed, because the process is only
+        registered and not recorded. Its exit is then reported by note_exit()."""
         recording = self._driver.recording
         self._take_turns(recording or self.lifecycle.state is not State.REGISTERED)
         if not self._takes_turns:
             return None
-        # A recorded process may be stopped for a long time, or between two steps.
+        # A recorded process may write no records for a long time, for example while it is stopped.
         quiet = self._turn_s - self._busy_s > QUIET_S
         wanted_s = RECORDING_POLL_S if recording and not quiet else POLL_S
         return self._turns.interval_s(self.link.uid, wanted_s)

@@ -48,7 +48,7 @@ class Saved:
     policy: str
     emulated: str = ""  # preset of emulated tiers; "": the tiers are not emulated
     paged: str = ""  # directory of the files of paged tiers; "": the tiers are not paged
-    plans: tuple[SavedPlan, ...] = ()  # plans live or being entered; empty while profiling
+    plans: tuple[SavedPlan, ...] = ()  # live or being entered; empty while profiling
 
     def resumable(self, emulated: str, paged: str) -> bool:
         """Whether a daemon with these tiers can resume the plans.

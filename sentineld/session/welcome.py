@@ -18,8 +18,8 @@ def welcome(link: ShimLink, machine: Machine, name: str, *, has_layout: bool) ->
     """Answer the hello. On paged tiers, a process started by `sentinelctl run` also gets its pager.
 
     name: the session's name. has_layout: whether the process still has the layout of an earlier
-        daemon, and with it, on paged tiers, a pager. Raises EOFError if the process does not read
-        its socket.
+        daemon; on paged tiers, it then has a pager, too. Raises EOFError if the process does not
+        read its socket.
     """
     message: Message = {"type": "welcome", "session": name}
     fast = None if has_layout else _announced(link, machine.config.fast)

@@ -138,7 +138,7 @@ class Client:
         """Return the complete messages that have arrived, after at most READS_MAX reads.
 
         If the daemon has hung up or sent garbage, closes the connection and returns the messages
-        that arrived before, without their descriptors.
+        that arrived before that, without their descriptors.
         """
         messages: list[Message] = []
         if self._socket is None or not self._poll.poll(0):

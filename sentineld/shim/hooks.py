@@ -107,8 +107,8 @@ class Hooks:
         native: receives the boundaries.
         layers: assigns the layer ids.
         tensors: each optimizer is added to this collection.
-        missing_steps: after_forward() is called after each forward while missing_steps is active
-            and `layers` is not enabled.
+        missing_steps: while it is active and `layers` is not enabled, its after_forward() is
+            called after each forward.
         step_ended: called after each training step.
         """
         self._native = native

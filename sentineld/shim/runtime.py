@@ -26,7 +26,7 @@ STEP_OFFSET = 0x90
 CURSOR_OFFSET = 0xA0
 REASON_CHARACTERS_MAX = 200
 LAYERS_BYTES_MAX = 4 << 20
-"""Limit on the names of all layers in JSON. The daemon accepts messages up to 5 MiB."""
+"""Limit on the size of all layers' names in JSON. The daemon accepts messages up to 5 MiB."""
 
 WELCOME_S = 5.0
 """Maximum time to wait for the daemon at the start of a process that has FAST_VARIABLE set."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Start-up: load the C library before torch is imported, install the hooks afterwards."""
+"""Start-up: load the C library before torch is imported, and install the hooks afterwards."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Start:
         self._native: Native | None = None
 
     def arm(self) -> None:
-        """Load the shim when torch is imported later; repeated calls have no effect."""
+        """Make the import of torch load the shim; repeated calls have no effect."""
         if self._armed:
             return
         self._armed = True

@@ -38,7 +38,7 @@ class Cells:
     persistent: Mask
     """(C,), whether the cell holds a persistent tensor."""
     dropped: Mask
-    """(C,), whether the cell's pages are dropped at the death of any of its tensors."""
+    """(C,), whether the death of at least one of the cell's tensors drops the cell's pages."""
     low: Integers
     """(T,), first cell of each tensor."""
     high: Integers
@@ -174,5 +174,5 @@ def page_costs(profile: Profile, cells: Cells, extra_ns: Floats, rows: Mask) -> 
     np.add.at(steps, (accesses["stretch"], cells.high[tensor]), -each)
     costs: Floats = np.cumsum(steps, axis=1)[:, :-1]
     # Clear rounding errors in sums that should be 0.
-    costs[costs < 1e-9 * max(float(each.max(initial=0.0)), 1e-9)] = 0.0
+    costs[np.abs(costs) < 1e-9 * max(float(np.abs(each).max(initial=0.0)), 1e-9)] = 0.0
     return costs

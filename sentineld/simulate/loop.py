@@ -64,7 +64,7 @@ class ClosedLoop:
         self._tried: list[bool] = []  # for each step, whether trials of stalls were under way
         self._notes: list[str] = []
         self._corrections = 0
-        self._corrector = Corrector(training.tiers.migration_bytes_per_s)
+        self._corrector = Corrector(training.tiers)
         self._passed = Progress()
         self._times: deque[Floats] = deque(maxlen=WINDOW_STEPS)
         self._waiting: _Waiting | None = None
@@ -75,7 +75,8 @@ class ClosedLoop:
         self._enter(training.plan, before)
 
     def run(self) -> PolicyRun:
-        """Simulate until steps repeat, at most steps_max steps besides the trials of stalls."""
+        """Simulate until the steps repeat, or for steps_max steps. The steps of trials of stalls do
+        not count."""
         steady, repeats = self._settle()
         kept = set(map(id, steady))
         before = [

@@ -10,9 +10,10 @@ import numpy as np
 
 from sentineld.model.arrays import Floats, Integers
 from sentineld.model.plan import Space
+from sentineld.model.tiers import Overlap
 from sentineld.plan.stall_trial import StallTrial
 from sentineld.simulate.cells import Cells
-from sentineld.simulate.script import Birth, Move, Scripts
+from sentineld.simulate.script import Birth, Move, Script, Scripts
 from sentineld.simulate.world import NEVER, Counts, Item, World
 
 
@@ -23,10 +24,49 @@ class Step:
     ns: float
     """Time of the whole step, waits included."""
     slow_ns: float
-    """The part of `ns` that is due to accesses to slow pages."""
+    """The part of `ns` that is due to accesses to slow pages. Negative if they shorten the step,
+    because the bandwidths of both tiers are used concurrently."""
     counts: Counts
     times_ns: Floats = field(repr=False, compare=False)
     """(S,), time of each stretch without slow accesses, births in the arena and waits."""
+
+
+class _Charges:
+    """The time that accesses to slow pages add to a stretch; see AccessCosts."""
+
+    def __init__(self, scripts: Scripts, script: Script, stretch: int, world: World) -> None:
+        """The stretch begins now."""
+        self._direct_ns = float(script.costs_ns[stretch] @ world.slow)
+        self._hideable_ns = self._hidden_ns = 0.0
+        self._assumed: dict[Birth, int] = {}
+        self._overlaps = scripts.hidden_ns is not None
+        if scripts.hidden_ns is not None:
+            self._hidden_ns = float(scripts.hidden_ns[stretch])
+            self._hideable_ns = float(script.hideable_ns[stretch] @ world.slow)
+            # If both tiers overlap, accesses to tensors that are born later can shorten the stretch
+            # from its beginning on. So assume that the tensors will be born where the plan wants
+            # them.
+            for event in script.events[stretch] if scripts.overlap == Overlap.TIERS else ():
+                if isinstance(event, Birth):
+                    self._assumed[event] = world.slow_after_birth(event.low, event.high)
+                    self._add(event, self._assumed[event])
+
+    def born(self, birth: Birth, pages: int) -> float:
+        """Account for a birth after which `pages` pages of its cells are slow; returns by how much
+        the stretch becomes longer."""
+        before_ns = self.ns
+        self._add(birth, pages - self._assumed.get(birth, 0))
+        # Without an overlap, the difference would be this product plus rounding errors.
+        return self.ns - before_ns if self._overlaps else pages * birth.cost_ns
+
+    @property
+    def ns(self) -> float:
+        """The time so far; negative if slow accesses shorten the stretch."""
+        return self._direct_ns + max(self._hideable_ns - self._hidden_ns, 0.0)
+
+    def _add(self, birth: Birth, pages: int) -> None:
+        self._direct_ns += pages * birth.cost_ns
+        self._hideable_ns += pages * birth.hideable_ns
 
 
 class Replay:
@@ -96,8 +136,10 @@ class Replay:
             if self._at_boundary is not None:
                 self._at_boundary()
             begin_ns = world.now_ns
-            cost_ns = float(script.costs_ns[stretch] @ world.slow)
-            span_ns = float(times[stretch]) + cost_ns
+            charges = _Charges(scripts, script, stretch, world)
+            span_ns = float(times[stretch]) + charges.ns
+            if scripts.moves_yield:
+                world.occupied(float(script.busy_ns[stretch] @ world.slow))
             if scripts.writes is not None:
                 writes, busy_ns = scripts.writes, script.busy_ns[stretch]
                 world.accessed(busy_ns, writes.changed[stretch], writes.back_ns[stretch])
@@ -107,14 +149,13 @@ class Replay:
                 world.run(max(world.now_ns, begin_ns + event.at * span_ns))
                 if isinstance(event, Birth):
                     born_before, asked_ns = world.counts.born_pages, world.now_ns
-                    late_ns = world.born(event.low, event.high, event.busy_ns) * event.cost_ns
+                    late_ns = charges.born(event, world.born(event.low, event.high, event.busy_ns))
                     made_ns = (world.counts.born_pages - born_before) * scripts.birth_ns
-                    cost_ns += late_ns
                     span_ns += late_ns + made_ns + (world.now_ns - asked_ns)
                 else:
                     world.dropped(event.low, event.high)
             world.run(max(world.now_ns, begin_ns + span_ns))
-            slow_ns += cost_ns
+            slow_ns += charges.ns
         self._step += 1
         world.boundary = self._step * count
         return Step(world.now_ns - began_ns, slow_ns, world.counts, times)

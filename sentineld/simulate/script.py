@@ -11,6 +11,7 @@ import numpy as np
 from sentineld.model.arrays import Floats, Mask
 from sentineld.model.plan import Plan
 from sentineld.model.profile import Kind, Profile
+from sentineld.model.tiers import Overlap
 from sentineld.model.timing import Timing
 from sentineld.plan.expected import ahead_of_time, settled, useful_until
 from sentineld.plan.items import share_passed, tensor_pages
@@ -25,8 +26,11 @@ class Birth(NamedTuple):
     at: float  # share of the stretch that has passed
     low: int
     high: int
-    cost_ns: float  # cost of each slow page of these cells in this stretch
-    busy_ns: float  # the part of cost_ns in which the file is busy; 0 unless the tiers are paged
+    # What each slow page of these cells costs in this stretch: AccessCosts.direct_ns and
+    # hideable_ns, and Timing.busy_ns().
+    cost_ns: float
+    hideable_ns: float
+    busy_ns: float
 
 
 @dataclass(frozen=True)
@@ -36,8 +40,8 @@ class Writes:
     changed: Mask
     """(S, C), whether the stretch writes to the cell's pages."""
     back_ns: Floats
-    """(S, C), time to write back each page of the cell if a fault fetches the page and it is then
-    slow again; 0 if the stretch does not write to the cell."""
+    """(S, C), time to write back each page of the cell if a fault fetches the page but the page
+    does not stay in memory; 0 if the stretch does not write to the cell."""
 
 
 class Drop(NamedTuple):
@@ -65,10 +69,12 @@ class Script:
     """Costs and events of one step."""
 
     costs_ns: Floats
-    """(S, C), cost of each page of a cell in a stretch if the page is slow when the stretch
-    begins."""
+    """(S, C), AccessCosts.direct_ns of each page of a cell in a stretch if the page is slow when
+    the stretch begins."""
+    hideable_ns: Floats
+    """(S, C), the same for AccessCosts.hideable_ns."""
     busy_ns: Floats
-    """(S, C), the part of costs_ns in which the file is busy; 0 unless the tiers are paged."""
+    """(S, C), the same for Timing.busy_ns()."""
     events: tuple[tuple[Event, ...], ...]
     """The events of each stretch, in order."""
 
@@ -80,6 +86,11 @@ class Scripts:
     cells: Cells
     times_ns: Floats
     """(S,), time of each stretch with all memory fast."""
+    hidden_ns: Floats | None
+    """(S,), AccessCosts.hidden_ns; None: nothing overlaps."""
+    overlap: Overlap
+    """See Timing, also for moves_yield."""
+    moves_yield: bool
     first: Script
     """The first step, in which the pages of all transient tensors are born."""
     steady: Script
@@ -101,14 +112,18 @@ class Scripts:
 def scripts(plan: Plan, profile: Profile, timing: Timing) -> Scripts:
     """Prepare a plan for replay."""
     cells = cells_of(plan, profile)
-    costs = timing.extra_ns(profile), timing.busy_ns(profile)
+    found = timing.costs(profile)
+    costs = found.direct_ns, found.hideable_ns, timing.busy_ns(profile)
     transient = (profile.tensors["slot"] >= 0) & (profile.tensors["kind"] != Kind.PERSISTENT)
     reborn = transient & _any_inside(cells, cells.dropped)
     return Scripts(
         cells=cells,
         times_ns=profile.stretches["time_ns"].astype(np.float64),
-        first=_script(profile, cells, *costs, transient),
-        steady=_script(profile, cells, *costs, reborn),
+        hidden_ns=None if timing.overlap == Overlap.NONE else found.hidden_ns,
+        overlap=timing.overlap,
+        moves_yield=timing.moves_yield,
+        first=_script(profile, cells, costs, transient),
+        steady=_script(profile, cells, costs, reborn),
         moves=_moves(plan, profile, cells),
         waits=tuple(plan.layout.waits.tolist()),
         stalls=tuple(stall_boundaries(plan).tolist()),
@@ -136,20 +151,20 @@ def _any_inside(cells: Cells, mask: Mask) -> Mask:
 
 
 def _script(
-    profile: Profile, cells: Cells, extra_ns: Floats, busy_ns: Floats, born: Mask
+    profile: Profile, cells: Cells, costs: tuple[Floats, Floats, Floats], born: Mask
 ) -> Script:
     """Make the script of a step.
 
-    extra_ns, busy_ns: (A,), see Timing.
+    costs: (A,) each, AccessCosts.direct_ns and hideable_ns, and Timing.busy_ns().
     born: (T,), whether the tensor's pages are born when the tensor is allocated in this step.
     """
     rows, tensors = profile.accesses, profile.tensors
     at_birth = born[rows["tensor"]] & (rows["stretch"] == tensors["birth_stretch"][rows["tensor"]])
-    birth_cost_ns, birth_busy_ns = (
+    births_ns = [
         np.bincount(rows["tensor"][at_birth], cost[at_birth], minlength=len(tensors))
         / np.maximum(tensor_pages(profile), 1)
-        for cost in (extra_ns, busy_ns)
-    )
+        for cost in costs
+    ]
     count = profile.stretch_count
     born_at, dead_at = (
         share_passed(profile, tensors[f"{end}_stretch"], tensors[f"{end}_event"].astype(np.int64))
@@ -163,8 +178,7 @@ def _script(
             float(born_at[row]),
             int(cells.low[row]),
             int(cells.high[row]),
-            float(birth_cost_ns[row]),
-            float(birth_busy_ns[row]),
+            *(float(cost[row]) for cost in births_ns),
         )
         listed[stretch].append((event, 1, birth))
     for row, low, high in zip(
@@ -179,10 +193,8 @@ def _script(
         tuple(event for _, _, event in sorted(stretch, key=lambda entry: entry[:2]))
         for stretch in listed
     )
-    costs_ns, used_ns = (
-        page_costs(profile, cells, cost, ~at_birth) for cost in (extra_ns, busy_ns)
-    )
-    return Script(costs_ns, used_ns, events)
+    direct, hideable, busy = (page_costs(profile, cells, cost, ~at_birth) for cost in costs)
+    return Script(direct, hideable, busy, events)
 
 
 def _moves(plan: Plan, profile: Profile, cells: Cells) -> tuple[tuple[Move, ...], ...]:

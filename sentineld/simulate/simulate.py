@@ -189,11 +189,12 @@ def _outcome(
 def _extremes_s(training: Training) -> tuple[float, float]:
     """Seconds of a step with all memory fast, and with all memory slow."""
     profile, disturbance = training.profile, training.disturbance
-    slow_ns = float(timing_of(training.tiers).extra_ns(profile).sum())
+    slow_ns = timing_of(training.tiers).stretch_ns(profile, np.ones(len(profile.accesses)))
     fast_ns = profile.stretches["time_ns"].astype(np.float64)
+    extra_ns = float((slow_ns - fast_ns).sum())
     if disturbance.skew:
         fast_ns = fast_ns * disturbance.skew_factors(profile.stretch_count)
-    return float(fast_ns.sum()) / 1e9, (float(fast_ns.sum()) + slow_ns) / 1e9
+    return float(fast_ns.sum()) / 1e9, (float(fast_ns.sum()) + extra_ns) / 1e9
 
 
 def _check(profile: Profile, budget_bytes: int) -> None:

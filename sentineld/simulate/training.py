@@ -32,14 +32,13 @@ class PolicyRun:
     """Steps under the policy."""
 
     settling: tuple[Step, ...]
-    """Steps before the steady ones, but after all trials of stalls."""
+    """Steps before the steady ones, except those of `trial`."""
     steady: tuple[Step, ...]
     """Steps over which the results are averaged."""
     repeats: bool
     """Whether the steady steps would repeat endlessly."""
     trial: tuple[Step, ...] = ()
-    """The steps under plans with late promotions until all stalls were decided
-    (plan/stall_trial.py)."""
+    """Steps that tried whether the process should stall at a boundary (plan/stall_trial.py)."""
     corrections: int = 0
     """Number of plans that replaced the first one."""
     notes: tuple[str, ...] = ()

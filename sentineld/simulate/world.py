@@ -118,7 +118,7 @@ class World:
     queue: MoveQueue[Item] = field(init=False)
     _in_flight: tuple[Item, int] | None = None  # the move and the cell of the page in flight
     _done_ns: float = 0.0  # time already spent on moving the page in flight
-    _busy_ns: float = 0.0  # remaining time in which the file serves no moves
+    _busy_ns: float = 0.0  # remaining time in which the slow tier serves no moves
     _changed: Mask = field(init=False)  # cells that the current stretch writes to
     _used: Mask = field(init=False)  # cells that the current stretch uses
 
@@ -140,8 +140,8 @@ class World:
         """Give pages to the absent cells among [low, high). Pages that do not fit into the fast
         tier are born slow. Returns the number of slow pages in [low, high).
 
-        busy_ns: on paged tiers, the time for which each slow page keeps the file busy by faults in
-            this stretch.
+        busy_ns: the time for which each slow page keeps moves from using the slow tier in this
+            stretch.
         """
         for cell in range(low, high):
             if self.fast[cell] or self.slow[cell]:
@@ -155,14 +155,24 @@ class World:
                 self._busy_ns += (pages - fast) * (busy_ns + self.demote_ns)
             # The measured time of the all-fast step already includes births in the heap.
             self.counts.born_pages += pages if self.cells.space[cell] == Space.ARENA else 0
-        return int(self.slow[low:high].sum())
+        slow = int(self.slow[low:high].sum())
+        if not self.paged:
+            self._busy_ns += slow * busy_ns
+        return slow
+
+    def slow_after_birth(self, low: int, high: int) -> int:
+        """Number of slow pages in [low, high) after a birth, if the fast tier has room."""
+        absent = (self.fast[low:high] == 0) & (self.slow[low:high] == 0)
+        cells = self.cells
+        born = cells.pages[low:high] - np.minimum(cells.born_fast[low:high], cells.pages[low:high])
+        return int(np.where(absent, born, self.slow[low:high]).sum())
 
     def accessed(self, busy_ns: Floats, changed: Mask, back_ns: Floats) -> None:
         """Begin a stretch on paged tiers: its accesses fault on slow pages and change pages.
 
         busy_ns: (C,), time that the file needs to fetch a slow page of each cell by faults.
         changed: (C,), whether the stretch writes to the cell's pages.
-        back_ns: (C,), time to write back a page that a fault fetched and that is then slow again.
+        back_ns: (C,), time to write back a page that a fault fetched but that stays slow.
         """
         self._changed, self._used = changed, busy_ns > 0
         if self._in_flight is not None and self._used[self._in_flight[1]]:
@@ -175,6 +185,10 @@ class World:
                 pages = max(min(int(self.slow[cell]), self.room(), item.left), 0)
                 self._shift(item, cell, pages)
         self._busy_ns += float(back_ns @ self.slow)
+
+    def occupied(self, busy_ns: float) -> None:
+        """Let no page move for this time, in which accesses use the slow tier."""
+        self._busy_ns += busy_ns
 
     def place(self, low: int, high: int, wanted: Integers) -> None:
         """Give pages to all cells of [low, high).
@@ -218,8 +232,8 @@ class World:
         self._note_peak()
 
     def wait_for(self, due: int) -> None:
-        """Stall until all demotions that are due at or before boundary `due` are done, and all
-        promotions for which the process stalls now and for which there is room."""
+        """Stall until these moves are done: all demotions that are due at or before boundary `due`,
+        and all promotions for which the process stalls now and for which there is room."""
         began_ns = self.now_ns
         while self.promote_ns < float("inf"):
             left = self.queue.due_demotions(due)
@@ -233,6 +247,7 @@ class World:
             flight = self._held()
             spent_ns = self._done_ns if not flight else 0.0
             ahead_ns = (pages + flight * self.promote_ns / page_ns) * page_ns - spent_ns
+            ahead_ns += self._busy_ns
             self.run(self.now_ns + max(ahead_ns, 1.0))
         self.counts.stall_ns += self.now_ns - began_ns
 

@@ -9,7 +9,7 @@ training down, because both CPUs share caches, memory and often a core. Each att
 that manages the training is therefore repeated as a control on a second daemon, which does not
 manage it. The figure for the speed is the training's speed during the attack, divided by its speed
 during the control. Attacks that act on the training itself have neither a control nor this figure.
-Writes build/bench/attacks.json and prints a table with a row per attack. Run it on an idle machine.
+Writes build/bench/attacks.json and prints a table with a row per attack. Needs an idle machine.
 """
 
 from __future__ import annotations

@@ -131,7 +131,7 @@ def _access_shares(trace: Trace, profile: Profile) -> tuple[float, float]:
 
 
 def recut(trace: Trace, everywhere: bool = False) -> Trace:
-    """Return the trace with the cuts that the current choose_cuts() would make in its access step.
+    """Return the trace with the access step's cuts replaced by those of the current choose_cuts().
 
     everywhere: cut before every allocation instead.
     Page samples are left out, because they are tied to the recorded epochs. The framework's

@@ -16,8 +16,8 @@ from tests.bench.figures import table
 from tests.bench.policy_figures import Row, geometric_mean, slowdown
 
 FRACTION = 0.2
-"""The fraction of the peak that is fast. Sentinel's figures were published for it; AutoTM replaced
-50 to 80 % of the DRAM, and the others had ratios of their own."""
+"""Claims are checked at this fast fraction. Sentinel's figures were published for it; AutoTM
+replaced 50 to 80 % of the DRAM, and the others had ratios of their own."""
 CLOSE = 0.75
 """A lead counts as reproduced if it is at least this share of the published one."""
 
@@ -61,10 +61,11 @@ class Within:
 
 @dataclass(frozen=True)
 class Ahead:
-    """A policy's steps are faster than another one's: the other's time is 1 + lead times as long.
+    """A policy's steps are faster: the other policy's step takes (1 + lead) times as long.
 
-    Reproduced if the mean lead is at least CLOSE of the published one and most traces count, in
-    part if there is a lead. lead: None if no figure was published.
+    Reproduced if the mean lead is at least CLOSE times the published one and both policies have
+    plans for most traces; otherwise in part if the mean lead is positive. lead: None if no figure
+    was published.
     """
 
     policy: str
@@ -111,7 +112,8 @@ CLAIMS: tuple[Within | Ahead, ...] = (
     Ahead("memtis", "tpp", None, "ahead of TPP and other kernels' tiering", "MEMTIS, SOSP 2023"),
     Within("g10", 1 / 0.903, "90.3 % of all-fast speed", "G10, MICRO 2023, its artifact"),
 )
-"""The published claims about speed that one ratio expresses. docs/policies.md discusses all."""
+"""The published claims about speed that can each be expressed as a ratio of step times.
+docs/policies.md discusses all published claims."""
 
 
 def checked(rows: Sequence[Row]) -> list[dict[str, Any]]:

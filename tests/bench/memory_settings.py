@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Temporary memory management settings for benchmarks.
 
-The settings are global to the machine and are restored at the end. Without the
-permission to change them, they stay unchanged. bench-train writes the values in
+The settings are global to the machine and are restored at the end. If the
+process may not change them, they stay unchanged. bench-train writes the values in
 effect to its result file.
 """
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measures the cost of noise on stretch times under `auto`: `python -m tests.bench.noise`.
+"""Measures the cost of noise in the stretch times under `auto`: `python -m tests.bench.noise`.
 
 A benchmark cell combines a trace, a preset and a fast fraction, as in tests.bench.policies. Each
 cell is planned once, then simulated without noise and with several noise seeds. Writes

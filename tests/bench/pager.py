@@ -3,8 +3,8 @@
 direct I/O on the same disk.
 
 The pager evicts all pages of a region, fetches them, and exchanges one half of the region for the
-other half, which writes and reads at the same time. Between these transfers, threads write, read,
-and do both with plain direct I/O; each time they transfer the same number of bytes as the pager.
+other half. The exchange writes and reads at the same time. Between these transfers, threads write,
+read, and do both with plain direct I/O; each time they transfer as many bytes as the pager.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ Json = dict[str, Any]
 
 
 class Plain:
-    """Threads that read and write a file directly, each in requests of REQUEST_BYTES."""
+    """Threads that read and write a file with direct I/O, in requests of REQUEST_BYTES."""
 
     def __init__(self, folder: Path, ending: ExitStack) -> None:
         self._file = open_paging_file(folder, REGION_BYTES)
@@ -148,8 +148,8 @@ class Pager:
         return counts.bytes_written, counts.bytes_read
 
     def _move(self, evict: tuple[int, int], fetch: tuple[int, int]) -> None:
-        """Evict and fetch these pages, given as (first, number), as the shim does: whenever the
-        pager signals that incomplete calls can go on, repeat them."""
+        """Evict and fetch these pages, given as (first, number), as the shim does: repeat
+        incomplete calls whenever the pager signals that they can make progress."""
         (out, out_left), (into, into_left) = evict, fetch
         while out_left or into_left:
             if out_left:

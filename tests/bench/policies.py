@@ -63,8 +63,16 @@ def step_of(trace: Path) -> tuple[Profile, int]:
 
 def cell_rows(trace: Path, tiers_name: str, fraction: float, policies: Sequence[str]) -> list[Row]:
     """Simulate one cell; return a row per policy."""
-    profile, threads = step_of(trace)
-    tiers, budget_bytes = preset_tiers(tiers_name, threads), int(profile.peak_bytes * fraction)
+    _, threads = step_of(trace)
+    return rows_of(trace, tiers_name, preset_tiers(tiers_name, threads), fraction, policies)
+
+
+def rows_of(
+    trace: Path, tiers_name: str, tiers: Tiers, fraction: float, policies: Sequence[str]
+) -> list[Row]:
+    """Simulate one cell with these tiers; return a row per policy."""
+    profile, _ = step_of(trace)
+    budget_bytes = int(profile.peak_bytes * fraction)
     notes: list[str] = []
     least: float | None = None
     try:

@@ -31,7 +31,7 @@ class _File:
 
 def saved_in_files(folder: Path) -> AbstractContextManager[None]:
     """A context in which the tensors that autograd saves are written to files in the folder, except
-    weights and tensors smaller than BYTES_MIN."""
+    weights and tensors with less than BYTES_MIN of storage."""
 
     def pack(tensor: torch.Tensor) -> torch.Tensor | _File:
         small = tensor.untyped_storage().nbytes() < BYTES_MIN

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Profiles the demo's model repeatedly, measures the daemon meanwhile, and records a trace.
+"""Profiles the demo's model repeatedly, measures the daemon's resource usage, and records a trace.
 
     python3 -m tests.bench.steps_in_guest ROUNDS
 
@@ -80,7 +80,7 @@ def say(text: str) -> None:
 
 
 def step_offset(trainer: Trainer) -> int:
-    """Return the shim's number of a step minus the workload's number of this step."""
+    """Return the shim's number of a step minus the workload's number of the same step."""
     line = trainer.wait_step()
     return int(control.session(trainer.pid)["step"]) - (line.number + 1)
 
@@ -154,7 +154,8 @@ def sentinelctl(*arguments: str) -> str:
 
 
 def agreement(pid: int) -> dict[str, Any]:
-    """Record the model into TRACE; return how well the module's view matches the framework's."""
+    """Record a trace of the model as TRACE; return how well the accesses that the module saw match
+    those that the framework reported."""
     sentinelctl("record", str(pid), "-o", TRACE, "--steps", str(RECORDED_STEPS))
     found: dict[str, Any] = json.loads(sentinelctl("report", TRACE, "agreement", "--json"))
     return found

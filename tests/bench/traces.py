@@ -40,7 +40,7 @@ class Daemon:
         config.write_text(
             f'shim_socket = "{self.shim_socket}"\ncontrol_socket = "{self.control}"\n'
             f'state_dir = "{folder}/state"\nmetrics_port = {port}\nebpf = "off"\n'
-            # a benchmark must not measure another policy than the one that it names
+            # a benchmark must not measure a policy other than the one that it names
             "policy_fallback = false\n"
         )
         self._process = subprocess.Popen(

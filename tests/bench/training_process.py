@@ -72,5 +72,5 @@ class Training:
 
 
 def pinned(cpu: int) -> tuple[str, ...]:
-    """Prefix of a training that runs on one CPU."""
+    """The prefix (see Training) with which a training runs on this CPU only."""
     return ("taskset", "-c", str(cpu))

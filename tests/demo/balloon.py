@@ -4,7 +4,7 @@
     python3 -m tests.demo.balloon --node 0
 
 Each line of standard input is the number of bytes to leave: the sum of the node's free
-memory above the high watermarks and of the anonymous memory that other processes have on the node.
+memory above the high watermarks and the anonymous memory that other processes have on the node.
 The balloon locks or frees memory bound to the node until the sum has this value, and prints one
 JSON line. Then it adapts every FOLLOW_SECONDS: if the page cache grows, for example, the balloon
 shrinks, so that the sum stays the same. The balloon frees all memory when its standard input ends.

@@ -10,7 +10,7 @@ from typing import Any
 
 
 def draw(module: str, result: dict[str, Any], path: Path) -> None:
-    """Call the module's draw(), which needs matplotlib; or print that matplotlib is missing."""
+    """Call the module's draw(). If matplotlib is missing, print a message instead."""
     try:
         picture = import_module(module)
     except ImportError as error:

@@ -171,8 +171,8 @@ def count_one_step(policy: str, trainer: Trainer) -> None:
 
 
 def meter_and_count(policy: str, trainer: Trainer, steps: int = 1) -> list[dict[str, Any]]:
-    """Meter steps, and have the plugin count one step. If the plugin is free, it counts the step in
-    which the daemon prepares the metering, just before the metered steps; else a later step."""
+    """Meter steps, and have the plugin count one step: the step in which the daemon prepares the
+    metering, just before the metered steps, or a later one if the plugin is busy."""
     with ThreadPoolExecutor(1) as pool:
         metering = pool.submit(control.meter, trainer.pid, steps)
         count_one_step(policy, trainer)

@@ -26,7 +26,7 @@ GUEST_SLOW_MIB = 1536
 addresses."""
 
 DROP_IN = "/run/systemd/system/sentineld.service.d/demo.conf"
-"""Configuration that keeps the daemon's memory off the fast node. The balloon controls how much
+"""Path of a drop-in that keeps the daemon's memory off the fast node. The balloon controls how much
 memory is free on this node."""
 
 ACTIVATE = """

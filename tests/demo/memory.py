@@ -141,7 +141,7 @@ def unconfine(pid: int) -> None:
 
 
 def clear_node(node: int, to_node: int, except_pids: tuple[int, ...] = ()) -> None:
-    """Move the movable pages of all processes but except_pids to another node; drop the page cache.
+    """Move the node's movable pages, except those of except_pids, to to_node; drop the page cache.
 
     Otherwise the kernel could demote cold pages or reclaim the cache, so that tensors could use
     more of the node than the balloon left to them.

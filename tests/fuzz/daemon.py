@@ -5,7 +5,7 @@ The input is a client's actions: bytes and frames with descriptors on the socket
 in the control segment, and steps of a training that the daemon can manage. The server, the sessions
 with their plans, the movers and the residency of emulated tiers are the daemon's real code. Only
 the sessions' threads and the planning processes are replaced: the fuzz target itself calls their
-code, alternately with the server's. No exception except SentinelError may result.
+code, alternately with the server's. Any exception other than SentinelError is a failure.
 
 Not covered: the kernel module, and moves of real pages.
 """

@@ -69,7 +69,7 @@ class Training:
         self._no_grad = torch.no_grad
 
     def begin(self) -> None:
-        """Reset the parameters to those of the first step."""
+        """Reset the parameters to their initial values."""
         with self._no_grad():
             for parameter, value in zip(self._model.parameters(), self._begin, strict=True):
                 parameter.copy_(value)
@@ -109,8 +109,8 @@ class Daemon:
     def begin(self, script: Script) -> None:
         """Set the script, and set the words as a terminated daemon leaves them.
 
-        All moves are done. Otherwise a barrier that has passed without its moves would make all
-        barriers of the next inputs pass as well."""
+        Mark all moves as done. Otherwise, after a barrier has timed out, all barriers of the next
+        inputs would pass at once."""
         self._script = script
         done = int(self._words["position"][0])
         self.set(flags=0, heartbeat=0, moves_done=done, barrier_timeout_ns=0)

@@ -15,7 +15,7 @@ import pytest
 from tests.hostile.attack import FIGURES, PAUSE_MS, PINNED_PAUSE_MS, Attack, ManagedTraining
 from tests.hostile.attacker import SCHEDULING
 from tests.hostile.cpus import OTHER_CPU, pin, unpin
-from tests.hostile.daemon import Daemon
+from tests.hostile.daemon import Daemon, running
 
 HERE = os.path.dirname(__file__)
 
@@ -150,12 +150,8 @@ def managed_training(attack: Attack, control: bool) -> ManagedTraining:
 @pytest.fixture
 def daemon() -> Iterator[Daemon]:
     """A daemon for this test only, without a training."""
-    started = Daemon()
-    try:
-        started.wait_ready()
+    with running() as started:
         yield started
-    finally:
-        started.stop()
 
 
 _FAILED: set[str] = set()

@@ -12,7 +12,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -148,6 +149,19 @@ class Daemon:
                 self.process.kill()
                 self.process.wait()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+@contextmanager
+def running(
+    *options: str, command: Sequence[str] = ("-m", "sentineld.daemon"), **config: Any
+) -> Iterator[Daemon]:
+    """A daemon that answers, until the end of the block. Parameters are those of Daemon."""
+    daemon = Daemon(*options, command=command, **config)
+    try:
+        daemon.wait_ready()
+        yield daemon
+    finally:
+        daemon.stop()
 
 
 def _toml(value: Any) -> str:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A client of the shims' socket that can send anything and needs no torch."""
+"""A client that can send anything to the shims' socket and needs no torch."""
 
 from __future__ import annotations
 

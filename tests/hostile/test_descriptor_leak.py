@@ -87,7 +87,7 @@ def test_more_sessions_than_descriptors_one_after_the_other() -> None:
 
 
 def occupy(say: Say, path: str, count: int) -> None:
-    """Begin a hello with 8 descriptors on each of many connections, and do not end it."""
+    """Begin a hello with 8 descriptors on each of many connections, but never complete it."""
     held = []
     event = os.eventfd(0)
     for _ in range(count):

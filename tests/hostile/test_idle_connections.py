@@ -22,8 +22,8 @@ IDLE = 1100
 """More connections than the default limit of a service's open descriptors (RLIMIT_NOFILE)."""
 CPU_SHARE_MAX = 0.5
 WAKE_UPS_PER_S_MAX = {"registered": 2.0, "attached": 10.0}
-"""Limit for the daemon's wake-ups per second, divided by the number of its sessions, whose
-processes do nothing. All wake-ups of the daemon are counted."""
+"""Limit for the daemon's wake-ups per second and session while the sessions' processes do nothing.
+All wake-ups of the daemon are counted."""
 CLIENTS_S = 840.0
 """Time within which all clients must be answered. The limit is long, because it only ends a test
 that hangs: attackers have the lowest priority, so hundreds of forks can take minutes while two test
@@ -52,7 +52,7 @@ def idle(say: Say, path: str, count: int) -> None:
 
 
 def with_descriptors(say: Say, path: str, count: int) -> None:
-    """Begin a hello with 8 descriptors on each of many connections, and do not end it."""
+    """Begin a hello with 8 descriptors on each of many connections, but never complete it."""
     held = []
     event = os.eventfd(0)
     for _ in range(count):

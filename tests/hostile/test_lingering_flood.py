@@ -19,7 +19,7 @@ FLOOD_S = 5.0
 
 
 def flood(say: Say, path: str, duration_s: float) -> None:
-    """Connect, send a byte with a descriptor from lingering(), hang up; again and again."""
+    """Repeatedly connect, send a byte with a descriptor from lingering(), and hang up."""
     end_s = time.monotonic() + duration_s
     count = 0
     while time.monotonic() < end_s:

@@ -94,7 +94,7 @@ FLOODS: dict[str, Callable[[], Iterator[bytes]]] = {
 
 
 def flood(say: Say, path: str, chunks: Callable[[], Iterator[bytes]], duration_s: float) -> None:
-    """Register and send as fast as the daemon reads; register again when it hangs up."""
+    """Register and send as fast as the daemon reads; register again when the daemon hangs up."""
     end_s = time.monotonic() + duration_s
     sent = connections = 0
     while time.monotonic() < end_s:
@@ -126,7 +126,7 @@ def test_a_flood_of_messages_is_bounded(attack: Attack, kind: str) -> None:
 
 
 def reconnect(say: Say, path: str, first: bytes, duration_s: float) -> None:
-    """Connect, send something invalid, hang up; again and again."""
+    """Repeatedly connect, send something invalid, and hang up."""
     end_s = time.monotonic() + duration_s
     count = 0
     while time.monotonic() < end_s:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attack: descriptors whose use or close blocks, or costs memory.
+"""Attack: descriptors that block or cost memory when they are used or closed.
 
 Each kind of descriptor is sent in every place of the protocol where the daemon takes descriptors.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Many successive sessions must hardly increase the daemon's use of resources."""
+"""Many successive sessions must not noticeably increase the daemon's use of resources."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from sentineld.base.errors import SentinelError
 from sentineld.control.client import request
 from sentineld.control.server import QUICK_THREADS
 from tests.hostile.attacker import OTHER_USER, USER, Attacker, Say
-from tests.hostile.daemon import Daemon
+from tests.hostile.daemon import Daemon, running
 from tests.hostile.shim_client import registered
 from tests.hostile.toy_training import ToyTraining
 
 WARM_UP = 600
-"""The daemon's allocators retain free memory. Its amount grows by about 5 % in the first 200
-sessions after the daemon's first managed one, and by less than 2 % in 200 sessions after these."""
+"""The daemon's allocators retain free memory. The retained amount grows by about 5 % in the first
+200 sessions after the first managed one, and by less than 2 % in the 200 sessions after those."""
 LONG_WARM_UP = 2000
 SHARE = 0.05
 """Allowed growth since the warm-up, as a share of the value after the warm-up."""
@@ -41,19 +41,15 @@ log_limit.PERIOD_S = 0.0
 from sentineld.daemon import main
 main()
 """
-"""Program that starts the daemon without a limit of log lines. The limit applies to periods of
-time. With it, the number of lines per session would depend on the speed of the sessions."""
+"""Program that starts the daemon without its limit on log lines per minute. With this limit, the
+number of lines per session would depend on the speed of the sessions."""
 
 
 @pytest.fixture
 def daemon() -> Iterator[Daemon]:
     """A daemon that logs every line."""
-    started = Daemon(command=("-c", WITHOUT_LOG_LIMIT))
-    try:
-        started.wait_ready()
+    with running(command=("-c", WITHOUT_LOG_LIMIT)) as started:
         yield started
-    finally:
-        started.stop()
 
 
 class Resources(NamedTuple):

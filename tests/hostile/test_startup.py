@@ -17,7 +17,7 @@ import pytest
 
 from sentineld.control.client import request
 from tests.hostile.attacker import USER, Attacker, Say
-from tests.hostile.daemon import Daemon
+from tests.hostile.daemon import running
 from tests.hostile.toy_training import ToyTraining
 from tests.ports import free_port
 
@@ -38,29 +38,26 @@ def test_an_occupied_metrics_port_does_not_stop_the_service() -> None:
     port = free_port()
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
     attacker = Attacker(occupy, port)
-    daemon = None
     try:
         attacker.heard()
-        daemon = Daemon(metrics_port=port)
-        daemon.wait_ready()
-        assert "metrics" in daemon.log_tail()
-        attacker.signal(signal.SIGUSR1)
-        attacker.heard()
-        # The daemon serves metrics once the port is free.
-        deadline_s = time.monotonic() + RETRY_S
-        while True:
-            try:
-                with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as reply:
-                    assert b"sentineld_build_info" in reply.read()
-                break
-            except OSError:
-                assert time.monotonic() < deadline_s, "no metrics although the port is free"
-                time.sleep(0.5)
+        with running(metrics_port=port) as daemon:
+            assert "metrics" in daemon.log_tail()
+            attacker.signal(signal.SIGUSR1)
+            attacker.heard()
+            # The daemon serves metrics once the port is free.
+            deadline_s = time.monotonic() + RETRY_S
+            while True:
+                try:
+                    url = f"http://127.0.0.1:{port}/metrics"
+                    with urllib.request.urlopen(url, timeout=5) as reply:
+                        assert b"sentineld_build_info" in reply.read()
+                    break
+                except OSError:
+                    assert time.monotonic() < deadline_s, "no metrics although the port is free"
+                    time.sleep(0.5)
     finally:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGUSR1})
         attacker.close()
-        if daemon is not None:
-            daemon.stop()
 
 
 @pytest.fixture
@@ -111,9 +108,7 @@ def test_planning_imports_nothing_from_the_working_directory(trap: Path) -> None
         "from sentineld.daemon import main\n"
         f"os.chdir({str(trap)!r}); main()\n"
     )
-    daemon = Daemon(command=("-c", start))
-    try:
-        daemon.wait_ready()
+    with running(command=("-c", start)) as daemon:
         attacker = Attacker(be_managed, str(daemon.shims), str(daemon.control))
         try:
             ((state, reason),) = attacker.heard()
@@ -122,5 +117,3 @@ def test_planning_imports_nothing_from_the_working_directory(trap: Path) -> None
         marks = sorted(path.name for path in (trap / "marks").iterdir())
         assert not marks, f"{marks} were imported as root from the working directory"
         assert state == "managed", reason
-    finally:
-        daemon.stop()

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * LD_PRELOAD library that delays reads and writes of a paging file, or makes them fail.
- * A file without a name that is opened with O_DIRECT counts as a paging file.
+ * An unlinked file that is open with O_DIRECT counts as a paging file.
  * Environment variables:
  *   DISK_SLOW_US: delay of each request in microseconds
  *   DISK_READS, DISK_WRITES: number of requests after which all further ones fail with EIO

@@ -25,7 +25,7 @@ def tiers(folder: Path) -> tuple[str, ...]:
 
 
 def paging(run: ManagedRun) -> dict[str, int]:
-    """The pager's counters. Asserts that the pager kept its budget and that no write failed."""
+    """The pager's counters. Asserts that the pager kept to its budget and that no write failed."""
     counts: dict[str, int] = run.status()["paging"]
     assert counts["frames"] <= counts["budget_pages"]
     assert counts["overruns"] == counts["write_error"] == 0
@@ -48,8 +48,8 @@ def paged_from_start(
 ) -> ManagedRun:
     """Start a training that has a pager before its first step, as under `sentinelctl run --fast`.
 
-    Unlike under `sentinelctl run`, the training is not attached, so it never has a plan: pages are
-    read from the file only at page faults. wrapper: see Within.
+    In contrast to `sentinelctl run`, this function does not attach the training. So the training
+    never has a plan, and pages are read from the file only at page faults. wrapper: see Within.
     """
     place = Within("env", f"{FAST_VARIABLE}={fast}", *wrapper)
     return ManagedRun(folder, *arguments, daemon=daemon, script=script, place=place)

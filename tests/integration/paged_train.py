@@ -45,7 +45,7 @@ def checksum(tensors: list[Tensor]) -> int:
 
 
 class Training:
-    """A training whose parameters, gradients and Adam's state take 16 MiB."""
+    """A training whose parameters, gradients and Adam state take 16 MiB."""
 
     def __init__(self) -> None:
         layers = [part for _ in range(LAYERS) for part in (nn.Linear(WIDTH, WIDTH), nn.ReLU())]

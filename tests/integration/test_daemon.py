@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The real daemon and CLI on this machine, without a second tier or the module.
 
-Tests that need a second tier or the module run in the guest (tests/vm). Here every refused request
+Tests that need a second tier or the module run in the guest (tests/vm). Here every refused command
 must print one line, exit with the status of its error code and leave the daemon's state unchanged.
 """
 
@@ -75,7 +75,7 @@ class Daemon:
         return found
 
     def session(self, pid: int) -> dict[str, Any] | None:
-        """The session of a process; None without a session or an answer."""
+        """The session of a process; None if there is no session or no answer."""
         return next((one for one in self.sessions() or () if one["pid"] == pid), None)
 
     def stop(self) -> None:

@@ -34,12 +34,12 @@ pytest.importorskip("torch")
 TIERS = ("--tiers", "emulated:cxl")
 UNPLANNED_BYTES = 32 << 10
 REST = ("--rest", "20")
-"""Options of a training: sleep 20 ms after each step. The sleep leaves CPU time to the daemon. It
+"""Options of a training: sleep 20 ms after each step. The sleep leaves CPU time for the daemon. It
 also reduces the number of steps that the comparison run without the shim has to repeat."""
 
 
 class ManagedRun:
-    """A training under the shim, and a daemon that a test can replace by another one.
+    """A training under the shim, and a daemon that a test can replace with another one.
 
     alone, script, place: see Training. tiers: options of the daemon. config: see Daemon. daemon: a
     running daemon, which close() does not stop; None: start a daemon.
@@ -304,7 +304,7 @@ def test_an_unknown_preset_is_refused(tiers: str, tmp_path: Path) -> None:
     assert "cxl" in refused(done, code)
 
 
-# Movers must fall behind only for lack of bandwidth, not because other tests take the CPUs.
+# No other test may take CPU time, so that movers fall behind only for lack of bandwidth.
 @pytest.mark.alone
 def test_two_trainings_sharing_bandwidth_get_plans_for_their_share(tmp_path: Path) -> None:
     pytest.importorskip("scipy")

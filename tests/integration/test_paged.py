@@ -157,7 +157,7 @@ def test_a_model_larger_than_memory_trains_from_its_first_step(tmp_path: Path) -
         limited_command(1 << 40).close()
     except SentinelError as error:
         pytest.skip(str(error))
-    # The limit needs no room for mapped files. The unlimited training reads them into the page
+    # The limit includes no room for mapped files. The unlimited training reads them into the page
     # cache, so the processes under the limit are not charged for them.
     unlimited = train([], {})
     assert unlimited.stdout is not None

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Daemons of a paged training are killed at random times; the last one is stopped for a while.
 
-The losses must not change. Meanwhile, another training pages to the same disk.
+Meanwhile, another training pages to the same disk. The losses of both must not change.
 """
 
 from __future__ import annotations

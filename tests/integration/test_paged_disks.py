@@ -58,7 +58,7 @@ def preload(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """The mount point of a small file system, which is made anew for each test."""
+    """The mount point of a small file system that is created anew for each test."""
     image, folder = tmp_path / "image", tmp_path / "disk"
     folder.mkdir()
     image.touch()
@@ -146,7 +146,7 @@ def test_a_slow_disk_changes_no_loss(daemon: Daemon, tmp_path: Path, preload: st
 
 
 def large_losses(socket_path: Path, steps: int) -> list[str]:
-    """Losses of the large model under the shim, with a budget of a sixth of its tensors.
+    """Losses of the large model under the shim, with a budget of a sixth of its tensor bytes.
 
     The other 240 MiB of tensors do not fit in the paging files of the tests that call this
     function. The training is not paged if no daemon listens on the socket.

@@ -41,7 +41,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
 
 
 def wrapper_of(lack: str, folder: Path) -> tuple[str, ...]:
-    """Prefix that makes a command run as on a machine without the feature LACK; see LACKS."""
+    """Prefix that makes a command run as on a machine without the feature `lack`; see LACKS."""
     if lack == "move":
         return NO_MOVE
     if os.geteuid():

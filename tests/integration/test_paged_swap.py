@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernel swaps pages of a training while the pager pages its tensors."""
+"""The kernel swaps out pages of a training whose tensors the pager pages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.sentinelctl import SENTINELCTL
 from tests.unit.shim.paged import pager_problem
 
 pytest.importorskip("torch")
-# While swap is enabled, other tests that run trainings under a memory limit would be disturbed.
+# The enabled swap would disturb other tests that run trainings under a memory limit.
 pytestmark = [
     pytest.mark.skipif(pager_problem() is not None, reason=pager_problem() or ""),
     pytest.mark.alone,

@@ -13,7 +13,7 @@ from tests.stall_trials import decisions_in_time
 pytest.importorskip("torch")
 
 RATE = "[tiers]\nmigration_bytes_per_s = 60e6\n"
-"""The bandwidth is so low that promotions are late by plan, and that the mover's CPU time does not
+"""The bandwidth is so low that some promotions are late by plan and the mover's CPU time does not
 matter."""
 
 

@@ -149,7 +149,7 @@ static void exchange(struct tensor tensor, unsigned place)
 }
 
 /*
- * A layout for the steps of both threads. A thread's step follows the layout to its end unless the
+ * A layout for the steps of both threads. A thread's step follows the whole layout unless the
  * other thread begins a step meanwhile.
  */
 
@@ -158,13 +158,13 @@ static uint64_t slot_bytes(unsigned slot)
 	return (1 + slot % 3) * PAGE_BYTES;
 }
 
-/* The slot's allocation may be smaller by this number of pages. */
+/* The slot's allocation may be smaller by up to this number of pages. */
 static unsigned slot_slack(unsigned slot)
 {
 	return slot % 3;
 }
 
-/* Slots whose allocations some steps do not make. */
+/* Whether some steps make no allocation for the slot. */
 static bool slot_optional(unsigned slot)
 {
 	return slot % 3 == 0;

@@ -52,7 +52,7 @@ class Linked:
         return ShimLink(self._daemon, {"version": protocol.SHIM_VERSION, "threads": 1})
 
     def receive(self) -> None:
-        """Receive what the shim has sent, at the daemon's end of the socket."""
+        """Receive, at the daemon's end of the socket, what the shim has sent."""
         self._daemon.receive()
 
     def set(self, **words: int) -> None:

@@ -32,6 +32,7 @@ def test_later_files_override_earlier_ones(tmp_path: Path) -> None:
         ("log_records = 5000", "power of two"),
         ('ebpf = "maybe"', "auto, off or required"),
         ('huge_pages = "maybe"', "auto, on or off"),
+        ('[tiers]\noverlap = "all"', "use none, compute or tiers"),
         ('fast = "120%"', "at most 100%"),
         ("fast = ", "config.toml"),
         ("tiers = 3", "write [tiers]"),

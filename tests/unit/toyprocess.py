@@ -24,7 +24,7 @@ FAST, SLOW = 1, 2
 
 
 def toy_linked() -> Linked:
-    """A process at the start of step 10, which replays the plan."""
+    """A process that replays the plan, at the start of step 10."""
     return Linked(
         heap_base=HEAP,
         heap_used=6 * PAGE,

@@ -38,9 +38,9 @@ ON_DEBIAN = "test_steady_training_is_planned_in_every_step[autocast]"
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark tests with the fixture `suite`, `fresh_guest` or `place` as `apart`: they use no guest,
-    or a guest other than the system guest (fixtures.SYSTEM). Mark as `long`: tests in other images
-    than the main one, because building each image takes minutes, and tests with Debian's torch,
-    because `make test` runs the same tests with PyPI's torch."""
+    or a guest other than the system guest (fixtures.SYSTEM). Mark the tests in images other than
+    the main one as `long`, because building each image takes minutes. Mark all tests with Debian's
+    torch except ON_DEBIAN as `long`, because `make test` runs the same tests with PyPI's torch."""
     for item in items:
         if not isinstance(item, pytest.Function):
             continue

@@ -80,7 +80,7 @@ class Guest:
         "single" correctly emulates code that is patched at run time.
     icount: run in one thread, and let one instruction take one nanosecond of
         guest time; forces TCG.
-    extra: further arguments of QEMU.
+    extra: further arguments for QEMU.
     """
 
     def __init__(
@@ -281,7 +281,7 @@ class Guest:
         self._unpack(archive.getvalue(), str(Path(remote).parent))
 
     def put_tree(self) -> None:
-        """Replace TREE by the repository's files, except those that git ignores."""
+        """Replace TREE with the repository's files, except those that git ignores."""
         listing = subprocess.run(
             ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
             cwd=REPOSITORY,

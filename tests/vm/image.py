@@ -162,8 +162,8 @@ def _install_packages(recipe: Recipe, image: Image, lock: int) -> None:
     recipes.write_files(early, {**recipes.EARLY_FILES, **dict(recipe.early_files)})
     release, added = recipe.release or recipe.suite, recipe.added_suite
     command = [
-        # mmdebstrap is terminated when this process dies, and its mounts disappear
-        # with its mount namespace.
+        # mmdebstrap is terminated when this process dies, and the mounts disappear
+        # with mmdebstrap's mount namespace.
         *("setpriv", "--pdeathsig", "TERM"),
         *("unshare", "--mount", "--propagation", "private"),
         "mmdebstrap",

@@ -15,8 +15,8 @@ from .rootfs import BUILD_PLACE, MODULE, SHIM, in_root
 LIBRARY = "/usr/local/lib/sentineld"
 """Where `make install` puts the package."""
 NOT_NICED = "/etc/sentineld/config.d/not-niced.toml"
-"""On a slow machine, the training and the daemon keep the guest's only CPU busy. A niced planning
-process would then get a twentieth of it."""
+"""Sets plan_nice to 0. On a slow machine, the training and the daemon keep the guest's only CPU
+busy, and a niced planning process would get a twentieth of the CPU time."""
 
 
 @pytest.fixture(scope="session")

@@ -43,7 +43,7 @@ WHILE_MANAGED = (
 
 @contextlib.contextmanager
 def prometheus(guest: Guest) -> Iterator[None]:
-    """Debian's Prometheus runs in the guest and scrapes the daemon."""
+    """Run Debian's Prometheus in the guest during the block; it scrapes the daemon."""
     options = f"--config.file={SHARE}/prometheus/sentineld.yml --storage.tsdb.path=/tmp/prometheus"
     guest.run(
         "systemd-run --unit sentinel-prometheus"
@@ -64,7 +64,7 @@ def prometheus(guest: Guest) -> Iterator[None]:
 
 
 def get(guest: Guest, path: str) -> Any:
-    """Prometheus's response to a request of its API."""
+    """The data in Prometheus's response to a request to its API."""
     return json.loads(guest.http_get(PORT, f"/api/v1/{path}"))["data"]
 
 

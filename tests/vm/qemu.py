@@ -120,7 +120,7 @@ def command_line(
 def _node_options(hardware: Hardware) -> list[str]:
     """QEMU's options for the nodes: node 0 has CPUs and fast memory, node 1 only slow memory.
 
-    Node 2 of the three-tier variant has no memory at boot: the guest's driver onlines
+    Node 2 of the three-tier variant has no memory at boot: guest.THREE_TIER_SETUP onlines the
     persistent memory there later.
     """
     last_cpu = hardware.cpus - 1

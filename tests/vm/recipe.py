@@ -74,7 +74,7 @@ MODULES_LEFT_OUT = (
     ),
 )
 """Folders of kernel modules that no guest needs. They are not installed, because depmod reads every
-installed module; with these, that would take a minute under emulation."""
+installed module; with these modules, depmod would take a minute under emulation."""
 
 DPKG_OPTIONS = (
     "force-unsafe-io",
@@ -223,8 +223,8 @@ class Recipe:
     release: str = ""
     """Name of the release that mmdebstrap installs; "": the same name as `suite`."""
     added_suite: str = ""
-    """A suite whose packages are available beside those of `release`; "": all suites that
-    mmdebstrap uses by default, and no other."""
+    """A suite whose packages are available beside those of `release`; "": only the suites that
+    mmdebstrap uses by default are available."""
     early_files: tuple[tuple[str, str], ...] = ()
     """Path below root and text of files that are written before any package is installed."""
 
@@ -252,7 +252,7 @@ BOOKWORM = Recipe(
 
 BACKPORTS = Recipe(
     suite="trixie-backports",
-    # initramfs-tools: the newer kernel would choose dracut, which takes longer
+    # without initramfs-tools, apt would choose dracut for the newer kernel, and dracut is slower
     packages=(*MACHINE_PACKAGES, *BACKEND_PACKAGES, "initramfs-tools"),
     sshd_config=SSHD_CONFIG_9_8,
     free_bytes=1 << 30,

@@ -38,8 +38,8 @@ of that for this program."""
 LOG = "/tmp/training.log"
 NO_EBPF = "/etc/sentineld/config.d/no-ebpf.toml"
 WITHOUT_EBPF = f"mkdir -p $(dirname {NO_EBPF}); echo 'ebpf = \"off\"' > {NO_EBPF}"
-"""Makes the next start of the daemon omit eBPF: compiling its programs takes a minute of CPU time
-in an emulated guest."""
+"""Makes the next start of the daemon omit eBPF: compiling the eBPF programs takes a minute of CPU
+time in an emulated guest."""
 
 
 def wait(what: str, done: Callable[[], Any], seconds: float) -> Any:
@@ -125,7 +125,7 @@ def scrape(guest: Guest) -> str:
 
 
 def metrics(guest: Guest) -> str:
-    """The daemon's metrics. In a busy guest, computing them can exceed the server's time limit."""
+    """The daemon's metrics. Retries, because a scrape of a busy guest can exceed the time limit."""
     page: str = wait("metrics", lambda: scrape(guest), 240)
     return page
 

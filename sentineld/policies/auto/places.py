@@ -26,7 +26,7 @@ from sentineld.policies.auto.reuse import reusing_offsets
 
 @dataclass(frozen=True)
 class Births:
-    """Tiers of births for T tensors of the profile."""
+    """The tiers on which the T tensors of the profile are born."""
 
     rows: Integers
     """Tensors that lie in the arena."""

@@ -13,7 +13,7 @@ import numpy as np
 from sentineld.model.arrays import Floats
 from sentineld.model.plan import Plan
 from sentineld.model.profile import Profile
-from sentineld.model.tiers import Tiers
+from sentineld.model.tiers import Overlap, Tiers
 from sentineld.model.timing import timing_of
 from sentineld.plan.draft import draft, finished
 from sentineld.plan.items import Items, persistent, transient
@@ -74,6 +74,7 @@ class Auto:
             promote_ns=promote_ns,
             demote_ns=demote_ns,
             capacity_pages=usable_pages(budget_bytes, profile.page_bytes),
+            hidden_ns=None if timing.overlap == Overlap.NONE else timing.costs(profile).hidden_ns,
         )
         planner = _Planner(self.name, profile, tiers, budget_bytes)
         plan, solved = planner.plan(limits, ATTEMPTS)

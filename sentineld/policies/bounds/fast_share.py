@@ -13,9 +13,9 @@ for any prices (Lagrange multipliers). The relaxation allows more than a real pl
   split between the tiers at any page, even at birth.
 
 The profiled stretch times are those with all memory fast. Waits, slow accesses and page births
-lengthen a stretch and so add time for moves, which the bound does not count. A plan under which
-stretches take longer than profiled can therefore exceed the bound. The bound does not apply to
-paged tiers, where the demotion of an unchanged page takes no time.
+lengthen a stretch and so give moves more time; the bound does not count this additional time. A
+plan under which stretches take longer than profiled can therefore exceed the bound. The bound does
+not apply to paged tiers, where the demotion of an unchanged page takes no time.
 """
 
 from __future__ import annotations

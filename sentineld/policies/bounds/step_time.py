@@ -17,7 +17,7 @@ import numpy as np
 
 from sentineld.base.errors import SentinelError
 from sentineld.model.profile import Profile
-from sentineld.model.tiers import Tiers
+from sentineld.model.tiers import Overlap, Tiers
 from sentineld.model.timing import timing_of
 from sentineld.policies.lp.dual import lower_bound
 from sentineld.policies.lp.groups import groups_of
@@ -41,6 +41,7 @@ def bound_seconds(profile: Profile, tiers: Tiers, budget_bytes: int) -> float:
     program.
     """
     timing = timing_of(tiers)
+    costs = timing.costs(profile)
     groups = groups_of(profile, timing, generous=True)
     limits = Limits(
         times_ns=profile.stretches["time_ns"].astype(np.float64),
@@ -48,8 +49,9 @@ def bound_seconds(profile: Profile, tiers: Tiers, budget_bytes: int) -> float:
         demote_ns=timing.demote_ns_per_byte * profile.page_bytes,
         capacity_pages=budget_bytes // profile.page_bytes,
         generous=True,
+        hidden_ns=None if timing.overlap == Overlap.NONE else costs.hidden_ns,
     )
-    bound_ns = float(limits.times_ns.sum())
+    bound_ns = float(costs.least_ns(profile).sum())
     changes = changes_of(groups, generous=True)
     clean = np.zeros(len(groups.pages), np.bool_)
     for number in range(ROUNDS):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Clean pages in the linear program, on paged tiers.
 
-A page that was fetched from the file and has not been changed since is clean: its demotion takes no
+A page that was fetched from the file and has not been written since is clean: its demotion takes no
 time. A stretch that writes to a group makes all pages of the group dirty. A change is a position of
 a group's lifetime after which the group may change its tier; a segment is the part of the lifetime
 between two changes. Pages are demoted only at the end of a segment. The program therefore counts
@@ -87,7 +87,7 @@ def clean_columns(
     column = first
     for at, segment in enumerate(segments):
         length, lasts = len(segment), bool(groups.persistent[at])
-        writes, used = groups.writes[:length, at], groups.cost_ns[:length, at] > 0
+        writes, used = groups.writes[:length, at], groups.used[:length, at]
         clean = clean_segments(segment, writes, lasts)
         # Clean pages save time only if they can be demoted after a use.
         stays = groups.stays[:length, at]
@@ -181,7 +181,7 @@ class Places:
     is demoted there."""
 
     moving: int
-    """The first row of the stretches' moves."""
+    """The first of the rows that limit the moves in each stretch."""
 
     timed: int | None
     """The first of the rows that limit the fast pages at each pressure point. In these rows, a
@@ -268,7 +268,8 @@ def demoted_clean(groups: Groups, fast_pages: Floats) -> Mask:
         fast, writes = fast_pages[:length, at], groups.writes[:length, at]
         change = np.diff(fast, append=fast[0] if lasts else fast[-1])
         clean = 0.0
-        # The second pass over a circular life begins with the clean pages of the first pass.
+        # A persistent group's life is circular: a second pass over it begins with the clean pages
+        # that the first pass has left.
         for position in [*range(length), *(range(length) if lasts else ())]:
             if writes[position]:
                 clean = 0.0

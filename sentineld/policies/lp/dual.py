@@ -63,10 +63,11 @@ def lower_bound(groups: Groups, limits: Limits, prices: Prices) -> LowerBound:
     position = np.arange(count)[:, None]
     alive = position < groups.length[None, :]
     stretch = (groups.birth[None, :] + position) % max(count, 1)
-    # On paged tiers the file serves no moves while it serves faults.
-    cost = groups.cost_ns * weight[stretch]
-    if groups.paged:
-        cost += groups.busy_ns * moves[stretch] / limits.promote_ns
+    # The price of hidden time is at most the net cost of the time.
+    hidden = np.clip(prices.hidden, 0.0, weight)
+    cost = groups.direct_ns * weight[stretch] + groups.hideable_ns * hidden[stretch]
+    # Accesses that use the slow tier (on paged tiers: faults) keep moves off it.
+    cost += groups.busy_ns * moves[stretch] / limits.promote_ns
     cost = np.where(alive, cost, 0.0)
     at_points, held = np.zeros((count, many)), np.zeros((count, many))
     for group, (point, at) in enumerate(groups.lived_points):
@@ -111,4 +112,6 @@ def lower_bound(groups: Groups, limits: Limits, prices: Prices) -> LowerBound:
     fixed = float(weight @ limits.times_ns + cost.sum(axis=0) @ groups.pages)
     in_flight = moves.sum() * max(1.0, out) + timed.sum()
     fixed -= float(room + in_flight * limits.in_flight_pages)
+    if limits.hidden_ns is not None:
+        fixed -= float(hidden @ limits.hidden_ns)
     return LowerBound(fixed - float(lives.value @ groups.pages), lives.moving, clean)

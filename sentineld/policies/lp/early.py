@@ -16,20 +16,20 @@ share of the time that a move takes or of the time that one use of a slow page c
 less. A promotion gets the full credit halfway between two uses, and none just before the second
 use. A demotion gets the full credit just after the first use, and none halfway. The credit breaks
 ties between equally good moves in favour of the earlier move. An early move is more robust if
-stretches take longer or shorter than profiled."""
+stretches take more or less time than profiled."""
 
 
 def early_worth(groups: Groups, at: int, times_ns: Floats) -> Floats:
     """The cost that EARLY_WORTH adds to the program's goal at each position of a group's lifetime.
 
-    The unit is the shorter one of the two times that EARLY_WORTH names.
+    The unit is the shorter of the two times that the description of EARLY_WORTH names.
 
     Between two uses, a fast page has a cost in the stretches of the first half of the time and a
     credit in those of the second half, so that the sum is about 0 for pages that stay fast
     throughout.
     """
     length = int(groups.length[at])
-    uses = np.flatnonzero(groups.cost_ns[:length, at] > 0)
+    uses = np.flatnonzero(groups.used[:length, at])
     passed = np.concatenate([[0.0], np.cumsum(times_ns[groups.stretches[at]])])
     found: Floats = np.zeros(length)
     if groups.persistent[at]:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -12,6 +12,7 @@ import numpy.typing as npt
 from sentineld.model.arrays import Floats, Integers
 from sentineld.model.profile import Kind, Profile
 from sentineld.model.ranges import ranges
+from sentineld.model.tiers import Overlap
 from sentineld.model.timing import Timing
 from sentineld.plan.items import (
     by_position,
@@ -62,7 +63,14 @@ class Groups:
     a bound."""
 
     cost_ns: Floats
-    """(S, G): time that each slow page costs at each position of the group's lifetime."""
+    """(S, G): time that each slow page costs at each position of the group's lifetime if nothing
+    overlaps; see Timing.extra_ns()."""
+
+    direct_ns: Floats
+    """(S, G): AccessCosts.direct_ns of each slow page; equal to cost_ns if nothing overlaps."""
+
+    hideable_ns: Floats
+    """(S, G): AccessCosts.hideable_ns of each slow page; 0 if nothing overlaps."""
 
     points: PressurePoints
     """The pressure points of all groups of the profile; take() keeps all of them."""
@@ -76,7 +84,8 @@ class Groups:
     uses it."""
 
     busy_ns: Floats
-    """(S, G): on paged tiers, the part of cost_ns in which the file is busy; otherwise 0."""
+    """(S, G): time for which each slow page keeps moves off the slow tier; see
+    Timing.busy_ns()."""
 
     def take(self, which: Integers) -> Groups:
         """The groups with these indices, in the given order."""
@@ -91,6 +100,8 @@ class Groups:
             points_before_death=self.points_before_death[which],
             dies_in_birth_stretch=self.dies_in_birth_stretch[which],
             cost_ns=self.cost_ns[:, which],
+            direct_ns=self.direct_ns[:, which],
+            hideable_ns=self.hideable_ns[:, which],
             points=self.points,
             writes=self.writes[:, which],
             paged=self.paged,
@@ -98,9 +109,17 @@ class Groups:
         )
 
     @cached_property
+    def used(self) -> npt.NDArray[np.bool_]:
+        """(S, G): at which positions of a group's lifetime its tier makes a difference."""
+        found: npt.NDArray[np.bool_] = (
+            (self.cost_ns > 0) | (self.direct_ns != 0) | (self.hideable_ns != 0)
+        )
+        return found
+
+    @cached_property
     def stays(self) -> npt.NDArray[np.bool_]:
         """(S, G): at which positions of a group's lifetime its fast pages can't be demoted."""
-        return (self.cost_ns > 0) & self.paged
+        return self.used & self.paged
 
     @cached_property
     def stretches(self) -> tuple[Integers, ...]:
@@ -135,7 +154,7 @@ class Groups:
 
 
 def groups_of(profile: Profile, timing: Timing, *, generous: bool = False) -> Groups:
-    """Group the tensors whose accesses take longer in slow memory.
+    """Group the tensors whose accesses take a different time in slow memory than in fast memory.
 
     For a plan, only tensors that the plan can place are grouped.
 
@@ -149,29 +168,41 @@ def groups_of(profile: Profile, timing: Timing, *, generous: bool = False) -> Gr
     pages = tensor_pages(profile)
     each = by_position(profile, timing.extra_ns(profile)) / np.maximum(pages, 1)
     cost = _rounded(each, down=generous)
-    busy, writes = np.zeros(cost.shape), np.zeros(cost.shape, np.bool_)
+    costs = timing.costs(profile)
+    direct, hideable = (
+        _rounded(by_position(profile, ns) / np.maximum(pages, 1), down=generous)
+        for ns in (costs.direct_ns, costs.hideable_ns)
+    )
+    # The costs are rounded, so scale each tensor's busy time in the same proportion.
+    busy = by_position(profile, timing.busy_ns(profile)) / np.maximum(pages, 1)
+    busy *= np.divide(cost, each, out=np.ones(each.shape), where=each > 0)
+    if generous and not timing.paged:
+        # In the stretch of its birth, a tensor keeps moves off the slow tier only from the birth
+        # on. A part of this time can lie in the next stretch, so a bound ignores all of it.
+        busy[0, transient(profile)] = 0.0
+    writes = np.zeros(cost.shape, np.bool_)
     if timing.paged:
-        # The costs are rounded, so scale each tensor's busy time in the same proportion.
-        busy = by_position(profile, timing.busy_ns(profile)) / np.maximum(pages, 1)
-        busy *= np.divide(cost, each, out=np.ones(each.shape), where=each > 0)
         writes = by_position(profile, profile.accesses["bytes_written"].astype(np.float64)) > 0
-    matters = cost.any(axis=0) & (pages > 0)
+    matters = (cost.any(axis=0) | direct.any(axis=0) | hideable.any(axis=0)) & (pages > 0)
     if not generous:
         matters &= transient(profile) | persistent(profile)
     chosen = np.flatnonzero(matters)
     points = pressure_points_of(profile, chosen[~lasts[chosen]])
-    death_stretch = (birth + length - 1) % max(count, 1)
+    if generous and timing.overlap == Overlap.TIERS:
+        # A birth after a point can shorten the stretch. More than the point's share of the
+        # stretch's time then passes before the point, but at most the whole time.
+        points = replace(points, share=np.ones(len(points.share)))
+    # `length` has at most S stretches. A tensor that dies in its birth stretch, one step later, ends
+    # one stretch after these. A bound ignores this stretch.
+    again = dies_in_birth_stretch_of(profile) & (not generous)
+    death_stretch = (birth + length - 1 + again) % max(count, 1)
     birth_event = profile.tensors["birth_event"].astype(np.int64)
     death_event = profile.tensors["death_event"].astype(np.int64)
-    dies_in_birth_stretch = dies_in_birth_stretch_of(profile)
-    found: dict[tuple[int, int, bool, int, int, bool, bytes, bytes], list[int]] = {}
+    found: dict[tuple[int, int, bool, int, int, bool, bytes], list[int]] = {}
     for row in chosen.tolist():
         begin, end = int(birth[row]), int(death_stretch[row])
         before_birth, before_death = 0, points.of(end)
-        again = bool(dies_in_birth_stretch[row]) and not generous
-        if again:
-            end = begin
-        if not lasts[row] and (length[row] < count or again):
+        if not lasts[row] and (length[row] < count or again[row]):
             before_birth = points.before(begin, int(birth_event[row]))
             before_death = points.before(end, int(death_event[row]))
         elif not lasts[row] and generous:
@@ -184,9 +215,8 @@ def groups_of(profile: Profile, timing: Timing, *, generous: bool = False) -> Gr
             bool(lasts[row]),
             before_birth,
             before_death,
-            again,
-            cost[:, row].tobytes(),
-            writes[:, row].tobytes(),
+            bool(again[row]),
+            b"".join(table[:, row].tobytes() for table in (cost, direct, hideable, writes)),
         )
         found.setdefault(key, []).append(row)
     keys = list(found)
@@ -203,6 +233,8 @@ def groups_of(profile: Profile, timing: Timing, *, generous: bool = False) -> Gr
         points_before_death=np.array([key[4] for key in keys], dtype=np.int64),
         dies_in_birth_stretch=np.array([key[5] for key in keys], dtype=np.bool_),
         cost_ns=cost[:, firsts],
+        direct_ns=direct[:, firsts],
+        hideable_ns=hideable[:, firsts],
         points=points,
         writes=writes[:, firsts],
         paged=timing.paged,
@@ -216,7 +248,7 @@ def _of_members(busy: Floats, members: tuple[Integers, ...], generous: bool) -> 
     Members of a group have equal costs, but can have different busy times. A bound uses
     the smallest of these times, a plan their mean.
 
-    busy: (S, T), for each tensor, the part of a slow page's cost in which the file is busy, in ns.
+    busy: (S, T), for each tensor, the time for which a slow page keeps moves off the slow tier.
     """
     found = np.zeros((len(busy), len(members)))
     for at, rows in enumerate(members):
@@ -225,16 +257,17 @@ def _of_members(busy: Floats, members: tuple[Integers, ...], generous: bool) -> 
 
 
 def most_costly(groups: Groups, limit: int) -> Groups:
-    """At most `limit` groups: those whose slow accesses would cost most."""
+    """At most `limit` groups: those whose slow accesses would cost most if nothing overlapped."""
     if len(groups.pages) <= limit:
         return groups
-    total = groups.cost_ns.sum(axis=0) * groups.pages
+    total = np.maximum(groups.cost_ns, groups.hideable_ns).sum(axis=0) * groups.pages
     return groups.take(np.sort(np.argsort(-total, kind="stable")[:limit]))
 
 
 def _rounded(values: Floats, *, down: bool) -> Floats:
-    scale = np.power(10.0, np.floor(np.log10(np.where(values > 0, values, 1.0))) - DIGITS + 1)
-    # Without this factor, a float error could round an exact value down by 1 in its last digit.
-    whole = np.floor(values / scale * (1 + 1e-12)) if down else np.rint(values / scale)
+    sizes = np.abs(values)
+    scale = np.power(10.0, np.floor(np.log10(np.where(sizes > 0, sizes, 1.0))) - DIGITS + 1)
+    # Without the addend, a float error could round an exact value down by 1 in its last digit.
+    whole = np.floor((values + 1e-12 * sizes) / scale) if down else np.rint(values / scale)
     rounded: Floats = whole * scale
     return rounded

@@ -67,6 +67,9 @@ class Limits:
     generous: bool = False
     """Whether the program computes a bound; see above."""
 
+    hidden_ns: Floats | None = None
+    """(S,): AccessCosts.hidden_ns; None: nothing overlaps."""
+
     @property
     def in_flight_pages(self) -> float:
         """Number of pages that a stretch may move in addition to the pages for which it has
@@ -96,12 +99,16 @@ class Prices:
     """(S,): price of room for one more page at the boundary."""
 
     points: Floats
-    """(C,): price of room for one more page at the pressure point, if all demotions of the point's
-    stretch make room."""
+    """(C,): price of room at the pressure point under the first of two limits: all demotions of the
+    point's stretch make room."""
+
+    hidden: Floats
+    """(S,): time by which each stretch becomes shorter if it hides one more ns of slow accesses; 0
+    if nothing overlaps."""
 
     timed_points: Floats
-    """(C,): price of room for one more page at the pressure point, if only those demotions that had
-    time to complete make room."""
+    """(C,): price of room at the pressure point under the second limit: only those demotions make
+    room that had time to complete."""
 
 
 @dataclass(frozen=True)
@@ -136,7 +143,7 @@ def changes_of(groups: Groups, generous: bool = False) -> Changes:
 
 def _changes(groups: Groups, group: int, grid: tuple[int, float], generous: bool) -> Integers:
     length = int(groups.length[group])
-    uses = np.flatnonzero(groups.cost_ns[:length, group] > 0).tolist()
+    uses = np.flatnonzero(groups.used[:length, group]).tolist()
     found: set[int] = set()
     if groups.persistent[group]:
         for use, following in zip(uses, [*uses[1:], uses[0] + length], strict=True):

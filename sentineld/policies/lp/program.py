@@ -58,7 +58,7 @@ def solve(
             goal,
             A_ub=matrix,
             b_ub=most,
-            bounds=np.column_stack([np.zeros(len(goal)), program.upper]),
+            bounds=np.column_stack([program.lower, program.upper]),
             method="highs-ds",
             options={"maxiter": limits.iterations_max, "time_limit": TIME_LIMIT_S},
         )
@@ -82,6 +82,8 @@ class _Program:
     - generous: the part of each transient group that is demoted in the stretch of its death;
     - the duration of each stretch;
     - generous: the time that fast pages save in each stretch;
+    - if accesses overlap with other work: the time of slow accesses that each stretch does not
+      hide;
     - in a plan's program, if births cost time: the dead pages left in fast memory at each pressure
       point, the pages that births fault in at each pressure point, and the part of each transient
       group that is slow at the birth and fast at the death;
@@ -102,12 +104,14 @@ class _Program:
     - generous: the part demoted in the stretch of each death, which is at most the fast part;
     - generous: the part demoted at each change, which is at most the fast part;
     - the pool of dead pages, if births cost time;
-    - the clean pages.
+    - the clean pages;
+    - if accesses overlap with other work: the time of slow accesses that each stretch does not
+      hide.
 
-    On paged tiers the row of a stretch's moves also contains the faults on slow pages, because the
-    file serves no moves while it serves faults. In a plan's program, the row also contains pages
-    that have to be written: those that a fault has fetched and the stretch has changed, and those
-    that are born slow.
+    If accesses keep moves off the slow tier, the row of a stretch's moves also contains the
+    accesses to slow pages. On paged tiers these are the faults; in a plan's program, the row then
+    also contains pages that have to be written: those that a fault has fetched and the stretch has
+    changed, and those that are born slow.
     """
 
     def __init__(
@@ -139,7 +143,8 @@ class _Program:
         self._durations = self._dying + len(transient)
         self._saved = self._durations + count
         points = len(groups.points.event)
-        self._left = self._saved + (count if limits.generous else 0)
+        self._shown = self._saved + (count if limits.generous else 0)
+        self._left = self._shown + (count if limits.hidden_ns is not None else 0)
         self._made = self._left + points
         self._changes_tier = self._made + points
         priced = limits.birth_ns > 0 and not limits.generous
@@ -152,6 +157,10 @@ class _Program:
             groups, changes, self._segments, clean, set(self._dying_column), self._clean
         )
         self.upper = np.full(self._clean + self._clean_columns.count, np.inf)
+        self.lower = np.zeros(len(self.upper))
+        if limits.generous and limits.hidden_ns is not None:
+            # If accesses overlap, a stretch can take longer than with everything slow.
+            self.lower[self._saved : self._shown] = -np.inf
         # The first row of each kind; the rows of the times begin at 0.
         self._moving, self._boundaries, self._saving = count, 2 * count, 3 * count
         self._before = 4 * count
@@ -159,10 +168,11 @@ class _Program:
         self._promotions = self._after + points
         self._demoted = self._promotions + self._durations - self._demotions
         self._pool = self._demoted + (self._dying - self._demotions if limits.generous else 0)
-        # If everything is slow, the file is busy with faults for a part of each stretch, and in a
-        # plan's program also with writes. (S,), in UNIT_PAGES: the memory that could be promoted in
-        # this time.
-        self._faulted: Floats = np.zeros(count)
+        # If everything is slow, accesses keep moves off the slow tier for a part of each stretch.
+        # (S,), in UNIT_PAGES: the memory that could be promoted in this time.
+        self._kept_back: Floats = np.zeros(count)
+        # (S,), in units of time: AccessCosts.hideable_ns of each stretch if everything is slow.
+        self._hideable: Floats = np.zeros(count)
         self._rows: list[Integers] = []
         self._columns: list[Integers] = []
         self._values: list[Floats] = []
@@ -189,12 +199,16 @@ class _Program:
         duration = self._durations + stretches
         self._put(stretches, duration, -1.0)
         self._put(self._moving + stretches, duration, -1.0 / move)
-        rows = self._pool + (self._put_pool() if self._transient else 0)
-        most = np.zeros(self._put_clean(rows))
+        self._showing = self._put_clean(self._pool + (self._put_pool() if self._transient else 0))
         all_slow = limits.times_ns / self._unit_ns + slow
+        if limits.hidden_ns is None:
+            most = np.zeros(self._showing)
+        else:
+            most = np.zeros(self._showing + count)
+            all_slow += self._put_shown(limits.hidden_ns / self._unit_ns, most)
         most[:count] = -all_slow
         most[self._moving : self._boundaries] = limits.in_flight_weight / UNIT_PAGES
-        most[self._moving : self._boundaries] -= self._faulted
+        most[self._moving : self._boundaries] -= self._kept_back
         capacity = max(limits.capacity_pages, 0) / UNIT_PAGES
         most[self._boundaries : self._saving] = capacity
         most[self._before : self._promotions] = capacity
@@ -262,35 +276,72 @@ class _Program:
                 moves=every[self._moving : self._boundaries],
                 boundaries=every[self._boundaries : self._saving],
                 points=every[self._before : self._after],
+                hidden=self._hidden_prices(prices),
                 timed_points=every[self._after : self._promotions],
             ),
         )
 
+    def _hidden_prices(self, prices: Floats) -> Floats:
+        """Prices.hidden, from the dual values of the needed rows."""
+        if self._limits.hidden_ns is None:
+            return np.zeros(self._count)
+        return prices[-self._count :]
+
     def _put_costs(self, at: int) -> Floats:
         """Add the entries for the time that fast pages of a group save.
 
-        Returns (S,), the cost of the group in each stretch if the whole group is slow.
+        Returns (S,), the direct cost of the group in each stretch if the whole group is slow.
         """
         groups = self._groups
         length, stretch = int(groups.length[at]), groups.stretches[at]
-        cost = groups.cost_ns[:length, at] * UNIT_PAGES / self._unit_ns
-        uses = np.flatnonzero(cost > 0)
+        cost = groups.direct_ns[:length, at] * UNIT_PAGES / self._unit_ns
+        uses = np.flatnonzero(cost)
         # A generous program has columns for the savings; any other program subtracts the savings
         # from the times directly.
         row = stretch[uses] + (self._saving if self._limits.generous else 0)
         self._put(row, self._first[at] + self._segments[at][uses], -cost[uses])
         slow: Floats = np.zeros(self._count)
         np.add.at(slow, stretch[uses], cost[uses] * groups.pages[at] / UNIT_PAGES)
-        if groups.paged and np.isfinite(self._limits.promote_ns):
-            self._put_faults(at)
+        if np.isfinite(self._limits.promote_ns):
+            self._put_busy(at)
         return slow
 
-    def _put_faults(self, at: int) -> None:
-        """Add the entries for the time that the file needs for slow pages."""
+    def _put_shown(self, hidden: Floats, most: Floats) -> Floats:
+        """Add the rows and columns for the time of slow accesses that the stretches do not hide.
+
+        hidden: (S,), the time that each stretch hides. most: the limits of all rows; this method
+        sets those of its rows.
+
+        Returns (S,), what to add to the time of each stretch if everything is slow: in a generous
+        program, the time that is not hidden; otherwise 0, because the rows of the times then
+        contain this time.
+        """
+        stretches = np.arange(self._count)
+        for at, segment in enumerate(self._segments):
+            groups = self._groups
+            cost = groups.hideable_ns[: len(segment), at] * UNIT_PAGES / self._unit_ns
+            uses = np.flatnonzero(cost)
+            stretch = groups.stretches[at][uses]
+            self._put(self._showing + stretch, self._first[at] + segment[uses], -cost[uses])
+            np.add.at(self._hideable, stretch, cost[uses] * groups.pages[at] / UNIT_PAGES)
+        shown = self._shown + stretches
+        self._put(self._showing + stretches, shown, -1.0)
+        most[self._showing :] = hidden - self._hideable
+        if not self._limits.generous:
+            self._put(stretches, shown, 1.0)
+            return np.zeros(self._count)
+        # Time that is not hidden reduces the time that fast pages save.
+        all_slow: Floats = np.maximum(self._hideable - hidden, 0.0)
+        self._put(self._saving + stretches, shown, 1.0)
+        most[self._saving : self._before] = all_slow
+        return all_slow
+
+    def _put_busy(self, at: int) -> None:
+        """Add the entries for the time for which slow pages keep moves off the slow tier."""
         groups, limits = self._groups, self._limits
         length, stretch = int(groups.length[at]), groups.stretches[at]
         pages = read = groups.busy_ns[:length, at] / limits.promote_ns
-        if not limits.generous:
+        if groups.paged and not limits.generous:
             written = groups.writes[:length, at].astype(np.float64)
             pages = pages * (1.0 + limits.demotion_weight * written)
             if not groups.persistent[at]:
@@ -299,7 +350,7 @@ class _Program:
         used = np.flatnonzero(pages > 0)
         column = self._first[at] + self._segments[at][used]
         self._put(self._moving + stretch[used], column, -pages[used])
-        np.add.at(self._faulted, stretch[used], pages[used] * groups.pages[at] / UNIT_PAGES)
+        np.add.at(self._kept_back, stretch[used], pages[used] * groups.pages[at] / UNIT_PAGES)
 
     def _put_clean(self, row: int) -> int:
         """Add the rows of clean pages. row: the first row. Returns the first row after them."""

@@ -119,9 +119,9 @@ def price_costs(items: Items, prices: Prices, stretch: Integers) -> Costs:
 def best_lives(items: Items, costs: Costs, generous: bool = False) -> Lives:
     """The best life of each chunk at these costs.
 
-    A chunk may change its tier once in a stretch, but not in the stretch of its birth. In the
-    stretch of a change it costs fast room and a move, and serves accesses from slow memory. In any
-    other stretch, it serves accesses from the tier that it is on.
+    A chunk may change its tier once in a stretch. A transient chunk may not do so in the stretch of
+    its birth. In the stretch of a change, a chunk takes fast room and a move, and its accesses are
+    served from slow memory. In any other stretch, they are served from the chunk's tier.
 
     generous: for a bound, allow anything that a mover can do. If a chunk is fast at some moment of
     a stretch, all accesses to it in this stretch are served fast. A chunk takes room in a
@@ -198,7 +198,7 @@ def relax(items: Items, capacities: Capacities, rounds: int, generous: bool = Fa
     price = np.repeat(FIRST_PRICES, count)
     longest = np.repeat(FIRST_STEPS, count)
     mean, square = np.zeros(2 * count), np.zeros(2 * count)
-    # The first bound is that of prices of 0, at which every access is served fast.
+    # The first bound is the one at zero prices, at which every access is served fast.
     best, guide = float(items.worth.sum()), price
     for turn in range(rounds):
         costs = price_costs(items, Prices(price[:count], price[count:]), stretch)

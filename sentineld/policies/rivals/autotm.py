@@ -2,10 +2,10 @@
 """Policy `autotm`: an integer program decides on which tier each tensor is at each of its uses.
 
 Based on AutoTM (Hildebrand et al., ASPLOS 2020; its artifact's asynchronous mode): for every use of
-a tensor, an integer says whether the tensor is in DRAM. Between two uses, a transfer may move the
-tensor. The transfer overlaps with operators near a use (at most 15 operators away in the artifact).
-The step time is minimised under the DRAM limit at every operator. A tensor is never divided between
-the tiers.
+a tensor, a binary variable says whether the tensor is in DRAM. Between two uses, a transfer may
+move the tensor. The transfer overlaps with operators near a use (at most 15 operators away in the
+artifact). The step time is minimised subject to the DRAM limit at every operator. A tensor is never
+divided between the tiers.
 
 The solver HiGHS first solves the relaxation, which may divide tensors. It then solves the integer
 program for the divided tensors, to within GAP of the optimum or until SEARCH_S seconds have passed.
@@ -16,8 +16,8 @@ Adapted to memory tiers: stretches replace operators, and the timing model repla
 kernels. The step is circular, and persistent tensors are planned, too. Left out: operator
 implementations that depend on the tier of the inputs (none exist here); clean copies, which make a
 second demotion free (here, a page is on one tier at a time); synchronous transfers (here, nothing
-waits for promotions). The policy has no parameter to sweep. The relaxation's step time is a lower
-bound on the policy's step time; the plan's note states this bound.
+waits for promotions). The policy has no parameter to sweep. If nothing overlaps, the relaxation's
+step time is a lower bound on the policy's step time; the plan's note states this bound.
 """
 
 from __future__ import annotations

@@ -31,8 +31,8 @@ SPARE = 0.03
 """Share of the fast tier that hot pages leave free."""
 
 WARM_BELOW = (0.75, 0.0)
-"""Values of the share of the fast tier: if hot pages fill less, the next colder bin is warm. The
-published value comes first; 0: no bin is warm."""
+"""Values of a share of the fast tier: if hot pages fill less than this share, the next colder bin
+is warm. The published value comes first; 0: no bin is warm."""
 
 
 @register()

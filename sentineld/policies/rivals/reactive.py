@@ -39,7 +39,7 @@ class ReactivePolicy(ABC):
 
     @abstractmethod
     def settings(self) -> Sequence[Setting]:
-        """The settings to try, besides intervals; the published one first."""
+        """The settings to try with each interval, the published one first."""
 
     def reactors(self, profile: Profile) -> Sequence[tuple[str, Reactor]]:
         """Reactors with different intervals and settings; see Reactive."""

@@ -2,8 +2,8 @@
 """The common part of the swapping policies G10 and Capuchin.
 
 A swapping policy has a parameter and a list of values for it, `sweep`. For each of these values,
-and for several sizes of the pool if it exceeds the budget, the policy fills a book of swaps
-(swaps.py) and converts the book to a plan.
+the policy fills a book of swaps (swaps.py) and converts the book to a plan. If the pool of
+short-lived tensors exceeds the budget, it does so for several sizes of the pool.
 """
 
 from __future__ import annotations
@@ -95,8 +95,6 @@ def swapping_plan(
     profile = book.profile
     placed = transient(profile)
     placed[book.pooled] = False
-    moved = np.zeros(len(profile.tensors), np.bool_)
-    moved[[swap.gap.tensor for swap in book.swaps]] = True
     fast, slow = np.flatnonzero(placed & ~book.slow), np.flatnonzero(placed & book.slow)
     areas = [
         Area("pool", 0, book.pooled, np.zeros(len(book.pooled), np.bool_), grouped=False),

@@ -285,8 +285,8 @@ def gaps(book: Book) -> list[Gap]:
 def leave_slow(book: Book, cost_ns: Floats) -> int:
     """Make tensors slow until the others fit; return the number of tensors made slow.
 
-    The next tensor is always the one with the lowest cost per freed page. Its freed pages are
-    counted once for each stretch that exceeds the budget and in which the tensor lives.
+    The next tensor is always the one with the lowest cost per freed page. A tensor's freed pages
+    are counted once for each stretch of its life in which the fast pages exceed the budget.
 
     cost_ns: (T,), cost of each tensor if it is slow.
 

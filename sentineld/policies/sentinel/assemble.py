@@ -33,9 +33,9 @@ def chunks_of(profile: Profile, candidates: Integers) -> Items:
     """Cut tensors (rows of the profile) into chunks. The chunks are small, so that they can move in
     short stretches, but large enough that cutting adds at most CHUNKS_MAX chunks.
 
-    If a tensor dies in the stretch of its birth, but in the next step, its chunks are worth
-    nothing, so they stay slow: schedules have one tier for a chunk in a stretch, but these tensors
-    need room for two lives there.
+    If a tensor dies in the stretch of its birth, but in the next step, its chunks get a worth of 0
+    and therefore stay slow: a schedule has only one tier for a chunk in a stretch, but such a
+    tensor has two lives in this stretch.
     """
     total = int(tensor_pages(profile)[candidates].sum())
     items = chunks(profile, candidates, max(CHUNK_PAGES_MIN, -(-total // CHUNKS_MAX)))
@@ -44,7 +44,7 @@ def chunks_of(profile: Profile, candidates: Integers) -> Items:
 
 
 def chunk_moves(profile: Profile, tiers: Tiers, items: Items) -> Floats:
-    """(S,): the pages that plans may move in each stretch, where only whole chunks move."""
+    """(S,): the pages that a plan may move in each stretch if only whole chunks move."""
     return pooled_moves(usable_moves(profile, tiers), int(items.pages.max(initial=1)))
 
 
@@ -56,7 +56,7 @@ class Placement:
     items: Items
     lives: Lives
     limit: int  # fast memory for pool and chunks, in pages
-    late: Mask  # (S, N): the promotions that are late by plan, by position like Lives
+    late: Mask  # (S, N), by position as in Lives: the promotions that are late by plan
 
     def pool_note(self, profile: Profile) -> str:
         """A note on the pool, for the plan's notes."""

@@ -10,8 +10,8 @@ step begins and ends with the same pages fast:
 - Promote what the next interval uses, the most accessed tensors first, as far as the fast memory
   and the bandwidth suffice.
 - When the interval ends, promote what is left, as far as fast memory suffices, although these
-  promotions will be late (case 3). Whether the process waits for them is tried while the plan is
-  live (plan/stall_trial.py). The schedule treats them as done when the next interval begins.
+  promotions will be late (case 3). Trials under the live plan decide whether the process waits for
+  them (plan/stall_trial.py). The schedule treats them as done when the next interval begins.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class IntervalSchedule:
     of the paper)."""
 
     late: Mask
-    """(S, N), by position like Lives: promotions for which there is room, but no time (case 3).
+    """(S, N), by position as in Lives: promotions for which there is room, but no time (case 3).
     They begin in an interval's last stretch."""
 
     unsteady: int
@@ -51,13 +51,13 @@ class IntervalScheduler:
     """Finds the steady schedule for any interval length."""
 
     def __init__(self, items: Items, room: float, moves: Floats) -> None:
-        """items: the chunks of a transient tensor must follow each other. room: fast pages for the
+        """items: the chunks of a transient tensor must be consecutive. room: fast pages for the
         chunks. moves: (S,), pages that can be moved in each stretch, in both directions together.
         """
         self._items, self._room, self._moves = items, room, moves
         count = items.stretch_count
         position = (np.arange(count)[:, None] - items.birth[None, :]) % max(count, 1)
-        # Stretches until the death; 0 or less if the chunk is not alive.
+        # Stretches left in the life, this one included; 0 or less if the chunk is not alive.
         self._left = items.length[None, :] - position
         self._old = (self._left > 0) & (items.persistent[None, :] | (position > 0))
         # Stretches until the next use in the chunk's life; more than any interval if there is none.
@@ -71,11 +71,11 @@ class IntervalScheduler:
         self._births = _births(items)
 
     def schedule(self, stretches: int) -> IntervalSchedule:
-        """The schedule for intervals of this number of stretches. It never exceeds the room, nor
-        the moves of a stretch, except for the late promotions.
+        """The schedule for intervals of this number of stretches. It never exceeds the room. Only
+        late promotions exceed the moves of a stretch.
 
-        If steps do not become alike, the less accessed half of the tensors that differ between them
-        is kept slow.
+        If no step repeats the previous one, some tensors are kept slow, and the search starts
+        again: the less accessed half of those whose lives still change from step to step.
         """
         uses = self._uses(stretches)
         slow = np.zeros(len(self._of_tensor), np.bool_)
@@ -156,10 +156,11 @@ class _Walk:
         self._late = np.zeros(shape, np.bool_)
 
     def run(self) -> Mask:
-        """Follow steps until they are alike, or repeat in groups.
+        """Follow steps until a step repeats the one before it, or until a group of steps repeats.
 
-        Returns which chunks' lives differ between the steps of a group; none if all steps are
-        alike. After STEPS_MAX steps, the chunks that the last step changed are returned.
+        Returns which chunks' lives differ between the steps of the group; none if a single step
+        repeats. If nothing has repeated after STEPS_MAX steps, returns which chunks' lives differ
+        between the last two steps.
         """
         seen: dict[bytes, int] = {}
         changed: Mask
@@ -187,8 +188,8 @@ class _Walk:
         return IntervalSchedule(lives, self._without_room, late, int(self._never.sum()))
 
     def _state(self) -> bytes:
-        """Which of the chunks that exist at the step's begin are fast. A step depends only on this
-        state."""
+        """Which of the chunks that exist at the beginning of the step are fast. A step depends only
+        on this state."""
         fast: Mask = self._now & self._uses.old[0]
         return fast.tobytes()
 

@@ -2,8 +2,9 @@
 """Migration intervals and the two constraints on their length.
 
 An interval is a fixed number of consecutive stretches (the migration interval length, MIL). The
-pages that an interval uses are promoted in the interval before it. In `sentinel+spill` they may
-also be promoted in this interval; afterwards, Fitting.advance() may start their promotions earlier.
+pages that an interval uses are promoted in the interval before it. In `sentinel+spill`, they may
+also be promoted in the interval that uses them; afterwards, Fitting.advance() may start their
+promotions earlier.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ from sentineld.policies.shares import page_moves_ns, usable_pages
 
 
 class _Judged(NamedTuple):
-    """An interval length that was scheduled."""
+    """An interval length with its schedule and the value of this schedule."""
 
     saved_ns: float  # time that accesses to fast pages save in a step
     served: float  # page accesses served fast in a step, if the process does not wait
@@ -71,8 +71,8 @@ class _Judge(NamedTuple):
     promote_ns: float  # time to promote a page
 
     def __call__(self, one: Interval, schedule: IntervalSchedule) -> _Judged:
-        """Judge a schedule. Late promotions cost the time that the process waits for them or the
-        time that it accesses their pages in slow memory, whichever is less."""
+        """Judge a schedule. Late promotions cost the time that the process waits for them, or the
+        extra time of the accesses to their pages in slow memory, whichever is less."""
         items = self.items
         in_place = schedule.lives.fast & ~schedule.lives.moving
         saved_ns = float((self.slow_ns * in_place).sum())
@@ -92,8 +92,8 @@ class _Judge(NamedTuple):
 
 
 def _best(items: Items, room: float, moves: Floats, judge: _Judge) -> tuple[_Judged, int]:
-    """(the best interval length, number of lengths tried). The longest length is tried first. If
-    all accesses are fast with it, shorter ones can't be better and are not tried."""
+    """(the best interval length, number of lengths tried). Longer lengths are tried first. If all
+    accesses are fast with one length, shorter ones can't be better and are not tried."""
     scheduler = IntervalScheduler(items, room, moves)
     accesses = float(items.worth.sum()) * (1 - 1e-9)
     best: _Judged | None = None
@@ -101,8 +101,8 @@ def _best(items: Items, room: float, moves: Floats, judge: _Judge) -> tuple[_Jud
     for one in reversed(_lengths(Constraints(items, room, moves), len(moves))):
         tried += 1
         judged = judge(one, scheduler.schedule(one.stretches))
-        # Lengths can tie at the same saved time, because the timing model charges nothing for small
-        # tensors. Then the fast accesses decide.
+        # Two lengths can save the same time, because the timing model charges nothing for small
+        # tensors. Then the number of accesses served fast decides.
         if best is None or judged[:2] > best[:2]:
             best = judged
         if judged.served >= accesses:
@@ -113,7 +113,7 @@ def _best(items: Items, room: float, moves: Floats, judge: _Judge) -> tuple[_Jud
 
 def _lengths(constraints: Constraints, count: int) -> list[Interval]:
     """The interval lengths to try in a step of `count` stretches, ascending: all that meet both
-    constraints. If there are none: of the lengths that give the same number of intervals, the
+    constraints. If no length does, try one length for each possible number of intervals: the
     shortest, whose intervals differ least in length."""
     found = [constraints.interval(length) for length in range(1, count + 1)]
     allowed = [one for one in found if one.fits_space and one.fits_time]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks the sizes that a process reports before the daemon allocates memory in proportion to them.
+"""Checks a process's reported sizes, before the daemon allocates memory in proportion to them.
 
 The daemon keeps a byte or more for each page of a process's heap and arena, and a process can write
 any number into its control words and records. The limits here are larger than the sizes of any real
@@ -25,7 +25,7 @@ Range = tuple[int, int]
 
 
 def most_bytes() -> int:
-    """Upper limit of the tensor bytes of one process: the default size of the shim's heap, a
+    """Upper limit on the tensor bytes of one process: the default size of the shim's heap, a
     multiple of the machine's memory."""
     return HEAP_PER_MEMORY * os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 

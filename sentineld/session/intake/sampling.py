@@ -32,9 +32,9 @@ from sentineld.observe.writefds import ReceivedWriteFds, WriteFds
 WAY_CHARACTERS_MAX = 20
 REFUSAL_CHARACTERS_MAX = 200
 SAMPLES_PER_PAGE_MAX = 8
-"""A limit: the kept samples represent at most this many pages for each page of the machine's
-memory. It allows a sample of each page in each of 8 stretches. The limit is needed because a
-process can begin any number of epochs, and each epoch adds samples."""
+"""Maximum number of pages that the kept samples may represent, per page of the machine's memory. It
+allows a sample of each page in each of 8 stretches. The limit is needed because a process can begin
+any number of epochs, and each epoch adds samples."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Sampling:
         self.lost = 0
         try:
             # Check again, because the watch was opened by pid. If the process has called exec()
-            # since the last check, the watch has another address space.
+            # since the last check, the watch belongs to another address space.
             link.peer.require_own()
             if self._module is not None:
                 _send_epoch_fd(link, self._module.sampler)
@@ -171,7 +171,7 @@ class Samples:
     """Counters of the module's samples."""
 
     taken: int = 0
-    accesses: int = 0  # samples that are accesses; others have a flag of NO_ACCESS
+    accesses: int = 0  # samples that are accesses; others have a flag in NO_ACCESS
     lost: int = 0  # samples that the module lost; see SamplerStats
 
     def plus(self, sampling: Sampling | None) -> Samples:
@@ -186,7 +186,7 @@ class Samples:
 
 
 class Observing:
-    """Opens the sampling of one process at its first use; stop() ends it.
+    """Opens the sampling of one process when it is first needed; stop() ends it.
 
     Profiling uses sampling(), which chooses the best backend. Requests use exact_sampling(), which
     accepts only the module. All calls but samples() come from the session's thread.

@@ -20,8 +20,8 @@ IN_ROW_MAX = 3
 WINDOW_STEPS = 32
 """Number of latest steps over which the share of diverged steps is computed."""
 LEAVE_SHARE = 0.6
-"""Share of diverged steps above which a plan is left. A new profile needs two steps in a row of the
-other shape. Above this share, two such steps are likely."""
+"""Share of diverged steps above which a plan is left. A new profile needs two consecutive steps of
+one shape that the plan does not fit. Above this share, two such steps are likely."""
 KEEP_SHARE = 0.25
 """If at least this share of the steps diverges, a plan that is kept is reported as a poor fit."""
 EARNED_STEPS = 32

@@ -111,12 +111,17 @@ class Managed:
     def progress(self, words: ShimWords) -> Progress:
         """Counters of steps, moves and waits, with which the plan's assumptions are checked."""
         ledger = self.mover.ledger
+        paging = self._link.paging
+        counts = paging.counts() if paging is not None else None
         return Progress(
             words.step,
             time.monotonic_ns(),
             *ledger.large_batches(),
             words.barrier_wait_ns,
             ledger.late_moves,
+            counts.faults if counts else 0,
+            counts.fault_reads if counts else 0,
+            counts.fault_read_ns if counts else 0,
         )
 
     def stall_decisions(self) -> Decisions:

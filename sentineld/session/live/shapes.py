@@ -7,13 +7,15 @@ gets the plan that was made for that shape, without a new profile.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from sentineld.model.plan import Plan
 from sentineld.model.profile import Profile
+from sentineld.model.tiers import Tiers
+from sentineld.plan.fault_latency import with_fault_latency
 from sentineld.plan.slack import sizes_of
 from sentineld.plan.spare import Spare
 from sentineld.profile.steps import (
@@ -68,6 +70,18 @@ class Planned:
     plan_duration_s: float | None  # time to make the plan; None: an earlier daemon made it
     migration_bytes_per_s: float = 0.0  # bandwidth that the plan assumes; 0: the machine's figure
     spare: Spare | None = None  # a plan for less bandwidth
+    # On paged tiers: the latency of a fault that the plan assumes; None: the machine's figure. A
+    # session on paged tiers is never resumed, so this value is not saved.
+    fault_latency_ns: float | None = None
+
+    def assumed_of(self, machine_tiers: Tiers) -> Tiers:
+        """The machine's tiers with the figures that the plan assumes."""
+        tiers = machine_tiers
+        if self.migration_bytes_per_s:
+            tiers = replace(tiers, migration_bytes_per_s=self.migration_bytes_per_s)
+        if self.fault_latency_ns is not None:
+            tiers = with_fault_latency(tiers, self.fault_latency_ns)
+        return tiers
 
 
 class Shapes:

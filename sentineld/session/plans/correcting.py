@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Correcting a live plan: measured bandwidth and times are compared with the assumed ones, and
-another plan is made in the background if needed (plan/correct.py decides)."""
+"""Correcting a live plan: measured bandwidth, times and latency of faults are compared with the
+assumed ones, and another plan is made in the background if needed (plan/correct.py decides)."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from sentineld.model.tiers import Tiers
 from sentineld.observe.control_segment import ShimWords
 from sentineld.observe.shim_link import ShimLink
 from sentineld.plan.correct import WINDOW_STEPS, Correction, Corrector
+from sentineld.plan.fault_latency import fault_latency_of
 from sentineld.plan.timed import all_fast_ns, births_ns, planned_extra_ns, spent_ns
 from sentineld.profile.steps import Step
 from sentineld.session.live.managed import Managed
@@ -53,13 +54,13 @@ class Correcting:
     threads may read tiers, which is replaced as a whole."""
 
     def __init__(self, link: ShimLink, machine_tiers: Tiers, plan_again: PlanAgain) -> None:
-        """machine_tiers: the tiers, with the migration bandwidth of an otherwise idle machine."""
+        """machine_tiers: the tiers, with the figures of an otherwise idle machine."""
         self.tiers = machine_tiers
-        """The tiers, with the migration bandwidth that the live plan assumes."""
+        """The tiers, with the figures that the live plan assumes."""
         self._link = link
         self._machine_tiers = machine_tiers
         self._plan_again = plan_again
-        self._corrector = Corrector(machine_tiers.migration_bytes_per_s)
+        self._corrector = Corrector(machine_tiers)
         self._managed: Managed | None = None
         self._planned: Planned | None = None
         self._job: _Job | None = None
@@ -70,8 +71,7 @@ class Correcting:
 
     def entered(self, planned: Planned, managed: Managed, words: ShimWords) -> None:
         """Begin to check a plan that has just become live."""
-        rate = planned.migration_bytes_per_s or self._machine_tiers.migration_bytes_per_s
-        self.tiers = replace(self._machine_tiers, migration_bytes_per_s=rate)
+        self.tiers = planned.assumed_of(self._machine_tiers)
         self._planned, self._managed, self._job = planned, managed, None
         self._spent, self.recording = [], False
         progress = managed.progress(words)
@@ -193,6 +193,7 @@ class Correcting:
             plan=plan,
             plan_duration_s=duration_s,
             migration_bytes_per_s=correction.tiers.migration_bytes_per_s,
+            fault_latency_ns=fault_latency_of(correction.tiers),
             spare=None,
         )
         return Corrected(corrected, correction.cause, correction.text)

@@ -59,7 +59,7 @@ class Following:
 
     @property
     def tiers(self) -> Tiers:
-        """The machine's tiers, with the migration bandwidth that the session's plans assume."""
+        """The machine's tiers, with the bandwidth and fault latency that the live plan assumes."""
         assert self.correcting is not None, "attach requires tiers"
         return self.correcting.tiers
 
@@ -74,7 +74,7 @@ class Following:
             return self._past.plus(self.managed)
 
     def begin(self) -> None:
-        """Begin a new attach: forget the plans, the patience and the corrected bandwidth of an
+        """Begin a new attach: forget the plans, the patience and the corrected assumptions of an
         earlier attach."""
         self.shapes, self._patience = Shapes(), Patience()
         self.correcting = correcting(self._link, self._machine)

@@ -13,21 +13,22 @@ from sentineld.session.live.shapes import Planned, Shape, Shapes
 
 OTHER_SHAPE_STEPS = 8
 """For this number of steps after a plan was left, the session enters the same plan again only if
-two steps in a row have its shape. Later, a single step of its shape is enough. After a plan that
-did not pay off, this number of identical steps is needed for a plan for one sequence."""
+two steps in a row have its shape. Later, a single step of its shape is enough. Besides, if the plan
+that was left did not pay off, no plan is entered or made before SIZES_STEPS steps are recorded,
+unless at least this number of steps are recorded and all of them are identical."""
 SIZES_STEPS = 16
 """Number of steps to record before a plan for varying sizes is made. Its slots are as large as the
-largest allocations in these steps; larger steps will not fit. If lengths are distributed evenly,
-the largest of 16 exceeds 94 % of all lengths on average."""
+largest allocations in these steps; larger steps will not fit. If the lengths of batches are
+distributed uniformly, the longest of 16 exceeds 94 % of all lengths on average."""
 SIZE_CHANGES_MIN = 2
-"""Least number of changes of the sizes among these steps. A single change can be the beginning of a
-long phase of equal steps, for which a plan of their own is better."""
+"""Minimum number of changes of the sequence in the recorded steps. After a single change, a long
+phase of identical steps may follow, for which a plan for one sequence is better."""
 SIMILAR_SHARE = 0.75
-"""Least share of the recorded steps that a plan for varying sizes must fit."""
+"""Minimum share of the recorded steps that a plan for varying sizes must fit."""
 
 
 class Sample(NamedTuple):
-    """Sample a step and make a plan."""
+    """The decision to sample a step and to make a plan from it."""
 
     shape: Shape
     similar: Similar | None  # the steps that the plan must fit; None: identical ones only
@@ -49,7 +50,7 @@ class Choosing:
         self._seen.add(step)
 
     def add(self, step: Step, threads: int, repeated: bool) -> Planned | Sample | None:
-        """Consider one more step; returns the plan to enter, or that a step must be sampled, or
+        """Consider one more step; returns the plan to enter, a Sample if a step must be sampled, or
         None if more steps are needed.
 
         threads: number of compute threads. repeated: whether the step is identical to the previous
@@ -73,7 +74,7 @@ class Choosing:
         return known
 
     def _decided(self) -> bool:
-        """Whether it is known before all SIZES_STEPS steps are recorded that the steps repeat."""
+        """Whether the steps seen so far, fewer than SIZES_STEPS, already show that steps repeat."""
         if self._shapes.unsteady:
             return self._seen.count >= OTHER_SHAPE_STEPS and self._seen.identical()
         return self._seen.steady()
@@ -86,8 +87,8 @@ class Choosing:
         return found if repeated or not returned or self._steps > OTHER_SHAPE_STEPS else None
 
     def _similar(self, threads: int) -> Planned | Sample | None:
-        """The plan that fits most of the recorded steps, or a new one; None if they differ in other
-        ways than in the sizes of allocations."""
+        """The known plan that fits most of the recorded steps, or a Sample for a new plan; None if
+        the steps differ in other ways than in the sizes of allocations."""
         seen = self._seen
         similar = seen.most_similar(SIMILAR_SHARE)
         if similar is None:

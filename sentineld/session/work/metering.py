@@ -36,7 +36,7 @@ class Metering(Request[list[StepMeter]], ABC):
         self._unmetered = 0
 
     def on_step(self, step: Step) -> bool:
-        """Meter a step; returns whether metering is over: it has succeeded or finally failed."""
+        """Meter a step; returns whether metering is over, successfully or not."""
         metered = self._meter(step)
         if metered is not None:
             self._metered.append(metered)
@@ -54,7 +54,7 @@ class Metering(Request[list[StepMeter]], ABC):
 
 
 class ModuleMetering(Metering):
-    """Metering by the kernel module: the node of each page's first access in a stretch."""
+    """Metering by the kernel module: it logs each page's node at its first access in a stretch."""
 
     def __init__(
         self, link: ShimLink, managed: Managed, sampling: Sampling, tiers: Tiers, steps: int

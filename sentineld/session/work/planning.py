@@ -13,6 +13,7 @@ from sentineld.machine.machine import Machine
 from sentineld.model.profile import Profile
 from sentineld.model.tiers import Tiers
 from sentineld.observe.shim_link import ShimLink
+from sentineld.plan.fault_latency import fault_latency_of
 from sentineld.plan.slack import with_slack
 from sentineld.profile.sizes import Sizes
 from sentineld.session.live.shapes import Planned, Shape
@@ -36,7 +37,7 @@ class PlanInput:
     shape: Shape
     profile: Profile
     charged: Profile  # see Planned
-    tiers: Tiers  # the tiers, with the bandwidth that the plan should assume
+    tiers: Tiers  # the tiers, with the figures that the plan should assume
     unmanaged_bytes: int  # tensor bytes outside heap and arena; charged to the budget, too
     sizes: Sizes | None = None  # the sizes that the plan must fit; None: those of the profile only
 
@@ -73,4 +74,5 @@ def planned_for(goal: Goal, given: PlanInput, machine: Machine, link: ShimLink) 
         # the plan shows that moves do not reach the assumed bandwidth. A plan for varying sizes is
         # not corrected, because its times and moves vary, too.
         machine.planners.spare(link.uid, *arguments, plan) if given.sizes is None else None,
+        fault_latency_ns=fault_latency_of(given.tiers),
     )

@@ -43,8 +43,8 @@ log = logging.getLogger(__name__)
 
 WARM_UP_STEPS = 2
 ACCESS_STEPS_MIN = 6
-"""Minimum number of steps to wait for a completely sampled step; after a failed wait, ALLOCATION
-begins again."""
+"""Minimum number of steps to wait for a completely sampled step; after a failed wait, the session
+returns to state ALLOCATION."""
 SECOND_STEP_REQUESTS = 4
 """Maximum number of requests for a second step's accesses. One request may not be enough, because
 the framework may observe a step of another shape."""

@@ -79,4 +79,4 @@ class Request(Generic[Result]):
         """Disarm pages. fail() does not call this, because the session disarms the pages itself."""
 
     def _release(self) -> None:
-        """Undo the request's effects that the session does not undo when it stops managing."""
+        """Undo the effects that remain when the session stops managing the process."""

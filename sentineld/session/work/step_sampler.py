@@ -44,8 +44,8 @@ from sentineld.session.live.sending import send_layout
 WHOLE_STEP_WAIT_S = 5.0
 """Time to wait for a step that was observed from its beginning to its end."""
 REQUESTS_MAX = 24
-"""Maximum number of requests for a step's accesses. Each costs time, and the framework may each
-time observe a step of another shape."""
+"""Maximum number of requests for a step's accesses. Each request costs time, and the framework may
+observe a step of another shape at every request."""
 OP_ACCESSES_WAIT_S = 60.0
 """Time to wait for the framework's answer to a request: the operators' accesses of one step."""
 
@@ -66,7 +66,7 @@ class OperatorSteps:
 
     def __init__(self, link: ShimLink, records_max: int, steps_min: int = 1) -> None:
         """records_max: number of ring records and live tensors to keep; steps_min: number of steps
-        to keep even if they have more."""
+        to keep even if they exceed records_max."""
         self.accesses: OpAccesses | None = None
         """The answer to the last request."""
         self.requests = 0
@@ -122,7 +122,7 @@ class StepSampler:
         self.cuts: npt.NDArray[np.uint32] = np.empty(0, np.uint32)
         """Allocation cursors of the cuts that the sampled step has."""
         self._sizes: Sizes | None = None
-        """If sizes vary: those that the provisional layout takes."""
+        """If sizes vary: the sizes that the provisional layout accepts."""
         self._structure = ""
         """If sizes vary: structure_digest() of the sampled step."""
         self._steps_with_cuts = 0
@@ -220,7 +220,7 @@ class StepSampler:
             return False
         self._steps_with_cuts += 1
         # Tensors of the previous step are identified by their cursors. If sizes vary, that step may
-        # lack allocations, and only with the layout do its cursors include those.
+        # lack allocations, and its cursors count the missing ones only if it ran with the layout.
         sure = self._sizes is None or self._steps_with_cuts > 1
         return sampled and sure and self.fits(step)
 

@@ -12,9 +12,9 @@
 #include "paging.h"
 
 #define SPIN_NS 20000ull
-/* A barrier's wait can end one nap too late, so the length of a nap is limited to this share of the
-   time waited so far. Short naps in a long wait would take CPU time that the daemon may need for the
-   moves. */
+/* A barrier's wait can end one nap too late, so a nap takes at most 1/NAP_SHARE of the time waited
+   so far (but at least NAP_NS_MIN). Short naps in a long wait would take CPU time that the daemon
+   may need for the moves. */
 #define NAP_SHARE 16
 #define NAP_NS_MIN 50000ull
 #define NAP_NS_MAX 10000000ull
@@ -63,8 +63,8 @@ static void publish_position(uint64_t position, bool may_wake)
 	}
 }
 
-/* The position that moves_done must reach before the stretch that follows boundary shim.index may
-   begin; 0: none. Needs the lock. */
+/* The position that moves_done must reach before the stretch after boundary shim.index may begin;
+   0: none. Needs the lock. */
 static uint64_t wait_target(void)
 {
 	const struct sentinel_wait *wait;

@@ -150,7 +150,7 @@ API void sentinel_connected(int connected)
 }
 
 /*
- * Needs the lock. The former arena stays mapped until its last tensor dies. The
+ * Needs the lock. The former arena stays mapped while it holds live tensors. The
  * mode changes because the owner may allocate tensors before the next step begins:
  * in a finalizer, or because another thread retires the layout during the owner's
  * step. The retired layout must not serve these allocations.
@@ -209,7 +209,7 @@ API const char *sentinel_paging(int file, uint64_t bytes, uint64_t bytes_max, in
 	};
 	const char *problem;
 
-	/* paging_start() reads heap.top_page, which no other thread may raise now. */
+	/* paging_start() reads heap.top_page; the lock keeps other threads from raising it. */
 	pthread_mutex_lock(&shim.lock);
 	problem = paging_start(&shim.heap, &settings);
 	pthread_mutex_unlock(&shim.lock);

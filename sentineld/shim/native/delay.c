@@ -57,9 +57,14 @@ static uint64_t slow_pages(const struct emulation *emulation, const struct senti
 	return slow;
 }
 
-/* Count the stretch's accesses that have the flag SENTINEL_ACCESS_AFTER, or those that do not. */
+/* Count the stretch's accesses with the flag SENTINEL_ACCESS_AFTER if `after` is set, otherwise
+   those without it, and add their delay to the debt. */
 static void charge(struct emulation *emulation, uint32_t stretch, bool after, struct served *served)
 {
+	uint64_t owed_ps = 0, hidden_ps;
+
+	if (!after)
+		emulation->hidden_ps = 0;
 	for (uint32_t i = emulation->first_access[stretch]; i < emulation->first_access[stretch + 1]; i++) {
 		const struct sentinel_access *access = &emulation->layout->accesses[i];
 		uint32_t pages;
@@ -67,16 +72,23 @@ static void charge(struct emulation *emulation, uint32_t stretch, bool after, st
 
 		if (!(access->flags & SENTINEL_ACCESS_AFTER) == after)
 			continue;
+		if (access->flags & SENTINEL_ACCESS_HIDES) {
+			emulation->hidden_ps = access->slow_ps;
+			continue;
+		}
 		if (!access->pages) {
 			served->accesses += access->touched;
 			continue;
 		}
 		pages = own_pages(emulation, access);
 		slow = slow_pages(emulation, access, pages);
-		emulation->owed_ps += slow * access->slow_ps;
+		owed_ps += slow * access->slow_ps;
 		served->accesses += (uint32_t)((uint64_t)pages * access->touched / access->pages);
 		served->fast += (uint32_t)((pages - slow) * access->touched / access->pages);
 	}
+	hidden_ps = owed_ps < emulation->hidden_ps ? owed_ps : emulation->hidden_ps;
+	emulation->hidden_ps -= hidden_ps;
+	emulation->owed_ps += owed_ps - hidden_ps;
 }
 
 struct served emulation_charge(struct emulation *emulation, uint32_t stretch)

@@ -49,6 +49,8 @@ struct emulation {
 	uint32_t deferred; /* 1 + stretch whose accesses with this flag are not counted yet; 0: none */
 	uint64_t fast_limit; /* capacity of node 0 in pages; 0: unlimited */
 	uint64_t fast_own; /* number of pages used on node 0, minus segment->moved_fast */
+	/* the part of the current stretch's delay that its computation can still hide */
+	uint64_t hidden_ps;
 	/* total delay owed, and total delay paid, since the process first had emulated tiers */
 	uint64_t owed_ps;
 	int64_t paid_ns;
@@ -100,8 +102,8 @@ void emulation_heap_dropped(struct emulation *emulation, uint64_t page, uint64_t
    the shim's lock. */
 void emulation_recount(struct emulation *emulation, uint64_t heap_pages);
 
-/* Add the delay of the new stretch to the debt, and that of the last stretch's accesses with
-   SENTINEL_ACCESS_AFTER. Call this after the stretch's barrier. */
+/* Add to the debt the delays of the previous stretch's accesses with SENTINEL_ACCESS_AFTER and of
+   the new stretch's other accesses. Call this after the new stretch's barrier. */
 struct served emulation_charge(struct emulation *emulation, uint32_t stretch);
 
 /* Resident bytes of the arena and of the heap's first heap_pages pages, in fast and slow memory. */

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The page heap: holds every tensor of at least SENTINEL_TENSOR_BYTES_MIN that
- * is not planned, as far as there is room. The heap is one reservation of address
- * space that is never unmapped, divided into blocks of whole pages. Allocation is
- * best fit; free neighbours are merged. The caller holds the shim's lock; a thread
- * that frees a tensor may read the tensor's block without the lock.
+ * The page heap: while it has room, it holds every tensor of at least
+ * SENTINEL_TENSOR_BYTES_MIN bytes that has no place in the arena. The heap is one
+ * reservation of address space that is never unmapped, divided into blocks of whole
+ * pages. Allocation is best fit; free neighbours are merged. The caller holds the
+ * shim's lock; a thread that frees a tensor may read the tensor's block without the
+ * lock.
  */
 #ifndef SENTINELD_SHIM_HEAP_H
 #define SENTINELD_SHIM_HEAP_H

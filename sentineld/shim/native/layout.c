@@ -14,6 +14,7 @@
 	(SENTINEL_SLOT_PLANNED | SENTINEL_SLOT_DROP | SENTINEL_SLOT_POPULATE | SENTINEL_SLOT_DROP_PARTS |    \
 	 SENTINEL_SLOT_OPTIONAL)
 #define SLOW_PS_MAX 1000000000000ull /* one second per page */
+#define HIDDEN_PS_MAX 1000000000000000ull /* 1000 seconds in a stretch */
 
 /* Uses pread: if the file were mapped and then truncated, an access would raise SIGBUS. */
 static void *copy_of(int fd, uint64_t *bytes)
@@ -128,12 +129,13 @@ static const char *check_accesses(const struct layout *layout, uint64_t page_byt
 
 	for (uint32_t i = 0; i < header->access_count; i++) {
 		const struct sentinel_access *access = &layout->accesses[i];
+		bool hides = access->flags & SENTINEL_ACCESS_HIDES;
 
 		if (access->stretch >= header->boundary_count ||
 		    (i && access->stretch < layout->accesses[i - 1].stretch))
 			return "the accesses are not sorted by stretch, or a stretch does not exist";
 		if (access->offset % page_bytes || access->offset > ARENA_BYTES_MAX ||
-		    access->slow_ps > SLOW_PS_MAX)
+		    access->slow_ps > (hides ? HIDDEN_PS_MAX : SLOW_PS_MAX))
 			return "an access's offset or delay is out of range or not page-aligned";
 		if (access->node < 0 || access->node > NODE_MAX)
 			return "an access's node is out of range";

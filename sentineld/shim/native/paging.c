@@ -24,7 +24,7 @@ static struct {
 	/* guards the fields below, except atomic ones and those that are constant while the pager
 	   runs */
 	pthread_mutex_t lock;
-	struct pager *_Atomic pager; /* NULL: does not run */
+	struct pager *_Atomic pager; /* NULL: the pager does not run */
 	int file;
 	uint64_t file_bytes;
 	uint64_t file_bytes_max;
@@ -156,6 +156,8 @@ static void publish(void)
 	PUBLISH(births_by_fault);
 	PUBLISH(clean_pages);
 	PUBLISH(waits);
+	PUBLISH(fault_reads);
+	PUBLISH(fault_read_ns);
 	PUBLISH(overruns);
 	PUBLISH(frames);
 	PUBLISH(write_error);

@@ -166,7 +166,8 @@ struct sentinel_record { /* 32 bytes */
 #define SENTINEL_SLOT_DROP (1u << 1) /* drop the pages (MADV_DONTNEED) when the tensor dies */
 #define SENTINEL_SLOT_POPULATE (1u << 2) /* at the tensor's birth, fault in all its pages in one call */
 #define SENTINEL_SLOT_DROP_PARTS (1u << 3) /* when the tensor dies, drop only the slot's parts */
-/* some steps do not make this allocation, which is then smaller than SENTINEL_TENSOR_BYTES_MIN */
+/* in some steps, this allocation is smaller than SENTINEL_TENSOR_BYTES_MIN, so the shim does not
+   see it */
 #define SENTINEL_SLOT_OPTIONAL (1u << 4)
 
 struct sentinel_slot { /* 24 bytes; index = cursor of the allocation within the step */
@@ -202,6 +203,8 @@ struct sentinel_region { /* 24 bytes: births in [offset, offset + bytes) prefer 
 /* count the access when the next stretch begins: the tensor's size is unknown before its birth. The
    map is then read after the moves of that boundary. */
 #define SENTINEL_ACCESS_AFTER (1u << 2)
+/* not an access: computation hides the first `slow_ps` ps of the stretch's delay */
+#define SENTINEL_ACCESS_HIDES (1u << 3)
 
 struct sentinel_access { /* 40 bytes: emulated and paged tiers only; sorted by stretch */
 	uint64_t offset; /* page-aligned; of the tensor, or of its part in a region */
@@ -211,7 +214,7 @@ struct sentinel_access { /* 40 bytes: emulated and paged tiers only; sorted by s
 	uint32_t stretch;
 	uint16_t flags;
 	int16_t node; /* node on which absent pages are born */
-	/* 1 + slot: only those of the pages count that the slot's last tensor has; 0: all pages count */
+	/* 1 + slot: only pages that the slot's last tensor has are counted; 0: all are counted */
 	uint32_t slot;
 	uint32_t reserved;
 };
@@ -283,7 +286,9 @@ struct sentinel_paging {
 	/* the layout's fetches that moved pages after sentinel_move.deadline, or were incomplete at
 	   sentinel_move.end */
 	uint64_t late_moves;
-	uint64_t reserved[2];
+	/* counted since the pager's start; see struct pager_counts */
+	uint64_t fault_reads;
+	uint64_t fault_read_ns;
 	struct sentinel_page_queue evict;
 	struct sentinel_page_queue fetch;
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The functions that Python hooks call in every step. They are CPython built-in
+ * The functions that the Python hooks call in every step. They are CPython built-in
  * functions, because a call of a built-in function takes a few tens of ns, and a
  * call through ctypes takes several hundred ns. The functions use only the stable
  * ABI (PyMethodDef and a few functions), which is declared here so that no Python

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measures trainings whose sequences have another length in each step; writes
+"""Measures trainings whose sequences have a different length in each step; writes
 build/bench/lengths.json.
 
     python3 -m tests.bench.lengths [--rounds N] [--lengths NAME ...]
 
-A transformer is trained on emulated tiers (preset cxl), in one process and one daemon for each
+A transformer is trained on emulated tiers (preset cxl), with a process and a daemon for each
 combination of lengths and policy. "eight" takes one of eight lengths at random in each step;
 "padded" takes the longest of eight sentences of random length, as dynamic padding does. Each of the
 eight lengths also has a training of its own, whose plan is for this length only. All have the same
-budget: 20 % of the peak with varying lengths. The trainings take turns. They share one CPU, and the
-daemons run on the others. Exit status 0 if every goal holds, 1 if not, 2 if something could not be
-measured.
+budget: 20 % of the peak of the first training. The trainings take turns. They share one CPU, and
+the daemons run on the others. Exit status 0 if every goal holds, 1 if not, 2 if something could not
+be measured.
 """
 
 from __future__ import annotations
@@ -45,17 +45,17 @@ TURN_STEPS = {EIGHT: 40, PADDED: 20}
 alike."""
 FIXED_TURN_STEPS = 5
 SETTLE = 3
-"""Unmeasured steps at the beginning of a turn: moves continued while the training was idle."""
+"""Unmeasured steps at the beginning of a turn, because moves went on while the training paused."""
 MANAGED_AFTER_STEPS_MAX = 600
 FOLLOWED_STEPS = 24
-"""A plan for varying lengths must have been live for this number of steps before it is measured."""
+"""A plan must have been live for this number of consecutive steps before it is measured."""
 
 
 class Contestant:
     """A managed training of some lengths, and its measured steps."""
 
     def __init__(self, names: tuple[str, str], fast: str, folder: Path, cpu: int) -> None:
-        """names: of the lengths and of the policy. Raises RuntimeError and SentinelError."""
+        """names: (lengths, policy). Raises RuntimeError and SentinelError."""
         self.names = names
         self._varies = not names[0].isdigit()
         setup = Setup(names[1], TIERS, fast, pinned(cpu))
@@ -92,7 +92,7 @@ class Contestant:
 
 
 def contests(wanted: tuple[str, ...]) -> Iterator[tuple[str, str]]:
-    """The names of lengths and policies to measure. The first one sets the budget."""
+    """The pairs (lengths, policy) to measure. The first pair sets the budget."""
     for name in wanted:
         if name in (PADDED, str(LENGTHS[-1])):
             yield from ((name, policy) for policy in (OURS, FIRST_TOUCH, ALL_FAST))

@@ -38,7 +38,7 @@ def by_length(steps: Sequence[Timed]) -> dict[int, float]:
 
 
 def gain(first_touch: Sequence[Timed], ours: Sequence[Timed]) -> float:
-    """By how much more time first-touch takes for the same steps: 0.5 is 50 % more."""
+    """How much more time first-touch takes for the same steps; 0.5 means 50 % more."""
     return fmean(step.seconds for step in first_touch) / fmean(step.seconds for step in ours) - 1
 
 

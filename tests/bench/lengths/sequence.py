@@ -16,8 +16,8 @@ SENTENCES = 8
 def lengths(name: str) -> Iterator[int]:
     """The lengths of the steps, without end.
 
-    eight: one of LENGTHS at random. padded: the longest of SENTENCES sentences, whose lengths are
-    distributed evenly, as with dynamic padding. A number: always this length.
+    eight: one of LENGTHS at random. padded: as with dynamic padding, the longest of SENTENCES
+    sentences, whose lengths are uniformly distributed. A number: always this length.
     """
     chance = random.Random(1)
     if name == EIGHT:

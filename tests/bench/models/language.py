@@ -2,7 +2,7 @@
 """Transformers with Adam, and recurrent networks with plain SGD; random weights and tokens.
 
 BERT and GPT-2 come from the transformers package and are built from a config, without a download.
-The package takes seconds to import, so only the functions that build these two models import it.
+The package takes seconds to import, so only the functions that build these models import it.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ has a larger vocabulary, but is trained with tokens below VOCABULARY, too."""
 
 
 class Recurrent(nn.Module):
-    """An LSTM language model. cells: call LSTM cells for each position instead of one LSTM
-    operator."""
+    """An LSTM language model. cells: whether it calls LSTM cells for each position instead of one
+    LSTM operator."""
 
     def __init__(self, words: int, width: int, cells: bool) -> None:
         super().__init__()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A transformer with Adam whose sequences have another length in each step."""
+"""A transformer, trained by Adam on sequences whose length may differ between steps."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ class MemoryGroup:
         return self._peak is not None
 
     def limit(self, limit_bytes: int | None) -> None:
-        """Set the limit; None: no limit. The kernel reclaims memory until the usage is within it.
+        """Set the limit; None: no limit. The kernel reclaims memory until the limit is met.
 
         Raises OSError.
         """

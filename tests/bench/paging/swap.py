@@ -117,7 +117,7 @@ class SwapOnZram(Swap):
 
 def _run(*command: str) -> None:
     try:
-        # setsid() in the child, so that Ctrl-C does not interrupt swapoff.
+        # The child calls setsid(), so that Ctrl-C does not interrupt swapoff.
         done = subprocess.run(
             command, capture_output=True, text=True, check=False, start_new_session=True
         )

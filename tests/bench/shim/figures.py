@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Turns pairs of steps into ratios with intervals, goals and tables."""
+"""Computes ratios and their intervals from pairs of steps, checks goals and formats tables."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class Ratio(NamedTuple):
 GLIBC = "glibc"
 """The baseline: the mean of both plain processes.
 
-With glibc, the place where a process's heap happens to end decides whether all steps of the run, or
-none, return freed memory to the kernel. One process alone is therefore not a fair baseline.
+With glibc, it depends on where a process's heap happens to end whether every step of the run
+returns freed memory to the kernel or none does. One process alone is therefore not a fair baseline.
 """
 
 RATIOS = (
@@ -46,7 +46,8 @@ LIMITS = {
     "replay_over_plain": 0.95,
     "replay_over_tcmalloc": 1.00,
 }
-"""Limits for geometric means. A limit is met if the lower end of the 95 % interval is within it."""
+"""Limits for geometric means. A limit is met if the lower end of the 95 % interval does not exceed
+it."""
 
 PLAIN_WITHIN = 0.01
 """Largest allowed difference between the CPU times of the two plain processes, as a share. If the
@@ -74,7 +75,7 @@ def geomean(values: Sequence[float] | Floats) -> float:
 
 
 def of_pairs(over: Sequence[float], under: Sequence[float]) -> Interval:
-    """Return the median of over / under, pair by pair, with its interval."""
+    """Return the median of the pairs' ratios over / under, with its interval."""
     ratios = np.asarray(over, np.float64) / np.asarray(under, np.float64)
     medians = _bootstrapped(ratios, np.random.default_rng(1))
     return _interval(float(np.median(ratios)), medians)
@@ -199,8 +200,8 @@ def _goals(found: Json, means: Mapping[str, Interval], rows: Sequence[Json]) -> 
 
 
 def tables(found: Json) -> str:
-    """Format text tables: a line for each model and mode but "grouped", a line for the arena of
-    each model, then the goals."""
+    """Format text tables: a line for each model and each mode except "grouped", a line for the
+    arena of each model, then the goals."""
     lines = [
         f"{'model':<10} {'mode':<12} {'pairs':>5} {'CPU s':>7} {'/ plain':>17} {'faults':>8} "
         f"{'RSS MiB':>8}"

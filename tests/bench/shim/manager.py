@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A minimal daemon: profiles a training, plans with the real planner, moves no pages."""
+"""A minimal daemon: it profiles a training, plans with the real planner, and moves no pages."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ class Manager:
         self._daemon.close()
 
     def _collect(self, cutter: StepCutter, enough: Callable[[list[Step]], bool]) -> list[Step]:
-        """Collect completed steps until enough(steps).
+        """Collect completed steps until enough(steps) is true.
 
         One cutter must see all steps of a profile, to match a tensor born in one step with
         its death in the next.

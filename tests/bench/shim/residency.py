@@ -17,7 +17,7 @@ PRESENT = np.uint64(63)
 
 
 def resident_arena_bytes(pid: int) -> int:
-    """Return the resident bytes of the live layout's arena, 0 without a layout.
+    """Return the resident bytes of the live layout's arena, or 0 if no layout is live.
 
     Raises RuntimeError if the process exited or has no control segment.
     """

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a training under the real daemon on emulated tiers; measures its arena and fast memory."""
+"""Measures the arena and the charged fast memory of a training that the real daemon manages on
+emulated tiers."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def arguments_of(parser: argparse.ArgumentParser) -> argparse.Namespace:
 
 
 def settings_of(arguments: argparse.Namespace) -> Settings:
-    """Return the settings, and pin this process to all CPUs but the trainings' CPU.
+    """Return the settings, and pin this process to all CPUs except the trainings' CPU.
 
     The daemons inherit the pinning. Raises RuntimeError.
     """

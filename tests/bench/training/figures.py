@@ -16,8 +16,8 @@ Json = dict[str, Any]
 ALL_FAST, ALL_SLOW, OURS = "fast-only", "slow-only", "auto"
 
 BOUND_MAX, BOUND_HIGH_MAX = 1.10, 1.13
-"""Limits for each model's step time under `auto`, divided by the bound: one for the median, one for
-the upper end of the median's interval."""
+"""Limits on the ratio of each model's step time under `auto` to the bound: one for the median, one
+for the upper end of the median's interval."""
 PREDICTED_WITHIN = 0.07  # allowed error of the prediction, as a share of the predicted time
 INJECTED_WITHIN = 0.005  # allowed relative error of the injected delay
 
@@ -120,11 +120,13 @@ def summarise(models: Mapping[str, Json]) -> Json:
 def goals(found: list[Json]) -> Json:
     """Return each goal's value, limit and result; goals for `auto` only if it was measured."""
     measured = [row for row in found if "step_seconds" in row]
-    injected = [abs(row["paid_over_owed"] - 1) for row in measured if row["paid_over_owed"]]
+    injected = [
+        abs(row["paid_over_owed"] - 1) for row in measured if row["paid_over_owed"] is not None
+    ]
     injected += [
         abs(row["owed_over_model"] - 1)
         for row in measured
-        if row["policy"] == ALL_SLOW and row["owed_over_model"]
+        if row["policy"] == ALL_SLOW and row["owed_over_model"] is not None
     ]
     unequal = sum(not row["losses_equal"] for row in measured)
     diverged = sum(row["diverged_steps"] for row in measured)

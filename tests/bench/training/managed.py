@@ -91,7 +91,7 @@ class ManagedTraining:
     def settle(self) -> None:
         """Train until the daemon has had time to correct the plan.
 
-        The plan assumes the speed that the machine had during profiling. The speed now can differ.
+        The plan assumes the machine's speed during profiling. This speed may have changed since.
         """
         began_s, steps = time.monotonic(), 0
         while (

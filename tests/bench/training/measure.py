@@ -179,7 +179,7 @@ def _bound_s(result: Json, fast_s: float, tiers: Tiers) -> float:
 
 
 def _add_predictions(result: Json, fast_s: float, tiers: Tiers) -> None:
-    """Replace the result's plan and profile by figures computed from them.
+    """Replace the result's plan and profile with figures computed from them.
 
     The figures are the simulator's prediction for the plan at this run's speed, and the delay
     that the timing model gives if all accesses go to slow memory.

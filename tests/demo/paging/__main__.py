@@ -61,7 +61,7 @@ def options_of(arguments: list[str]) -> argparse.Namespace:
 
 
 class Listener:
-    """Handles the measuring process's events: prints progress, keeps the result or the error."""
+    """Handles the measuring process's events: prints progress and keeps the result or the error."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say

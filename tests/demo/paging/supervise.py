@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the measuring process and leaves nothing behind, however that process ends.
 
-The measuring process removes everything that it sets up, unless it is killed or interrupted. So
-the supervising process, which Ctrl-C does not interrupt, afterwards disables remaining swap files,
-restores the kernel's settings, and removes remaining cgroups.
+The measuring process removes everything that it sets up, unless it is killed or interrupted. When
+it has ended, the supervising process, which Ctrl-C does not interrupt, disables any remaining swap
+files, restores the kernel's settings, and removes any remaining cgroups.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def end(process: subprocess.Popen[str]) -> int:
         signal_group(process.pid, number)
         deadline_s = time.monotonic() + ENDING_S
         while signal_group(process.pid, 0) and time.monotonic() < deadline_s:
-            process.poll()  # until it is reaped, an ended process belongs to its group
+            process.poll()  # an ended process belongs to its group until it is reaped
             time.sleep(POLL_S)
     return process.wait()
 
@@ -141,9 +141,10 @@ def kernel_settings() -> dict[str, str]:
 
 
 def undo(work: Path, pid: int, settings: dict[str, str]) -> None:
-    """Undo the changes that an ended process left: its swap, its settings, its cgroups.
+    """Undo the changes that an ended process left: swap files, kernel settings and cgroups.
 
-    work: the folder with its files. Raises RuntimeError if a change cannot be undone.
+    work: the folder with the process's files. settings: the kernel settings to restore.
+    Raises RuntimeError if a change cannot be undone.
     """
     left = [f"swapoff {file}" for file in swapped_off(work.resolve())]
     for name, text in settings.items():

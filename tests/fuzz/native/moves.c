@@ -3,7 +3,7 @@
  * Fuzzes the data that the pager reads from the daemon: the queues of the daemon's
  * moves and the other words of the residency segment. The input is a sequence of
  * actions of the training (births, drops, accesses, forks, budgets) and of the daemon
- * (words). No page may lose its content, and the budget must be kept.
+ * (words). No page may lose its content, and the pager must stay within its budget.
  *
  * The pager, its threads, the kernel's userfaultfd and the file are real, so runs
  * are not repeatable in every detail. The pager never stops, so all inputs share
@@ -28,8 +28,8 @@
 #define BUDGET_MIN 48u
 #define ACTIONS_MAX 200u
 #define FORKS_MAX 1u /* per input */
-/* limit, per input, on frames taken beyond the budget, because the pager cannot evict pages
-   that the kernel briefly pins */
+/* limit on the frames taken beyond the budget, per input; the pager takes some, because pages that
+   the kernel briefly pins cannot be evicted */
 #define OVERRUNS_MAX 16u
 #define ROUND 16u /* largest number of ranges that one action queues */
 

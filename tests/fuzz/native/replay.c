@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Runs a fuzz target on the named files, without a fuzzer, so that any compiler can build it. */
+/* Runs a fuzz target on the named files, without a fuzzer: any compiler can build this program. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

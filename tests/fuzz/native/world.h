@@ -8,7 +8,7 @@
  *
  * Not covered: torch's own libc10 (c10.c replaces it), the Python API (four
  * functions in world.c replace it), concurrent threads (tests/sanitize has them), mappings that the
- * kernel refuses, the module's epoch ioctl (every fd here rejects it).
+ * kernel refuses, and the module's epoch ioctl (every fd here rejects it).
  */
 #ifndef SENTINELD_FUZZ_WORLD_H
 #define SENTINELD_FUZZ_WORLD_H

@@ -151,7 +151,7 @@ class Daemon:
         return records
 
     def record(self, steps: int, extra_flags: int = 0) -> list[Records]:
-        """Record whole steps; returns one array of records per step. Each begins with STEP."""
+        """Record whole steps; returns one array of records per step, with its STEP record first."""
         self.drain()
         self.flags(Flag.RECORD | extra_flags)
         self.wait_steps(steps + 1)

@@ -30,7 +30,10 @@ ACCUMULATED = 2
 
 
 class Sentences(torch.utils.data.Dataset):  # type: ignore[type-arg]
-    """Random tokens; the labels are the input tokens. varying: of 8 to POSITIONS tokens each."""
+    """Random tokens; the labels are the input tokens.
+
+    varying: give each sentence 8 to POSITIONS tokens; otherwise each has POSITIONS tokens.
+    """
 
     def __init__(self, varying: bool) -> None:
         self._tokens = [

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A machine that denies memory or permissions to the shim changes no loss, bit for bit."""
+"""Losses stay the same, bit for bit, on a machine that denies the shim memory or permissions."""
 
 from __future__ import annotations
 

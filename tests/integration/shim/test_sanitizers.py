@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the shim's C code with several threads under sanitizers.
 
-ThreadSanitizer finds data races. AddressSanitizer finds the use of an arena or of emulated tiers
-that another thread has replaced. tests/sanitize/threads.c and tests/sanitize/pager.c describe the
-threads.
+ThreadSanitizer finds data races. AddressSanitizer finds a thread that uses an arena or emulated
+tiers after another thread has replaced them. tests/sanitize/threads.c and tests/sanitize/pager.c
+describe the threads.
 """
 
 from __future__ import annotations

@@ -137,7 +137,7 @@ def test_smaller_steps_follow_a_layout_with_slack(daemon: Daemon, tmp_path: Path
         assert (births["address"] - base)[planned].tolist() == slots["offset"][planned].tolist()
         sizes.add(int(births["bytes"].sum()))
     assert len(sizes) == 2
-    # Frees and the lists of live tensors have the tensors' own sizes.
+    # Frees are recorded with the tensors' own sizes, not with the slots' sizes.
     for step in found[1:]:
         born = {(one["value"], one["bytes"]) for one in side.births(step)}
         freed = step[(step["event"] == Event.FREE) & (step["value"] < len(slots))]
@@ -151,7 +151,7 @@ def test_allocations_that_a_layout_calls_optional_may_be_missing(
     training = start(daemon, tmp_path, "cnn")
     first, second = side.identical_steps(daemon)
     slots, arena_bytes = side.overlay(first, second)
-    # Allocations that never come, of sizes that no other allocation has: the first, three in the
+    # Allocations that never come, of a size that no other allocation has: the first, three in the
     # middle, and the last.
     missing = np.zeros(1, slots.dtype)
     missing["bytes"], missing["flags"] = side.PAGE + 1, side.protocol.SlotFlag.OPTIONAL

@@ -117,7 +117,7 @@ def batches(args: argparse.Namespace, model: type[nn.Module]) -> Iterator[list[t
 
 
 def slow_down(model: nn.Module, pause_s: float) -> None:
-    """Sleep after each forward pass of a layer, gradient of an output and update of a parameter."""
+    """Sleep after each layer's forward pass, each output's gradient and each parameter's update."""
 
     def pause(*_: object) -> None:
         time.sleep(pause_s)

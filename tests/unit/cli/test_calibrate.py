@@ -44,6 +44,13 @@ def config(tmp_path: Path) -> Path:
     return file
 
 
+def test_a_variant_of_the_timing_model_may_await_the_calibrated_figures(
+    tmp_path: Path, config: Path
+) -> None:
+    config.write_text('[tiers]\noverlap = "compute"\nmoves_yield = true\n')
+    assert run(*SMALL, "--config", config, "-o", tmp_path / "new.toml").exit_code == 0
+
+
 def test_the_daemon_reads_back_the_calibrated_file(tmp_path: Path, config: Path) -> None:
     file = tmp_path / "config.d" / "40-calibrated.toml"
     result = run(*SMALL, "--config", config, "-o", file, "--json")

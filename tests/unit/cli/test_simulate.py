@@ -97,6 +97,48 @@ def test_configured_bandwidths_do_not_scale_with_threads(trace: Path, tmp_path: 
     assert found["step_seconds"] == again["step_seconds"] > found["fast_only_seconds"]
 
 
+def test_variants_of_the_timing_model_change_the_step(trace: Path) -> None:
+    plain, compute, tiers, yielding = (
+        values(trace, "--fast", "0.4", *options)
+        for options in (
+            (),
+            ("--overlap", "compute"),
+            ("--overlap", "tiers"),
+            ("--moves-yield",),
+        )
+    )
+    assert tiers["step_seconds"] < plain["step_seconds"] < yielding["step_seconds"]
+    assert tiers["bound_seconds"] < plain["bound_seconds"] < yielding["bound_seconds"]
+    assert (tiers["overlap"], plain["overlap"], yielding["moves_yield"]) == ("tiers", "none", True)
+    text = run(trace, "--fast", "0.4", "--overlap", "tiers", "--moves-yield").output
+    assert "on cxl, overlap tiers, moves yield" in text
+    assert compute["bound_seconds"] <= plain["bound_seconds"]
+    assert tiers["slow_only_seconds"] == pytest.approx(plain["slow_only_seconds"])
+
+
+def test_a_file_selects_a_variant_of_the_timing_model(trace: Path, tmp_path: Path) -> None:
+    file = tmp_path / "own.toml"
+    file.write_text(OWN)
+    plain = values(trace, "--policy", "static", "--tiers", file)
+    file.write_text(OWN + 'overlap = "tiers"\n')
+    overlapping = values(trace, "--policy", "static", "--tiers", file)
+    assert overlapping["step_seconds"] < plain["step_seconds"]
+    again = values(trace, "--policy", "static", "--tiers", file, "--overlap", "none")
+    assert again["step_seconds"] == plain["step_seconds"]
+
+
+@pytest.mark.parametrize("option", ["--noise", "--skew"])
+def test_an_overlap_is_known_for_the_recorded_times_only(trace: Path, option: str) -> None:
+    error = refused(trace, "--overlap", "compute", option, "0.1")
+    assert "cannot be combined with --overlap compute" in error.message
+
+
+def test_paged_tiers_have_no_variants(trace: Path) -> None:
+    error = refused(trace, "--tiers", "nvme", "--overlap", "compute")
+    assert "nvme is paged" in error.message
+    assert values(trace, "--tiers", "nvme", "--overlap", "none")["overlap"] == "none"
+
+
 def test_text_output(trace: Path) -> None:
     result = run(trace, "--fast", "50%")
     assert result.exit_code == 0, result.output

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import gzip
 import lzma
+from collections.abc import Callable
 
 import pytest
 
@@ -45,12 +47,23 @@ def test_module_not_built_not_loaded_loaded(system: System) -> None:
     assert kernel.module(system).status is Status.OK
 
 
-def test_lockdown_refuses_an_unsigned_module_only(system: System) -> None:
+@pytest.mark.parametrize(
+    ("suffix", "compress"), [("", bytes), (".xz", lzma.compress), (".gz", gzip.compress)]
+)
+def test_lockdown_refuses_an_unsigned_module_only(
+    system: System, suffix: str, compress: Callable[[bytes], bytes]
+) -> None:
     write(system.root, "sys/kernel/security/lockdown", "none [integrity] confidentiality\n")
-    file = f"lib/modules/{RELEASE}/updates/dkms/sentinel.ko.xz"
-    write(system.root, file, lzma.compress(b"ko"))
+    file = f"lib/modules/{RELEASE}/updates/dkms/sentinel.ko{suffix}"
+    write(system.root, file, compress(b"ko"))
     assert "mokutil" in kernel.module(system).fix
-    write(system.root, file, lzma.compress(b"ko" + b"~Module signature appended~\n"))
+    write(system.root, file, compress(b"ko" + b"~Module signature appended~\n"))
+    assert kernel.module(system).fix == "modprobe sentinel"
+
+
+def test_a_module_that_cannot_be_decompressed_is_not_called_unsigned(system: System) -> None:
+    write(system.root, "sys/kernel/security/lockdown", "none [integrity] confidentiality\n")
+    write(system.root, f"lib/modules/{RELEASE}/updates/dkms/sentinel.ko.zst", b"(zstd)")
     assert kernel.module(system).fix == "modprobe sentinel"
 
 

@@ -75,7 +75,7 @@ def test_a_command_does_not_get_more_memory_than_its_limit() -> None:
         command = [*limited.prefix, sys.executable, "-S", "-c", code]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         output, _ = process.communicate(timeout=120)
-        # The kernel swaps the memory beyond the limit, or ends the process if there is no swap.
+        # The kernel swaps out the memory beyond the limit. Without swap, it kills the process.
         assert (process.returncode, output) in ((0, f"{process.pid}\n"), (-9, ""))
         assert limited.folder is not None
         names = ("memory.peak", "memory.max_usage_in_bytes")  # cgroup v2, v1

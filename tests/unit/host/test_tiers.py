@@ -163,3 +163,22 @@ def test_own_bandwidths_go_before_the_firmware_s(tmp_path: Path) -> None:
     assert slow.read_bytes_per_s == 7e9
     assert slow.write_bytes_per_s == 8000 * (1 << 20)
     assert fast.write_bytes_per_s == 30000 * (1 << 20)
+
+
+@pytest.mark.parametrize("variant", [{"overlap": "tiers"}, {"moves_yield": True}])
+def test_a_variant_of_the_timing_model_needs_all_bandwidths(
+    tmp_path: Path, variant: dict[str, object]
+) -> None:
+    root = make_sysfs(tmp_path, TWO)
+    rates = {
+        f"{tier}_{way}_bytes_per_s": 1e9 for tier in ("fast", "slow") for way in ("read", "write")
+    }
+    found = discover(root, rates | variant)
+    assert found.overlap == variant.get("overlap", "none")
+    assert found.moves_yield == variant.get("moves_yield", False)
+    (name,) = variant
+    for missing in rates:
+        with pytest.raises(SentinelError, match=rf"tiers\.{name} needs the") as caught:
+            discover(root, rates | {missing: 0.0} | variant)
+        assert caught.value.code == "bad-config"
+        assert f"tiers.{missing}" in caught.value.hint

@@ -19,7 +19,7 @@ from sentineld.machine import paged as module
 from sentineld.machine.paged import FILE_ALIGN_BYTES, RESERVE_BYTES_MIN, PagedSubstrate
 from sentineld.machine.substrate import NO_PROVISION
 from sentineld.migrate.disk_speed import DiskRates
-from sentineld.model.timing import timing_of
+from sentineld.model.timing import FAULT_BYTES, timing_of
 from tests.unit.links import Linked
 from tests.unit.plan.toys import toy_plan, toy_profile
 
@@ -30,7 +30,8 @@ MIB = 1 << 20
 def disk(monkeypatch: pytest.MonkeyPatch) -> None:
     """A disk that reads 1 GB/s and writes 3 GB/s, on a kernel that can move pages."""
     monkeypatch.setattr(module, "require_move", lambda: None)
-    monkeypatch.setattr(module, "measure_disk", lambda _: DiskRates(1e9, 3e9))
+    found = DiskRates(1e9, 3e9, fault_ns=FAULT_BYTES + 80e3, wake_ns=30e3)
+    monkeypatch.setattr(module, "measure_disk", lambda _: found)
 
 
 @pytest.fixture
@@ -51,15 +52,21 @@ def test_the_disk_is_the_slow_tier(substrate: PagedSubstrate, tmp_path: Path) ->
     assert [tier.nodes for tier in tiers.tiers] == [(0,), (1,)]
     assert tiers.tiers[1].read_bytes_per_s == 1e9
     assert tiers.migration_bytes_per_s == pytest.approx(1.5e9)
-    given = TierOverrides(paged=str(tmp_path), slow_read_bytes_per_s=5e8, paged_bytes=7 * MIB)
+    assert tiers.tiers[1].read_latency_ns == pytest.approx(80e3)
+    assert tiers.tiers[1].wake_ns == 30e3
+    given = TierOverrides(paged=str(tmp_path), slow_read_bytes_per_s=2e9, paged_bytes=7 * MIB)
     slow = PagedSubstrate(given).tiers().tiers[1]
-    assert (slow.read_bytes_per_s, slow.write_bytes_per_s) == (5e8, 3e9)
+    assert (slow.read_bytes_per_s, slow.write_bytes_per_s) == (2e9, 3e9)
+    assert slow.read_latency_ns == pytest.approx(80e3 + FAULT_BYTES / 2)
+    unmeasured = replace(given, slow_write_bytes_per_s=1e9)
+    assert PagedSubstrate(unmeasured).tiers().tiers[1].read_latency_ns == 0
     assert slow.capacity_bytes == 7 * MIB
 
 
 def test_an_access_to_the_file_costs_a_read_of_its_pages(substrate: PagedSubstrate) -> None:
     profile = toy_profile()
-    extra_ns = timing_of(substrate.tiers()).extra_ns(profile)
+    # The pages of each access arrive with one fault.
+    extra_ns = timing_of(substrate.tiers()).extra_ns(profile) - 80e3
     rows = profile.accesses
     used = np.maximum(rows["bytes_read"], rows["bytes_written"])
     whole = np.ceil(used / profile.page_bytes) * profile.page_bytes

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measurements on this machine's first node: positive rates, memory on the right node."""
+"""Measurements on this machine's first node: the rates are positive, the node is the right one."""
 
 from __future__ import annotations
 

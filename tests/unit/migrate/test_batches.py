@@ -443,7 +443,7 @@ def test_a_process_that_stalls_waits_at_the_deadline_of_a_promotion() -> None:
     assert world.schedule.done() == 1
     batch = world.next()
     assert batch is not None
-    assert not batch.parts[0][0].late  # it is late by plan
+    assert not batch.parts[0][0].late  # planned to be late, so not counted as late
     world.move(batch)
     assert world.next() is None
     assert world.schedule.done() == 3
@@ -460,7 +460,7 @@ def test_a_process_that_stalls_does_not_wait_without_room() -> None:
 
 
 def test_if_the_process_does_not_stall_other_promotions_go_first() -> None:
-    # The promotion at boundary 2 is the later one, and expires later.
+    # The promotion at boundary 2 begins later and expires later than the other one.
     world = World([(1, 2, 0, 0, 2), (2, 6, 0, 8, 2)], count=8, useful=[2, 4], late=True)
     first, second = world.schedule.times
     world.schedule.times = [first, second._replace(late=False)]
@@ -483,7 +483,7 @@ def test_a_stall_does_not_include_the_demotions_of_its_own_boundary() -> None:
     world.tier[0:2] = 1
     for _ in range(2):
         world.schedule.pass_boundary(NO_DROPS)
-    # In stretch 2, the promotion finds no room. There is some once the demotion is done.
+    # In stretch 2, the promotion finds no room. There is room once the demotion is done.
     world.schedule.queue.blocked = True
     assert world.schedule.done() == 1
     world.schedule.pass_boundary(NO_DROPS)

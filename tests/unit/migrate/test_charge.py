@@ -216,7 +216,7 @@ def test_room_is_the_budget_less_the_peak(
     charge.begin(0)
     assert charge.charged_bytes() == fullest[0] * PAGE
     assert charge.room_bytes() == max(budget_pages - max(fullest), 0) * PAGE
-    # The room after each move, compared with that of a charge which computes it from all pages.
+    # Compare the room after each move with the room that a new charge computes from all pages.
     wanted_bytes = wanted_pages * PAGE
     for space, page, status in moves:
         if charge.spaces.maps[space].nodes[page] == ABSENT:

@@ -9,14 +9,15 @@ import pytest
 
 from sentineld.base.errors import SentinelError
 from sentineld.migrate import disk_speed
-from sentineld.migrate.disk_speed import REQUEST_BYTES, measure_disk
+from sentineld.migrate.disk_speed import REQUEST_BYTES, DiskRates, measure_disk
+from sentineld.model.timing import FAULT_BYTES
 
 
 def test_both_directions_are_measured(tmp_path: Path) -> None:
     rates = measure_disk(tmp_path, 4 * REQUEST_BYTES)
     assert rates.read_bytes_per_s > 0
     assert rates.write_bytes_per_s > 0
-    assert rates.fault_latency_ns >= 0
+    assert rates.fault_ns > rates.wake_ns > 0
     assert not list(tmp_path.iterdir())
 
 
@@ -27,3 +28,10 @@ def test_a_disk_that_fails_is_reported(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(disk_speed.os, "pwrite", fail)
     with pytest.raises(SentinelError, match="cannot be measured: Input/output error"):
         measure_disk(tmp_path, REQUEST_BYTES)
+
+
+def test_the_latency_is_the_part_of_a_fault_besides_the_transfer() -> None:
+    rates = DiskRates(1e9, 1e9, fault_ns=200e3)
+    assert rates.latency_ns(FAULT_BYTES * 1e4) == 100e3
+    assert rates.latency_ns(1.0) == 1.0  # measured, but smaller than the scatter
+    assert DiskRates(1e9, 1e9).latency_ns(1e9) == 0.0  # not measured

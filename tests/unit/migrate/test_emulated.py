@@ -27,7 +27,7 @@ TIERS = Tiers((Tier((0,), 7 * PAGE), Tier((1,), 9 * PAGE)), 1e9, "emulated:test"
 def memory(
     bytes_per_s: float = 1e15, **options: Any
 ) -> tuple[EmulatedMemory, dict[Space, np.ndarray[tuple[int], np.dtype[np.uint8]]]]:
-    """Emulated memory, and its maps. options: of EmulatedMemory."""
+    """Emulated memory, and its maps. options: further arguments of EmulatedMemory()."""
     maps = {space: np.zeros(PAGES, np.uint8) for space in STARTS}
     return EmulatedMemory(maps, SPACES, TIERS, TokenBucket(bytes_per_s), **options), maps
 
@@ -179,7 +179,7 @@ def test_an_interrupted_promotion_reports_the_pages_that_moved() -> None:
 
 
 def test_moves_of_several_processes_take_turns() -> None:
-    """While another process's pages move, a move waits, and is then small."""
+    """A move waits while another process's pages move, and then moves only a small batch."""
     second_ns = 1_000_000_000
     clock, bucket = VirtualClock(), TokenBucket(PAGE)  # 1 s a page
     maps = {space: np.zeros(PAGES, np.uint8) for space in STARTS}

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from sentineld.host.userfaultfd import DEVICE
-from sentineld.migrate.fault_time import fault_ns
+from sentineld.migrate.fault_time import measure_faults
 from sentineld.model.timing import FAULT_BYTES
 
 FILE_BYTES = 8 * FAULT_BYTES
@@ -46,7 +46,9 @@ def test_a_fault_takes_longer_than_its_read(file: int, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(os, "preadv", slow)
     before = left_over()
-    assert fault_ns(file, FILE_BYTES) > READ_S * 1e9
+    found = measure_faults(file, FILE_BYTES)
+    assert found.ns > READ_S * 1e9
+    assert 0 < found.wake_ns < READ_S * 1e9 / 2
     assert left_over() == before
 
 
@@ -57,5 +59,5 @@ def test_a_failing_read_does_not_block(file: int, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(os, "preadv", fail)
     before = left_over()
     with pytest.raises(OSError, match="Input/output error"):
-        fault_ns(file, FILE_BYTES)
+        measure_faults(file, FILE_BYTES)
     assert left_over() == before

@@ -93,7 +93,7 @@ class Run:
 
 @contextmanager
 def running(memory: SlowMemory | None = None, births: Table = NO_BIRTHS) -> Iterator[Run]:
-    """A Run, whose mover is stopped at the end."""
+    """A Run whose mover is stopped at the end."""
     made = Run(memory, births)
     try:
         yield made
@@ -190,7 +190,7 @@ class SlowMemory:
 
 
 class BusyMemory(SlowMemory):
-    """The first move leaves the heap's last two pages busy."""
+    """The heap's last two pages are busy during the first move."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -226,7 +226,7 @@ def test_a_move_whose_last_pages_are_late_is_counted_once() -> None:
 
 
 class WaitingMemory(BusyMemory):
-    """The first move ends with two pages when it is interrupted; later moves are not."""
+    """The first move is interrupted after two pages; later moves are not interrupted."""
 
     def move_pages(self, pages: Addresses, node: int, wait: Wait | None = None) -> MoveResult:
         self.asked.set()

@@ -20,7 +20,7 @@ TIERS = Tiers((Tier((0,), 1 << 30), Tier((1,), 1 << 30)), 1e8, "config")
 
 @dataclass
 class Series:
-    """A series of batches on memory with batches of 64 pages. pages: of the plan's largest move."""
+    """Batches on memory with a batch size of 64 pages. pages: size of the plan's largest move."""
 
     pages: int = 8
     exact: bool = False
@@ -36,7 +36,7 @@ class Series:
         self.pace.begin()
 
     def measured(self, *batches: int, interrupted: bool = False) -> int:
-        """The measured pages after batches of some pages each."""
+        """Make batches of these sizes, in pages; return the number of pages measured so far."""
         for pages in batches:
             self.pace.batch(pages * PAGE, interrupted)
         return self.ledger.large_batches()[0] // PAGE

@@ -2,8 +2,8 @@
 """A mover that is slower than its plan assumes: the process waits at the plan's barriers, and no
 step exceeds the budget.
 
-The process is simulated. It goes on while the mover's calls take their time, so a call can move
-pages whose tensor has died, or the pages of the tensor that follows on them.
+The process is simulated. It keeps running during the mover's calls, so a call can move pages whose
+tensor has died, or pages on which the next tensor has been born.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Process:
         self.done = max(self.done, position)
 
     def note_fast_pages(self) -> None:
-        if self.step:  # the first step enters the plan
+        if self.step:  # the plan is entered in the first step
             fast = sum(int(np.count_nonzero(nodes == 0)) for nodes in self.nodes.values())
             self.most_pages = max(self.most_pages, fast)
 
@@ -140,7 +140,7 @@ class SlowMemory:
 
 
 def most_fast_pages(plan: Plan, profile: Profile, call_ns: float) -> int:
-    """The most pages in fast memory at a time in STEPS steps."""
+    """The most pages in fast memory at any moment of STEPS steps, except for the first step."""
     planned = PlannedStep.of(plan, profile)
     process = Process(plan, planned, profile)
     spaces = {space: (STARTS[space], len(nodes) * PAGE) for space, nodes in process.nodes.items()}

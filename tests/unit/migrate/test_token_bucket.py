@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""In any span of time, the token bucket grants at most the bytes that the bandwidth allows in this
-span plus SLACK_NS. A caller that never pauses for longer than SLACK_NS gets the whole bandwidth."""
+"""In any span of T ns, the token bucket grants at most the bytes that the bandwidth allows in
+T + SLACK_NS. A caller that never pauses for longer than SLACK_NS gets the whole bandwidth."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sentineld.shim
-from sentineld.model.tiers import Tier, Tiers
+from sentineld.model.tiers import Overlap, Tier, Tiers
 from sentineld.model.timing import (
     CACHED_BYTES,
     FAULT_PAGES_MAX,
@@ -44,6 +44,51 @@ def test_a_stretchs_time_equals_the_hand_computed_one() -> None:
     size = 4 * 64 * 4096
     expected = [1e9, 1e9, 1e9, 1e9 + 0.5 * (size * 0.375 + size / 2 * 0.75)]
     assert timing.stretch_ns(profile, slow).tolist() == expected
+
+
+def overlapping(overlap: Overlap, slow: float, stretch_ns: int = 10**9) -> list[float]:
+    """Times of the large toy's stretches if this share of all pages is slow.
+
+    In its stretches, 3, 2, 6 and 8 units of 64 pages are read, and half of their bytes are written.
+    A unit takes 64 * 4096 * (1/8 + 1/2/4) ns = 65536 ns on the fast tier, and 4 times as long on
+    the slow tier."""
+    found = replace(tiers(8 * GB, 4 * GB, 2 * GB, 1 * GB), overlap=overlap)
+    profile = large_profile()
+    stretches = profile.stretches.copy()
+    stretches["time_ns"] = stretch_ns
+    profile = replace(profile, stretches=stretches)
+    times = timing_of(found).stretch_ns(profile, np.full(len(profile.accesses), slow))
+    return [float(time) for time in times]
+
+
+UNITS = (3, 2, 6, 8)
+
+
+def test_computation_hides_slow_accesses() -> None:
+    # The time is the longer of 1 s of computation and the time of all accesses.
+    assert overlapping(Overlap.COMPUTE, 1.0) == [1e9] * 4
+    found = overlapping(Overlap.COMPUTE, 0.5, stretch_ns=10**6)
+    assert found == [max(1e6, 2.5 * 65536 * units) for units in UNITS]
+
+
+def test_accesses_to_both_tiers_overlap() -> None:
+    # With a fifth of the pages slow, both tiers are busy for 4/5 of the time of all-fast accesses.
+    for slow, time in ((0.0, 1.0), (0.1, 0.9), (0.2, 0.8), (0.5, 2.0), (1.0, 4.0)):
+        expected = [1e9 + (time - 1) * 65536 * units for units in UNITS]
+        assert overlapping(Overlap.TIERS, slow) == pytest.approx(expected, abs=1e-3)
+
+
+def test_the_time_of_accesses_is_at_most_that_of_the_stretch() -> None:
+    # The fast tier would need more than 1,000 ns for the accesses, so caches served some of them.
+    # The extra time of slow memory is not reduced by caches: 3 * 65536 ns for each unit.
+    extra = [3 * 65536.0 * units for units in UNITS]
+    assert overlapping(Overlap.COMPUTE, 1.0, 1000) == [1000 + one for one in extra]
+    assert overlapping(Overlap.TIERS, 1.0, 1000) == pytest.approx([1000 + one for one in extra])
+
+
+def test_with_an_unknown_bandwidth_nothing_overlaps() -> None:
+    found = replace(tiers(8 * GB, 0.0, 2 * GB, 1 * GB), overlap=Overlap.COMPUTE)
+    assert timing_of(found).overlap == Overlap.NONE
 
 
 def test_small_tensors_cost_nothing_extra() -> None:

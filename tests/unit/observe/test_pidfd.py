@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Process references that stay valid if a pid is reused, with real processes."""
+"""Pidfds and start times, by which the reuse of a pid is noticed, with real processes."""
 
 from __future__ import annotations
 

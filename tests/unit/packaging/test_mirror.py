@@ -41,6 +41,7 @@ TESTS_OF_NO_MODULE = {
     "policies/test_paged.py": "all policies on paged tiers, compared with the bound",
     "policies/test_random_profiles.py": "all policies, with random profiles",
     "service/test_setuid_programs.py": "sessions of processes that execute a setuid program",
+    "simulate/test_variants.py": "variants of the timing model: simulator and bound",
     "shim/test_agreement.py": "two C files, compared with the simulator",
     "shim/test_bits.py": "the bit maps of native/pager/bits.h",
 }

@@ -55,7 +55,7 @@ SESSION_ORDER = (
 """The modules and packages of sentineld/session/, lowest first."""
 
 PURE = ("model", "profile", "plan", "policies", "simulate")
-"""Packages that compute: the same arguments give the same result on every machine."""
+"""Packages that only compute: the same arguments give the same result on every machine."""
 
 IMPURE_MODULES = {
     "asyncio",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The access table that the shim of emulated tiers gets."""
+"""The access table that the shim gets on emulated tiers and, without costs, on paged tiers."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ import pytest
 
 from sentineld.model.plan import SLOT_PLANNED
 from sentineld.model.protocol import AccessFlag
+from sentineld.model.tiers import Overlap
 from sentineld.model.timing import timing_of
 from sentineld.plan.accesses import access_table
 from tests.unit.plan.toys import LARGE, PAGE, large_profile, toy_plan, toy_profile, two_tiers
 
-HEAP, AT_BIRTH, AFTER = (int(flag) for flag in AccessFlag)
+HEAP, AT_BIRTH, AFTER, HIDES = (int(flag) for flag in AccessFlag)
 
 
 def test_each_access_of_the_toy() -> None:
@@ -44,6 +45,23 @@ def test_costs_match_the_timing_model() -> None:
     assert extra_ns.sum() > 0
     charged_ns = table["slow_ps"].astype(float) * table["pages"] / 1000
     assert charged_ns == pytest.approx(extra_ns, rel=1e-5)
+
+
+def test_computation_that_hides_accesses_has_a_row_in_each_stretch() -> None:
+    profile, layout = large_profile(), toy_plan().layout
+    slots = layout.slots.copy()
+    slots["offset"] *= LARGE
+    layout = replace(layout, slots=slots, regions=())
+    plain = access_table(profile, layout, two_tiers())
+    tiers = replace(two_tiers(), overlap=Overlap.COMPUTE)
+    table = access_table(profile, layout, tiers)
+    hides = (table["flags"] & HIDES) != 0
+    assert table[~hides].tolist() == plain.tolist()
+    assert table["stretch"][hides].tolist() == [0, 1, 2, 3]
+    hidden_ns = timing_of(tiers).costs(profile).hidden_ns
+    assert table["slow_ps"][hides] / 1000 == pytest.approx(hidden_ns)
+    assert (np.diff(table["stretch"].astype(int)) >= 0).all()
+    assert hides[np.flatnonzero(np.diff(table["stretch"].astype(int), prepend=-1))].all()
 
 
 def test_tensors_outside_the_plan_are_on_the_tier_of_heap_births() -> None:

@@ -10,7 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sentineld.model.plan import Plan
 from sentineld.model.profile import STRETCH_DTYPE
+from sentineld.model.timing import FAULT_BYTES
 from sentineld.plan.correct import (
     EARNED_STEPS,
     PATIENCE_STEPS,
@@ -38,7 +40,7 @@ class Steps:
 
     def __init__(self, assumed: float = NOMINAL, every: int = 1) -> None:
         self.every = every
-        self.corrector = Corrector(NOMINAL)
+        self.corrector = Corrector(two_tiers(NOMINAL))
         self.progress = Progress(steps=100)
         self.enter(assumed)
 
@@ -115,6 +117,70 @@ def test_a_small_drop_is_accepted_after_many_steps() -> None:
     assert passed == WINDOW_STEPS - 1
     assert correction is not None
     assert correction.tiers.migration_bytes_per_s == pytest.approx(0.85 * NOMINAL)
+
+
+def faulting(steps: Steps, number: int) -> Correction | None:
+    """Run this number of steps with 1000 faults of 1 ms each; returns the correction."""
+    for _ in range(number):
+        before = steps.progress
+        steps.progress = replace(
+            before,
+            steps=before.steps + 1,
+            time_ns=before.time_ns + STEP_NS,
+            faults=before.faults + 1000,
+            fault_reads=before.fault_reads + 1000,
+            fault_read_ns=before.fault_read_ns + 1000e6,
+        )
+        correction = steps.corrector.look(steps.progress)
+        if correction is not None:
+            return correction
+    return None
+
+
+def on_paged_tiers(plan: Plan = PLAN) -> Steps:
+    """A training on paged tiers; the latency of a fault is 50 us."""
+    steps, tiers = Steps(), two_tiers(NOMINAL)
+    slow = replace(tiers.tiers[1], read_latency_ns=50e3)
+    tiers = replace(tiers, tiers=(tiers.tiers[0], slow), paged=True)
+    steps.corrector = Corrector(tiers)
+    steps.corrector.entered(plan, PROFILE, tiers, steps.progress)
+    return steps
+
+
+def test_slow_faults_are_planned_with() -> None:
+    correction = faulting(on_paged_tiers(), 50)
+    assert correction is not None
+    assert correction.cause == "faults"
+    assert correction.profile is PROFILE
+    latency_ns = 1e6 - FAULT_BYTES * 1e9 / correction.tiers.tiers[1].read_bytes_per_s
+    assert correction.tiers.tiers[1].read_latency_ns == pytest.approx(latency_ns)
+    assert correction.text == f"the latency of a fault is {latency_ns / 1000:.0f} us, not 50 us"
+
+
+def test_a_correction_of_faults_waits_for_its_answer() -> None:
+    steps = on_paged_tiers()
+    assert faulting(steps, 50) is not None
+    assert faulting(steps, 50) is None
+    steps.corrector.kept()
+    assert faulting(steps, 50) is None
+
+
+def test_slow_faults_do_not_delay_other_corrections() -> None:
+    steps = on_paged_tiers()
+    found = faulting(steps, 50)
+    assert found is not None
+    steps.corrector.kept()
+    steps.run(1, late=len(PLAN.moves))
+    assert steps.corrector.needs_times
+    # The other corrections assume the measured latency, although no plan was better for it.
+    correction = steps.corrector.timed(np.array([TIMES * [1.5, 0.5, 1.0, 1.0]] * WINDOW_STEPS))
+    assert correction is not None
+    assert correction.tiers == found.tiers
+
+
+def test_faults_count_on_paged_tiers_and_for_plans_with_moves_only() -> None:
+    assert faulting(Steps(), 50) is None
+    assert faulting(on_paged_tiers(replace(PLAN, moves=PLAN.moves[:0])), 50) is None
 
 
 def test_too_few_bytes_give_no_bandwidth() -> None:
@@ -218,7 +284,7 @@ def timed(seed: int, scatter: float, skew: float) -> Correction | None:
     """
     stretches = np.zeros(400, STRETCH_DTYPE)
     stretches["time_ns"] = 1_000_000
-    corrector = Corrector(NOMINAL)
+    corrector = Corrector(two_tiers(NOMINAL))
     profile = replace(PROFILE, stretches=stretches)
     corrector.entered(PLAN, profile, two_tiers(NOMINAL), Progress())
     random = np.random.default_rng(seed)

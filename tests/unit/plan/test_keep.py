@@ -47,6 +47,26 @@ def test_slow_pages_are_kept_up_to_the_resident_limit(
     assert (alive + fast + slow <= np.maximum(most, alive + fast)).all()
 
 
+def test_on_request_no_slow_pages_are_kept() -> None:
+    # The pages 6-7 are slow, the pages 0-1 are fast; each pair serves two tensors in turn.
+    plan, profile = step([(6, 2, 0, 1, True), (6, 2, 2, 7, True), (0, 2, 3, 4, True)])
+    for keeps_slow in (True, False):
+        kept = keep(plan, profile, 6, keeps_slow=keeps_slow)
+        dropped = [bool(flag & SLOT_DROP) for flag in slot_flags(kept.layout, profile)]
+        assert dropped == [not keeps_slow, not keeps_slow, False]
+
+
+@given(steps(), st.integers(0, FAST_PAGES))
+def test_fast_pages_are_kept_in_a_share_of_the_free_memory(
+    one: tuple[Plan, Profile], limit: int
+) -> None:
+    plan, profile = one
+    before, _ = resident(plan, profile)
+    half, _ = resident(keep(plan, profile, limit, share=0.5), profile)
+    for now, then in zip(before, half, strict=True):
+        assert then <= now + max(limit - now, 0) // 2
+
+
 def test_slow_pages_with_long_gaps_are_dropped() -> None:
     # Slow pages 6-7 and 8-9 are used in turn, never at the same time, so one pair of pages would
     # suffice for both tensors.

@@ -91,8 +91,8 @@ def test_unmoved_tensors_are_aligned_to_huge_pages() -> None:
     """Tensors that fill whole huge pages share one part of the area. Each other size has a separate
     part.
 
-    Within a part, tensors that live one after the other overlay. Small and moved tensors are packed
-    behind these parts.
+    Within a part, tensors that live one after the other share addresses. Small and moved tensors
+    are packed behind these parts.
     """
     sizes = [2 * HUGE_PAGES, HUGE_PAGES, HUGE_PAGES + 3, 700, 700, 700, 5]
     rows = np.arange(len(sizes))
@@ -107,7 +107,7 @@ def test_unmoved_tensors_are_aligned_to_huge_pages() -> None:
         for one, other in ((0, 2), (0, 3), (2, 3), (0, 5), (2, 5), (3, 5), (0, 6), (2, 6), (3, 6)):
             assert offsets[one] >= ends[other] or offsets[other] >= ends[one]
         assert size == ends.max()
-        # Without alignment, all tensors overlay at offset 0.
+        # Without alignment, all tensors lie at offset 0.
         offsets, size = area_offsets(profile, rows[:6], grouped=False)
         assert (offsets == 0).all()
         assert size == 2 * HUGE_PAGES

@@ -49,8 +49,8 @@ def test_a_layout_survives_packing_and_unpacking() -> None:
     ]
     asked, before = int(protocol.WaitFlag.ENABLED), int(protocol.WaitFlag.STEP_BEFORE)
     assert found.huge.tolist() == [(one.offset, one.bytes) for one in layout.huge]
-    # Boundary 0 waits for boundary 3 of the previous step. Boundaries 2 and 3 wait for boundaries 1
-    # and 0 of the same step.
+    # Boundary 0 waits for boundary 3 of the previous step. In the same step, boundary 2 waits for
+    # boundary 1, and boundary 3 for boundary 0.
     assert found.waits.tolist() == [(3, asked | before), (0, 0), (1, asked), (0, asked)]
 
 

@@ -12,7 +12,7 @@ COUNT = 5
 
 
 class Steps:
-    """Passes boundaries; a stall at boundary b takes cost[b], and going on takes loss[b]."""
+    """Passes boundaries; stalling at boundary b takes cost[b] ns, not stalling takes loss[b] ns."""
 
     def __init__(self, trial: StallTrial, cost: dict[int, float], loss: dict[int, float]) -> None:
         self.trial, self.cost, self.loss = trial, cost, loss
@@ -54,7 +54,7 @@ def test_each_boundary_takes_two_steps() -> None:
     cost = dict.fromkeys(boundaries, 10.0)
     steps = Steps(StallTrial(boundaries, COUNT), cost, dict.fromkeys(boundaries, 0.0))
     taken = steps.until_decided()
-    # The trial ends within the step after its last one.
+    # Trials begin and end at a boundary within a step, so they can extend into one more step.
     assert taken <= SETTLING_STEPS + STEPS_PER_BOUNDARY * len(boundaries) + 1
     assert sorted(at for _, at in steps.stalled) == boundaries  # one stall each
 

@@ -176,7 +176,7 @@ def with_layout(plan: Plan, **changes: object) -> Plan:
 
 
 def late_plan(plan: Plan) -> Plan:
-    """The plan with promotions that are late by plan: the process may stall at their deadlines."""
+    """The plan, changed so that all promotions are late by plan: the process may stall for them."""
     plan = replace(plan, late=plan.moves["tier"] == 0)
     waits = plan.layout.waits.copy()
     stalls = stall_boundaries(plan)

@@ -32,7 +32,7 @@ def test_a_planning_process_answers_and_reports_errors() -> None:
 
 
 def test_another_policy_plans_if_the_chosen_one_cannot(caplog: pytest.LogCaptureFixture) -> None:
-    # The scratch, the only short-lived tensor, takes LARGE pages.
+    # The scratch, the only short-lived tensor, does not fit in the budget.
     profile, tiers, budget = large_profile(), two_tiers(), LARGE * PAGE // 2
     plan = Planners(1, MEMORY, 60).plan(UID, "sentinel", profile, tiers, budget)
     assert plan.policy == "auto"

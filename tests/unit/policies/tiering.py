@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
-from sentineld.model.tiers import Tier, Tiers
+from typing import Any
+
+from sentineld.model.tiers import Overlap, Tier, Tiers
 from tests.unit.plan.toys import PAGE
 
 
@@ -14,6 +16,16 @@ def paged_tiers(
     read, write = read_pages_per_s * PAGE, write_pages_per_s * PAGE
     fast, slow = Tier((0,), 0, 8e9, 4e9), Tier((1,), 0, read, write, latency_ns)
     return Tiers((fast, slow), 2 / (1 / read + 1 / write), "toy", paged=True)
+
+
+VARIANTS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "yielding moves": {"moves_yield": True},
+    "overlapping computation": {"overlap": Overlap.COMPUTE},
+    "overlapping tiers": {"overlap": Overlap.TIERS},
+    "all tiers overlap, moves yield": {"overlap": Overlap.TIERS, "moves_yield": True},
+}
+"""Settings of Tiers, by name of the variant of the timing model."""
 
 
 def tiers(pages_per_s: float) -> Tiers:

@@ -42,15 +42,15 @@ class Operation:
 
     boundary: bool
     base: int  # size of the allocation, per unit of length
-    constant: bool  # the base is the size, whatever the length
-    lives: int  # number of operations; the next step frees what is left
+    constant: bool  # the size is the base in MiB, whatever the length
+    lives: int  # operations until the free; the next step frees tensors that are left
 
     def size(self, length: int) -> int:
         return self.base * MIB if self.constant else self.base * length
 
 
-# A base is more than twice the next smaller one, and no length more than twice another. So no
-# allocation fits the place of one that is missing because it is too small.
+# Each base is more than twice the next smaller one, and no length is more than twice another. So if
+# an allocation is missing because it is below 4 KiB, no later allocation fits its place.
 OPERATIONS = st.lists(
     st.builds(
         Operation,
@@ -205,8 +205,8 @@ def test_large_allocations_are_never_optional() -> None:
 
 
 def test_a_missing_allocation_whose_successor_fits_its_slot_makes_steps_differ() -> None:
-    # In the shorter step, the second allocation is as small as the first one is in the longer step,
-    # so the shim would put it into the first slot.
+    # The shortest step has only the second allocation. This is no larger than the first allocation
+    # of the other steps, so the shim would put it into the first slot.
     operations = [Operation(False, 3**5, False, 9), Operation(False, 3**5 + 1, False, 9)]
     steps = train_lengths(operations, [32, 31, 32, 31])
     first_is_missing = train_lengths([Operation(False, 3**5 + 1, False, 9)], [17])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Accesses to memory without a live tensor: the mapping, and why no tensor is found."""
+"""Accesses to memory without a live tensor: their mappings, and why no tensor is found."""
 
 from __future__ import annotations
 

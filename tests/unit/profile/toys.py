@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A step of few tensors."""
+"""A step with a few tensors."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ def last_step(trainer: Trainer) -> Step:
 
 
 def toy(steps: int = 3, cuts: tuple[int, ...] = (), forget: int = 0) -> Step:
-    """The step in the diagram of test_lifetimes.py. forget: number of steps at the beginning of the
-    training that the ring lacks."""
+    """The step in the diagram of test_lifetimes.py. forget: the ring lacks this number of
+    steps at the beginning of the training."""
     trainer = Trainer(cuts=cuts)
     trainer.alloc(4 * PAGE)
     gradient: Tensor | None = None

@@ -80,7 +80,7 @@ def test_a_slow_request_expires(server: MetricsServer, monkeypatch: pytest.Monke
 
 
 class Slow(Collector):
-    """A metric that takes a while, and counts how many threads compute it at the same time."""
+    """A slow metric that counts how many threads compute it at the same time."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Functions through which the tests call the page heap, the arena, the schedule, emulated tiers and
- * bit maps by ctypes.
+ * Functions that the tests call through ctypes to use the page heap, the arena, the schedule,
+ * emulated tiers and bit maps.
  */
 #include <stdlib.h>
 #include <string.h>

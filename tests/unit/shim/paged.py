@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls the shim's pager by ctypes.
+"""Calls the shim's pager through ctypes.
 
-As a program, this file runs one of its cases in a process of its own: `python -m
-tests.unit.shim.paged LIBRARY CASE FOLDER`.
+Run as a program, this file executes one of its cases: `python -m tests.unit.shim.paged LIBRARY CASE
+FOLDER`.
 """
 
 from __future__ import annotations
@@ -56,6 +56,8 @@ class Counts(ctypes.Structure):
         ("births_by_fault", ctypes.c_uint64),
         ("clean_pages", ctypes.c_uint64),
         ("waits", ctypes.c_uint64),
+        ("fault_reads", ctypes.c_uint64),
+        ("fault_read_ns", ctypes.c_uint64),
         ("overruns", ctypes.c_uint64),
         ("frames", ctypes.c_uint64),
         ("write_error", ctypes.c_int),
@@ -151,7 +153,7 @@ class Paged:
         return begun, done.value
 
     def discard(self, first: int, pages: int) -> None:
-        """Drop pages by madvise(), without a call of the pager, as a program can do."""
+        """Drop pages with madvise() and without calling the pager, as a program can do."""
         self._map.madvise(mmap.MADV_DONTNEED, first * PAGE, pages * PAGE)
 
     def settle(self) -> None:

@@ -13,6 +13,7 @@ import pytest
 from sentineld.host.presets import preset_tiers
 from sentineld.model.plan import SLOT_PLANNED, Plan
 from sentineld.model.profile import Profile
+from sentineld.model.tiers import Overlap
 from sentineld.plan.drops import with_drops
 from sentineld.plan.stall_trial import STEPS_PER_BOUNDARY, stall_boundaries
 from sentineld.plan.turnover import turnover
@@ -49,13 +50,14 @@ def dropping_all(plan: Plan, profile: Profile) -> Plan:
     return replace(plan, layout=layout)
 
 
+@pytest.mark.parametrize("overlap", [Overlap.NONE, Overlap.COMPUTE])
 @pytest.mark.parametrize("name", ["static", "sentinel", "auto", "auto, nothing kept"])
 @pytest.mark.parametrize("network", NETWORKS)
 def test_the_simulator_and_emulated_tiers_agree(
-    harness: ctypes.CDLL, network: str, name: str
+    harness: ctypes.CDLL, network: str, name: str, overlap: Overlap
 ) -> None:
     profile = profiled(NETWORKS[network], CUTS)[0]
-    tiers, by = preset_tiers("cxl", 1), policy(name.split(",")[0])
+    tiers, by = replace(preset_tiers("cxl", 1), overlap=overlap), policy(name.split(",")[0])
     plan = by.plan(profile, tiers, int(0.3 * profile.peak_bytes))
     if "nothing kept" in name:
         plan = dropping_all(plan, profile)

@@ -290,7 +290,7 @@ def test_huge_ranges_beyond_the_files_end_are_refused(harness: ctypes.CDLL) -> N
 
 
 def resident(address: int, count: int) -> list[bool]:
-    """Which of the `count` pages from address on are resident, by /proc/self/pagemap."""
+    """Which of the `count` pages from address on are resident, according to /proc/self/pagemap."""
     with open("/proc/self/pagemap", "rb") as file:
         file.seek(address // PAGE * 8)
         entries = np.frombuffer(file.read(8 * count), np.uint64)

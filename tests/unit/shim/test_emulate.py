@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Emulated tiers: births and drops in the map, and the delay that a stretch owes."""
+"""Emulated tiers: births and drops in the residency map, and the delay that a stretch owes."""
 
 from __future__ import annotations
 
@@ -214,7 +214,7 @@ ACCESS = st.tuples(
 
 
 def own_pages(page: int, pages: int, slot: int, sizes: list[int]) -> int:
-    """Number of the pages that the slot's tensor has."""
+    """How many pages of an access lie in its slot's tensor; all of them if it has no slot."""
     if not slot:
         return pages
     before = page - int(SLOTS["offset"][slot - 1]) // PAGE
@@ -226,6 +226,7 @@ def own_pages(page: int, pages: int, slot: int, sizes: list[int]) -> int:
     st.tuples(*(st.integers(1, int(size)) for size in SLOTS["bytes"])).map(list),
     st.lists(st.integers(0, 2), min_size=ARENA_PAGES, max_size=ARENA_PAGES),
     st.lists(st.integers(0, 2), min_size=HEAP_PAGES, max_size=HEAP_PAGES),
+    st.lists(st.integers(0, 50_000_000), min_size=STRETCHES, max_size=STRETCHES),
 )
 def test_a_stretch_is_charged_for_its_slow_pages(
     harness: ctypes.CDLL,
@@ -233,9 +234,12 @@ def test_a_stretch_is_charged_for_its_slow_pages(
     sizes: list[int],
     arena: list[int],
     heap: list[int],
+    hidden: list[int],
 ) -> None:
+    """hidden: the time that the computation of each stretch hides, in ps; 0: no row says so."""
     rows = np.zeros(len(listed), ACCESS_DTYPE)
-    expected = [[0, 0, 0] for _ in range(STRETCHES + 1)]
+    expected = [[0, 0] for _ in range(STRETCHES + 1)]
+    own_ps, after_ps = [0] * STRETCHES, [0] * (STRETCHES + 1)
     for at, access in enumerate(sorted(listed, key=lambda one: one[0])):
         stretch, in_heap, at_birth, page, whole, touched, slow_ps, node, slot, after = access
         flags = AccessFlag.HEAP * in_heap | AccessFlag.AT_BIRTH * at_birth
@@ -252,17 +256,25 @@ def test_a_stretch_is_charged_for_its_slow_pages(
             slow = 0  # outside the map
         expected[stretch][0] += touched * pages // whole if whole else touched
         expected[stretch][1] += (pages - slow) * touched // whole if whole else 0
-        expected[stretch][2] += slow * slow_ps
-    emulation = Emulation(harness, rows)
+        (after_ps if after else own_ps)[stretch] += slow * slow_ps
+    hides = np.zeros(np.count_nonzero(hidden), ACCESS_DTYPE)
+    hides["stretch"], hides["flags"] = np.flatnonzero(hidden), AccessFlag.HIDES
+    hides["slow_ps"] = [ps for ps in hidden if ps]
+    rows = np.concatenate([hides, rows])
+    emulation = Emulation(harness, rows[np.argsort(rows["stretch"], kind="stable")])
     emulation.arena[:] = arena
     emulation.heap_map[:] = heap
     for slot, size in enumerate(sizes):
         harness.emulation_slot_sized(emulation.handle, slot, size)
-    total_ps = 0
+    total_ps = left_ps = 0
     # The last stretch's accesses with AFTER count when the first stretch begins again.
     expected[-1] = [sum(both) for both in zip(expected[0], expected[-1], strict=True)]
-    for stretch, (accesses, fast, owed_ps) in enumerate(expected):
-        total_ps += owed_ps
+    for stretch, (accesses, fast) in enumerate(expected):
+        # Accesses with AFTER count when the next stretch begins, but their own stretch hides them.
+        total_ps += max(after_ps[stretch] - left_ps, 0)
+        own = stretch % STRETCHES
+        total_ps += max(own_ps[own] - hidden[own], 0)
+        left_ps = max(hidden[own] - own_ps[own], 0)
         assert emulation.charge(stretch % STRETCHES)[:2] == (accesses, fast)
         assert emulation.segment.owed_ns == total_ps // 1000
     assert emulation.charge(STRETCHES) == (0, 0, 0)  # no such stretch
@@ -281,8 +293,8 @@ def test_small_debts_are_carried_over_and_paid_in_full(harness: ctypes.CDLL) -> 
     emulation.charge(1)
     assert harness.emulation_due(emulation.handle, False) == 3_060_000
     spent_ns = harness.delay_spend(3_060_000)
-    # delay_spend() returns at least the debt. If the wait ends late, it returns up to 200 us
-    # (CREDIT_NS_MAX) more.
+    # delay_spend() returns at least the debt, and up to 200 us (CREDIT_NS_MAX) more if the wait
+    # ends late.
     assert 3_060_000 <= spent_ns <= 3_260_000
     harness.emulation_paid(emulation.handle, spent_ns)
     assert emulation.segment.paid_ns == spent_ns

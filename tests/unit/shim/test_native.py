@@ -26,7 +26,7 @@ from tests.unit.shim.shimmed import LOAD, ROOT, run
 
 @pytest.fixture
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with an empty package folder and with a C source of one function."""
+    """A folder that contains an empty package folder and a C source file with one function."""
     package, sources = tmp_path / "package", tmp_path / "native"
     package.mkdir()
     sources.mkdir()

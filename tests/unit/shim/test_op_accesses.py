@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads and writes of a real torch's operators, as torch.profiler reports them."""
+"""Reads and writes by operators of the real torch, as torch.profiler reports them."""
 
 from __future__ import annotations
 

@@ -7,6 +7,7 @@ import ctypes
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
@@ -19,6 +20,7 @@ from hypothesis import strategies as st
 
 from tests.unit.shim.harness import COMPILER, NATIVE
 from tests.unit.shim.paged import PAGE, Paged, backing_file, load, pager_problem
+from tests.unit.waiting import wait
 
 ROOT = Path(__file__).parents[3]
 PAGES = 1200
@@ -103,6 +105,23 @@ def test_accesses_at_random_read_few_pages(start: Callable[..., Paged]) -> None:
     assert paged.counts().bytes_read == 4 * 32 * PAGE
 
 
+def test_reads_of_faults_are_timed(start: Callable[..., Paged]) -> None:
+    paged = start(budget=PAGES)
+    paged.fill_and_evict(1000)
+    began_ns = time.monotonic_ns()
+    for first in (800, 100, 500, 300):
+        assert paged.holds(first, 1, 1)
+    # The access goes on before its fault is counted. A read that takes very long is not counted.
+    wait(lambda: paged.counts().fault_reads >= 2)
+    assert 0 < paged.counts().fault_read_ns < time.monotonic_ns() - began_ns
+    # Faults of a sequence read ahead, and are not counted.
+    for first in (132, 196, 324):
+        paged.settle()
+        assert paged.holds(first, 1, 1)
+    paged.settle()
+    assert paged.counts().fault_reads <= 4
+
+
 def test_reading_ahead_ends_at_the_next_tensor(start: Callable[..., Paged]) -> None:
     paged = start(budget=PAGES)
     paged.fill_and_evict(300, 300)
@@ -172,7 +191,7 @@ def test_pages_are_fetched_before_their_use(start: Callable[..., Paged]) -> None
 
 
 def frame_numbers(paged: Paged) -> npt.NDArray[np.int64]:
-    """The physical frames of all pages (PFN), which must be in memory; 0 unless root reads them."""
+    """The page frame number of each page; 0 unless root reads it. All pages must be resident."""
     first = paged.words.ctypes.data // PAGE
     entries = np.fromfile("/proc/self/pagemap", np.uint64, len(paged.words), offset=8 * first)
     assert (entries >> np.uint64(63)).all()

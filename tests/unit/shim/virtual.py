@@ -49,7 +49,7 @@ class Passed(NamedTuple):
 class _Event(NamedTuple):
     """A birth or a drop within a stretch."""
 
-    share: float  # share of the stretch's time, without its delay, before the event
+    share: float  # share of the stretch's time that passes before the event, without the delay
     birth: bool  # False: a drop
     slot: int
 
@@ -115,7 +115,7 @@ class Training(Clock):
     def wait(
         self, news: threading.Condition, arrived: Callable[[], bool], duration_ns: int
     ) -> bool:
-        """Let virtual time pass until the process reaches a boundary."""
+        """Let virtual time pass until arrived() is true at a boundary, but at most duration_ns."""
         self._pass_until(self._now + duration_ns, arrived)
         return arrived()
 
@@ -185,8 +185,8 @@ class Training(Clock):
         return wait >= 0 and step >= 1 and (step << 32 | wait) > self._done
 
     def _pass_until(self, until_ns: float, interrupted: Callable[[], bool] = lambda: False) -> None:
-        """Run the process until the time until_ns, and past a boundary at exactly this time.
-        interrupted: asked after each boundary whether to return."""
+        """Run the process until the time until_ns, and past a boundary at exactly this time. After
+        each boundary, return early if interrupted() is true."""
         while True:
             if self._waiting:
                 if self._must_wait():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Noise, skew and interference. The same seed gives the same factors for noise and skew."""
+"""Noise, skew and interference. The seed determines the factors of noise and of skew."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ seeds = st.integers(0, 1 << 32)
 
 
 def drawn(disturbance: Disturbance, count: int, run: int = 0) -> list[list[float]]:
-    """Factors of some steps of three stretches."""
+    """The factors of `count` steps of three stretches each."""
     factors = disturbance.steps(3, run)
     steps = [factors.next() for _ in range(count)]
     assert all(step is not None for step in steps)

@@ -129,8 +129,30 @@ def test_a_wait_ends_when_the_page_in_flight_and_the_demotions_are_done() -> Non
     one.queue.add(demotion(0))
     one.wait_for(0)
     assert one.counts.demoted_pages == 4
-    # The stall includes the whole time of the page in flight, although a part of it is over.
+    # The stall includes the whole time of the page in flight, although 4 ns of it have passed.
     assert one.counts.stall_ns == pytest.approx(PAGE_NS + 4 * 2.5)
+
+
+def test_no_page_moves_while_accesses_use_the_slow_tier() -> None:
+    one = world()
+    one.queue.add(promotion(1))
+    one.occupied(25.0)
+    one.run(44.0)
+    assert tiers(one)[1] == (1, 3)  # one page takes 10 ns
+    one.occupied(10.0)
+    one.queue.add(demotion(0))
+    one.wait_for(0)
+    assert one.counts.demoted_pages == 4
+    # The busy time passes first, then the page in flight and the demotions.
+    assert one.counts.stall_ns == pytest.approx(10.0 + PAGE_NS + 4 * PAGE_NS)
+
+
+def test_slow_pages_that_are_born_keep_moves_from_the_slow_tier() -> None:
+    one = World(cells(), 100, PAGE_NS, PAGE_NS)
+    one.queue.add(demotion(0))
+    one.born(0, 2, busy_ns=5.0)  # four of the pages are slow
+    one.run(39.0)
+    assert one.counts.demoted_pages == 1
 
 
 def test_a_page_in_flight_takes_a_frame_on_both_tiers() -> None:

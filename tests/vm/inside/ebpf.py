@@ -118,7 +118,7 @@ def module_references() -> int:
 
 
 def cross_check(probes: EbpfProbes) -> dict[str, Any]:
-    """Count the same accesses in the module's log and by the tracepoint sentinel:page_access."""
+    """Count the same accesses in the module's log and with the tracepoint sentinel:page_access."""
     references = [module_references()]
     observed = Target()
     observed.do("write", 0, 600)

@@ -39,7 +39,7 @@ SYS = Path("/sys")
 
 
 class Memory:
-    """Anonymous memory of this process, which the kernel allocates on `node` if possible."""
+    """Anonymous memory of this process. The kernel allocates the memory on `node` if possible."""
 
     def __init__(self, pages: int, node: int, touched: bool = True, huge: bool = False) -> None:
         size = pages * PAGE
@@ -100,7 +100,7 @@ def statuses() -> dict[str, object]:
 
 
 def huge() -> dict[str, object]:
-    """Move huge pages by naming their head pages. Then ask to move each of their 4 KiB pages back:
+    """Move huge pages by naming their head pages. Then request a move of each 4 KiB page back:
     the kernel reports EBUSY for some, although they move with their huge page."""
     memory = Memory(8 * 512, FAST, huge=True)
     before = huge_bytes(memory.start)

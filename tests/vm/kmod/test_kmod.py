@@ -129,8 +129,9 @@ def checked(kernel_guest: Guest, program: Path) -> Guest:
 
 def test_the_module_builds_without_warnings(image: Image, suite: str, tmp_path: Path) -> None:
     make = f"make -C {BUILD_PLACE}/kmod KDIR=/lib/modules/{image.kernel_release}/build"
-    # -Wno-context: sparse cannot describe a function that takes a lock only on success. Debian's
-    # sparse is too old for the newest kernel, whose build therefore skips the check.
+    # -Wno-context: sparse's annotations cannot describe a function that takes a lock only on
+    # success. Debian's sparse is too old for the newest kernel, whose build therefore does not run
+    # sparse.
     checks = "W=1 C=2 CF=-Wno-context"
     output = in_root(
         f"cp -r /root/sentineld/kmod {BUILD_PLACE} && {make} clean && {make} {checks} 2>&1",

@@ -114,7 +114,7 @@ void pager_born(struct pager *pager, void *address, uint64_t pages)
 	pthread_mutex_unlock(&pager->lock);
 }
 
-/* Free the frames of [page, page + pages), which have homes. Returns how many were freed. */
+/* Free the frames of [page, page + pages), none of which is single. Returns how many were freed. */
 static uint64_t free_frames(struct pager *pager, struct paged_range *range, uint64_t page, uint32_t pages)
 {
 	uint32_t *homes = range->home + page;
@@ -135,12 +135,12 @@ static void return_frames(struct pager *pager, struct paged_range *range, uint64
 		frames_forget(&pager->frames, range->home + i);
 }
 
-/* Drop the pages [page, page + run), which are in memory. Single frames are returned to the kernel,
-   and all frames if there are too many. */
+/* Drop the pages [page, page + run), which are in memory. Returns single frames to the kernel, and
+   other frames, too, while the pager has more frames than its budget. */
 static void drop_run(struct pager *pager, struct paged_range *range, uint64_t page, uint64_t run)
 {
-	/* Pages to return at once if the next page cannot be moved: the kernel has pinned it, or a forked
-	   child shares it. This is often so for many pages. */
+	/* Number of frames to return at once if the next frame cannot be moved, because the kernel
+	   has pinned it or a forked child shares it. Often, this holds for many frames in a row. */
 	uint32_t stuck = 1;
 
 	for (uint64_t at = page, end = page + run, done; at < end; at += done) {

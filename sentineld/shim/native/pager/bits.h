@@ -22,7 +22,8 @@ static inline void bits_set(uint64_t *words, uint32_t first, uint32_t count, boo
 	}
 }
 
-/* The first bit from `first` on that is `set`; the number of bits if there is none. */
+/* The first bit from `first` on whose value is `set`, or the number of bits if there is none.
+   count: number of words. */
 static inline uint32_t bits_next(const uint64_t *words, uint32_t count, uint32_t first, bool set)
 {
 	for (uint32_t word = first / 64; word < count; word++) {
@@ -36,15 +37,15 @@ static inline uint32_t bits_next(const uint64_t *words, uint32_t count, uint32_t
 	return count * 64;
 }
 
-/* Whether a run of this length is better than another one if `wanted` bits are needed: a shorter one
-   that is long enough, or a longer one. */
+/* Whether a run of `length` bits is better than one of `other` bits if `wanted` bits are needed. If
+   the other run is too short, a longer run is better; else a shorter one that is long enough. */
 static inline bool bits_better(uint32_t length, uint32_t other, uint32_t wanted)
 {
 	return other < wanted ? length > other : length >= wanted && length < other;
 }
 
 /* The shortest run of at least `wanted` set bits or, if there is none, the longest run. Sets *first
-   to its first bit, and returns its length; 0: no bit is set. count: number of words. */
+   to the run's first bit. Returns the run's length; 0: no bit is set. count: number of words. */
 static inline uint32_t bits_best_run(const uint64_t *words, uint32_t count, uint32_t wanted, uint32_t *first)
 {
 	uint32_t best = 0;

@@ -7,7 +7,7 @@
 
 #define LANES 32
 
-/* Both multipliers are odd, so mix() is a bijection of `state` for a fixed `word`, and of `word`
+/* Both multipliers are odd, so mix() is bijective in `state` for a fixed `word`, and in `word`
    for a fixed `state`. Therefore, two pages that differ in exactly one word never have the same
    checksum. The lanes' multiplier has 32 bits, because AVX2 cannot multiply larger numbers. */
 #define MULTIPLIER 0x9e3779b97f4a7c15ull

@@ -179,7 +179,7 @@ void page_recall(struct pager *pager, struct paged_range *range, uint64_t page)
 	if (pager_frames(pager) < pager->budget || frames_shrink(&pager->frames, 1)) {
 		put_back(transit, i);
 	} else {
-		/* There is no frame for the copy before the transit ends and frees its frames. */
+		/* No frame is free for the copy until the transit ends and frees its frames. */
 		transit->of[i].recalled = true;
 		workers_hurry(&pager->workers, &transit->job);
 	}
@@ -279,7 +279,8 @@ uint64_t pages_evict(struct pager *pager, struct paged_range *range, uint64_t pa
 		}
 		moved = add(transit, range, page, run);
 		begun += moved;
-		/* Skip the page that did not move: it is pinned by the kernel, or absent. */
+		/* Skip the page that did not move; for example, the kernel has pinned it, or it is
+		   absent. */
 		page += moved < run ? moved + 1 : moved;
 		if (transit->count == TRANSIT_PAGES) {
 			submit(transit);

@@ -2,10 +2,15 @@
 /* Accesses to pages that are not in memory. */
 #define _GNU_SOURCE
 #include <poll.h>
+#include <time.h>
 
 #include "pagemap.h"
 #include "pages.h"
 #include "uffd.h"
+
+/* A longer read is not counted in `fault_reads`: the process was stopped meanwhile, or the disk had
+   stalled. */
+#define FAULT_READ_NS_MAX 50000000u
 
 /* Whether the page is in memory or in the kernel's swap; true also if pagemap cannot be read. */
 static bool exists(const struct pager *pager, uintptr_t address)
@@ -46,6 +51,7 @@ static void fetch_run(struct pager *pager, struct paged_range *range, uint64_t p
 	uint64_t gap = page - window.skipped;
 
 	pages_want(pager, range, page, now, &fetch_faulted);
+	pager->kept_alone = now == READ_AHEAD_PAGES_MIN && run == now;
 	while (gap < page && !is_out(range, gap))
 		gap++;
 	fetch_more(pager, range, gap, out_run(range, gap, (uint32_t)(page - gap)));
@@ -97,24 +103,44 @@ static void serve(struct pager *pager, uintptr_t address)
 		workers_hurry(&pager->workers, &transit->job);
 }
 
+static uint64_t now_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
 /* Serve the faults that were raised. This thread itself reads the page of the last one, because
-   waking another thread would take longer than many reads. */
+   waking another thread often takes longer than a read. */
 static void serve_all(struct pager *pager)
 {
 	struct job *job = NULL;
+	uint64_t began_ns = 0, spent_ns;
+	bool alone = false;
 	uintptr_t address;
 
 	while (uffd_next_fault(pager->uffd, &address)) {
 		if (job)
 			workers_add(&pager->workers, job, JOB_DEMANDED);
+		began_ns = now_ns();
 		pager_enter(pager);
 		serve(pager, address);
 		job = pager->kept_job;
+		alone = pager->kept_alone;
 		pager->kept_job = NULL;
 		pthread_mutex_unlock(&pager->lock);
 	}
-	if (job)
-		workers_run(&pager->workers, job);
+	if (!job)
+		return;
+	workers_run(&pager->workers, job);
+	spent_ns = now_ns() - began_ns;
+	if (!alone || spent_ns > FAULT_READ_NS_MAX)
+		return;
+	pthread_mutex_lock(&pager->lock);
+	pager->counts.fault_reads++;
+	pager->counts.fault_read_ns += spent_ns;
+	pthread_mutex_unlock(&pager->lock);
 }
 
 void *serve_faults(void *argument)

@@ -21,7 +21,7 @@ uint64_t frames_floor(const struct pager *pager)
 static uint64_t free_above_floor(struct pager *pager, uint64_t pages)
 {
 	uint64_t used = pager_frames(pager), floor = frames_floor(pager);
-	/* Frames that the budget allows, but that the pager does not have yet, are free as well. */
+	/* Frames that the budget allows, but that the pager does not have yet, count as free. */
 	uint64_t free = pager->frames.homes.free_pages + (used < pager->budget ? pager->budget - used : 0);
 
 	return free > floor && frame_free(pager, pages) ? free - floor : 0;

@@ -67,7 +67,7 @@ void filespace_destroy(struct filespace *space)
 	*space = (struct filespace){0};
 }
 
-/* The first free page in [from, to), or to. */
+/* The first free page in [from, to), or `to` if there is none. */
 static uint64_t first_free(const struct filespace *space, uint64_t from, uint64_t to)
 {
 	while (from < to) {

@@ -14,14 +14,16 @@
 #define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
 #endif
 
-/* Limit for large or unlimited budgets: 128 GiB. Frames beyond it are single. */
+/* Maximum number of blocks for huge pages, reached with large or unlimited budgets: 128 GiB. Frames
+   beyond it are single. */
 #define HUGE_BLOCKS_MAX (1u << 16)
 
-/* More blocks than the budget needs, because frames of huge pages that are returned to the kernel leave
-   blocks incomplete. */
+/* Blocks beyond those that the budget needs: when frames of a huge page are returned to the kernel,
+   their block stays incomplete. */
 #define SPARE_BLOCKS 64u
 
-/* All transits together can have 128 x 256 single frames; the other homes are for free ones. */
+/* Number of blocks whose homes are for single frames. All transits together can hold 128 x 256
+   single frames; the remaining homes are for free ones. */
 #define SINGLE_BLOCKS 80u
 
 /* Number of single frames that the nursery holds. */
@@ -32,7 +34,7 @@ static uint64_t bytes_of(const struct frames *frames, uint64_t pages)
 	return pages << frames->page_shift;
 }
 
-/* Map the nurseries and staging memory of this number of blocks. Returns whether this worked. */
+/* Map the nurseries, and staging memory for this number of blocks. Returns whether this worked. */
 static bool map(struct frames *frames, uint32_t blocks)
 {
 	uint64_t huge = bytes_of(frames, BLOCK_PAGES), staging = blocks * huge;
@@ -82,7 +84,7 @@ void frames_destroy(struct frames *frames)
 	homes_destroy(&frames->homes);
 }
 
-/* Return frames that are at home and not free to the kernel. */
+/* Return frames to the kernel; they are at home and not free. */
 static void discard(struct frames *frames, uint32_t home, uint32_t pages)
 {
 	madvise(frames_address(frames, home), bytes_of(frames, pages), MADV_DONTNEED);
@@ -135,7 +137,7 @@ static uint32_t move(struct frames *frames, char *to, char *from, uint32_t pages
 	}
 }
 
-/* Number of pages, from the first of `pages` pages on, that have single frames. */
+/* Number of consecutive pages, from the first one on, that have single frames. */
 static uint32_t single_run(const uint32_t *homes, uint32_t pages)
 {
 	uint32_t run = 0;
@@ -222,8 +224,8 @@ uint32_t frames_place(struct frames *frames, uint32_t *homes, char *to, uint32_t
 		done += moved;
 		if (moved == run)
 			continue;
-		/* The kernel can keep a frame pinned for a moment after the frame was read from the
-		   file. */
+		/* After a read of the file into a frame, the kernel can keep the frame pinned for a
+		   moment. */
 		if (*error != EBUSY ||
 		    !uffd_copy(frames->uffd, there + bytes_of(frames, moved), here + bytes_of(frames, moved),
 			       bytes_of(frames, 1), error)) {
@@ -261,12 +263,12 @@ static uint32_t grow_huge(struct frames *frames, uint32_t home)
 		madvise(frames->huge_nursery, 2 * half, MADV_DONTNEED);
 		return 0;
 	}
-	/* When the kernel splits a huge page, it replaces pages full of zeros by its zero page (Linux 6.12,
-	   try_to_map_unused_to_zeropage() in mm/migrate.c). */
+	/* When the kernel splits a huge page, it replaces pages full of zeros with its zero page
+	   (Linux 6.12, try_to_map_unused_to_zeropage() in mm/migrate.c), so write to each page. */
 	for (uint32_t i = 0; i < BLOCK_PAGES; i++)
 		*(volatile char *)(frames->huge_nursery + bytes_of(frames, i)) = 1;
-	/* Half of a huge page cannot be moved without splitting it. A huge page that is moved as a whole
-	   would be split later, and parts of it could not be returned to the kernel before that. */
+	/* Moving half of a huge page splits the huge page. If it were moved as a whole, it would be
+	   split later, and until then no part of it could be returned to the kernel. */
 	for (uint32_t i = 0; i < 2 && moved == i * BLOCK_PAGES / 2; i++)
 		moved += move(frames, frames_address(frames, home) + i * half,
 			      frames->huge_nursery + i * half, BLOCK_PAGES / 2, &error);

@@ -6,10 +6,11 @@
  * neither zero nor copy the frame, unless the kernel keeps it pinned; then the page is copied.
  *
  * The speed of a disk can depend on how many pieces of physical memory a request has: virtual
- * disks, for example, can be several times as fast if 16 pages are adjacent instead of one.
- * So frames come from the kernel as huge pages, whose frames are adjacent, and return to where
- * they were. Each frame of a huge page has a home: a page of the staging memory, next to the
- * homes of the adjacent frames. While the frame is lent, no other frame uses its home:
+ * disks, for example, can be several times as fast if a request's pages are adjacent in runs of
+ * 16. So frames come from the kernel as huge pages, whose frames are adjacent, and a frame that
+ * leaves its page returns to its old place. Each frame of a huge page has a home: a page of the
+ * staging memory, next to the homes of the adjacent frames. While the frame is lent to a page, no
+ * other frame uses its home:
  *
  *     block  | free | free | lent | lent | free ...      512 homes, of the frames of a huge page
  *                            |      |
@@ -59,15 +60,17 @@ static inline char *frames_address(const struct frames *frames, uint32_t home)
 	return frames->staging + ((uint64_t)(home - 1) << frames->page_shift);
 }
 
-/* Move the frames of `pages` pages at `from` home. homes: the home of each page's frame; those of
-   single frames, HOME_NONE, are set. Returns how many pages moved. If not all moved, sets *error as
-   uffd_move() does, or to ENOSPC if a single frame finds no home. */
+/* Move the frames of `pages` pages at `from` to their homes. homes: the home of each page's frame.
+   If an entry is HOME_NONE, the frame is single, and this function sets the entry. Returns how many
+   pages moved. If not all moved, sets *error as uffd_move() does, or to ENOSPC if a single frame
+   finds no home. */
 uint32_t frames_collect(struct frames *frames, char *from, uint32_t *homes, uint32_t pages, int *error);
 
-/* Free frames that are at home and not free. Single frames may be returned to the kernel instead. */
+/* Mark these frames as free; they are at home and not free yet. Single frames may be returned to
+   the kernel instead. */
 void frames_free(struct frames *frames, const uint32_t *homes, uint32_t pages);
 
-/* Borrow up to `pages` free frames, and set their homes. Returns how many. */
+/* Borrow up to `pages` free frames, and store their homes in homes[]. Returns how many. */
 uint32_t frames_borrow(struct frames *frames, uint32_t pages, uint32_t *homes);
 
 /* Move borrowed frames to the absent pages at `to`. If the kernel has pinned a frame, its content is
@@ -75,7 +78,8 @@ uint32_t frames_borrow(struct frames *frames, uint32_t pages, uint32_t *homes);
    HOME_NONE. Returns how many pages arrived, and sets *error as uffd_move() does. */
 uint32_t frames_place(struct frames *frames, uint32_t *homes, char *to, uint32_t pages, int *error);
 
-/* The frame of a page is gone, because the page was dropped. Sets *home to HOME_NONE. */
+/* Record that a page has lost its frame, for example because the page was dropped. Sets *home to
+   HOME_NONE. */
 void frames_forget(struct frames *frames, uint32_t *home);
 
 /* Get new frames from the kernel when no frame is free: those of a huge page if `room` allows it, else

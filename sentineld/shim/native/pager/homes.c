@@ -5,7 +5,7 @@
 
 #include "bits.h"
 
-/* Number of blocks with free frames that are searched for adjacent ones. */
+/* Maximum number of blocks that one search for adjacent free frames compares. */
 #define COMPARED_BLOCKS 8u
 
 bool homes_init(struct homes *homes, uint32_t huge_count, uint32_t single_count)
@@ -99,8 +99,8 @@ static uint32_t next_lender(const struct homes *homes, uint32_t block)
 	return bits_next(homes->lenders, homes->lender_words, block, true);
 }
 
-/* Find better frames for this number of pages in the blocks [block, end). Returns whether the search
-   is over. */
+/* Search the blocks [block, end) for a better run than *best for this number of pages. Returns
+   whether the whole search is over. */
 static bool search(const struct homes *homes, uint32_t block, uint32_t end, uint32_t pages, struct run *best)
 {
 	for (block = next_lender(homes, block); block < end; block = next_lender(homes, block + 1)) {

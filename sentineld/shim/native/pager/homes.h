@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which homes have frames, and which of these frames are free; see frames.h. The functions only
- * keep this account. Homes that are passed as a first one and a number are consecutive and in
- * one block.
+ * Keeps account of which homes have frames, and which of these frames are free; see frames.h. The
+ * functions move no frames. A first home and a number of pages stand for a range of consecutive
+ * homes, which is in one block, except in homes_in_block().
  */
 #ifndef SENTINELD_SHIM_HOMES_H
 #define SENTINELD_SHIM_HOMES_H
@@ -34,7 +34,8 @@ struct homes {
 	uint64_t free_pages; /* free frames */
 };
 
-/* Make the account of blocks without frames. All fields are zero. Returns whether there is memory. */
+/* Set up the account: no home has a frame. The caller has zeroed *homes. Returns whether there is
+   memory. */
 bool homes_init(struct homes *homes, uint32_t huge_count, uint32_t single_count);
 void homes_destroy(struct homes *homes);
 
@@ -54,23 +55,24 @@ bool home_is_single(const struct homes *homes, uint32_t home);
 /* How many of `pages` consecutive homes are in the first one's block. */
 uint32_t homes_in_block(uint32_t home, uint32_t pages);
 
-/* Note that frames have these homes, or do not have them any more. */
+/* Record that these homes have frames, or have none any more. */
 void homes_use(struct homes *homes, uint32_t home, uint32_t pages, bool used);
 
-/* Note that the frames of these homes are free, or not free any more. */
+/* Record that the frames of these homes are free, or not free any more. */
 void homes_set_free(struct homes *homes, uint32_t home, uint32_t pages, bool free);
 
-/* Find homes for single frames: consecutive ones for all pages or, if there are none, the most. Returns
-   how many; 0: no home is left. */
+/* Find consecutive unused homes for single frames: enough for all pages or, if no run is long
+   enough, the longest run. Returns how many; 0: no home is left. */
 uint32_t homes_find_unused(const struct homes *homes, uint32_t pages, uint32_t *home);
 
-/* Find consecutive free frames: enough for all pages if one of some blocks has them, else the most.
-   Single frames are lent last. Returns how many. There must be a free frame. */
+/* Find consecutive free frames: enough for all pages or, if none of the few blocks searched has
+   enough, the longest run in them. Single frames are lent last. Returns how many. There must be a
+   free frame. */
 uint32_t homes_find_free(struct homes *homes, uint32_t pages, uint32_t *home);
 
 /* Find at most `pages` consecutive free frames to return to the kernel: single ones or, if there are
-   none, those of the block with the fewest frames, which leaves the other blocks complete. Returns how
-   many. There must be a free frame. */
+   none, those of the block with the fewest frames, so that the other blocks stay complete. Returns
+   how many. There must be a free frame. */
 uint32_t homes_find_least(const struct homes *homes, uint32_t pages, uint32_t *home);
 
 /* The first home of a block without frames, for a huge page; HOME_NONE: each block has some. */

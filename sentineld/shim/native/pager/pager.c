@@ -120,7 +120,7 @@ const char *pager_add(struct pager *pager, void *base, uint64_t bytes, uint64_t 
 
 	if (!range)
 		return "no memory for the tables of paged memory";
-	/* A part of a huge page could not be moved without splitting it. */
+	/* Moving a part of a huge page would split the huge page. */
 	madvise(base, bytes, MADV_NOHUGEPAGE);
 	pthread_mutex_lock(&pager->lock);
 	if (uffd_register(pager->uffd, base, bytes)) {

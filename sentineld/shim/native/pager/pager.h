@@ -46,6 +46,10 @@ struct pager_counts {
 	uint64_t births_by_fault; /* accesses to absent pages */
 	uint64_t clean_pages; /* pages that were evicted without a write */
 	uint64_t waits; /* births, by pager_born() or by a fault, that waited for a frame */
+	/* reads of 128 KiB made by the thread that serves faults, except if it also read ahead or if
+	   the read took longer than 50 ms; and their total time, from reading the fault's event to
+	   the arrival of the pages */
+	uint64_t fault_reads, fault_read_ns;
 	uint64_t overruns; /* frames taken beyond the budget, because no page could be evicted */
 	uint64_t frames; /* page frames held now, including free ones */
 	/* -errno of a failed write, or -ENOSPC if the file had no free page; 0: none. While it is

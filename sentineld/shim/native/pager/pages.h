@@ -134,6 +134,8 @@ struct pager {
 	uint64_t wanted_room;
 	struct read_ahead read_ahead;
 	struct job *kept_job; /* see fetch_faulted */
+	/* whether the fault of kept_job reads READ_AHEAD_PAGES_MIN pages and none ahead of them */
+	bool kept_alone;
 	uint64_t fetches; /* pages whose fetch has begun since the start */
 	uint32_t arrivals; /* pages fetched or recalled since the start */
 	unsigned births_waiting; /* threads that wait for frames in pages_born() */
@@ -144,10 +146,11 @@ struct pager {
 	struct pager_counts counts; /* bytes_read and bytes_written are atomic */
 };
 
-/* Take the lock before any thread that calls this function later. Without the gate, a thread that
-   releases the lock and takes it again would be faster than a thread that sleeps until the lock is
-   free. Threads of the program and the thread that serves faults call this function, and so does
-   pager_evict(), which releases the lock at times so that the other threads can go on. */
+/* Take the lock. While a thread waits here for the lock, threads that call this function later wait
+   behind it. Without the gate, a thread that releases the lock and takes it again would be faster
+   than a thread that sleeps until the lock is free. Threads of the program and the thread that
+   serves faults call this function, and so does pager_evict(), which releases the lock at times so
+   that the other threads can go on. */
 static inline void pager_enter(struct pager *pager)
 {
 	pthread_mutex_lock(&pager->gate);
@@ -284,7 +287,7 @@ uint64_t pages_evict(struct pager *pager, struct paged_range *range, uint64_t pa
    file has TRANSIT_PAGES free pages. */
 bool can_write(struct pager *pager);
 
-/* Begin to evict pages at the hand, until `pages` frames are free or about to become free. */
+/* Begin to evict pages, stray ones first, until `pages` frames are free or about to become free. */
 void make_room(struct pager *pager, uint64_t pages);
 
 /* Like make_room(), but evicts only stray pages, and of these only those that are not young (see

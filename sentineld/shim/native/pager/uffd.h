@@ -18,7 +18,7 @@
    descriptor, or -1 and a description of the problem. */
 int uffd_open(int device, const char **problem);
 
-/* Begin or stop delivering accesses to absent pages of the range. Return 0 or -errno. */
+/* Begin or stop reporting faults on absent pages of the range. Return 0 or -errno. */
 int uffd_register(int uffd, void *address, uint64_t bytes);
 int uffd_unregister(int uffd, void *address, uint64_t bytes);
 

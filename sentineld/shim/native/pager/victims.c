@@ -55,8 +55,8 @@ static bool can_go(const struct pager *pager, const struct paged_range *range, u
 	return range->state[page] == PAGE_IN && !range->recent[page];
 }
 
-/* Begin to evict pages at the hand, as make_room() does. stray: only stray pages that are not
-   young. */
+/* Begin to evict pages at the hand, until this many frames are free or about to be free. stray: only
+   stray pages that are not young. */
 static void evict_at_hand(struct pager *pager, uint64_t pages, bool stray)
 {
 	/* A turn of the hand ends after the last range. To find stray pages, the hand needs one full

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Threads that run jobs. Each job reads or writes the backing file, so at most as
- * many requests are in flight as there are threads.
+ * Threads that run jobs. Each job reads or writes the backing file, so each thread
+ * has at most one request in flight.
  *
  * Demanded jobs, for which a thread of the program waits, come before all other
  * jobs. A disk serves the requests in flight in any order, so other jobs can delay a
@@ -67,7 +67,7 @@ void workers_run(struct workers *workers, struct job *job);
    ended. */
 void workers_hurry(struct workers *workers, struct job *job);
 
-/* Whether a read that runs should return now and go on later, because demanded jobs go first. */
+/* Whether a running read should return now and go on later, because demanded jobs go first. */
 bool workers_yield(struct workers *workers, const struct job *job);
 
 /* Transfer all bytes of the parts, which this function changes. Returns 0 or -errno. */

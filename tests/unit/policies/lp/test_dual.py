@@ -20,7 +20,7 @@ from sentineld.policies.lp.groups import Groups, groups_of
 from sentineld.policies.lp.problem import Limits, Prices, changes_of
 from sentineld.policies.lp.program import solve
 from tests.unit.plan.toys import LARGE, PAGE, large_profile
-from tests.unit.policies.tiering import paged_tiers, tiers
+from tests.unit.policies.tiering import VARIANTS, paged_tiers, tiers
 from tests.unit.workloads import Network, profiled
 
 NETWORK = Network(blocks=2, weight_bytes=40 * PAGE, activation_bytes=90 * PAGE, bytes_per_s=2e9)
@@ -35,20 +35,20 @@ def everywhere(groups: Groups) -> list[np.ndarray[tuple[int], np.dtype[np.int64]
 
 
 def problem(
-    pages: int, pages_per_s: float, toy: bool, write_weight: float | None = None
+    pages: int, pages_per_s: float, toy: bool, kind: str | float = "plain"
 ) -> tuple[Groups, Limits]:
-    """write_weight: time of a write divided by that of a read, on paged tiers; None: the tiers are
-    not paged."""
+    """kind: the name of a variant, or the time of a write divided by that of a read on paged
+    tiers."""
     profile = large_profile() if toy else profiled(NETWORK, (3, 7, 12, 20))[0]
     # On paged tiers, every second access only reads, so that there are clean pages.
     rows = profile.accesses.copy()
-    if write_weight is not None:
+    if isinstance(kind, float):
         rows["bytes_written"][::2] = 0
     profile = replace(profile, accesses=rows)
-    if write_weight is None:
-        found = tiers(pages_per_s)
+    if isinstance(kind, float):
+        found = paged_tiers(pages_per_s, pages_per_s / kind, 1e4)
     else:
-        found = paged_tiers(pages_per_s, pages_per_s / write_weight, 1e4)
+        found = replace(tiers(pages_per_s), **VARIANTS[kind])
     timing = timing_of(found)
     return groups_of(profile, timing, generous=True), Limits(
         times_ns=profile.stretches["time_ns"].astype(np.float64),
@@ -56,17 +56,18 @@ def problem(
         demote_ns=timing.demote_ns_per_byte * PAGE,
         capacity_pages=pages,
         generous=True,
+        hidden_ns=None if timing.overlap == "none" else timing.costs(profile).hidden_ns,
     )
 
 
 @pytest.mark.parametrize("toy", [True, False])
 @pytest.mark.parametrize("pages", [0, LARGE, 3 * LARGE, 100 * LARGE])
 @pytest.mark.parametrize("pages_per_s", [LARGE / 2, 5.0 * LARGE, 3e5])
-@pytest.mark.parametrize("write_weight", [None, 0.4, 1.0, 3.0])
+@pytest.mark.parametrize("kind", [*VARIANTS, 0.4, 1.0, 3.0])
 def test_at_the_programs_prices_the_bound_is_the_programs_value(
-    toy: bool, pages: int, pages_per_s: float, write_weight: float | None
+    toy: bool, pages: int, pages_per_s: float, kind: str | float
 ) -> None:
-    groups, limits = problem(pages, pages_per_s, toy, write_weight)
+    groups, limits = problem(pages, pages_per_s, toy, kind)
     clean = np.ones(len(groups.pages), np.bool_)
     solution = solve(groups, limits, everywhere(groups), "the test", clean)
     assert solution is not None
@@ -95,22 +96,22 @@ def test_fewer_positions_cost_more(pages: int) -> None:
     pages=st.integers(0, 12 * LARGE),
     pages_per_s=st.floats(1.0, 1e5),
     toy=st.booleans(),
-    write_weight=st.none() | st.floats(0.1, 5.0),
+    kind=st.sampled_from(list(VARIANTS)) | st.floats(0.1, 5.0),
     scale=st.floats(0.0, 3.0),
     seed=st.integers(0, 1 << 30),
 )
 # If the program could demote slow pages, its optimum would be below the dual at these prices.
-@example(pages=0, pages_per_s=1.0, toy=True, write_weight=1.0, scale=1.0, seed=13995)
+@example(pages=0, pages_per_s=1.0, toy=True, kind=1.0, scale=1.0, seed=13995)
 @settings(deadline=None)
 def test_at_any_prices_the_dual_is_a_lower_bound(
     pages: int,
     pages_per_s: float,
     toy: bool,
-    write_weight: float | None,
+    kind: str | float,
     scale: float,
     seed: int,
 ) -> None:
-    groups, limits = problem(pages, pages_per_s, toy, write_weight)
+    groups, limits = problem(pages, pages_per_s, toy, kind)
     clean = np.ones(len(groups.pages), np.bool_)
     solution = solve(groups, limits, everywhere(groups), "the test", clean)
     assert solution is not None
@@ -122,6 +123,10 @@ def test_at_any_prices_the_dual_is_a_lower_bound(
 
     exact = solution.prices
     others = Prices(
-        near(exact.moves), near(exact.boundaries), near(exact.points), near(exact.timed_points)
+        near(exact.moves),
+        near(exact.boundaries),
+        near(exact.points),
+        exact.hidden + scale * random.normal(size=len(exact.hidden)),
+        near(exact.timed_points),
     )
     assert lower_bound(groups, limits, others).ns <= solution.step_ns * (1 + 1e-6)

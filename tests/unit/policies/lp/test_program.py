@@ -56,8 +56,8 @@ def test_without_room_all_is_slow() -> None:
 
 
 def test_without_moves_the_parameter_is_fast() -> None:
-    # There is room for two units of 64 pages. A page of the parameter serves 3 uses, a page of the
-    # gradient or of the activation 2 uses; see test_step_time.py.
+    # There is room for two units of 64 pages. A page of the parameter serves 3 uses, and a page of
+    # the gradient or of the activation serves 2 uses; see test_step_time.py.
     groups, found = solved(large_profile(), 2 * LARGE, 1e12)
     assert found.step_ns == pytest.approx(4e9 + (19 - 6) * USE_NS, abs=0.01 * USE_NS)
     assert groups.members[4].tolist() == [4]

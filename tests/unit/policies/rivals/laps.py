@@ -83,6 +83,6 @@ def lap(stretches: int, *lives: Life) -> Profile:
 def moving(pages_per_s: float) -> Tiers:
     """Tiers between which plans may move this number of pages per second; access to a slow byte
     takes 1 ns longer."""
-    # The factor prevents that rounding makes the rate a little too low.
+    # Without the factor, rounding could make the rate a little too low.
     rate = pages_per_s * PAGE / MOVE_SHARE * (1 + 1e-14)
     return Tiers((Tier((0,), 0, 1e9, 1e9), Tier((1,), 0, 0.5e9, 0.5e9)), rate, "toy")

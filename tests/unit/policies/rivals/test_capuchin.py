@@ -7,8 +7,8 @@ large     (x)                     (x)         64 pages, gap of five
 other     (x)         (x)(x)          (x)     64 pages
 guest                 [x   x]                 16 pages, born in 3, dead after 4
 
-The budget of 144 pages holds the three persistent tensors; while the guest is alive, 16 pages are
-missing.
+The budget of 144 pages holds the three persistent tensors; while the guest is alive, the budget is
+16 pages too small.
 """
 
 from __future__ import annotations

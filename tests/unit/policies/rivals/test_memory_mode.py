@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from sentineld.model.tiers import Tier, Tiers
+from sentineld.model.tiers import Overlap, Tier, Tiers
 from sentineld.policies.registry import policy
 from sentineld.policies.rivals.memory_mode import MemoryMode, _Cache
 from tests.unit.plan.toys import LARGE, PAGE, large_profile
@@ -35,4 +37,19 @@ def test_a_step_that_fits_and_one_that_does_not() -> None:
     found = mode.steady_step(plan, profile, tiers, LARGE * PAGE)
     size = (19 * LARGE - 1) * PAGE
     assert (found.filled_bytes, found.written_back_bytes) == (size, size)
+    assert found.extra_ns == pytest.approx(size * (0.5 + 1.0))
+
+
+def test_computation_hides_fills() -> None:
+    profile = large_profile()
+    tiers = Tiers((Tier((0,), 0, 8e9, 4e9), Tier((1,), 0, 2e9, 1e9)), 1e9, "toy")
+    hiding = replace(tiers, overlap=Overlap.COMPUTE)
+    mode, size = MemoryMode(), (19 * LARGE - 1) * PAGE
+    plan = policy("memory-mode").plan(profile, tiers, PAGE)
+    assert mode.steady_step(plan, profile, hiding, LARGE * PAGE) == (0.0, size, size)
+    # Without computation, all fills and write-backs lengthen the step.
+    stretches = profile.stretches.copy()
+    stretches["time_ns"] = 1
+    bound_by_memory = replace(profile, stretches=stretches)
+    found = mode.steady_step(plan, bound_by_memory, hiding, LARGE * PAGE)
     assert found.extra_ns == pytest.approx(size * (0.5 + 1.0))

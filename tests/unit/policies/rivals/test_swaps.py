@@ -130,7 +130,7 @@ def test_a_pool_beyond_the_budget_is_reduced_or_refused() -> None:
     assert book.slow.tolist() == [True, False, False]
     assert book.usage.tolist() == [16 + 32] * 3
     assert book.slow.any()
-    # A quarter of the room is enough for the small tensor only in the second case.
+    # The small tensor fits in a quarter of the room, but not in a fifth.
     for share, pooled in ((0.2, []), (0.25, [1])):
         found = open_book(profile, moving(64), 72 * PAGE, accesses_slow=True, pool_share=share)
         assert found.pooled.tolist() == pooled

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The published schedule, checked by hand for single chunks and in general for random ones.
+"""The published schedule: hand-computed cases, and general properties for random chunks.
 
 The letters are those of drawn.py: F: fast; s: slow; D: being demoted; U: being promoted. Here, a
 promotion that is late by plan is L.
@@ -41,15 +41,15 @@ def lives(found: IntervalSchedule) -> list[str]:
 @pytest.mark.parametrize(
     ("use", "stretches", "life"),
     [
-        # Promoted in the interval before the use, evicted as soon as it is cold.
+        # The chunk is promoted in the interval before its use and evicted as soon as it is cold.
         (3, 1, "DsUF"),
         (0, 1, "FDsU"),
-        # While the interval is 0-1, the next one uses the chunk: it stays fast. Then it is used.
+        # The chunk stays fast in the interval 0-1, because the next interval uses it.
         (3, 2, "FFFF"),
         # In stretch 1, neither the interval 0-1 nor the interval 2-3 uses the chunk any more. In
         # stretch 2, the next interval uses it.
         (0, 2, "FDUF"),
-        # One interval is before and after itself.
+        # The only interval of a step is also the next interval.
         (2, 4, "FFFF"),
     ],
 )
@@ -89,22 +89,22 @@ def test_counts_of_intervals_with_promotions_left() -> None:
     # Seven stretches and intervals of three: 0-2, 3-5 and 6. The chunks are used in the last one.
     some = items((6,), (6,), (6,), stretches=7)
     found = scheduled(some, 3, room=2.0, moves=1.0)
-    # They are promoted in 3-5 and cold in 0-2. Only 3-5 ends with a chunk left to promote.
+    # Chunks are promoted in 3-5 and are cold in 0-2. Only 3-5 ends with a chunk left to promote.
     assert lives(found) == ["DssUFFF", "FDssUFF", "sssssss"]
     assert found.without_room == 1
 
 
 def test_what_an_interval_leaves_for_lack_of_time_is_promoted_late() -> None:
-    # Intervals of two: 0-1, 2-3, 4-5 and 6. There is room for all chunks and time for one in each
-    # stretch of 4-5. The third begins to move in the last stretch of 4-5.
+    # Intervals of two: 0-1, 2-3, 4-5 and 6. There is room for all chunks and time to move one in
+    # each stretch of 4-5. The third chunk begins to move in the last stretch of 4-5.
     found = scheduled(items((6,), (6,), (6,), stretches=7), 2, room=3.0, moves=1.0)
     assert lives(found) == ["DsssUFF", "FDsssUF", "FFDssLF"]
     assert found.without_room == 0
 
 
 def test_the_less_accessed_tensors_stay_slow_if_steps_are_not_alike() -> None:
-    # There is room for one chunk, and each is used in another stretch. The chunks would be promoted
-    # in turn, each in another step.
+    # There is room for one chunk, and each is used in a different stretch. The chunks would be
+    # promoted in turn, each in a different step.
     found = scheduled(items((0,), (2,), (4,), stretches=5), 1, room=1.0, moves=2.0)
     assert lives(found) == ["sssss", "sssss", "DssUF"]
     assert found.unsteady == 2
@@ -132,7 +132,7 @@ def test_births_take_the_room_in_order() -> None:
 
 
 def test_a_tensor_that_dies_soon_is_not_evicted() -> None:
-    # Its death in stretch 1 ends with the interval; the other tensor lives on.
+    # The first tensor dies in stretch 1, the interval's last stretch; the other tensor lives on.
     assert lives(scheduled(tensors(2, 3), 2)) == ["FFss", "FDss"]
 
 
@@ -144,7 +144,7 @@ def test_tensors_that_are_used_later_are_born_slow() -> None:
 
 
 def test_a_life_across_the_step_s_end_continues_in_the_next_step() -> None:
-    # Born in stretch 3, used again in stretch 1 of the next step.
+    # The tensor is born in stretch 3 and used again in stretch 1 of the next step.
     across = tensors(3, births=(3,))
     across.worth[:, 0] = 1, 0, 1, 0
     assert lives(scheduled(across, 1)) == ["FFFs"]

@@ -13,12 +13,12 @@ from sentineld.policies.sentinel.pool import largest_pool, whole_pool
 from tests.unit.plan.toys import LARGE, large_profile, toy_profile
 
 ACTIVATION, SCRATCH, GRADIENT, STATE, PARAMETER = range(5)
-SCRATCH_PAGES = LARGE - 1  # its last page is not full
+SCRATCH_PAGES = LARGE - 1  # LARGE pages minus 6,400 bytes, rounded up to whole pages
 BOTH_PAGES = 2 * LARGE + SCRATCH_PAGES
 
 
 def two_short_lived() -> Profile:
-    """The large toy, whose activation also dies in stretch 0, after the scratch."""
+    """The large toy, changed so that the activation also dies in stretch 0, after the scratch."""
     profile = large_profile()
     tensors = profile.tensors.copy()
     tensors["death_stretch"][ACTIVATION] = 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The limit on samples. These tests write the log; guest tests read the module's own log."""
+"""The limit on samples. These tests write the log themselves; guest tests read the module's."""
 
 from __future__ import annotations
 

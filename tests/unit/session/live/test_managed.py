@@ -10,7 +10,8 @@ import pytest
 
 from sentineld.migrate.token_bucket import SLACK_NS
 from sentineld.model.plan import Plan
-from sentineld.model.protocol import Flag, Mode
+from sentineld.model.protocol import PAGING_DTYPE, Flag, Mode
+from sentineld.observe.paging_segment import PagingSegment
 from sentineld.plan.correct import Progress
 from sentineld.session.live.divergence import Patience
 from sentineld.session.live.managed import Managed
@@ -144,3 +145,15 @@ def test_moves_run_at_the_memorys_bandwidth() -> None:
         assert found.busy_ns >= 4 * 20e6 - 2 * SLACK_NS
     finally:
         process.close()
+
+
+def test_the_pagers_reads_for_faults_are_counted(
+    process: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link = process.linked.link
+    assert process.managed.progress(link.segment.words()).faults == 0  # there is no pager
+    words = np.zeros(1, PAGING_DTYPE)
+    words["faults"], words["fault_reads"], words["fault_read_ns"] = 30, 20, 5_000_000
+    monkeypatch.setattr(type(link), "paging", PagingSegment(words))
+    found = process.managed.progress(link.segment.words())
+    assert (found.faults, found.fault_reads, found.fault_read_ns) == (30, 20, 5_000_000)

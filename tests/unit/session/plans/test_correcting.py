@@ -41,8 +41,12 @@ class Live:
     def progress(self, words: object) -> Progress:
         return self.now
 
-    def step(self, rate: float = PROMISED, stall: float = 0.0) -> None:
-        """Add a step of one second, in which the mover is busy for 0.1 s."""
+    def step(
+        self, rate: float = PROMISED, stall: float = 0.0, faults: int = 0, fault_ns: float = 0.0
+    ) -> None:
+        """Add a step of one second, in which the mover is busy for 0.1 s.
+
+        fault_ns: time of each fault."""
         moved = 0.1 * rate
         self.now = Progress(
             self.now.steps + 1,
@@ -50,6 +54,9 @@ class Live:
             self.now.moved_bytes + moved,
             self.now.busy_ns + moved / rate * 1e9,
             self.now.stall_ns + stall * 1e9,
+            faults=self.now.faults + faults,
+            fault_reads=self.now.fault_reads + faults,
+            fault_read_ns=self.now.fault_read_ns + faults * fault_ns,
         )
 
 
@@ -125,6 +132,39 @@ def test_a_corrected_plan_is_returned_once_it_is_made(session: Session) -> None:
     session.correcting.entered(corrected.planned, session.live, session.words())  # type: ignore[arg-type]
     assert session.correcting.tiers.migration_bytes_per_s == pytest.approx(PROMISED / 2)
     assert session.look() is None
+
+
+def test_the_latency_of_faults_is_corrected() -> None:
+    fast, slow = two_tiers(PROMISED).tiers
+    slow = replace(slow, read_latency_ns=1e5)
+    session = Session(planned_toy(), Tiers((fast, slow), PROMISED, "paged", paged=True))
+    session.answer = toy_plan()
+    session.let.set()
+    found: list[Corrected] = []
+
+    def corrected() -> bool:
+        session.live.step(faults=100, fault_ns=1e6)
+        one = session.look()
+        return one is not None and found.append(one) is None
+
+    wait(corrected)
+    (one,) = found
+    assert one.cause == "faults"
+    latency_ns = one.planned.fault_latency_ns
+    assert latency_ns == pytest.approx(1e6, rel=0.05)
+    assert session.correcting.tiers.tiers[1].read_latency_ns == 1e5
+    session.correcting.entered(one.planned, session.live, session.words())  # type: ignore[arg-type]
+    assert session.correcting.tiers.tiers[1].read_latency_ns == latency_ns
+    session.close()
+
+
+def test_other_tiers_have_no_latency_of_faults() -> None:
+    fast, slow = two_tiers(PROMISED).tiers
+    three = Tiers((fast, replace(slow, read_latency_ns=300.0), slow), PROMISED, "toy")
+    session = Session(planned_toy(), three)
+    harmed(session)
+    assert session.correcting.tiers == three
+    session.close()
 
 
 def with_spare() -> Planned:

@@ -31,7 +31,7 @@ def sized(*pages: int, network: Network = NETWORK) -> list[Step]:
 
 
 def varying(count: int) -> list[Step]:
-    """Steps of many sizes; the largest has 15 pages more than the smallest."""
+    """Steps whose activations exceed 1 MiB by 0 to 15 pages, in mixed order."""
     return sized(*(7 * n % 16 for n in range(count)))
 
 
@@ -49,7 +49,7 @@ def choices(
 
 
 def only_last(found: list[Planned | Sample | None]) -> Planned | Sample:
-    """The last choice, which must be the first one."""
+    """The choice after the last step. There must be no choice after an earlier step."""
     *others, last = found
     assert not any(others)
     assert last is not None

@@ -331,7 +331,7 @@ def test_a_second_step_of_another_shape_is_requested_again_a_limited_number_of_t
 
 
 def varying(count: int, pages: int = 16, cuts: tuple[int, ...] = ()) -> list[Step]:
-    """Steps that differ only in the sizes of activations, by up to this number of pages."""
+    """Steps that differ only in the sizes of activations, by less than this number of pages."""
     return [
         steps_of(replace(SMALL, activation_bytes=MIB + PAGE * (7 * n % pages)), 1, cuts)[0]
         for n in range(count)
@@ -339,7 +339,7 @@ def varying(count: int, pages: int = 16, cuts: tuple[int, ...] = ()) -> list[Ste
 
 
 def widen(profiled: Profiled) -> Planned:
-    """Go from the request for accesses to a plan for varying sizes."""
+    """Continue from the request for accesses; returns the plan for varying sizes."""
     layout, asked = profiled.asked()
     assert layout is not None
     assert asked == 1
@@ -363,7 +363,7 @@ def widen(profiled: Profiled) -> Planned:
 @pytest.fixture(scope="module")
 def wide() -> Planned:
     profiled = Profiled(Shapes())
-    steps = varying(SIZES_STEPS)  # those of the warm-up count
+    steps = varying(SIZES_STEPS)  # the warm-up's steps count, too
     assert profiled.tell(*steps[:-1]) is None
     assert profiled.states[-1] is State.ALLOCATION
     assert profiled.tell(steps[-1]) is None

@@ -75,8 +75,9 @@ void check_huge(void)
 	expect_records(&sampler, address, "small pages", HUGE - 1, 0, 1, 0);
 
 	/*
-	 * 10 pages of the first huge page are disarmed. The other 502 cannot be armed without
-	 * them, so they are unknown. The page dropped above is now the zero page and also unknown.
+	 * 10 pages of the first huge page are disarmed. The other 502 pages cannot be armed without
+	 * these 10, so the 502 are unknown. The page dropped above now maps the zero page, so it is
+	 * unknown too.
 	 */
 	range = sampler_disarm(&sampler, address, 10);
 	CHECK(range.pages_done == 10 && !range.pages_skipped, "disarm: %llu done, %llu skipped",

@@ -15,7 +15,7 @@ static uint64_t start_on_two_nodes(struct target *target, struct sampler *sample
 
 	*target = target_start();
 	address = target_call(target, map_pages, PAGES, 0);
-	/* MPOL_BIND applies to the first touch; move_pages() may still move to any node */
+	/* MPOL_BIND applies to the first touch; move_pages() may still move pages to any node */
 	target_call(target, bind_pages, address, HALF << 8);
 	target_call(target, bind_pages, address + HALF * PAGE, HALF << 8 | 1);
 	target_call(target, write_pages, address, PAGES);
@@ -77,7 +77,10 @@ void check_nodes(void)
 	target_stop(&target);
 }
 
-/* A disarmed part stays disarmed over epochs until it is armed again, even if pages are born in it. */
+/*
+ * A disarmed part stays disarmed across epochs until it is armed again, even if pages are born
+ * in it.
+ */
 void check_disarm(void)
 {
 	struct sampler sampler;

@@ -15,13 +15,13 @@
 #define WRITERS 2u
 #define ROUNDS 150
 #define WORDS 4
-#define SCRATCH 1600ul /* further pages after PAGES; they are unmapped with their page tables */
+#define SCRATCH 1600ul /* pages after the first PAGES; unmapping them frees their page tables */
 
 static volatile bool stop;
 static uint64_t base;
 static uint64_t shadow[PAGES][WORDS]; /* expected words of each page; not in the watched range */
 
-/* Writes this writer's pages, and checks each before the write. Returns the number of wrong words. */
+/* Checks, writes and drops this writer's pages. Returns the number of wrong words. */
 static void *write_and_check(void *argument)
 {
 	uint32_t writer = (uintptr_t)argument;

@@ -56,7 +56,7 @@ static uint64_t fork_and_wait(uint64_t address, uint64_t pages)
 	return 0;
 }
 
-/* Replaces armed pages by pages from outside all watched ranges. */
+/* Replaces armed pages with pages from outside all watched ranges. */
 static uint64_t mremap_in(uint64_t address, uint64_t pages)
 {
 	char *from = mmap(NULL, pages * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -69,7 +69,7 @@ static uint64_t mremap_in(uint64_t address, uint64_t pages)
 	return 0;
 }
 
-/* Replaces pages by file pages, which cannot be armed. */
+/* Replaces pages with file pages, which cannot be armed. */
 static uint64_t map_file(uint64_t address, uint64_t pages)
 {
 	int fd = memfd_create("check", MFD_CLOEXEC);
@@ -156,7 +156,7 @@ void check_unknown(void)
 }
 
 /*
- * move_pages() of armed pages: kernel 6.1 leaves them as they are, newer kernels
+ * move_pages() of armed pages: kernel 6.1 leaves them as they are; newer kernels
  * move and unarm them. Each unarmed page must be reported as unknown. Disarmed
  * pages move on all kernels, even if epochs begin meanwhile.
  */

@@ -184,7 +184,7 @@ void run_spin(struct worker *worker, const long *arg)
 	while ((now.tv_sec - start.tv_sec) * 1000 + (now.tv_nsec - start.tv_nsec) / 1000000 < arg[0]);
 }
 
-/* Maximum number of children that live on after their verb `fork`; further children end at once. */
+/* Maximum number of children that live on after their `fork` verb; further children end at once. */
 #define CHILDREN 64
 
 static struct child {
@@ -212,7 +212,10 @@ static void end_child(struct child *child)
 {
 	int status;
 
-	/* if the child accesses pages without a memory policy, NUMA balancing may move the target's pages too */
+	/*
+	 * If the child accesses pages without a memory policy, NUMA balancing may also move the
+	 * target's pages.
+	 */
 	if (region_of(child->start)->node < 0)
 		mark_changed(child->start, child->count, MARK_CHANGED);
 	CHECK(write(child->release, "x", 1) == 1, "pipe");

@@ -86,7 +86,7 @@ static uint32_t state_of(int flags_fd, uint64_t entry)
 	return flags & FLAG_HUGE ? MARK_HUGE : MARK_PRESENT;
 }
 
-/* Marks the state of each page at the beginning of an epoch, from /proc. */
+/* At the beginning of an epoch, sets the marks for the state of each page, as read from /proc. */
 uint64_t target_snapshot(uint64_t epoch, uint64_t unused)
 {
 	static uint64_t entries[ARENA_PAGES];
