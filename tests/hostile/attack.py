@@ -16,7 +16,7 @@ import pytest
 from sentineld.base.errors import SentinelError
 from tests.hostile.attacker import USER, Attacker
 from tests.hostile.cpus import OTHER_CPU, TRAINING_CPU, pin
-from tests.hostile.daemon import Daemon
+from tests.hostile.daemon import Daemon, running
 from tests.hostile.figures import Figures
 from tests.integration.shim.daemon_side import Training
 
@@ -303,16 +303,13 @@ class Attack:
 @contextlib.contextmanager
 def attack_alone(name: str, **options: Any) -> Iterator[Attack]:
     """An attack on a new daemon, without a training; options: see Daemon."""
-    daemon = Daemon(**options)
-    attack = None
-    try:
-        daemon.wait_ready()
+    with running(**options) as daemon:
         attack = Attack(name, daemon, None)
-        yield attack
-    finally:
-        if attack is not None and not attack.checked:
-            attack.close()
-        daemon.stop()
+        try:
+            yield attack
+        finally:
+            if not attack.checked:
+                attack.close()
 
 
 def each_kind(kinds: Iterable[str], quick: Container[str]) -> list[Any]:

@@ -152,11 +152,9 @@ class Daemon:
 
 
 @contextmanager
-def running(
-    *options: str, command: Sequence[str] = ("-m", "sentineld.daemon"), **config: Any
-) -> Iterator[Daemon]:
-    """A daemon that answers, until the end of the block. Parameters are those of Daemon."""
-    daemon = Daemon(*options, command=command, **config)
+def running(*options: str, **arguments: Any) -> Iterator[Daemon]:
+    """A daemon that answers, until the end of the block. The arguments are those of Daemon."""
+    daemon = Daemon(*options, **arguments)
     try:
         daemon.wait_ready()
         yield daemon

@@ -192,8 +192,8 @@ def groups_of(profile: Profile, timing: Timing, *, generous: bool = False) -> Gr
         # A birth after a point can shorten the stretch. More than the point's share of the
         # stretch's time then passes before the point, but at most the whole time.
         points = replace(points, share=np.ones(len(points.share)))
-    # `length` has at most S stretches. A tensor that dies in its birth stretch, one step later, ends
-    # one stretch after these. A bound ignores this stretch.
+    # A `length` is at most S stretches. A tensor that dies one step after its birth, in the stretch
+    # of its birth, has S + 1. A bound ignores the last one.
     again = dies_in_birth_stretch_of(profile) & (not generous)
     death_stretch = (birth + length - 1 + again) % max(count, 1)
     birth_event = profile.tensors["birth_event"].astype(np.int64)
