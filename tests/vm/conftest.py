@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from .fixtures import _clean_kernel_log, fresh_guest, guest, image, kernel_guest, suite
@@ -31,18 +33,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+HERE = Path(__file__).parent
 ON_DEBIAN = "test_steady_training_is_planned_in_every_step[autocast]"
-"""The test with Debian's torch that `make test` runs; see test_compat_on_debian.py."""
+"""The only test with the fixture `place` that `make test` runs; see test_compat_on_debian.py."""
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark tests with the fixture `suite`, `fresh_guest` or `place` as `apart`: they use no guest,
     or a guest other than the system guest (fixtures.SYSTEM). Mark the tests in images other than
-    the main one as `long`, because building each image takes minutes. Mark all tests with Debian's
-    torch except ON_DEBIAN as `long`, because `make test` runs the same tests with PyPI's torch."""
+    the main one as `long`, because building each image takes minutes. Mark the tests with `place`,
+    except ON_DEBIAN, as `long`, because `make test` runs the same tests with PyPI's torch."""
     for item in items:
-        if not isinstance(item, pytest.Function):
+        # pytest passes the tests of all folders that it runs.
+        if not isinstance(item, pytest.Function) or HERE not in item.path.parents:
             continue
         fixtures, params = set(item.fixturenames), dict[str, object]()
         if hasattr(item, "callspec"):
