@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes docs/grafana/sentineld.json with the types of Grafana's own library."""
+"""Makes docs/grafana/sentineld.json with the Grafana Foundation SDK."""
 
 from __future__ import annotations
 

@@ -117,9 +117,10 @@ bool sentinel_huge_fault(struct sentinel_session *s, struct sentinel_chunk *chun
 }
 
 /*
- * Examines a huge page at the end of the epoch and arms it again; its lock is
- * held. Returns true if the page was not armed: if no access to it was noted, one may
- * have been missed. Sets *armed to true if this call armed the page, else to false.
+ * Examines a huge page at the end of the epoch and arms it again; its lock is held.
+ * Returns true if the page was not armed. In that case, if no access to the page was
+ * noted, an access may have been missed. Sets *armed to true if this call armed the
+ * page, else to false.
  */
 bool sentinel_huge_settle(struct sentinel_session *s, struct sentinel_chunk *chunk, pmd_t *pmd,
 			  bool *armed)

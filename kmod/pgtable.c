@@ -85,7 +85,10 @@ pte_t *sentinel_chunk_lock(struct sentinel_session *s, struct sentinel_chunk *ch
 	return pmd ? sentinel_pte_lock(s->mm, pmd, chunk->base, ptl) : NULL;
 }
 
-/* Returns the page of a PTE in a fit VMA; NULL if the PTE is special (zero page) or not present. */
+/*
+ * Returns the page of a PTE in a VMA for which sentinel_vma_fit() is true; NULL if the PTE
+ * is special (zero page) or not present.
+ */
 struct page *sentinel_pte_page(pte_t pte)
 {
 	if (!pte_present(pte) || pte_special(pte))

@@ -66,8 +66,8 @@ struct sentinel_area {
 	unsigned long chunk_count;
 	unsigned long *active; /* for chunks not allocated yet: a bit per chunk, true if watched */
 	struct sentinel_chunk **chunk;
-	/* a part was armed in this epoch, see sentinel_find_unarmed(); guarded by `control` */
-	bool fresh;
+	/* a part of the area was armed in this epoch, see sentinel_find_unarmed() */
+	bool fresh; /* guarded by `control` */
 };
 
 /* An immutable table, sorted by address; replaced as a whole. */

@@ -118,7 +118,7 @@ struct sentinel_epoch {
 };
 
 struct sentinel_stats {
-	/* accesses to watched pages, without births; AGAIN records count only for huge pages */
+	/* accesses to watched pages, not births; AGAIN records are counted for huge pages only */
 	__u64 hits;
 	__u64 births; /* first touches of absent pages in armed ranges */
 	__u64 lost; /* records lost: the log was full, or the module got no memory */

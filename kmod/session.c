@@ -9,8 +9,8 @@
 #include <linux/slab.h>
 
 /*
- * The target decides how long its mmap_lock is held: one of its threads may wait for
- * a FUSE server of the same user while it holds the lock. So a session ends in a
+ * The target decides how long its mmap_lock is held: one of its threads may hold the
+ * lock while it waits for a FUSE server of the same user. So a session ends in a
  * workqueue, and close() waits no longer than CLOSE_WAIT for the end.
  */
 #define CLOSE_WAIT (2 * HZ)

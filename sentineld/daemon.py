@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""sentineld: connects sockets, sessions, the machine and metrics. It holds no logic of its own."""
+"""The daemon's main module: connects sockets, sessions, the machine and metrics.
+
+The module holds no logic of its own.
+"""
 
 from __future__ import annotations
 
@@ -40,8 +43,8 @@ SWITCH_S = 0.0005
 With Python's default, 5 ms, another thread would wait 5 ms for the lock after each of its system
 calls while the event loop is busy."""
 DESCRIPTORS_MAX = 16384
-"""Soft limit on open descriptors that the daemon sets for itself, if the hard limit permits it. It
-equals LimitNOFILE in the systemd unit."""
+"""The daemon raises its soft limit on open descriptors to this number if the hard limit permits it.
+LimitNOFILE in the systemd unit has the same value."""
 MMAP_THRESHOLD_BYTES = 512 << 10
 """malloc() maps each block of this size or more separately, and free() returns it to the kernel. By
 default glibc raises the threshold to the size of the largest block freed so far. After a few large

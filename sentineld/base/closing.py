@@ -27,8 +27,8 @@ CLOSING_MAX = 64
 accepted. A shim needs few calls: at most 2 of its descriptors are of an unknown kind."""
 
 THREADS_MAX = 32
-"""Maximum number of threads that serve one user each. Further users share one more thread, because
-one person can own 65,536 user IDs (subuid(5))."""
+"""Maximum number of threads that serve one user each; further users share one more thread. There is
+a maximum because one person can own 65,536 user IDs (subuid(5))."""
 
 _SHARED = -1
 _lock = threading.Lock()

@@ -43,7 +43,7 @@ class LogLimit(logging.Filter):
         self._clock = clock
         self._sites: dict[tuple[str, int, object], _Count] = {}
         self._total = _Count(clock())
-        self._unreported = 0  # lines that LINES left out in earlier periods
+        self._unreported = 0  # lines of earlier periods left out because of LINES
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether to write the line; may append a remark to it."""

@@ -22,7 +22,7 @@ DAMAGED_ERRORS = (
     TypeError,
     ValueError,
     struct.error,
-    tokenize.TokenError,  # numpy parses the headers of tables as Python
+    tokenize.TokenError,  # numpy parses the headers of arrays as Python code
     zipfile.BadZipFile,
     zlib.error,
 )

@@ -161,7 +161,7 @@ def measured(config: Path | None, size_bytes: int, threads: int, sys_root: Path 
     missing: list[str] = []
     tiers: Tiers | None = None
     try:
-        # A variant of the timing model may need the figures that are measured here.
+        # No variant of the timing model is selected: it could need figures that are measured below.
         overrides = replace(load(config).tiers, overlap=Overlap.NONE.value, moves_yield=False)
         tiers = discover(sys_root, asdict(overrides))
     except SentinelError as error:

@@ -36,7 +36,7 @@ class Daemon:
         return request(self.socket, verb, LONG_TIMEOUT_S, **arguments)
 
     def ask_file(self, verb: str, **arguments: Any) -> tuple[Any, int]:
-        """Like ask_long(), for a verb whose answer carries a file: (answer, descriptor).
+        """Like ask_long(), for a verb whose answer carries a file; returns (answer, descriptor).
 
         The caller owns the descriptor. Raises SentinelError.
         """

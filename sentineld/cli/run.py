@@ -78,8 +78,8 @@ class Launch:
     def __init__(
         self, daemon: Daemon, wanted: Mapping[str, str | None], prefix: tuple[str, ...] = ()
     ) -> None:
-        """wanted: the arguments `fast` and `policy` of the verb attach. prefix: a command line that
-        is put in front of the command and executes it in the same process."""
+        """wanted: the arguments `fast` and `policy` of the verb attach. prefix: a program and its
+        arguments, put in front of the command; the program replaces itself with the command."""
         self._daemon = daemon
         self._wanted = wanted
         self._prefix = prefix
@@ -109,7 +109,7 @@ class Launch:
                 return status if status >= 0 else 128 - status
 
     def _attach_new(self, root: int) -> None:
-        """Attach the sessions in root's process tree that have trained at least one step."""
+        """Attach the sessions of process `root` and its descendants that have trained a step."""
         try:
             for session in self._daemon.ask("status")["sessions"]:
                 if self._is_new(session) and descends(session["pid"], root):
@@ -145,8 +145,8 @@ def _limit_bytes(text: str) -> int:
 
 
 def environment(base: Mapping[str, str], fast: str | None) -> dict[str, str]:
-    """A copy of base in which every Python process starts under the shim. fast: the budget with
-    which the processes will be attached; None: the daemon's default."""
+    """The environment `base`, changed so that every Python process starts under the shim. fast: the
+    budget with which the processes will be attached; None: the daemon's default."""
     path = [str(SHIM_FOLDER / "inject"), str(SHIM_FOLDER.parent.parent)]
     if base.get("PYTHONPATH"):
         path.append(base["PYTHONPATH"])
@@ -174,7 +174,7 @@ def forward_signals(process: subprocess.Popen[bytes]) -> None:
 
 
 def descends(pid: int, root: int) -> bool:
-    """Whether pid is root or a descendant of root. All processes between the two must be alive."""
+    """Whether `pid` is `root` or its descendant. All processes between the two must be alive."""
     while pid > 1 and pid != root:
         pid = parent(pid)
     return pid == root

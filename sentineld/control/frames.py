@@ -24,7 +24,7 @@ from sentineld.base.errors import SentinelError
 HELLO_BYTES_MAX = 64 << 10
 FDS_MAX = 8
 SO_PEERPIDFD = 77
-"""The socket option's number since Linux 6.5 (asm-generic); Python has no constant for it."""
+"""Number of a socket option of Linux 6.5 or later (asm-generic); Python has no constant for it."""
 _SO_PEEK_OFF = 42  # a socket option's number (asm-generic); Python has no constant for it
 _CREDENTIALS = struct.Struct("3i")
 _SCM_MAX_FD = 253

@@ -42,7 +42,7 @@ class Limits(NamedTuple):
 
     def problem(self, counts: Counter[int], uid: int, what: str) -> str:
         """The reason why this user can't have one more connection or command; "" if there is none.
-        counts: numbers by user ID. what: the name of the things that are counted."""
+        counts: for each user ID, how many it has. what: the name of the things that are counted."""
         limit = self.of_user if uid else self.of_root
         if counts[uid] >= limit:
             return f"user {uid} has {limit} {what}, which is the limit"

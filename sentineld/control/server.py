@@ -223,8 +223,8 @@ class ControlServer:
         """Run a verb; if the client hangs up or sends more data meanwhile, set the verb's
         Caller.gone.
 
-        Returns only when the verb has ended, because it counts as pending until then. start: starts
-        the verb in a thread; may raise SentinelError."""
+        Returns only when the verb has ended, because the verb counts as pending until then. start:
+        starts the verb in a thread; may raise SentinelError."""
         loop = asyncio.get_running_loop()
         caller = Caller(uid, threading.Event())
         verb = start(lambda: self._answer(name, caller, arguments))

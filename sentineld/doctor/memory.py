@@ -21,8 +21,8 @@ VIRTIO_BALLOON_F_REPORTING = 5
 """Bit number of the feature in include/uapi/linux/virtio_balloon.h."""
 LIST_FRACTION = "proc/sys/vm/percpu_pagelist_high_fraction"
 LIST_FRACTION_MIN = 8
-"""Smallest value other than 0 that the kernel accepts (mm/page_alloc.c). With it, the per-CPU lists
-hold up to an eighth of a zone."""
+"""Smallest value of LIST_FRACTION, other than 0, that the kernel accepts (mm/page_alloc.c). With
+this value, the per-CPU lists hold up to an eighth of a zone."""
 
 _NUMA_BALANCING = re.compile(r"^\s*-?kernel[./]numa_balancing\s*=", re.MULTILINE)
 
@@ -142,7 +142,7 @@ def reports_free_memory(root: Path) -> bool:
 
 
 def free_memory(system: System) -> Finding:
-    """Whether a hypervisor takes back free memory, which makes page births slow in each step."""
+    """Whether a hypervisor takes back free memory. If so, page births are slow in each step."""
     if not reports_free_memory(system.root):
         return Finding(
             "free_memory", Status.OK, "no virtio balloon reports free memory to a hypervisor"

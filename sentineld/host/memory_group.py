@@ -44,8 +44,8 @@ def _room_bytes(folder: Path, limit_name: str, usage_name: str, unlimited: int) 
         return unlimited  # the root group has no such files
     if limit == "max":
         return unlimited
-    # For a v1 group, the usage and the fields total_* include the groups below; the fields without
-    # this prefix do not.
+    # For a v1 group, the usage and the fields total_* include the group's descendants; the fields
+    # without this prefix do not.
     cached_bytes = int(stat.get("total_inactive_file", stat.get("inactive_file", 0)))
     return max(int(limit) - used_bytes + cached_bytes, 0)
 

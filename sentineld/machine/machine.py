@@ -122,8 +122,8 @@ class Machine:
             log.warning("no eBPF probes: %s", error)
 
     def watch(self, pid: int) -> None:
-        """Follow a process and its descendants. Count, with eBPF probes, the process's page faults
-        and disturbances: its pages that anything but the daemon moved, reclaimed or collapsed.
+        """Follow a process and its descendants. With eBPF probes, count the process's page faults
+        and disturbances: moves, reclaim and collapses of its pages that the daemon did not request.
 
         If the probes are loaded later, they begin to count then.
         """

@@ -64,7 +64,7 @@ class Substrate(Protocol):
         """The interface to a managed process's pages. Raises SentinelError."""
 
     def accesses(self, layout: Layout, profile: Profile | None, tiers: Tiers) -> Records | None:
-        """The step's accesses under this layout (ACCESS_DTYPE), which the shim meters. On emulated
+        """The step's accesses under this layout (ACCESS_DTYPE), for the shim to meter. On emulated
         tiers a row also has the delay of each slow page; on paged tiers this delay is 0. Returns
         None on the kernel's nodes. profile: None for a layout that only adds cuts."""
 

@@ -43,7 +43,7 @@ def threads_allowed() -> int:
 
 
 def node_rates(node: int, size_bytes: int, threads: int, alone: bool = False) -> NodeRates:
-    """Measure a node with size_bytes of its memory, divided among the threads.
+    """Measure a node's bandwidth on size_bytes of its memory; each thread uses one part.
 
     size_bytes: much more than the caches hold; otherwise the caches are measured instead.
     alone: the machine has no other node, so mbind is not needed.

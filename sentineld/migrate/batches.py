@@ -188,8 +188,8 @@ class Schedule:
         )
 
     def _is_urgent(self, promotion: Pending) -> bool:
-        """Whether the next stretch may access the pages. Pages of a large batch could still be in
-        flight when that stretch begins."""
+        """Whether the next stretch may access the promotion's pages. Pages of a large batch could
+        still be in flight when that stretch begins."""
         return promotion.yields or promotion.deadline <= self.now + 1
 
     def _take(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measure the time of a page birth (a page fault) on memory of this process."""
+"""Measure the time of a page birth (a page fault) in memory of this process."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def measure_births(tiers: Tiers) -> Tiers:
 
 
 def birth_ns_per_byte(size_bytes: int) -> float:
-    """Measure how much longer it takes to fill memory if its pages are dropped first.
+    """Measure how much longer it takes to fill dropped pages than resident ones, per byte.
 
     The result is at least 0 and includes the time of the drop. The pages are not huge pages. They
     are populated as the shim populates those of a tensor: with one call, if the kernel supports it.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measure the migration bandwidth between the two fastest tiers on memory of this process."""
+"""Measure the migration bandwidth between the two fastest tiers with pages of this process."""
 
 from __future__ import annotations
 

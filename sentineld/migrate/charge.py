@@ -48,9 +48,9 @@ class _Room:
     each move."""
 
     size_bytes: int
-    """The room before unmanaged bytes are subtracted; at most the true room."""
+    """The room before unmanaged bytes are subtracted, or a lower bound on it; see `exact`."""
     exact: bool
-    """Whether size_bytes is the true room."""
+    """Whether size_bytes is the room itself, not only a lower bound."""
     turning_over: npt.NDArray[np.bool_]
     """Whether each arena page is born or dropped in this stretch or in the next one. The peaks of
     the two stretches need not change when such a page moves."""

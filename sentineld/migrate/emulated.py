@@ -36,7 +36,7 @@ Map = npt.NDArray[np.uint8]
 
 
 class _Part(NamedTuple):
-    """The pages of a query or a move that are in one space."""
+    """Those pages of a query or a move that lie in one of the spaces."""
 
     inside: npt.NDArray[np.int64] | slice
     """The pages' indices in the query or move."""
@@ -134,7 +134,7 @@ class EmulatedMemory:
         return MoveResult(self._status(parts, len(pages)), error)
 
     def begin_series(self, since_ns: int) -> None:
-        """Bandwidth that was unused until since_ns is lost, see TokenBucket.take()."""
+        """Lose the bandwidth that was unused before since_ns; see TokenBucket.take()."""
         self._wanted_ns = since_ns
 
     def best_node(self, tier: int) -> tuple[int, int]:
@@ -148,7 +148,8 @@ class EmulatedMemory:
 
     def _pace(self, pages: int, wait: Wait | None) -> int:
         """Wait as long as the move of some pages takes; returns how many of them have arrived."""
-        # Reserve bandwidth only when it is free, so that an interrupted move leaves no gap.
+        # Reserve bandwidth only when it is free: if another move were reserved after this one, an
+        # interruption would leave a gap between the two.
         page_bytes = self._page_bytes
         while (busy_ns := self._bucket.busy_ns(self._clock.now_ns(), page_bytes)) > 0:
             pages = min(pages, self.small_batch_pages)

@@ -33,8 +33,8 @@ class FaultTime(NamedTuple):
     """The duration of a fault that causes a read of FAULT_BYTES."""
 
     ns: float  # median time of the access
-    # Median of the part of this time that passes before the thread that serves the fault has read
-    # its event, and after the pages have arrived.
+    # Median of the sum of two parts of this time: until the server has read the fault's event, and
+    # after the pages have arrived.
     wake_ns: float
 
 
@@ -124,7 +124,8 @@ class _Server:
             began_ns = time.monotonic_ns()
             at = (address - self._begin) // FAULT_BYTES
             os.preadv(self._file, [buffer], self._places[at])
-            # After a signal, the kernel can raise a fault twice; the second time, the pages exist.
+            # After a signal, the kernel can raise the same fault again. Its pages exist by then, so
+            # copy_pages() returns False.
             copied = copy_pages(
                 self._descriptor, self._begin + at * FAULT_BYTES, source, FAULT_BYTES
             )

@@ -9,11 +9,12 @@ import mmap
 import numpy as np
 
 HUGE_PAGE_BYTES = 2 << 20
-"""Size of a huge page on x86-64: BLOCK_PAGES in shim/native/pager/homes.h, in bytes."""
+"""Size of a huge page on x86-64; BLOCK_PAGES in shim/native/pager/homes.h is the same size in pages
+of 4 KiB."""
 
 
 def io_buffers(count: int, size_bytes: int) -> list[memoryview]:
-    """Make `count` writable buffers of size_bytes each, a multiple of the page size.
+    """Make `count` writable buffers of size_bytes each. size_bytes: a multiple of the page size.
 
     The buffers are in huge pages if the kernel has any free. A request then has few segments, and
     some disks serve it several times as fast as a request for scattered pages.

@@ -13,9 +13,9 @@ KEPT_STEPS = 256
 """Number of steps whose totals are kept."""
 STOPPED_NS = 500_000_000
 STOPPED_OVER_MEDIAN = 8.0
-"""The mover was stopped during a batch, for example by SIGSTOP, if the batch took longer than
-STOPPED_NS and, per byte, more than STOPPED_OVER_MEDIAN times as long as the median of the last
-batches. Such a batch says nothing about the bandwidth."""
+"""If a batch took longer than STOPPED_NS and, per byte, more than STOPPED_OVER_MEDIAN times as long
+as the median of the last batches, we assume that the mover was stopped during the batch, for
+example by SIGSTOP. Such a batch says nothing about the bandwidth."""
 LAST_BATCHES = 9
 
 
@@ -45,7 +45,7 @@ class StepTotals:
     """Bytes skipped because their move was late or superseded."""
     failed_bytes: int = 0
     late_moves: int = 0
-    """Number of moves that moved pages, or were cancelled, after their deadline."""
+    """Number of late moves. A late move moved pages, or was cancelled, after its deadline."""
     call_ns: int = 0
     """Time spent in move_pages calls."""
 
@@ -100,7 +100,7 @@ class Ledger:
             self._current().failed_bytes += size
 
     def late_move(self, count: int = 1) -> None:
-        """Count moves that moved pages, or were cancelled, after their deadline."""
+        """Count late moves; see StepTotals.late_moves."""
         with self._lock:
             self._late_moves += count
             self._current().late_moves += count

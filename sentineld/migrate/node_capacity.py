@@ -12,9 +12,9 @@ from sentineld.model.tiers import Tiers
 
 FRESH_NS = 100_000_000
 ROOMY_BYTES = 64 << 20
-"""A node's files are read again after FRESH_NS, or if less than ROOMY_BYTES of room is known to be
-left, or after a move to the node has failed. Reading and parsing them takes longer than most of the
-mover's decisions."""
+"""A node's meminfo is read again after FRESH_NS, or if less than ROOMY_BYTES of room is known to be
+left, or after a move to the node has failed. It is not read each time, because reading and parsing
+it takes longer than most of the mover's decisions."""
 
 
 class Capacity:
@@ -30,7 +30,7 @@ class Capacity:
         self._tiers = tiers
         self._now_ns = now_ns
         self._read: dict[int, tuple[int, int]] = {}
-        """By node: when its files were read, and its room at that time minus the bytes that have
+        """By node: when its meminfo was read, and its room at that time minus the bytes that have
         moved there since."""
         self._sys_root = sys_root
         self._reserve = {
@@ -55,13 +55,14 @@ class Capacity:
 
     def moved(self, node: int, size_bytes: int) -> None:
         """Report that pages have moved to the node. Without this report, the node would seem to
-        have too much room until its files are read again."""
+        have too much room until its meminfo is read again."""
         if node in self._read:
             read_ns, room_bytes = self._read[node]
             self._read[node] = read_ns, room_bytes - size_bytes
 
     def forget(self, node: int) -> None:
-        """Read the node's files again at the next call: there was less room than expected."""
+        """Read the node's meminfo again at the next node_bytes(): there was less room than
+        expected."""
         self._read.pop(node, None)
 
     def _node_bytes(self, node: int) -> int:

@@ -10,7 +10,7 @@ from sentineld.migrate.process_memory import Memory
 from sentineld.model.arrays import Table
 
 PACED_SHARE = 0.5
-"""A batch counts as a measurement if it has at least this share of Memory.small_batch_pages: most
+"""A batch counts as a measurement if it moves at least this share of Memory.small_batch_pages: most
 of a smaller batch's time is the overhead of the call. On emulated tiers, which have no such
 overhead, this share of the plan's largest move is also enough."""
 

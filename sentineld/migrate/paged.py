@@ -94,8 +94,8 @@ class PagedMemory:
         """Do nothing: the pager moves pages as soon as it can."""
 
     def best_node(self, tier: int) -> tuple[int, int]:
-        """Return the tier's node, and the tier's capacity as its room. The fast tier has no room
-        while QUEUED_RANGES_MAX or more ranges wait to be fetched."""
+        """Return the tier's node, and the tier's capacity as the node's room. The fast tier has no
+        room while QUEUED_RANGES_MAX or more ranges wait to be fetched."""
         found = self._tiers.tiers[tier]
         full = tier == 0 and self._paging.queued(evict=False) >= QUEUED_RANGES_MAX
         return found.nodes[0], 0 if full else found.capacity_bytes

@@ -58,7 +58,8 @@ class PagerMoves:
 
     @property
     def done_position(self) -> int:
-        """The process's current position, because the process never waits for moves at barriers."""
+        """The process's current position: the process waits for nothing at barriers, because its
+        accesses and births wait in the pager."""
         return self._position()
 
     def enter(self) -> None:
@@ -97,7 +98,8 @@ class PagerMoves:
         """Do nothing: watch() has no effect other than that of begin()."""
 
     def stall_decisions(self) -> Decisions:
-        """No boundary is tried: accesses wait for their pages in the pager."""
+        """Return zeros: there are no stall trials, because accesses wait for their pages in the
+        pager."""
         return Decisions(0, 0, 0)
 
     def fast_bytes(self, barriers_hold: bool = True) -> int:

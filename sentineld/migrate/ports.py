@@ -59,14 +59,15 @@ class ProcessPorts:
     unmanaged_bytes: Callable[[], int] = lambda: 0
     """Returns the tensor bytes outside heap and arena; they are charged to the budget too."""
     clock: Clock = field(default_factory=Clock)
-    """Measures the steps of stall trials, and waits while a move is imitated; tests replace it with
-    a virtual clock."""
+    """Tells the time for stall trials, and waits for the end of moves that `memory` only imitates;
+    tests replace it with a virtual clock."""
     ended: Callable[[str], None] = lambda _: None
     """Called once from the mover's thread, with the reason, if an error stops the mover."""
 
 
 class PlanMover(Protocol):
-    """Carries out a live plan's moves: Mover, or the pager with PagerMoves.
+    """Carries out a live plan's moves. Mover moves the pages itself; with PagerMoves, the pager in
+    the process moves them.
 
     fast_bytes(), by_tier() and ledger may be used from any thread.
     """

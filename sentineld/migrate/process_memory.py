@@ -19,8 +19,8 @@ from sentineld.model.records import PAGE_BYTES
 from sentineld.model.tiers import Tiers
 
 Wait = Callable[[int], bool]
-"""Waits, at most for this number of nanoseconds. Returns early, with True, if the move under way
-has to end."""
+"""Waits for at most the given number of nanoseconds. Returns early, with True, if the move under
+way has to end."""
 
 
 class Memory(Protocol):

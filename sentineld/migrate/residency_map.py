@@ -98,7 +98,8 @@ class PageMaps:
             space: ResidencyMap(start, length, page_bytes)
             for space, (start, length) in ranges.items()
         }
-        # For each tier, whether a node is in another tier; indexed by the node as an unsigned byte.
+        # _elsewhere[tier][node]: whether the node is in another tier. The second index is an entry
+        # of a map as an unsigned byte, so ABSENT has an element, too, which is False.
         tier_of = np.full(256, -1, dtype=np.int8)
         for index, tier in enumerate(tiers.tiers):
             tier_of[list(tier.nodes)] = index

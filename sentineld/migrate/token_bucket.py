@@ -28,8 +28,8 @@ class TokenBucket:
         self._lock = threading.Lock()
 
     def busy_ns(self, now_ns: int, piece_bytes: int) -> int:
-        """The time until all reserved transfers have ended. 0 if at most one piece of them is
-        left, as after an interruption; see give_back()."""
+        """The time until all reserved transfers have ended. 0 if at most piece_bytes of them are
+        left: after an interruption, the piece under way stays reserved (see give_back())."""
         with self._lock:
             left_ns = self._ready_ns - now_ns
         return round(left_ns) if left_ns > piece_bytes * self._ns_per_byte else 0

@@ -22,8 +22,8 @@ FAULT_DTYPE = np.dtype(
         ("reserved", "<u2"),
     ]
 )
-"""A page fault at a user address, or a cause that the kernel found while it handled the fault;
-struct fault."""
+"""struct fault: a page fault at a user address or, if the kind is one of FOUND_KINDS, a cause of
+such a fault, which the kernel found while it handled the fault."""
 
 FAULT_KINDS = (
     "missing_read",
@@ -131,7 +131,7 @@ class Traced(NamedTuple):
     parameters: int  # required number of parameters
     program: str
     returns: bool  # attached to the function's return, not its entry
-    observes: str  # events that can't be observed without the function; for notes
+    observes: str  # events that can't be observed without the function, as text for users
 
 
 TRACED = (

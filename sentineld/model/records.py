@@ -66,7 +66,8 @@ OP_ACCESS_DTYPE = np.dtype(
         ("estimated", "?"),  # the access or its size is assumed, not reported by the profiler
     ]
 )
-"""A tensor that an operator reads or writes, recorded by torch.profiler in the access step."""
+"""An operator's read or write of a tensor in the access step, as torch.profiler reports it or as
+assumed (`estimated`)."""
 
 Records = npt.NDArray[np.void]
 

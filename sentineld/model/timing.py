@@ -74,7 +74,7 @@ class Timing:
     demote_ns_per_byte: float  # time of a move to the slow tier; inf: no moves are possible
     birth_ns_per_byte: float = 0.0  # time of a page birth (page fault)
     paged: bool = False  # see Tiers
-    fault_ns: float = 0.0  # on paged tiers: the time of a fault besides its own transfer
+    fault_ns: float = 0.0  # on paged tiers: the time of a fault, without the transfer of its pages
     fast_read_ns_per_byte: float = 0.0  # time of a read from the fast tier
     fast_write_ns_per_byte: float = 0.0  # time of a write to the fast tier
     overlap: Overlap = Overlap.NONE
@@ -108,8 +108,9 @@ class Timing:
         memory = np.zeros(profile.stretch_count)
         np.add.at(memory, profile.accesses["stretch"], fast)
         if self.overlap == Overlap.TIERS:
-            # The longer one of two sums: that of the fast accesses, memory - sum of fast * x, and
-            # that of the slow ones, sum of (fast + extra) * x.
+            # A stretch's accesses take the longer of two times: that of the accesses to fast pages,
+            # memory - sum of fast * x, and that of the accesses to slow pages,
+            # sum of (fast + extra) * x. See AccessCosts for x.
             return AccessCosts(-fast, 2 * fast + extra, memory)
         times = profile.stretches["time_ns"].astype(np.float64)
         hidden: Floats = np.maximum(times - memory, 0.0)
@@ -179,7 +180,7 @@ class AccessCosts:
     hideable_ns: Floats
     """(A,)"""
     hidden_ns: Floats
-    """(S,): how much of the hideable time other work of the stretch hides."""
+    """(S,): the part of the hideable time that the stretch's other work can hide."""
 
     def least_ns(self, profile: Profile) -> Floats:
         """(S,): a time that no stretch falls below, whatever the tiers of its pages."""
@@ -249,8 +250,8 @@ def timing_of(tiers: Tiers) -> Timing:
 def _paged_moves(slow: Tier, move: float) -> tuple[float, float]:
     """(promote_ns_per_byte, demote_ns_per_byte) of paged tiers.
 
-    move: time of a moved byte, as the mean of both directions. The file's times of a read and of a
-        write are scaled by the same factor, so that their mean is this time.
+    move: time of a moved byte, as the mean of both directions. The file's times of a read byte and
+        of a written byte are scaled by the same factor, so that their mean is `move`.
     """
     if slow.read_bytes_per_s <= 0 or slow.write_bytes_per_s <= 0:
         return move, move

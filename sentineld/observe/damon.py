@@ -73,7 +73,7 @@ def parse_snapshot(tried_regions: Path) -> Snapshot:
 
 
 def merge_snapshots(snapshots: list[Snapshot], ranges: Ranges) -> Areas:
-    """Return areas with their mean heat over all snapshots, clipped to the ranges.
+    """Return areas, clipped to the ranges, with their mean heat over all snapshots.
 
     Areas with any heat above 0 are kept: if a step of 1 s touches memory once, only 1 of 200
     samples finds it accessed.

@@ -164,7 +164,7 @@ class PageSampler:
         return self._range(uapi.IOC_AGE, start, length_bytes)
 
     def epoch_fd(self) -> int:
-        """A new descriptor with which only the attached process can begin epochs."""
+        """A new descriptor for beginning epochs. Only the attached process can use it."""
         answer = uapi.EpochFd()
         fcntl.ioctl(self._fd, uapi.IOC_EPOCH_FD, answer)
         return int(answer.fd)

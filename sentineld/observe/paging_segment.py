@@ -33,16 +33,17 @@ class PagingCounts:
     waits: int
     """Births that waited for a page frame."""
     fault_reads: int
-    """Reads of FAULT_BYTES made by the pager's thread that serves faults. Not counted are reads of
-    faults that also read ahead, whose times depend on these reads, and reads that took longer than
-    50 ms. Other threads read if several faults are raised at once or no page frame is free."""
+    """Reads of FAULT_BYTES made by the pager's thread that serves faults. A read is not counted if
+    its fault also reads ahead, which affects the read's time, or if the read took longer than
+    50 ms. If several faults are raised at once, this thread makes only the last one's read; if no
+    page frame is free, it makes none. The remaining reads are left to other threads."""
     fault_read_ns: int
-    """Total time of these reads, from reading the fault's event to the arrival of the pages. It
-    does not contain the time to wake the threads; see Tier.wake_ns."""
+    """Total time of the reads in fault_reads, each from reading the fault's event to the arrival of
+    the pages. It does not contain the time to wake the threads; see Tier.wake_ns."""
     overruns: int
     """Page frames taken beyond the budget, because no page could leave memory."""
     frames: int
-    """Page frames that the pager holds now: those of pages and transfers, and free ones."""
+    """Page frames that the pager holds now: those in use by pages or transfers, and free ones."""
     budget_pages: int
     file_bytes: int
     write_error: int

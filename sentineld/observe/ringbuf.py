@@ -7,7 +7,7 @@ that wraps around is contiguous (kernel/bpf/ringbuf.c). Each record starts with
 an 8-byte header: its length, with the flags BUSY and DISCARDED in the two top
 bits, and a page offset for the kernel's use. Records are aligned to 8 bytes.
 
-Runs of records of the expected length are copied as one numpy array, which is
+Consecutive records of the expected length are copied as one numpy array, which is
 about thirty times as fast as one callback per record.
 """
 

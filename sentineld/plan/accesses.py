@@ -94,7 +94,7 @@ def access_table(profile: Profile, layout: Layout, tiers: Tiers) -> npt.NDArray[
 
 
 def _with_hidden(table: npt.NDArray[np.void], hidden_ns: Floats) -> npt.NDArray[np.void]:
-    """The table with a row for each stretch whose computation hides slow accesses.
+    """The table, plus one row for each stretch in which other work hides slow accesses.
 
     hidden_ns: (S,), see AccessCosts.
     """
@@ -103,7 +103,7 @@ def _with_hidden(table: npt.NDArray[np.void], hidden_ns: Floats) -> npt.NDArray[
         return table
     rows = np.zeros(len(stretch), ACCESS_DTYPE)
     rows["stretch"], rows["flags"] = stretch, int(AccessFlag.HIDES)
-    # The shim refuses larger values. No stretch has so long a delay.
+    # The shim refuses larger values, but no real stretch hides so much time.
     rows["slow_ps"] = np.rint(np.minimum(1000.0 * hidden_ns[stretch], HIDDEN_PS_MAX))
     both = np.concatenate([rows, table])
     return both[np.argsort(both["stretch"], kind="stable")]

@@ -197,9 +197,9 @@ def _overlays(plan: Plan, profile: Profile) -> None:
 def _tiers(plan: Plan, profile: Profile, found: Residency) -> None:
     """Check the tiers on which lifetimes begin and end.
 
-    Persistent pages have to end the step on the tier on which they began it. Pages of transient
-    tensors have to be dropped when they die, or to die on the tier on which they were born. Pages
-    on an unknown tier must not be moved.
+    Persistent pages have to end the step on the tier on which they began it. The pages of a
+    transient tensor have to be dropped at its death, unless they are then on the tier of their
+    birth. Pages on an unknown tier must not be moved.
     """
     tensors = profile.tensors[found.tensor]
     lost = (found.tier == UNKNOWN) & found.moving
@@ -223,7 +223,7 @@ def _tiers(plan: Plan, profile: Profile, found: Residency) -> None:
 
 
 def _kept_slow_pages(plan: Plan, profile: Profile) -> None:
-    """Check that slow pages on which any tensor is promoted are dropped at each death.
+    """Check that pages of slow regions that any move promotes are dropped at each death on them.
 
     A late promotion can move such pages when the next tensor already lives on them. If this tensor
     kept the pages, they would stay in fast memory, and peak_fast_pages() would not count them.

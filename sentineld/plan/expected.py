@@ -185,12 +185,13 @@ def _demoted(profile: Profile, plan: Plan) -> Iterator[tuple[int, Integers, Inte
 
 
 def settled(plan: Plan, page_bytes: int) -> Table:
-    """MOVE_DTYPE rows of the pages that no planned move touches, with the tier of each range.
+    """MOVE_DTYPE rows of resident pages that no planned move touches, each with the tier on which
+    its pages belong.
 
-    Some rows come from Plan.initial. The others are arena pages that slots in regions with a tier
-    (for example, the pool) keep when their tensors die. Such a page is born on another tier
-    if its own tier is full. Later tensors would reuse the page on the wrong tier, so it has to be
-    moved.
+    Some rows come from Plan.initial. The others are arena pages in regions with a tier (for
+    example, the pool) that are kept when their tensors die. Such a page is born on another tier if
+    the region's tier is full. Later tensors would then reuse the page on the wrong tier, so the
+    page has to be moved.
     """
     slots = plan.layout.slots
     flags = slots["flags"] & (SLOT_PLANNED | SLOT_DROP)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The latency of a fault on paged tiers: decide when a live plan's assumption is to be corrected.
+"""The latency of a fault on paged tiers: decide when to correct the latency that plans assume.
 
 While pages move, the read of a fault competes with the I/O of the moves, so a fault takes longer
-than on an idle disk. How much longer depends on the plan. A plan for slow faults has fewer of them,
-so that they become faster, and a plan for faster faults would have more of them again. Therefore a
-lower latency is accepted only after many steps.
+than on an idle disk. How much longer depends on the plan. A plan that assumes slow faults causes
+fewer faults, and these faults become faster; a plan that assumes fast faults causes more faults,
+and these faults become slower. Therefore a lower latency is accepted only after many steps.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ this share of the steps' time."""
 READS_MIN = 64
 """A measured latency counts only if it is the mean of at least this number of reads."""
 LATENCY_MAX_NS = 50e6
-"""No plan assumes a longer latency, unless an idle disk has it. Longer waits have other causes,
-such as a stopped process."""
+"""No plan assumes a latency above this one, unless the latency of an idle disk is above it. Longer
+waits have other causes, such as a stopped process."""
 RETRY_STEPS = 256
-"""If no plan was better at a measured latency, the next correction of the latency comes at least
-this number of steps later, and each further time at least twice as many."""
+"""If no better plan was found for a measured latency, the latency is not corrected for this number
+of steps. The number doubles each time that this happens under the same plan."""
 FASTER_STEPS = 512
 """Minimum number of steps under a plan before a lower latency is accepted. The number doubles each
 time that a plan for a lower latency becomes live."""
 STEPS_MAX = 4096
-"""Neither of these two numbers grows beyond this one."""
+"""The numbers that begin at RETRY_STEPS and FASTER_STEPS are never doubled beyond this one."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class FaultCounts:
 
     steps: int = 0  # number of steps begun
     time_ns: float = 0.0  # elapsed
-    faults: int = 0  # see PagingCounts; also the next two
+    faults: int = 0  # this field and the next two: see PagingCounts
     reads: int = 0
     read_ns: float = 0.0
 
@@ -64,7 +64,7 @@ class FaultLatency:
     def entered(self, tiers: Tiers, counts: FaultCounts) -> None:
         """Record that a plan for these tiers went live."""
         self._tiers, self._began_steps = tiers, counts.steps
-        # The counters at the first look() of each of the last WINDOW_STEPS steps.
+        # The counters at the first observe() of each step, going back WINDOW_STEPS steps.
         self._looks: deque[FaultCounts] = deque()
         self._retry_steps, self._from_steps = RETRY_STEPS, 0
         self._last = counts
@@ -103,8 +103,8 @@ class FaultLatency:
         return found_ns
 
     def kept(self, latency_ns: float) -> None:
-        """Record that there is no better plan for this latency. It counts as assumed from now on,
-        because no other plan should be made for it."""
+        """Record that there is no better plan for this latency. From now on, the latency counts as
+        assumed, because no other plan should be made for it."""
         self._tiers = with_fault_latency(self._tiers, latency_ns)
         self._from_steps = self._age_steps() + self._retry_steps
         self._retry_steps = min(2 * self._retry_steps, STEPS_MAX)
@@ -124,8 +124,8 @@ class FaultLatency:
         return slow is not None and slow.read_bytes_per_s > 0 and slow.read_latency_ns > 0
 
     def _latency_ns(self, reads: int, read_ns: float) -> float | None:
-        """The latency of this number of faults, whose reads took this time; None if they are too
-        few."""
+        """The latency of a fault if this number of reads took this time in total; None if there
+        were too few reads."""
         if reads < READS_MIN:
             return None
         nominal = self._nominal.tiers[1]

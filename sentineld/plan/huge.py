@@ -15,8 +15,8 @@ unless whole_moves is set and every move that touches the block covers all of it
 
 If the kernel also offers smaller huge pages, the same rules hold for blocks of their size. In a
 mapping that allows both sizes the kernel uses the larger one wherever it fits. Therefore, if all
-small blocks of a 2 MiB block qualify but the 2 MiB block as a whole does not, its first small block
-is left out. The kernel then cannot use a huge page of 2 MiB there.
+small blocks of a 2 MiB block qualify but the 2 MiB block as a whole does not, the first of the
+small blocks is left out. The kernel then cannot use a huge page of 2 MiB there.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ def with_huge_pages(
     sizes: Sequence[int] = (HUGE_BYTES,),
     whole_moves: bool = False,
 ) -> Layout:
-    """The plan's layout with the RANGES_MAX largest ranges that may be backed by huge pages.
+    """The plan's layout, with `huge` set to the ranges that may be backed by huge pages; if there
+    are more than RANGES_MAX, to the largest ones.
 
     sizes: sizes of huge pages that the kernel offers, in bytes: HUGE_BYTES, a smaller one, or both.
     whole_moves: a moved block may be a huge page if each of its moves covers all of it.

@@ -100,8 +100,8 @@ def transient(profile: Profile) -> npt.NDArray[np.bool_]:
 
 def dies_in_birth_stretch_of(profile: Profile) -> npt.NDArray[np.bool_]:
     """(T,): which transient tensors die in the stretch of their birth, but one step later. In this
-    stretch, the tensor of the previous step is alive until its death, and that of this step from
-    its birth on."""
+    stretch, the previous step's tensor is alive until its death, and this step's tensor is alive
+    from its birth on."""
     tensors = profile.tensors
     found: npt.NDArray[np.bool_] = (
         transient(profile)

@@ -45,7 +45,8 @@ class Area:
 
 
 def slow_born_areas(rows: Integers, moved: Mask) -> tuple[Area, Area]:
-    """The areas of tensors that are born slow: those that are never moved, and the others.
+    """Two areas for tensors that are born slow: one for tensors that are never moved, and one for
+    the others.
 
     rows: (N,), rows of the profile's tensors. moved: (T,), whether a tensor is moved.
 
@@ -199,7 +200,7 @@ def bit_strings(profile: Profile) -> list[bytes]:
 def _blocks(profile: Profile, tensors: Integers, alone: Mask) -> list[list[int]]:
     """Blocks of tensors as indices into `tensors`, each sorted by accesses per page, descending.
 
-    alone: (N,), which tensors form a block of one.
+    alone: (N,), which tensors each form a block of their own.
     """
     strings = bit_strings(profile)
     accessed = np.bincount(

@@ -198,7 +198,7 @@ class MoveQueue(Generic[M]):
         return [move for move in self.promotions if move.stalls and move.deadline == now]
 
     def due_first(self, now: int) -> int:
-        """The last boundary whose demotions go before promotions, at boundary `now`."""
+        """At boundary `now`, the last boundary whose demotions run before promotions."""
         return now - 1 if self.stalling(now) else now
 
     def done(self, now: int) -> int:

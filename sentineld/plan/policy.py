@@ -69,8 +69,8 @@ class Reactor(Protocol):
     """The state of a reactive policy for one process."""
 
     interval_ns: float
-    """Time between ticks. A tick happens at the first boundary after this time. Requests that
-    are not carried out before the next tick are discarded."""
+    """Time between ticks. A tick happens at the first boundary at which this time has passed since
+    the previous tick. Requests that are not carried out before the next tick are discarded."""
 
     def tick(self, observation: Observation) -> Sequence[MoveRequest]:
         """Return the moves to make now.
@@ -95,7 +95,7 @@ class Reactive(Policy, Protocol):
 class HardwareStep(NamedTuple):
     """The cost of a steady step on hardware that manages fast memory as a cache."""
 
-    extra_ns: float  # time added to the time with all memory fast
+    extra_ns: float  # how much longer the step takes than with all memory fast
     filled_bytes: int  # bytes copied into fast memory
     written_back_bytes: int  # bytes copied from fast memory to slow memory
 

@@ -176,8 +176,8 @@ def _occupied(profile: Profile, found: Residency, fast: Mask) -> Integers:
     moments of the stretch.
 
     If a tensor dies in the stretch of its birth, but in the next step, its piece counts in two
-    parts of this stretch: until the death, if it is fast at the end of its lifetime, and from the
-    next birth on.
+    parts of this stretch: before the death, if the piece is fast at the end of its lifetime, and
+    after the next birth, if `fast` holds for the stretch.
     """
     tensors = profile.tensors[found.tensor]
     birth, death = life_moments(tensors)

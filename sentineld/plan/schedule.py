@@ -94,7 +94,7 @@ def initial_ranges(
 def coalesce(moves: Table) -> Table:
     """Join adjacent ranges with the same boundary, deadline and tier.
 
-    A joined range has the tensor of its first part.
+    The `tensor` of a joined range is that of its first part.
     """
     if not len(moves):
         return moves
@@ -156,7 +156,7 @@ def births_waits(
     born_fast: Mask,
     limit: int,
 ) -> Integers:
-    """(S,): needed_waits() of a plan: births wait for the demotions that make room for them.
+    """(S,): the waits that needed_waits() finds for a plan.
 
     charged: (S,), fast pages charged in each stretch.
     born_fast: (T,), which tensors' births wait if necessary; only pages born in fast memory count.

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Test-and-trial: whether the process stalls at a boundary for late promotions.
 
-An interval of policy `sentinel` can end with promotions left although fast memory has room for
-them (case 3 of the Sentinel paper, HPCA'21). At the interval's end, the process can then either
+An interval of policy `sentinel` can end with unfinished promotions although fast memory has room
+for them (case 3 of the Sentinel paper, HPCA'21). At the interval's end, the process can then either
 stall until they are done, or go on and access their pages in slow memory until they are done. A
 trial measures which is faster: the process stalls at the boundary in one step and does not stall in
-the next. The faster of the two is then kept. The boundaries are tried one after another; each trial
+the next. The faster choice is then kept. The boundaries are tried one after another; each trial
 runs under the decisions that earlier trials have made.
 
 A step is measured from one arrival at the boundary to the next, because the decision influences all
@@ -46,7 +46,7 @@ class Decisions:
 
 
 def late_moves(plan: Plan) -> Mask:
-    """(M,): Plan.late, with an entry for each move."""
+    """(M,): which moves are late by plan: Plan.late, or all False if Plan.late is empty."""
     return plan.late if len(plan.late) else np.zeros(len(plan.moves), np.bool_)
 
 
@@ -58,7 +58,7 @@ def stall_boundaries(plan: Plan) -> Integers:
 
 
 class StallTrial:
-    """Decides for each of a plan's boundaries with late promotions whether the process stalls.
+    """Decides for each boundary with late promotions in a plan whether the process stalls there.
 
     Other threads may read `decisions`, which is replaced as a whole.
     """
@@ -73,7 +73,7 @@ class StallTrial:
         self._ready = 0  # first boundary at which a trial may begin
         self._began_ns = 0.0  # time of the last arrival at the boundary that is tried
         self._stalled_ns: float | None = None
-        # The arrival at which the process stalls in the trial that is under way or begins next.
+        # The boundary at which the process stalls in the trial that is under way or begins next.
         self._stalled_at: int | None = None
         self._now: int | None = None
 
@@ -122,5 +122,5 @@ class StallTrial:
         self._stalled_at = None
 
     def _plan_stall(self, first: int) -> None:
-        """Let the process stall at its first arrival from `first` on."""
+        """Let the process stall when it next reaches the tried boundary, at `first` or later."""
         self._stalled_at = first + (self._left[0] - first) % self._count

@@ -58,8 +58,8 @@ class Planners:
     ) -> None:
         """processes: limit on the number of planning processes at a time. memory_bytes: limit on
         the private memory of each process. timeout_s: limit on the run time of each process,
-        not counting the wait for its turn. nice: nice level of each process, relative to this
-        process. fallbacks: whether plan() tries FALLBACKS."""
+        not counting the wait for its turn. nice: nice level of each process, relative to the
+        daemon's. fallbacks: whether plan() tries FALLBACKS."""
         self._turns = Turns(processes)
         self._memory_bytes = memory_bytes
         self._timeout_s = timeout_s
@@ -71,7 +71,8 @@ class Planners:
 
         If this fails, make the plan with the first of the fallbacks that can make a valid plan; a
         note of the plan says why. Raises the named policy's error if the fallbacks fail, too, or if
-        the error's code is not "failed". Raises the error of require() if no policy could plan.
+        the error's code is not "failed". Before the fallbacks are tried, require() is called, which
+        raises SentinelError if a precondition that they share does not hold.
         """
         try:
             return self._answer(uid, PlanRequest(name, profile, tiers, budget_bytes))
@@ -111,8 +112,9 @@ class Planners:
     def spare(
         self, uid: int, profile: Profile, tiers: Tiers, budget_bytes: int, live: Plan
     ) -> Spare | None:
-        """Make the spare plan for the live plan. Returns None if no spare plan would be used, if
-        the planning process fails (this is logged), or if SpareRequest.answer() returns None."""
+        """Make the spare plan for the live plan. Returns None if no spare plan could be entered
+        (see measures_moves()), if the planning process fails (this is logged), or if
+        SpareRequest.answer() returns None."""
         if not measures_moves(live, tiers):
             return None
         try:

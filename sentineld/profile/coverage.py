@@ -22,7 +22,7 @@ class Coverage:
     source: str  # as in Profile
     attributed_pages: int
     unattributed_pages: int
-    by_kind: dict[str, int]  # attributed pages by Kind's name
+    by_kind: dict[str, int]  # attributed pages, by the name of the tensor's Kind
     untouched_tensors: int  # tensors without any access in the step
     untouched_bytes: int
     untold_pages: int  # as in Profile

@@ -217,7 +217,8 @@ def _persistent(step: Step, events: Records) -> list[tuple[int, int]]:
     return sorted(
         (address, live.bytes)
         for address, live in step.live.items()
-        # A tensor of the previous step that is still live has a slot and is not persistent state.
+        # A tensor that the previous step allocated and that is still live is not persistent state:
+        # it has a slot, because this step allocates the same slot again.
         if address not in freed and (live.cursor is None or live.age > 1)
     )
 

@@ -43,7 +43,7 @@ class StepMeter:
     accesses: int
     fast_accesses: int  # served by the fast tier
     unknown_node: int  # accesses whose node is unknown
-    unknown_pages: int  # pairs in which an access may have been missed; not in accesses
+    unknown_pages: int  # pairs in which an access may have been missed; not counted in `accesses`
     charged_bytes_max: int
     moved_bytes: int
     late_moves: int

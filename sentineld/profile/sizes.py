@@ -31,13 +31,14 @@ from sentineld.profile.steps import (
 )
 
 STRUCTURES_MAX = 8
-"""Maximum number of structures (steps.structure_digest()) of which steps are kept."""
+"""Maximum number of structures (steps.structure_digest()) for which a step is kept."""
 RECORDS_MAX = 1 << 19
 """Limit on the records and live tensors in the largest steps of all structures together. One step
 is kept even if it exceeds this limit."""
 OPTIONAL_BYTES_MAX = 16 * TENSOR_BYTES_MIN
 """Steps may lack an allocation of varying size if its largest size is below this limit. If its size
-is proportional to the batch length, a step whose batch is a sixteenth as long lacks it."""
+is proportional to the batch length, steps lack it if their batch is at most a sixteenth as long as
+the longest one."""
 STEADY_SHARE = 0.75
 """Steps count as steady if at least this share of them has the same sequence (steady())."""
 LAST_STEPS = 4
@@ -69,13 +70,14 @@ class Sizes:
         return self.total_bytes < I64_MAX / 2
 
     def joined(self, other: Sizes) -> Sizes:
-        """The sizes of both, which must have the same number of allocations."""
+        """These sizes joined with others, which must have the same number of allocations."""
         vary = self.vary | other.vary | (self.largest_bytes != other.largest_bytes)
         largest_bytes = np.maximum(self.largest_bytes, other.largest_bytes)
         return Sizes(largest_bytes, vary, self.optional | other.optional)
 
     def joined_lacking(self, lacking: Mask, other: Sizes) -> Sizes:
-        """The sizes of both. lacking: which of these allocations the other steps lack."""
+        """These sizes joined with those of other steps, which lack some of the allocations.
+        lacking: which allocations the other steps lack."""
         largest_bytes = self.largest_bytes.copy()
         largest_bytes[~lacking] = other.largest_bytes
         vary, optional = np.copy(lacking), np.copy(lacking)
@@ -127,16 +129,17 @@ class Similar:
 
     steps: int
     sizes: Sizes
-    largest: Step  # the step that allocated most
+    largest: Step  # the step that allocated the most bytes
 
     def with_step(self, step: Step) -> Similar:
-        """All steps and one more, which has the same structure."""
+        """These steps and one more, which has the same structure."""
         sizes = Sizes.of(step)
         larger = sizes.total_bytes > Sizes.of(self.largest).total_bytes
         return Similar(self.steps + 1, self.sizes.joined(sizes), step if larger else self.largest)
 
     def joined(self, other: Similar) -> Similar:
-        """All steps of both, if the other steps only lack some small allocations; else self."""
+        """These steps together with the other ones, if the other steps only lack some small
+        allocations; else self."""
         lacking = lacking_in(other.largest, self)
         if lacking is None:
             return self
@@ -237,7 +240,7 @@ def lacking_in(step: Step, whole: Similar) -> Mask | None:
 
 
 def _left(sequence: npt.NDArray[np.uint64], lacking: Mask) -> npt.NDArray[np.uint64]:
-    """The structure() without some allocations and their frees."""
+    """A sequence from structure(), without the allocations marked in `lacking` and their frees."""
     before = np.concatenate([[0], np.cumsum(lacking)])
     is_boundary = sequence[0] == Event.BOUNDARY
     cursor = sequence[2].astype(np.int64)

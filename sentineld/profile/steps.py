@@ -24,7 +24,7 @@ LIVE_MAX = 1 << 17
 """Maximum number of live tensors at one time; the table takes 250 bytes for each."""
 
 WORK_MAX = 1 << 22
-"""Maximum number of records and live tensors, together, in the steps that one call of steps()
+"""Maximum number of records and live tensors, together, in the steps that one call to steps()
 yields. Processing this number takes about two seconds. Live tensors count because their table is
 copied for each step, even for a step of one record."""
 

@@ -84,7 +84,7 @@ class Heatmap:
         """live, accessed and unknown as [row, column], and the first stretch of each column.
 
         count: maximum number of columns. A stretch gets several columns if there is room; otherwise
-        a column has the maximum of one or several stretches.
+        a column covers one or several stretches and has the largest of their shares.
         """
         shares = (self.live, self.accessed, self.unknown)
         stretches = self.live.shape[1]

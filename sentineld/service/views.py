@@ -15,7 +15,7 @@ from sentineld.session.session import Session
 
 
 def describe(session: Session, disturbances: Sequence[Disturbance]) -> dict[str, Any]:
-    """A session's entry in the answer of `sentinelctl status`.
+    """A session's entry in the answer to `sentinelctl status`.
 
     disturbances: those of the session's process. The caller reads them for all sessions at once,
         because each read fetches the counters of all watched processes from the kernel.

@@ -130,7 +130,7 @@ class Driver:
                 self._correct()
 
     def take(self, message: Message) -> None:
-        """Handle a message of the shim. Raises the same errors as turn()."""
+        """Handle a message from the shim. Raises the same errors as turn()."""
         accesses = self._inbox.take(message)
         if self.lifecycle.state is State.ENTERING and self._inbox.layout_live:
             # Do not wait for the next turn: moves begin only when the mover follows the new plan.
@@ -209,8 +209,8 @@ class Driver:
             self._begin_recording()
 
     def _switch(self, replanning: Replanning) -> None:
-        """Begin to enter the plan for the new budget and policy, and forget the plans for the old
-        ones. If planning failed, keep the live plan."""
+        """Begin to enter the plan for the new budget and policy, and forget the plans made for the
+        old budget and policy. If planning failed, keep the live plan."""
         planned = replanning.planned()
         if planned is not None:
             self.goal = replanning.goal

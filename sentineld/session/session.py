@@ -45,7 +45,7 @@ STAYS = threading.Event()
 """The `gone` event of a caller that never hangs up; it is never set."""
 RECORDING_POLL_S = 0.05
 """Shortest interval of the session's checks while the process writes records. In this time, a
-training fills only a small part of the ring."""
+training process fills only a small part of the ring."""
 QUIET_S = 1.0
 """The session's checks are POLL_S apart if the process has written no record for this time."""
 MESSAGES_MAX = 64
@@ -103,7 +103,7 @@ class Session:
             self.end(EXITED)
 
     def on_message(self, message: Message | None, size_bytes: int) -> bool:
-        """Take a message of the shim; None: its connection is closed. size_bytes: see Receiver.
+        """Take a message from the shim; None: the connection is closed. size_bytes: see Receiver.
 
         Returns whether to read on. If not, link.on_room() is called when there is room again.
         """

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """State files, from which the next daemon restores this daemon's sessions.
 
-NAME is a process's pid and start time, so that no process inherits a plan by reusing
-a pid. NAME.json has the attach's parameters and a row for each plan; NAME.LAYOUT.npz,
-where LAYOUT is a layout id, has a plan and its profile. While a plan replaces another,
-both are saved; the process's control words identify the plan that is live.
+A session has a file NAME.json with the parameters of its attach and a row for each plan, and
+for each plan a file NAME.LAYOUT.npz with the plan and its profile. NAME is the process's pid
+and start time, so that no process inherits a plan by reusing a pid; LAYOUT is the id of the
+plan's layout. While a plan replaces another, both are saved; the process's control words
+identify the plan that is live.
 """
 
 from __future__ import annotations
@@ -158,8 +159,8 @@ class StateFiles:
     def _read(self, name: str) -> Saved | None:
         try:
             found = json.loads((self._folder / f"{name}.json").read_text())
-            # Files of earlier versions have no rows. The process is then attached and planned
-            # again.
+            # Files of earlier versions have no rows. The process is then attached again and gets a
+            # new plan.
             plans = tuple(SavedPlan(**row) for row in found.get("plans", []))
             return Saved(
                 found["fast"],

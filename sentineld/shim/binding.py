@@ -14,9 +14,9 @@ _WORD_BITS = 8 * ctypes.sizeof(ctypes.c_ulong)
 
 
 def bound_nodes() -> list[int]:
-    """The nodes of the calling thread's memory policy (get_mempolicy(2)) if it is MPOL_BIND.
+    """The nodes of the calling thread's memory policy (get_mempolicy(2)) if its mode is MPOL_BIND.
 
-    Empty if the thread has another policy, or if the kernel does not report the policy.
+    Empty if the policy has another mode, or if the kernel does not report the policy.
     """
     number = _GET_MEMPOLICY_NUMBERS.get(platform.machine())
     if number is None:

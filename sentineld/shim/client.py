@@ -26,7 +26,8 @@ of the daemon's configuration. On paged tiers, a process with this variable has 
 start."""
 RETRY_SECONDS = 1.0
 REFUSED_SECONDS = 60.0
-"""Delay before reconnecting after a refusal. By then, another daemon version may be running."""
+"""Delay before reconnecting after the daemon has refused this process, for example because of the
+shim's version. By then, a daemon of another version may be running."""
 FRAME_BYTES_MAX = 16 << 20
 BACKLOG_BYTES_MAX = 64 << 20
 """Unsent bytes above which the connection is closed."""

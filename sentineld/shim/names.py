@@ -17,7 +17,8 @@ from sentineld.base.text import json_end
 from sentineld.model.protocol import TENSOR_BYTES_MIN
 
 NAMES_MAX = 20_000
-"""All names go in one frame, and the daemon accepts frames up to 5 MiB."""
+"""Maximum number of names. All names go in one message, and the daemon accepts messages up to
+5 MiB."""
 NAME_BYTES_MAX = 200
 """Limit on a name's bytes in JSON."""
 

@@ -81,8 +81,8 @@ def _cache_directory() -> Path:
             status = path.stat(follow_symlinks=path is own)
         except OSError:
             continue
-        # Another user may have created the folder, or a link in its place, so that this process
-        # loads that user's library.
+        # Another user may have created the folder, or a link in its place, to make this process
+        # load a library of that user.
         ours = stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid()
         if ours and not status.st_mode & 0o022 and os.access(path, os.W_OK):
             return path

@@ -33,7 +33,7 @@ def protect_writes(start: int, length_bytes: int) -> int:
     """Return a userfaultfd with the range registered for asynchronous write protection.
 
     No page is protected until a PAGEMAP_SCAN with PM_SCAN_WP_MATCHING protects it. Raises OSError
-    if the kernel refuses the registration or does not support it.
+    if the kernel refuses a userfaultfd or does not support asynchronous write protection.
     """
     number = _USERFAULTFD_NUMBERS.get(platform.machine())
     if number is None:

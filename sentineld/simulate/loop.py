@@ -2,8 +2,8 @@
 """Simulate the steps of a training run under plans, until the steps repeat or reach a limit.
 
 Plans are corrected as in the daemon (plan/correct.py): steps continue under the old plan while the
-next one is made, and the training switches plans between two steps. Steps are steady only when all
-trials of stalls are decided (plan/stall_trial.py).
+next one is made, and the training switches plans between two steps. Steps count as steady only
+after all trials of stalls (plan/stall_trial.py) are decided.
 """
 
 from __future__ import annotations
@@ -233,8 +233,8 @@ def spare_plan(
 ) -> Spare | None:
     """Plan for SPARE_SHARE of the tiers' migration bandwidth.
 
-    Returns None if the plan would not be used, if the policy cannot make such a plan, or if the
-    plan is not faster than the live plan at any of SPARE_TRIED_SHARES.
+    Returns None if a spare plan can never be entered (see measures_moves()), if the policy cannot
+    make the plan, or if the plan is not faster than the live plan at any of SPARE_TRIED_SHARES.
     """
     if not measures_moves(live, tiers):
         return None

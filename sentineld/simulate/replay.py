@@ -25,7 +25,7 @@ class Step:
     """Time of the whole step, waits included."""
     slow_ns: float
     """The part of `ns` that is due to accesses to slow pages. Negative if they shorten the step,
-    because the bandwidths of both tiers are used concurrently."""
+    which can happen if the bandwidths of both tiers are used concurrently."""
     counts: Counts
     times_ns: Floats = field(repr=False, compare=False)
     """(S,), time of each stretch without slow accesses, births in the arena and waits."""
@@ -43,9 +43,9 @@ class _Charges:
         if scripts.hidden_ns is not None:
             self._hidden_ns = float(scripts.hidden_ns[stretch])
             self._hideable_ns = float(script.hideable_ns[stretch] @ world.slow)
-            # If both tiers overlap, accesses to tensors that are born later can shorten the stretch
-            # from its beginning on. So assume that the tensors will be born where the plan wants
-            # them.
+            # If accesses to both tiers overlap, accesses to tensors that are born later can shorten
+            # the stretch from its beginning on. So assume that the tensors will be born where the
+            # plan wants them.
             for event in script.events[stretch] if scripts.overlap == Overlap.TIERS else ():
                 if isinstance(event, Birth):
                     self._assumed[event] = world.slow_after_birth(event.low, event.high)

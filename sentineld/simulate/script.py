@@ -21,7 +21,7 @@ from sentineld.simulate.cells import Cells, cells_of, page_costs
 
 
 class Birth(NamedTuple):
-    """The absent cells among [low, high) get pages."""
+    """Pages are born in the cells [low, high) that have none."""
 
     at: float  # share of the stretch that has passed
     low: int

@@ -38,7 +38,8 @@ class PolicyRun:
     repeats: bool
     """Whether the steady steps would repeat endlessly."""
     trial: tuple[Step, ...] = ()
-    """Steps that tried whether the process should stall at a boundary (plan/stall_trial.py)."""
+    """Steps of the trials that decided at which boundaries the process stalls
+    (plan/stall_trial.py)."""
     corrections: int = 0
     """Number of plans that replaced the first one."""
     notes: tuple[str, ...] = ()

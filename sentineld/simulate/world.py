@@ -75,7 +75,7 @@ class Counts:
     peak_pages: int = 0
     """Maximum number of fast frames in use at one moment."""
     busy_ns: float = 0.0
-    """Time in which the mover moved pages; each moved page counts as World.mean_page_ns."""
+    """Time in which the mover moved pages; each moved page adds World.mean_page_ns."""
     born_pages: int = 0
     """Page births in the arena."""
 
@@ -170,7 +170,7 @@ class World:
     def accessed(self, busy_ns: Floats, changed: Mask, back_ns: Floats) -> None:
         """Begin a stretch on paged tiers: its accesses fault on slow pages and change pages.
 
-        busy_ns: (C,), time that the file needs to fetch a slow page of each cell by faults.
+        busy_ns: (C,), time that the file needs to fetch one slow page of each cell after a fault.
         changed: (C,), whether the stretch writes to the cell's pages.
         back_ns: (C,), time to write back a page that a fault fetched but that stays slow.
         """
@@ -187,7 +187,7 @@ class World:
         self._busy_ns += float(back_ns @ self.slow)
 
     def occupied(self, busy_ns: float) -> None:
-        """Let no page move for this time, in which accesses use the slow tier."""
+        """Move no pages for this time, because accesses use the slow tier."""
         self._busy_ns += busy_ns
 
     def place(self, low: int, high: int, wanted: Integers) -> None:
@@ -232,8 +232,9 @@ class World:
         self._note_peak()
 
     def wait_for(self, due: int) -> None:
-        """Stall until these moves are done: all demotions that are due at or before boundary `due`,
-        and all promotions for which the process stalls now and for which there is room."""
+        """Stall until all demotions that are due at or before boundary `due` are done, and then
+        until the promotions for which the process stalls at the current boundary are done, as far
+        as the fast tier has room for them."""
         began_ns = self.now_ns
         while self.promote_ns < float("inf"):
             left = self.queue.due_demotions(due)
@@ -274,8 +275,8 @@ class World:
         return self.demote_ns if item.tier else self.promote_ns
 
     def _stalling_pages(self) -> int:
-        """Number of pages of promotions for which the process stalls now, at most as many as fit
-        into the fast tier."""
+        """Number of pages that are still to be promoted while the process stalls at the current
+        boundary, but no more than fit into the fast tier."""
         left = self.queue.stalling(self.boundary)
         pages = sum(int(self.slow[item.low : item.high].sum()) for item in left)
         # Don't wait for more pages than fit: drops can make more room only after the wait.
@@ -380,8 +381,8 @@ class World:
         if free:
             self.clean[cell] -= pages
         else:
-            # Each page counts as the mean time of both directions. The times differ only on paged
-            # tiers, where Tiers.migration_bytes_per_s is the mean of both directions, too.
+            # Each page adds the mean of the times of both directions. The two times differ only on
+            # paged tiers, where Tiers.migration_bytes_per_s is the mean of both directions, too.
             self.counts.busy_ns += pages * self.mean_page_ns
             if item.tier == 0:
                 self.counts.promoted_pages += pages
@@ -390,7 +391,7 @@ class World:
         self._shift(item, cell, pages)
 
     def _shift(self, item: Item, cell: int, pages: int) -> None:
-        """Put pages on the tier of a move."""
+        """Put pages of the cell on the move's target tier."""
         up = item.tier == 0
         self.fast[cell] += pages if up else -pages
         self.slow[cell] -= pages if up else -pages

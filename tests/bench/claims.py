@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compares the cells of bench-policies with figures that papers have published.
+"""Compares the results of bench-policies with figures that papers have published.
 
-Figures of papers are from their abstracts, their artifacts or third parties' notes
-(docs/policies.md). A claim is checked for each preset, over the traces for which all of its
-policies have a plan.
+The published figures are from the papers' abstracts, from their artifacts or from third parties'
+notes (docs/policies.md). A claim is checked for each preset, over the traces for which all policies
+that the claim names have a plan.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from tests.bench.figures import table
 from tests.bench.policy_figures import Row, geometric_mean, slowdown
 
 FRACTION = 0.2
-"""Claims are checked at this fast fraction. Sentinel's figures were published for it; AutoTM
-replaced 50 to 80 % of the DRAM, and the others had ratios of their own."""
+"""Claims are checked at this fast fraction. Sentinel's figures were published for the same
+fraction. AutoTM's are for slow memory in place of 50 to 80 % of the DRAM, and the other papers used
+ratios of their own."""
 CLOSE = 0.75
 """A lead counts as reproduced if it is at least this share of the published one."""
 
@@ -28,15 +29,15 @@ Verdict = Literal["reproduced", "in part", "not reproduced", "no plan"]
 class Found:
     """What the simulator says about a claim under one preset."""
 
-    figure: float | None  # geometric mean over the traces; None: no trace has all plans
-    traces: Mapping[str, float]  # the same figure for each trace
+    figure: float | None  # geometric mean over `traces`; None: `traces` is empty
+    traces: Mapping[str, float]  # the figure of each trace that is not in `without`
     without: tuple[str, ...]  # traces for which a policy has no plan
     verdict: Verdict
 
 
 @dataclass(frozen=True)
 class Within:
-    """A policy's step takes at most `most` times the all-fast step.
+    """A policy's step takes at most `most` times as long as the all-fast step.
 
     Reproduced if this holds for every trace, in part if it holds for some.
     """
@@ -61,7 +62,7 @@ class Within:
 
 @dataclass(frozen=True)
 class Ahead:
-    """A policy's steps are faster: the other policy's step takes (1 + lead) times as long.
+    """A policy's steps are faster than the other policy's, which take (1 + lead) times as long.
 
     Reproduced if the mean lead is at least CLOSE times the published one and both policies have
     plans for most traces; otherwise in part if the mean lead is positive. lead: None if no figure

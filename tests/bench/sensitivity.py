@@ -2,9 +2,9 @@
 """Compares the policies under variants of the timing model: `python -m tests.bench.sensitivity`.
 
 Writes build/bench/sensitivity.json: a row for each trace, variant and policy, and for each variant
-the slowdowns of `auto`, of the best other policy and of the step-time bound. `claims` compares the
-policies with published figures under the variant COMPUTE_BOUND. Rows have the same fields as those
-of tests.bench.policies; `tiers` is the name of the variant.
+the slowdowns of `auto`, of the best other policy and of the step-time bound. The key `claims` holds
+a comparison with published figures under the variant COMPUTE_BOUND. Rows have the same fields as
+those of tests.bench.policies, but their field `tiers` holds the name of the variant.
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ class Variant:
 
     text: str
     preset: str = "cxl"
-    threads: int | None = None  # threads whose share of the bandwidths is used; None: as recorded
+    # Number of threads that determines the training's share of the bandwidths; None: the number
+    # with which the trace was recorded.
+    threads: int | None = None
     overlap: Overlap = Overlap.NONE
     moves_yield: bool = False
 
@@ -61,7 +63,8 @@ class Variant:
 COMPUTE_BOUND = "compute-bound"
 """The variant that comes closest to the machine of the Sentinel paper: a socket with Optane, on
 which computation limits the speed of the training. The published claims are checked under this
-variant. The paper's batch sizes are not known exactly, so the traces keep theirs."""
+variant. The paper's batch sizes are not known exactly, so the traces have batch sizes of their
+own."""
 
 VARIANTS = {
     "cxl": Variant("the preset cxl"),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Train one of the nine models one step per request: `python -m tests.bench.stepper MODEL`.
+"""Train one of the nine models, one step per request: `python -m tests.bench.stepper MODEL`.
 
 Each line on standard input requests a step. The answer is a line of JSON: the
 process's resource usage so far, and the step's loss. Before the first request, the

@@ -23,8 +23,8 @@ GRAIN_BYTES = 256 << 20
 PLACES = ("tensors", "user_other", "kernel")
 
 SWITCH_SECONDS = 60.0
-"""Time-out for the plugin's reaction to the switch. The plugin usually reacts at once, because each
-CPU reads the switch at each kernel entry, many times a second."""
+"""Time-out for the plugin to begin or end counting when `wanted` changes. The plugin usually does
+so at once, because each CPU reads this word at each kernel entry, many times a second."""
 
 
 class Range(ctypes.Structure):
@@ -64,7 +64,7 @@ class Count:
 
     misses: dict[str, list[int]]  # place (one of PLACES) -> misses by node
     elsewhere: int  # misses outside the nodes: ROM, firmware
-    grains: dict[int, int]  # address reported to the plugin // GRAIN_BYTES -> misses
+    grains: dict[int, int]  # reported address // GRAIN_BYTES -> misses; see counter.c
 
     def fast_share(self, place: str) -> float | None:
         """Share of a place's misses that node 0 served; None if there are no misses."""

@@ -47,7 +47,7 @@ class Machine:
     """A machine with sentineld running."""
 
     description: str
-    command: list[str]  # starts guest_run.py there
+    command: list[str]  # starts guest_run.py on the machine
     counter: Counter | None = None  # counter of the QEMU plugin
     guest: Guest | None = None
 

@@ -61,7 +61,7 @@ def check(report: Report) -> list[Verdict]:
 
 
 def _workload(report: Report) -> list[Verdict]:
-    """Check the workload: its size, and that no fixed placement is good enough for it."""
+    """Check the workload: its size, and that fixed placements reach only low fast shares."""
     peak, touched = report["peak_bytes"], report["touched_bytes"]
     first_touch = run_of(report, "first-touch")
     assert first_touch is not None

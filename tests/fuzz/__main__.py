@@ -18,9 +18,9 @@ TARGETS = ("daemon", "paged", "shim")
 
 RSS_LIMIT_MIB = 8192
 NOT_INSTRUMENTED = ("migrate", "plan", "planner", "policies", "profile", "simulate")
-"""Packages that compare large arrays. In instrumented code, atheris 3.0 never frees the result of
-such a comparison. The other packages, above all model and observe, parse the data that the fuzzer
-sends."""
+"""Packages that are not instrumented, because they compare large arrays: in instrumented code,
+atheris 3.0 never frees the result of such a comparison. The data that the fuzzer sends is parsed in
+other packages, above all in model and observe."""
 
 
 def _target(name: str) -> Callable[[bytes], None]:
@@ -51,7 +51,7 @@ def replay(name: str, paths: list[str]) -> None:
     """Run the target on each file."""
     target = _target(name)
     for path in paths:
-        print(path, flush=True)  # on a failure, the last path printed is the cause
+        print(path, flush=True)  # on a failure, the last path is that of the failing input
         target(Path(path).read_bytes())
 
 

@@ -263,7 +263,7 @@ class Attack:
     def _left_descriptors(self) -> int:
         """The number of descriptors that the daemon has open in addition to those at the start.
 
-        Waits up to SETTLE_S for the daemon to close them. Returns 0 if the daemon has ended.
+        Waits up to SETTLE_S until the number is at most SLACK. Returns 0 if the daemon has ended.
         """
         deadline_s = time.monotonic() + SETTLE_S
         while self.daemon.process.poll() is None:

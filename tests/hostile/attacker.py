@@ -38,7 +38,7 @@ Say = Callable[[Any], None]
 
 
 def drop_privileges(user: int) -> None:
-    """Become the user irrevocably, like a process that the user has started."""
+    """Become the user irrevocably, so that this process is like one that the user has started."""
     os.setgroups([])
     os.setresgid(GROUP, GROUP, GROUP)
     os.setresuid(user, user, user)

@@ -86,7 +86,8 @@ def say_hello(say: Say, client: ShimClient, segment: Segment, pid: int) -> None:
 
 
 def use_verbs(say: Say, client: ShimClient, segment: Segment, pid: int, control: str) -> None:
-    """Use the session of the process that now runs a setuid program."""
+    """Send verbs for the session of the process that now runs a setuid program; report the
+    answers."""
     answers = {}
     for verb, arguments in (
         ("attach", {"fast": "20%", "policy": "static"}),

@@ -36,8 +36,8 @@ TIMES = ("before-attach", "with-the-layout", "while-managed")
 
 
 class Lying(ToyTraining):
-    """A toy training that writes impossible control words in each step, from the time that `when`
-    names."""
+    """A toy training that writes impossible control words in each step, beginning at `when` (see
+    TIMES)."""
 
     def __init__(self, path: Path, words: dict[str, int], when: str) -> None:
         super().__init__(path)

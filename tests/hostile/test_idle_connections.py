@@ -25,9 +25,9 @@ WAKE_UPS_PER_S_MAX = {"registered": 2.0, "attached": 10.0}
 """Limit for the daemon's wake-ups per second and session while the sessions' processes do nothing.
 All wake-ups of the daemon are counted."""
 CLIENTS_S = 840.0
-"""Time within which all clients must be answered. The limit is long, because it only ends a test
-that hangs: attackers have the lowest priority, so hundreds of forks can take minutes while two test
-guests use the CPUs."""
+"""Time within which all clients must be answered. The limit only has to end a test that hangs. It
+is long, because attackers have the lowest priority: hundreds of forks can take minutes while the
+tests in two guests use the CPUs."""
 HELLO_DEADLINE_S = 60.0
 """The daemon must close silent connections within this time; its own deadline is much shorter."""
 

@@ -7,7 +7,6 @@ import contextlib
 import os
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,8 +28,6 @@ SHARE = 0.05
 """Allowed growth since the warm-up, as a share of the value after the warm-up."""
 SETTLE_S = 60.0
 PACE_S = 0.005
-REQUESTS = 20
-"""Number of concurrent requests. It exceeds the number of the daemon's threads for quick verbs."""
 MANAGED_EVERY = 100
 """One in this many sessions is attached, planned for and managed, which takes seconds."""
 ATTACHED_EVERY = 5
@@ -148,9 +145,6 @@ def resources(daemon: Daemon, log_begin: int, sessions: int) -> Resources:
     while daemon.status()["sessions"]:
         assert time.monotonic() < deadline_s, "sessions outlive their processes"
         time.sleep(0.1)
-    # The daemon starts the threads of its pool on demand: these requests make it start them.
-    with ThreadPoolExecutor(REQUESTS) as pool:
-        list(pool.map(lambda _: daemon.status(), range(2 * REQUESTS)))
     last, since_s = (-1, -1), time.monotonic()
     while time.monotonic() - since_s < 1.0:
         assert time.monotonic() < deadline_s, "the daemon does not settle"
@@ -174,7 +168,7 @@ def soak(daemon: Daemon, warm_up: int, sessions: int) -> None:
     print(f"after {warm_up} sessions: {before}")
     print(f"after {sessions} more: {after}")
     assert after.descriptors <= before.descriptors
-    # The pool may have started its last threads only after the warm-up.
+    # The daemon starts the threads of its pool for quick verbs on demand, so maybe not before now.
     assert after.threads < before.threads + QUICK_THREADS
     assert after.resident_bytes <= before.resident_bytes * (1 + SHARE)
     assert after.log_bytes_per_session <= before.log_bytes_per_session * (1 + SHARE)
@@ -192,7 +186,7 @@ def test_ten_thousand_sessions(daemon: Daemon) -> None:
 
 
 def test_a_session_ends_with_its_process(daemon: Daemon) -> None:
-    """A process that is killed cannot send a message before it ends."""
+    """The daemon ends the session of a killed process, which cannot send a last message."""
     attackers = [Attacker(stay, str(daemon.shims)) for _ in range(5)]
     for attacker in attackers:
         attacker.heard()

@@ -114,7 +114,7 @@ def thaw(group: Path) -> None:
 def test_a_training_that_was_stopped_keeps_its_losses(
     attack: Attack, managed_training: ManagedTraining
 ) -> None:
-    """The attack stops the managed training and continues it."""
+    """SIGSTOP stops the managed training and, after STOP_S, SIGCONT continues it."""
     attack.stops_the_training = True
     os.kill(managed_training.pid, signal.SIGSTOP)
     attack.hold(STOP_S)

@@ -33,7 +33,7 @@ Accesses = Callable[[], int]
 
 
 def view(tensor: Tensor) -> memoryview:
-    """The tensor's own bytes; no copy."""
+    """The tensor's memory itself, not a copy of it."""
     return memoryview(tensor.detach().view(-1).numpy()).cast("B")
 
 

@@ -4,9 +4,10 @@
 The training's losses must not change, and the training must wait for an unresponsive
 daemon no longer than a barrier's time-out. This is the only integration test that checks
 elapsed time: the longest step must take less than the longest undisturbed step plus twice
-the time-out. The second time-out allows for a busy machine. (In 50 rounds, the longest step
-took 2.1 s and the longest undisturbed step 0.1 s.) An endless wait, or a time-out at
-each of a step's twenty barriers, would exceed this limit by far.
+the time-out. One time-out would suffice on an idle machine; the factor 2 allows for a busy
+one. (In 50 rounds, the longest step took 2.1 s and the longest undisturbed step 0.1 s.) An
+endless wait, or a time-out at each of a step's twenty barriers, would exceed this limit by
+far.
 """
 
 from __future__ import annotations

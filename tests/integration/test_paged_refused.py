@@ -29,7 +29,7 @@ NO_ACCESS = """
 touch "$0" && chmod 0 "$0" && mount --bind "$0" /dev/userfaultfd || exit 9
 exec setpriv --inh-caps=-dac_override --bounding-set=-dac_override -- "$@"
 """
-"""Shell script that runs a command without access to the device. $0: a new file."""
+"""Shell script that runs a command without access to /dev/userfaultfd. $0: a file to create."""
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernel swaps out pages of a training whose tensors the pager pages."""
+"""The kernel swaps out memory of a training whose tensors are on paged tiers."""
 
 from __future__ import annotations
 

@@ -13,8 +13,8 @@ from tests.stall_trials import decisions_in_time
 pytest.importorskip("torch")
 
 RATE = "[tiers]\nmigration_bytes_per_s = 60e6\n"
-"""The bandwidth is so low that some promotions are late by plan and the mover's CPU time does not
-matter."""
+"""The bandwidth is so low that some promotions are late by plan, and that the mover's CPU time does
+not matter."""
 
 
 def test_each_boundary_with_late_promotions_is_decided_in_two_steps(tmp_path: Path) -> None:

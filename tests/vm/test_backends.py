@@ -33,8 +33,8 @@ MISSING = {
 
 DAMON_STAT = "/sys/module/damon_stat/parameters/enabled"
 IN_USE = {"trixie-backports": {"damon": "DAMON_STAT"}}
-"""Suite -> backend that the kernel uses itself until a setting is changed -> a part of the probe's
-message."""
+"""Suite -> backend that the suite's kernel itself uses until a setting is changed -> a part of the
+probe's message."""
 
 SURVEY = """
 import json

@@ -45,8 +45,8 @@ CLEAN_GAIN_MIN = 1e-3
 """On paged tiers, the program is solved a second time if the first solution's step is longer than
 the all-fast step by more than this share, and the solution demotes clean pages. The second program
 has columns for clean pages, but only for the groups whose clean pages the first solution demotes.
-With such columns for all groups, solving the program took two to twenty times as long (four traces
-of tests/bench)."""
+With such columns for all groups, solving the program took two to twenty times as long as with
+columns for these groups only (four traces of tests/bench)."""
 
 KEEP_SHARE = 0.97
 """Share of the temporarily free fast memory that dead pages may take until the next birth on them.

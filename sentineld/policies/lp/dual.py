@@ -63,7 +63,7 @@ def lower_bound(groups: Groups, limits: Limits, prices: Prices) -> LowerBound:
     position = np.arange(count)[:, None]
     alive = position < groups.length[None, :]
     stretch = (groups.birth[None, :] + position) % max(count, 1)
-    # The price of hidden time is at most the net cost of the time.
+    # The price of hidden time is at most the net cost of the stretch's time.
     hidden = np.clip(prices.hidden, 0.0, weight)
     cost = groups.direct_ns * weight[stretch] + groups.hideable_ns * hidden[stretch]
     # Accesses that use the slow tier (on paged tiers: faults) keep moves off it.

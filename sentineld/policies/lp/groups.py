@@ -63,8 +63,8 @@ class Groups:
     a bound."""
 
     cost_ns: Floats
-    """(S, G): time that each slow page costs at each position of the group's lifetime if nothing
-    overlaps; see Timing.extra_ns()."""
+    """(S, G): time that each slow page costs at each position of the group's lifetime if accesses
+    do not overlap with other work; see Timing.extra_ns()."""
 
     direct_ns: Floats
     """(S, G): AccessCosts.direct_ns of each slow page; equal to cost_ns if nothing overlaps."""
@@ -189,11 +189,11 @@ def groups_of(profile: Profile, timing: Timing, *, generous: bool = False) -> Gr
     chosen = np.flatnonzero(matters)
     points = pressure_points_of(profile, chosen[~lasts[chosen]])
     if generous and timing.overlap == Overlap.TIERS:
-        # A birth after a point can shorten the stretch. More than the point's share of the
-        # stretch's time then passes before the point, but at most the whole time.
+        # A tensor that is born slow after a point can shorten the stretch. More than the point's
+        # share of the stretch's time then passes before the point, but at most the whole time.
         points = replace(points, share=np.ones(len(points.share)))
-    # A `length` is at most S stretches. A tensor that dies one step after its birth, in the stretch
-    # of its birth, has S + 1. A bound ignores the last one.
+    # A `length` is at most S stretches, but a tensor that dies one step after its birth, in the
+    # stretch of its birth, lives in S + 1. A bound ignores the last of these stretches.
     again = dies_in_birth_stretch_of(profile) & (not generous)
     death_stretch = (birth + length - 1 + again) % max(count, 1)
     birth_event = profile.tensors["birth_event"].astype(np.int64)

@@ -68,7 +68,7 @@ class Limits:
     """Whether the program computes a bound; see above."""
 
     hidden_ns: Floats | None = None
-    """(S,): AccessCosts.hidden_ns; None: nothing overlaps."""
+    """(S,): AccessCosts.hidden_ns; None: accesses do not overlap with other work."""
 
     @property
     def in_flight_pages(self) -> float:

@@ -85,7 +85,7 @@ class Costs:
 
 @dataclass(frozen=True)
 class Gains:
-    """The gains, (S, N), of N chunks in each position, by the states before and after it."""
+    """The gains, (S, N), of N chunks by position, and by the states before and after a position."""
 
     keep: Floats
     """Gain of a fast chunk that stays fast."""
@@ -120,8 +120,9 @@ def best_lives(items: Items, costs: Costs, generous: bool = False) -> Lives:
     """The best life of each chunk at these costs.
 
     A chunk may change its tier once in a stretch. A transient chunk may not do so in the stretch of
-    its birth. In the stretch of a change, a chunk takes fast room and a move, and its accesses are
-    served from slow memory. In any other stretch, they are served from the chunk's tier.
+    its birth. In the stretch of a change, a chunk pays for fast room and for the move, and its
+    accesses are served from slow memory. In any other stretch, they are served from the chunk's
+    tier.
 
     generous: for a bound, allow anything that a mover can do. If a chunk is fast at some moment of
     a stretch, all accesses to it in this stretch are served fast. A chunk takes room in a

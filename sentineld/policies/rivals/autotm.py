@@ -16,8 +16,9 @@ Adapted to memory tiers: stretches replace operators, and the timing model repla
 kernels. The step is circular, and persistent tensors are planned, too. Left out: operator
 implementations that depend on the tier of the inputs (none exist here); clean copies, which make a
 second demotion free (here, a page is on one tier at a time); synchronous transfers (here, nothing
-waits for promotions). The policy has no parameter to sweep. If nothing overlaps, the relaxation's
-step time is a lower bound on the policy's step time; the plan's note states this bound.
+waits for promotions). The policy has no parameter to sweep. If accesses do not overlap with other
+work, the relaxation's step time is a lower bound on the policy's step time; the plan's note states
+this bound.
 """
 
 from __future__ import annotations

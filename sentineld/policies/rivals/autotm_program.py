@@ -23,9 +23,9 @@ from sentineld.policies.lp.problem import UNIT_PAGES
 from sentineld.policies.require import scipy_missing
 
 BOUND_OPS = 15
-"""Maximum distance, in operators, of the artifact's asynchronous transfers from a use. Here, a
-transfer may use that many stretches. If these stretches take less time than transferring the tensor
-out and back in, the transfer may use as many stretches as are needed to reach this time."""
+"""In the artifact, the maximum distance of an asynchronous transfer from a use, in operators. Here,
+a transfer may use that many stretches. If these stretches take less time than transferring the
+tensor out and back in, the transfer may use as many stretches as are needed to reach this time."""
 
 MOVE_WEIGHT = 1e-5
 """Weight of a transfer's time in the objective function (_Model.goal). It breaks ties in favour of

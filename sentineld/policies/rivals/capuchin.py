@@ -12,7 +12,8 @@ Adapted to memory tiers: transfers in both directions share the time of a stretc
 replace accesses.
 Recomputation is left out because a memory policy can't do it; gaps without free time are therefore
 not used. The feedback from running steps is left out, too: in the original, a transfer that is
-still in flight when its tensor is accessed is started earlier in the next step, by 5 % of its time.
+still in flight when its tensor is accessed is started earlier in the next step, by 5 % of the time
+that it takes.
 Instead, several amounts of extra time for each transfer are tried (EARLIER). `capuchin` never
 accesses slow memory, as on a GPU. If it can't make everything fit, it fails with the error
 "infeasible as published". `capuchin+slow` is our extension: tensors that do not fit into fast

@@ -28,8 +28,8 @@ def slow_costs_ns(profile: Profile, tiers: Tiers) -> Floats:
 
 
 def fixed_pages(profile: Profile, born_fast: Mask, persistent_fast: Integers) -> int:
-    """Fast pages that a fixed placement takes: the packed tensors that are born fast, and the fast
-    pages of persistent tensors. See fixed_plan() for the arguments."""
+    """Fast pages that a fixed placement takes: the area in which the tensors that are born fast are
+    packed, and the fast pages of persistent tensors. See fixed_plan() for the arguments."""
     rows = np.flatnonzero(transient(profile) & born_fast)
     packed = area_offsets(profile, rows, grouped=False)[1] if len(rows) else 0
     return packed + int(persistent_fast[persistent(profile)].sum())

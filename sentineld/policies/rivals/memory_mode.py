@@ -81,8 +81,8 @@ class MemoryMode:
         ):
             if rate > 0:
                 extra_ns += sizes * 1e9 / rate
-        # The fills and write-backs are the only accesses to slow memory. The program's accesses are
-        # all to fast memory, so the work that hides slow accesses takes as long as without misses.
+        # Only fills and write-backs access slow memory. The program itself accesses only the cache,
+        # so its work takes the all-fast time and hides up to hidden_ns of fills and write-backs.
         hidden_ns = timing_of(tiers).costs(profile).hidden_ns
         shown_ns = float(np.maximum(extra_ns - hidden_ns, 0.0).sum())
         return HardwareStep(shown_ns, int(filled.sum()), int(written_back.sum()))
@@ -96,7 +96,7 @@ class _Cache:
         self._dirty = np.zeros(lines, np.bool_)
 
     def access(self, first: int, pages: int, writes: bool) -> tuple[int, int]:
-        """(lines filled, lines written back) by an access to contiguous pages."""
+        """Access contiguous pages; returns (lines filled, lines written back)."""
         filled = written_back = 0
         lines = len(self._page)
         for begin in range(first, first + pages, lines):

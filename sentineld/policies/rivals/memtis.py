@@ -25,14 +25,15 @@ from sentineld.policies.rivals.reactive import ReactivePolicy, Setting, move_req
 
 MIGRATE_S = 0.5
 COOL_TICKS = (4, 1, 16)
-"""Values of the number of intervals after which counts are halved."""
+"""Counts are halved each time this number of intervals has passed. Each of these numbers is
+tried."""
 BINS = 16
 SPARE = 0.03
 """Share of the fast tier that hot pages leave free."""
 
 WARM_BELOW = (0.75, 0.0)
-"""Values of a share of the fast tier: if hot pages fill less than this share, the next colder bin
-is warm. The published value comes first; 0: no bin is warm."""
+"""If hot pages fill less than this share of the fast tier, the next colder bin is warm. Each of
+these shares is tried; the published one comes first. With 0, no bin is warm."""
 
 
 @register()
@@ -55,7 +56,7 @@ class Memtis(ReactivePolicy):
 
 
 class Histogram:
-    """The histogram: access counts of each cell's pages."""
+    """The policy's state: the access counts, averaged over the pages of each cell."""
 
     def __init__(
         self,

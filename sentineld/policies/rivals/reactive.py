@@ -20,11 +20,12 @@ intervals, 0.5 s to 5 s, are too long to follow the accesses within a step of ou
 
 
 Setting = tuple[str, Callable[[float], Reactor]]
-"""(description, function that makes a reactor). The function takes the time between ticks in ns."""
+"""(description, function that makes a reactor). The function's argument is the time between two
+ticks, in ns."""
 
 
 class ReactivePolicy(ABC):
-    """A policy under which pages are born by first touch and moved by a reactor; see Reactive."""
+    """A policy that places pages at their first touch. A reactor moves them later. See Reactive."""
 
     name: str
     charges_budget = False

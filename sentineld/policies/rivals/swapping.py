@@ -3,7 +3,7 @@
 
 A swapping policy has a parameter and a list of values for it, `sweep`. For each of these values,
 the policy fills a book of swaps (swaps.py) and converts the book to a plan. If the pool of
-short-lived tensors exceeds the budget, it does so for several sizes of the pool.
+short-lived tensors exceeds the budget, the policy does this for several sizes of the pool.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ def in_order(moves: Table, count: int) -> Table:
 
 
 def tier_ranges(tensor: int, slow: Mask, offset: int, page_bytes: int) -> Table:
-    """MOVE_DTYPE: runs of a heap tensor's pages that are on the same tier at boundary 0.
+    """MOVE_DTYPE: a row for each run of a heap tensor's pages that share a tier at boundary 0.
 
     slow: whether each page is slow. offset: offset of the tensor, in bytes.
     """

@@ -32,8 +32,8 @@ GAP_MIN = 3
 between them at least one stretch in which the tensor's room is free."""
 
 POOL_SHARES = (0.5, 0.25, 0.75, 1.0)
-"""If the pool exceeds the budget and tensors may be born slow, the pool is reduced to at most a
-share of the budget. These shares are tried. The remaining budget leaves room for moved tensors."""
+"""If the pool exceeds the budget and tensors may be born slow, the pool is limited to a share of
+the budget. Each of these shares is tried. The rest of the budget is room for tensors that move."""
 
 PART_PAGES_MIN = 16
 """If a stretch can move fewer pages than this, it moves none, unless it can move all remaining
@@ -254,7 +254,7 @@ def _packed(profile: Profile, tensors: Integers) -> int:
 
 
 def infeasible(what: str) -> SentinelError:
-    """The error of a policy that can't make a plan because the fast memory is too small."""
+    """The error that a policy raises if the fast memory is too small for a plan."""
     return SentinelError(
         "failed", f"infeasible as published: {what}", "give the process more fast memory"
     )

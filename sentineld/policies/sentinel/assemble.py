@@ -94,7 +94,8 @@ def assemble(
         return finished(plan, profile, tiers)
     both, late = with_late(in_time, moves(placed.late), profile.stretch_count)
     if tiers.paged or profile.stretch_count == 1:
-        # The process cannot stall. On paged tiers it waits for a page when it accesses the page.
+        # The process cannot stall at a boundary: on paged tiers it waits for a page only when it
+        # accesses the page, and with a single stretch there is no second boundary.
         return finished(replace(plan, moves=both), profile, tiers)
     # The prediction assumes that the process does not wait for late promotions, and that they come
     # too late for any access.

@@ -26,9 +26,9 @@ from sentineld.policies.lp.relax import (
 )
 
 BATCH = 256
-"""Number of chunks whose lives are chosen at once for the same remaining capacities. Together, the
-chosen lives can exceed the capacities. A chunk whose chosen life no longer fits collides; another
-life is then chosen for it."""
+"""Number of chunks whose lives are chosen at once, each as if no other chunk used the remaining
+capacities. Together, the chosen lives can exceed the capacities. A chunk whose chosen life no
+longer fits collides; another life is then chosen for it."""
 
 PRICE_FACTORS = (2.0, 1.0, 0.5, 0.2, 0.02)
 """Prices of each round, as multiples of Fitting.prices."""

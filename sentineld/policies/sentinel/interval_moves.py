@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The published schedule for one interval length: promote and evict interval by interval.
 
-The schedule is found by following steps in which these rules are applied at each boundary, until a
-step begins and ends with the same pages fast:
+The schedule is found by simulating one step after another, until a step begins and ends with the
+same pages fast. At each boundary, these rules are applied:
 
 - Evict what is cold: pages that neither the rest of the interval nor the next one uses.
 - Births take fast memory as long as there is room, in the order of the step, if the interval or the
@@ -26,7 +26,7 @@ from sentineld.plan.lives import Lives
 from sentineld.policies.sentinel.intervals import coming_use, stretches_ahead
 
 STEPS_MAX = 100
-"""Limit on the number of steps that are followed until the schedule is steady."""
+"""Limit on the number of steps that are simulated until the schedule is steady."""
 
 
 @dataclass(frozen=True)
@@ -74,8 +74,9 @@ class IntervalScheduler:
         """The schedule for intervals of this number of stretches. It never exceeds the room. Only
         late promotions exceed the moves of a stretch.
 
-        If no step repeats the previous one, some tensors are kept slow, and the search starts
-        again: the less accessed half of those whose lives still change from step to step.
+        If no step repeats the previous one, the lives of some tensors still change from step to
+        step. The less accessed half of these tensors is then kept slow, and the search starts
+        again.
         """
         uses = self._uses(stretches)
         slow = np.zeros(len(self._of_tensor), np.bool_)
@@ -116,7 +117,7 @@ class _Uses:
 
     old: Mask  # (S, N): the chunk exists at the boundary before the stretch
     soon: Mask  # (S, N): this interval, from this stretch on, or the next one uses the chunk
-    next: Mask  # (S, N): the chunk is old, and the next interval uses it
+    next: Mask  # (S, N): `old` and not `dies`, and the next interval uses the chunk
     dies: Mask  # (S, N): the chunk's tensor dies before the interval ends
     rank: Floats  # (S, N): page accesses to the chunk's tensor in the next interval
     ends: Mask  # (S,): the stretch is the last one of its interval
@@ -134,8 +135,8 @@ def _births(items: Items) -> list[list[Integers]]:
 
 
 class _Walk:
-    """Follows steps. Each step begins with every chunk on the tier on which the previous step left
-    it; the first one begins with all chunks slow."""
+    """Simulates steps. Each step begins with every chunk on the tier on which the previous step
+    left it; the first step begins with all chunks slow."""
 
     def __init__(
         self,
@@ -156,7 +157,7 @@ class _Walk:
         self._late = np.zeros(shape, np.bool_)
 
     def run(self) -> Mask:
-        """Follow steps until a step repeats the one before it, or until a group of steps repeats.
+        """Simulate steps until a step repeats the one before it, or until a group of steps repeats.
 
         Returns which chunks' lives differ between the steps of the group; none if a single step
         repeats. If nothing has repeated after STEPS_MAX steps, returns which chunks' lives differ
@@ -194,7 +195,7 @@ class _Walk:
         return fast.tobytes()
 
     def _step(self) -> Mask:
-        """Follow a step; returns which chunks' lives differ from those in the step before it."""
+        """Simulate a step; returns which chunks' lives differ from those in the step before it."""
         fast, moving = self._fast.copy(), self._moving.copy()
         self._without_room = 0
         self._late[:] = False
@@ -231,8 +232,8 @@ class _Walk:
         self._now = fast ^ self._moving[stretch]
 
     def _born_fast(self, stretch: int, room: float) -> Integers:
-        """The chunks that are born fast in a stretch: whole tensors, in order, as long as they
-        fit."""
+        """The chunks that are born fast in a stretch: in order, all chunks of each tensor that
+        still fits."""
         fast: list[Integers] = [np.zeros(0, np.int64)]
         for chunks in self._births[stretch]:
             size = float(self._items.pages[chunks].sum())

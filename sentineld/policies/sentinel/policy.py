@@ -30,7 +30,7 @@ from sentineld.policies.shares import page_moves_ns, usable_pages
 class _Judged(NamedTuple):
     """An interval length with its schedule and the value of this schedule."""
 
-    saved_ns: float  # time that accesses to fast pages save in a step
+    saved_ns: float  # time that a step saves, compared with a step in which all chunks are slow
     served: float  # page accesses served fast in a step, if the process does not wait
     interval: Interval
     schedule: IntervalSchedule
@@ -113,8 +113,8 @@ def _best(items: Items, room: float, moves: Floats, judge: _Judge) -> tuple[_Jud
 
 def _lengths(constraints: Constraints, count: int) -> list[Interval]:
     """The interval lengths to try in a step of `count` stretches, ascending: all that meet both
-    constraints. If no length does, try one length for each possible number of intervals: the
-    shortest, whose intervals differ least in length."""
+    constraints. If no length does, one length for each possible number of intervals: the shortest
+    length, because its intervals differ least in size."""
     found = [constraints.interval(length) for length in range(1, count + 1)]
     allowed = [one for one in found if one.fits_space and one.fits_time]
     shortest = {-(-count // one.stretches): one for one in reversed(found)}

@@ -25,8 +25,8 @@ Range = tuple[int, int]
 
 
 def most_bytes() -> int:
-    """Upper limit on the tensor bytes of one process: the default size of the shim's heap, a
-    multiple of the machine's memory."""
+    """Upper limit on the tensor bytes of one process: a multiple of the machine's memory. By
+    default, the shim's heap is not larger than this."""
     return HEAP_PER_MEMORY * os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 

@@ -81,7 +81,7 @@ class Sampling:
 
     @property
     def sampler(self) -> PageSampler:
-        """The module's sampler; only if the sampling is exact."""
+        """The module's sampler. Use this only if the sampling is exact."""
         assert self._module is not None, "only the module samples pages"
         return self._module.sampler
 

@@ -24,7 +24,7 @@ class StepFeed:
         self._cutter = StepCutter()
         self._lost = 0
         self.found_records = False
-        """Whether the last call of steps() found records in the ring."""
+        """Whether the last call to steps() found records in the ring."""
 
     def begin(self) -> None:
         """Discard the ring's content: only steps recorded from now on are returned."""

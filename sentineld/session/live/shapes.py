@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The plans of one attach, by the shape of the steps that they fit.
 
-A training that returns to an earlier shape (for example, to an earlier batch size)
-gets the plan that was made for that shape, without a new profile.
+A training process that returns to an earlier shape (for example, to an earlier batch
+size) gets the plan that was made for that shape, without a new profile.
 """
 
 from __future__ import annotations
@@ -98,14 +98,14 @@ class Shapes:
         return len(self._planned)
 
     def fitting(self, step: Step, threads: int) -> Planned | None:
-        """The plan for the step's own shape, or else a plan for varying sizes that fits it."""
+        """The plan for the step's own shape, or else one for varying sizes that fits the step."""
         planned = self.find(Shape.of(step, threads))
         return planned or self.fitting_most([births(step)], step, threads, 1.0)
 
     def fitting_most(
         self, sizes: list[npt.NDArray[np.uint64]], step: Step, threads: int, share: float
     ) -> Planned | None:
-        """The plan for varying sizes that fits at least this share of some steps.
+        """A plan for varying sizes that fits at least this share of the given steps, or None.
 
         sizes: the sizes of each step's allocations. step: one of these steps.
         """

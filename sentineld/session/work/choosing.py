@@ -12,17 +12,18 @@ from sentineld.profile.steps import Step
 from sentineld.session.live.shapes import Planned, Shape, Shapes
 
 OTHER_SHAPE_STEPS = 8
-"""For this number of steps after a plan was left, the session enters the same plan again only if
-two steps in a row have its shape. Later, a single step of its shape is enough. Besides, if the plan
-that was left did not pay off, no plan is entered or made before SIZES_STEPS steps are recorded,
-unless at least this number of steps are recorded and all of them are identical."""
+"""Within this number of steps after a plan was left, the session enters that plan again only if
+two steps in a row have its shape; later, a single step of its shape is enough. This number is also
+used if the plan did not pay off: the session then enters or makes a plan only after SIZES_STEPS
+steps, or already after this number of steps if all of them are identical."""
 SIZES_STEPS = 16
 """Number of steps to record before a plan for varying sizes is made. Its slots are as large as the
 largest allocations in these steps; larger steps will not fit. If the lengths of batches are
 distributed uniformly, the longest of 16 exceeds 94 % of all lengths on average."""
 SIZE_CHANGES_MIN = 2
-"""Minimum number of changes of the sequence in the recorded steps. After a single change, a long
-phase of identical steps may follow, for which a plan for one sequence is better."""
+"""A plan for varying sizes is made only if the sequence changes at least this number of times in
+the recorded steps. After a single change, a long phase of identical steps may follow, for which a
+plan for one sequence is better."""
 SIMILAR_SHARE = 0.75
 """Minimum share of the recorded steps that a plan for varying sizes must fit."""
 
@@ -36,7 +37,7 @@ class Sample(NamedTuple):
 
 
 class Choosing:
-    """The choice of one pass of profiling."""
+    """Makes the choice for one pass of profiling."""
 
     def __init__(self, shapes: Shapes, left: Shape | None) -> None:
         """shapes: the session's plans. left: the shape whose plan the steps no longer follow."""

@@ -52,7 +52,7 @@ class Request(Generic[Result]):
         self._finished.set()
 
     def over(self, timeout_s: float) -> bool:
-        """Block until the request is over or the time has passed; returns whether it is over."""
+        """Block until the request is over, at most for timeout_s; returns whether it is over."""
         return self._finished.wait(timeout_s)
 
     def reject(self, reason: str) -> None:
@@ -79,4 +79,4 @@ class Request(Generic[Result]):
         """Disarm pages. fail() does not call this, because the session disarms the pages itself."""
 
     def _release(self) -> None:
-        """Undo the effects that remain when the session stops managing the process."""
+        """Undo effects of the request that disarming does not undo. fail() calls this, too."""

@@ -65,8 +65,8 @@ class OperatorSteps:
     """
 
     def __init__(self, link: ShimLink, records_max: int, steps_min: int = 1) -> None:
-        """records_max: number of ring records and live tensors to keep; steps_min: number of steps
-        to keep even if they exceed records_max."""
+        """records_max: maximum sum of the kept steps' ring records and live tensors; steps_min:
+        number of steps to keep even if their sum exceeds records_max."""
         self.accesses: OpAccesses | None = None
         """The answer to the last request."""
         self.requests = 0
@@ -219,8 +219,9 @@ class StepSampler:
         if cut_count(step) != len(self.cuts):
             return False
         self._steps_with_cuts += 1
-        # Tensors of the previous step are identified by their cursors. If sizes vary, that step may
-        # lack allocations, and its cursors count the missing ones only if it ran with the layout.
+        # Tensors born in the previous step are identified by their cursors. If sizes vary, cursors
+        # count missing allocations only in steps that ran with the layout. The step before the
+        # first step with the cuts did not, so the first step with the cuts cannot be used.
         sure = self._sizes is None or self._steps_with_cuts > 1
         return sampled and sure and self.fits(step)
 

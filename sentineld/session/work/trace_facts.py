@@ -41,7 +41,7 @@ def mappings_of(link: ShimLink, samples: Records) -> tuple[MemoryMapping, ...]:
 def facts_of(
     link: ShimLink, policy: str | None, faults_recorded: bool, notes: list[str]
 ) -> dict[str, Any]:
-    """The facts of a trace (see Trace). policy: the live plan's policy; None: no plan is live."""
+    """Trace.facts (profile/trace.py). policy: the live plan's policy; None: no plan is live."""
     hello, system = link.hello, os.uname()
     return {
         "sentineld": __version__,

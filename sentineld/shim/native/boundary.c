@@ -12,9 +12,9 @@
 #include "paging.h"
 
 #define SPIN_NS 20000ull
-/* A barrier's wait can end one nap too late, so a nap takes at most 1/NAP_SHARE of the time waited
-   so far (but at least NAP_NS_MIN). Short naps in a long wait would take CPU time that the daemon
-   may need for the moves. */
+/* A barrier's wait can end up to one nap too late, so a nap takes at most 1/NAP_SHARE of the time
+   waited so far (but at least NAP_NS_MIN). Short naps in a long wait would take CPU time that the
+   daemon may need for the moves. */
 #define NAP_SHARE 16
 #define NAP_NS_MIN 50000ull
 #define NAP_NS_MAX 10000000ull
@@ -150,7 +150,7 @@ static bool daemon_alive(uint64_t now)
 	       heartbeat - now <= SENTINEL_HEARTBEAT_STALE_NS;
 }
 
-/* Sleeps once in a wait that has taken waited_ns. */
+/* Sleep once during a wait that has taken waited_ns so far. */
 static void take_nap(uint64_t waited_ns)
 {
 	uint64_t nap_ns = waited_ns / NAP_SHARE;

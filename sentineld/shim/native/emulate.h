@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Emulated tiers: the tier on which each page would be on a two-tier machine, and
- * the delay that slow memory would cause. All memory of this machine has one
- * speed, so a map (struct sentinel_residency) takes the place of the page
+ * Emulated tiers: keeps track of the tier on which each page would be on a two-tier
+ * machine, and of the delay that slow memory would cause. All memory of this machine
+ * has one speed, so a map (struct sentinel_residency) takes the place of the page
  * table: this process writes births and drops, the daemon writes moves. Like a
  * page table, the map outlives the daemon. At each boundary, a stretch begins. The
  * shim computes the delay that this stretch owes for its slow pages, and adds this
@@ -40,7 +40,8 @@ struct emulation {
 	uint64_t arena_pages;
 	uint64_t heap_pages;
 	struct slot_birth *slot_birth; /* by slot */
-	uint64_t *born_pages; /* by slot: number of pages of its last tensor; at first, of the slot */
+	/* by slot: number of pages of its last tensor; of the slot if it has had no tensor yet */
+	uint64_t *born_pages;
 	uint8_t heap_birth; /* the map's value for pages born in the heap */
 	const struct layout *layout; /* NULL: detached */
 	/* by stretch: first row in layout->accesses; the additional last entry is the table's end */
@@ -49,7 +50,7 @@ struct emulation {
 	uint32_t deferred; /* 1 + stretch whose accesses with this flag are not counted yet; 0: none */
 	uint64_t fast_limit; /* capacity of node 0 in pages; 0: unlimited */
 	uint64_t fast_own; /* number of pages used on node 0, minus segment->moved_fast */
-	/* the part of the current stretch's delay that its computation can still hide */
+	/* how much more delay the current stretch's computation can hide */
 	uint64_t hidden_ps;
 	/* total delay owed, and total delay paid, since the process first had emulated tiers */
 	uint64_t owed_ps;

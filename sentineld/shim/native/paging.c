@@ -56,8 +56,8 @@ bool paging_runs(void)
 	return atomic_load_explicit(&paging.pager, memory_order_acquire) != NULL;
 }
 
-/* The queue's first range; false if the queue is empty. Also false if its head is invalid, because
-   the daemon writes the head and is untrusted. */
+/* The queue's first range; false if the queue is empty, or if its head is invalid: the daemon,
+   which writes the head, is untrusted. */
 static bool first_range(const struct sentinel_page_queue *queue, struct sentinel_page_range *range)
 {
 	uint64_t head = __atomic_load_n(&queue->head, __ATOMIC_ACQUIRE), tail = queue->tail;

@@ -54,8 +54,8 @@ enum sentinel_mode {
 /* the daemon has sent a message; the shim ignores this flag, because it reads the socket after
    every step anyway */
 #define SENTINEL_FLAG_MESSAGE (1u << 4)
-/* paged tiers: if a thread waited for a page between two ring records, the records' times exclude
-   all time in which the step's thread slept between them */
+/* paged tiers: if any thread waited for a page between two ring records, the difference of the
+   records' times excludes all time for which the step's owner slept between them */
 #define SENTINEL_FLAG_NO_STALLS (1u << 5)
 
 /*
@@ -200,8 +200,8 @@ struct sentinel_region { /* 24 bytes: births in [offset, offset + bytes) prefer 
 /* access.flags */
 #define SENTINEL_ACCESS_HEAP (1u << 0) /* offset counts from the heap's base, not the arena's */
 #define SENTINEL_ACCESS_AT_BIRTH (1u << 1) /* pages are born in this stretch; the map is not read */
-/* count the access when the next stretch begins: the tensor's size is unknown before its birth. The
-   map is then read after the moves of that boundary. */
+/* count the access only when the next stretch begins, because the tensor's size is unknown before
+   its birth. So the map is read after the wait at the boundary that ends this stretch. */
 #define SENTINEL_ACCESS_AFTER (1u << 2)
 /* not an access: computation hides the first `slow_ps` ps of the stretch's delay */
 #define SENTINEL_ACCESS_HIDES (1u << 3)
@@ -239,7 +239,8 @@ struct sentinel_residency { /* 128 bytes */
 	/* total time waited to pay owed_ns; can exceed owed_ns, because a wait can overrun */
 	uint64_t paid_ns;
 	int64_t moved_fast; /* written by the daemon: pages moved to node 0 minus pages moved from it */
-	uint64_t in_flight_fast; /* written by the daemon: pages in flight to node 0, which reserve room */
+	/* written by the daemon: pages in flight to node 0, where room is reserved for them */
+	uint64_t in_flight_fast;
 	int64_t fast_own; /* number of pages used on node 0, minus moved_fast */
 	uint64_t fast_limit; /* capacity of node 0 in pages; 0: unlimited */
 	uint64_t paging_offset; /* of struct sentinel_paging, 8-byte aligned; 0: the pager does not run */

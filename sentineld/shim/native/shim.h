@@ -135,8 +135,8 @@ uint64_t debt_due(bool all);
 /* Wait for this long, and subtract the time from the debt. */
 void debt_pay(uint64_t debt_ns);
 
-/* Advance the cursor past slots whose allocations this step does not make. The next allocation has
-   `bytes`; 0: there is none. Needs the lock, and the mode SENTINEL_MODE_REPLAY. */
+/* Advance the cursor past slots whose allocations this step does not make. bytes: size of the next
+   allocation; 0: there is none. Needs the lock, and the mode SENTINEL_MODE_REPLAY. */
 void skip_optional(uint64_t bytes);
 
 /* End the step. Marks it as diverged if allocations or boundaries are missing. */

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The costs of page faults (the kernel's own and those on armed pages) and of the module's calls. */
+/* The costs of page faults (on pages that are absent or armed) and of calls of the module. */
 #define _GNU_SOURCE
 #include "costs.h"
 
@@ -180,8 +180,8 @@ static void births(void)
 }
 
 /*
- * Aging reads and clears the accessed bits of pages. It needs no armed pages and causes no
- * faults.
+ * Measures SENTINEL_IOC_AGE, which reads and clears the accessed bits of pages. It needs no armed
+ * pages and causes no faults.
  */
 static void ages(void)
 {

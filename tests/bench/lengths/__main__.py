@@ -7,10 +7,10 @@ build/bench/lengths.json.
 A transformer is trained on emulated tiers (preset cxl), with a process and a daemon for each
 combination of lengths and policy. "eight" takes one of eight lengths at random in each step;
 "padded" takes the longest of eight sentences of random length, as dynamic padding does. Each of the
-eight lengths also has a training of its own, whose plan is for this length only. All have the same
-budget: 20 % of the peak of the first training. The trainings take turns. They share one CPU, and
-the daemons run on the others. Exit status 0 if every goal holds, 1 if not, 2 if something could not
-be measured.
+eight lengths also has a training of its own, whose plan is for this length only. All trainings have
+the same budget: 20 % of the peak of the first one. The trainings take turns. They share one CPU,
+and the daemons run on the others. Exit status 0 if every goal holds, 1 if not, 2 if something could
+not be measured.
 """
 
 from __future__ import annotations
@@ -45,14 +45,16 @@ TURN_STEPS = {EIGHT: 40, PADDED: 20}
 alike."""
 FIXED_TURN_STEPS = 5
 SETTLE = 3
-"""Unmeasured steps at the beginning of a turn, because moves went on while the training paused."""
+"""Unmeasured steps at the beginning of a turn. They undo the effects of moves that went on while
+the training paused."""
 MANAGED_AFTER_STEPS_MAX = 600
 FOLLOWED_STEPS = 24
 """A plan must have been live for this number of consecutive steps before it is measured."""
 
 
 class Contestant:
-    """A managed training of some lengths, and its measured steps."""
+    """A training that is managed under one policy on sequences of certain lengths, and its measured
+    steps."""
 
     def __init__(self, names: tuple[str, str], fast: str, folder: Path, cpu: int) -> None:
         """names: (lengths, policy). Raises RuntimeError and SentinelError."""

@@ -16,8 +16,8 @@ Json = dict[str, Any]
 FIRST_TOUCH, OURS = "first-touch", "auto"
 FOLLOWED_MIN = 0.95
 OWN_MAX = 1.03
-"""Limit for the time of steps of eight lengths under one plan, divided by the time of the same
-steps, each under a plan for its length only."""
+"""Limit for the time that steps of eight lengths take under one plan, divided by the time that they
+take if each length has a plan of its own."""
 GAIN_SHARE_MIN = 0.5
 """Least gain over first-touch with dynamic padding, as a share of the gain with a fixed length."""
 
@@ -38,7 +38,7 @@ def by_length(steps: Sequence[Timed]) -> dict[int, float]:
 
 
 def gain(first_touch: Sequence[Timed], ours: Sequence[Timed]) -> float:
-    """How much more time first-touch takes for the same steps; 0.5 means 50 % more."""
+    """How much longer the same steps take under first-touch than under `auto`; 0.5 means 50 %."""
     return fmean(step.seconds for step in first_touch) / fmean(step.seconds for step in ours) - 1
 
 
@@ -70,7 +70,7 @@ def summarise(
 def goals(
     steps: Mapping[tuple[str, str], Sequence[Timed]], diverged: Mapping[tuple[str, str], int]
 ) -> Json:
-    """The goals whose trainings were measured."""
+    """The goals for which all necessary trainings were measured."""
     found: Json = {}
     fixed = {lengths: timed for (lengths, policy), timed in steps.items() if lengths.isdigit()}
     largest = max(fixed, key=int, default="")

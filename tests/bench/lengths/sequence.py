@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The lengths of the steps of each training; the same in all processes."""
+"""The sequence length of each step of a training; the same in all processes."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ SENTENCES = 8
 
 
 def lengths(name: str) -> Iterator[int]:
-    """The lengths of the steps, without end.
+    """An endless iterator over the sequence lengths of the steps.
 
-    eight: one of LENGTHS at random. padded: as with dynamic padding, the longest of SENTENCES
-    sentences, whose lengths are uniformly distributed. A number: always this length.
+    name: "eight": one of LENGTHS at random; "padded": as with dynamic padding, the length of the
+    longest of SENTENCES sentences, whose lengths are uniformly distributed; a number: always this
+    length.
     """
     chance = random.Random(1)
     if name == EIGHT:

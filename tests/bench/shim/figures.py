@@ -27,8 +27,9 @@ class Ratio(NamedTuple):
 GLIBC = "glibc"
 """The baseline: the mean of both plain processes.
 
-With glibc, it depends on where a process's heap happens to end whether every step of the run
-returns freed memory to the kernel or none does. One process alone is therefore not a fair baseline.
+With glibc, either every step of a process returns freed memory to the kernel or none does. This
+depends on where the process's heap happens to end. One process alone is therefore not a fair
+baseline.
 """
 
 RATIOS = (
@@ -102,7 +103,7 @@ def enough_pairs(cpu_s: Figures) -> bool:
 
 
 def glibc(cpu_s: Figures) -> list[float]:
-    """Return the mean CPU time of both plain steps in each round, in seconds."""
+    """Return, for each round, the mean CPU time of the two plain processes' steps, in seconds."""
     return [
         (one + other) / 2 for one, other in zip(cpu_s["plain"], cpu_s["plain-again"], strict=True)
     ]

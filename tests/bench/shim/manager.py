@@ -90,7 +90,7 @@ class Manager:
         )
 
     def replay(self, profile: Profile, name: str) -> Layout:
-        """Plan with a policy, wait until the training replays the plan, and return its layout."""
+        """Plan with a policy, wait until the training replays the plan, and return the layout."""
         budget = int(profile.peak_bytes * FAST_FRACTION)
         plan = policy(name).plan(profile, one_node(), budget)
         layout = with_huge_pages(plan, profile.page_bytes)
@@ -117,7 +117,7 @@ class Manager:
     def _collect(self, cutter: StepCutter, enough: Callable[[list[Step]], bool]) -> list[Step]:
         """Collect completed steps until enough(steps) is true.
 
-        One cutter must see all steps of a profile, to match a tensor born in one step with
+        One cutter must see all steps of a profile, to match a tensor's birth in one step with
         its death in the next.
         """
         steps: list[Step] = []

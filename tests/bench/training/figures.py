@@ -80,7 +80,7 @@ def parts(one: Json, fast: Json, fast_s: float) -> Json:
     own_extra_seconds: the step time minus delay, wait and the all-fast step of the same round.
         This time is not emulated. The timing model predicts only the part of it that births take.
     cpu_extra_seconds: the CPU time minus that of the all-fast step of the same round. Load from
-        other processes changes this figure less than own_extra_seconds.
+        other processes changes this figure less than it changes own_extra_seconds.
     system_extra_seconds: the system time in cpu_extra_seconds, mostly for page faults.
     page_faults: number of faults beyond those of the all-fast step.
     """

@@ -29,8 +29,9 @@ from tests.demo.paging.supervise import Event, InterruptedBySignalError, Signals
 from tests.demo.progress import progress
 
 MODEL, FRACTION = "mobilenet", 0.3
-"""Tensors take two thirds of this training's memory. If they take a smaller part, as in resnet18,
-Linux swap mostly evicts other memory, which is never used again, and swaps few tensors out."""
+"""Tensors take two thirds of this training's memory. With a model whose tensors take a smaller
+part, such as resnet18, Linux swap mostly evicts other memory, which is never used again, and swaps
+few tensors out."""
 ROUNDS, SETTLE, STEPS = 3, 1, 2
 ABOUT = "two to three minutes on two idle CPUs"
 

@@ -23,7 +23,7 @@ static int replay(const char *path)
 		return 1;
 	}
 	fclose(file);
-	fprintf(stderr, "%s\n", path); /* on a failure, the last path printed is the cause */
+	fprintf(stderr, "%s\n", path); /* on a failure, the last path is that of the failing input */
 	LLVMFuzzerTestOneInput(data, (size_t)size);
 	free(data);
 	return 0;

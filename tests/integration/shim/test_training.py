@@ -151,8 +151,8 @@ def test_allocations_that_a_layout_calls_optional_may_be_missing(
     training = start(daemon, tmp_path, "cnn")
     first, second = side.identical_steps(daemon)
     slots, arena_bytes = side.overlay(first, second)
-    # Allocations that never come, of a size that no other allocation has: the first, three in the
-    # middle, and the last.
+    # Add slots of allocations that never happen: one at the beginning, three in the middle and one
+    # at the end. No other allocation has their size.
     missing = np.zeros(1, slots.dtype)
     missing["bytes"], missing["flags"] = side.PAGE + 1, side.protocol.SlotFlag.OPTIONAL
     middle = len(slots) // 2
@@ -298,7 +298,7 @@ def test_garbage_only_costs_the_connection(daemon: Daemon, tmp_path: Path) -> No
 
 
 def test_the_epoch_fd_is_closed_with_the_connection(daemon: Daemon, tmp_path: Path) -> None:
-    """An open epoch fd would keep the kernel module from unloading."""
+    """If the shim kept the epoch fd open, the kernel module could not be unloaded."""
     training = start(daemon, tmp_path, "cnn")
     kept, given = os.pipe()
     daemon.send({"type": "epoch_fd"}, (given,))

@@ -117,7 +117,8 @@ def batches(args: argparse.Namespace, model: type[nn.Module]) -> Iterator[list[t
 
 
 def slow_down(model: nn.Module, pause_s: float) -> None:
-    """Sleep after each layer's forward pass, each output's gradient and each parameter's update."""
+    """Sleep after each layer's forward pass, whenever the gradient of a layer's output is known,
+    and before the last operator of each parameter's update."""
 
     def pause(*_: object) -> None:
         time.sleep(pause_s)

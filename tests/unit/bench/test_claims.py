@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Verdicts on published claims, for made-up cells."""
+"""Verdicts on published claims, for made-up results of bench-policies."""
 
 from __future__ import annotations
 

@@ -94,8 +94,8 @@ def test_a_goal_that_fails(goal: str, changed: dict[str, Any]) -> None:
 
 
 def test_ram_is_no_goal_where_the_bound_does_not_allow_it() -> None:
-    """The bound is 1.2 s + 0.6 s = 1.8 s. A step that takes 1.6 times as long as in RAM takes 1.07
-    times the bound."""
+    """A step in RAM takes 1.2 s, so the bound is 1.2 s + 0.6 s = 1.8 s. A step that takes 1.6 times
+    as long as in RAM takes 1.07 times the bound."""
     found = holds(extra_s=0.6, auto=managed(1.6))
     assert "auto_over_ram_at_40%_where_bound_allows" not in found
     assert found["auto_over_bound_at_40%"]

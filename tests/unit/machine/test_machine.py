@@ -45,8 +45,8 @@ def test_huge_pages_are_used_unless_the_module_samples_small_pages(
 
 @pytest.mark.parametrize("code", ["no-second-tier", "not-permitted", "failed"])
 def test_without_tiers_each_attach_gets_an_error_of_its_own(code: str) -> None:
-    """If the kept error itself were raised, its traceback would keep the variables of every attach
-    request alive."""
+    """The machine keeps an error and raises copies of it. If it raised the kept error itself, that
+    error's traceback would keep the variables of every attach request alive."""
     kept = SentinelError(code, "no tiers here", "add memory")
     config = Config()
     one = Machine(config, substrate_of(config), None, [kept])

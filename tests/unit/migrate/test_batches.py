@@ -460,7 +460,8 @@ def test_a_process_that_stalls_does_not_wait_without_room() -> None:
 
 
 def test_if_the_process_does_not_stall_other_promotions_go_first() -> None:
-    # The promotion at boundary 2 begins later and expires later than the other one.
+    # The promotion of pages 8-9 begins later and expires later than that of pages 0-1, but it is
+    # not late by plan.
     world = World([(1, 2, 0, 0, 2), (2, 6, 0, 8, 2)], count=8, useful=[2, 4], late=True)
     first, second = world.schedule.times
     world.schedule.times = [first, second._replace(late=False)]
@@ -474,7 +475,8 @@ def test_if_the_process_does_not_stall_other_promotions_go_first() -> None:
 
 
 def test_a_stall_does_not_include_the_demotions_of_its_own_boundary() -> None:
-    # Pages 0 and 1 are promoted for boundary 3; pages 4 and 5 are demoted at 2, pages 8 and 9 at 3.
+    # The promotion of pages 0-1 and the demotion of pages 4-5 begin at boundary 2; the deadline of
+    # both is boundary 3. The demotion of pages 8-9 begins at boundary 3.
     rows = [(2, 3, 0, 0, 2), (2, 3, 1, 4, 2), (3, 4, 1, 8, 2)]
     world = World(rows, count=4, late=True)
     promotion, *demotions = world.schedule.times
@@ -483,7 +485,7 @@ def test_a_stall_does_not_include_the_demotions_of_its_own_boundary() -> None:
     world.tier[0:2] = 1
     for _ in range(2):
         world.schedule.pass_boundary(NO_DROPS)
-    # In stretch 2, the promotion finds no room. There is room once the demotion is done.
+    # In stretch 2, the promotion finds no room. There is room once pages 4-5 are demoted.
     world.schedule.queue.blocked = True
     assert world.schedule.done() == 1
     world.schedule.pass_boundary(NO_DROPS)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The charged fast memory over a step of four stretches and eight arena pages.
+"""The fast memory that is charged in a step of four stretches, with eight arena pages.
 
 pages 0-3   born in stretch 1, fast, dropped in stretch 2
 pages 4-7   born in stretch 2, fast, kept

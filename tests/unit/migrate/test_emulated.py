@@ -108,8 +108,8 @@ def test_changes_of_the_fast_pages_are_reported() -> None:
     for node in (0, 0, 1):
         pages.move_pages(wanted, node)
     assert changes == [2, 0, -3]
-    # EmulatedMemory() reports 0. A batch to the fast tier reports its number of pages in flight
-    # when it begins. Each batch reports 0 at its end.
+    # The constructor reports that 0 pages are in flight. A batch to the fast tier reports the
+    # number of its pages when it begins, and each batch reports 0 when it ends.
     assert flying == [0, 2, 0, 0, 0, 0]
 
 
@@ -189,7 +189,7 @@ def test_moves_of_several_processes_take_turns() -> None:
     wanted = addresses([(Space.ARENA, page) for page in range(6)])
     clock.sleep(second_ns)
     bucket.take(3 * PAGE, clock.now_ns())  # by the other process
-    found = pages.move_pages(wanted, 1, lambda _: True)  # a boundary before its turn
+    found = pages.move_pages(wanted, 1, lambda _: True)  # a boundary interrupts the wait
     assert (found.error, found.status.tolist()) == (errno.EINTR, [0] * 6)
     found = pages.move_pages(wanted, 1)
     assert (found.error, found.status.tolist()) == (errno.EINTR, [1, 1, 0, 0, 0, 0])

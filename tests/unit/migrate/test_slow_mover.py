@@ -58,7 +58,7 @@ class Process:
         self.done = max(self.done, position)
 
     def note_fast_pages(self) -> None:
-        if self.step:  # the plan is entered in the first step
+        if self.step:  # not in the first step, in which the plan is entered
             fast = sum(int(np.count_nonzero(nodes == 0)) for nodes in self.nodes.values())
             self.most_pages = max(self.most_pages, fast)
 

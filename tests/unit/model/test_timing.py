@@ -65,7 +65,7 @@ UNITS = (3, 2, 6, 8)
 
 
 def test_computation_hides_slow_accesses() -> None:
-    # The time is the longer of 1 s of computation and the time of all accesses.
+    # A stretch takes as long as its computation or as all of its accesses, whichever is longer.
     assert overlapping(Overlap.COMPUTE, 1.0) == [1e9] * 4
     found = overlapping(Overlap.COMPUTE, 0.5, stretch_ns=10**6)
     assert found == [max(1e6, 2.5 * 65536 * units) for units in UNITS]
@@ -79,8 +79,9 @@ def test_accesses_to_both_tiers_overlap() -> None:
 
 
 def test_the_time_of_accesses_is_at_most_that_of_the_stretch() -> None:
-    # The fast tier would need more than 1,000 ns for the accesses, so caches served some of them.
-    # The extra time of slow memory is not reduced by caches: 3 * 65536 ns for each unit.
+    # A stretch takes only 1,000 ns, less than the fast tier needs for its accesses, so caches
+    # served some of them. In the model, caches do not reduce the extra time of slow memory:
+    # 3 * 65536 ns for each unit.
     extra = [3 * 65536.0 * units for units in UNITS]
     assert overlapping(Overlap.COMPUTE, 1.0, 1000) == [1000 + one for one in extra]
     assert overlapping(Overlap.TIERS, 1.0, 1000) == pytest.approx([1000 + one for one in extra])

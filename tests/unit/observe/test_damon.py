@@ -29,7 +29,7 @@ def write(root: Path, path: str, text: str) -> None:
 
 @pytest.fixture
 def kdamonds(tmp_path: Path) -> Path:
-    """DAMON's files before anything uses them."""
+    """DAMON's sysfs files while nothing uses DAMON."""
     write(tmp_path, "nr_kdamonds", "0\n")
     return tmp_path
 

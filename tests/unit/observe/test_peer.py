@@ -83,7 +83,7 @@ def test_a_protected_program_is_refused_before_and_after_the_hello(
         peer = Peer.of(frames)
         process.do(f"os.execv({str(sleep)!r}, ['sleep', '1000'])", answers=False)
         wait(lambda: refusal(peer))
-        # While execve() replaces the program, the refusal may have another reason at first.
+        # While execve() is still replacing the program, the refusal may have another reason.
         wait(lambda: why in refusal(peer))
         assert refusal(peer).startswith("not-permitted")
         with pytest.raises(SentinelError) as caught:

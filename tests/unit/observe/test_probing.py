@@ -35,7 +35,7 @@ class Probes:
         self.ring: list[Any] = []
         self.dropped = 0
         self.closed = False
-        self.refused = 0  # a process that cannot be watched
+        self.refused = 0  # the pid of a process that cannot be watched
 
     def start(self, timeout_s: float) -> None:
         assert timeout_s > 0

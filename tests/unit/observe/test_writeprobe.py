@@ -24,7 +24,8 @@ def area(start: int, size: int) -> Areas:
 
 
 class Claiming(NoWatch):
-    """A watch that reports the areas that `claim` returns for the start of the window's range."""
+    """A watch that calls claim() with the start of the watched range and reports the areas that
+    claim() returns."""
 
     def __init__(self, target: Target, claim: Callable[[int], Areas], log: list[str]) -> None:
         super().__init__(target)

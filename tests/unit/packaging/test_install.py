@@ -65,7 +65,8 @@ def test_the_installed_programs_run_without_the_source_tree(stage: Path) -> None
     for program in ("sentineld", "sentinelctl"):
         launcher = (stage / "usr/local/bin" / program).read_text()
         assert launcher.startswith(f"#!{sys.executable} -P\n")
-        # The launcher has the final path; here the package is in the staging folder.
+        # The launcher names the package's final place, but here the package is in the staging
+        # folder.
         script = launcher.replace("/usr/local/lib/sentineld", library)
         command = [sys.executable, "-I", "-c", script, "--version"]
         done = subprocess.run(command, cwd="/", capture_output=True, text=True, timeout=300)

@@ -45,7 +45,7 @@ TESTS_OF_NO_MODULE = {
     "shim/test_agreement.py": "two C files, compared with the simulator",
     "shim/test_bits.py": "the bit maps of native/pager/bits.h",
 }
-"""Test files of mirrored packages that test no single module, and what they test."""
+"""Test files in mirrored folders that test no single module, each with what it tests."""
 
 
 def modules() -> dict[str, Path]:

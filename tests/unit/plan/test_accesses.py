@@ -88,5 +88,5 @@ def test_slots_that_take_smaller_tensors_are_named() -> None:
     slots["slack"][[0, 2]] = 1
     table = access_table(toy_profile(), replace(layout, slots=slots), two_tiers())
     assert table["slot"].tolist() == [1, 0, 0, 1, 3, 0, 3, 0, 0]
-    # In the stretch of the birth, the tensor's size is known only at the stretch's end.
+    # AFTER: in the stretch of a tensor's birth, its size is known only at the end of the stretch.
     assert table["flags"].tolist() == [AT_BIRTH | AFTER, 0, HEAP, 0, AFTER, HEAP, 0, HEAP, HEAP]

@@ -172,7 +172,7 @@ def test_slow_faults_do_not_delay_other_corrections() -> None:
     steps.corrector.kept()
     steps.run(1, late=len(PLAN.moves))
     assert steps.corrector.needs_times
-    # The other corrections assume the measured latency, although no plan was better for it.
+    # Other corrections assume the measured latency, although planning with it gave no better plan.
     correction = steps.corrector.timed(np.array([TIMES * [1.5, 0.5, 1.0, 1.0]] * WINDOW_STEPS))
     assert correction is not None
     assert correction.tiers == found.tiers
@@ -280,7 +280,8 @@ def timed(seed: int, scatter: float, skew: float) -> Correction | None:
     """The correction for steps of 400 stretches, each with a profiled time of 1 ms.
 
     scatter: relative standard deviation of a stretch's time, from step to step.
-    skew: relative standard deviation of the stretches' mean times from the profiled time.
+    skew: relative standard deviation, from stretch to stretch, of the mean times. They scatter
+        around the profiled time.
     """
     stretches = np.zeros(400, STRETCH_DTYPE)
     stretches["time_ns"] = 1_000_000

@@ -16,7 +16,8 @@ from tests.unit.workloads import Network, train
 
 
 def optimizer_step(parts: int, cuts: tuple[int, ...] = (), size: int = PAGE) -> Step:
-    """A step with one long stretch. Each of its parts uses a scratch tensor and frees it."""
+    """A step with one long stretch of `parts` parts. Each part allocates a scratch tensor, uses it
+    and frees it."""
     trainer = Trainer(bytes_per_s=1e9, cuts=cuts)
     trainer.begin_step()
     trainer.boundary(Boundary.OPTIMIZER)

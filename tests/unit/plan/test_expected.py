@@ -202,7 +202,7 @@ def test_a_demotion_may_begin_after_the_last_use() -> None:
 
 
 def test_a_demotion_may_not_begin_before_birth_or_promotion() -> None:
-    # The tensor is born in stretch 2, dies in stretch 0 of the next step and is never used.
+    # Tensor 2 is born in stretch 2, dies in stretch 0 of the next step and is never used here.
     arena = (2, Space.ARENA, 1, 8 * PAGE, 2 * PAGE)
     unused = profile()
     unused.accesses["tensor"][4] = 3

@@ -26,7 +26,8 @@ def test_nothing_has_a_tier_and_nothing_moves() -> None:
 
 
 def test_short_lived_tensors_share_no_page_with_long_lived_ones() -> None:
-    # The scratch is short-lived; activation and gradient are alive together in stretch 2.
+    # Only the scratch is short-lived. Activation and gradient are alive together in stretch 2, so
+    # they share no page.
     layout = first_touch_plan(toy_profile(), 0).layout
     pages = {region.name: region.bytes // PAGE for region in layout.regions}
     assert pages == {"short-lived": 1, "long-lived": 4}

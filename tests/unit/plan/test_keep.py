@@ -48,7 +48,7 @@ def test_slow_pages_are_kept_up_to_the_resident_limit(
 
 
 def test_on_request_no_slow_pages_are_kept() -> None:
-    # The pages 6-7 are slow, the pages 0-1 are fast; each pair serves two tensors in turn.
+    # Two tensors use the slow pages 6-7 in turn. A third tensor uses the fast pages 0-1.
     plan, profile = step([(6, 2, 0, 1, True), (6, 2, 2, 7, True), (0, 2, 3, 4, True)])
     for keeps_slow in (True, False):
         kept = keep(plan, profile, 6, keeps_slow=keeps_slow)

@@ -37,7 +37,7 @@ def test_dropped_pages_are_populated_at_the_next_birth() -> None:
     whole = written(profile)
     assert asked(populated(plan.layout, whole, 1)) == [True, False, False]
     assert asked(populated(plan.layout, whole, THREADS_MAX + 1)) == [False] * 3
-    # A partly written tensor must not take more memory than it touches.
+    # If a partly written tensor were populated, pages would be resident that are never touched.
     assert asked(populated(plan.layout, written(profile, 0.5), 1)) == [False] * 3
     assert not any(asked(plan.layout))
 

@@ -39,7 +39,8 @@ def test_neighbours_that_move_together_are_one_move() -> None:
 
 def test_a_promotion_is_due_by_the_next_use_which_may_be_in_the_next_step() -> None:
     # The parameter is used in stretches 1, 2 and 3. A promotion that begins in stretch 3 is too
-    # late for the use in this stretch, so its deadline is boundary 1, before the next use.
+    # late for the use in this stretch. The next use is in stretch 1 of the next step, so the
+    # promotion's deadline is boundary 1.
     items = state_items()
     lives = lives_of(items, ["ssss", "ssss", "DssU"])
     space, offset = np.full(5, Space.HEAP), np.array([0, 0, 0, 0, 4 * PAGE])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each precondition of a policy that moves pages is violated at least once."""
+"""The preconditions of policies that move pages: a test violates each of them."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "overlapping tiers": {"overlap": Overlap.TIERS},
     "all tiers overlap, moves yield": {"overlap": Overlap.TIERS, "moves_yield": True},
 }
-"""Settings of Tiers, by name of the variant of the timing model."""
+"""The settings of Tiers for each variant of the timing model, by the variant's name."""
 
 
 def tiers(pages_per_s: float) -> Tiers:

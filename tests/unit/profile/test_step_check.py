@@ -118,7 +118,7 @@ def garbled(draw: st.DrawFn, table: Records) -> Records:
 def test_random_records_are_refused_or_usable(
     ring: Records, samples: Records, ops: Records, chunk: int, cut: bool
 ) -> None:
-    """For any records, the daemon's computations up to the planning raise only SentinelError."""
+    """For any records, the daemon's computations before planning raise only SentinelError."""
     cutter = StepCutter()
     before: Step | None = None
     for begin in range(0, len(ring), chunk):

@@ -27,7 +27,7 @@ def without(trace: Trace, epochs: slice, pages: tuple[int, int]) -> Trace:
 
 
 def first_named(trace: Trace) -> tuple[int, int]:
-    """The first page of the first parameter, and the page after its last."""
+    """The first page of the first parameter, and the page after the parameter's last page."""
     address = min(trace.names)
     return address // trace.page_bytes, address // trace.page_bytes + 8
 

@@ -351,8 +351,8 @@ def kernel_reads(library: ctypes.CDLL, folder: Path) -> None:
 
 
 def several_operands(library: ctypes.CDLL, folder: Path) -> None:
-    """An operation on three ranges that the plan keeps in the file. Nearly all frames hold pages
-    that the plan keeps in memory. The operands must not evict each other endlessly."""
+    """An operation on three ranges that are planned to be in the file. Nearly all frames hold pages
+    that are planned to be in memory. The operands must not evict each other endlessly."""
     paged = Paged(library, backing_file(folder, 8192), 8192, 4000, 1300)
     for first in range(0, 4000, 100):
         paged.born(first, 100)

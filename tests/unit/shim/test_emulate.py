@@ -176,7 +176,7 @@ def test_the_daemons_moves_change_the_fast_room(harness: ctypes.CDLL) -> None:
     harness.emulation_recount(handle, HEAP_PAGES)
     harness.emulation_slot_born(handle, 0)
     assert arena[:4].tolist() == [1] * 4
-    emulation.segment.moved(1 << 62)  # an implausible word only makes births slow
+    emulation.segment.moved(1 << 62)  # an implausible count only makes births slow
     harness.emulation_slot_dropped(handle, 0)
     harness.emulation_slot_born(handle, 0)
     assert arena[:4].tolist() == [2] * 4
@@ -236,7 +236,7 @@ def test_a_stretch_is_charged_for_its_slow_pages(
     heap: list[int],
     hidden: list[int],
 ) -> None:
-    """hidden: the time that the computation of each stretch hides, in ps; 0: no row says so."""
+    """hidden: the delay that the computation of each stretch hides, in ps; 0: no row with HIDES."""
     rows = np.zeros(len(listed), ACCESS_DTYPE)
     expected = [[0, 0] for _ in range(STRETCHES + 1)]
     own_ps, after_ps = [0] * STRETCHES, [0] * (STRETCHES + 1)
@@ -270,7 +270,8 @@ def test_a_stretch_is_charged_for_its_slow_pages(
     # The last stretch's accesses with AFTER count when the first stretch begins again.
     expected[-1] = [sum(both) for both in zip(expected[0], expected[-1], strict=True)]
     for stretch, (accesses, fast) in enumerate(expected):
-        # Accesses with AFTER count when the next stretch begins, but their own stretch hides them.
+        # Accesses with AFTER count when the next stretch begins, but the computation of their own
+        # stretch hides their delay.
         total_ps += max(after_ps[stretch] - left_ps, 0)
         own = stretch % STRETCHES
         total_ps += max(own_ps[own] - hidden[own], 0)

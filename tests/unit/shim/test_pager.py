@@ -111,10 +111,11 @@ def test_reads_of_faults_are_timed(start: Callable[..., Paged]) -> None:
     began_ns = time.monotonic_ns()
     for first in (800, 100, 500, 300):
         assert paged.holds(first, 1, 1)
-    # The access goes on before its fault is counted. A read that takes very long is not counted.
+    # An access continues before its fault is counted, so wait. Reads that take very long are not
+    # counted, so two of the four suffice.
     wait(lambda: paged.counts().fault_reads >= 2)
     assert 0 < paged.counts().fault_read_ns < time.monotonic_ns() - began_ns
-    # Faults of a sequence read ahead, and are not counted.
+    # Faults in a sequence read ahead, and their reads are not counted.
     for first in (132, 196, 324):
         paged.settle()
         assert paged.holds(first, 1, 1)
@@ -216,7 +217,7 @@ def test_frames_of_consecutive_pages_stay_adjacent(start: Callable[..., Paged]) 
         pytest.skip("only root may read the numbers of page frames")
     if "[never]" in HUGE_PAGES.read_text():
         pytest.skip(f"{HUGE_PAGES} is never")
-    # If frames did not return to their homes, hardly any would be adjacent.
+    # If frames did not return to their homes (see frames.h), hardly any would be adjacent.
     assert np.mean(np.diff(frames) == 1) > 0.75
     assert paged.holds(0, PAGES, 1)
 
@@ -275,7 +276,7 @@ def test_pages_that_the_program_drops_itself_read_as_zeros(start: Callable[..., 
     paged = start(budget=2 * BLOCK_PAGES)
     paged.born(0, 100)
     paged.fill(0, 100, 1)
-    paged.dropped(50, 50)  # leaves free frames with content
+    paged.dropped(50, 50)  # leaves free frames that still have their old content
     paged.discard(10, 20)
     assert not paged.words[10:20].any()
     assert paged.evict(0, 50) == 40  # finds that pages 20 to 29 are absent

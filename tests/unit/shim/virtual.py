@@ -49,7 +49,7 @@ class Passed(NamedTuple):
 class _Event(NamedTuple):
     """A birth or a drop within a stretch."""
 
-    share: float  # share of the stretch's time that passes before the event, without the delay
+    share: float  # share of the stretch's time, without the delay, that passes before the event
     birth: bool  # False: a drop
     slot: int
 

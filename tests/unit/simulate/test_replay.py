@@ -66,7 +66,7 @@ def test_a_steady_step_by_hand() -> None:
 
 
 def test_births_of_dropped_pages_take_time() -> None:
-    # Of scratch, activation and gradient only the activation's pages are dropped.
+    # Of scratch, activation and gradient, only the activation's pages are dropped.
     profile = large_profile()
     timing = timing_of(replace(tiers(1000.0), birth_ns_per_byte=0.5))
     made = scripts(large_plan(), profile, timing)
@@ -104,8 +104,8 @@ def test_a_late_promotion_leaves_the_rest_slow() -> None:
 def test_a_boundary_waits_for_demotions() -> None:
     waits = np.array([-1, 0, -1, -1], np.int32)
     _, steps = replayed(with_layout(large_plan(), waits=waits), STATE / 1.5)
-    # The mover begins with the demotion as soon as stretch 0 begins. Stretch 0 takes 1 s, and
-    # boundary 1 waits for the rest of the demotion.
+    # The mover begins the demotion as soon as stretch 0 begins. Stretch 0 takes 1 s, and boundary 1
+    # waits for the rest of the demotion.
     demoted = steps[-1].counts.demoted_pages
     assert steps[-1].counts.stall_ns == pytest.approx(demoted * 1.5e9 / STATE - 1e9, abs=10)
     assert steps[-1].ns == pytest.approx(4e9 + steps[-1].slow_ns + steps[-1].counts.stall_ns, abs=2)
@@ -115,8 +115,8 @@ def test_a_boundary_waits_for_demotions() -> None:
 def test_an_idle_mover_demotes_ahead_of_time(used: int, stall_s: float) -> None:
     # The demotion at boundary 1 takes a second, and boundary 2 waits for its end. Stretch 1 takes
     # half a second less than profiled. If the state is used in stretch 0, boundary 2 waits for the
-    # other half second. If the state is used in stretch 3, its demotion may begin in stretch 0, and
-    # no time is lost.
+    # remaining half second of the demotion. If the state is used in stretch 3, its demotion may
+    # begin in stretch 0, and no time is lost.
     plan = with_layout(large_plan(), waits=np.array([-1, -1, 1, -1], np.int32))
     plan.moves["boundary"][0], plan.moves["deadline"][0] = 1, 2
     profile, timing = large_profile(), timing_of(tiers(STATE))

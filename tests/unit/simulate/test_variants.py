@@ -102,7 +102,8 @@ def dropping(plan: Plan) -> Plan:
 def test_the_toys_steady_step_by_hand(share: float) -> None:
     # In the steady step, slow memory serves 2 units of 64 pages in stretch 2 and 4 units in stretch
     # 3; the stretches access 6 and 8 units in all. A unit takes 65,536 ns in fast memory and 4
-    # times as long in slow memory. share: the computation, as a share of the time of accesses.
+    # times as long in slow memory. share: the time of computation, divided by the time that all
+    # accesses would take in fast memory.
     profile = large_profile()
     units, slow_units = np.array([3, 2, 6, 8]), np.array([0, 0, 2, 4])
     memory_ns = 65536 * units
@@ -126,7 +127,7 @@ def test_the_toys_steady_step_by_hand(share: float) -> None:
 @pytest.mark.parametrize("birth", [1, 50, 99])
 def test_late_births_gain_as_much_as_early_ones(birth: int) -> None:
     # Half of the first tensor is slow, and almost nothing else uses memory. Accesses to the two
-    # tiers overlap, so the accesses to this tensor take half as long.
+    # tiers overlap, so the accesses to this tensor take half as long as if it was on one tier.
     profile = step(
         [Tensor(1000, birth, 100), Tensor(20)],
         [Access(0, 0, 0.9), Access(1, 1, 0.001)],

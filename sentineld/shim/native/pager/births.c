@@ -140,7 +140,8 @@ static void return_frames(struct pager *pager, struct paged_range *range, uint64
 static void drop_run(struct pager *pager, struct paged_range *range, uint64_t page, uint64_t run)
 {
 	/* Number of frames to return at once if the next frame cannot be moved, because the kernel
-	   has pinned it or a forked child shares it. Often, this holds for many frames in a row. */
+	   has pinned it or a forked child shares it. The number doubles each time, because often
+	   many frames in a row cannot be moved. */
 	uint32_t stuck = 1;
 
 	for (uint64_t at = page, end = page + run, done; at < end; at += done) {

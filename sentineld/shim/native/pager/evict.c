@@ -127,8 +127,8 @@ static int assign(struct transit *transit)
 	return 0;
 }
 
-/* Write the pages for which assign() took pages of the file, contiguous pages together. Returns 0
-   or -errno. */
+/* Write the pages for which assign() took pages of the file. Pages that are contiguous in the file
+   are written together. Returns 0 or -errno. */
 static int write_pages(struct transit *transit)
 {
 	struct pager *pager = transit->pager;

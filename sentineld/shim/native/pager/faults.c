@@ -57,8 +57,8 @@ static void fetch_run(struct pager *pager, struct paged_range *range, uint64_t p
 	fetch_more(pager, range, gap, out_run(range, gap, (uint32_t)(page - gap)));
 	now += fetch_more(pager, range, page + now, run - now);
 	read_ahead_began(&pager->read_ahead, page, now);
-	/* The window of a sequential stream has grown, and the stream's next fault will come soon.
-	   Evict stray pages now, so that this fault finds free frames. */
+	/* If the window has grown, the stream is sequential, and its next fault will come soon.
+	   Evict stray pages now, so that the next fault finds free frames. */
 	if (window.pages > READ_AHEAD_PAGES_MIN)
 		make_room_of_strays(pager, frames_floor(pager) + window.pages);
 }
@@ -111,8 +111,8 @@ static uint64_t now_ns(void)
 	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-/* Serve the faults that were raised. This thread itself reads the page of the last one, because
-   waking another thread often takes longer than a read. */
+/* Serve the faults that were raised. This thread itself reads the pages of the last fault, because
+   waking another thread often takes longer than the read. */
 static void serve_all(struct pager *pager)
 {
 	struct job *job = NULL;

@@ -42,8 +42,8 @@ const struct fetch_mode fetch_demanded = {all_ready, READ_AHEAD_PAGES_MIN, 0, JO
 const struct fetch_mode fetch_faulted = {all_ready, READ_AHEAD_PAGES_MIN, 0, JOB_DEMANDED, true};
 const struct fetch_mode fetch_ahead = {all_free, READ_AHEAD_PAGES_MIN, SPARE_TRANSITS, JOB_AHEAD, false};
 
-/* Read the transit's pages, contiguous pages of the file together. Returns false if the job should
-   go on later. */
+/* Read the transit's pages. Pages that are contiguous in the file are read together. Returns false
+   if the job should go on later. */
 static bool read_pages(struct transit *transit)
 {
 	struct pager *pager = transit->pager;

@@ -37,8 +37,8 @@ uint64_t filespace_available(const struct filespace *space);
 /* Give back a run of pages; held pages become free when they are released. */
 void filespace_give(struct filespace *space, uint64_t first, uint64_t pages);
 
-/* Hold all used pages, so that they are not given out again before the release. If there is no
-   memory for this, the file counts as full until the release. */
+/* Hold all used pages, so that they are not given out again before filespace_release(). If there is
+   no memory for this, the file counts as full until filespace_release(). */
 void filespace_hold(struct filespace *space);
 void filespace_release(struct filespace *space);
 

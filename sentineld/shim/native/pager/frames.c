@@ -177,7 +177,7 @@ uint32_t frames_collect(struct frames *frames, char *from, uint32_t *homes, uint
 
 void frames_free(struct frames *frames, const uint32_t *homes, uint32_t pages)
 {
-	/* Whether single frames are exchanged for huge pages. */
+	/* Whether to return single frames to the kernel, to make room for huge pages. */
 	bool exchange =
 		frames->homes.free_pages >= BLOCK_PAGES && frames->homes.fresh < frames->homes.huge_count;
 

@@ -3,7 +3,7 @@
  * The pager's page frames, and the staging memory: the buffers for writes and reads of the
  * backing file. When a page is evicted, its frame moves into the staging memory. After the
  * page is written, the frame is free for the next page that is read or born. Planned moves
- * neither zero nor copy the frame, unless the kernel keeps it pinned; then the page is copied.
+ * neither zero frames nor copy pages, except pages whose frames the kernel keeps pinned.
  *
  * The speed of a disk can depend on how many pieces of physical memory a request has: virtual
  * disks, for example, can be several times as fast if a request's pages are adjacent in runs of
@@ -74,8 +74,8 @@ void frames_free(struct frames *frames, const uint32_t *homes, uint32_t pages);
 uint32_t frames_borrow(struct frames *frames, uint32_t pages, uint32_t *homes);
 
 /* Move borrowed frames to the absent pages at `to`. If the kernel has pinned a frame, its content is
-   copied instead. Sets the homes of single frames, of copies and of pages that do not arrive to
-   HOME_NONE. Returns how many pages arrived, and sets *error as uffd_move() does. */
+   copied instead. The homes[] entries of single frames, of copies and of pages that did not arrive
+   become HOME_NONE. Returns how many pages arrived, and sets *error as uffd_move() does. */
 uint32_t frames_place(struct frames *frames, uint32_t *homes, char *to, uint32_t pages, int *error);
 
 /* Record that a page has lost its frame, for example because the page was dropped. Sets *home to

@@ -91,7 +91,7 @@ uint32_t homes_find_unused(const struct homes *homes, uint32_t pages, uint32_t *
 struct run {
 	uint32_t home;
 	uint32_t pages;
-	uint32_t compared; /* number of blocks that were searched for them */
+	uint32_t compared; /* number of blocks searched so far without finding enough */
 };
 
 static uint32_t next_lender(const struct homes *homes, uint32_t block)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Keeps account of which homes have frames, and which of these frames are free; see frames.h. The
- * functions move no frames. A first home and a number of pages stand for a range of consecutive
- * homes, which is in one block, except in homes_in_block().
+ * functions move no frames. A range of consecutive homes is given by its first home and a number of
+ * pages. The range must lie in one block, except in homes_in_block().
  */
 #ifndef SENTINELD_SHIM_HOMES_H
 #define SENTINELD_SHIM_HOMES_H
@@ -75,7 +75,7 @@ uint32_t homes_find_free(struct homes *homes, uint32_t pages, uint32_t *home);
    how many. There must be a free frame. */
 uint32_t homes_find_least(const struct homes *homes, uint32_t pages, uint32_t *home);
 
-/* The first home of a block without frames, for a huge page; HOME_NONE: each block has some. */
+/* The first home of a block without frames, for a huge page; HOME_NONE: every block has frames. */
 uint32_t homes_find_block(struct homes *homes);
 
 #endif

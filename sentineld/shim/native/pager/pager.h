@@ -3,7 +3,7 @@
  * The pager keeps at most `budget_pages` page frames of tensors in memory (for
  * exceptions see `overruns`), and the other pages in a file. It runs in the training
  * process, because UFFDIO_MOVE works within one address space, and because the
- * process needs its pages after the daemon has ended.
+ * process still needs its pages after the daemon has ended.
  *
  * A page is absent (never born, or dropped), in memory, or out (in the file):
  *
@@ -46,9 +46,9 @@ struct pager_counts {
 	uint64_t births_by_fault; /* accesses to absent pages */
 	uint64_t clean_pages; /* pages that were evicted without a write */
 	uint64_t waits; /* births, by pager_born() or by a fault, that waited for a frame */
-	/* reads of 128 KiB made by the thread that serves faults, except if it also read ahead or if
-	   the read took longer than 50 ms; and their total time, from reading the fault's event to
-	   the arrival of the pages */
+	/* reads of 128 KiB by the thread that serves faults, and their total time, each from
+	   reading the fault's event to the arrival of the pages; a read is not counted if the
+	   fault also read ahead, or if the read took longer than 50 ms */
 	uint64_t fault_reads, fault_read_ns;
 	uint64_t overruns; /* frames taken beyond the budget, because no page could be evicted */
 	uint64_t frames; /* page frames held now, including free ones */
@@ -81,8 +81,8 @@ bool pager_file_low(struct pager *pager);
 /* The file has grown to this size. Returns false if there is no memory. */
 bool pager_file_grown(struct pager *pager, uint64_t pages);
 
-/* Give frames to the absent pages among the `pages` pages at `address`. Their content is undefined.
-   Blocks until there are enough frames. */
+/* Give frames to those of the `pages` pages at `address` that are absent. The content of these
+   pages is then undefined. Blocks until there are enough frames. */
 void pager_born(struct pager *pager, void *address, uint64_t pages);
 
 /* Make the pages absent. Returns false if the pager does not manage the mapping. */

@@ -17,11 +17,12 @@
  * if it is dropped, or if it is accessed or has to be fetched while it is being evicted.
  *
  * The lock guards everything except atomic counters and three things that belong to
- * a transit's job: its pages in the staging memory, `done` and `sum`. The transit's homes
- * and pages of the file do not change while the job reads or writes them. The lock is held
+ * a transit's job: its pages in the staging memory, `done` and `sum`. The transit's `home`
+ * and `file_page` do not change while the job reads or writes the file. The lock is held
  * while frames move, and never during a read or write of the file. All functions below
- * need the lock, except pager_enter() and serve_faults(), which take it, pager_fatal(), and
- * transit_run(), transit_transfer() and transit_address(), which a job calls without it.
+ * need the lock, with these exceptions: pager_enter() and serve_faults() take the lock,
+ * pager_fatal() does not need it, and a job calls transit_run(), transit_transfer() and
+ * transit_address() without it.
  */
 #ifndef SENTINELD_SHIM_PAGES_H
 #define SENTINELD_SHIM_PAGES_H
@@ -65,7 +66,7 @@ struct paged_range {
 	   or was passed to pager_fetch(), and has not been passed to pager_evict() since then */
 	uint8_t *planned;
 	uint8_t *stray; /* 1: the page is in memory, but is not planned to be there */
-	uint8_t *begins; /* 1: the last pager_born() call that included the page began with it */
+	uint8_t *begins; /* 1: the page was the first of the last pager_born() that included it */
 	uint8_t *transit; /* 1 + index of the page's transit; 0: none */
 	/* 1: the page arrived or was born since the hand of the clock algorithm last passed it */
 	uint8_t *recent;
@@ -95,7 +96,7 @@ struct transit {
 	uint64_t sum[TRANSIT_PAGES];
 };
 
-/* Pages that a fault has queued, to be fetched as soon as there are frames. */
+/* Pages that pages_want() has queued, to be fetched as soon as there are frames. */
 struct wanted {
 	struct paged_range *range;
 	uint64_t page;
@@ -134,7 +135,7 @@ struct pager {
 	uint64_t wanted_room;
 	struct read_ahead read_ahead;
 	struct job *kept_job; /* see fetch_faulted */
-	/* whether the fault of kept_job reads READ_AHEAD_PAGES_MIN pages and none ahead of them */
+	/* whether the fault of kept_job reads READ_AHEAD_PAGES_MIN pages and does not read ahead */
 	bool kept_alone;
 	uint64_t fetches; /* pages whose fetch has begun since the start */
 	uint32_t arrivals; /* pages fetched or recalled since the start */

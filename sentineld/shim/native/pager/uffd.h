@@ -23,9 +23,9 @@ int uffd_register(int uffd, void *address, uint64_t bytes);
 int uffd_unregister(int uffd, void *address, uint64_t bytes);
 
 /*
- * Move the frames of [from, from + bytes) to the absent range at `to`, which must
- * be registered, and wake the threads that wait for it. Returns the number of
- * bytes moved. If it is less than bytes, *error says why the next page did not move:
+ * Move the frames of [from, from + bytes) to the absent range at `to`, which must be
+ * registered, and wake the threads that wait for its pages. Returns the number of bytes
+ * moved. If this is less than `bytes`, *error says why the next page did not move:
  *   EBUSY   another process shares the page, or the kernel has pinned it
  *   EEXIST  the destination is present
  *   ENOENT  the source is absent
@@ -33,8 +33,8 @@ int uffd_unregister(int uffd, void *address, uint64_t bytes);
  */
 uint64_t uffd_move(int uffd, void *to, void *from, uint64_t bytes, int *error);
 
-/* Copy pages to the absent range at `to`, and wake the threads that wait for it. Returns the number
-   of bytes copied, and sets *error as uffd_move() does. */
+/* Copy pages to the absent range at `to`, and wake the threads that wait for its pages. Returns the
+   number of bytes copied, and sets *error as uffd_move() does. */
 uint64_t uffd_copy(int uffd, void *to, const void *from, uint64_t bytes, int *error);
 
 /* Wake the threads that wait for pages of the range. */

@@ -64,7 +64,7 @@ static void run(struct workers *workers, struct job *job)
 	++*running;
 	pthread_mutex_unlock(&workers->lock);
 	/* If job->run() returns false, the job has ended, and another thread may add it again at
-	   once. So do not access it then. */
+	   once. So do not access the job after that. */
 	again = job->run(job);
 	pthread_mutex_lock(&workers->lock);
 	--*running;
@@ -135,7 +135,7 @@ void workers_add(struct workers *workers, struct job *job, enum job_kind kind)
 	job->kind = kind;
 	put(&workers->queues[kind], job);
 	pthread_mutex_unlock(&workers->lock);
-	/* A thread that is woken while the lock is held would at once sleep again. */
+	/* A thread that is woken while the lock is held would only wait for the lock. */
 	pthread_cond_signal(&workers->wake);
 }
 

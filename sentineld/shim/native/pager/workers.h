@@ -59,8 +59,8 @@ void workers_stop(struct workers *workers);
 
 void workers_add(struct workers *workers, struct job *job, enum job_kind kind);
 
-/* Run a demanded job, which was not added, in the calling thread. This saves the time until another
-   thread wakes up. */
+/* Run a job in the calling thread as a demanded job, instead of adding it. This saves the time
+   until another thread wakes up. */
 void workers_run(struct workers *workers, struct job *job);
 
 /* Make a job a demanded job, because a thread now waits for it. The job was added and has not
@@ -70,7 +70,7 @@ void workers_hurry(struct workers *workers, struct job *job);
 /* Whether a running read should return now and go on later, because demanded jobs go first. */
 bool workers_yield(struct workers *workers, const struct job *job);
 
-/* Transfer all bytes of the parts, which this function changes. Returns 0 or -errno. */
+/* Read or write all bytes of the parts. Changes parts[]. Returns 0 or -errno. */
 int transfer_whole(int file, struct iovec *parts, int count, uint64_t offset, bool write);
 
 #endif

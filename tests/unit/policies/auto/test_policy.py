@@ -67,8 +67,8 @@ def test_without_time_to_move_the_plan_is_the_best_placement() -> None:
     plan = planned(2, 1e-3)
     assert not len(plan.moves)
     slow_s = (plan.predicted.step_ns - 4e9) / 1e9
-    # Parts of groups are rounded down to whole grains of 16 pages, a quarter of 64 pages. So a
-    # quarter of a page with 3 uses may be slow, too: 0.75 uses.
+    # Parts of groups are rounded down to whole grains of 16 pages, a quarter of a unit. So a
+    # quarter of a unit with 3 uses may be slow, too: 0.75 uses.
     assert (19 - 6) * page_s * 0.99 <= slow_s <= (19 - 6 + 0.75) * page_s
 
 

@@ -37,8 +37,8 @@ def everywhere(groups: Groups) -> list[np.ndarray[tuple[int], np.dtype[np.int64]
 def problem(
     pages: int, pages_per_s: float, toy: bool, kind: str | float = "plain"
 ) -> tuple[Groups, Limits]:
-    """kind: the name of a variant, or the time of a write divided by that of a read on paged
-    tiers."""
+    """kind: the name of a variant or, for paged tiers, the time of a write divided by the time of a
+    read."""
     profile = large_profile() if toy else profiled(NETWORK, (3, 7, 12, 20))[0]
     # On paged tiers, every second access only reads, so that there are clean pages.
     rows = profile.accesses.copy()
@@ -100,7 +100,8 @@ def test_fewer_positions_cost_more(pages: int) -> None:
     scale=st.floats(0.0, 3.0),
     seed=st.integers(0, 1 << 30),
 )
-# If the program could demote slow pages, its optimum would be below the dual at these prices.
+# At the prices of this example, the dual would exceed the optimum of a program that could demote
+# pages that are slow already.
 @example(pages=0, pages_per_s=1.0, toy=True, kind=1.0, scale=1.0, seed=13995)
 @settings(deadline=None)
 def test_at_any_prices_the_dual_is_a_lower_bound(

@@ -81,8 +81,8 @@ def lap(stretches: int, *lives: Life) -> Profile:
 
 
 def moving(pages_per_s: float) -> Tiers:
-    """Tiers between which plans may move this number of pages per second; access to a slow byte
-    takes 1 ns longer."""
-    # Without the factor, rounding could make the rate a little too low.
+    """Tiers between which plans may move this number of pages per second. An access to a slow byte
+    takes 1 ns longer than an access to a fast one."""
+    # Without the last factor, rounding could make the rate a little too low.
     rate = pages_per_s * PAGE / MOVE_SHARE * (1 + 1e-14)
     return Tiers((Tier((0,), 0, 1e9, 1e9), Tier((1,), 0, 0.5e9, 0.5e9)), rate, "toy")

@@ -44,7 +44,7 @@ def test_memtis_cools() -> None:
     histogram = Histogram(1.0)
     for _ in range(3):
         histogram.tick(observation([8, 0, 0, 0], [10, 0, 0, 0], capacity=11))
-    # Counts are halved at the ticks 4 and 8. Cell 0 has 24, then 12, then 6 accesses. Cell 1 has 12
+    # Counts are halved at ticks 4 and 8. Cell 0 has 24, then 12, then 6 accesses. Cell 1 has 12
     # accesses before tick 8 and 12 / 2 + 3 = 9 after it. Without cooling, the counts 24 and 15
     # would be in one bin, which has too many pages to be hot.
     for _ in range(4):

@@ -35,15 +35,16 @@ def test_a_swap_becomes_two_moves() -> None:
         (1, 2, 0, heap, 1, 0, 64 * PAGE),
         (4, 5, 0, heap, 0, 0, 64 * PAGE),
     ]
-    # The guest is born in 2, once the demotion that begins at 1 has made room.
+    # The guest (tensor 3) is born in stretch 2, once the demotion that begins at boundary 1 has
+    # made room.
     assert plan.layout.waits.tolist() == [-1, -1, 1, -1, -1, -1]
     assert plan.initial_tier.tolist() == [0, 0, 0, 255]
     assert (plan.policy, plan.notes) == ("mine", ("a note",))
 
 
 def test_a_swap_across_the_step_s_end_begins_the_step_in_slow_memory() -> None:
-    # The tensor is used in stretches 2 and 3 of 8. It is demoted in 4 and promoted in 1 of the next
-    # step.
+    # The tensor is used in stretches 2 and 3 of 8. It is demoted in stretch 4 and promoted in
+    # stretch 1 of the next step.
     profile, tiers = lap(8, Life(64, (2, 3))), moving(64)
     book = open_book(profile, tiers, 64 * PAGE)
     assert book.try_swap(Gap(0, 3, 10))

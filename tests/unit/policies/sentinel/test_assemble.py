@@ -52,7 +52,7 @@ def test_a_plan_carries_out_the_lives() -> None:
     ("parameter", "boundary", "deadline"),
     [
         ("DLFF", 1, 2),
-        ("FFDL", 3, 0),  # the promotion is late for the next step
+        ("FFDL", 3, 0),  # the promotion's deadline is in the next step
     ],
 )
 def test_late_promotions_may_be_waited_for_but_are_not_predicted_to_arrive(

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The published schedule: hand-computed cases, and general properties for random chunks.
 
-The letters are those of drawn.py: F: fast; s: slow; D: being demoted; U: being promoted. Here, a
-promotion that is late by plan is L.
+The letters are those of drawn.py: F: fast; s: slow; D: being demoted; U: being promoted. Here, L is
+a promotion that the schedule knows to be late.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PLENTY = 9.0
 def scheduled(
     some: Items, stretches: int, room: float = PLENTY, moves: float = PLENTY
 ) -> IntervalSchedule:
-    """The schedule of items if the same number of pages can move in each stretch."""
+    """The schedule for an interval length. moves: pages that each stretch can move."""
     return IntervalScheduler(some, room, np.full(some.stretch_count, moves)).schedule(stretches)
 
 
@@ -49,7 +49,7 @@ def lives(found: IntervalSchedule) -> list[str]:
         # In stretch 1, neither the interval 0-1 nor the interval 2-3 uses the chunk any more. In
         # stretch 2, the next interval uses it.
         (0, 2, "FDUF"),
-        # The only interval of a step is also the next interval.
+        # If the interval is the whole step, it is also the next interval.
         (2, 4, "FFFF"),
     ],
 )
@@ -61,7 +61,8 @@ def test_a_chunk_is_promoted_for_the_next_interval(use: int, stretches: int, lif
     ("room", "moves", "expected", "without_room"),
     [
         (2.0, PLENTY, ["ssss", "sUFD", "sUFD"], 1),
-        # One move in a stretch: the least accessed chunk is late, and is evicted first.
+        # Only one chunk can move in each stretch. The least accessed chunk is promoted late, and is
+        # evicted first.
         (PLENTY, 1.0, ["sLFD", "DUFF", "FFFF"], 0),
         (2.0, 1.0, ["ssss", "sUFD", "DLFF"], 1),
         (PLENTY, 0.0, ["FFFF", "FFFF", "FFFF"], 0),  # nothing can be evicted
@@ -103,15 +104,16 @@ def test_what_an_interval_leaves_for_lack_of_time_is_promoted_late() -> None:
 
 
 def test_the_less_accessed_tensors_stay_slow_if_steps_are_not_alike() -> None:
-    # There is room for one chunk, and each is used in a different stretch. The chunks would be
-    # promoted in turn, each in a different step.
+    # There is room for one of the three chunks, and each chunk is used in a different stretch. If
+    # none was kept slow, they would be promoted in turn, each in a different step.
     found = scheduled(items((0,), (2,), (4,), stretches=5), 1, room=1.0, moves=2.0)
     assert lives(found) == ["sssss", "sssss", "DssUF"]
     assert found.unsteady == 2
 
 
 def test_evictions_come_before_promotions() -> None:
-    # In stretch 2, chunk 0 becomes cold and chunk 1 is wanted; there is time for one move.
+    # In stretch 2, chunk 0 becomes cold and chunk 1 is wanted. The first schedule has time for only
+    # one of the two moves.
     assert lives(scheduled(items((1,), (3,)), 1, moves=1.0)) == ["LFDs", "DsLF"]
     assert lives(scheduled(items((1,), (3,)), 1, moves=2.0)) == ["UFDs", "DsUF"]
 

@@ -17,15 +17,15 @@ from tests.unit.plan.toys import toy_profile
 
 
 def judged(room: float, moves: float, stretches: int = 1) -> Interval:
-    """An interval length of the toy, with the same number of moves in each stretch."""
+    """The check of an interval length for the toy. moves: pages that each stretch can move."""
     items = chunks(toy_profile(), np.array([0, 2, 3, 4]), 8)
     return Constraints(items, room, np.full(4, moves)).interval(stretches)
 
 
 def test_an_interval_is_judged_by_space_and_time() -> None:
     # Pages: activation 2, gradient 2, state 4, parameter 2. If each interval is one stretch long,
-    # the four intervals use 2, 2, 6 and 8 pages. Pages that an interval uses but the interval
-    # before it does not, without births: 0, 2 (parameter), 2 (activation) and 4 (state).
+    # the four intervals use 2, 2, 6 and 8 pages. Of these, 0, 2 (parameter), 2 (activation) and 4
+    # (state) pages are neither used by the interval before nor born in the interval.
     one = judged(9.0, 4.0)
     assert one.need_pages == 8
     assert one.fits_space

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When diverged steps are a reason to leave a plan, and when the plan stays."""
+"""When diverged steps are a reason to leave a plan, and when they are not."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ THREADS = 1
 
 
 def sized(*pages: int, network: Network = NETWORK) -> list[Step]:
-    """A steady step for each number of pages by which activations exceed 1 MiB."""
+    """For each number of pages, a steady step whose activations exceed 1 MiB by this number."""
     return steps_of(*(replace(network, activation_bytes=MIB + PAGE * n) for n in pages))
 
 

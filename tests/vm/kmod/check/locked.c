@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A target keeps its address space locked. One thread waits for a FUSE server
- * while it holds mmap_lock for reading. Another thread waits to get mmap_lock for
- * writing. While this second thread waits, no further thread gets mmap_lock for reading.
+ * A target that keeps its address space locked does not block its controller's close().
+ * One thread waits for a FUSE server while it holds mmap_lock for reading. Another thread
+ * waits to get mmap_lock for writing. While this second thread waits, no further thread
+ * gets mmap_lock for reading.
  */
 #define _GNU_SOURCE
 #include "check.h"
@@ -168,7 +169,7 @@ static double seconds(void)
 	return now.tv_sec + now.tv_nsec / 1e9;
 }
 
-/* A controller that arms pages, waits until the address space is locked, and calls close(). */
+/* Forks a controller that arms pages, waits until the address space is locked, and calls close(). */
 static pid_t start_controller(struct target *target, uint64_t address, int armed[2], int locked[2])
 {
 	pid_t controller = fork();

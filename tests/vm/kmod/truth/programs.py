@@ -182,7 +182,8 @@ def _watch_change(draw: DrawFn, regions: list[Region], ranges: int) -> str:
 
 @st.composite
 def _controller_verb(draw: DrawFn, kind: Kind, regions: list[Region]) -> str:
-    """A controller's line that is allowed at any time: move pages, arm them again, or wait."""
+    """A controller's line that is allowed at any time: move pages, arm watched pages again, or
+    wait."""
     verbs = ("move", "rearm", "wait") + (("move-bare",) if kind.unarming else ())
     verb = draw(st.sampled_from(verbs))
     if verb == "wait":

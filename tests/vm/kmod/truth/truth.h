@@ -5,7 +5,7 @@
  * memory), then epochs, which consist of steps. In a step each thread executes
  * its list of verbs; a barrier separates steps. Before an epoch, while no thread
  * runs, the controller can change which pages are watched. Before and during an
- * epoch it can move pages and arm them again.
+ * epoch, the controller can also move pages and arm watched pages again.
  *
  * A line is a verb and numbers, which are in pages of the arena unless noted otherwise:
  *
@@ -83,7 +83,7 @@ struct item {
 /* A verb for threads has the function `run`; a verb for the controller has `control`. */
 struct verb {
 	const char *name;
-	/* THREAD; for the controller's verbs BEFORE (no thread runs) or DURING (at any time) */
+	/* THREAD; for the controller's verbs, BEFORE (no thread runs) or DURING (at any time) */
 	enum when when;
 	unsigned int args;
 	void (*run)(struct worker *worker, const long *arg);
