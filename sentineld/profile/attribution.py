@@ -154,7 +154,8 @@ def find_tenants(
     first = found.instances["first_stretch"].astype(np.int64)
     last = found.instances["last_stretch"].astype(np.int64)
     stretch = keys >> PAGE_BITS
-    # Tensors that live in all stretches need only one interval, in stretch 0.
+    # Tensors that live in all stretches are looked up by the page alone, as if all accesses were in
+    # stretch 0.
     always = (first == 0) & (last == found.stretch_count - 1)
     tenants = _tenants(found, np.where(always, 0, 1), np.zeros_like(last), page_bytes)
     row, instance = tenants.find(keys & PAGE_MASK)

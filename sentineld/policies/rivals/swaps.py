@@ -120,7 +120,7 @@ class Book:
         return found
 
     def try_swap(self, gap: Gap) -> bool:
-        """Add a swap in the gap to the book if possible.
+        """If possible, plan a swap in the gap and add it to this book.
 
         The bandwidth must suffice, and at least one stretch must lie between the two transfers.
         Returns whether the swap was added.

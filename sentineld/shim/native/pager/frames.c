@@ -111,9 +111,9 @@ static uint32_t arrived(const struct frames *frames, const void *to, const void 
  * Move frames as uffd_move() does; returns the number of pages.
  *
  * Linux 6.18 can move pages without counting them. If reclaim or migration holds a page, an attempt
- * to move it fails with EAGAIN, and move_pages() in mm/userfaultfd.c tries again. But move_pages()
- * keeps the error of the failed attempt, because it moves pages in batches. So it does not count
- * the pages that the next attempt moves, and the attempt after that fails with EEXIST.
+ * to move it fails with EAGAIN, and move_pages() in mm/userfaultfd.c tries again. But the success of
+ * the next attempt does not clear the error of the failed one. So move_pages() does not count the
+ * pages that the next attempt moves, and the attempt after that fails with EEXIST.
  */
 static uint32_t move(struct frames *frames, char *to, char *from, uint32_t pages, int *error)
 {
