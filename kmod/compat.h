@@ -50,7 +50,10 @@
 #include <linux/sched/exec_state.h>
 #endif
 
-/* Makes a PTE writable. A shadow stack's PTE would need the VMA, but such PTEs are never armed. */
+/*
+ * Makes a PTE writable. Takes no VMA: only the PTE of a shadow stack would need it, and such
+ * PTEs are never armed.
+ */
 static inline pte_t sentinel_pte_mkwrite(pte_t pte)
 {
 #if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 7, 0)

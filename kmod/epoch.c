@@ -39,7 +39,10 @@ static void take(struct sentinel_session *s, struct sentinel_chunk *chunk, struc
 	bitmap_zero(chunk->born, SENTINEL_CHUNK_PAGES);
 	bitmap_zero(chunk->written, SENTINEL_CHUNK_PAGES);
 	bitmap_zero(chunk->lost, SENTINEL_CHUNK_PAGES);
-	/* while other code changes mappings, it may unarm examined pages: keep `suspect` */
+	/*
+	 * if the chunk's mappings are being changed, its pages may be unarmed again after
+	 * their examination: keep `suspect`
+	 */
 	if (!sentinel_changes(s, chunk->base, chunk->base + (1UL << SENTINEL_CHUNK_SHIFT)))
 		bitmap_zero(chunk->suspect, SENTINEL_CHUNK_PAGES);
 	ended->epoch = chunk->epoch;

@@ -220,7 +220,7 @@ void sentinel_change_end(struct sentinel_session *s, unsigned long start, unsign
 	spin_unlock(&s->lock);
 }
 
-/* Returns the number of changes of [start, end) that may be in progress; s->lock is held. */
+/* Returns how many changes in progress may concern pages of [start, end); s->lock is held. */
 unsigned int sentinel_changes(struct sentinel_session *s, unsigned long start, unsigned long end)
 {
 	unsigned int i, count = s->more_changes;

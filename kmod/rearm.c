@@ -8,7 +8,7 @@
 #include <linux/mm_inline.h>
 #include <linux/sched/mm.h>
 
-/* Returns true if a page without a recorded write may have been written without a fault. */
+/* Returns true if the page has no recorded write, but may have been written without a fault. */
 static bool maybe_written(struct sentinel_session *s, struct sentinel_chunk *chunk, unsigned int nr,
 			  bool writable)
 {

@@ -7,8 +7,8 @@ import json
 
 
 def json_end(text: str, bytes_max: int) -> str:
-    """The longest suffix of the text that takes at most bytes_max bytes as a JSON string, not
-    counting the quotes. One character takes up to 12 bytes in JSON."""
+    """The text's longest suffix whose JSON string takes at most bytes_max bytes, not counting the
+    quotes. One character takes up to 12 bytes in JSON."""
     if len(json.dumps(text)) - 2 <= bytes_max:
         return text
     left, length = bytes_max, 0

@@ -48,7 +48,7 @@ class FrameLimits(NamedTuple):
 
     frame_bytes: int
     values: int  # number of commas, opening brackets and opening braces in the frame's text
-    objects: int  # number of opening braces; an object takes up to 100 times its text's memory
+    objects: int  # number of opening braces; an object can take 100 times the memory of its text
 
 
 FROM_SHIM = FrameLimits(5 << 20, 400_000, 64)

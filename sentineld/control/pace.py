@@ -13,8 +13,8 @@ from collections.abc import Callable
 SHARE = 0.03
 """Share of the time that one user's messages may take."""
 BURST_S = 0.05
-"""Time that one user's messages may take without a pause. The heartbeat can be late by this
-time; shims tolerate much longer delays."""
+"""Time that one user's messages may take without a pause. They can delay the heartbeat for as long;
+shims tolerate much longer delays."""
 
 
 class Pace:

@@ -64,7 +64,7 @@ VERB_CHARACTERS_MAX = 40
 CONNECTIONS = Limits(of_user=64, of_root=128, total=256)
 REQUEST_COST_S = 0.001
 """Assumed CPU time of a request, in the event loop and in a verb's thread. The number of verbs that
-take longer is limited."""
+may take longer is limited; see VERBS."""
 REQUEST_S = 10.0
 """Time limit for a request to arrive."""
 ANSWER_S = 10.0

@@ -47,7 +47,7 @@ def cpuset(system: System) -> Finding:
 def memory_limit(system: System) -> Finding:
     """Whether a cgroup's memory limit is below the tiers' size.
 
-    The limit counts all tiers together, so reclaim may start while a tier has free memory.
+    The limit applies to the sum of all tiers, so reclaim may start while a tier has free memory.
     """
     capacity = _tier_bytes(system)
     for name, process in _processes(system).items():

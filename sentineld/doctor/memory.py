@@ -65,7 +65,7 @@ def numa_balancing(system: System) -> Finding:
 def _writer(system: System) -> str | None:
     """The place that sets kernel.numa_balancing: tuned's active profile or a sysctl file.
 
-    None if neither sets it: the value is the kernel's default or was set by hand.
+    None if neither sets it; the value is then the kernel's default, or was set by hand.
     """
     profile = system.text("etc/tuned/active_profile")
     for name in (profile or "").split():

@@ -10,7 +10,7 @@ from sentineld.host.mounts import unescaped
 
 
 class UnavailableError(Exception):
-    """A hierarchy of cgroups, or systemd, cannot be used here; the text says why."""
+    """A hierarchy of cgroups, or systemd, cannot be used here; the error's text says why."""
 
 
 def available_bytes(pid: int, proc: Path = Path("/proc")) -> int:

@@ -45,7 +45,8 @@ class Preset:
 
 
 PRESETS = {
-    # The slow tier is DRAM too. This preset is for checking that such a slow tier costs no time.
+    # The slow tier is DRAM too. This preset is for checking that two tiers of the same speed cost
+    # no time.
     "dram": Preset(DRAM_BYTES_PER_S, DRAM_BYTES_PER_S, 10e9),
     # One memory expander with eight lanes.
     "cxl": Preset(24e9, 20e9, 10e9),

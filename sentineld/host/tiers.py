@@ -94,8 +94,8 @@ def with_figures(tiers: Tiers, config: Mapping[str, object]) -> Tiers:
 
 
 def _require_bandwidths(tiers: Tiers) -> None:
-    """Raise SentinelError if the tiers select a variant of the timing model without the bandwidths
-    that it needs."""
+    """Raise SentinelError if the tiers select a variant of the timing model but lack a bandwidth
+    that this variant needs."""
     name = "overlap" if tiers.overlap != Overlap.NONE else "moves_yield"
     if tiers.overlap == Overlap.NONE and not tiers.moves_yield:
         return

@@ -176,7 +176,8 @@ class PagedSubstrate:
                 "raise tiers.paged_bytes",
             )
         running = link.paging is not None
-        # The blocks of the existing file are not free, but the file may keep them.
+        # The disk's free bytes do not include the existing file's blocks, but the file keeps these
+        # blocks when it grows.
         has_bytes = link.paging.counts().file_bytes if link.paging is not None else 0
         most_bytes = max(size_bytes, self._file_room_bytes(has_bytes))
         paging = {"file_bytes": size_bytes, "file_bytes_max": most_bytes, "file": not running}

@@ -64,9 +64,9 @@ class Substrate(Protocol):
         """The interface to a managed process's pages. Raises SentinelError."""
 
     def accesses(self, layout: Layout, profile: Profile | None, tiers: Tiers) -> Records | None:
-        """The step's accesses under this layout (ACCESS_DTYPE), for the shim to meter. On emulated
-        tiers a row also has the delay of each slow page; on paged tiers this delay is 0. Returns
-        None on the kernel's nodes. profile: None for a layout that only adds cuts."""
+        """The step's accesses under this layout (ACCESS_DTYPE), for the shim to meter. A row also
+        says by how long the shim delays the training for each slow page; on paged tiers this is 0.
+        Returns None on the kernel's nodes. profile: None for a layout that only adds cuts."""
 
     def reserve_bytes(self, budget_bytes: int) -> int:
         """The part of a budget's fast memory that plans must leave free."""

@@ -101,8 +101,9 @@ class Schedule:
         free_bytes: takes a tier; returns the free bytes of the node to which the next pages for
             this tier would be moved.
         batch_pages: maximum number of pages in a batch.
-        small_batch_pages: maximum number of pages in a batch with pages of several moves, and in a
-            batch that begins with, or delays, an urgent promotion; None: batch_pages.
+        small_batch_pages: maximum number of pages in a batch with pages of several moves and, while
+            the first queued promotion is urgent, in a batch of promotions or early demotions; None:
+            batch_pages.
         """
         queue = self.queue
 
@@ -220,7 +221,8 @@ class Schedule:
                 elif not move.moved_bytes:
                     self.cancelled(move, "already-there")
                 continue
-            # A promotion for which the process stalls is late by design.
+            # If the process stalls for a promotion, the promotion is late on purpose and does not
+            # count as late.
             move.late = move.late or (is_late(move, self.now) and not move.stalls)
             ends_move = len(pages) <= limit - taken
             parts.append((move, pages[: limit - taken]))

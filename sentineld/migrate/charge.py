@@ -117,7 +117,7 @@ class Charge:
         return changed
 
     def moved(self, space: Space, pages: Pages, status: Status) -> None:
-        """Apply the statuses of a move_pages call on these pages."""
+        """Enter in the map the statuses that a move_pages call has returned for these pages."""
         residency = self.spaces.maps[space]
         before = residency.nodes[pages]
         with self._lock:

@@ -134,7 +134,7 @@ class EmulatedMemory:
         return MoveResult(self._status(parts, len(pages)), error)
 
     def begin_series(self, since_ns: int) -> None:
-        """Lose the bandwidth that was unused before since_ns; see TokenBucket.take()."""
+        """Forfeit the bandwidth that was not used before since_ns; see TokenBucket.take()."""
         self._wanted_ns = since_ns
 
     def best_node(self, tier: int) -> tuple[int, int]:

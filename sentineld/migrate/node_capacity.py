@@ -18,7 +18,7 @@ it takes longer than most of the mover's decisions."""
 
 
 class Capacity:
-    """Free memory of the tiers' nodes above their watermarks."""
+    """Knows how many bytes can move to each of the tiers' nodes; see node_bytes()."""
 
     def __init__(
         self,

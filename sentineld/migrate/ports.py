@@ -94,7 +94,7 @@ class PlanMover(Protocol):
         """Report that a step diverges from the plan."""
 
     def resume(self, position: int) -> None:
-        """Report that the process has followed the plan again since this position."""
+        """Report that the process follows the plan again, from this position on."""
 
     def watch(self, backend: PageBackend, begin: Callable[[], None]) -> None:
         """Call begin(), which arms pages. From then on, moves must not be sampled as accesses."""

@@ -47,7 +47,7 @@ class Memory(Protocol):
     def move_pages(self, pages: Addresses, node: int, wait: Wait | None = None) -> MoveResult:
         """Move distinct pages to a node; if `waits`, blocks until the move is done.
 
-        wait: called by memory that only imitates moves, to wait for the end of the move. If it
+        wait: called by implementations that only imitate moves, to wait for the move's end. If it
         returns True, the move ends early: pages that have not arrived by then stay where they are,
         and the result's error is EINTR.
         Raises ProcessLookupError if the process is gone, SentinelError if the kernel refuses.

@@ -99,7 +99,7 @@ class PageMaps:
             for space, (start, length) in ranges.items()
         }
         # _elsewhere[tier][node]: whether the node is in another tier. The second index is an entry
-        # of a map as an unsigned byte, so ABSENT has an element, too, which is False.
+        # of a map, read as an unsigned byte. The element for ABSENT is False.
         tier_of = np.full(256, -1, dtype=np.int8)
         for index, tier in enumerate(tiers.tiers):
             tier_of[list(tier.nodes)] = index

@@ -13,9 +13,9 @@ a scheduling delay, and the bandwidth that was unused meanwhile remains availabl
 class TokenBucket:
     """Bandwidth shared by all movers and both directions. Thread-safe.
 
-    Unused bandwidth is not saved: a transfer that is requested more than SLACK_NS too late begins
-    at the present time. So transfers that are requested and completed within T ns move at most as
-    many bytes as the bandwidth allows in T + SLACK_NS.
+    Unused bandwidth is not saved: if a transfer is requested more than SLACK_NS after it could have
+    begun, it begins at the time of the request. So transfers that are requested and completed
+    within T ns move at most as many bytes as the bandwidth allows in T + SLACK_NS.
     """
 
     def __init__(self, bytes_per_s: float, slack_ns: int = SLACK_NS) -> None:
@@ -48,8 +48,8 @@ class TokenBucket:
             return round(self._ready_ns)
 
     def give_back(self, count: int, size: int, left_ns: int) -> int:
-        """Give back what an interrupted transfer has not used; returns how many of its pieces are
-        still to be transferred.
+        """Give back the bandwidth that an interrupted transfer has not used; returns how many
+        pieces of the transfer are still to be transferred.
 
         count: number of pieces of the transfer; size: bytes of each.
         left_ns: time from now to the end of the transfer. The piece under way counts as

@@ -22,8 +22,8 @@ FAULT_DTYPE = np.dtype(
         ("reserved", "<u2"),
     ]
 )
-"""struct fault: a page fault at a user address or, if the kind is one of FOUND_KINDS, a cause of
-such a fault, which the kernel found while it handled the fault."""
+"""struct fault: a page fault at a user address. If the kind is one of FOUND_KINDS, the record
+instead gives a cause that the kernel found while it handled such a fault."""
 
 FAULT_KINDS = (
     "missing_read",

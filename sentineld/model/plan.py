@@ -36,7 +36,7 @@ SLOT_PLANNED = 1  # allocated at the slot's offset in the arena; without this fl
 SLOT_DROP = 2  # all pages are dropped at the tensor's death
 SLOT_POPULATE = 4  # all pages are populated at the tensor's birth
 SLOT_DROP_PARTS = 8  # the pages listed in Layout.parts are dropped at the tensor's death
-SLOT_OPTIONAL = 16  # some steps do not make this allocation
+SLOT_OPTIONAL = 16  # in some steps, the allocation is too small for the shim to see it
 
 PART_DTYPE = np.dtype(
     [("offset", "<u8"), ("bytes", "<u8"), ("slot", "<u4"), ("reserved", "<u4")]

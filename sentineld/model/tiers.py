@@ -49,5 +49,5 @@ class Tiers:
     paged: bool = False
     # The next two settings select variants of the timing model. They do not apply to paged tiers.
     overlap: Overlap = Overlap.NONE
-    # Whether moves yield to accesses: no page moves for the time of the accesses to slow pages.
+    # Whether moves yield to accesses: while the training accesses slow pages, moves are suspended.
     moves_yield: bool = False

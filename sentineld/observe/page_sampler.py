@@ -40,7 +40,8 @@ class RangeResult:
 class SamplerStats:
     """The module's counters of one attached process; struct sentinel_stats."""
 
-    hits: int  # accesses to watched pages, without births; AGAIN records count for huge pages only
+    # accesses to watched pages, births excluded; AGAIN records are counted for huge pages only
+    hits: int
     births: int  # first touches of absent pages in armed ranges
     lost: int  # records lost: the log was full, or the module got no memory
     armed_pages: int

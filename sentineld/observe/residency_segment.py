@@ -49,16 +49,16 @@ class ResidencySegment:
             self.paging = PagingSegment(np.frombuffer(mapped, protocol.PAGING_DTYPE, 1, offset))
 
     def close(self) -> None:
-        """Unmap the segment. The maps are then empty; counters keep their values, and the process
-        does not see later changes."""
+        """Unmap the segment. The maps are then empty. The counters can still be read and changed
+        here, but are no longer shared with the process."""
         self._header = self._header.copy()
         self.maps = {space: np.empty(0, np.uint8) for space in self.maps}
         if self.paging is not None:
             self.paging.close()
 
     def moved(self, pages: int) -> None:
-        """Add a change in the number of fast pages, positive or negative, to the sum of such
-        changes, which the process reads."""
+        """Report to the process that moves have changed the number of fast pages by `pages`, which
+        can be negative."""
         self._header["moved_fast"] += pages
 
     def flying(self, pages: int) -> None:

@@ -21,7 +21,7 @@ def reports_written_page(
     """Write to one of two pages; True if the watch reports exactly that page. Raises OSError.
 
     way: as in WriteFds.
-    open_control: opens the control descriptor of this way for the memory range (start, bytes).
+    open_control: opens the control descriptor that `way` needs, for the range (start, bytes).
     """
     size = 2 * PAGE_BYTES
     with mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:

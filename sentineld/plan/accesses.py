@@ -43,8 +43,9 @@ def access_table(profile: Profile, layout: Layout, tiers: Tiers) -> npt.NDArray[
     - all accesses to a persistent tensor outside the heap: such a tensor was allocated before the
       shim started and counts as fast.
 
-    If a slot also takes smaller tensors, its rows name the slot, so that the shim counts only pages
-    that the tensor has. In the stretch of the tensor's birth these rows have the flag AFTER.
+    If a tensor's slot also takes smaller tensors, the tensor's rows name the slot, so that the shim
+    counts only pages that the tensor has. In the stretch of the tensor's birth, these rows also
+    have the flag AFTER.
     """
     rows, tensors = profile.accesses, profile.tensors[profile.accesses["tensor"]]
     pages = tensor_pages(profile)[rows["tensor"]]
@@ -94,7 +95,7 @@ def access_table(profile: Profile, layout: Layout, tiers: Tiers) -> npt.NDArray[
 
 
 def _with_hidden(table: npt.NDArray[np.void], hidden_ns: Floats) -> npt.NDArray[np.void]:
-    """The table, plus one row for each stretch in which other work hides slow accesses.
+    """The table, plus one row for each stretch in which other work hides time of slow accesses.
 
     hidden_ns: (S,), see AccessCosts.
     """

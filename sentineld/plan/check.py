@@ -223,10 +223,11 @@ def _tiers(plan: Plan, profile: Profile, found: Residency) -> None:
 
 
 def _kept_slow_pages(plan: Plan, profile: Profile) -> None:
-    """Check that pages of slow regions that any move promotes are dropped at each death on them.
+    """If any move promotes a page of a slow region, check that each tensor on the page drops it
+    when the tensor dies.
 
-    A late promotion can move such pages when the next tensor already lives on them. If this tensor
-    kept the pages, they would stay in fast memory, and peak_fast_pages() would not count them.
+    A late promotion can move such a page when the next tensor already lives on it. If this tensor
+    kept the page, it would stay in fast memory, and peak_fast_pages() would not count it.
     """
     promoted = promoted_ranges(plan, profile.page_bytes)
     found = turnover(plan.layout, profile, (1,), promoted.ravel())

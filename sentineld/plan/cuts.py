@@ -70,7 +70,8 @@ def choose_cuts(
                 by_time = int(np.searchsorted(times, since + limit_ns, side="right")) - 1
             else:
                 by_time = last
-            # Keep two cuts at least one allocation apart; otherwise the loop would not advance.
+            # Keep successive cuts at least one allocation apart; otherwise the loop would not
+            # advance.
             cut = max(min(by_bytes, by_time), cursor + 1)
             if cut >= last:
                 break

@@ -18,9 +18,9 @@ from sentineld.plan.move_queue import move_times
 def pager_moves(plan: Plan, profile: Profile) -> Records:
     """PAGER_MOVE_DTYPE rows, sorted by boundary, evictions first.
 
-    A fetch (a promotion) stays useful throughout the last stretch that uses its pages before their
-    next eviction, because the fetch reads the pages faster than the faults of that stretch would.
-    An eviction is obsolete as soon as its pages are used, born or moved again.
+    A fetch (a promotion) is useful until the end of the last stretch that uses its pages before
+    they are evicted again: even during this stretch, a fetch reads the pages faster than page
+    faults would. An eviction is obsolete as soon as its pages are used, born or moved again.
     """
     count, moves = profile.stretch_count, plan.moves
     evicts = moves["tier"] != 0

@@ -159,7 +159,8 @@ def births_waits(
     """(S,): the waits that needed_waits() finds for a plan.
 
     charged: (S,), fast pages charged in each stretch.
-    born_fast: (T,), which tensors' births wait if necessary; only pages born in fast memory count.
+    born_fast: (T,), the tensors whose births may need a wait. Of their pages, only those born in
+        fast memory count.
     limit: fast memory in pages.
     """
     stretch = profile.tensors["birth_stretch"][found.tensor].astype(np.int64)

@@ -72,7 +72,7 @@ class Planners:
         If this fails, make the plan with the first of the fallbacks that can make a valid plan; a
         note of the plan says why. Raises the named policy's error if the fallbacks fail, too, or if
         the error's code is not "failed". Before the fallbacks are tried, require() is called, which
-        raises SentinelError if a precondition that they share does not hold.
+        raises SentinelError if a precondition that all fallbacks share does not hold.
         """
         try:
             return self._answer(uid, PlanRequest(name, profile, tiers, budget_bytes))

@@ -5,8 +5,8 @@ The faults are those of the recorded steps before the access step. In these step
 pages were armed; armed pages would have caused further faults. Some faults have two
 records: one is written when the fault begins, the other while the kernel handles the
 fault. This module merges the two records. A fault belongs to the tensor that was live
-at the fault's address and time or, if there was none, to one that was at this address
-at another time of the same stretch; see holders().
+at the fault's address and time. If there was none, the fault belongs to a tensor that
+was at this address at another time of the same stretch; see holders().
 """
 
 from __future__ import annotations

@@ -164,8 +164,8 @@ def meter_residency(
 
     The accesses are those of the profile, so no page is unknown. A page counts as accessed in every
     stretch that accesses its tensor. If sizes vary, page_touches counts the profile's pages, which
-    are those of the largest step. Returns None if a boundary lacks these records, or if the step
-    and the profiled step differ in the number of boundaries.
+    are those of the largest step. Returns None if a boundary lacks a SERVED or SERVED_FAST record,
+    or if the step and the profiled step differ in the number of boundaries.
     """
     records = step.records
     served = records[records["event"] == Event.SERVED]

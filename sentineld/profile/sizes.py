@@ -37,8 +37,8 @@ RECORDS_MAX = 1 << 19
 is kept even if it exceeds this limit."""
 OPTIONAL_BYTES_MAX = 16 * TENSOR_BYTES_MIN
 """Steps may lack an allocation of varying size if its largest size is below this limit. If its size
-is proportional to the batch length, steps lack it if their batch is at most a sixteenth as long as
-the longest one."""
+is proportional to the length of the batch, it is missing in each step whose batch is at most a
+sixteenth as long as the longest batch."""
 STEADY_SHARE = 0.75
 """Steps count as steady if at least this share of them has the same sequence (steady())."""
 LAST_STEPS = 4
@@ -193,8 +193,8 @@ class SeenSteps:
         return max(Counter(recent).values(), default=0) >= STEADY_SHARE * len(recent)
 
     def most_similar(self, share: float) -> Similar | None:
-        """Steps that differ from each other only in the sizes of allocations. None if these are
-        fewer than this share of all steps, or if no steps differ."""
+        """The steps that differ from each other only in the sizes of allocations. None if they make
+        up less than `share` of all steps, or if no sizes differ."""
         wholes = sorted(
             (one for one in self._similar.values() if one.steps > 1),
             key=lambda one: len(one.sizes.vary),
@@ -214,7 +214,7 @@ def lacking_in(step: Step, whole: Similar) -> Mask | None:
     """Which allocations of `whole` the step lacks, (slots,); None if it differs in other ways.
 
     If allocations are missing between two boundaries, the smallest candidates there are taken to be
-    the missing ones. The step and the rest of whole.largest must then have the same structure.
+    the missing ones. Without these allocations, whole.largest must have the step's structure.
     """
     ours, theirs = structure(whole.largest), structure(step)
     marks = [one[3:, one[0] == Event.BOUNDARY] for one in (ours, theirs)]

@@ -20,7 +20,7 @@ from sentineld.profile.steps import Step
 
 @dataclass(frozen=True)
 class Trace:
-    """Steps with the same sequence, and the accesses of the last one."""
+    """Steps with the same sequence of allocations, and the accesses of the last step."""
 
     steps: tuple[Step, ...]
     """Oldest first. The last one is the access step; those before it ran at full speed."""

@@ -62,7 +62,8 @@ class SessionSnapshot:
     page_accesses: Mapping[str, int] = field(default_factory=dict)
     """Accesses to armed pages, as counted by two sources: module, tracepoint."""
     emulated_delay_ns: Mapping[str, int] = field(default_factory=dict)
-    """For emulated tiers only. owed: delay by the timing model; paid: delay injected so far."""
+    """For emulated tiers only. owed: delay that the timing model has computed so far; paid: delay
+    injected so far."""
     paging_bytes: Mapping[str, int] = field(default_factory=dict)
     """Bytes read from the file and written to it. This and the next two values are for paged tiers
     only."""

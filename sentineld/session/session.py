@@ -213,8 +213,8 @@ class Session:
             return result
         except EOFError:
             if gone.is_set():
-                # The session's thread may be calling the function just now; undo() runs after this
-                # call.
+                # The session's thread may be running unless_gone() just now. It runs undo() after
+                # that.
                 self._commands.put(undo)
                 raise _hung_up() from None
             raise self.not_yet("can't be reached") from None

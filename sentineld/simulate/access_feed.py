@@ -18,7 +18,7 @@ class AccessFeed:
 
     def __init__(self, profile: Profile, cells: Cells, world: World, reactor: Reactor) -> None:
         everything = np.ones(len(profile.accesses), np.bool_)
-        # (S, C): accesses to each page of a cell in each stretch.
+        # (S, C): for each stretch and cell, the accesses to each of the cell's pages.
         self._accesses = page_costs(profile, cells, access_pages(profile), everything)
         self._world = world
         self._reactor = reactor

@@ -28,7 +28,7 @@ class Step:
     which can happen if the bandwidths of both tiers are used concurrently."""
     counts: Counts
     times_ns: Floats = field(repr=False, compare=False)
-    """(S,), time of each stretch without slow accesses, births in the arena and waits."""
+    """(S,), time that each stretch takes without slow accesses, births in the arena or waits."""
 
 
 class _Charges:
@@ -43,17 +43,17 @@ class _Charges:
         if scripts.hidden_ns is not None:
             self._hidden_ns = float(scripts.hidden_ns[stretch])
             self._hideable_ns = float(script.hideable_ns[stretch] @ world.slow)
-            # If accesses to both tiers overlap, accesses to tensors that are born later can shorten
-            # the stretch from its beginning on. So assume that the tensors will be born where the
-            # plan wants them.
+            # If accesses to both tiers overlap, slow accesses can shorten the stretch, even those
+            # to tensors that are born later in it. Count these, too, and assume that the tensors
+            # will be born where the plan wants them.
             for event in script.events[stretch] if scripts.overlap == Overlap.TIERS else ():
                 if isinstance(event, Birth):
                     self._assumed[event] = world.slow_after_birth(event.low, event.high)
                     self._add(event, self._assumed[event])
 
     def born(self, birth: Birth, pages: int) -> float:
-        """Account for a birth after which `pages` pages of its cells are slow; returns by how much
-        the stretch becomes longer."""
+        """Account for a birth; returns by how much it lengthens the stretch. pages: number of slow
+        pages in the birth's cells after the birth."""
         before_ns = self.ns
         self._add(birth, pages - self._assumed.get(birth, 0))
         # Without an overlap, the difference would be this product plus rounding errors.
@@ -61,7 +61,8 @@ class _Charges:
 
     @property
     def ns(self) -> float:
-        """The time so far; negative if slow accesses shorten the stretch."""
+        """The time that slow accesses add to the stretch, as far as is known; negative if they
+        shorten it."""
         return self._direct_ns + max(self._hideable_ns - self._hidden_ns, 0.0)
 
     def _add(self, birth: Birth, pages: int) -> None:

@@ -21,7 +21,7 @@ from sentineld.simulate.cells import Cells, cells_of, page_costs
 
 
 class Birth(NamedTuple):
-    """Pages are born in the cells [low, high) that have none."""
+    """Pages are born in the cells [low, high), except in cells that already have pages."""
 
     at: float  # share of the stretch that has passed
     low: int

@@ -36,7 +36,7 @@ class PolicyRun:
     steady: tuple[Step, ...]
     """Steps over which the results are averaged."""
     repeats: bool
-    """Whether the steady steps would repeat endlessly."""
+    """Whether all further steps would repeat the steady ones."""
     trial: tuple[Step, ...] = ()
     """Steps of the trials that decided at which boundaries the process stalls
     (plan/stall_trial.py)."""

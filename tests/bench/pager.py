@@ -2,9 +2,9 @@
 """bench-pager: how fast the pager moves pages, and how much CPU time it takes, compared with plain
 direct I/O on the same disk.
 
-The pager evicts all pages of a region, fetches them, and exchanges one half of the region for the
-other half. The exchange writes and reads at the same time. Between these transfers, threads write,
-read, and do both with plain direct I/O; each time they transfer as many bytes as the pager.
+The pager evicts all pages of a region, fetches them, and then evicts one half of the region while
+it fetches the other half. Between these transfers, threads use plain direct I/O to write, to read,
+and to do both at the same time; each time they transfer as many bytes as the pager.
 """
 
 from __future__ import annotations

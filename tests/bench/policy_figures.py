@@ -65,7 +65,7 @@ def by_policy(rows: Sequence[Row]) -> dict[str, list[Row]]:
 
 def policies_table(rows: Sequence[Row]) -> str:
     """Format a line per policy and one for the bound. Slowdowns are averaged by the geometric mean:
-    over the traces for each preset and fraction, and over all cells."""
+    for each preset and fraction over the traces, and once over all cells."""
     columns = sorted({(row["tiers"], row["fast_fraction"]) for row in rows})
     head = [
         "step / all-fast step",

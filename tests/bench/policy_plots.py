@@ -50,7 +50,8 @@ def draw(rows: Sequence[Row], step_of: StepOf, folder: Path) -> list[Path]:
 
 
 def by_policy_picture(rows: Sequence[Row]) -> Figure:
-    """Draw for each policy a bar (the geometric mean over its cells) and a dot per cell."""
+    """Draw for each policy a dot for its slowdown in each cell (a trace, a preset and a fast
+    fraction), and a bar for the geometric mean of these slowdowns."""
     shown = {name: mine for name, mine in by_policy(rows).items() if name != UNLIMITED}
     figure, axes = pyplot.subplots(figsize=(9, 0.4 * len(shown) + 1.5))
     for at, (name, mine) in enumerate(shown.items()):

@@ -26,8 +26,8 @@ GUEST_SLOW_MIB = 1536
 addresses."""
 
 DROP_IN = "/run/systemd/system/sentineld.service.d/demo.conf"
-"""Path of a drop-in that keeps the daemon's memory off the fast node. The balloon controls how much
-memory is free on this node."""
+"""Path of a drop-in that keeps the daemon's memory off the fast node, because tests/demo/balloon.py
+controls how much memory is free on this node."""
 
 ACTIVATE = """
 set -e

@@ -31,9 +31,9 @@ def assemble(
 ) -> Report:
     """The report of finished runs.
 
-    runs: the guest's events "run".
+    runs: the guest's "run" events.
     counts: policy -> the plugin's figures.
-    done: the guest's event "done".
+    done: the guest's "done" event.
     more: further fields of the report.
     """
     for run in runs:

@@ -138,7 +138,7 @@ class Process:
         self._send(framed(("{" + ",".join(fields) + "}").encode()), self._descriptors())
 
     def _raw(self) -> None:
-        """Send bytes, or a frame of bytes."""
+        """Send arbitrary bytes, either as they are or in a well-formed frame."""
         script = self._script
         data = script.take(script.byte())
         if script.byte() % 2:

@@ -29,7 +29,7 @@ time."""
 RESIDENT_BYTES = 120 << 20
 LOG_BYTES_PER_S = 1e6 / 60
 LOG_S_MIN = 10.0
-"""An attack shorter than this may log as many bytes as LOG_BYTES_PER_S allows for LOG_S_MIN."""
+"""An attack shorter than this may log as many bytes as an attack of this duration."""
 SETTLE_S = 60.0
 SLACK = 6
 """Number of additional descriptors that may be open after an attack, because the daemon's own work,
@@ -158,7 +158,7 @@ class Attack:
         self.managed_training = managed_training
         self.checked = False
         self.stops_the_training = False
-        """Set by a test that itself stops the training, whose speed then has no meaning."""
+        """Set by a test that stops the training on purpose: the speed then means nothing."""
         self._factor = HOLD_FACTOR if long else 1.0
         self.before_release: list[Callable[[], None]] = []
         """Functions that are called before the attackers are killed. They make it possible for the

@@ -122,7 +122,7 @@ class Attacker:
         """Kill the process if it runs."""
         if not self._ended:
             if SCHEDULING["group_nice"]:
-                # Otherwise it can take minutes until a thousand processes have exited.
+                # At a high nice level, it can take minutes until a thousand processes have exited.
                 _set_group_nice(self.pid, 0)
             os.kill(self.pid, signal.SIGKILL)
             os.waitpid(self.pid, 0)

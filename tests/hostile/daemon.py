@@ -41,7 +41,7 @@ class Daemon:
 
         config: values of configuration keys.
         descriptors: limit of open descriptors (RLIMIT_NOFILE); 0 keeps the limit of the tests.
-        command: the interpreter's arguments that start the daemon.
+        command: the arguments with which the Python interpreter starts the daemon.
         """
         self.folder = Path(tempfile.mkdtemp(prefix="attacked-", dir="/tmp"))
         self.folder.chmod(0o755)

@@ -125,7 +125,7 @@ def test_a_flood_of_connections_with_descriptors(attack: Attack) -> None:
 
 @pytest.mark.parametrize("count", [250, pytest.param(1000, marks=pytest.mark.long)])
 def test_many_clients_of_one_user(attack: Attack, count: int) -> None:
-    """Each client is a process of its own that sends a valid hello; the daemon can refuse some."""
+    """Each client is a separate process with a valid hello; the daemon may refuse some clients."""
     attacker = attack.start(many_processes, str(attack.daemon.shims), count, count)
     answers = attacker.heard(CLIENTS_S)
     print(answers)
@@ -191,7 +191,7 @@ def _try_to_register(path: str) -> bytes:
 
 
 def test_idle_connections_of_the_control_socket(attack: Attack) -> None:
-    """The attacker may connect to the control socket as a member of the socket's group."""
+    """The attacker is in the group of the control socket, so it has permission to connect."""
     attack.start(idle, str(attack.daemon.control), 300).heard()
     attack.hold(3)
     attack.check()

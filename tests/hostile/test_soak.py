@@ -95,7 +95,7 @@ def _attached(shims: str, control: str) -> None:
 def _managed(shims: str, control: str) -> None:
     """Run a training until it is managed, and hang up without a detach."""
     training = ToyTraining(Path(shims))
-    # Before the answer, status still shows the process's previous session.
+    # Until the daemon has answered the hello, status shows the process's previous session.
     answer = training.client.answer()
     assert answer is not None
     assert answer["type"] == "welcome", answer
@@ -168,7 +168,8 @@ def soak(daemon: Daemon, warm_up: int, sessions: int) -> None:
     print(f"after {warm_up} sessions: {before}")
     print(f"after {sessions} more: {after}")
     assert after.descriptors <= before.descriptors
-    # The daemon starts the threads of its pool for quick verbs on demand, so maybe not before now.
+    # The daemon starts the threads of its pool for quick verbs on demand. So some of them may have
+    # started only after the warm-up.
     assert after.threads < before.threads + QUICK_THREADS
     assert after.resident_bytes <= before.resident_bytes * (1 + SHARE)
     assert after.log_bytes_per_session <= before.log_bytes_per_session * (1 + SHARE)

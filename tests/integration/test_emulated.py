@@ -106,7 +106,7 @@ class ManagedRun:
         return done.stdout
 
     def meter(self, steps: int) -> list[dict[str, Any]]:
-        """Meter some steps; return them."""
+        """Meter this number of steps; return the figures of each."""
         answer = json.loads(self.meter_output("--steps", str(steps), "--json"))
         metered: list[dict[str, Any]] = answer["steps"]
         assert len(metered) == steps
@@ -280,7 +280,7 @@ def test_steps_of_varying_sizes_follow_one_plan(tmp_path: Path, kind: str) -> No
         now = run.status()
         assert (now["layout_id"], now["state"]) == (before["layout_id"], "managed")
         diverged = now["diverged_steps"] - before["diverged_steps"]
-        # The Trainer's batches can exceed those that were recorded.
+        # The Trainer's batches can be larger than all recorded ones; such steps diverge.
         assert diverged <= (0 if kind == "sizes" else 0.2 * (now["step"] - before["step"]))
         steps = meter_within(now["budget_bytes"], lambda: run.meter(8), run.status)
         assert len({step["accesses"] for step in steps}) > 1

@@ -158,7 +158,7 @@ static uint64_t slot_bytes(unsigned slot)
 	return (1 + slot % 3) * PAGE_BYTES;
 }
 
-/* The slot's allocation may be smaller by up to this number of pages. */
+/* The slot's allocation may be smaller than the slot, by up to this number of pages. */
 static unsigned slot_slack(unsigned slot)
 {
 	return slot % 3;

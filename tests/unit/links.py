@@ -16,7 +16,7 @@ from tests.unit.segment import Writer
 
 
 def received_writes(pid: int, way: str, fds: list[int]) -> WriteFds:
-    """The WriteFds that the daemon makes of descriptors sent by a process of this user."""
+    """The WriteFds that the daemon makes from the descriptors that a process of this user sent."""
     peer = Peer(pid, os.getuid(), os.getgid(), Pidfd(pid))
     try:
         return ReceivedWriteFds(peer, way, fds).take()

@@ -45,7 +45,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     the main one as `long`, because building each image takes minutes. Mark the tests with `place`,
     except ON_DEBIAN, as `long`, because `make test` runs the same tests with PyPI's torch."""
     for item in items:
-        # pytest passes the tests of all folders that it runs.
+        # `items` has the tests of all folders that pytest runs, not only those of this folder.
         if not isinstance(item, pytest.Function) or HERE not in item.path.parents:
             continue
         fixtures, params = set(item.fixturenames), dict[str, object]()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The kernel headers of any Debian suite, downloaded and unpacked in the cache.
 
-They only serve to build the module in the main image, without an image of the suite: see
-place_headers(). The folder is build/vm/headers-<suite>-<hash of this file>.
+With them, the main image builds the module for the suite's kernel, so no image of the suite itself
+is needed; see place_headers(). The folder is build/vm/headers-<suite>-<hash of this file>.
 """
 
 from __future__ import annotations

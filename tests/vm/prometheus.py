@@ -89,7 +89,7 @@ def installed_expressions(guest: Guest) -> list[str]:
 
 
 def wait_for_data(guest: Guest, names: tuple[str, ...]) -> None:
-    """Wait until every expression of the dashboard that uses one of these metrics has data."""
+    """Wait until every dashboard expression that uses one of these metrics has data."""
     waiting = [one for one in installed_expressions(guest) if any(name in one for name in names)]
 
     def answered() -> bool:

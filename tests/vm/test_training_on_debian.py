@@ -20,9 +20,9 @@ pytestmark = pytest.mark.long
 
 
 def test_writes_are_tracked_by_descriptors_of_the_process(daemon: Daemon, tmp_path: Path) -> None:
-    """Overrides the imported test of this name. Here the training runs in a chroot with a mount of
-    /proc of its own. So its descriptors have other paths than the daemon expects, and the daemon
-    refuses them."""
+    """Overrides the imported test of this name. Here the training runs in a chroot that has its own
+    mount of /proc. So the training's descriptors have other paths than the daemon expects, and the
+    daemon refuses them."""
     training = start(daemon, tmp_path, "cnn")
     daemon.send({"type": "watch_writes"})
     way = daemon.receive("writes")["way"]

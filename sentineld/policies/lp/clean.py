@@ -28,13 +28,13 @@ class CleanChange(NamedTuple):
     """Index of the change in the group's list of changes."""
 
     before: int | None
-    """The segment that the change ends; None: it has no clean pages."""
+    """The segment that ends with the change; None: this segment has no clean pages."""
 
     demotes: bool
     """Whether clean pages can be demoted at the change."""
 
     after: int | None
-    """The segment that begins after the change; None: it has no clean pages."""
+    """The segment that begins after the change; None: this segment has no clean pages."""
 
     fetches_clean: bool
     """Whether pages that are promoted at the change are clean."""

@@ -19,7 +19,7 @@ DIRTY, CLEAN, SLOW = range(3)
 
 @dataclass(frozen=True)
 class CleanGains:
-    """The gains, (S, N), of N chunks by position, and by the states before and after a position.
+    """The gains of N chunks: an array (S, N) for each pair of states before and after a position.
 
     In a position that writes to the chunk, a clean page counts as dirty, and a promoted page
     becomes dirty. Slow chunks that stay slow gain nothing.

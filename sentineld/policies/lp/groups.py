@@ -189,8 +189,8 @@ def groups_of(profile: Profile, timing: Timing, *, generous: bool = False) -> Gr
     chosen = np.flatnonzero(matters)
     points = pressure_points_of(profile, chosen[~lasts[chosen]])
     if generous and timing.overlap == Overlap.TIERS:
-        # A tensor that is born slow after a point can shorten the stretch. More than the point's
-        # share of the stretch's time then passes before the point, but at most the whole time.
+        # If a tensor is born slow after a point, the stretch can get shorter, so that more than the
+        # point's share of its time passes before the point. Assume the largest share, 1.
         points = replace(points, share=np.ones(len(points.share)))
     # A `length` is at most S stretches, but a tensor that dies one step after its birth, in the
     # stretch of its birth, lives in S + 1. A bound ignores the last of these stretches.

@@ -47,7 +47,7 @@ def transient_groups_of(groups: Groups) -> TransientGroups:
 
 
 Entry = tuple[Integers, Integers, float]
-"""Rows and columns of matrix elements, and the value of all these elements."""
+"""Rows and columns of some matrix elements, and the value that each of these elements has."""
 
 
 @dataclass(frozen=True)

@@ -50,8 +50,8 @@ def pressure_points_of(profile: Profile, tensors: Integers) -> PressurePoints:
     for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
         low, high = np.searchsorted(births, [begin, end])
         born = births[low:high]
-        # Put a point after the last birth before each death, and one after the stretch's last
-        # birth.
+        # For each death, put a point after the last birth that precedes it. Put another point after
+        # the stretch's last birth.
         low, high = np.searchsorted(deaths, [begin, end])
         before = np.searchsorted(born, deaths[low:high], side="left") - 1
         kept = np.unique(np.append(before[before >= 0], len(born) - 1))

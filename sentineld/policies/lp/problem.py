@@ -99,16 +99,16 @@ class Prices:
     """(S,): price of room for one more page at the boundary."""
 
     points: Floats
-    """(C,): price of room at the pressure point under the first of two limits: all demotions of the
-    point's stretch make room."""
+    """(C,): price of room for one more page at the pressure point. This is the price of the limit
+    that counts all demotions of the point's stretch as done."""
 
     hidden: Floats
     """(S,): time by which each stretch becomes shorter if it hides one more ns of slow accesses; 0
     if nothing overlaps."""
 
     timed_points: Floats
-    """(C,): price of room at the pressure point under the second limit: only those demotions make
-    room that had time to complete."""
+    """(C,): price of room for one more page at the pressure point. This is the price of the limit
+    that counts only the demotions for which there was time before the point."""
 
 
 @dataclass(frozen=True)

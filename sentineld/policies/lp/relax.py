@@ -24,7 +24,8 @@ IMPOSSIBLE = 1e15
 """A price above any worth, but small enough that sums with this price keep their precision."""
 
 # Adam (Kingma and Ba, 2015) on the subgradients of the dual. Both of Adam's moving averages have
-# the bias correction of the paper, but other decay rates. The step length shrinks geometrically.
+# the bias correction of the paper, but their decay rates differ from the paper's. The step length
+# shrinks geometrically.
 MEAN_DECAY, MEAN_WEIGHT = 0.85, 0.15
 """Adam's beta 1 and 1 - beta 1, for the mean of the subgradients."""
 

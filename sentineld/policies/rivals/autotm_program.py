@@ -23,9 +23,10 @@ from sentineld.policies.lp.problem import UNIT_PAGES
 from sentineld.policies.require import scipy_missing
 
 BOUND_OPS = 15
-"""In the artifact, the maximum distance of an asynchronous transfer from a use, in operators. Here,
-a transfer may use that many stretches. If these stretches take less time than transferring the
-tensor out and back in, the transfer may use as many stretches as are needed to reach this time."""
+"""In AutoTM's published code, the maximum distance of an asynchronous transfer from a use, in
+operators. Here, a transfer may use this number of stretches. If they take less time than
+transferring the tensor out and back in, the transfer may use as many stretches as are needed to
+reach this time."""
 
 MOVE_WEIGHT = 1e-5
 """Weight of a transfer's time in the objective function (_Model.goal). It breaks ties in favour of
@@ -155,9 +156,10 @@ def solve(
 ) -> Answer:
     """Solve the relaxation, then search for integer decisions on the tensors that it divides.
 
-    For all other tensors, the relaxation's decisions are kept, except for the times of moves. If
-    the search finds no solution in time, the divided tensors are slow, which is always feasible. If
-    the relaxation is not solved in time, all tensors are slow.
+    The relaxation divides a tensor if it makes only a part of it fast, or moves only a part. For
+    all other tensors, the relaxation's decisions are kept, except for the times of moves. If the
+    search finds no solution in time, the divided tensors are slow, which is always feasible. If the
+    relaxation is not solved in time, all tensors are slow.
 
     room: limit on the fast pages in every stretch.
     page_ns: times to swap a page in and to swap a page out.
@@ -382,7 +384,7 @@ class _Model:
         return float(slow.sum())
 
     def _step_begin(self, tensor: int, since: int, until: int) -> int | None:
-        """The first position in [since, until] of a tensor's life that is in stretch 0, if any."""
+        """Among the positions [since, until] of a tensor's life, the first in stretch 0, if any."""
         ahead = (-int(self._problem.births[tensor]) - since) % self._problem.profile.stretch_count
         return since + ahead if ahead <= until - since else None
 
@@ -398,8 +400,8 @@ class _Model:
         return set(self.tensor[: self._first_out][parts].tolist())
 
     def kept(self, x: Floats, divided: set[int]) -> tuple[Floats, Floats]:
-        """Column bounds that fix the decisions for tensors that are not divided, but not the times
-        of their moves."""
+        """Column bounds that fix the relaxation's decisions on all tensors that it does not divide,
+        and leave the times of moves free."""
         lower, upper = self.lower.copy(), self.upper.copy()
         decided = np.zeros(len(x), np.bool_)
         decided[: self._first_out] = ~np.isin(self.tensor[: self._first_out], list(divided))

@@ -25,8 +25,8 @@ from sentineld.policies.rivals.reactive import ReactivePolicy, Setting, move_req
 
 MIGRATE_S = 0.5
 COOL_TICKS = (4, 1, 16)
-"""Counts are halved each time this number of intervals has passed. Each of these numbers is
-tried."""
+"""Numbers of intervals after which the counts are halved again. The policy tries each of these
+numbers."""
 BINS = 16
 SPARE = 0.03
 """Share of the fast tier that hot pages leave free."""

@@ -10,8 +10,9 @@ same pages fast. At each boundary, these rules are applied:
 - Promote what the next interval uses, the most accessed tensors first, as far as the fast memory
   and the bandwidth suffice.
 - When the interval ends, promote what is left, as far as fast memory suffices, although these
-  promotions will be late (case 3). Trials under the live plan decide whether the process waits for
-  them (plan/stall_trial.py). The schedule treats them as done when the next interval begins.
+  promotions will be late (case 3 of the Sentinel paper). Trials under the live plan decide whether
+  the process waits for them (plan/stall_trial.py). The schedule treats them as done when the next
+  interval begins.
 """
 
 from __future__ import annotations
@@ -71,8 +72,8 @@ class IntervalScheduler:
         self._births = _births(items)
 
     def schedule(self, stretches: int) -> IntervalSchedule:
-        """The schedule for intervals of this number of stretches. It never exceeds the room. Only
-        late promotions exceed the moves of a stretch.
+        """The schedule for intervals of this number of stretches. It never exceeds the room. A
+        stretch exceeds the number of pages that can be moved in it only by late promotions.
 
         If no step repeats the previous one, the lives of some tensors still change from step to
         step. The less accessed half of these tensors is then kept slow, and the search starts
@@ -232,8 +233,8 @@ class _Walk:
         self._now = fast ^ self._moving[stretch]
 
     def _born_fast(self, stretch: int, room: float) -> Integers:
-        """The chunks that are born fast in a stretch: in order, all chunks of each tensor that
-        still fits."""
+        """The chunks that are born fast in a stretch. In the order of the births, each tensor that
+        is used soon takes room for all of its chunks if they fit."""
         fast: list[Integers] = [np.zeros(0, np.int64)]
         for chunks in self._births[stretch]:
             size = float(self._items.pages[chunks].sum())

@@ -3,8 +3,8 @@
 
 An interval is a fixed number of consecutive stretches (the migration interval length, MIL). The
 pages that an interval uses are promoted in the interval before it. In `sentinel+spill`, they may
-also be promoted in the interval that uses them; afterwards, Fitting.advance() may start their
-promotions earlier.
+also be promoted in the interval that uses them; when all moves are planned, Fitting.advance() may
+make the promotions start earlier.
 """
 
 from __future__ import annotations

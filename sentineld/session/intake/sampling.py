@@ -39,8 +39,8 @@ any number of epochs, and each epoch adds samples."""
 
 @dataclass(frozen=True)
 class SampledPages:
-    """Page accesses that a backend sampled: samples with epochs from the module, or areas from
-    another backend."""
+    """Page accesses that a backend sampled: samples with epochs if the backend is the module, areas
+    if it is another one."""
 
     backend: Backend
     samples: npt.NDArray[np.void]  # SAMPLE_DTYPE

@@ -124,8 +124,8 @@ class Following:
         return f"{what} is live, budget {format_bytes(planned.budget_bytes)}"
 
     def resume(self, planned: Planned, entered: bool) -> None:
-        """Follow a plan that is live already. entered: whether no moves to the plan's initial tiers
-        are needed any more."""
+        """Follow a plan that is live already. entered: whether the plan was entered completely
+        before; if not, the persistent tensors are first moved to the plan's initial tiers."""
         self.begin()
         self.planned = planned
         self.shapes.keep(planned)

@@ -54,8 +54,8 @@ answers; see kept_records()."""
 
 
 class Profiling:
-    """One pass from state ATTACHED or ALLOCATION to a plan: a new one, or one that the session
-    already has for the shape of the steps. All calls come from the session's thread."""
+    """One pass from state ATTACHED or ALLOCATION to a plan. The plan is new, or the session already
+    has it for the shape of the steps. All calls come from the session's thread."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class Profiling:
         self._found: Planned | None = None
         self._choosing = Choosing(shapes, left)
         self._sizes: Sizes | None = None
-        """The sizes that the plan must fit; None: it fits one sequence only."""
+        """The allocation sizes that the plan must fit; None: the plan fits steps of one shape."""
         self._access_steps = 0
         self._sampler = self._new_sampler()
         self._sampled: SampledStep | None = None

@@ -49,8 +49,9 @@ ACCESS_WAIT_S = 5.0
 ACCESS_STEPS_MIN steps and at least ACCESS_WAIT_S seconds. Dozens of steps of a few milliseconds may
 pass before the shim's message with the accesses is read."""
 KEPT_RECORDS = 1 << 19
-"""Limit on the ring records and live tensors in the steps that are kept until the framework
-answers; see kept_records(). ACCESS_STEPS_MIN steps are kept even if they exceed this limit."""
+"""Limit on the ring records and live tensors in the steps that are kept until the framework has
+reported its operators' accesses; see kept_records(). ACCESS_STEPS_MIN steps are kept even if they
+exceed this limit."""
 RECORDED_RECORDS_MAX = 1 << 21
 """Limit on the records and live tensors in all recorded steps together; the records take at most
 64 MiB. 100 steps with 10,000 births each have 2 million records of births and frees."""
@@ -72,7 +73,8 @@ class Recording(Request[Trace]):
         layers: Callable[[], tuple[str, ...]],
         steps: int,
     ) -> None:
-        """sample: opens the session's sampling by the module; raises SentinelError.
+        """sample: returns the session's sampling, done by the module; raises SentinelError if the
+        module can't be used.
 
         layers: returns the names of the layers that are known so far.
         steps: number of steps to record before the sampled one.

@@ -65,8 +65,8 @@ class OperatorSteps:
     """
 
     def __init__(self, link: ShimLink, records_max: int, steps_min: int = 1) -> None:
-        """records_max: maximum sum of the kept steps' ring records and live tensors; steps_min:
-        number of steps to keep even if their sum exceeds records_max."""
+        """records_max: maximum total number of ring records and live tensors in the kept steps;
+        steps_min: number of steps to keep even if their total exceeds records_max."""
         self.accesses: OpAccesses | None = None
         """The answer to the last request."""
         self.requests = 0

@@ -40,7 +40,7 @@ struct emulation {
 	uint64_t arena_pages;
 	uint64_t heap_pages;
 	struct slot_birth *slot_birth; /* by slot */
-	/* by slot: number of pages of its last tensor; of the slot if it has had no tensor yet */
+	/* by slot: pages of the slot's last tensor; before its first tensor, pages of the slot */
 	uint64_t *born_pages;
 	uint8_t heap_birth; /* the map's value for pages born in the heap */
 	const struct layout *layout; /* NULL: detached */

@@ -164,7 +164,7 @@ static void heap_free(void *address)
 
 	if (!block)
 		return;
-	/* The block is still live, so no tensor can be born in it meanwhile. */
+	/* No lock is needed: until heap_give(), no other tensor can be born in the block. */
 	if (drop)
 		memory_drop(address, (uint64_t)block->pages << shim.heap.page_shift);
 	pthread_mutex_lock(&shim.lock);

@@ -11,7 +11,7 @@
  *              the memfd again.
  *   residency: emulated and paged tiers only. Created by the shim for a layout with
  *              SENTINEL_LAYOUT_EMULATED, sent with the shim's answer to that layout
- *              and with every later hello. Its maps give the node of each page, as
+ *              and with every later hello. The segment's maps give the node of each page, as
  *              the kernel's page tables do on real nodes. If the shim's pager runs,
  *              the segment also has the queues of the daemon's moves.
  *
@@ -214,7 +214,7 @@ struct sentinel_access { /* 40 bytes: emulated and paged tiers only; sorted by s
 	uint32_t stretch;
 	uint16_t flags;
 	int16_t node; /* node on which absent pages are born */
-	/* 1 + slot: only pages that the slot's last tensor has are counted; 0: all are counted */
+	/* 1 + slot: count only pages of the tensor that was born last in this slot; 0: count all */
 	uint32_t slot;
 	uint32_t reserved;
 };

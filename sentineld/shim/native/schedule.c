@@ -98,8 +98,8 @@ void schedule_pass(struct schedule *schedule, uint64_t position)
 	if (!schedule->follows || jumped) {
 		schedule->evict.count = schedule->fetch.count = 0;
 		schedule->follows = true;
-		/* A process can only begin to follow a layout at the beginning of a step, so add
-		   the moves of this step's earlier boundaries, too. */
+		/* A process begins to follow a layout only at the beginning of a step. So it has
+		   passed this step's earlier boundaries, too: add their moves. */
 		schedule->next = now - boundary;
 	}
 	for (; schedule->next <= now; schedule->next++) {

@@ -25,7 +25,8 @@
 
 #define API __attribute__((visibility("default")))
 #define unlikely(x) __builtin_expect(!!(x), 0)
-#define NOT_IN_SEQUENCE UINT32_MAX /* a value of record.value and heap_birth.cursor */
+/* In record.value and heap_birth.cursor: the allocation is not in the step's sequence. */
+#define NOT_IN_SEQUENCE UINT32_MAX
 #define ARENAS_MAX 8
 
 struct shim {
@@ -135,8 +136,8 @@ uint64_t debt_due(bool all);
 /* Wait for this long, and subtract the time from the debt. */
 void debt_pay(uint64_t debt_ns);
 
-/* Advance the cursor past slots whose allocations this step does not make. bytes: size of the next
-   allocation; 0: there is none. Needs the lock, and the mode SENTINEL_MODE_REPLAY. */
+/* Advance the cursor past optional slots whose allocations are missing in this step. bytes: size of
+   the next allocation; 0: there is none. Needs the lock, and the mode SENTINEL_MODE_REPLAY. */
 void skip_optional(uint64_t bytes);
 
 /* End the step. Marks it as diverged if allocations or boundaries are missing. */

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The costs of page faults (on pages that are absent or armed) and of calls of the module. */
+/* The costs of page faults (on pages that are absent or armed) and of the module's operations. */
 #define _GNU_SOURCE
 #include "costs.h"
 

@@ -82,7 +82,7 @@ static void compare(struct score *score, const uint8_t *truth, const uint8_t *se
 	}
 }
 
-/* Returns the instructions of the program and of the observer's work in the epochs. */
+/* Returns how many instructions all epochs took: those of the program and of the observer. */
 static uint64_t run(const struct observer *observer, struct score *score)
 {
 	char *memory = map_fresh(pages);

@@ -137,6 +137,6 @@ def lstm() -> Callable[[], Tensor]:
 
 
 def lstmcell() -> Callable[[], Tensor]:
-    """The network of lstm(), run by calls of single LSTM cells."""
+    """The network of lstm(), computed with LSTM cells instead of one LSTM operator."""
     model = Recurrent(10000, 512, cells=True)
     return trained(model, torch.optim.SGD(model.parameters(), lr=0.1), 10000, 20, 35)

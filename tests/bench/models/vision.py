@@ -75,7 +75,7 @@ class Inverted(nn.Module):
 
 
 def shortcut(inward: int, outward: int, stride: int) -> nn.Module:
-    """Return the identity if shapes are equal, else a 1x1 convolution."""
+    """Return the identity if input and output have the same shape, else a 1x1 convolution."""
     if stride == 1 and inward == outward:
         return nn.Identity()
     return convolution(inward, outward, 1, stride)

@@ -47,8 +47,9 @@ OUTPUT = BENCH / "paging.json"
 FRACTIONS = (0.4, 0.2)
 ROUNDS, SETTLE, STEPS = 5, 1, 2
 FOR_LARGE = (figures.RAM, "swap", *figures.MANAGED)
-"""Contestants for large models: only one of them uses swap. Between its turns, each training under
-swap is entirely in memory, so all contestants together would need five times the model's size."""
+"""Contestants for large models: only one of them uses swap. Between its turns, a training under
+swap is entirely in memory, so "ram" and all four contestants that use swap would together need five
+times the model's size."""
 
 
 def arguments_of(parser: argparse.ArgumentParser) -> argparse.Namespace:

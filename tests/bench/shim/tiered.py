@@ -25,8 +25,8 @@ LOOK_EVERY_S = 0.005
 
 
 def measure_two_tiers(model: str, plain_losses: list[str], folder: Path) -> dict[str, Any]:
-    """Replay a plan that moves pages and divides the arena into regions by tier. The budget is 20 %
-    of the peak.
+    """Run a training under a plan that moves pages and divides the arena into regions by tier, and
+    return the measurements. The budget is 20 % of the peak.
 
     plain_losses: losses of the same training without the shim. Losses are compared up to the
         end of the shorter list.

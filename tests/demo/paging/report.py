@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The report of the first part: JSON for programs, Markdown for people."""
+"""The report of the demo's first part: JSON for programs, Markdown for people."""
 
 from __future__ import annotations
 

@@ -28,8 +28,8 @@
 #define BUDGET_MIN 48u
 #define ACTIONS_MAX 200u
 #define FORKS_MAX 1u /* per input */
-/* limit on the frames that the pager takes beyond its budget during one input; it takes some,
-   because pages that the kernel briefly pins cannot be evicted */
+/* limit on the frames that the pager takes beyond its budget during one input; it needs some if
+   the kernel briefly pins pages, which then cannot be evicted */
 #define OVERRUNS_MAX 16u
 #define ROUND 16u /* largest number of ranges that one action queues */
 

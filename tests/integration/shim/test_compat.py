@@ -41,7 +41,7 @@ UNSTEADY = ("lbfgs",)
 
 @pytest.fixture
 def place() -> Place:
-    """Where these trainings run; tests/vm overrides it."""
+    """Where these trainings run; tests/vm overrides this fixture."""
     pytest.importorskip("torch")
     return HERE
 
@@ -81,7 +81,7 @@ def test_steady_training_is_planned_in_every_step(train: Start, kind: str) -> No
     assert daemon.word("mode") == Mode.REPLAY
     assert daemon.word("diverged_steps") == 0
     planned = slots["flags"] != 0
-    # Tensors that outlive a step stay in the heap: loop variables and those that the script keeps.
+    # Tensors that outlive a step stay in the heap: the script or a loop variable keeps them.
     assert planned.mean() > 0.8, f"{planned.sum()} of {len(slots)}"
     check_losses(training)
 

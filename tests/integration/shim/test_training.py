@@ -239,7 +239,7 @@ def test_a_barrier_holds_until_the_moves_are_done(daemon: Daemon, tmp_path: Path
     side.wait_for(lambda: daemon.word("position") == held)
     assert stopped_position(training, daemon, any_boundary=True) == held
     training.process.send_signal(signal.SIGCONT)
-    # A long wait wakes up rarely, because the daemon may need the CPU for the moves.
+    # In a long wait, the shim wakes up rarely, because the daemon may need the CPU for the moves.
     time.sleep(0.5)
     before = waits(training.process.pid)
     time.sleep(0.5)

@@ -153,7 +153,7 @@ def main() -> None:
     )
     parser.add_argument("--fixed", action="store_true", help="the same batch in every step")
     parser.add_argument(
-        "--turns", type=int, default=0, help="steps until the batch size switches between 8 and 6"
+        "--turns", type=int, default=0, help="steps after which the batch size changes (8 or 6)"
     )
     parser.add_argument("--threads-at", type=int, default=0, help="first step with 2 threads")
     parser.add_argument("--keep", action="store_true", help="keep outputs of former steps alive")

@@ -34,7 +34,7 @@ def test_a_missing_permission_is_reported_with_the_udev_rule(
 
 
 def test_a_device_that_gives_no_descriptor_is_reported(tmp_path: Path) -> None:
-    (tmp_path / "userfaultfd").touch()  # a regular file has no such ioctl
+    (tmp_path / "userfaultfd").touch()  # a regular file does not support the device's ioctl
     with pytest.raises(SentinelError, match="gives no userfaultfd: Inappropriate ioctl") as caught:
         require_move(tmp_path / "userfaultfd")
     assert caught.value.code == "no-second-tier"

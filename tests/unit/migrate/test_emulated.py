@@ -179,7 +179,7 @@ def test_an_interrupted_promotion_reports_the_pages_that_moved() -> None:
 
 
 def test_moves_of_several_processes_take_turns() -> None:
-    """A move waits while another process's pages move, and then moves only a small batch."""
+    """A call waits while another process's pages move, and then moves only one small batch."""
     second_ns = 1_000_000_000
     clock, bucket = VirtualClock(), TokenBucket(PAGE)  # 1 s a page
     maps = {space: np.zeros(PAGES, np.uint8) for space in STARTS}

@@ -106,7 +106,7 @@ def test_moves_reduce_the_room_until_the_node_is_read_again(machine: Machine) ->
     roomy_kib = ROOMY_BYTES // KIB
     machine.node(0, 2 * roomy_kib)
     capacity = machine.capacity()
-    capacity.moved(0, KIB)  # the node has not been read yet
+    capacity.moved(0, KIB)  # has no effect, because the node has not been read yet
     assert capacity.best_node(0) == (0, 2 * ROOMY_BYTES)
     capacity.moved(0, ROOMY_BYTES)
     assert capacity.best_node(0) == (0, ROOMY_BYTES)

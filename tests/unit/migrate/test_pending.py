@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Relations between ranges of pages, and batches that are cut to a number of pages."""
+"""Relations between ranges of pages, and batches that are cut to a maximum number of pages."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ class Process:
 
 
 class SlowMemory:
-    """The pages of a Process; each call takes call_ns."""
+    """The pages of a Process; each call of move_pages() takes call_ns."""
 
     batch_pages = small_batch_pages = 512
     exact = waits = True

@@ -54,7 +54,8 @@ def test_damon_without_operations_for_processes(kdamonds: Path) -> None:
     assert (kdamonds / "nr_kdamonds").read_text() == "0\n"
     with pytest.raises(SentinelError, match="does not support"):
         DamonWatch(Target(418), kdamonds)
-    # The module keeps this error. A traceback in it would keep the session's variables alive.
+    # damon.py caches this error. A traceback in the cached object would keep the session's
+    # variables alive.
     assert problem.__traceback__ is None
 
 

@@ -110,7 +110,7 @@ def test_lost_events_are_recovered_after_a_flood(tree: Tree) -> None:
         if not tracked.is_set():
             return  # track() needs the lock, which is held during this call
         slow.set()
-        go_on.wait()  # without a limit: the 3000 threads can take more than a minute
+        go_on.wait()  # no time limit: starting 3000 threads can take more than a minute
 
     watching = ProcessWatcher(deliver)
     watching.start()

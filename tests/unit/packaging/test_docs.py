@@ -113,7 +113,7 @@ def test_files_that_pages_name_exist(page: str) -> None:
 HYPOTHETICAL = {"train.py", "NAME.py", "rivals/NAME.py"} | {
     f"sentineld/{package}/NAME.py" for package in ("policies", "observe")
 }
-"""Files that pages name but the repository lacks: files of users and files of contributors."""
+"""Files that pages name but the repository lacks, because users or contributors write them."""
 
 
 @pytest.mark.parametrize("page", PAGES)

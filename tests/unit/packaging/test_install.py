@@ -56,7 +56,7 @@ def test_system_files_are_in_systemds_folders(stage: Path) -> None:
         "tmpfiles.d/sentineld.conf",
         "modules-load.d/sentineld.conf",
     } <= installed
-    # No udev rule changes the device, which the module creates for root only.
+    # The module creates its device for root only, and no udev rule may change that.
     assert not [name for name in installed if name.startswith("udev")]
 
 

@@ -45,7 +45,7 @@ TESTS_OF_NO_MODULE = {
     "shim/test_agreement.py": "two C files, compared with the simulator",
     "shim/test_bits.py": "the bit maps of native/pager/bits.h",
 }
-"""Test files in mirrored folders that test no single module, each with what it tests."""
+"""Test files that lie in mirrored folders but test no single module, each with what it tests."""
 
 
 def modules() -> dict[str, Path]:

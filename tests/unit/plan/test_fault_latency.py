@@ -34,7 +34,7 @@ def paged_tiers(latency_ns: float = IDLE_NS) -> Tiers:
 
 
 class Training:
-    """Steps under a plan that assumes a latency. every: number of steps between two looks."""
+    """Steps under a plan that assumes a latency."""
 
     def __init__(self, assumed_ns: float = IDLE_NS, nominal: Tiers | None = None) -> None:
         self.latency = FaultLatency(nominal or paged_tiers())
@@ -47,7 +47,9 @@ class Training:
     def run(
         self, steps: int, read_ns: float, faults: int = 1000, every: int = 1
     ) -> tuple[int, float | None]:
-        """Run until another plan is wanted; returns the number of steps and the latency."""
+        """Run until another plan is wanted, but at most `steps` steps. Returns the number of steps
+        and the latency that the other plan should assume (None: no other plan is wanted).
+        every: number of steps between two calls of observe()."""
         for number in range(1, steps + 1):
             before = self.counts
             self.counts = FaultCounts(
@@ -79,7 +81,7 @@ def test_the_first_steps_under_a_plan_do_not_count(every: int) -> None:
 
 
 def test_a_deviation_that_changes_little_is_ignored() -> None:
-    # 1000 faults that take 40 us longer than assumed are 2 % of a step.
+    # If 1000 faults each take 40 us longer than assumed, a step becomes 2 % longer.
     assert Training().run(50, IDLE_READ_NS + 39e3) == (50, None)
     assert Training().run(50, IDLE_READ_NS + 41e3)[1] is not None
     assert Training().run(50, IDLE_READ_NS + 350e3, faults=100) == (50, None)

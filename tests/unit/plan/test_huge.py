@@ -200,8 +200,8 @@ def test_huge_pages_make_no_further_pages_resident(case: tuple[Plan, list[Life]]
     for event in range(EVENTS):
         steady = seen_small[event + 2 * EVENTS]
         assert (seen_large[event + 2 * EVENTS] == steady).all()
-        # In the first step, a page may be resident before its tensor is born, but only if the page
-        # is also resident at this event of a steady step.
+        # In the first step, huge pages may make a page resident before its tensor is born, but only
+        # if the page is also resident at the same event of a steady step.
         assert (seen_small[event] <= seen_large[event]).all()
         assert (seen_large[event] <= steady).all()
 

@@ -88,8 +88,8 @@ def large_step(sizes: list[int]) -> Profile:
 
 
 def test_unmoved_tensors_are_aligned_to_huge_pages() -> None:
-    """Tensors that fill whole huge pages share one part of the area. Each other size has a separate
-    part.
+    """Tensors that fill whole huge pages share one part of the area. For every other size there is
+    a separate part.
 
     Within a part, tensors that live one after the other share addresses. Small and moved tensors
     are packed behind these parts.

@@ -27,7 +27,8 @@ def written(profile: Profile, share: float = 1.0) -> Profile:
 
 
 def test_dropped_pages_are_populated_at_the_next_birth() -> None:
-    # The first two tensors use the same pages, some fast and some slow. The third tensor is small.
+    # The first two tensors use the same pages, some of which are fast. Only the second tensor's
+    # death drops them. The third tensor is small.
     lives = [
         (0, LARGE, 0, 1, False),
         (0, LARGE, 2, 3, True),
@@ -37,7 +38,7 @@ def test_dropped_pages_are_populated_at_the_next_birth() -> None:
     whole = written(profile)
     assert asked(populated(plan.layout, whole, 1)) == [True, False, False]
     assert asked(populated(plan.layout, whole, THREADS_MAX + 1)) == [False] * 3
-    # If a partly written tensor were populated, pages would be resident that are never touched.
+    # If a partly written tensor were populated, pages that are never touched would be resident.
     assert asked(populated(plan.layout, written(profile, 0.5), 1)) == [False] * 3
     assert not any(asked(plan.layout))
 

@@ -50,7 +50,8 @@ class Operation:
 
 
 # Each base is more than twice the next smaller one, and no length is more than twice another. So if
-# an allocation is missing because it is below 4 KiB, no later allocation fits its place.
+# an allocation is missing because it is below 4 KiB, all later allocations are too large for its
+# slot.
 OPERATIONS = st.lists(
     st.builds(
         Operation,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ring is untrusted: records are refused, or the daemon can compute with them."""
+"""The ring is untrusted: the daemon either refuses its records or can compute with them."""
 
 from __future__ import annotations
 

@@ -89,8 +89,8 @@ def test_identical_steps_may_differ_in_addresses_only() -> None:
 
 def test_live_table_has_cursors_and_ages() -> None:
     steps = StepCutter().feed(run(3).take_records())
-    # The birth of the tensor of 3 pages is older than the ring, so its cursor is unknown. The kept
-    # tensor was born at cursor 1.
+    # The ring does not contain the birth of the tensor of 3 pages, so this tensor's cursor is
+    # unknown. The kept tensor was born at cursor 1.
     live = sorted((entry.bytes, entry.cursor, entry.age) for entry in steps[2].live.values())
     assert live == [(PAGE, 1, 1), (3 * PAGE, None, 3)]
 

@@ -137,13 +137,13 @@ class Paged:
         return self._move(self._library.pager_evict, first, pages)[0]
 
     def evict_on(self, first: int, pages: int) -> int:
-        """Begin to evict pages. Returns the number of pages, counted from the first, that need no
-        further call."""
+        """Begin to evict pages. Returns how many pages from the first on need no further call of
+        evict_on()."""
         return self._move(self._library.pager_evict, first, pages)[1]
 
     def fetch(self, first: int, pages: int) -> int:
-        """Begin to fetch pages, as far as frames are free. Returns the number of pages, counted
-        from the first, that need no further call."""
+        """Begin to fetch pages, as far as frames are free. Returns how many pages from the first on
+        need no further call of fetch()."""
         return self._move(self._library.pager_fetch, first, pages)[1]
 
     def _move(self, begin: Callable[..., int], first: int, pages: int) -> tuple[int, int]:

@@ -267,11 +267,12 @@ def test_a_stretch_is_charged_for_its_slow_pages(
     for slot, size in enumerate(sizes):
         harness.emulation_slot_sized(emulation.handle, slot, size)
     total_ps = left_ps = 0
-    # The last stretch's accesses with AFTER count when the first stretch begins again.
+    # The last stretch's accesses with the flag AFTER are counted when the first stretch begins
+    # again.
     expected[-1] = [sum(both) for both in zip(expected[0], expected[-1], strict=True)]
     for stretch, (accesses, fast) in enumerate(expected):
-        # Accesses with AFTER count when the next stretch begins, but the computation of their own
-        # stretch hides their delay.
+        # Accesses with the flag AFTER are counted when the next stretch begins, but the computation
+        # of their own stretch hides their delay.
         total_ps += max(after_ps[stretch] - left_ps, 0)
         own = stretch % STRETCHES
         total_ps += max(own_ps[own] - hidden[own], 0)

@@ -84,7 +84,7 @@ def test_tensors_outside_the_plan_have_separate_ranges_and_are_dropped() -> None
     outside = cells.space == UNPLACED
     assert cells.pages[outside].tolist() == [2, 1, 2]
     assert cells.persistent[outside].tolist() == [False, False, True]
-    # If the plan gives the heap no tier, the heap's pages are born fast.
+    # The plan gives the heap no tier, so all pages outside the arena are born fast.
     assert cells.born_fast[outside].tolist() == [2, 1, 2]
     assert set(cells.dropper.tolist()) == {ACTIVATION, SCRATCH}
 

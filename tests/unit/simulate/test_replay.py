@@ -88,10 +88,10 @@ def test_births_of_dropped_pages_take_time() -> None:
 
 
 def test_a_late_promotion_leaves_the_rest_slow() -> None:
-    # 128 pages take 1.5 s. The stretch before their use takes 1 s plus the cost of the slow
-    # gradient, so 85 pages arrive in time. The page that is in flight at the end of this stretch is
-    # finished, too; the moves of the other pages expire. The demotion of the 86 promoted pages
-    # takes 8 ms longer than stretch 0.
+    # A promotion of 128 pages takes 1.5 s. The stretch before their use takes 1 s plus the cost of
+    # the slow gradient, so 85 pages arrive in time. The page that is in flight at the end of this
+    # stretch is finished, too; the moves of the other pages expire. The demotion of the 86 promoted
+    # pages takes 8 ms longer than stretch 0, so it is late, too.
     _, steps = replayed(large_plan(), STATE / 1.5)
     last = steps[-1]
     came = int((1e9 + 2 * LARGE * PAGE_NS) // (1.5e9 / STATE))
@@ -225,7 +225,8 @@ def test_the_process_stalls_for_a_late_promotion_in_one_step_of_its_trial() -> N
     assert tried.counts.stall_ns == pytest.approx(waited, rel=0.05)
     assert tried.counts.promoted_pages == STATE
     assert tried.ns == pytest.approx(4e9 + tried.slow_ns + tried.counts.stall_ns, abs=2)
-    # The slow accesses take less time than the stall.
+    # Slow accesses to the late pages take less time than the stall, so the trial decides against
+    # stalling.
     assert replay.trial.decisions == Decisions(stall=0, leave=1, undecided=0)
     for step in (*steps[:SETTLING_STEPS], *steps[SETTLING_STEPS + 1 :]):
         assert step.counts.stall_ns == 0

@@ -153,7 +153,8 @@ def move(boundary: int, tier: int, deadline: int, offset: int, pages: int) -> np
 
 def test_accesses_after_a_late_birth_keep_moves_from_the_slow_tier_in_the_next_stretch() -> None:
     # The activation is born slow at the end of stretch 0, in which the other two tensors change
-    # places. Most of the busy time of its accesses falls into stretch 1, which has time for it.
+    # places. Its accesses keep the slow tier busy mostly in stretch 1, which is long enough for
+    # them.
     size, room = 1000, 1010
     profile = step(
         [Tensor(size), Tensor(size), Tensor(10 * size, 99, 100)],

@@ -129,7 +129,8 @@ def test_a_wait_ends_when_the_page_in_flight_and_the_demotions_are_done() -> Non
     one.queue.add(demotion(0))
     one.wait_for(0)
     assert one.counts.demoted_pages == 4
-    # The stall includes the whole time of the page in flight, although 4 ns of it have passed.
+    # The stall includes the whole time of the page in flight, although 4 ns of it passed before the
+    # wait.
     assert one.counts.stall_ns == pytest.approx(PAGE_NS + 4 * 2.5)
 
 

@@ -60,7 +60,8 @@ def main() -> None:
             with open("/dev/zero", "rb", buffering=0) as zeroes:
                 answer = zeroes.readinto(memoryview(region)[first * PAGE : last * PAGE])
         elif verb == "spin":
-            # write the first FIRST pages repeatedly for LAST milliseconds
+            # here `first` is a number of pages and `last` is a time in ms: write to the region's
+            # first pages repeatedly for this time
             deadline = time.monotonic() + last / 1e3
             while time.monotonic() < deadline:
                 for page in range(first):

@@ -8,8 +8,8 @@
 #include "pages.h"
 #include "uffd.h"
 
-/* A longer read is not counted in `fault_reads`: the process was stopped meanwhile, or the disk had
-   stalled. */
+/* A read that takes longer than this is not counted in `fault_reads`: the process was stopped
+   meanwhile, or the disk had stalled. */
 #define FAULT_READ_NS_MAX 50000000u
 
 /* Whether the page is in memory or in the kernel's swap; true also if pagemap cannot be read. */
@@ -41,8 +41,8 @@ static uint32_t fetch_more(struct pager *pager, struct paged_range *range, uint6
 	return (uint32_t)pages_fetch(pager, range, page, pages, &fetch_ahead);
 }
 
-/* Fetch a page that is out, the pages that follow it, and the pages that its sequence of accesses
-   has skipped. */
+/* Fetch a page that is out, the pages that follow it, and the pages before it that its stream of
+   faults has skipped. */
 static void fetch_run(struct pager *pager, struct paged_range *range, uint64_t page)
 {
 	struct read_ahead_window window = read_ahead_window(&pager->read_ahead, range, page);

@@ -91,7 +91,7 @@ uint32_t homes_find_unused(const struct homes *homes, uint32_t pages, uint32_t *
 struct run {
 	uint32_t home;
 	uint32_t pages;
-	uint32_t compared; /* number of blocks searched so far without finding enough */
+	uint32_t compared; /* number of blocks searched so far, none of which had a long enough run */
 };
 
 static uint32_t next_lender(const struct homes *homes, uint32_t block)
@@ -99,8 +99,8 @@ static uint32_t next_lender(const struct homes *homes, uint32_t block)
 	return bits_next(homes->lenders, homes->lender_words, block, true);
 }
 
-/* Search the blocks [block, end) for a better run than *best for this number of pages. Returns
-   whether the whole search is over. */
+/* Search the blocks [block, end) for a run that suits `pages` pages better than *best does (see
+   bits_better()), and store it in *best. Returns whether no further block has to be searched. */
 static bool search(const struct homes *homes, uint32_t block, uint32_t end, uint32_t pages, struct run *best)
 {
 	for (block = next_lender(homes, block); block < end; block = next_lender(homes, block + 1)) {

@@ -39,7 +39,7 @@ struct homes {
 bool homes_init(struct homes *homes, uint32_t huge_count, uint32_t single_count);
 void homes_destroy(struct homes *homes);
 
-/* Number of consecutive homes from the first of `pages` homes on. */
+/* How many homes at the beginning of an array of `pages` homes have consecutive numbers. */
 static inline uint32_t homes_run(const uint32_t *homes, uint32_t pages)
 {
 	uint32_t run = 1;

@@ -320,7 +320,7 @@ void pager_stop(struct pager *pager)
 	pthread_mutex_lock(&pager->lock);
 	pager->budget = UINT64_MAX;
 	pthread_mutex_unlock(&pager->lock);
-	/* More than one pass can be necessary: if the kernel gives no frame for a moment, frame_ready()
+	/* More than one pass can be necessary: whenever the kernel has no frame to give, frame_ready()
 	   evicts pages, no matter how large the budget is. */
 	while (fetch_all(pager))
 		;

@@ -46,9 +46,10 @@ struct pager_counts {
 	uint64_t births_by_fault; /* accesses to absent pages */
 	uint64_t clean_pages; /* pages that were evicted without a write */
 	uint64_t waits; /* births, by pager_born() or by a fault, that waited for a frame */
-	/* reads of 128 KiB by the thread that serves faults, and their total time, each from
-	   reading the fault's event to the arrival of the pages; a read is not counted if the
-	   fault also read ahead, or if the read took longer than 50 ms */
+	/* reads of 128 KiB by the thread that serves faults, and the sum of their times; the time of
+	   a read begins when the thread receives the fault's event and ends when the pages have
+	   arrived; reads of faults that read further ahead, and reads that took longer than 50 ms,
+	   are not counted */
 	uint64_t fault_reads, fault_read_ns;
 	uint64_t overruns; /* frames taken beyond the budget, because no page could be evicted */
 	uint64_t frames; /* page frames held now, including free ones */

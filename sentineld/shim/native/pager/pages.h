@@ -82,7 +82,7 @@ struct paged_page {
 	bool recalled; /* put the page back when its eviction ends */
 };
 
-/* Pages that are evicted or fetched together. Their frames are at home. */
+/* Pages that are evicted or fetched together. Their frames are at home, in the staging memory. */
 struct transit {
 	struct job job; /* must be the first member */
 	struct pager *pager;
@@ -135,7 +135,7 @@ struct pager {
 	uint64_t wanted_room;
 	struct read_ahead read_ahead;
 	struct job *kept_job; /* see fetch_faulted */
-	/* whether the fault of kept_job reads READ_AHEAD_PAGES_MIN pages and does not read ahead */
+	/* whether the fault that kept_job serves reads READ_AHEAD_PAGES_MIN pages and no further ones */
 	bool kept_alone;
 	uint64_t fetches; /* pages whose fetch has begun since the start */
 	uint32_t arrivals; /* pages fetched or recalled since the start */
@@ -202,8 +202,8 @@ static inline void set_state(struct paged_range *range, uint64_t page, uint64_t 
 	find_strays(range, page, pages);
 }
 
-/* Set `planned` of the pages. Skips the pages before the first one that changes, to save time: if
-   the call continues an incomplete move, all of its pages are already set. */
+/* Set `planned` of the pages. To save time, skips the pages before the first one that changes: a
+   call that continues an incomplete move changes none. */
 static inline void set_planned(struct paged_range *range, uint64_t page, uint64_t pages, bool planned)
 {
 	const uint8_t *first = memchr(range->planned + page, !planned, pages);
@@ -261,8 +261,9 @@ void transit_cut(struct pager *pager, struct paged_range *range, uint64_t page);
 /* Number of frames that planned fetches leave free, for faults. */
 uint64_t frames_floor(const struct pager *pager);
 
-/* Make sure that there is a free frame. If there is none, gets new frames for `pages` pages, or those of
-   a huge page, within the budget. Returns false if the budget is used up or the kernel gives no frame. */
+/* Make sure that there is a free frame. If there is none, gets new frames within the budget: those
+   of a huge page or, if they do not fit, up to `pages` single ones. Returns false if the budget is
+   used up or the kernel gives no frame. */
 bool frame_free(struct pager *pager, uint64_t pages);
 
 /* Like frame_free(), but if there is still no free frame, begins to evict up to `pages` pages and

@@ -28,7 +28,7 @@ struct stream {
 
 struct read_ahead_window {
 	uint32_t pages; /* maximum number of pages to fetch, beginning with the fault's page */
-	uint32_t skipped; /* number of pages between the last fault's pages and this fault's page */
+	uint32_t skipped; /* number of pages between the stream's `next` and this fault's page */
 };
 
 struct read_ahead {

@@ -50,7 +50,7 @@ def test_without_accesses_everything_is_fast() -> None:
 
 
 def test_a_tensor_takes_no_room_before_its_birth() -> None:
-    """Two tensors of one page follow each other in a budget of one page.
+    """Two tensors of one page each, alive one after the other, share a budget of one page.
 
     stretch       0 step      1 forward        2 backward
     first         [born (1)   (1) dies]

@@ -100,8 +100,8 @@ def test_fewer_positions_cost_more(pages: int) -> None:
     scale=st.floats(0.0, 3.0),
     seed=st.integers(0, 1 << 30),
 )
-# At the prices of this example, the dual would exceed the optimum of a program that could demote
-# pages that are slow already.
+# This example fails if the program can demote pages that are slow already: the program's optimum
+# is then below the dual at these prices.
 @example(pages=0, pages_per_s=1.0, toy=True, kind=1.0, scale=1.0, seed=13995)
 @settings(deadline=None)
 def test_at_any_prices_the_dual_is_a_lower_bound(

@@ -58,7 +58,8 @@ def test_transient_groups_are_born_and_gone_at_pressure_points() -> None:
     assert activation[0] == scratch[0]
     assert scratch[1] > scratch[0]
     assert gradient[0] == 4
-    assert gradient[1] == activation[0]  # the gradient's death and the activation's birth
+    # The activation's first point is also the first point after the gradient's death.
+    assert gradient[1] == activation[0]
 
 
 def births_of(groups: Groups, fast: Floats, capacity_pages: int) -> float:

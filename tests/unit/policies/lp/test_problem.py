@@ -49,7 +49,8 @@ def test_changes_are_dense_next_to_uses_and_sparse_between_them() -> None:
 
 
 def test_a_transient_group_changes_after_its_birth_and_before_its_death() -> None:
-    # The tensor lives in stretches 2 to 7 and is used in its positions 0 and 3.
+    # The tensor lives in stretches 2 to 7 and is used in stretches 2 and 5, which are positions 0
+    # and 3 of its life.
     life = Life(16, (2, 5), (2, 7))
     assert changes(9, life) == [[1, 2, 3, 4]]
     assert changes(9, life, generous=True) == [[0, 1, 2, 3, 4]]

@@ -22,7 +22,7 @@ from tests.unit.policies.rivals.laps import Life, lap, moving
 from tests.unit.policies.tiering import tiers
 
 USE_NS = 0.75 * PAGE * LARGE
-"""Extra ns of a use of 64 slow pages of the large toy."""
+"""Extra time in ns of one use of 64 pages of the large toy if these pages are slow."""
 
 
 def program(

@@ -58,5 +58,5 @@ def test_candidate_lengths() -> None:
 def test_moves_of_tiny_stretches_count_to_the_one_before() -> None:
     pooled = pooled_moves(np.array([1.0, 5.0, 1.0, 1.5]), 2)
     # Stretch 3 gives its moves to stretch 2, which then has enough. Stretch 0 gives its moves to
-    # stretch 3, the one before it across the step's end.
+    # the stretch before it, which is stretch 3 of the previous step.
     assert pooled.tolist() == [0.0, 5.0, 2.5, 1.0]

@@ -331,7 +331,7 @@ def test_a_second_step_of_another_shape_is_requested_again_a_limited_number_of_t
 
 
 def varying(count: int, pages: int = 16, cuts: tuple[int, ...] = ()) -> list[Step]:
-    """Steps that differ only in the sizes of activations, by less than this number of pages."""
+    """`count` steps that differ only in the sizes of activations, by less than `pages` pages."""
     return [
         steps_of(replace(SMALL, activation_bytes=MIB + PAGE * (7 * n % pages)), 1, cuts)[0]
         for n in range(count)

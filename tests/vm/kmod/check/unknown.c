@@ -82,7 +82,7 @@ static uint64_t map_file(uint64_t address, uint64_t pages)
 	return 0;
 }
 
-/* Checks the records of PART pages in the epoch of the call and in the next one. */
+/* Lets the target make the call on PART pages; checks their records in this epoch and the next one. */
 static void expect_unknown(struct sampler *sampler, struct target *target, const char *what,
 			   target_call_t call, uint64_t address, uint64_t unknown, uint64_t accessed_next)
 {

@@ -92,7 +92,7 @@ void check_again(void)
 	rounds = sampler_stats(&sampler).rearms;
 	sampler_count_flags(&sampler, address, THIRD, found);
 	CHECK(found[0] == THIRD, "%lu first accesses", found[0]);
-	/* at most one record per round and page; fewer than four per page would show no frequency */
+	/* at most one record per round and page; at least four per page, to show a frequency */
 	CHECK(found[AGAIN] >= 4 * THIRD && found[AGAIN] <= rounds * THIRD,
 	      "%lu further accesses in %lu rounds", found[AGAIN], rounds);
 	sampler_epoch(&sampler);

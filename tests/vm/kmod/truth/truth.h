@@ -98,7 +98,7 @@ struct program {
 	struct region region[REGIONS];
 	struct range range[REGIONS];
 	struct item item[ITEMS];
-	uint32_t epoch_item[EPOCHS + 2]; /* first item of each epoch, then `items` */
+	uint32_t epoch_item[EPOCHS + 2]; /* index of each epoch's first item; after the last one, `items` */
 };
 
 /* Memory shared by controller and target. */
