@@ -32,6 +32,14 @@ static uint32_t out_run(const struct paged_range *range, uint64_t page, uint32_t
 	return run;
 }
 
+/* The first page behind the tensor that contains the page. */
+static uint64_t tensor_end(const struct paged_range *range, uint64_t page)
+{
+	const uint8_t *next = memchr(range->begins + page + 1, 1, range->pages - page - 1);
+
+	return next ? (uint64_t)(next - range->begins) : range->pages;
+}
+
 /* Fetch [page, page + pages), unless other accesses or births wait for frames. Returns the number of
    pages whose fetch has begun, counted from `page`. */
 static uint32_t fetch_more(struct pager *pager, struct paged_range *range, uint64_t page, uint32_t pages)
@@ -56,11 +64,13 @@ static void fetch_run(struct pager *pager, struct paged_range *range, uint64_t p
 		gap++;
 	fetch_more(pager, range, gap, out_run(range, gap, (uint32_t)(page - gap)));
 	now += fetch_more(pager, range, page + now, run - now);
-	read_ahead_began(&pager->read_ahead, page, now);
+	read_ahead_began(&pager->read_ahead, page, now, tensor_end(range, page + now - 1));
 	/* The window of a sequential stream has grown, and the stream's next fault will come soon.
 	   Evict stray pages now, so that this fault finds free frames. */
-	if (window.pages > READ_AHEAD_PAGES_MIN)
+	if (window.pages > READ_AHEAD_PAGES_MIN) {
 		make_room_of_strays(pager, frames_floor(pager) + window.pages);
+		make_room(pager, out_run(range, page + now, window.pages));
+	}
 }
 
 /* Serve one fault. When the page arrives, UFFDIO_MOVE or UFFDIO_COPY wakes the threads that wait

@@ -37,14 +37,26 @@ struct read_ahead_window read_ahead_window(struct read_ahead *read_ahead, const 
 	};
 }
 
-void read_ahead_began(struct read_ahead *read_ahead, uint64_t page, uint32_t pages)
+void read_ahead_began(struct read_ahead *read_ahead, uint64_t page, uint32_t pages, uint64_t end)
 {
 	struct stream *stream = &read_ahead->streams[0];
 
 	if (page + pages > stream->next) {
 		stream->next = page + pages;
 		stream->pages = pages;
+		stream->end = end;
 	}
+}
+
+uint64_t read_ahead_rest(const struct read_ahead *read_ahead, const struct paged_range *range, uint64_t page)
+{
+	for (unsigned at = 0; at < READ_AHEAD_RECENT; at++) {
+		const struct stream *stream = &read_ahead->streams[at];
+
+		if (stream->range == range && page >= stream->next && page < stream->end)
+			return stream->end - page;
+	}
+	return 0;
 }
 
 void read_ahead_forget(struct read_ahead *read_ahead, const struct paged_range *range)
