@@ -53,7 +53,8 @@ static uint32_t fetch_more(struct pager *pager, struct paged_range *range, uint6
    has skipped. */
 static void fetch_run(struct pager *pager, struct paged_range *range, uint64_t page)
 {
-	struct read_ahead_window window = read_ahead_window(&pager->read_ahead, range, page);
+	struct read_ahead_window window =
+		read_ahead_window(&pager->read_ahead, range, page, tensor_end(range, page), pager->arrivals);
 	uint32_t run = out_run(range, page, window.pages);
 	uint32_t now = run < READ_AHEAD_PAGES_MIN ? run : READ_AHEAD_PAGES_MIN;
 	uint64_t gap = page - window.skipped;
@@ -71,6 +72,17 @@ static void fetch_run(struct pager *pager, struct paged_range *range, uint64_t p
 		make_room_of_strays(pager, frames_floor(pager) + window.pages);
 		make_room(pager, out_run(range, page + now, window.pages));
 	}
+}
+
+/* Recall a page that is being evicted, and as many of the evicted pages that follow it as there are
+   frames for. */
+static void recall_run(struct pager *pager, struct paged_range *range, uint64_t page)
+{
+	uint64_t end = page + pages_below_top(range, page, READ_AHEAD_PAGES_MIN);
+	struct transit *transit = transit_of(pager, range, page);
+
+	while (transit && transit->leaves && page_recall(pager, range, page))
+		transit = ++page < end ? transit_of(pager, range, page) : NULL;
 }
 
 /* Serve one fault. When the page arrives, UFFDIO_MOVE or UFFDIO_COPY wakes the threads that wait
@@ -96,11 +108,11 @@ static void serve(struct pager *pager, uintptr_t address)
 		pager->resident--;
 	}
 	if (range->state[page] == PAGE_ABSENT) {
-		/* The program itself has dropped the page, or the tensor was allocated before
-		   pager_add() and not used until now. Without the pager, the kernel would give a
-		   zeroed page. */
+		/* The page is pending, the program itself has dropped it, or the tensor was
+		   allocated before pager_add() and not used until now. In the last two cases,
+		   the kernel would give a zeroed page if there were no pager. */
 		pager->counts.births_by_fault++;
-		pages_born(pager, range, page, page + 1, true);
+		page_born(pager, range, page);
 		return;
 	}
 	pager->counts.faults++;
@@ -108,7 +120,7 @@ static void serve(struct pager *pager, uintptr_t address)
 	if (!transit)
 		fetch_run(pager, range, page);
 	else if (transit->leaves)
-		page_recall(pager, range, page);
+		recall_run(pager, range, page);
 	else
 		workers_hurry(&pager->workers, &transit->job);
 }

@@ -43,9 +43,9 @@ struct pager_counts {
 	uint64_t bytes_read;
 	uint64_t bytes_written;
 	uint64_t faults; /* accesses to pages that were out, or being fetched or evicted */
-	uint64_t births_by_fault; /* accesses to absent pages */
+	uint64_t births_by_fault; /* accesses to absent pages, and to born pages without a frame */
 	uint64_t clean_pages; /* pages that were evicted without a write */
-	uint64_t waits; /* births, by pager_born() or by a fault, that waited for a frame */
+	uint64_t waits; /* those of births_by_fault that waited for a frame */
 	/* reads of 128 KiB made by the thread that serves faults, except if it also read ahead or if
 	   the read took longer than 50 ms; and their total time, from reading the fault's event to
 	   the arrival of the pages */
@@ -82,7 +82,8 @@ bool pager_file_low(struct pager *pager);
 bool pager_file_grown(struct pager *pager, uint64_t pages);
 
 /* Give frames to the absent pages among the `pages` pages at `address`. Their content is undefined.
-   Blocks until there are enough frames. */
+   Does not wait: a page for which no frame is free gets one later, at the latest when it is
+   accessed. */
 void pager_born(struct pager *pager, void *address, uint64_t pages);
 
 /* Make the pages absent. Returns false if the pager does not manage the mapping. */

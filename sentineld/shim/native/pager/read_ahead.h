@@ -13,10 +13,10 @@
 
 #define READ_AHEAD_PAGES_MIN 32u
 #define READ_AHEAD_PAGES_MAX 512u
-#define READ_AHEAD_STREAMS 16u
 
-/* read_ahead_rest() considers this number of streams, as many as an operator usually has tensors. */
-#define READ_AHEAD_RECENT 4u
+/* An operator may access its tensors at many places in turn: batch normalization computes one
+   channel of all images after the other. */
+#define READ_AHEAD_STREAMS 64u
 
 struct paged_range;
 
@@ -24,8 +24,10 @@ struct paged_range;
    `next`. */
 struct stream {
 	const struct paged_range *range; /* NULL: unused */
+	uint64_t begin; /* page of the first fault */
 	uint64_t next;
-	uint64_t end; /* page behind the tensor of page next - 1 */
+	uint64_t end; /* the first page behind the tensor of page next - 1 */
+	uint32_t arrivals; /* pager->arrivals at the last fault */
 	uint32_t pages;
 	uint32_t most; /* read_ahead_window.pages of the last fault */
 };
@@ -39,17 +41,20 @@ struct read_ahead {
 	struct stream streams[READ_AHEAD_STREAMS]; /* the most recent one comes first */
 };
 
-/* The pages that a fault at the page should fetch. Call read_ahead_began() next. */
+/* The pages that a fault at the page should fetch. end: the first page behind the page's tensor.
+   arrivals: pager->arrivals. Call read_ahead_began() next. */
 struct read_ahead_window read_ahead_window(struct read_ahead *read_ahead, const struct paged_range *range,
-					   uint64_t page);
+					   uint64_t page, uint64_t end, uint32_t arrivals);
 
 /* Record that the fault at `page` fetches `pages` pages. end: the first page behind the tensor of the
    last of these. The last call of read_ahead_window() must have been for this fault. */
 void read_ahead_began(struct read_ahead *read_ahead, uint64_t page, uint32_t pages, uint64_t end);
 
-/* Number of pages from `page` on that are ahead of a recent stream: the stream has not reached them,
-   but they belong to the same tensor as the pages that it has reached last. */
-uint64_t read_ahead_rest(const struct read_ahead *read_ahead, const struct paged_range *range, uint64_t page);
+/* Number of pages from `page` on that a stream has yet to pass: they belong to the tensor that it
+   has accessed last, and no other stream began between the stream's first page and `page`. Streams
+   without a fault since `since`, a value of pager->arrivals, do not count. */
+uint64_t read_ahead_rest(const struct read_ahead *read_ahead, const struct paged_range *range, uint64_t page,
+			 uint32_t since);
 
 /* Forget the range's streams. */
 void read_ahead_forget(struct read_ahead *read_ahead, const struct paged_range *range);

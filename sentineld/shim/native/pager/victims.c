@@ -46,21 +46,28 @@ static bool next_page(struct pager *pager, bool stray)
 	return false;
 }
 
+/* Number of pages from `page` on that a recent stream has yet to pass. */
+static uint64_t rest_of_stream(const struct pager *pager, const struct paged_range *range, uint64_t page)
+{
+	return read_ahead_rest(&pager->read_ahead, range, page,
+			       pager->arrivals - (uint32_t)young_pages(pager));
+}
+
 enum candidates {
 	STRAYS, /* stray pages that are not young */
-	NOT_AHEAD, /* pages that are not ahead of a recent stream */
+	NOT_AHEAD, /* pages that no recent stream has yet to pass */
 	ALL,
 };
 
-/* Whether a page can be evicted now. The clock algorithm decides, unless only strays can. */
+/* Whether a page can be evicted now. The clock algorithm decides, unless the candidates are strays. */
 static bool can_go(const struct pager *pager, const struct paged_range *range, uint64_t page,
 		   enum candidates candidates)
 {
 	if (candidates == STRAYS)
 		return range->stray[page] && pager->arrivals - range->arrival[page] >= young_pages(pager);
-	if (candidates == NOT_AHEAD && read_ahead_rest(&pager->read_ahead, range, page))
+	if (range->state[page] != PAGE_IN || range->recent[page])
 		return false;
-	return range->state[page] == PAGE_IN && !range->recent[page];
+	return candidates == ALL || !rest_of_stream(pager, range, page);
 }
 
 /* Begin to evict pages at the hand, until this many frames are free or about to be free. */
@@ -86,9 +93,9 @@ static void evict_at_hand(struct pager *pager, uint64_t pages, enum candidates c
 		while (run < left && first + run < range->top && can_go(pager, range, first + run, candidates))
 			run++;
 		if (!run) {
-			if (candidates == NOT_AHEAD)
-				ahead = read_ahead_rest(&pager->read_ahead, range, first);
-			if (!stray && !ahead)
+			if (candidates == NOT_AHEAD && !range->recent[first])
+				ahead = rest_of_stream(pager, range, first);
+			if (!stray)
 				range->recent[first] = 0;
 			pager->hand += ahead ? ahead : 1;
 			continue;
