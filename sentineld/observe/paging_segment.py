@@ -28,10 +28,11 @@ class PagingCounts:
     faults: int
     """Accesses to pages that were in the file, or were being fetched or evicted."""
     births_by_fault: int
+    """Accesses to pages that had no frame and were not in the file."""
     clean_pages: int
     """Pages that left memory without being written, because they had not changed."""
     waits: int
-    """Births that waited for a page frame."""
+    """Those of `births_by_fault` that waited for a page frame."""
     fault_reads: int
     """Reads of FAULT_BYTES made by the pager's thread that serves faults. A read is not counted if
     its fault also reads ahead, which affects the read's time, or if the read took longer than

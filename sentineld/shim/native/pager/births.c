@@ -30,6 +30,25 @@ bool frame_ready(struct pager *pager, uint64_t pages)
 	return true;
 }
 
+/* Mark the absent pages of [page, end) as pending. */
+static void set_pending(struct pager *pager, struct paged_range *range, uint64_t page, uint64_t end)
+{
+	for (; page < end; page++) {
+		uint8_t pending = range->state[page] == PAGE_ABSENT;
+
+		pager->pending += pending - range->pending[page];
+		range->pending[page] = pending;
+	}
+}
+
+static void clear_pending(struct pager *pager, struct paged_range *range, uint64_t page, uint64_t pages)
+{
+	for (uint64_t end = page + pages; page < end; page++) {
+		pager->pending -= range->pending[page];
+		range->pending[page] = 0;
+	}
+}
+
 /* Give free frames to the absent pages [page, page + pages), beginning with the first page. Returns the
    number of pages that got a frame. */
 static uint64_t give_birth(struct pager *pager, struct paged_range *range, uint64_t page, uint64_t pages,
@@ -46,18 +65,19 @@ static uint64_t give_birth(struct pager *pager, struct paged_range *range, uint6
 	if (born < count && error == EEXIST)
 		pager_fatal("a page at %p is already in memory",
 			    (void *)page_address(pager, range, page + born));
-	memset(range->planned + page, true, born);
+	clear_pending(pager, range, page, born);
 	set_state(range, page, born, PAGE_IN);
 	memset(range->recent + page, 1, born);
 	pager->resident += born;
 	return born;
 }
 
-static uint64_t absent_run(const struct paged_range *range, uint64_t page, uint64_t end)
+/* Number of consecutive pending pages from `page` on. */
+static uint64_t pending_run(const struct paged_range *range, uint64_t page, uint64_t end)
 {
 	uint64_t run = 0;
 
-	while (page + run < end && range->state[page + run] == PAGE_ABSENT)
+	while (page + run < end && range->pending[page + run])
 		run++;
 	return run;
 }
@@ -71,31 +91,59 @@ static void resume_moves(struct pager *pager)
 	}
 }
 
-void pages_born(struct pager *pager, struct paged_range *range, uint64_t page, uint64_t end, bool zeroed)
+/* Give free frames to the pending pages of [page, end), in order. Returns the first one that got none;
+   `end` if all got one. */
+static uint64_t give_frames(struct pager *pager, struct paged_range *range, uint64_t page, uint64_t end)
 {
-	bool waited = false;
-
-	if (range->top < end)
-		range->top = end;
 	while (page < end) {
-		uint64_t run = absent_run(range, page, end);
+		uint64_t run = pending_run(range, page, end);
 
-		if (!run) {
+		if (!run)
 			page++;
-		} else if (!pager->wanted_count && frame_ready(pager, run)) {
-			page += give_birth(pager, range, page, run, zeroed);
-		} else {
-			/* Wait for free frames. Queued fetches get them first. */
-			pager->counts.waits += !waited;
-			waited = true;
-			pager->births_waiting++;
-			pthread_cond_wait(&pager->changed, &pager->lock);
-			pager->births_waiting--;
-		}
+		else if (!pager->wanted_count && frame_free(pager, run))
+			page += give_birth(pager, range, page, run, false);
+		else
+			break;
 	}
-	/* While this birth waited, pager_fetch() took no frames. Some frames may be free now. */
-	if (waited && !pager->births_waiting)
-		resume_moves(pager);
+	return page;
+}
+
+/* Give free frames to the pending pages of the recorded births. */
+static void continue_births(struct pager *pager)
+{
+	unsigned kept = 0;
+
+	for (unsigned i = 0; i < pager->births_count; i++) {
+		struct wanted birth = pager->births[i];
+		uint64_t end = birth.page + birth.pages;
+
+		if (!kept)
+			birth.page = give_frames(pager, birth.range, birth.page, end);
+		birth.pages = end - birth.page;
+		if (birth.pages)
+			pager->births[kept++] = birth;
+	}
+	pager->births_count = kept;
+}
+
+static void record_birth(struct pager *pager, struct paged_range *range, uint64_t page, uint64_t end)
+{
+	if (pager->births_count == BIRTHS_MAX) {
+		pager->births_count--;
+		memmove(pager->births, pager->births + 1, pager->births_count * sizeof(*pager->births));
+	}
+	pager->births[pager->births_count++] =
+		(struct wanted){.range = range, .page = page, .pages = end - page};
+}
+
+void births_forget(struct pager *pager, const struct paged_range *range)
+{
+	unsigned kept = 0;
+
+	for (unsigned i = 0; i < pager->births_count; i++)
+		if (pager->births[i].range != range)
+			pager->births[kept++] = pager->births[i];
+	pager->births_count = kept;
 }
 
 void pager_born(struct pager *pager, void *address, uint64_t pages)
@@ -105,13 +153,51 @@ void pager_born(struct pager *pager, void *address, uint64_t pages)
 	pager_enter(pager);
 	range = range_of(pager, address);
 	if (range) {
-		uint64_t page = page_number(pager, range, address);
+		uint64_t page = page_number(pager, range, address), end = page + pages;
 
 		memset(range->begins + page, 0, pages);
 		range->begins[page] = 1;
-		pages_born(pager, range, page, page + pages, false);
+		memset(range->planned + page, true, pages);
+		if (range->top < end)
+			range->top = end;
+		set_pending(pager, range, page, end);
+		page = give_frames(pager, range, page, end);
+		if (page < end)
+			record_birth(pager, range, page, end);
 	}
 	pthread_mutex_unlock(&pager->lock);
+}
+
+void page_born(struct pager *pager, struct paged_range *range, uint64_t page)
+{
+	uint64_t run, end, next;
+	bool waited = false;
+
+	if (range->top <= page) {
+		range->top = page + 1;
+		range->planned[page] = true;
+	}
+	while (range->state[page] == PAGE_ABSENT) {
+		run = pending_run(range, page, range->top);
+		if (!pager->wanted_count && frame_ready(pager, run ? run : 1)) {
+			give_birth(pager, range, page, run ? run : 1, !run);
+			continue;
+		}
+		/* Wait for free frames. Queued fetches get them first. */
+		pager->counts.waits += !waited;
+		waited = true;
+		pager->births_waiting++;
+		pthread_cond_wait(&pager->changed, &pager->lock);
+		pager->births_waiting--;
+	}
+	/* The next accesses are probably to the pending pages that follow. */
+	end = page + pages_below_top(range, page, 2 * TRANSIT_PAGES);
+	next = give_frames(pager, range, page, end);
+	if (next < end)
+		make_room(pager, end - next < TRANSIT_PAGES ? end - next : TRANSIT_PAGES);
+	/* While this birth waited, pager_fetch() took no frames. Some frames may be free now. */
+	if (waited && !pager->births_waiting)
+		resume_moves(pager);
 }
 
 /* Free the frames of [page, page + pages), none of which is single. Returns how many were freed. */
@@ -197,6 +283,7 @@ bool pager_dropped(struct pager *pager, void *address, uint64_t pages)
 	}
 	page = page_number(pager, range, address);
 	end = page + pages;
+	clear_pending(pager, range, page, pages);
 	for (uint64_t at = page; at < end; at++) {
 		uint64_t run = 0;
 
@@ -219,8 +306,12 @@ bool pager_dropped(struct pager *pager, void *address, uint64_t pages)
 
 void pages_continue(struct pager *pager)
 {
-	uint64_t used;
+	uint64_t used = pager_frames(pager);
 
+	if (used > pager->budget)
+		used -= frames_shrink(&pager->frames, used - pager->budget);
+	if (used > pager->budget)
+		make_room(pager, used - pager->budget);
 	while (pager->wanted_count) {
 		struct wanted *next = &pager->wanted[pager->wanted_first];
 		uint64_t some = pages_fetch(pager, next->range, next->page, next->pages, &fetch_demanded);
@@ -232,11 +323,7 @@ void pages_continue(struct pager *pager)
 		pager->wanted_first = (pager->wanted_first + 1) % pager->wanted_room;
 		pager->wanted_count--;
 	}
-	used = pager_frames(pager);
-	if (used > pager->budget)
-		used -= frames_shrink(&pager->frames, used - pager->budget);
-	if (used > pager->budget)
-		make_room(pager, used - pager->budget);
+	continue_births(pager);
 	pthread_cond_broadcast(&pager->changed);
 	resume_moves(pager);
 }

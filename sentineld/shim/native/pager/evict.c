@@ -171,18 +171,19 @@ static void put_back(struct transit *transit, uint32_t i)
 	pager->resident++;
 }
 
-void page_recall(struct pager *pager, struct paged_range *range, uint64_t page)
+bool page_recall(struct pager *pager, struct paged_range *range, uint64_t page)
 {
 	struct transit *transit = transit_of(pager, range, page);
 	uint32_t i = transit_index(transit, range, page);
 
 	if (pager_frames(pager) < pager->budget || frames_shrink(&pager->frames, 1)) {
 		put_back(transit, i);
-	} else {
-		/* No frame is free for the copy until the transit ends and frees its frames. */
-		transit->of[i].recalled = true;
-		workers_hurry(&pager->workers, &transit->job);
+		return true;
 	}
+	/* No frame is free for the copy until the transit ends and frees its frames. */
+	transit->of[i].recalled = true;
+	workers_hurry(&pager->workers, &transit->job);
+	return false;
 }
 
 static void cannot_write(struct pager *pager, int error, bool file_full)

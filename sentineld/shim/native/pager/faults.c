@@ -32,6 +32,14 @@ static uint32_t out_run(const struct paged_range *range, uint64_t page, uint32_t
 	return run;
 }
 
+/* The first page behind the tensor that contains the page. */
+static uint64_t tensor_end(const struct paged_range *range, uint64_t page)
+{
+	const uint8_t *next = memchr(range->begins + page + 1, 1, range->pages - page - 1);
+
+	return next ? (uint64_t)(next - range->begins) : range->pages;
+}
+
 /* Fetch [page, page + pages), unless other accesses or births wait for frames. Returns the number of
    pages whose fetch has begun, counted from `page`. */
 static uint32_t fetch_more(struct pager *pager, struct paged_range *range, uint64_t page, uint32_t pages)
@@ -45,7 +53,8 @@ static uint32_t fetch_more(struct pager *pager, struct paged_range *range, uint6
    faults has skipped. */
 static void fetch_run(struct pager *pager, struct paged_range *range, uint64_t page)
 {
-	struct read_ahead_window window = read_ahead_window(&pager->read_ahead, range, page);
+	struct read_ahead_window window =
+		read_ahead_window(&pager->read_ahead, range, page, tensor_end(range, page), pager->arrivals);
 	uint32_t run = out_run(range, page, window.pages);
 	uint32_t now = run < READ_AHEAD_PAGES_MIN ? run : READ_AHEAD_PAGES_MIN;
 	uint64_t gap = page - window.skipped;
@@ -56,11 +65,24 @@ static void fetch_run(struct pager *pager, struct paged_range *range, uint64_t p
 		gap++;
 	fetch_more(pager, range, gap, out_run(range, gap, (uint32_t)(page - gap)));
 	now += fetch_more(pager, range, page + now, run - now);
-	read_ahead_began(&pager->read_ahead, page, now);
+	read_ahead_began(&pager->read_ahead, page, now, tensor_end(range, page + now - 1));
 	/* If the window has grown, the stream is sequential, and its next fault will come soon.
-	   Evict stray pages now, so that the next fault finds free frames. */
-	if (window.pages > READ_AHEAD_PAGES_MIN)
+	   Evict pages now, so that the next fault finds free frames. */
+	if (window.pages > READ_AHEAD_PAGES_MIN) {
 		make_room_of_strays(pager, frames_floor(pager) + window.pages);
+		make_room(pager, out_run(range, page + now, window.pages));
+	}
+}
+
+/* Recall a page that is being evicted, and as many of the evicted pages that follow it as there are
+   frames for. */
+static void recall_run(struct pager *pager, struct paged_range *range, uint64_t page)
+{
+	uint64_t end = page + pages_below_top(range, page, READ_AHEAD_PAGES_MIN);
+	struct transit *transit = transit_of(pager, range, page);
+
+	while (transit && transit->leaves && page_recall(pager, range, page))
+		transit = ++page < end ? transit_of(pager, range, page) : NULL;
 }
 
 /* Serve one fault. When the page arrives, UFFDIO_MOVE or UFFDIO_COPY wakes the threads that wait
@@ -86,11 +108,11 @@ static void serve(struct pager *pager, uintptr_t address)
 		pager->resident--;
 	}
 	if (range->state[page] == PAGE_ABSENT) {
-		/* The program itself has dropped the page, or the tensor was allocated before
-		   pager_add() and not used until now. Without the pager, the kernel would give a
-		   zeroed page. */
+		/* The page is pending, the program itself has dropped it, or the tensor was
+		   allocated before pager_add() and not used until now. In the last two cases,
+		   the kernel would give a zeroed page if there were no pager. */
 		pager->counts.births_by_fault++;
-		pages_born(pager, range, page, page + 1, true);
+		page_born(pager, range, page);
 		return;
 	}
 	pager->counts.faults++;
@@ -98,7 +120,7 @@ static void serve(struct pager *pager, uintptr_t address)
 	if (!transit)
 		fetch_run(pager, range, page);
 	else if (transit->leaves)
-		page_recall(pager, range, page);
+		recall_run(pager, range, page);
 	else
 		workers_hurry(&pager->workers, &transit->job);
 }

@@ -20,7 +20,7 @@ uint64_t frames_floor(const struct pager *pager)
 
 static uint64_t free_above_floor(struct pager *pager, uint64_t pages)
 {
-	uint64_t used = pager_frames(pager), floor = frames_floor(pager);
+	uint64_t used = pager_frames(pager), floor = frames_floor(pager) + pager->pending;
 	/* Frames that the budget allows, but that the pager does not have yet, count as free. */
 	uint64_t free = pager->frames.homes.free_pages + (used < pager->budget ? pager->budget - used : 0);
 

@@ -48,6 +48,8 @@ static void range_delete(struct paged_range *range)
 		munmap(range->stray, range->pages);
 	if (range->begins)
 		munmap(range->begins, range->pages);
+	if (range->pending)
+		munmap(range->pending, range->pages);
 	if (range->transit)
 		munmap(range->transit, range->pages);
 	if (range->recent)
@@ -75,14 +77,15 @@ static struct paged_range *range_new(char *base, uint64_t pages)
 	range->planned = table(pages, 1);
 	range->stray = table(pages, 1);
 	range->begins = table(pages, 1);
+	range->pending = table(pages, 1);
 	range->transit = table(pages, 1);
 	range->recent = table(pages, 1);
 	range->home = table(pages, sizeof(*range->home));
 	range->file_page = table(pages, sizeof(*range->file_page));
 	range->arrival = table(pages, sizeof(*range->arrival));
 	range->sum = table(pages, sizeof(*range->sum));
-	if (range->state && range->planned && range->stray && range->begins && range->transit &&
-	    range->recent && range->home && range->file_page && range->arrival && range->sum)
+	if (range->state && range->planned && range->stray && range->begins && range->pending &&
+	    range->transit && range->recent && range->home && range->file_page && range->arrival && range->sum)
 		return range;
 	range_delete(range);
 	return NULL;
@@ -200,6 +203,7 @@ void pager_remove(struct pager *pager, void *base)
 		*link = range->next;
 		for (uint64_t page = 0; page < range->top; page++) {
 			pager->resident -= range->state[page] == PAGE_IN;
+			pager->pending -= range->pending[page];
 			frames_forget(&pager->frames, range->home + page);
 		}
 		if (pager->hand_range == range)
@@ -212,6 +216,7 @@ void pager_remove(struct pager *pager, void *base)
 			if (wanted->range == range)
 				wanted->pages = 0;
 		}
+		births_forget(pager, range);
 		uffd_unregister(pager->uffd, base, range->pages << pager->page_shift);
 		range_delete(range);
 	}

@@ -43,9 +43,9 @@ struct pager_counts {
 	uint64_t bytes_read;
 	uint64_t bytes_written;
 	uint64_t faults; /* accesses to pages that were out, or being fetched or evicted */
-	uint64_t births_by_fault; /* accesses to absent pages */
+	uint64_t births_by_fault; /* accesses to absent pages, and to born pages without a frame */
 	uint64_t clean_pages; /* pages that were evicted without a write */
-	uint64_t waits; /* births, by pager_born() or by a fault, that waited for a frame */
+	uint64_t waits; /* those of births_by_fault that waited for a frame */
 	/* reads of 128 KiB by the thread that serves faults, and the sum of their times; the time of
 	   a read begins when the thread receives the fault's event and ends when the pages have
 	   arrived; reads of faults that read further ahead, and reads that took longer than 50 ms,
@@ -83,7 +83,8 @@ bool pager_file_low(struct pager *pager);
 bool pager_file_grown(struct pager *pager, uint64_t pages);
 
 /* Give frames to those of the `pages` pages at `address` that are absent. The content of these
-   pages is then undefined. Blocks until there are enough frames. */
+   pages is then undefined. Does not wait: a page for which no frame is free gets one later, at the
+   latest when it is accessed. */
 void pager_born(struct pager *pager, void *address, uint64_t pages);
 
 /* Make the pages absent. Returns false if the pager does not manage the mapping. */

@@ -39,6 +39,7 @@
 #include "workers.h"
 
 #define TRANSITS_MAX 128u
+#define BIRTHS_MAX 16u
 #define TRANSIT_PAGES 256u
 
 /* Planned moves and reading ahead leave this number of transits unused, for faults and births. */
@@ -67,6 +68,7 @@ struct paged_range {
 	uint8_t *planned;
 	uint8_t *stray; /* 1: the page is in memory, but is not planned to be there */
 	uint8_t *begins; /* 1: the page was the first of the last pager_born() that included it */
+	uint8_t *pending; /* 1: pager_born() has found no frame for the page, which is still absent */
 	uint8_t *transit; /* 1 + index of the page's transit; 0: none */
 	/* 1: the page arrived or was born since the hand of the clock algorithm last passed it */
 	uint8_t *recent;
@@ -96,7 +98,7 @@ struct transit {
 	uint64_t sum[TRANSIT_PAGES];
 };
 
-/* Pages that pages_want() has queued, to be fetched as soon as there are frames. */
+/* Pages that need frames: those that pages_want() has queued to be fetched, and those of a birth. */
 struct wanted {
 	struct paged_range *range;
 	uint64_t page;
@@ -119,6 +121,7 @@ struct pager {
 	uint64_t budget; /* pages */
 	uint64_t resident; /* pages in memory, without those in the staging memory */
 	uint64_t leaving; /* pages of transits that evict pages */
+	uint64_t pending; /* pages whose paged_range.pending is 1 */
 	struct paged_range *ranges;
 	/* the hand of the clock algorithm (victims.c): range and number of the next page to consider
 	   for eviction */
@@ -133,13 +136,16 @@ struct pager {
 	uint64_t wanted_first;
 	uint64_t wanted_count;
 	uint64_t wanted_room;
+	/* the most recent births without frames for all pages, in the order of their beginning */
+	struct wanted births[BIRTHS_MAX];
+	unsigned births_count;
 	struct read_ahead read_ahead;
 	struct job *kept_job; /* see fetch_faulted */
 	/* whether the fault that kept_job serves reads READ_AHEAD_PAGES_MIN pages and no further ones */
 	bool kept_alone;
 	uint64_t fetches; /* pages whose fetch has begun since the start */
 	uint32_t arrivals; /* pages fetched or recalled since the start */
-	unsigned births_waiting; /* threads that wait for frames in pages_born() */
+	unsigned births_waiting; /* threads that wait for a frame in page_born() */
 	bool file_full; /* counts.write_error is set because the file had no free page */
 	bool incomplete; /* a pager_evict() or pager_fetch() was incomplete */
 	pthread_t thread; /* serves faults */
@@ -271,12 +277,16 @@ bool frame_free(struct pager *pager, uint64_t pages);
    transit is in use, gets one frame, even beyond the budget, and returns true. */
 bool frame_ready(struct pager *pager, uint64_t pages);
 
-/* Give frames to the absent pages of [page, end). zeroed: fill them with zeros. If false, their
-   content is undefined; it may be old data of this process. Releases the lock while it waits. */
-void pages_born(struct pager *pager, struct paged_range *range, uint64_t page, uint64_t end, bool zeroed);
+/* Forget the range's births. */
+void births_forget(struct pager *pager, const struct paged_range *range);
 
-/* Fetch queued pages, evict pages beyond the budget, and wake waiting births. Call this when frames
-   have become free or the budget has changed. */
+/* Give a frame to an absent page, and frames to the pending pages that follow it. The content of
+   pending pages is undefined; it may be old data of this process. A page that is not pending is
+   zeroed. Releases the lock while it waits for a frame. */
+void page_born(struct pager *pager, struct paged_range *range, uint64_t page);
+
+/* Fetch queued pages, give frames to pending pages, evict pages beyond the budget, and wake waiting
+   births. Call this when frames have become free or the budget has changed. */
 void pages_continue(struct pager *pager);
 
 /* Begin to evict the pages of [page, page + pages) that are in memory. Returns the number of pages
@@ -297,8 +307,8 @@ void make_room(struct pager *pager, uint64_t pages);
 void make_room_of_strays(struct pager *pager, uint64_t pages);
 
 /* Cancel the eviction of a page: copy the page from the staging memory back to its address. If there is no
-   frame for the copy, the page is copied when the transit's job ends. */
-void page_recall(struct pager *pager, struct paged_range *range, uint64_t page);
+   frame for the copy, returns false, and the page is copied when the transit's job ends. */
+bool page_recall(struct pager *pager, struct paged_range *range, uint64_t page);
 
 /* How pages are fetched. */
 struct fetch_mode {

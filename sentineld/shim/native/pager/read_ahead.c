@@ -14,9 +14,10 @@ static bool belongs(const struct stream *stream, const struct paged_range *range
 }
 
 struct read_ahead_window read_ahead_window(struct read_ahead *read_ahead, const struct paged_range *range,
-					   uint64_t page)
+					   uint64_t page, uint64_t end, uint32_t arrivals)
 {
-	struct stream *streams = read_ahead->streams, found = {.range = range, .next = page};
+	struct stream *streams = read_ahead->streams;
+	struct stream found = {.range = range, .begin = page, .next = page, .end = end};
 	unsigned at = 0;
 
 	while (at < READ_AHEAD_STREAMS - 1 && !belongs(&streams[at], range, page))
@@ -30,6 +31,7 @@ struct read_ahead_window read_ahead_window(struct read_ahead *read_ahead, const 
 		found.most *= 2;
 	else if (page < found.next && found.most > READ_AHEAD_PAGES_MIN)
 		found.most /= 2; /* the page was evicted before it was used */
+	found.arrivals = arrivals;
 	streams[0] = found;
 	return (struct read_ahead_window){
 		.pages = found.most,
@@ -37,14 +39,31 @@ struct read_ahead_window read_ahead_window(struct read_ahead *read_ahead, const 
 	};
 }
 
-void read_ahead_began(struct read_ahead *read_ahead, uint64_t page, uint32_t pages)
+void read_ahead_began(struct read_ahead *read_ahead, uint64_t page, uint32_t pages, uint64_t end)
 {
 	struct stream *stream = &read_ahead->streams[0];
 
 	if (page + pages > stream->next) {
 		stream->next = page + pages;
 		stream->pages = pages;
+		stream->end = end;
 	}
+}
+
+uint64_t read_ahead_rest(const struct read_ahead *read_ahead, const struct paged_range *range, uint64_t page,
+			 uint32_t since)
+{
+	const struct stream *last = NULL;
+
+	for (unsigned at = 0; at < READ_AHEAD_STREAMS; at++) {
+		const struct stream *stream = &read_ahead->streams[at];
+
+		if (stream->range == range && stream->begin <= page && (!last || stream->begin > last->begin))
+			last = stream;
+	}
+	if (!last || (int32_t)(last->arrivals - since) < 0 || page < last->next || page >= last->end)
+		return 0;
+	return last->end - page;
 }
 
 void read_ahead_forget(struct read_ahead *read_ahead, const struct paged_range *range)

@@ -5,6 +5,9 @@
  * mm/readahead.c. If the previous fault had already fetched the page that is now
  * accessed, this page was evicted before its use. Then the new fault fetches half as
  * many pages as the previous one.
+ *
+ * The sequences, called streams, also tell which pages will be accessed soon, so that
+ * these are not evicted.
  */
 #ifndef SENTINELD_SHIM_READ_AHEAD_H
 #define SENTINELD_SHIM_READ_AHEAD_H
@@ -13,7 +16,10 @@
 
 #define READ_AHEAD_PAGES_MIN 32u
 #define READ_AHEAD_PAGES_MAX 512u
-#define READ_AHEAD_STREAMS 16u
+
+/* An operator may access its tensors at many places in turn: batch normalization computes one
+   channel of all images after the other. */
+#define READ_AHEAD_STREAMS 64u
 
 struct paged_range;
 
@@ -21,7 +27,10 @@ struct paged_range;
    `next`. */
 struct stream {
 	const struct paged_range *range; /* NULL: unused */
+	uint64_t begin; /* page of the first fault */
 	uint64_t next;
+	uint64_t end; /* the first page behind the tensor of page next - 1 */
+	uint32_t arrivals; /* pager->arrivals at the last fault */
 	uint32_t pages;
 	uint32_t most; /* read_ahead_window.pages of the last fault */
 };
@@ -35,13 +44,20 @@ struct read_ahead {
 	struct stream streams[READ_AHEAD_STREAMS]; /* the most recent one comes first */
 };
 
-/* The pages that a fault at the page should fetch. Call read_ahead_began() next. */
+/* The pages that a fault at the page should fetch. end: the first page behind the page's tensor.
+   arrivals: pager->arrivals. Call read_ahead_began() next. */
 struct read_ahead_window read_ahead_window(struct read_ahead *read_ahead, const struct paged_range *range,
-					   uint64_t page);
+					   uint64_t page, uint64_t end, uint32_t arrivals);
 
-/* Record that the fault at `page` fetches `pages` pages. The last call of read_ahead_window() must
-   have been for this fault. */
-void read_ahead_began(struct read_ahead *read_ahead, uint64_t page, uint32_t pages);
+/* Record that the fault at `page` fetches `pages` pages. end: the first page behind the tensor of the
+   last of these. The last call of read_ahead_window() must have been for this fault. */
+void read_ahead_began(struct read_ahead *read_ahead, uint64_t page, uint32_t pages, uint64_t end);
+
+/* Number of pages from `page` on that a stream has yet to pass: they belong to the tensor that it
+   has accessed last, and no other stream began between the stream's first page and `page`. Streams
+   without a fault since `since`, a value of pager->arrivals, do not count. */
+uint64_t read_ahead_rest(const struct read_ahead *read_ahead, const struct paged_range *range, uint64_t page,
+			 uint32_t since);
 
 /* Forget the range's streams. */
 void read_ahead_forget(struct read_ahead *read_ahead, const struct paged_range *range);

@@ -46,19 +46,34 @@ static bool next_page(struct pager *pager, bool stray)
 	return false;
 }
 
-/* Whether a page can be evicted now. If `stray` is set, only stray pages that are not young can;
-   otherwise the clock algorithm decides. */
-static bool can_go(const struct pager *pager, const struct paged_range *range, uint64_t page, bool stray)
+/* Number of pages from `page` on that a recent stream has yet to pass. */
+static uint64_t rest_of_stream(const struct pager *pager, const struct paged_range *range, uint64_t page)
 {
-	if (stray)
-		return range->stray[page] && pager->arrivals - range->arrival[page] >= young_pages(pager);
-	return range->state[page] == PAGE_IN && !range->recent[page];
+	return read_ahead_rest(&pager->read_ahead, range, page,
+			       pager->arrivals - (uint32_t)young_pages(pager));
 }
 
-/* Begin to evict pages at the hand, until this many frames are free or about to be free. stray: only
-   stray pages that are not young. */
-static void evict_at_hand(struct pager *pager, uint64_t pages, bool stray)
+enum candidates {
+	STRAYS, /* stray pages that are not young */
+	NOT_AHEAD, /* pages that no recent stream has yet to pass */
+	ALL,
+};
+
+/* Whether a page can be evicted now. The clock algorithm decides, unless the candidates are strays. */
+static bool can_go(const struct pager *pager, const struct paged_range *range, uint64_t page,
+		   enum candidates candidates)
 {
+	if (candidates == STRAYS)
+		return range->stray[page] && pager->arrivals - range->arrival[page] >= young_pages(pager);
+	if (range->state[page] != PAGE_IN || range->recent[page])
+		return false;
+	return candidates == ALL || !rest_of_stream(pager, range, page);
+}
+
+/* Begin to evict pages at the hand, until this many frames are free or about to be free. */
+static void evict_at_hand(struct pager *pager, uint64_t pages, enum candidates candidates)
+{
+	bool stray = candidates == STRAYS;
 	/* A turn of the hand ends after the last range. To find stray pages, the hand needs one full
 	   turn. For other pages it needs two, because the first turn only clears `recent`. The hand
 	   may start in the middle of a turn, so one more turn is allowed. */
@@ -66,7 +81,7 @@ static void evict_at_hand(struct pager *pager, uint64_t pages, bool stray)
 
 	while (pager->frames.homes.free_pages + pager->leaving < pages && turns && can_write(pager)) {
 		struct paged_range *range;
-		uint64_t first, run = 0, left, done;
+		uint64_t first, run = 0, ahead = 0, left, done;
 
 		if (!next_page(pager, stray)) {
 			turns--;
@@ -75,12 +90,14 @@ static void evict_at_hand(struct pager *pager, uint64_t pages, bool stray)
 		range = pager->hand_range;
 		first = pager->hand;
 		left = pages - pager->frames.homes.free_pages - pager->leaving;
-		while (run < left && first + run < range->top && can_go(pager, range, first + run, stray))
+		while (run < left && first + run < range->top && can_go(pager, range, first + run, candidates))
 			run++;
 		if (!run) {
+			if (candidates == NOT_AHEAD && !range->recent[first])
+				ahead = rest_of_stream(pager, range, first);
 			if (!stray)
 				range->recent[first] = 0;
-			pager->hand++;
+			pager->hand += ahead ? ahead : 1;
 			continue;
 		}
 		pager->hand += run;
@@ -100,7 +117,7 @@ void make_room_of_strays(struct pager *pager, uint64_t pages)
 	}
 	hand_range = pager->hand_range;
 	hand = pager->hand;
-	evict_at_hand(pager, pages, true);
+	evict_at_hand(pager, pages, STRAYS);
 	/* The search for stray pages must not advance the clock. */
 	pager->hand_range = hand_range;
 	pager->hand = hand;
@@ -109,5 +126,6 @@ void make_room_of_strays(struct pager *pager, uint64_t pages)
 void make_room(struct pager *pager, uint64_t pages)
 {
 	make_room_of_strays(pager, pages);
-	evict_at_hand(pager, pages, false);
+	evict_at_hand(pager, pages, NOT_AHEAD);
+	evict_at_hand(pager, pages, ALL);
 }
