@@ -39,8 +39,8 @@ SELECT ?= not long and not alone
 unit: $(VENV)/.torch shim ## Run the unit tests
 	$(PYTEST) tests/unit -m "$(SELECT)" $(PYTEST_ARGS)
 
-# Integration tests to run. `make test` runs them in two parts: tests/integration/shim after the
-# hostile tests, and the others after the unit tests.
+# Integration tests to run. `make test` runs them in three parts: tests/integration/shim after the
+# hostile tests, those of paged tiers after the tests in guests, and the others after the unit tests.
 INTEGRATION ?= tests/integration
 
 .PHONY: integration
@@ -85,19 +85,20 @@ guest: $(VENV)/.torch vm-tools shim ## Run the tests in the two-tier guest
 
 # Building images and testing in guests take longest, and each rarely uses more than one CPU. So
 # everything else runs in parallel, niced in order not to delay them. The hostile tests mostly wait,
-# so they run in parallel with lint, the unit tests and most integration tests; the shim's
-# integration tests follow the hostile tests. They start once the first image is built, because the
-# tests in guests wait for it.
+# so they run in parallel with lint and the unit tests. They start once the first image is built,
+# because the tests in guests wait for it. The integration tests are divided among these sequences so
+# that all end at about the same time.
 .PHONY: test
 test: $(VENV)/.torch vm-tools shim ## Run lint and all tests except the long ones (used by continuous integration)
 	@echo "lint and the tests without guests run in parallel; their output follows at the end"
 	@nice -n 2 $(MAKE) --no-print-directory -k lint unit integration \
-		INTEGRATION="tests/integration --ignore=tests/integration/shim" >$(BUILD)/test-host.log 2>&1 & host=$$!; \
+		INTEGRATION="tests/integration --ignore=tests/integration/shim --ignore-glob=*/test_paged*" >$(BUILD)/test-host.log 2>&1 & host=$$!; \
 	( $(PY) -m tests.vm build --main; \
 	  exec nice -n 2 $(MAKE) --no-print-directory -k hostile integration \
 		INTEGRATION=tests/integration/shim \
 	) >$(BUILD)/test-hostile.log 2>&1 & hostile=$$!; \
 	status=0; $(MAKE) --no-print-directory guest || status=$$?; \
+	$(MAKE) --no-print-directory integration INTEGRATION="tests/integration/test_paged*.py" || status=$$?; \
 	wait $$host || status=$$?; \
 	wait $$hostile || status=$$?; \
 	cat $(BUILD)/test-host.log $(BUILD)/test-hostile.log; \
