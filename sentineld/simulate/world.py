@@ -140,7 +140,7 @@ class World:
         """Give pages to the absent cells among [low, high). Pages that do not fit into the fast
         tier are born slow. Returns the number of slow pages in [low, high).
 
-        busy_ns: the time for which each slow page keeps moves from using the slow tier in this
+        busy_ns: the time for which each slow page prevents moves from using the slow tier in this
             stretch.
         """
         for cell in range(low, high):

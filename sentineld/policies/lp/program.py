@@ -108,7 +108,7 @@ class _Program:
     - if accesses overlap with other work: the time of slow accesses that each stretch does not
       hide.
 
-    If accesses keep moves from using the slow tier, the row of a stretch's moves also contains the
+    If accesses prevent moves from using the slow tier, the row of a stretch's moves also contains the
     accesses to slow pages. On paged tiers these are the faults; in a plan's program, the row then
     also contains pages that have to be written: those that a fault has fetched and the stretch has
     changed, and those that are born slow.
@@ -168,7 +168,7 @@ class _Program:
         self._promotions = self._after + points
         self._demoted = self._promotions + self._durations - self._demotions
         self._pool = self._demoted + (self._dying - self._demotions if limits.generous else 0)
-        # If everything is slow, accesses keep moves from using the slow tier for a part of each
+        # If everything is slow, accesses prevent moves from using the slow tier for a part of each
         # stretch. (S,), in UNIT_PAGES: the memory that could be promoted in this time.
         self._kept_back: Floats = np.zeros(count)
         # (S,), in units of time: AccessCosts.hideable_ns of each stretch if everything is slow.
@@ -337,7 +337,7 @@ class _Program:
         return all_slow
 
     def _put_busy(self, at: int) -> None:
-        """Add the entries for the time for which slow pages keep moves from using the slow tier."""
+        """Add the entries for the time for which slow pages prevent moves from using the slow tier."""
         groups, limits = self._groups, self._limits
         length, stretch = int(groups.length[at]), groups.stretches[at]
         pages = read = groups.busy_ns[:length, at] / limits.promote_ns

@@ -51,7 +51,7 @@ class _Job(NamedTuple):
 
 class Correcting:
     """Corrects the live plans of one attach. All calls come from the session's thread. Other
-    threads may read tiers, which is replaced as a whole."""
+    threads may read the attribute `tiers`, because it is only replaced as a whole."""
 
     def __init__(self, link: ShimLink, machine_tiers: Tiers, plan_again: PlanAgain) -> None:
         """machine_tiers: the tiers, with the figures of an otherwise idle machine."""
