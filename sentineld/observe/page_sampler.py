@@ -230,7 +230,8 @@ class PageSampler:
 
     def close(self) -> None:
         """Disarm all pages and close the device; a second call does nothing."""
-        self.unmap()  # first, because the mapping holds a duplicate of the descriptor
+        # The mapping holds a duplicate of the descriptor, and only the last close ends the session.
+        self.unmap()
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1

@@ -74,7 +74,7 @@ class Outcome:
     stalled_steps: int
     """Number of stalled steps under plans; see STALLED_SHARE."""
     corrections: int
-    """Number of plans that replaced the first one."""
+    """How often another plan replaced the live one."""
     phases: tuple[tuple[str, int, float], ...]
     """(name, number of steps, total seconds) of each phase, in order."""
     predicted_seconds: float

@@ -177,8 +177,8 @@ def groups_of(profile: Profile, timing: Timing, *, generous: bool = False) -> Gr
     busy = by_position(profile, timing.busy_ns(profile)) / np.maximum(pages, 1)
     busy *= np.divide(cost, each, out=np.ones(each.shape), where=each > 0)
     if generous and not timing.paged:
-        # In the stretch of its birth, a tensor prevents moves from using the slow tier only after the
-        # birth. A part of this time can lie in the next stretch, so a bound ignores all of it.
+        # In the stretch of its birth, a tensor prevents moves from using the slow tier only after
+        # its birth. A part of this time can lie in the next stretch, so a bound ignores all of it.
         busy[0, transient(profile)] = 0.0
     writes = np.zeros(cost.shape, np.bool_)
     if timing.paged:

@@ -108,9 +108,9 @@ class _Program:
     - if accesses overlap with other work: the time of slow accesses that each stretch does not
       hide.
 
-    If accesses prevent moves from using the slow tier, the row of a stretch's moves also contains the
-    accesses to slow pages. On paged tiers these are the faults; in a plan's program, the row then
-    also contains pages that have to be written: those that a fault has fetched and the stretch has
+    If accesses prevent moves from using the slow tier, the row of a stretch's moves also contains
+    the accesses to slow pages. On paged tiers these are the faults; in a plan's program, the row
+    then also contains pages that have to be written: those that a fault has fetched and the stretch has
     changed, and those that are born slow.
     """
 
@@ -337,7 +337,7 @@ class _Program:
         return all_slow
 
     def _put_busy(self, at: int) -> None:
-        """Add the entries for the time for which slow pages prevent moves from using the slow tier."""
+        """Add the times in which slow pages prevent moves from using the slow tier."""
         groups, limits = self._groups, self._limits
         length, stretch = int(groups.length[at]), groups.stretches[at]
         pages = read = groups.busy_ns[:length, at] / limits.promote_ns

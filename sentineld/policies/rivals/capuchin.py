@@ -8,8 +8,8 @@ memory, the policy uses the candidate with the most free time: the tensor is swa
 the first access and swapped back in just in time for the second, or earlier if other transfers use
 the bandwidth.
 
-Adapted to memory tiers: transfers in both directions share the time of a stretch, and stretches
-replace accesses.
+Adapted to memory tiers: transfers in both directions share the time of a stretch, and a gap lies
+between two stretches that use the tensor, not between two single accesses.
 Recomputation is left out because a memory policy can't do it; gaps without free time are therefore
 not used. The feedback from running steps is left out, too: in the original, a transfer that is
 still in flight when its tensor is accessed is started earlier in the next step, by 5 % of the time

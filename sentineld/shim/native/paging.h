@@ -40,8 +40,8 @@ const char *paging_add(const struct arena *arena);
 /* Stop managing an arena, which must have no live tensors. */
 void paging_remove(const struct arena *arena);
 
-/* From now on, use this residency segment, this arena and the moves of its layout; NULL: none.
-   Needs the shim's lock. */
+/* From now on, use the emulation's residency segment, this arena, and the moves of the arena's
+   layout. Either argument may be NULL: there is none. Needs the shim's lock. */
 void paging_use(struct emulation *emulation, const struct arena *arena);
 
 /* The process has passed the boundary at this position, or does not follow the layout from now on

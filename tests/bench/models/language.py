@@ -131,7 +131,7 @@ def gpt2() -> Callable[[], Tensor]:
 
 
 def lstm() -> Callable[[], Tensor]:
-    """Two layers of LSTM, 512 wide, with a vocabulary of 10,000 words: 20 sequences of 35 tokens."""
+    """Two layers of LSTM, 512 wide, a vocabulary of 10,000 words: 20 sequences of 35 tokens."""
     model = Recurrent(10000, 512, cells=False)
     return trained(model, torch.optim.SGD(model.parameters(), lr=0.1), 10000, 20, 35)
 

@@ -142,8 +142,8 @@ def test_many_sequences_of_faults_read_ahead(start: Callable[..., Paged]) -> Non
         for image in range(images):
             assert paged.holds(image * pages + page, 1, 1)
             paged.settle()
-    # If one image were read alone, three faults would read its 32, 64 and 104 pages. Without reading
-    # ahead, each fault would read 32 pages, so each image would need seven.
+    # If one image were read alone, three faults would read its 32, 64 and 104 pages. Without
+    # reading ahead, each fault would read 32 pages, so each image would need seven.
     assert paged.counts().faults <= images * 4
 
 
