@@ -110,8 +110,8 @@ class _Program:
 
     If accesses prevent moves from using the slow tier, the row of a stretch's moves also contains
     the accesses to slow pages. On paged tiers these are the faults; in a plan's program, the row
-    then also contains pages that have to be written: those that a fault has fetched and the stretch has
-    changed, and those that are born slow.
+    then also contains pages that have to be written: those that a fault has fetched and the stretch
+    has changed, and those that are born slow.
     """
 
     def __init__(
