@@ -17,6 +17,7 @@ from tests.hostile.attacker import OTHER_USER, Say, die_with_parent
 from tests.hostile.daemon import Daemon
 from tests.hostile.shim_client import Segment, ShimClient, registered
 from tests.process_figures import cpu_seconds, waits
+from tests.unit.waiting import wait
 
 IDLE = 1100
 """More connections than the default limit of a service's open descriptors (RLIMIT_NOFILE)."""
@@ -140,7 +141,8 @@ def test_processes_that_do_nothing_cost_little(state: str) -> None:
     with attack_alone(f"300 processes, {state}", **options) as attack:
         attacker = attack.start(many_processes, str(attack.daemon.shims), 300, 4)
         assert attacker.heard(CLIENTS_S) == {"welcome": 300}
-        assert {one["state"] for one in attack.daemon.status()["sessions"]} == {state}
+        # A session is attached shortly after its process is welcomed.
+        wait(lambda: {one["state"] for one in attack.daemon.status()["sessions"]} == {state})
         pid = attack.daemon.process.pid
         begin_s, begin, begin_cpu_s = time.monotonic(), waits(pid), cpu_seconds(pid)
         attack.hold(4)
