@@ -10,7 +10,7 @@
 #define MIGRATE_MODES 8
 
 struct migration_key {
-	u32 pid; /* the mover: a process, or a kernel thread (demotion, compaction) */
+	u32 pid; /* of the task that moved pages: a process or a kernel thread (kswapd, kcompactd) */
 	u16 mode;
 	u16 reason;
 };

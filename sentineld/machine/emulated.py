@@ -115,8 +115,8 @@ class EmulatedSubstrate:
         return fast_pages(policy(plan.policy), plan, page_bytes)
 
     def reserve_bytes(self, budget_bytes: int) -> int:
-        """Return 0: plans need not leave fast memory free for moves. A move needs it only for the
-        pages in flight, which a plan's charge already includes."""
+        """Return 0: plans need not leave fast memory free for moves. A move needs free fast memory
+        only for its pages in flight, and a plan's charge already includes these pages."""
         return 0
 
     def moves(self, plan: Plan, profile: Profile) -> None:

@@ -58,8 +58,8 @@ class PagerMoves:
 
     @property
     def done_position(self) -> int:
-        """The process's current position: the process waits for nothing at barriers, because its
-        accesses and births wait in the pager."""
+        """The process's current position: no move counts as outstanding. Barriers wait for no
+        moves, because accesses and births wait in the pager."""
         return self._position()
 
     def enter(self) -> None:
@@ -95,7 +95,7 @@ class PagerMoves:
         begin()
 
     def unwatch(self) -> None:
-        """Do nothing: watch() has no effect other than that of begin()."""
+        """Do nothing: watch() only calls begin(), so there is nothing to undo."""
 
     def stall_decisions(self) -> Decisions:
         """Return zeros: there are no stall trials, because accesses wait for their pages in the

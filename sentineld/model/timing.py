@@ -108,9 +108,9 @@ class Timing:
         memory = np.zeros(profile.stretch_count)
         np.add.at(memory, profile.accesses["stretch"], fast)
         if self.overlap == Overlap.TIERS:
-            # A stretch's accesses take the longer of two times: that of the accesses to fast pages,
-            # memory - sum of fast * x, and that of the accesses to slow pages,
-            # sum of (fast + extra) * x. See AccessCosts for x.
+            # A stretch's accesses take the longer of two times (see AccessCosts for x):
+            # - accesses to fast pages: memory - sum of fast * x
+            # - accesses to slow pages: sum of (fast + extra) * x
             return AccessCosts(-fast, 2 * fast + extra, memory)
         times = profile.stretches["time_ns"].astype(np.float64)
         hidden: Floats = np.maximum(times - memory, 0.0)
@@ -146,8 +146,8 @@ class Timing:
         return found
 
     def busy_ns(self, profile: Profile) -> Floats:
-        """(A,): the time for which moves can't use the slow tier because of each access row, if all
-        of its pages are slow. On paged tiers: the part of extra_ns() in which the file is busy."""
+        """(A,): the time for which each access row keeps moves from using the slow tier if all of
+        its pages are slow. On paged tiers: the part of extra_ns() in which the file is busy."""
         if self.moves_yield and not self.paged:
             return self.fast_ns(profile) + self.extra_ns(profile)
         if not self.paged:
@@ -183,7 +183,7 @@ class AccessCosts:
     """(S,): the part of the hideable time that the stretch's other work can hide."""
 
     def least_ns(self, profile: Profile) -> Floats:
-        """(S,): a time that no stretch falls below, whatever the tiers of its pages."""
+        """(S,): a lower bound on the time of each stretch, whatever the tiers of its pages."""
         gained = np.minimum(self.direct_ns, 0.0)
         found: Floats = profile.stretches["time_ns"].astype(np.float64) + np.bincount(
             profile.accesses["stretch"], gained, minlength=profile.stretch_count
@@ -191,7 +191,10 @@ class AccessCosts:
         return found
 
     def stretch_ns(self, profile: Profile, slow: Floats) -> Floats:
-        """(S,): the time of each stretch, without births and waits. slow: (A,), x of each row."""
+        """(S,): the time of each stretch, without births and waits.
+
+        slow: (A,), the share x of each access row.
+        """
         times = profile.stretches["time_ns"].astype(np.float64)
         direct, hideable = (
             np.bincount(profile.accesses["stretch"], costs * slow, minlength=len(times))

@@ -71,7 +71,8 @@ class Turnover:
         return pages.astype(np.int64)
 
     def used(self, which: Integers, moments: int) -> Integers:
-        """(M,): dead pages at each moment if the tenancies with these indices keep their pages."""
+        """(M,): the number of dead pages that some tenancies hold at each moment if they keep
+        their pages. which: indices of these tenancies."""
         death, pages = self.death[which], self.pages[which]
         return pages_there(moments, death, death + self.gap[which], pages)
 
@@ -110,7 +111,7 @@ def turnover(
     tiers: tuple[int | None, ...] = (0,),
     cuts: Integers | None = None,
 ) -> Turnover:
-    """Find the tenancies of all regions whose pages are born on one of the tiers.
+    """Find the tenancies of all regions whose pages are born on one of the given tiers.
 
     tiers: tiers of births; None stands for regions in which the kernel chooses the tier.
     cuts: further arena pages at which to cut the page ranges.

@@ -113,7 +113,7 @@ CLAIMS: tuple[Within | Ahead, ...] = (
     Ahead("memtis", "tpp", None, "ahead of TPP and other kernels' tiering", "MEMTIS, SOSP 2023"),
     Within("g10", 1 / 0.903, "90.3 % of all-fast speed", "G10, MICRO 2023, its artifact"),
 )
-"""The published claims about speed that can each be expressed as a ratio of step times.
+"""The published claims about speed, as far as they can be expressed as ratios of step times.
 docs/policies.md discusses all published claims."""
 
 

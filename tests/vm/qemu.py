@@ -45,7 +45,7 @@ FAST = NodeSpeed(latency_ns=80, bandwidth_gigabytes=100)
 SLOW = NodeSpeed(latency_ns=250, bandwidth_gigabytes=30)
 SLOWEST = NodeSpeed(latency_ns=350, bandwidth_gigabytes=10)
 """FAST is DRAM on the socket, SLOW is memory behind a CXL link, SLOWEST is persistent memory.
-The guest only reads these values: the emulator serves all nodes at the same speed."""
+These values only describe the nodes: the emulator serves all nodes at the same speed."""
 
 SLOWEST_NODE = 2
 """The node of the persistent memory in the three-tier variant."""

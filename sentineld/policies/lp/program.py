@@ -25,7 +25,7 @@ from sentineld.policies.lp.problem import UNIT_PAGES, Changes, Limits, Prices, S
 from sentineld.policies.require import scipy_missing
 
 MOVE_WORTH = 0.02
-"""Cost of a move in a plan's program, which prevents needless moves. The cost is this share of the
+"""Cost of a move in a plan's program, to prevent needless moves. The cost is this share of the
 time that the move takes or of the time that one use of a slow page costs, whichever is less. The
 cost of a demotion includes that of a promotion back; a promotion itself costs nothing."""
 
@@ -159,7 +159,8 @@ class _Program:
         self.upper = np.full(self._clean + self._clean_columns.count, np.inf)
         self.lower = np.zeros(len(self.upper))
         if limits.generous and limits.hidden_ns is not None:
-            # If accesses overlap, a stretch can take longer than with everything slow.
+            # If accesses overlap with other work, the savings can be negative: a stretch can take
+            # longer than with everything slow.
             self.lower[self._saved : self._shown] = -np.inf
         # The first row of each kind; the rows of the times begin at 0.
         self._moving, self._boundaries, self._saving = count, 2 * count, 3 * count
@@ -312,9 +313,9 @@ class _Program:
         hidden: (S,), the time that each stretch hides. most: the limits of all rows; this method
         sets those of its rows.
 
-        Returns (S,), what to add to the time of each stretch if everything is slow: in a generous
-        program, the time that is not hidden; otherwise 0, because the rows of the times then
-        contain this time.
+        Returns (S,), what to add to all_slow, the time of each stretch if everything is slow: in a
+        generous program, the time that is not hidden; otherwise 0, because the rows of the times
+        then contain this time.
         """
         stretches = np.arange(self._count)
         for at, segment in enumerate(self._segments):
@@ -378,9 +379,9 @@ class _Program:
         The fast pages may exceed the capacity by the number of pages that can be demoted between
         the beginning of the stretch and the pressure point. The time for these moves is the sum of
         two times: the wait at the beginning of the stretch (the stretch's duration minus the time
-        of its work), and the part of the time of its work that has passed at the point. The method
-        adds the matrix entries for the part of this number that depends on columns. It returns the
-        constant part.
+        of its work), and the part of the time of its work that has passed at the point. One part of
+        this number of pages depends on columns: the method adds its matrix entries. The other part
+        is constant: the method returns it.
 
         all_slow: (S,), time of each stretch if everything is slow.
         move: time to demote a unit of memory.

@@ -5,7 +5,7 @@ Based on Linux's weighted interleaving (MPOL_WEIGHTED_INTERLEAVE, since 6.9) and
 interleaving for training on CXL (arXiv 2405.14209). Persistent tensors are split: their first pages
 are fast. It does not matter which pages are fast, because the timing model treats all pages of a
 tensor alike. A tensor of the arena is born wholly on one tier. The arena's tensors are assigned to
-the tiers in the order of birth so that the share of bytes born fast stays close to the given share.
+the tiers in the order of birth so that the share of bytes born fast stays close to the tried share.
 """
 
 from __future__ import annotations

@@ -21,9 +21,9 @@ SIZES_STEPS = 16
 largest allocations in these steps; larger steps will not fit. If the lengths of batches are
 distributed uniformly, the longest of 16 exceeds 94 % of all lengths on average."""
 SIZE_CHANGES_MIN = 2
-"""A plan for varying sizes is made only if the sequence changes at least this number of times in
-the recorded steps. After a single change, a long phase of identical steps may follow, for which a
-plan for one sequence is better."""
+"""A plan for varying sizes is made only if the sequence of allocations changes from one step to the
+next at least this number of times in the recorded steps. After a single change, a long phase of
+identical steps may follow, for which a plan for one sequence is better."""
 SIMILAR_SHARE = 0.75
 """Minimum share of the recorded steps that a plan for varying sizes must fit."""
 

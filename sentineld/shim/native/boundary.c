@@ -63,8 +63,8 @@ static void publish_position(uint64_t position, bool may_wake)
 	}
 }
 
-/* The position that moves_done must reach before the stretch after boundary shim.index may begin;
-   0: none. Needs the lock. */
+/* The position that moves_done must reach before the process may go on from boundary shim.index;
+   0: it need not wait. Needs the lock. */
 static uint64_t wait_target(void)
 {
 	const struct sentinel_wait *wait;

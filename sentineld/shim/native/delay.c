@@ -20,8 +20,8 @@ static uint64_t monotonic_ns(void)
 	return (uint64_t)now.tv_sec * 1000000000ull + (uint64_t)now.tv_nsec;
 }
 
-/* Number of the access's pages that are counted: all, or those that the last tensor of the access's
-   slot has (see sentinel_access.slot). */
+/* Number of the access's pages that are counted: all, or only pages of the tensor that was born last
+   in the slot (see sentinel_access.slot). */
 static uint32_t own_pages(const struct emulation *emulation, const struct sentinel_access *access)
 {
 	uint64_t pages, before;

@@ -50,10 +50,11 @@ class Steps:
     def run(
         self, steps: int, rate: float = NOMINAL, stall: float = 0.0, late: int = 0
     ) -> tuple[int, Correction | None]:
-        """Run steps until there is a correction.
+        """Run steps, at most this many, until there is a correction.
 
-        Returns the number of whole steps that passed, and the correction or None. rate: moved
-        bytes per second. stall: stalled share of each step. late: late moves in each step.
+        Returns the number of whole steps that passed, and the correction or None. rate: bytes that
+        are moved per second of the mover's busy time. stall: stalled share of each step. late: late
+        moves in each step.
         """
         for quarter in range(4 * steps):
             before = self.progress
@@ -280,8 +281,8 @@ def timed(seed: int, scatter: float, skew: float) -> Correction | None:
     """The correction for steps of 400 stretches, each with a profiled time of 1 ms.
 
     scatter: relative standard deviation of a stretch's time, from step to step.
-    skew: relative standard deviation, from stretch to stretch, of the mean times. They scatter
-        around the profiled time.
+    skew: relative standard deviation of the stretches' mean times, which scatter around the
+        profiled time.
     """
     stretches = np.zeros(400, STRETCH_DTYPE)
     stretches["time_ns"] = 1_000_000

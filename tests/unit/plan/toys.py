@@ -33,8 +33,8 @@ def two_tiers(bytes_per_s: float = 8 * PAGE) -> Tiers:
 
 
 def toy_profile() -> Profile:
-    """Four stretches of one second each. After a name: the tensor's pages. (n): an access to n
-    pages.
+    """Four stretches of one second each. The number after a name is that of the tensor's pages; (n)
+    is an access to n pages.
 
     stretch       0 step                    1 forward  2 backward     3 optimizer
     activation 2       [born (2)                       (2)      dies]          slot 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The preconditions of policies that move pages: a test violates each of them."""
+"""The preconditions of policies that move pages: each precondition is violated by a test."""
 
 from __future__ import annotations
 

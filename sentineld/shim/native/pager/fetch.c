@@ -98,7 +98,7 @@ static void place(struct transit *transit, uint32_t first, uint32_t run)
 	pager->resident += run;
 }
 
-/* Page i of the transit was cut out: free its frame and its page in the file. */
+/* Page i was cut out of the transit (see pages.h): free its frame and its page in the file. */
 static void discard(struct transit *transit, uint32_t i)
 {
 	struct pager *pager = transit->pager;
@@ -140,7 +140,8 @@ static uint32_t arriving_run(const struct paged_range *range, uint64_t page, uin
 	return run;
 }
 
-/* Begin to read pages that are out. Returns how many; 0 if there is no frame or no transit. */
+/* Begin to read pages that are in the file only. Returns how many; 0 if no frame or no transit is
+   free. */
 static uint32_t begin(struct pager *pager, struct paged_range *range, uint64_t page, uint32_t pages,
 		      const struct fetch_mode *mode)
 {

@@ -21,7 +21,8 @@ PAGE_NS = 0.75 * PAGE
 
 
 def plan(fast: list[bool], state: int, parameter: int, budget: int = 99 * LARGE) -> Plan:
-    """fast: whether activation, scratch and gradient are fast. state, parameter: fast pages."""
+    """fast: whether activation, scratch and gradient are fast. state, parameter: how many pages of
+    these two tensors are fast."""
     return fixed_plan(
         "fixed",
         large_profile(),
