@@ -56,8 +56,8 @@ uint64_t paging_stalls(void);
 /* Set the maximum number of page frames. */
 void paging_set_budget(uint64_t pages);
 
-/* Give page frames to the pages of a new tensor. Holds no lock while it waits for frames. Returns
-   false if the pager does not run. */
+/* Give page frames to the pages of a new tensor (see pager_born()). Returns false if the pager does not
+   run. */
 bool paging_born(void *address, uint64_t bytes);
 
 /* Drop the pages of [address, address + bytes), whether or not the pager manages them. */

@@ -168,8 +168,10 @@ def test_a_birth_does_not_wait_for_frames(start: Callable[..., Paged]) -> None:
     paged = start()
     paged.born(0, BUDGET)
     paged.fill(0, BUDGET, 1)
-    paged.evict(0, 200)
     paged.born(BUDGET, 200)
+    paged.settle()
+    assert paged.counts().bytes_written == 0
+    paged.evict(0, 200)
     paged.settle()
     # The pages got the frames of evicted pages before they were accessed.
     paged.fill(BUDGET, 200, 2)
@@ -188,6 +190,29 @@ def test_born_pages_without_frames_get_some_when_they_are_accessed(
         assert paged.counts().frames <= BUDGET
     assert 0 < paged.counts().births_by_fault < 20
     assert paged.holds(0, PAGES, 1)
+
+
+def test_frames_go_to_an_accessed_page_before_a_birth(start: Callable[..., Paged]) -> None:
+    paged = start()
+    paged.born(0, BUDGET)
+    paged.fill(0, BUDGET, 1)
+    paged.born(BUDGET, BUDGET)
+    paged.born(2 * BUDGET, 1)
+    paged.fill(2 * BUDGET, 1, 2)
+    assert paged.counts().bytes_written == PAGE
+    assert paged.holds(2 * BUDGET, 1, 2)
+
+
+def test_a_sequence_evicts_nothing_while_the_budget_has_room(start: Callable[..., Paged]) -> None:
+    paged = start(budget=PAGES)
+    paged.fill_and_evict(500)
+    written = paged.counts().bytes_written
+    paged.born(500, 400)
+    paged.fill(500, 400, 2)
+    for page in range(500):
+        assert paged.holds(page, 1, 1)
+        paged.settle()
+    assert paged.counts().bytes_written == written
 
 
 def test_born_pages_may_be_dropped_before_they_have_frames(start: Callable[..., Paged]) -> None:
@@ -392,13 +417,21 @@ def test_the_checksum_finds_any_changed_word(
 
 OPERATIONS = st.lists(
     st.tuples(
-        st.sampled_from(("born", "born", "dropped", "evict", "fetch", "fill", "check", "settle")),
+        st.sampled_from(
+            (
+                *("born", "born", "born and filled", "dropped"),
+                *("evict", "fetch", "fill", "fill", "check", "settle"),
+            )
+        ),
         st.integers(0, PAGES - 1),
         st.integers(1, 500),
     ),
     min_size=1,
     max_size=60,
 )
+
+
+ABSENT, UNFILLED = -1, 0
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
@@ -408,28 +441,32 @@ def test_any_sequence_keeps_the_content(
 ) -> None:
     file = backing_file(tmp_path, FILE_PAGES)
     paged = Paged(library, file, FILE_PAGES, PAGES, budget)
-    seeds = [0] * PAGES
+    seeds = [ABSENT] * PAGES
     for number, (operation, first, count) in enumerate(operations, 1):
         last = min(first + count, PAGES)
-        if operation in ("born", "dropped", "evict", "fetch"):
+        if operation in ("born", "born and filled"):
+            paged.born(first, last - first)
+        elif operation in ("dropped", "evict", "fetch"):
             getattr(paged, operation)(first, last - first)
         elif operation == "settle":
             paged.settle()
             assert paged.counts().frames <= budget
         if operation == "dropped":
-            seeds[first:last] = [0] * (last - first)
+            seeds[first:last] = [ABSENT] * (last - first)
         for page in range(first, last):
-            if operation in ("born", "fill") and (operation == "born" or seeds[page]):
+            if operation == "born":
+                seeds[page] = max(seeds[page], UNFILLED)
+            elif operation == "born and filled" or (operation == "fill" and seeds[page] != ABSENT):
                 paged.fill(page, 1, number)
                 seeds[page] = number
-            elif operation == "check" and seeds[page]:
+            elif operation == "check" and seeds[page] > UNFILLED:
                 assert paged.holds(page, 1, seeds[page])
     for page, seed in enumerate(seeds):
-        assert not seed or paged.holds(page, 1, seed)
+        assert seed <= UNFILLED or paged.holds(page, 1, seed)
     assert paged.counts().overruns == 0
     paged.stop()
     for page, seed in enumerate(seeds):
-        assert not seed or paged.holds(page, 1, seed)
+        assert seed <= UNFILLED or paged.holds(page, 1, seed)
     os.close(file)
 
 

@@ -11,7 +11,7 @@
 
 bool frame_free(struct pager *pager, uint64_t pages)
 {
-	uint64_t used = pager_frames(pager), room = used < pager->budget ? pager->budget - used : 0;
+	uint64_t room = frames_unused(pager);
 
 	return pager->frames.homes.free_pages || (room && frames_grow(&pager->frames, pages, room));
 }
@@ -30,25 +30,6 @@ bool frame_ready(struct pager *pager, uint64_t pages)
 	return true;
 }
 
-/* Mark the absent pages of [page, end) as pending. */
-static void set_pending(struct pager *pager, struct paged_range *range, uint64_t page, uint64_t end)
-{
-	for (; page < end; page++) {
-		uint8_t pending = range->state[page] == PAGE_ABSENT;
-
-		pager->pending += pending - range->pending[page];
-		range->pending[page] = pending;
-	}
-}
-
-static void clear_pending(struct pager *pager, struct paged_range *range, uint64_t page, uint64_t pages)
-{
-	for (uint64_t end = page + pages; page < end; page++) {
-		pager->pending -= range->pending[page];
-		range->pending[page] = 0;
-	}
-}
-
 /* Give free frames to the absent pages [page, page + pages), beginning with the first page. Returns the
    number of pages that got a frame. */
 static uint64_t give_birth(struct pager *pager, struct paged_range *range, uint64_t page, uint64_t pages,
@@ -65,19 +46,23 @@ static uint64_t give_birth(struct pager *pager, struct paged_range *range, uint6
 	if (born < count && error == EEXIST)
 		pager_fatal("a page at %p is already in memory",
 			    (void *)page_address(pager, range, page + born));
-	clear_pending(pager, range, page, born);
+	if (!born)
+		pager_fatal("a new page cannot be moved to its address: %s", strerror(error));
+	memset(range->pending + page, 0, born);
 	set_state(range, page, born, PAGE_IN);
 	memset(range->recent + page, 1, born);
+	for (uint64_t i = page; i < page + born; i++)
+		range->arrival[i] = pager->arrivals;
 	pager->resident += born;
 	return born;
 }
 
-/* Number of consecutive pending pages from `page` on. */
-static uint64_t pending_run(const struct paged_range *range, uint64_t page, uint64_t end)
+/* Number of consecutive pending pages from `page` on, at most TRANSIT_PAGES. */
+static uint64_t pending_run(const struct paged_range *range, uint64_t page)
 {
-	uint64_t run = 0;
+	uint64_t most = pages_below_top(range, page, TRANSIT_PAGES), run = 0;
 
-	while (page + run < end && range->pending[page + run])
+	while (run < most && range->pending[page + run])
 		run++;
 	return run;
 }
@@ -91,25 +76,27 @@ static void resume_moves(struct pager *pager)
 	}
 }
 
-/* Give free frames to the pending pages of [page, end), in order. Returns the first one that got none;
-   `end` if all got one. */
+/* Give free frames to the pending pages of [page, end), in order. Skips pages that the plan has evicted
+   meanwhile. Returns the first page that got no frame; `end` if all got one. */
 static uint64_t give_frames(struct pager *pager, struct paged_range *range, uint64_t page, uint64_t end)
 {
 	while (page < end) {
-		uint64_t run = pending_run(range, page, end);
+		uint64_t run = range->planned[page] ? pending_run(range, page) : 0;
 
-		if (!run)
+		if (!run) {
 			page++;
-		else if (!pager->wanted_count && frame_free(pager, run))
-			page += give_birth(pager, range, page, run, false);
-		else
+			continue;
+		}
+		if (run > end - page)
+			run = end - page;
+		if (pager->wanted_count || !frame_free(pager, run))
 			break;
+		page += give_birth(pager, range, page, run, false);
 	}
 	return page;
 }
 
-/* Give free frames to the pending pages of the recorded births. */
-static void continue_births(struct pager *pager)
+bool births_continue(struct pager *pager)
 {
 	unsigned kept = 0;
 
@@ -124,8 +111,11 @@ static void continue_births(struct pager *pager)
 			pager->births[kept++] = birth;
 	}
 	pager->births_count = kept;
+	return !kept;
 }
 
+/* Record a birth for births_continue(). If too many are recorded, the oldest one is forgotten; its
+   pages get frames when they are accessed. */
 static void record_birth(struct pager *pager, struct paged_range *range, uint64_t page, uint64_t end)
 {
 	if (pager->births_count == BIRTHS_MAX) {
@@ -157,10 +147,11 @@ void pager_born(struct pager *pager, void *address, uint64_t pages)
 
 		memset(range->begins + page, 0, pages);
 		range->begins[page] = 1;
-		memset(range->planned + page, true, pages);
+		set_planned(range, page, pages, true);
 		if (range->top < end)
 			range->top = end;
-		set_pending(pager, range, page, end);
+		for (uint64_t i = page; i < end; i++)
+			range->pending[i] = range->state[i] == PAGE_ABSENT;
 		page = give_frames(pager, range, page, end);
 		if (page < end)
 			record_birth(pager, range, page, end);
@@ -168,36 +159,35 @@ void pager_born(struct pager *pager, void *address, uint64_t pages)
 	pthread_mutex_unlock(&pager->lock);
 }
 
+/* Give frames to an absent page and to the pending pages that follow it, and make room for the next
+   ones, which will probably be accessed soon. Returns false if there is no frame yet. */
+static bool give_demanded(struct pager *pager, struct paged_range *range, uint64_t page)
+{
+	uint64_t run, unused;
+
+	if (range->state[page] != PAGE_ABSENT)
+		return true; /* it has got a frame meanwhile */
+	run = pending_run(range, page);
+	if (!frame_ready(pager, run ? run : 1))
+		return false;
+	page += give_birth(pager, range, page, run ? run : 1, !run);
+	run = pending_run(range, page);
+	unused = frames_unused(pager);
+	if (run > unused)
+		make_room(pager, run - unused);
+	return true;
+}
+
 void page_born(struct pager *pager, struct paged_range *range, uint64_t page)
 {
-	uint64_t run, end, next;
-	bool waited = false;
-
-	if (range->top <= page) {
+	if (range->top <= page)
 		range->top = page + 1;
+	if (!range->pending[page])
 		range->planned[page] = true;
-	}
-	while (range->state[page] == PAGE_ABSENT) {
-		run = pending_run(range, page, range->top);
-		if (!pager->wanted_count && frame_ready(pager, run ? run : 1)) {
-			give_birth(pager, range, page, run ? run : 1, !run);
-			continue;
-		}
-		/* Wait for free frames. Queued fetches get them first. */
-		pager->counts.waits += !waited;
-		waited = true;
-		pager->births_waiting++;
-		pthread_cond_wait(&pager->changed, &pager->lock);
-		pager->births_waiting--;
-	}
-	/* The next accesses are probably to the pending pages that follow. */
-	end = page + pages_below_top(range, page, 2 * TRANSIT_PAGES);
-	next = give_frames(pager, range, page, end);
-	if (next < end)
-		make_room(pager, end - next < TRANSIT_PAGES ? end - next : TRANSIT_PAGES);
-	/* While this birth waited, pager_fetch() took no frames. Some frames may be free now. */
-	if (waited && !pager->births_waiting)
-		resume_moves(pager);
+	if (!pager->wanted_count && give_demanded(pager, range, page))
+		return;
+	pager->counts.waits++;
+	wanted_add(pager, (struct wanted){.range = range, .page = page, .pages = 1, .birth = true});
 }
 
 /* Free the frames of [page, page + pages), none of which is single. Returns how many were freed. */
@@ -283,7 +273,7 @@ bool pager_dropped(struct pager *pager, void *address, uint64_t pages)
 	}
 	page = page_number(pager, range, address);
 	end = page + pages;
-	clear_pending(pager, range, page, pages);
+	memset(range->pending + page, 0, pages);
 	for (uint64_t at = page; at < end; at++) {
 		uint64_t run = 0;
 
@@ -314,8 +304,12 @@ void pages_continue(struct pager *pager)
 		make_room(pager, used - pager->budget);
 	while (pager->wanted_count) {
 		struct wanted *next = &pager->wanted[pager->wanted_first];
-		uint64_t some = pages_fetch(pager, next->range, next->page, next->pages, &fetch_demanded);
+		uint64_t some = next->pages;
 
+		if (!next->birth)
+			some = pages_fetch(pager, next->range, next->page, next->pages, &fetch_demanded);
+		else if (some && !give_demanded(pager, next->range, next->page))
+			some = 0;
 		next->page += some;
 		next->pages -= some;
 		if (next->pages)
@@ -323,7 +317,7 @@ void pages_continue(struct pager *pager)
 		pager->wanted_first = (pager->wanted_first + 1) % pager->wanted_room;
 		pager->wanted_count--;
 	}
-	continue_births(pager);
+	births_continue(pager);
 	pthread_cond_broadcast(&pager->changed);
 	resume_moves(pager);
 }

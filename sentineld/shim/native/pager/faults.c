@@ -12,6 +12,9 @@
    meanwhile, or the disk had stalled. */
 #define FAULT_READ_NS_MAX 50000000u
 
+/* Limit for the search for a tensor's end, which takes a few microseconds at most. */
+#define TENSOR_PAGES_MAX 65536u
+
 /* Whether the page is in memory or in the kernel's swap; true also if pagemap cannot be read. */
 static bool exists(const struct pager *pager, uintptr_t address)
 {
@@ -32,19 +35,21 @@ static uint32_t out_run(const struct paged_range *range, uint64_t page, uint32_t
 	return run;
 }
 
-/* The first page behind the tensor that contains the page. */
+/* The first page behind the tensor that contains the page, if it is at most TENSOR_PAGES_MAX pages
+   further on; otherwise the page at this distance. */
 static uint64_t tensor_end(const struct paged_range *range, uint64_t page)
 {
-	const uint8_t *next = memchr(range->begins + page + 1, 1, range->pages - page - 1);
+	uint64_t most = pages_below_top(range, page + 1, TENSOR_PAGES_MAX);
+	const uint8_t *next = memchr(range->begins + page + 1, 1, most);
 
-	return next ? (uint64_t)(next - range->begins) : range->pages;
+	return next ? (uint64_t)(next - range->begins) : page + 1 + most;
 }
 
-/* Fetch [page, page + pages), unless other accesses or births wait for frames. Returns the number of
+/* Fetch [page, page + pages), unless other accesses wait for frames. Returns the number of
    pages whose fetch has begun, counted from `page`. */
 static uint32_t fetch_more(struct pager *pager, struct paged_range *range, uint64_t page, uint32_t pages)
 {
-	if (pager->wanted_count || pager->births_waiting)
+	if (pager->wanted_count)
 		return 0;
 	return (uint32_t)pages_fetch(pager, range, page, pages, &fetch_ahead);
 }
@@ -53,8 +58,9 @@ static uint32_t fetch_more(struct pager *pager, struct paged_range *range, uint6
    faults has skipped. */
 static void fetch_run(struct pager *pager, struct paged_range *range, uint64_t page)
 {
+	uint64_t end = tensor_end(range, page);
 	struct read_ahead_window window =
-		read_ahead_window(&pager->read_ahead, range, page, tensor_end(range, page), pager->arrivals);
+		read_ahead_window(&pager->read_ahead, range, page, end, pager->arrivals);
 	uint32_t run = out_run(range, page, window.pages);
 	uint32_t now = run < READ_AHEAD_PAGES_MIN ? run : READ_AHEAD_PAGES_MIN;
 	uint64_t gap = page - window.skipped;
@@ -65,13 +71,22 @@ static void fetch_run(struct pager *pager, struct paged_range *range, uint64_t p
 		gap++;
 	fetch_more(pager, range, gap, out_run(range, gap, (uint32_t)(page - gap)));
 	now += fetch_more(pager, range, page + now, run - now);
-	read_ahead_began(&pager->read_ahead, page, now, tensor_end(range, page + now - 1));
-	/* If the window has grown, the stream is sequential, and its next fault will come soon.
-	   Evict pages now, so that the next fault finds free frames. */
-	if (window.pages > READ_AHEAD_PAGES_MIN) {
-		make_room_of_strays(pager, frames_floor(pager) + window.pages);
-		make_room(pager, out_run(range, page + now, window.pages));
-	}
+	read_ahead_began(&pager->read_ahead, page, now,
+			 page + now > end ? tensor_end(range, page + now - 1) : end);
+	/* If the window has grown, the stream is sequential, and its next fault will come soon. */
+	if (window.pages > READ_AHEAD_PAGES_MIN)
+		pager->next_pages = out_run(range, page + now, window.pages);
+}
+
+/* Evict pages, so that a stream's next fault finds this number of free frames. */
+static void make_room_ahead(struct pager *pager, uint64_t pages)
+{
+	uint64_t unused = frames_unused(pager), with_floor = pages + frames_floor(pager);
+
+	if (with_floor > unused)
+		make_room_of_strays(pager, with_floor - unused);
+	if (pages > unused)
+		make_room(pager, pages - unused);
 }
 
 /* Recall a page that is being evicted, and as many of the evicted pages that follow it as there are
@@ -138,7 +153,7 @@ static uint64_t now_ns(void)
 static void serve_all(struct pager *pager)
 {
 	struct job *job = NULL;
-	uint64_t began_ns = 0, spent_ns;
+	uint64_t began_ns = 0, spent_ns = 0, next_pages = 0;
 	bool alone = false;
 	uintptr_t address;
 
@@ -150,18 +165,25 @@ static void serve_all(struct pager *pager)
 		serve(pager, address);
 		job = pager->kept_job;
 		alone = pager->kept_alone;
+		next_pages = pager->next_pages;
 		pager->kept_job = NULL;
+		pager->next_pages = 0;
 		pthread_mutex_unlock(&pager->lock);
 	}
-	if (!job)
-		return;
-	workers_run(&pager->workers, job);
-	spent_ns = now_ns() - began_ns;
-	if (!alone || spent_ns > FAULT_READ_NS_MAX)
+	if (job) {
+		workers_run(&pager->workers, job);
+		spent_ns = now_ns() - began_ns;
+	}
+	alone = alone && job && spent_ns <= FAULT_READ_NS_MAX;
+	if (!alone && !next_pages)
 		return;
 	pthread_mutex_lock(&pager->lock);
-	pager->counts.fault_reads++;
-	pager->counts.fault_read_ns += spent_ns;
+	if (alone) {
+		pager->counts.fault_reads++;
+		pager->counts.fault_read_ns += spent_ns;
+	}
+	if (next_pages)
+		make_room_ahead(pager, next_pages);
 	pthread_mutex_unlock(&pager->lock);
 }
 

@@ -20,9 +20,9 @@ uint64_t frames_floor(const struct pager *pager)
 
 static uint64_t free_above_floor(struct pager *pager, uint64_t pages)
 {
-	uint64_t used = pager_frames(pager), floor = frames_floor(pager) + pager->pending;
+	uint64_t floor = frames_floor(pager);
 	/* Frames that the budget allows, but that the pager does not have yet, count as free. */
-	uint64_t free = pager->frames.homes.free_pages + (used < pager->budget ? pager->budget - used : 0);
+	uint64_t free = pager->frames.homes.free_pages + frames_unused(pager);
 
 	return free > floor && frame_free(pager, pages) ? free - floor : 0;
 }
@@ -207,17 +207,21 @@ static void enlarge(struct pager *pager)
 	pager->wanted_room *= 2;
 }
 
+void wanted_add(struct pager *pager, struct wanted wanted)
+{
+	if (pager->wanted_count == pager->wanted_room)
+		enlarge(pager);
+	pager->wanted[(pager->wanted_first + pager->wanted_count++) % pager->wanted_room] = wanted;
+}
+
 void pages_want(struct pager *pager, struct paged_range *range, uint64_t page, uint64_t pages,
 		const struct fetch_mode *mode)
 {
 	uint64_t done = pager->wanted_count ? 0 : pages_fetch(pager, range, page, pages, mode);
 
-	if (done == pages)
-		return;
-	if (pager->wanted_count == pager->wanted_room)
-		enlarge(pager);
-	pager->wanted[(pager->wanted_first + pager->wanted_count++) % pager->wanted_room] =
-		(struct wanted){.range = range, .page = page + done, .pages = pages - done};
+	if (done < pages)
+		wanted_add(pager,
+			   (struct wanted){.range = range, .page = page + done, .pages = pages - done});
 }
 
 uint64_t pager_fetch(struct pager *pager, void *address, uint64_t pages, uint64_t *done)
@@ -235,7 +239,7 @@ uint64_t pager_fetch(struct pager *pager, void *address, uint64_t pages, uint64_
 
 		set_planned(range, page, below, true);
 		*done = 0;
-		if (!pager->wanted_count && !pager->births_waiting)
+		if (!pager->wanted_count && births_continue(pager))
 			*done = pages_fetch(pager, range, page, below, &fetch_planned);
 		if (*done == below)
 			*done = pages;

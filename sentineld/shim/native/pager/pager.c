@@ -203,7 +203,6 @@ void pager_remove(struct pager *pager, void *base)
 		*link = range->next;
 		for (uint64_t page = 0; page < range->top; page++) {
 			pager->resident -= range->state[page] == PAGE_IN;
-			pager->pending -= range->pending[page];
 			frames_forget(&pager->frames, range->home + page);
 		}
 		if (pager->hand_range == range)
@@ -324,6 +323,7 @@ void pager_stop(struct pager *pager)
 {
 	pthread_mutex_lock(&pager->lock);
 	pager->budget = UINT64_MAX;
+	pager->births_count = 0; /* the kernel gives frames to these pages after the stop */
 	pthread_mutex_unlock(&pager->lock);
 	/* More than one pass can be necessary: whenever the kernel has no frame to give, frame_ready()
 	   evicts pages, no matter how large the budget is. */

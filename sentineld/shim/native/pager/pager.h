@@ -16,7 +16,7 @@
  * the kernel.
  * An access to a page that is out fetches this page and some pages next to it.
  * A page that has not changed since it was last written is evicted without another
- * write. Births and faults evict pages if no frame is free; pager_fetch() does not.
+ * write. Faults evict pages if no frame is free; pager_born() and pager_fetch() do not.
  * All functions may be called by any thread.
  */
 #ifndef SENTINELD_SHIM_PAGER_H
@@ -96,8 +96,8 @@ bool pager_dropped(struct pager *pager, void *address, uint64_t pages);
    fetched. */
 uint64_t pager_evict(struct pager *pager, void *address, uint64_t pages, uint64_t *done);
 
-/* Begin to fetch the pages that are out, as far as frames are free and no birth or fault waits for a
-   frame. Returns the number of pages whose fetch this call has begun. *done: number of pages,
+/* Begin to fetch the pages that are out, as far as frames are free and no born or accessed page lacks
+   one. Returns the number of pages whose fetch this call has begun. *done: number of pages,
    counted from `address`, that need no further call. */
 uint64_t pager_fetch(struct pager *pager, void *address, uint64_t pages, uint64_t *done);
 

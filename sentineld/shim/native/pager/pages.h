@@ -60,7 +60,7 @@ struct paged_range {
 	struct paged_range *next;
 	char *base;
 	uint64_t pages;
-	uint64_t top; /* first page above all pages that were ever in memory */
+	uint64_t top; /* first page above all pages that were ever in memory or pending */
 	uint8_t *state; /* enum page_state */
 	uint8_t *published; /* the table of pager_publish(), a copy of `state`; NULL: none */
 	/* 1: the page is planned to be in memory, because it was in memory at pager_add(), was born
@@ -103,6 +103,7 @@ struct wanted {
 	struct paged_range *range;
 	uint64_t page;
 	uint64_t pages;
+	bool birth; /* an access waits for the birth of `page` */
 };
 
 struct pager {
@@ -121,7 +122,6 @@ struct pager {
 	uint64_t budget; /* pages */
 	uint64_t resident; /* pages in memory, without those in the staging memory */
 	uint64_t leaving; /* pages of transits that evict pages */
-	uint64_t pending; /* pages whose paged_range.pending is 1 */
 	struct paged_range *ranges;
 	/* the hand of the clock algorithm (victims.c): range and number of the next page to consider
 	   for eviction */
@@ -143,9 +143,9 @@ struct pager {
 	struct job *kept_job; /* see fetch_faulted */
 	/* whether the fault that kept_job serves reads READ_AHEAD_PAGES_MIN pages and no further ones */
 	bool kept_alone;
+	uint64_t next_pages; /* number of pages that the last fault's stream will fetch next */
 	uint64_t fetches; /* pages whose fetch has begun since the start */
 	uint32_t arrivals; /* pages fetched or recalled since the start */
-	unsigned births_waiting; /* threads that wait for a frame in page_born() */
 	bool file_full; /* counts.write_error is set because the file had no free page */
 	bool incomplete; /* a pager_evict() or pager_fetch() was incomplete */
 	pthread_t thread; /* serves faults */
@@ -192,6 +192,14 @@ static inline struct transit *transit_of(struct pager *pager, const struct paged
 static inline uint64_t pager_frames(const struct pager *pager)
 {
 	return pager->resident + pager->frames.pages;
+}
+
+/* Number of frames that the budget allows in addition to those that the pager holds. */
+static inline uint64_t frames_unused(const struct pager *pager)
+{
+	uint64_t used = pager_frames(pager);
+
+	return used < pager->budget ? pager->budget - used : 0;
 }
 
 static inline void find_strays(struct paged_range *range, uint64_t page, uint64_t pages)
@@ -277,16 +285,22 @@ bool frame_free(struct pager *pager, uint64_t pages);
    transit is in use, gets one frame, even beyond the budget, and returns true. */
 bool frame_ready(struct pager *pager, uint64_t pages);
 
+/* Give free frames to the pages of recorded births. Returns false if some pages still have none. */
+bool births_continue(struct pager *pager);
+
 /* Forget the range's births. */
 void births_forget(struct pager *pager, const struct paged_range *range);
 
-/* Give a frame to an absent page, and frames to the pending pages that follow it. The content of
-   pending pages is undefined; it may be old data of this process. A page that is not pending is
-   zeroed. Releases the lock while it waits for a frame. */
+/* An absent page is accessed: give it a frame, or queue it if there is none, and give frames to the
+   pending pages that follow it. The content of pending pages is undefined; it may be old data of this
+   process. A page that is not pending is zeroed. */
 void page_born(struct pager *pager, struct paged_range *range, uint64_t page);
 
-/* Fetch queued pages, give frames to pending pages, evict pages beyond the budget, and wake waiting
-   births. Call this when frames have become free or the budget has changed. */
+/* Queue pages that an access waits for. */
+void wanted_add(struct pager *pager, struct wanted wanted);
+
+/* Evict pages beyond the budget, serve the queue of wanted pages, and continue births. Call this when
+   frames have become free or the budget has changed. */
 void pages_continue(struct pager *pager);
 
 /* Begin to evict the pages of [page, page + pages) that are in memory. Returns the number of pages

@@ -54,16 +54,21 @@ uint64_t read_ahead_rest(const struct read_ahead *read_ahead, const struct paged
 			 uint32_t since)
 {
 	const struct stream *last = NULL;
+	uint64_t end = UINT64_MAX;
 
 	for (unsigned at = 0; at < READ_AHEAD_STREAMS; at++) {
 		const struct stream *stream = &read_ahead->streams[at];
 
-		if (stream->range == range && stream->begin <= page && (!last || stream->begin > last->begin))
+		if (stream->range != range || (int32_t)(stream->arrivals - since) < 0)
+			continue;
+		if (stream->begin > page)
+			end = stream->begin < end ? stream->begin : end;
+		else if (!last || stream->begin > last->begin)
 			last = stream;
 	}
-	if (!last || (int32_t)(last->arrivals - since) < 0 || page < last->next || page >= last->end)
+	if (!last || page < last->next - last->pages || page >= last->end)
 		return 0;
-	return last->end - page;
+	return (last->end < end ? last->end : end) - page;
 }
 
 void read_ahead_forget(struct read_ahead *read_ahead, const struct paged_range *range)

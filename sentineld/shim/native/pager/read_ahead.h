@@ -53,9 +53,9 @@ struct read_ahead_window read_ahead_window(struct read_ahead *read_ahead, const 
    last of these. The last call of read_ahead_window() must have been for this fault. */
 void read_ahead_began(struct read_ahead *read_ahead, uint64_t page, uint32_t pages, uint64_t end);
 
-/* Number of pages from `page` on that a stream has yet to pass: they belong to the tensor that it
-   has accessed last, and no other stream began between the stream's first page and `page`. Streams
-   without a fault since `since`, a value of pager->arrivals, do not count. */
+/* Number of pages from `page` on that a stream has yet to access, as far as is known: pages that its
+   last fault fetched, and the pages behind them in the same tensor, up to the first page of another
+   stream. Streams without a fault since `since`, a value of pager->arrivals, do not count. */
 uint64_t read_ahead_rest(const struct read_ahead *read_ahead, const struct paged_range *range, uint64_t page,
 			 uint32_t since);
 
