@@ -54,7 +54,8 @@ class Memory(Protocol):
         """
 
     def begin_series(self, since_ns: int) -> None:
-        """Report that there was nothing to move until since_ns (CLOCK_MONOTONIC)."""
+        """Called when a series of moves begins: there was nothing to move until since_ns
+        (CLOCK_MONOTONIC)."""
 
     def best_node(self, tier: int) -> tuple[int, int]:
         """Return the tier's node with the most room, and its room in bytes."""

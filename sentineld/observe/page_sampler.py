@@ -175,7 +175,7 @@ class PageSampler:
         return int(self._log().epoch)
 
     def begin_epoch(self, residency: bool = False) -> int:
-        """Begin the next epoch from the daemon; returns its number.
+        """Begin the next epoch; returns its number.
 
         An access during this call can be logged in the old or in the new epoch. Epochs are exact
         only if the process begins them, with the epoch fd, at its boundaries.

@@ -63,7 +63,8 @@ def test_forks_execs_and_exits_of_a_tree(
     seen += wait_for(events, lambda event: event.kind == "exit")
 
     assert {event.root for event in seen} == {root}
-    # The five threads are not forks, and the root's exec came before track().
+    # The threads that the tree's root starts cause no fork events, and the root's exec came before
+    # track().
     kinds = [(event.kind, event.pid) for event in seen]
     assert kinds == [("fork", child), ("exec", child), ("exit", child), ("exit", root)]
     assert watching.processes(root) == []

@@ -14,8 +14,8 @@
 #define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
 #endif
 
-/* Maximum number of blocks for huge pages, reached with large or unlimited budgets: 128 GiB. Frames
-   beyond it are single. */
+/* Maximum number of blocks for huge pages. These blocks of 2 MiB are 128 GiB, so only larger budgets
+   reach it. Frames beyond it are single. */
 #define HUGE_BLOCKS_MAX (1u << 16)
 
 /* Blocks beyond those that the budget needs: when frames of a huge page are returned to the kernel,

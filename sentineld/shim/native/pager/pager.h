@@ -96,7 +96,7 @@ bool pager_dropped(struct pager *pager, void *address, uint64_t pages);
    fetched. */
 uint64_t pager_evict(struct pager *pager, void *address, uint64_t pages, uint64_t *done);
 
-/* Begin to fetch the pages that are out, as far as frames are free and no born or accessed page lacks
+/* Begin to fetch the pages that are out, as long as frames are free and no born or accessed page lacks
    one. Returns the number of pages whose fetch this call has begun. *done: number of pages,
    counted from `address`, that need no further call. */
 uint64_t pager_fetch(struct pager *pager, void *address, uint64_t pages, uint64_t *done);
