@@ -142,8 +142,8 @@ class Paged:
         return self._move(self._library.pager_evict, first, pages)[1]
 
     def fetch(self, first: int, pages: int) -> int:
-        """Begin to fetch pages, as long as frames are free. Returns how many pages from the first on
-        need no further call of fetch()."""
+        """Begin to fetch pages, as long as frames are free. Returns how many pages, from the first
+        on, need no further call of fetch()."""
         return self._move(self._library.pager_fetch, first, pages)[1]
 
     def _move(self, begin: Callable[..., int], first: int, pages: int) -> tuple[int, int]:
