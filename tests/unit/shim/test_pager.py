@@ -192,6 +192,21 @@ def test_born_pages_without_frames_get_some_when_they_are_accessed(
     assert paged.holds(0, PAGES, 1)
 
 
+def test_evicted_pages_get_no_frames_before_they_are_accessed(start: Callable[..., Paged]) -> None:
+    paged = start()
+    paged.born(0, BUDGET)
+    paged.fill(0, BUDGET, 1)
+    paged.born(BUDGET, 200)
+    paged.evict(BUDGET + 100, 100)
+    paged.evict(0, 300)
+    paged.settle()
+    paged.fill(BUDGET, 100, 2)
+    assert paged.counts().births_by_fault == 0
+    paged.fill(BUDGET + 100, 100, 2)
+    assert paged.counts().births_by_fault == 1
+    assert paged.holds(BUDGET, 200, 2)
+
+
 def test_frames_go_to_an_accessed_page_before_a_birth(start: Callable[..., Paged]) -> None:
     paged = start()
     paged.born(0, BUDGET)

@@ -57,12 +57,14 @@ static uint64_t give_birth(struct pager *pager, struct paged_range *range, uint6
 	return born;
 }
 
-/* Number of consecutive pending pages from `page` on, at most TRANSIT_PAGES. */
+/* Number of consecutive pending pages from `page` on, at most TRANSIT_PAGES. The run ends where pages
+   that the plan has evicted meanwhile, or fetched again, begin. */
 static uint64_t pending_run(const struct paged_range *range, uint64_t page)
 {
 	uint64_t most = pages_below_top(range, page, TRANSIT_PAGES), run = 0;
 
-	while (run < most && range->pending[page + run])
+	while (run < most && range->pending[page + run] &&
+	       range->planned[page + run] == range->planned[page])
 		run++;
 	return run;
 }
@@ -77,7 +79,7 @@ static void resume_moves(struct pager *pager)
 }
 
 /* Give free frames to the pending pages of [page, end), in order. Skips pages that the plan has evicted
-   meanwhile. Returns the first page that got no frame; `end` if all got one. */
+   meanwhile; these get frames when they are accessed. Returns the first page that got no frame; `end` if all got one. */
 static uint64_t give_frames(struct pager *pager, struct paged_range *range, uint64_t page, uint64_t end)
 {
 	while (page < end) {
@@ -104,8 +106,7 @@ bool births_continue(struct pager *pager)
 		struct wanted birth = pager->births[i];
 		uint64_t end = birth.page + birth.pages;
 
-		if (!kept)
-			birth.page = give_frames(pager, birth.range, birth.page, end);
+		birth.page = give_frames(pager, birth.range, birth.page, end);
 		birth.pages = end - birth.page;
 		if (birth.pages)
 			pager->births[kept++] = birth;
@@ -168,6 +169,8 @@ static bool give_demanded(struct pager *pager, struct paged_range *range, uint64
 	if (range->state[page] != PAGE_ABSENT)
 		return true; /* it has got a frame meanwhile */
 	run = pending_run(range, page);
+	if (run > READ_AHEAD_PAGES_MIN && pager->wanted_count > 1)
+		run = READ_AHEAD_PAGES_MIN; /* other accesses wait for frames, too */
 	if (!frame_ready(pager, run ? run : 1))
 		return false;
 	page += give_birth(pager, range, page, run ? run : 1, !run);
@@ -289,6 +292,7 @@ bool pager_dropped(struct pager *pager, void *address, uint64_t pages)
 		}
 	}
 	forget_file_pages(pager, range, page, end);
+	wanted_forget(pager, range, page, end);
 	pages_continue(pager);
 	pthread_mutex_unlock(&pager->lock);
 	return true;

@@ -149,7 +149,7 @@ static uint64_t now_ns(void)
 }
 
 /* Serve the faults that were raised. This thread itself reads the pages of the last fault, because
-   waking another thread often takes longer than the read. */
+   waking another thread often takes longer than the read. Then it makes room for the next fault. */
 static void serve_all(struct pager *pager)
 {
 	struct job *job = NULL;
@@ -165,7 +165,8 @@ static void serve_all(struct pager *pager)
 		serve(pager, address);
 		job = pager->kept_job;
 		alone = pager->kept_alone;
-		next_pages = pager->next_pages;
+		if (pager->next_pages > next_pages)
+			next_pages = pager->next_pages;
 		pager->kept_job = NULL;
 		pager->next_pages = 0;
 		pthread_mutex_unlock(&pager->lock);
@@ -177,7 +178,7 @@ static void serve_all(struct pager *pager)
 	alone = alone && job && spent_ns <= FAULT_READ_NS_MAX;
 	if (!alone && !next_pages)
 		return;
-	pthread_mutex_lock(&pager->lock);
+	pager_enter(pager);
 	if (alone) {
 		pager->counts.fault_reads++;
 		pager->counts.fault_read_ns += spent_ns;

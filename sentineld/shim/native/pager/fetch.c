@@ -6,6 +6,7 @@
 
 #include "checksum.h"
 #include "pages.h"
+#include "uffd.h"
 
 /* frames_floor() is the budget divided by FLOOR_SHARE, but at most FLOOR_PAGES_MAX pages. */
 #define FLOOR_SHARE 64u
@@ -212,6 +213,20 @@ void wanted_add(struct pager *pager, struct wanted wanted)
 	if (pager->wanted_count == pager->wanted_room)
 		enlarge(pager);
 	pager->wanted[(pager->wanted_first + pager->wanted_count++) % pager->wanted_room] = wanted;
+}
+
+void wanted_forget(struct pager *pager, const struct paged_range *range, uint64_t page, uint64_t end)
+{
+	for (uint64_t i = 0; i < pager->wanted_count; i++) {
+		struct wanted *wanted = &pager->wanted[(pager->wanted_first + i) % pager->wanted_room];
+
+		if (!wanted->pages || wanted->range != range || wanted->page < page ||
+		    wanted->page + wanted->pages > end)
+			continue;
+		uffd_wake(pager->uffd, page_address(pager, range, wanted->page),
+			  wanted->pages << pager->page_shift);
+		wanted->pages = 0;
+	}
 }
 
 void pages_want(struct pager *pager, struct paged_range *range, uint64_t page, uint64_t pages,

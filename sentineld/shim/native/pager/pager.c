@@ -208,13 +208,7 @@ void pager_remove(struct pager *pager, void *base)
 		if (pager->hand_range == range)
 			pager->hand_range = NULL;
 		read_ahead_forget(&pager->read_ahead, range);
-		for (uint64_t i = 0; i < pager->wanted_count; i++) {
-			struct wanted *wanted =
-				&pager->wanted[(pager->wanted_first + i) % pager->wanted_room];
-
-			if (wanted->range == range)
-				wanted->pages = 0;
-		}
+		wanted_forget(pager, range, 0, range->pages);
 		births_forget(pager, range);
 		uffd_unregister(pager->uffd, base, range->pages << pager->page_shift);
 		range_delete(range);

@@ -104,7 +104,7 @@ uint64_t pager_fetch(struct pager *pager, void *address, uint64_t pages, uint64_
 /* Change the budget; begins to evict pages if it is exceeded. */
 void pager_set_budget(struct pager *pager, uint64_t pages);
 
-/* Wait until no page is being evicted or fetched, and none is queued to be fetched. */
+/* Wait until no page is being evicted or fetched, and no access waits for a page. */
 void pager_settle(struct pager *pager);
 
 void pager_read_counts(struct pager *pager, struct pager_counts *counts);

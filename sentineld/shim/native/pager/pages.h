@@ -74,7 +74,7 @@ struct paged_range {
 	uint8_t *recent;
 	uint32_t *home; /* home of the frame of a page in memory; see frames.h */
 	uint32_t *file_page; /* number of the file page with the page's copy; 0: none */
-	uint32_t *arrival; /* pager->arrivals when the page was last fetched or recalled */
+	uint32_t *arrival; /* pager->arrivals when the page was last born, fetched or recalled */
 	uint64_t *sum; /* checksum of the page's copy in the file */
 };
 
@@ -98,12 +98,13 @@ struct transit {
 	uint64_t sum[TRANSIT_PAGES];
 };
 
-/* Pages that need frames: those that pages_want() has queued to be fetched, and those of a birth. */
+/* Pages that need frames: an entry of the queue of pages that accesses wait for, or of the recorded
+   births. */
 struct wanted {
 	struct paged_range *range;
 	uint64_t page;
 	uint64_t pages;
-	bool birth; /* an access waits for the birth of `page` */
+	bool birth; /* in the queue: the page is absent, not out */
 };
 
 struct pager {
@@ -143,7 +144,7 @@ struct pager {
 	struct job *kept_job; /* see fetch_faulted */
 	/* whether the fault that kept_job serves reads READ_AHEAD_PAGES_MIN pages and no further ones */
 	bool kept_alone;
-	uint64_t next_pages; /* number of pages that the last fault's stream will fetch next */
+	uint64_t next_pages; /* number of pages that the stream of the last fault will fetch next */
 	uint64_t fetches; /* pages whose fetch has begun since the start */
 	uint32_t arrivals; /* pages fetched or recalled since the start */
 	bool file_full; /* counts.write_error is set because the file had no free page */
@@ -298,6 +299,10 @@ void page_born(struct pager *pager, struct paged_range *range, uint64_t page);
 
 /* Queue pages that an access waits for. */
 void wanted_add(struct pager *pager, struct wanted wanted);
+
+/* Remove entries whose pages lie in [page, end) from the queue. A thread that still waits for one of
+   these pages raises its fault again. */
+void wanted_forget(struct pager *pager, const struct paged_range *range, uint64_t page, uint64_t end);
 
 /* Evict pages beyond the budget, serve the queue of wanted pages, and continue births. Call this when
    frames have become free or the budget has changed. */

@@ -29,7 +29,7 @@ struct stream {
 	const struct paged_range *range; /* NULL: unused */
 	uint64_t begin; /* page of the first fault */
 	uint64_t next;
-	uint64_t end; /* the first page behind the tensor of page next - 1 */
+	uint64_t end; /* the first page behind the tensor of page next - 1, or a page before it */
 	uint32_t arrivals; /* pager->arrivals at the last fault */
 	uint32_t pages;
 	uint32_t most; /* read_ahead_window.pages of the last fault */
@@ -44,13 +44,13 @@ struct read_ahead {
 	struct stream streams[READ_AHEAD_STREAMS]; /* the most recent one comes first */
 };
 
-/* The pages that a fault at the page should fetch. end: the first page behind the page's tensor.
+/* The pages that a fault at the page should fetch. end: see struct stream, for this page.
    arrivals: pager->arrivals. Call read_ahead_began() next. */
 struct read_ahead_window read_ahead_window(struct read_ahead *read_ahead, const struct paged_range *range,
 					   uint64_t page, uint64_t end, uint32_t arrivals);
 
-/* Record that the fault at `page` fetches `pages` pages. end: the first page behind the tensor of the
-   last of these. The last call of read_ahead_window() must have been for this fault. */
+/* Record that the fault at `page` fetches `pages` pages. end: see struct stream, for the last
+   of these. The last call of read_ahead_window() must have been for this fault. */
 void read_ahead_began(struct read_ahead *read_ahead, uint64_t page, uint32_t pages, uint64_t end);
 
 /* Number of pages from `page` on that a stream has yet to access, as far as is known: pages that its

@@ -46,7 +46,7 @@ static bool next_page(struct pager *pager, bool stray)
 	return false;
 }
 
-/* Number of pages from `page` on that a recent stream has yet to pass. */
+/* Number of pages from `page` on that a recent stream has yet to access; see read_ahead_rest(). */
 static uint64_t rest_of_stream(const struct pager *pager, const struct paged_range *range, uint64_t page)
 {
 	return read_ahead_rest(&pager->read_ahead, range, page,
@@ -55,7 +55,7 @@ static uint64_t rest_of_stream(const struct pager *pager, const struct paged_ran
 
 enum candidates {
 	STRAYS, /* stray pages that are not young */
-	NOT_AHEAD, /* pages that no recent stream has yet to pass */
+	NOT_AHEAD, /* pages that no recent stream has yet to access */
 	ALL,
 };
 
