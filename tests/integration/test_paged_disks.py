@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 import subprocess
 import sys
 import time
@@ -92,10 +93,13 @@ def test_changed_data_ends_the_training(daemon: Daemon, tmp_path: Path) -> None:
     run = start(tmp_path, daemon)
     try:
         wait_paging(run, PAGED_BYTES)
+        # A running training could write its pages again, elsewhere, before the loop reaches them.
+        os.kill(run.pid, signal.SIGSTOP)
         with file_of(run).open("r+b", buffering=0) as file:
             for at in range(0, os.fstat(file.fileno()).st_size, PAGE):
                 (byte,) = os.pread(file.fileno(), 1, at + 99)
                 os.pwrite(file.fileno(), bytes([byte ^ 4]), at + 99)
+        os.kill(run.pid, signal.SIGCONT)
         check_end(run, "a page read back from the file is corrupt")
     finally:
         run.close()
