@@ -63,8 +63,7 @@ static uint64_t pending_run(const struct paged_range *range, uint64_t page)
 {
 	uint64_t most = pages_below_top(range, page, TRANSIT_PAGES), run = 0;
 
-	while (run < most && range->pending[page + run] &&
-	       range->planned[page + run] == range->planned[page])
+	while (run < most && range->pending[page + run] && range->planned[page + run] == range->planned[page])
 		run++;
 	return run;
 }

@@ -85,7 +85,8 @@ static struct paged_range *range_new(char *base, uint64_t pages)
 	range->arrival = table(pages, sizeof(*range->arrival));
 	range->sum = table(pages, sizeof(*range->sum));
 	if (range->state && range->planned && range->stray && range->begins && range->pending &&
-	    range->transit && range->recent && range->home && range->file_page && range->arrival && range->sum)
+	    range->transit && range->recent && range->home && range->file_page && range->arrival &&
+	    range->sum)
 		return range;
 	range_delete(range);
 	return NULL;

@@ -90,7 +90,8 @@ static void evict_at_hand(struct pager *pager, uint64_t pages, enum candidates c
 		range = pager->hand_range;
 		first = pager->hand;
 		left = pages - pager->frames.homes.free_pages - pager->leaving;
-		while (run < left && first + run < range->top && can_go(pager, range, first + run, candidates))
+		while (run < left && first + run < range->top &&
+		       can_go(pager, range, first + run, candidates))
 			run++;
 		if (!run) {
 			if (candidates == NOT_AHEAD && !range->recent[first])
