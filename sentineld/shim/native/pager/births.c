@@ -78,7 +78,8 @@ static void resume_moves(struct pager *pager)
 }
 
 /* Give free frames to the pending pages of [page, end), in order. Skips pages that the plan has evicted
-   meanwhile; these get frames when they are accessed. Returns the first page that got no frame; `end` if all got one. */
+   meanwhile; these get frames when they are accessed. Returns the first page that got no frame; `end`
+   if all got one. */
 static uint64_t give_frames(struct pager *pager, struct paged_range *range, uint64_t page, uint64_t end)
 {
 	while (page < end) {
@@ -126,16 +127,6 @@ static void record_birth(struct pager *pager, struct paged_range *range, uint64_
 		(struct wanted){.range = range, .page = page, .pages = end - page};
 }
 
-void births_forget(struct pager *pager, const struct paged_range *range)
-{
-	unsigned kept = 0;
-
-	for (unsigned i = 0; i < pager->births_count; i++)
-		if (pager->births[i].range != range)
-			pager->births[kept++] = pager->births[i];
-	pager->births_count = kept;
-}
-
 void pager_born(struct pager *pager, void *address, uint64_t pages)
 {
 	struct paged_range *range;
@@ -163,7 +154,7 @@ void pager_born(struct pager *pager, void *address, uint64_t pages)
    ones, which will probably be accessed soon. Returns false if there is no frame yet. */
 static bool give_demanded(struct pager *pager, struct paged_range *range, uint64_t page)
 {
-	uint64_t run, unused;
+	uint64_t run;
 
 	if (range->state[page] != PAGE_ABSENT)
 		return true; /* it has got a frame meanwhile */
@@ -173,10 +164,7 @@ static bool give_demanded(struct pager *pager, struct paged_range *range, uint64
 	if (!frame_ready(pager, run ? run : 1))
 		return false;
 	page += give_birth(pager, range, page, run ? run : 1, !run);
-	run = pending_run(range, page);
-	unused = frames_unused(pager);
-	if (run > unused)
-		make_room(pager, run - unused);
+	make_room_ahead(pager, pending_run(range, page));
 	return true;
 }
 

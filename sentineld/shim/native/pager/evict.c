@@ -176,7 +176,7 @@ bool page_recall(struct pager *pager, struct paged_range *range, uint64_t page)
 	struct transit *transit = transit_of(pager, range, page);
 	uint32_t i = transit_index(transit, range, page);
 
-	if (pager_frames(pager) < pager->budget || frames_shrink(&pager->frames, 1)) {
+	if (frames_unused(pager) || frames_shrink(&pager->frames, 1)) {
 		put_back(transit, i);
 		return true;
 	}

@@ -79,14 +79,13 @@ static void fetch_run(struct pager *pager, struct paged_range *range, uint64_t p
 }
 
 /* Evict pages, so that a stream's next fault finds this number of free frames. */
-static void make_room_ahead(struct pager *pager, uint64_t pages)
+static void make_room_for_stream(struct pager *pager, uint64_t pages)
 {
 	uint64_t unused = frames_unused(pager), with_floor = pages + frames_floor(pager);
 
 	if (with_floor > unused)
 		make_room_of_strays(pager, with_floor - unused);
-	if (pages > unused)
-		make_room(pager, pages - unused);
+	make_room_ahead(pager, pages);
 }
 
 /* Recall a page that is being evicted, and as many of the evicted pages that follow it as there are
@@ -184,7 +183,7 @@ static void serve_all(struct pager *pager)
 		pager->counts.fault_read_ns += spent_ns;
 	}
 	if (next_pages)
-		make_room_ahead(pager, next_pages);
+		make_room_for_stream(pager, next_pages);
 	pthread_mutex_unlock(&pager->lock);
 }
 

@@ -215,13 +215,20 @@ void wanted_add(struct pager *pager, struct wanted wanted)
 	pager->wanted[(pager->wanted_first + pager->wanted_count++) % pager->wanted_room] = wanted;
 }
 
+static bool lies_in(const struct wanted *wanted, const struct paged_range *range, uint64_t page, uint64_t end)
+{
+	return wanted->range == range && wanted->page >= page && wanted->page + wanted->pages <= end;
+}
+
 void wanted_forget(struct pager *pager, const struct paged_range *range, uint64_t page, uint64_t end)
 {
+	for (unsigned i = 0; i < pager->births_count; i++)
+		if (lies_in(&pager->births[i], range, page, end))
+			pager->births[i].pages = 0;
 	for (uint64_t i = 0; i < pager->wanted_count; i++) {
 		struct wanted *wanted = &pager->wanted[(pager->wanted_first + i) % pager->wanted_room];
 
-		if (!wanted->pages || wanted->range != range || wanted->page < page ||
-		    wanted->page + wanted->pages > end)
+		if (!wanted->pages || !lies_in(wanted, range, page, end))
 			continue;
 		uffd_wake(pager->uffd, page_address(pager, range, wanted->page),
 			  wanted->pages << pager->page_shift);

@@ -210,7 +210,6 @@ void pager_remove(struct pager *pager, void *base)
 			pager->hand_range = NULL;
 		read_ahead_forget(&pager->read_ahead, range);
 		wanted_forget(pager, range, 0, range->pages);
-		births_forget(pager, range);
 		uffd_unregister(pager->uffd, base, range->pages << pager->page_shift);
 		range_delete(range);
 	}

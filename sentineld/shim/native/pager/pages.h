@@ -39,8 +39,10 @@
 #include "workers.h"
 
 #define TRANSITS_MAX 128u
-#define BIRTHS_MAX 16u
 #define TRANSIT_PAGES 256u
+
+/* Number of births that are recorded for births_continue(). */
+#define BIRTHS_MAX 16u
 
 /* Planned moves and reading ahead leave this number of transits unused, for faults and births. */
 #define SPARE_TRANSITS 16u
@@ -289,9 +291,6 @@ bool frame_ready(struct pager *pager, uint64_t pages);
 /* Give free frames to the pages of recorded births. Returns false if some pages still have none. */
 bool births_continue(struct pager *pager);
 
-/* Forget the range's births. */
-void births_forget(struct pager *pager, const struct paged_range *range);
-
 /* An absent page is accessed: give it a frame, or queue it if there is none, and give frames to the
    pending pages that follow it. The content of pending pages is undefined; it may be old data of this
    process. A page that is not pending is zeroed. */
@@ -300,8 +299,8 @@ void page_born(struct pager *pager, struct paged_range *range, uint64_t page);
 /* Queue pages that an access waits for. */
 void wanted_add(struct pager *pager, struct wanted wanted);
 
-/* Remove entries whose pages lie in [page, end) from the queue. A thread that still waits for one of
-   these pages raises its fault again. */
+/* Forget the entries of the queue, and the recorded births, whose pages lie in [page, end). A thread
+   that still waits for one of these pages raises its fault again. */
 void wanted_forget(struct pager *pager, const struct paged_range *range, uint64_t page, uint64_t end);
 
 /* Evict pages beyond the budget, serve the queue of wanted pages, and continue births. Call this when
@@ -324,6 +323,10 @@ void make_room(struct pager *pager, uint64_t pages);
 /* Like make_room(), but evicts only stray pages, and of these only those that are not young (see
    victims.c). */
 void make_room_of_strays(struct pager *pager, uint64_t pages);
+
+/* Like make_room(), for pages that will probably be accessed soon: if the budget allows new frames,
+   fewer pages are evicted. */
+void make_room_ahead(struct pager *pager, uint64_t pages);
 
 /* Cancel the eviction of a page: copy the page from the staging memory back to its address. If there is no
    frame for the copy, returns false, and the page is copied when the transit's job ends. */

@@ -130,3 +130,11 @@ void make_room(struct pager *pager, uint64_t pages)
 	evict_at_hand(pager, pages, NOT_AHEAD);
 	evict_at_hand(pager, pages, ALL);
 }
+
+void make_room_ahead(struct pager *pager, uint64_t pages)
+{
+	uint64_t unused = frames_unused(pager);
+
+	if (pages > unused)
+		make_room(pager, pages - unused);
+}
