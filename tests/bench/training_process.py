@@ -8,11 +8,15 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 
 from tests.bench.background import repeat_in_background
 from tests.bench.traces import ROOT
 from tests.bench.usage import Usage
+
+
+class TrainingEndedError(RuntimeError):
+    """The training process exited, or was killed, while it ran steps."""
 
 
 class Training:
@@ -45,7 +49,7 @@ class Training:
         self.losses: list[str] = []
 
     def steps(self, count: int) -> list[Usage]:
-        """Run `count` steps; return each one's usage. Raises RuntimeError if the process exited."""
+        """Run `count` steps; return each one's usage. Raises TrainingEndedError."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         try:
@@ -55,7 +59,9 @@ class Training:
             pass  # the empty read below reports the exit status
         line = self._process.stdout.readline()
         if not line:
-            raise RuntimeError(f"a training ended with status {self._process.wait()}")
+            status = self._process.wait()
+            how = f"signal {-status}" if status < 0 else f"exit status {status}"
+            raise TrainingEndedError(f"the training ended with {how}")
         taken = json.loads(line)
         self.losses += [loss for _, loss in taken]
         return [Usage(*used) for used, _ in taken]
@@ -67,7 +73,8 @@ class Training:
     def close(self) -> None:
         """End the process."""
         assert self._process.stdin is not None
-        self._process.stdin.close()
+        with suppress(BrokenPipeError):  # a request that the process did not read before it ended
+            self._process.stdin.close()
         self._process.wait()
 
 

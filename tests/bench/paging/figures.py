@@ -94,6 +94,9 @@ def goals(found: list[Json]) -> Json:
         "rows_above_limit": at_most(above, 0),
         "unequal_losses": at_most(sum(not row["losses_equal"] for row in measured), 0),
     }
+    # A training under Linux swap may end early; one under sentineld must not.
+    failed = [row for row in found if row["contestant"] in MANAGED and "note" in row]
+    made["managed_not_measured"] = at_most(len(failed), 0)
     ours = [row for row in measured if row["contestant"] == OURS]
     for fraction, limit in OVER_BOUND_MAX.items():
         over = [row["over_bound"]["value"] for row in ours if row["fraction"] == fraction]

@@ -24,6 +24,7 @@ from tests.bench.paging.figures import MANAGED, RAM
 from tests.bench.paging.group import MemoryGroup, NoGroup
 from tests.bench.paging.needs import Needs
 from tests.bench.paging.swap import SwapFile, SwapOnZram
+from tests.bench.training_process import TrainingEndedError
 
 Json = dict[str, Any]
 
@@ -51,29 +52,40 @@ def race(
 ) -> dict[str, Json]:
     """Return each contestant's figures; "ram" must be one of the contestants.
 
-    Raises RuntimeError, OSError, SentinelError.
+    A contestant leaves the race if its training ends; its note then says so. Linux kills a process
+    whose cgroup it cannot keep below the limit, although swap is free. Raises RuntimeError (also if
+    the training of "ram" ends), OSError, SentinelError.
     """
     found: dict[str, Json] = {}
     turns: dict[str, list[Turn]] = {}
     losses: dict[str, list[str]] = {}
     with ExitStack() as ending:
         entrants = _Entrants(model, needs, fraction, settings, ending)
-        racing: list[Contestant] = []
+        order: list[Contestant] = []
         for name in contestants:
             contestant = entrants.enter(name)
-            note = contestant.prepare()
+            try:
+                note = contestant.prepare()
+            except TrainingEndedError as error:
+                note = str(error)
             say(f"{name}: {note or 'ready'}")
             found[name] = {"note": note, "limit_bytes": contestant.limit_bytes}
             if not note:
                 turns[name] = []
-                racing.append(contestant)
-        order = list(racing)
+                order.append(contestant)
         for number in range(settings.rounds):
-            for contestant in order:
-                turns[contestant.name].append(contestant.turn(settings.settle, settings.steps))
+            for contestant in tuple(order):
+                try:
+                    turns[contestant.name].append(contestant.turn(settings.settle, settings.steps))
+                except TrainingEndedError as error:
+                    if contestant.name == RAM:
+                        raise
+                    found[contestant.name]["note"] = f"{error} in round {number + 1}"
+                    say(f"{contestant.name}: {error}")
+                    order.remove(contestant)
             order.append(order.pop(0))
             say(f"round {number + 1} of {settings.rounds}")
-        for contestant in racing:
+        for contestant in order:
             found[contestant.name] |= contestant.figures()
             losses[contestant.name] = contestant.training.losses
     plain = losses[RAM]
