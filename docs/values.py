@@ -100,6 +100,7 @@ SOURCES: dict[str, tuple[str, str]] = {
     "choosing.other_shape_steps": (CHOOSING, "OTHER_SHAPE_STEPS"),
     "choosing.sizes_steps": (CHOOSING, "SIZES_STEPS"),
     "choosing.similar_share": (CHOOSING, "SIMILAR_SHARE"),
+    "profile.periods": ("sentineld.session.work.rearm", "PERIODS"),
     "sizes.steady_share": ("sentineld.profile.sizes", "STEADY_SHARE"),
     "sizes.last_steps": ("sentineld.profile.sizes", "LAST_STEPS"),
     "sizes.optional_bytes": ("sentineld.profile.sizes", "OPTIONAL_BYTES_MAX"),

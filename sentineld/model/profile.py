@@ -46,6 +46,9 @@ ACCESS_DTYPE = np.dtype(
         ("bytes_read", "<u8"),
         ("bytes_written", "<u8"),
         ("pages", "<u4"),  # distinct pages accessed, according to page sampling
+        # Accesses to these pages that page sampling saw, at least one for each page. A page can
+        # have more than one if it was armed again within the stretch; see session/work/rearm.py.
+        ("page_accesses", "<u4"),
     ]
 )
 

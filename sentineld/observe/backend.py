@@ -112,6 +112,8 @@ class Target:
     # refuses a process with other values. None: the process's values when the watch is opened.
     uid: int | None = None
     start_ticks: int | None = None
+    # Interval at which the kernel module arms accessed pages again; see PageSampler.attach().
+    rearm_us: int = 0
 
 
 @dataclass(frozen=True)

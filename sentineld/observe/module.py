@@ -28,7 +28,11 @@ class ModuleWatch:
         self.sampler = PageSampler()
         try:
             self.sampler.attach(
-                target.pid, target.log_records, uid=target.uid, start_ticks=target.start_ticks
+                target.pid,
+                target.log_records,
+                rearm_us=target.rearm_us,
+                uid=target.uid,
+                start_ticks=target.start_ticks,
             )
         except BaseException:
             self.sampler.close()

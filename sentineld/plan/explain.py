@@ -13,7 +13,7 @@ from sentineld.base.units import format_bytes
 from sentineld.model.plan import SLOT_DROP, SLOT_DROP_PARTS, SLOT_PLANNED, Plan, Space
 from sentineld.model.profile import Kind, Profile
 from sentineld.model.protocol import Boundary
-from sentineld.plan.items import access_pages, tensor_pages
+from sentineld.plan.items import access_counts, tensor_pages
 from sentineld.plan.layers import layer_name
 from sentineld.plan.stall_trial import late_moves, stall_boundaries
 
@@ -83,7 +83,7 @@ def plan_text(plan: Plan, profile: Profile) -> str:
 def tensors_json(plan: Plan | None, profile: Profile) -> list[dict[str, Any]]:
     """The profile's tensors for JSON, with their placement and its reason if there is a plan."""
     count, accesses = len(profile.tensors), profile.accesses
-    accessed = np.bincount(accesses["tensor"], access_pages(profile), minlength=count)
+    accessed = np.bincount(accesses["tensor"], access_counts(profile), minlength=count)
     stretches = np.bincount(accesses["tensor"], minlength=count)
     read, written = (
         np.bincount(accesses["tensor"], accesses[name].astype(np.float64), minlength=count)

@@ -159,6 +159,16 @@ def access_pages(profile: Profile) -> Floats:
     return capped
 
 
+def access_counts(profile: Profile) -> Floats:
+    """(A,): page accesses of each access row, in which a page counts once for each of its accesses.
+
+    If the profile has no samples from the kernel module, each page counts once.
+    """
+    if "module" in profile.source:
+        return profile.accesses["page_accesses"].astype(np.float64)
+    return access_pages(profile)
+
+
 def chunks(profile: Profile, tensors: Integers, chunk_pages: int) -> Items:
     """Cut the tensors (given as rows of the profile) into chunks of at most chunk_pages pages."""
     pages = tensor_pages(profile)

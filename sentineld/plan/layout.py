@@ -23,7 +23,7 @@ from sentineld.model.plan import SLOT_DROP, SLOT_DTYPE, SLOT_PLANNED, Layout, Re
 from sentineld.model.profile import Profile
 from sentineld.model.ranges import ranges
 from sentineld.plan.huge import UNITS, best_begin
-from sentineld.plan.items import access_pages, tensor_pages
+from sentineld.plan.items import access_counts, tensor_pages
 from sentineld.plan.packing import pack, pack_as_born
 
 
@@ -204,7 +204,7 @@ def _blocks(profile: Profile, tensors: Integers, alone: Mask) -> list[list[int]]
     """
     strings = bit_strings(profile)
     accessed = np.bincount(
-        profile.accesses["tensor"], access_pages(profile), minlength=len(profile.tensors)
+        profile.accesses["tensor"], access_counts(profile), minlength=len(profile.tensors)
     )
     density = accessed / np.maximum(tensor_pages(profile), 1)
     groups: defaultdict[tuple[bytes, int, int, int], list[int]] = defaultdict(list)

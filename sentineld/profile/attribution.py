@@ -12,12 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from sentineld.base.errors import SentinelError
-from sentineld.model.arrays import Floats, Integers
+from sentineld.model.arrays import Floats, Integers, Mask
 from sentineld.model.profile import ACCESS_DTYPE, Profile, page_spans
 from sentineld.model.ranges import ranges
 from sentineld.model.records import (
@@ -49,6 +50,10 @@ PARTS_MAX = 1 << 23
 parts, and each interval has one piece in every part that it covers. Real tensors overlap by at most
 a page, or use the same address one after the other, so they have few pieces. With corrupt records,
 the number of pieces can grow with the square of the number of tensors."""
+
+
+AMOUNTS = ("bytes_read", "bytes_written", "pages", "page_accesses")
+"""The columns of ACCESS_DTYPE that are sums."""
 
 
 @dataclass(frozen=True)
@@ -94,8 +99,8 @@ def build_profile(
 
     An access has a row if the framework or the module reported it. The row's bytes are those that
     the framework reported, and its pages are those that the module sampled. If only the module
-    reported the access, the bytes are those of the row's pages. A sampled page is divided among the
-    tensors on it, in proportion to their bytes on the page (_join_samples()).
+    reported the access, the bytes are those of the row's pages. A sampled page and its accesses are
+    divided among the tensors on it, in proportion to their bytes on the page (_join_samples()).
 
     Raises SentinelError if the step was not recorded completely, if too many of its tensors overlap
     (see PARTS_MAX), or if there are samples but a boundary of the step has no epoch.
@@ -104,11 +109,11 @@ def build_profile(
     if timed is not None:
         found.stretches["time_ns"] = stretch_times(found.stretches, timed)
     ops = _join_ops(found, step, op_accesses, page_bytes)
-    pages, unattributed = _NOTHING, 0
+    pages, accesses, unattributed = _NOTHING, np.zeros(0), 0
     if len(samples):
-        pages, unattributed = _join_samples(found, step, samples, page_bytes)
+        pages, accesses, unattributed = _join_samples(found, step, samples, page_bytes)
     keys = np.unique(np.concatenate([ops.key, pages.key]))
-    amounts = np.zeros((3, len(keys)))  # read, written, pages
+    amounts = np.zeros((4, len(keys)))  # in the order of AMOUNTS
     op_rows, page_rows = np.searchsorted(keys, ops.key), np.searchsorted(keys, pages.key)
     np.add.at(amounts, (ops.column, op_rows), ops.amount)
     by_module_alone = np.isin(pages.key, ops.key, invert=True)
@@ -119,9 +124,11 @@ def build_profile(
     )
     touched = np.bincount(page_rows, pages.amount, minlength=len(keys))
     amounts[2] = np.where(touched > 0, np.maximum(np.rint(touched), 1), 0)
+    seen = np.bincount(page_rows, accesses, minlength=len(keys))
+    amounts[3] = np.maximum(np.rint(seen), amounts[2])
     rows = np.zeros(len(keys), ACCESS_DTYPE)
     rows["stretch"], rows["tensor"] = np.divmod(keys, max(len(found.tensors), 1))
-    for name, amount in zip(("bytes_read", "bytes_written", "pages"), amounts, strict=True):
+    for name, amount in zip(AMOUNTS, amounts, strict=True):
         rows[name] = np.rint(amount)
     sources = (("module", len(samples)), ("shim", len(op_accesses)))
     return replace(
@@ -211,11 +218,16 @@ def _tenants(found: StepLifetimes, first: Integers, last: Integers, page_bytes: 
     )
 
 
-def sampled_pairs(step: Step, samples: Records) -> tuple[Integers, npt.NDArray[np.bool_]]:
-    """Keys of the step's accessed (stretch, page) pairs, ascending, and which of them were written.
+class SampledPairs(NamedTuple):
+    """The (stretch, page) pairs of a step with accesses that page sampling saw."""
 
-    Raises SentinelError if a boundary of the step has no epoch.
-    """
+    keys: Integers  # page + (stretch << PAGE_BITS), ascending
+    written: Mask
+    accesses: Integers  # more than 1 if the page was armed again within the stretch
+
+
+def sampled_pairs(step: Step, samples: Records) -> SampledPairs:
+    """The step's accessed pairs. Raises SentinelError if a boundary of the step has no epoch."""
     epochs = boundary_records(step)["address"].astype(np.int64)
     if not np.all(epochs > 0):
         raise SentinelError(
@@ -227,14 +239,15 @@ def sampled_pairs(step: Step, samples: Records) -> tuple[Integers, npt.NDArray[n
     # One record of a huge page represents all its pages.
     pages = pages_represented(accessed[inside])
     keys, row = np.unique(ranges(first, pages), return_inverse=True)
-    return keys, np.bincount(row, np.repeat(wrote, pages), minlength=len(keys)) > 0
+    written = np.bincount(row, np.repeat(wrote, pages), minlength=len(keys)) > 0
+    return SampledPairs(keys, written, np.bincount(row, minlength=len(keys)))
 
 
 def unknown_pairs(step: Step, samples: Records) -> int:
     """Number of (stretch, page) pairs for which it is unknown whether the page was accessed,
     because the page can't be armed, or because something other than the module unarmed it. Raises
     SentinelError like sampled_pairs()."""
-    seen, _ = sampled_pairs(step, samples)
+    seen = sampled_pairs(step, samples).keys
     first, past = unknown_ranges(step, samples)
     if not len(first):
         return 0
@@ -270,9 +283,10 @@ def _first_keys(
 
 def _join_samples(
     found: StepLifetimes, step: Step, samples: Records, page_bytes: int
-) -> tuple[_Joined, int]:
-    """Access amounts in pages, and the number of (stretch, page) pairs without a live tensor."""
-    keys, written = sampled_pairs(step, samples)
+) -> tuple[_Joined, Floats, int]:
+    """Access amounts in pages, the number of accesses that belong to each amount, and the number of
+    (stretch, page) pairs without a live tensor."""
+    keys, written, accesses = sampled_pairs(step, samples)
     rows, instance = find_tenants(found, keys, page_bytes)
     page_start = (keys & PAGE_MASK) * page_bytes
     start = found.instances["address"].astype(np.int64)[instance]
@@ -283,8 +297,10 @@ def _join_samples(
     total = np.bincount(rows, shared, minlength=len(keys))
     tensor = found.instances["tensor"].astype(np.int64)[instance]
     key = (keys[rows] >> PAGE_BITS) * len(found.tensors) + tensor
-    joined = _Joined(key, written[rows].astype(np.int64), shared / total[rows])
-    return joined, int(np.count_nonzero(np.bincount(rows, minlength=len(keys)) == 0))
+    amount = shared / total[rows]
+    joined = _Joined(key, written[rows].astype(np.int64), amount)
+    unattributed = int(np.count_nonzero(np.bincount(rows, minlength=len(keys)) == 0))
+    return joined, amount * accesses[rows], unattributed
 
 
 def _join_ops(found: StepLifetimes, step: Step, op_accesses: Records, page_bytes: int) -> _Joined:

@@ -269,7 +269,9 @@ def with_sizes(profile: Profile, sizes: Sizes) -> Profile:
     for name in ("bytes_read", "bytes_written"):
         accesses[name] = np.minimum(np.rint(accesses[name] * grown), I64_MAX / 2)
     pages = -(-tensors["bytes"].astype(np.int64) // page)[accesses["tensor"]]
+    per_page = accesses["page_accesses"] / np.maximum(accesses["pages"], 1)
     accesses["pages"] = np.minimum(np.ceil(accesses["pages"] * grown), pages)
+    accesses["page_accesses"] = np.rint(accesses["pages"] * per_page)
     optional = slotted[sizes.optional[tensors["slot"][slotted]]]
     tensors["kind"][optional], tensors["wraps"][optional] = Kind.PERSISTENT, False
     tensors["death_event"][optional] = profile.event_count

@@ -43,7 +43,7 @@ def unattributed_accesses(trace: Trace) -> tuple[UnattributedAccesses, ...]:
         return ()
     step, page_bytes = trace.access_step, trace.page_bytes
     found = step_lifetimes(step, trace.cuts)
-    keys, _ = sampled_pairs(step, trace.samples)
+    keys = sampled_pairs(step, trace.samples).keys
     rows, _ = find_tenants(found, keys, page_bytes)
     unattributed = np.ones(len(keys), np.bool_)
     unattributed[rows] = False

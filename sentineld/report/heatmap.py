@@ -109,7 +109,7 @@ def heatmap(trace: Trace, rows: int) -> Heatmap:
     count = found.stretch_count
     keys = np.empty(0, np.int64)
     if len(trace.samples):
-        keys, _ = sampled_pairs(step, trace.samples)
+        keys = sampled_pairs(step, trace.samples).keys
     pages, stretch = keys & PAGE_MASK, keys >> PAGE_BITS
     axis = _axis(np.concatenate([first, pages]), np.concatenate([past, pages + 1]))
     rows = max(min(rows, axis.pages), 1)

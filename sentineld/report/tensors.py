@@ -42,7 +42,7 @@ class TensorRow:
     layers: int  # number of distinct layers in its lifetime
     bytes_read: int  # reported by the framework, or whole pages; see build_profile()
     bytes_written: int  # as for bytes_read
-    page_accesses: int  # sampled page x stretch pairs
+    page_accesses: int  # as in ACCESS_DTYPE
     hotness: float  # (bytes_read + bytes_written) / bytes
     faults: dict[str, float] | None  # average by class; None: not recorded
 
@@ -64,7 +64,7 @@ def tensor_rows(
     count = len(tensors)
     read, written, pages = (
         np.bincount(accesses["tensor"], accesses[name].astype(np.float64), minlength=count)
-        for name in ("bytes_read", "bytes_written", "pages")
+        for name in ("bytes_read", "bytes_written", "page_accesses")
     )
     spans = lived_stretches(profile)
     layers = profile.stretches["layer"].astype(np.int64)

@@ -19,7 +19,7 @@ from sentineld.base.errors import SentinelError
 from sentineld.base.text import text_of
 from sentineld.control.frames import FrameError, Message
 from sentineld.model import protocol
-from sentineld.model.records import NO_ACCESS, SAMPLE_DTYPE
+from sentineld.model.records import ACCESS_AGAIN, NO_ACCESS, SAMPLE_DTYPE
 from sentineld.model.sampled import sampled_page_count
 from sentineld.observe.backend import Areas, Backend, Target, Watch
 from sentineld.observe.backends import open_best
@@ -51,15 +51,20 @@ class Sampling:
     """Owns a backend's Watch of the process (observe/backend.py). Watches address ranges and
     collects the accesses to them."""
 
-    def __init__(self, link: ShimLink, backend: Backend, watch: Watch) -> None:
+    def __init__(self, link: ShimLink, backend: Backend, watch: Watch, rearm_us: int = 0) -> None:
         """Take over the watch, and send the module's epoch fd to the shim. Raises EOFError, and the
-        errors of Peer.require_own()."""
+        errors of Peer.require_own().
+
+        rearm_us: the interval at which the watch arms accessed pages again; 0: it does not.
+        """
         self.backend = backend
+        self.rearm_us = rearm_us if backend is MODULE else 0
         self._link = link
         self._watch = watch
         self._module = watch if isinstance(watch, ModuleWatch) else None
         self._samples: list[npt.NDArray[np.void]] = []
         self._pages = 0  # number of pages that self._samples represents
+        self._counts = True  # whether repeated accesses to a page in an epoch are kept
         self._armed = False
         self.total = 0
         self.accesses = 0
@@ -103,7 +108,11 @@ class Sampling:
 
     def collect(self) -> None:
         """Drain the module's log, or poll another backend's watch. Call this often, so that the log
-        does not overflow. Raises SentinelError if there are too many samples."""
+        does not overflow.
+
+        If there are too many samples, repeated accesses to a page in an epoch are dropped, those of
+        earlier and of later calls. Raises SentinelError if there are still too many.
+        """
         if not self._armed:
             return
         if self._module is None:
@@ -113,9 +122,11 @@ class Sampling:
         if len(samples):
             self.total += len(samples)
             self.accesses += int(np.count_nonzero((samples["flags"] & NO_ACCESS) == 0))
-            self._samples.append(samples)
-            self._pages += sampled_page_count(samples)
-            if self._pages > SAMPLES_PER_PAGE_MAX * _memory_pages():
+            self._keep(samples)
+            pages_max = SAMPLES_PER_PAGE_MAX * _memory_pages()
+            if self._pages > pages_max and self._counts:
+                self._drop_counts()
+            if self._pages > pages_max:
                 self._clear()
                 raise SentinelError(
                     "failed",
@@ -123,6 +134,19 @@ class Sampling:
                     "see docs/how-to.md, When something is wrong",
                 )
             self.lost = self._module.sampler.stats().lost
+
+    def _keep(self, samples: npt.NDArray[np.void]) -> None:
+        if not self._counts:
+            samples = samples[(samples["flags"] & ACCESS_AGAIN) == 0]
+        self._samples.append(samples)
+        self._pages += sampled_page_count(samples)
+
+    def _drop_counts(self) -> None:
+        kept = self._samples
+        self._clear()
+        self._counts = False
+        for samples in kept:
+            self._keep(samples)
 
     def samples(self) -> npt.NDArray[np.void]:
         """All samples since arm(); SAMPLE_DTYPE."""
@@ -152,8 +176,9 @@ class Sampling:
         self._clear()
 
     def _clear(self) -> None:
-        self._samples.clear()
+        self._samples = []
         self._pages = 0
+        self._counts = True
 
     def close(self) -> None:
         """Stop watching the process; the kernel disarms its pages."""
@@ -232,8 +257,14 @@ class Observing:
             return
         self._writes = ReceivedWriteFds(self._link.peer, way, fds)
 
-    def sampling(self) -> Sampling:
-        """The sampling by the best backend that works for this process."""
+    def sampling(self, rearm_us: int) -> Sampling:
+        """The sampling by the best backend that works for this process.
+
+        rearm_us: interval at which the module arms accessed pages again.
+        """
+        opened = self._sampling
+        if opened is not None and opened.exact and opened.rearm_us != rearm_us:
+            self.stop()  # it was opened by a request, or for another step
         if self._sampling is None:
             writes = self._refusal if self._writes is None else self._writes.take()
             self._writes = None
@@ -245,17 +276,18 @@ class Observing:
                     writes,
                     uid=self._link.uid,
                     start_ticks=self._link.peer.process.start_ticks,
+                    rearm_us=rearm_us,
                 )
                 backend, watch = open_best(target)
                 if backend.name == writes.way:
                     unused.pop_all()  # the watch closes the fds
-            self._sampling = Sampling(self._link, backend, watch)
+            self._sampling = Sampling(self._link, backend, watch, rearm_us)
         return self._sampling
 
     def exact_sampling(self) -> Sampling:
         """The sampling by the module, which assigns accesses to stretches. Call this only outside
         profiling. Raises SentinelError if the module can't be used."""
-        # A sampling that is still open is the module's, because all others end with the profiling.
+        # An open sampling is one of this method's, because end_profile() stops all others.
         if self._sampling is None:
             watch = MODULE.open(Target(self._link.pid, self._log_records, uid=self._link.uid))
             self._sampling = Sampling(self._link, MODULE, watch)
@@ -272,10 +304,14 @@ class Observing:
             return self._past.plus(self._sampling)
 
     def end_profile(self) -> None:
-        """Release the resources that only profiling needs, such as write protection."""
-        if self._sampling is not None and not self._sampling.exact:
-            self.stop()
+        """Release the resources that only profiling needs, such as write protection. The module
+        stays attached for requests, but no longer arms accessed pages again."""
+        exact = self._sampling is not None and self._sampling.exact
+        self.stop()
         self.close()
+        if exact:
+            with contextlib.suppress(SentinelError):  # the next request reports the error
+                self.exact_sampling()
 
     def stop(self) -> None:
         """Stop watching the process's pages."""

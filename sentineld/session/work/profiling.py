@@ -32,6 +32,7 @@ from sentineld.session.lifecycle import Lifecycle, State
 from sentineld.session.live.shapes import Planned, Shape, Shapes
 from sentineld.session.work.choosing import Choosing, Sample
 from sentineld.session.work.planning import Goal, PlanInput, planned_for
+from sentineld.session.work.rearm import rearm_period_us
 from sentineld.session.work.step_sampler import (
     OP_ACCESSES_WAIT_S,
     OperatorSteps,
@@ -62,14 +63,14 @@ class Profiling:
         link: ShimLink,
         machine: Machine,
         inbox: Inbox,
-        sampling: Callable[[], Sampling],
+        sampling: Callable[[int], Sampling],
         lifecycle: Lifecycle,
         shapes: Shapes,
         tiers: Tiers,
         goal: Goal,
         left: Shape | None = None,
     ) -> None:
-        """sampling: opens the session's sampling, by the best backend.
+        """sampling: opens the session's sampling, by the best backend; see Observing.sampling().
 
         shapes: the session's plans.
         tiers: the tiers, with the bandwidth that the plan should assume.
@@ -179,7 +180,8 @@ class Profiling:
         if choice.similar is not None:
             self._sizes = choice.similar.sizes
             self._sampler.expect(choice.similar)
-        self._sampler.begin(self._sampling(), self._tiers, self._goal.fast, self._inbox.layers)
+        sampling = self._sampling(rearm_period_us(self._sampler.gathered[-1]))
+        self._sampler.begin(sampling, self._tiers, self._goal.fast, self._inbox.layers)
         self._lifecycle.enter(State.ACCESS, choice.reason)
 
     def _on_access_step(self, step: Step) -> None:

@@ -56,7 +56,8 @@ def profile() -> Profile:
         tensor(3, 9000, 1, 3),
         tensor(-1, 40960, 0, 4, wraps=True),
     ]
-    accesses = [(0, 4, 1, 0, 1), (1, 1, 1, 0, 1), (2, 0, 1, 0, 1), (2, 4, 1, 0, 1), (3, 2, 1, 0, 1)]
+    accessed = [(0, 4), (1, 1), (2, 0), (2, 4), (3, 2)]
+    accesses = [(stretch, tensor, 1, 0, 1, 1) for stretch, tensor in accessed]
     return Profile(
         tensors=np.array(tensors, TENSOR_DTYPE),
         accesses=np.array(accesses, ACCESS_DTYPE),
@@ -226,7 +227,7 @@ def test_only_uses_of_tensors_in_the_range_count() -> None:
     assert useful_until(profile(), plan(rows)).tolist() == [1, 0]
     # Tensor 3 lies in the heap, although its slot's offset is 0, too.
     more = profile()
-    heap_use = np.array([(3, 3, 1, 0, 1)], ACCESS_DTYPE)
+    heap_use = np.array([(3, 3, 1, 0, 1, 1)], ACCESS_DTYPE)
     more = replace(more, accesses=np.concatenate([more.accesses, heap_use]))
     assert useful_until(more, plan(rows)).tolist() == [1, 0]
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from sentineld.model.profile import Kind
 from sentineld.plan.items import (
+    access_counts,
     access_pages,
     by_position,
     chunks,
@@ -73,6 +74,15 @@ def test_pages_are_sampled_ones_or_those_that_the_bytes_fill() -> None:
     rows["bytes_written"][:4] = [0, 0, PAGE, 1]
     assert access_pages(profile)[:4].tolist() == [1, 1, 1, 2]  # not more pages than the tensor has
     assert set(access_pages(replace(profile, source="module+shim"))) == {77}
+
+
+def test_accesses_are_counted_by_the_module_or_once_per_page() -> None:
+    profile = toy_profile()
+    profile.accesses["page_accesses"] = 3 * profile.accesses["pages"]
+    sampled = replace(profile, source="module+shim")
+    assert np.array_equal(access_counts(sampled), 3 * access_pages(sampled))
+    reported = replace(profile, source="shim")
+    assert np.array_equal(access_counts(reported), access_pages(reported))
 
 
 @pytest.mark.parametrize(

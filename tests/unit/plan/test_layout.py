@@ -123,3 +123,20 @@ def test_regions_that_can_hold_a_huge_page_are_aligned() -> None:
     assert places == [(0, 3), (HUGE_PAGES, HUGE_PAGES), (2 * HUGE_PAGES, 4)]
     assert (layout.slots["offset"] // PAGE).tolist() == [0, HUGE_PAGES, 2 * HUGE_PAGES]
     assert layout.arena_bytes == (2 * HUGE_PAGES + 4) * PAGE
+
+
+def test_the_most_accessed_tensors_of_a_block_come_first() -> None:
+    # Three tensors of two pages live and are accessed together. The module saw each of their pages
+    # once, and the second tensor's pages twice more.
+    profile = large_step([2, 2, 2])
+    tensors = profile.tensors.copy()
+    tensors["birth_event"], tensors["death_event"] = [0, 1, 2], [3, 4, 5]
+    accesses = np.array(
+        [(0, 0, PAGE, 0, 2, 2), (0, 1, PAGE, 0, 2, 6), (0, 2, PAGE, 0, 2, 3)], ACCESS_DTYPE
+    )
+    profile = replace(profile, tensors=tensors, accesses=accesses, source="module+shim")
+    offsets, size = area_offsets(profile, np.arange(3))
+    assert (offsets.tolist(), size) == ([4, 0, 2], 6)
+    # Without the module, the accesses are equal, and the tensors stay in the profile's order.
+    offsets, _ = area_offsets(replace(profile, source="shim"), np.arange(3))
+    assert offsets.tolist() == [0, 2, 4]

@@ -76,7 +76,7 @@ def toy_profile() -> Profile:
     ]
     accesses = np.zeros(len(accessed), ACCESS_DTYPE)
     for at, (stretch, tensor, pages) in enumerate(accessed):
-        accesses[at] = (stretch, tensor, pages * PAGE, 0, pages)
+        accesses[at] = (stretch, tensor, pages * PAGE, 0, pages, pages)
     stretches = np.zeros(4, STRETCH_DTYPE)
     stretches["event"] = [0, 4, 4, 6]
     stretches["cursor"] = [0, 2, 2, 3]
@@ -111,6 +111,7 @@ def large_profile() -> Profile:
     rows["bytes_read"] *= LARGE
     rows["bytes_written"] = rows["bytes_read"] // 2
     rows["pages"] *= LARGE
+    rows["page_accesses"] *= LARGE
     return replace(profile, tensors=tensors, accesses=rows, peak_bytes=LARGE * profile.peak_bytes)
 
 

@@ -113,7 +113,7 @@ def _accesses(
             written = int(size * random.choice([0, 1]))
             touched = int(random.integers(1, pages[row] + 1))
             if read or written:
-                rows.append((stretch, row, read, written, touched))
+                rows.append((stretch, row, read, written, touched, touched))
     return np.array(sorted(rows), ACCESS_DTYPE)
 
 

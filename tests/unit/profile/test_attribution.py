@@ -15,6 +15,7 @@ from sentineld.base.errors import SentinelError
 from sentineld.model.profile import Profile
 from sentineld.model.protocol import Alloc, Boundary, Event
 from sentineld.model.records import (
+    ACCESS_AGAIN,
     ACCESS_RESIDENCY,
     ACCESS_UNKNOWN,
     ACCESS_WRITE,
@@ -40,7 +41,8 @@ def samples(*rows: tuple[int, int, int]) -> Records:
 
 
 def rows(profile: Profile) -> list[tuple[int, ...]]:
-    return [tuple(row) for row in profile.accesses.tolist()]
+    """The accesses without the last column, page_accesses."""
+    return [row[:5] for row in profile.accesses.tolist()]
 
 
 def ring(*entries: tuple[Event, int, int, int]) -> Records:
@@ -108,6 +110,25 @@ def test_a_huge_page_s_record_represents_all_its_pages() -> None:
         (1, 1, 2 * PAGE, 0, 2),
     ]
     assert profile.unattributed_pages == 0
+
+
+def test_accesses_are_counted_per_period() -> None:
+    seen = samples(
+        (16, 5, 0),
+        (16, 5, ACCESS_AGAIN),
+        (16, 5, ACCESS_AGAIN | ACCESS_WRITE),
+        (17, 5, 0),
+        (18, 5, 0),
+        (19, 6, 0),
+        (19, 6, ACCESS_AGAIN),
+    )
+    profile = build_profile(two_stretches(), seen, NO_OPS, [""])
+    assert rows(profile) == [
+        (0, 0, PAGE, PAGE, 2),
+        (0, 1, PAGE, 0, 1),
+        (1, 1, PAGE, 0, 1),
+    ]
+    assert profile.accesses["page_accesses"].tolist() == [4, 1, 2]
 
 
 def test_unknown_pages_are_counted_separately() -> None:

@@ -29,7 +29,7 @@ PROFILE = profile_of(TRACE)
 def test_the_heatmap_counts_every_page_once(rows: int) -> None:
     heat = heatmap(TRACE, rows)
     sizes = np.diff(heat.edges)
-    keys, _ = sampled_pairs(TRACE.access_step, TRACE.samples)
+    keys = sampled_pairs(TRACE.access_step, TRACE.samples).keys
     pairs = np.bincount(keys >> PAGE_BITS, minlength=PROFILE.stretch_count)
     assert np.rint(heat.accessed * sizes[:, None]).sum(axis=0).tolist() == pairs.tolist()
     found = step_lifetimes(TRACE.access_step, TRACE.cuts)

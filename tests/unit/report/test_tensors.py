@@ -26,7 +26,7 @@ ROWS = tensor_rows(PROFILE, LABELS)
 def test_bytes_and_accesses_add_up() -> None:
     assert sum(row.bytes_read for row in ROWS) == int(PROFILE.accesses["bytes_read"].sum())
     assert sum(row.bytes_written for row in ROWS) == int(PROFILE.accesses["bytes_written"].sum())
-    assert sum(row.page_accesses for row in ROWS) == int(PROFILE.accesses["pages"].sum())
+    assert sum(row.page_accesses for row in ROWS) == int(PROFILE.accesses["page_accesses"].sum())
 
 
 def test_lifetimes_in_boundaries_and_layers() -> None:

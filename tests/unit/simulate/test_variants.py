@@ -61,7 +61,8 @@ def step(
     for at, access in enumerate(accesses):
         size = int(access.seconds * FAST_BYTES_PER_S)
         amounts = (0, size) if access.writes else (size, 0)
-        rows[at] = (access.stretch, access.tensor, *amounts, tensors[access.tensor].pages)
+        pages = tensors[access.tensor].pages
+        rows[at] = (access.stretch, access.tensor, *amounts, pages, pages)
     stretches = np.zeros(len(times_ns), STRETCH_DTYPE)
     stretches["event"], stretches["cursor"] = events[:-1], np.arange(len(times_ns))
     stretches["time_ns"] = times_ns

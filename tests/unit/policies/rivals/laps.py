@@ -57,7 +57,7 @@ def lap(stretches: int, *lives: Life) -> Profile:
     for number, (stretch, at) in enumerate(rows):
         pages = lives[at].pages
         written = pages * PAGE if stretch in lives[at].written_in else 0
-        accesses[number] = (stretch, at, pages * PAGE, written, pages)
+        accesses[number] = (stretch, at, pages * PAGE, written, pages, pages)
     table = np.zeros(stretches, STRETCH_DTYPE)
     table["kind"] = [Boundary.STEP, *[Boundary.FORWARD] * (stretches - 1)]
     table["layer"] = np.arange(stretches)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The limit on samples. These tests write the log themselves; guest tests read the module's."""
+"""The limit on samples, and when the module arms accessed pages again. These tests write the log
+themselves; guest tests read the module's."""
 
 from __future__ import annotations
 
@@ -11,12 +12,23 @@ import numpy as np
 import pytest
 
 from sentineld.base.errors import SentinelError
-from sentineld.model.records import ACCESS_RESIDENCY, ACCESS_UNKNOWN, ACCESS_WRITE, SAMPLE_DTYPE
+from sentineld.model.records import (
+    ACCESS_AGAIN,
+    ACCESS_RESIDENCY,
+    ACCESS_UNKNOWN,
+    ACCESS_WRITE,
+    SAMPLE_DTYPE,
+)
 from sentineld.observe import module
 from sentineld.observe.backend import Target
 from sentineld.observe.module import MODULE
 from sentineld.session.intake import sampling
-from sentineld.session.intake.sampling import SAMPLES_PER_PAGE_MAX, Samples, Sampling
+from sentineld.session.intake.sampling import (
+    SAMPLES_PER_PAGE_MAX,
+    Observing,
+    Samples,
+    Sampling,
+)
 from tests.unit.links import Linked
 
 HUGE = (512, 1, 0, 0, 511)
@@ -28,16 +40,23 @@ class Log:
 
     def __init__(self) -> None:
         self.records: list[tuple[int, ...]] = []
+        self.periods: list[object] = []
+        """rearm_us of each attach(); "closed" for each close()."""
 
-    def attach(self, *arguments: object, **more: object) -> None:
+    def attach(self, *_: object, rearm_us: int, **more: object) -> None:
         """Accept any process."""
+        self.periods.append(rearm_us)
 
-    add_range = arm = disarm = attach
+    def add_range(self, *arguments: object) -> None:
+        """Accept any range."""
+
+    arm = disarm = add_range
 
     def unmap(self) -> None:
         """Do nothing."""
 
-    close = unmap
+    def close(self) -> None:
+        self.periods.append("closed")
 
     def epoch_fd(self) -> int:
         return os.eventfd(0)
@@ -88,3 +107,36 @@ def test_only_accesses_count_as_accesses(watched: tuple[Sampling, Log]) -> None:
     log.records = [(page, 1, 0, flag, 0) for page, flag in enumerate(flags)]
     made.collect()
     assert Samples(taken=10, accesses=5).plus(made) == Samples(taken=14, accesses=7, lost=0)
+
+
+def test_repeated_accesses_are_dropped_when_there_are_too_many(
+    watched: tuple[Sampling, Log],
+) -> None:
+    made, log = watched
+    first = [(page, 1, 0, 0, 0) for page in range(300)]
+    log.records = [*first, *((page, 1, 0, ACCESS_AGAIN, 0) for page in range(200))]
+    made.collect()
+    assert len(made.samples()) == 500
+    log.records = [(page, 1, 0, ACCESS_AGAIN, 0) for page in range(100)]
+    made.collect()
+    assert made.samples()["page"].tolist() == list(range(300))
+    log.records = [(300, 1, 0, 0, 0), (300, 1, 0, ACCESS_AGAIN, 0)]
+    made.collect()
+    assert len(made.samples()) == 301
+
+
+def test_only_profiling_arms_pages_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    log, linked = Log(), Linked()
+    monkeypatch.setattr(module, "PageSampler", lambda: log)
+    observing = Observing(linked.link, 1024)
+    profiling = observing.sampling(2000)
+    assert observing.sampling(2000) is profiling
+    observing.end_profile()
+    assert log.periods == [2000, "closed", 0]
+    requested = observing.exact_sampling()
+    assert requested is not profiling
+    assert observing.exact_sampling() is requested
+    observing.sampling(3000)
+    assert log.periods == [2000, "closed", 0, "closed", 3000]
+    observing.stop()
+    linked.close()

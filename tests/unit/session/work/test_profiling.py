@@ -81,7 +81,7 @@ class Profiled:
             link,
             machine,
             inbox,
-            lambda: sampling,
+            lambda _: sampling,
             self.lifecycle,
             shapes,
             substrate.tiers(),

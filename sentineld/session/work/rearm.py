@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How often the module arms accessed pages again while it samples a step.
+
+Sentinel (Ren et al., HPCA 2021) counts the accesses to each page. The module sees only the first
+access to a page after the page was armed, so it arms accessed pages again once per period. A page
+then has one counted access for each period of a stretch in which it was accessed.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sentineld.observe.uapi import REARM_US_MAX, REARM_US_MIN
+from sentineld.profile.steps import Step, boundary_records
+
+PERIODS = 4
+"""Periods in a typical stretch. Every period costs a scan of the pages accessed in the stretch, and
+a fault for each of these pages that is accessed again."""
+
+
+def rearm_period_us(step: Step) -> int:
+    """The period for a step like this one, from REARM_US_MIN to REARM_US_MAX.
+
+    The typical stretch is the median of the stretches, weighted by their times: half of the step's
+    time is in stretches that are at least as long.
+    """
+    begins_ns = boundary_records(step)["time_ns"].astype(np.int64)
+    times_ns = np.sort(np.diff(begins_ns, append=step.end_ns))
+    passed_ns = np.cumsum(times_ns)
+    typical_ns = int(times_ns[np.searchsorted(passed_ns, passed_ns[-1] / 2)])
+    return min(max(typical_ns // (1000 * PERIODS), REARM_US_MIN), REARM_US_MAX)
