@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Paged tiers: an unprivileged real daemon, and real trainings whose pages are in a file.
 
-tests/unit/shim/test_pager.py tests the pager alone.
+tests/unit/shim/pager tests the pager alone.
 """
 
 from __future__ import annotations

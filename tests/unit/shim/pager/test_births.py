@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Births get free frames at once, and frames that are freed later before any access."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tests.unit.shim.paged import PAGE, Paged
+from tests.unit.shim.pager.conftest import BUDGET, PAGES
+
+
+def test_a_birth_does_not_wait_for_frames(start: Callable[..., Paged]) -> None:
+    paged = start()
+    paged.born(0, BUDGET)
+    paged.fill(0, BUDGET, 1)
+    paged.born(BUDGET, 200)
+    paged.settle()
+    assert paged.counts().bytes_written == 0
+    paged.evict(0, 200)
+    paged.settle()
+    # The pages got the frames of evicted pages before they were accessed.
+    paged.fill(BUDGET, 200, 2)
+    assert paged.counts().births_by_fault == paged.counts().waits == 0
+    assert paged.holds(0, BUDGET, 1)
+    assert paged.holds(BUDGET, 200, 2)
+
+
+def test_born_pages_without_frames_get_some_when_they_are_accessed(
+    start: Callable[..., Paged],
+) -> None:
+    paged = start()
+    paged.born(0, PAGES)
+    for first in range(0, PAGES, 100):
+        paged.fill(first, 100, 1)
+        assert paged.counts().frames <= BUDGET
+    assert 0 < paged.counts().births_by_fault < 20
+    assert paged.holds(0, PAGES, 1)
+
+
+def test_evicted_pages_get_no_frames_before_they_are_accessed(start: Callable[..., Paged]) -> None:
+    paged = start()
+    paged.born(0, BUDGET)
+    paged.fill(0, BUDGET, 1)
+    paged.born(BUDGET, 200)
+    paged.evict(BUDGET + 100, 100)
+    paged.evict(0, 300)
+    paged.settle()
+    paged.fill(BUDGET, 100, 2)
+    assert paged.counts().births_by_fault == 0
+    paged.fill(BUDGET + 100, 100, 2)
+    assert paged.counts().births_by_fault == 1
+    assert paged.holds(BUDGET, 200, 2)
+
+
+def test_frames_go_to_an_accessed_page_before_a_birth(start: Callable[..., Paged]) -> None:
+    paged = start()
+    paged.born(0, BUDGET)
+    paged.fill(0, BUDGET, 1)
+    paged.born(BUDGET, BUDGET)
+    paged.born(2 * BUDGET, 1)
+    paged.fill(2 * BUDGET, 1, 2)
+    assert paged.counts().bytes_written == PAGE
+    assert paged.holds(2 * BUDGET, 1, 2)
+
+
+def test_born_pages_may_be_dropped_before_they_have_frames(start: Callable[..., Paged]) -> None:
+    paged = start()
+    paged.born(0, BUDGET)
+    paged.born(BUDGET, BUDGET)
+    paged.dropped(BUDGET, BUDGET)
+    paged.dropped(0, BUDGET)
+    paged.settle()
+    paged.fill(2 * BUDGET, 1, 1)
+    # No frames are kept for the dropped pages.
+    assert paged.evict(2 * BUDGET, 1) == 1
+    paged.settle()
+    assert paged.fetch(2 * BUDGET, 1) == 1

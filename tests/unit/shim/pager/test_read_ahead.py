@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Faults read pages ahead, and make room for those that they expect."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from tests.unit.shim.paged import PAGE, Paged
+from tests.unit.shim.pager.conftest import PAGES
+from tests.unit.waiting import wait
+
+
+def test_a_sequence_of_faults_reads_twice_as_many_pages_each_time(
+    start: Callable[..., Paged],
+) -> None:
+    paged = start(budget=PAGES)
+    paged.fill_and_evict(1000)
+    read: list[int] = []
+    for first in (0, 32, 96, 224, 480):
+        before = paged.counts().bytes_read
+        assert paged.holds(first, 1, 1)
+        paged.settle()
+        read.append((paged.counts().bytes_read - before) // PAGE)
+    assert read == [32, 64, 128, 256, 512]
+    assert paged.holds(0, 1000, 1)
+
+
+def test_accesses_at_random_read_few_pages(start: Callable[..., Paged]) -> None:
+    paged = start(budget=PAGES)
+    paged.fill_and_evict(1000)
+    for first in (800, 100, 500, 300):
+        assert paged.holds(first, 1, 1)
+        paged.settle()
+    assert paged.counts().bytes_read == 4 * 32 * PAGE
+
+
+def test_reads_of_faults_are_timed(start: Callable[..., Paged]) -> None:
+    paged = start(budget=PAGES)
+    paged.fill_and_evict(1000)
+    began_ns = time.monotonic_ns()
+    for first in (800, 100, 500, 300):
+        assert paged.holds(first, 1, 1)
+    # An access continues before its fault is counted, so wait. Reads that take very long are not
+    # counted, so two of the four suffice.
+    wait(lambda: paged.counts().fault_reads >= 2)
+    assert 0 < paged.counts().fault_read_ns < time.monotonic_ns() - began_ns
+    # Faults in a sequence read ahead, and their reads are not counted.
+    for first in (132, 196, 324):
+        paged.settle()
+        assert paged.holds(first, 1, 1)
+    paged.settle()
+    assert paged.counts().fault_reads <= 4
+
+
+def test_reading_ahead_ends_at_the_next_tensor(start: Callable[..., Paged]) -> None:
+    paged = start(budget=PAGES)
+    paged.fill_and_evict(300, 300)
+    for first in (0, 32, 96, 224):
+        assert paged.holds(first, 1, 1)
+        paged.settle()
+    assert paged.counts().bytes_read == 300 * PAGE
+    assert paged.holds(0, 600, 1)
+
+
+def test_many_sequences_of_faults_read_ahead(start: Callable[..., Paged]) -> None:
+    """Batch normalization accesses one channel of every image in turn."""
+    images, pages = 17, 200
+    paged = start(pages=images * pages, budget=images * pages)
+    paged.fill_and_evict(images * pages)
+    for page in range(pages):
+        for image in range(images):
+            assert paged.holds(image * pages + page, 1, 1)
+            paged.settle()
+    # If one image were read alone, three faults would read its 32, 64 and 104 pages. Without
+    # reading ahead, each fault would read 32 pages, so each image would need seven.
+    assert paged.counts().faults <= images * 4
+
+
+def test_pages_that_a_sequence_has_yet_to_pass_are_not_evicted(
+    start: Callable[..., Paged],
+) -> None:
+    paged = start(budget=400)
+    paged.born(0, 300)
+    paged.fill(0, 300, 1)
+    paged.evict(0, 150)
+    paged.settle()
+    paged.born(300, 250)
+    paged.fill(300, 250, 2)
+    assert paged.counts().frames == 400
+    for page in range(300):
+        assert paged.holds(page, 1, 1)
+        paged.settle()
+    assert paged.counts().bytes_read == 150 * PAGE
+
+
+def test_a_sequence_evicts_nothing_while_the_budget_has_room(start: Callable[..., Paged]) -> None:
+    paged = start(budget=PAGES)
+    paged.fill_and_evict(500)
+    written = paged.counts().bytes_written
+    paged.born(500, 400)
+    paged.fill(500, 400, 2)
+    for page in range(500):
+        assert paged.holds(page, 1, 1)
+        paged.settle()
+    assert paged.counts().bytes_written == written
