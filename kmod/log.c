@@ -53,12 +53,17 @@ int sentinel_log_mmap(struct sentinel_session *s, struct vm_area_struct *vma)
 
 /*
  * Appends a record; s->lock is held. The tail comes from user space and is not
- * trusted: an out-of-bounds tail only makes the log look full.
+ * trusted: an out-of-bounds tail only makes the log look full. A record that only repeats
+ * an access is left out if the log is half full, to leave room for first accesses.
  */
 void sentinel_log_append(struct sentinel_session *s, struct sentinel_access record)
 {
+	u64 used = s->head - READ_ONCE(s->log->tail);
+
 	lockdep_assert_held(&s->lock);
-	if (s->head - READ_ONCE(s->log->tail) >= s->record_count) {
+	if (used >= s->record_count / 2 && record.flags == SENTINEL_ACCESS_AGAIN)
+		return;
+	if (used >= s->record_count) {
 		WRITE_ONCE(s->log->lost, ++s->lost);
 		return;
 	}

@@ -15,6 +15,20 @@ static bool maybe_written(struct sentinel_session *s, struct sentinel_chunk *chu
 	return s->precise_writes && writable && !test_bit(nr, chunk->written);
 }
 
+/*
+ * Notes that accesses to the untouched pages of a huge page may have been missed: the kernel
+ * maps a huge page as a whole, although only one of its pages was recorded as touched.
+ */
+static void note_untouched(struct sentinel_session *s, struct sentinel_chunk *chunk)
+{
+	DECLARE_BITMAP(untouched, SENTINEL_CHUNK_PAGES);
+
+	spin_lock(&s->lock);
+	bitmap_andnot(untouched, chunk->active, chunk->touched, SENTINEL_CHUNK_PAGES);
+	bitmap_or(chunk->lost, chunk->lost, untouched, SENTINEL_CHUNK_PAGES);
+	spin_unlock(&s->lock);
+}
+
 static u64 rearm_chunk(struct sentinel_session *s, struct sentinel_chunk *chunk)
 {
 	DECLARE_BITMAP(again, SENTINEL_CHUNK_PAGES);
@@ -29,13 +43,16 @@ static u64 rearm_chunk(struct sentinel_session *s, struct sentinel_chunk *chunk)
 	spin_lock(&s->lock);
 	bitmap_and(again, chunk->touched, chunk->active, SENTINEL_CHUNK_PAGES);
 	spin_unlock(&s->lock);
+	if (bitmap_empty(again, SENTINEL_CHUNK_PAGES))
+		return 0;
 	huge = sentinel_chunk_huge_lock(s, chunk, &ptl);
 	if (huge) {
 		for_each_set_bit(nr, again, SENTINEL_CHUNK_PAGES)
 			if (maybe_written(s, chunk, nr, pmd_write(READ_ONCE(*huge))))
 				sentinel_note_gap(s, chunk, nr);
-		armed = !bitmap_empty(again, SENTINEL_CHUNK_PAGES) &&
-			sentinel_huge_arm(s, chunk, huge);
+		armed = sentinel_huge_arm(s, chunk, huge);
+		if (armed)
+			note_untouched(s, chunk);
 		spin_unlock(ptl);
 		return armed;
 	}
@@ -90,7 +107,8 @@ static void rearm(struct work_struct *work)
 	/* skip a round that would have to wait: the target decides how long the wait lasts */
 	if (!mutex_trylock(&s->control))
 		return;
-	if (!s->ended && mmget_not_zero(s->mm)) {
+	/* accesses before the first EPOCH belong to no stretch, so they need not be counted */
+	if (!s->ended && s->epoch > 1 && mmget_not_zero(s->mm)) {
 		if (mmap_read_trylock(s->mm)) {
 			rearm_touched(s);
 			mmap_read_unlock(s->mm);
@@ -104,7 +122,9 @@ static enum hrtimer_restart period_over(struct hrtimer *timer)
 {
 	struct sentinel_session *s = container_of(timer, struct sentinel_session, rearm_timer);
 
-	sentinel_queue(&s->rearm_work);
+	/* without s->lock: a chunk that is missed here is found one period later */
+	if (!list_empty_careful(&s->dirty))
+		sentinel_queue(&s->rearm_work);
 	hrtimer_forward_now(timer, s->rearm_period);
 	return HRTIMER_RESTART;
 }

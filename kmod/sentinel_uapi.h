@@ -162,7 +162,9 @@ struct sentinel_epoch_fd {
  *
  * In each epoch, the first access to a page adds one record. Two options add records:
  *   precise writes   WRITE and AGAIN: a write after a read
- *   rearm_us         AGAIN: one for each period in which the page was accessed again
+ *   rearm_us         AGAIN: one for each period in which the page was accessed again, from the
+ *                    first EPOCH on. An AGAIN record without further flags is left out, without
+ *                    counting as lost, if the log is half full.
  *
  * The record of an access to a present page is appended at the access, with the
  * node that served it. The record of an access that the kernel had to resolve (a birth,
