@@ -416,7 +416,7 @@ class Driver:
             self._link,
             self._machine,
             self._inbox,
-            self.observing.sampling,
+            self.observing,
             self.lifecycle,
             self.following.shapes,
             self.following.tiers,

@@ -8,6 +8,7 @@ names its epoch. Every other backend observes a window of whole steps.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import threading
 from dataclasses import dataclass
@@ -29,12 +30,17 @@ from sentineld.observe.shim_link import ShimLink
 from sentineld.observe.shim_only import SHIM_ONLY
 from sentineld.observe.writefds import ReceivedWriteFds, WriteFds
 
+log = logging.getLogger(__name__)
+
 WAY_CHARACTERS_MAX = 20
 REFUSAL_CHARACTERS_MAX = 200
 SAMPLES_PER_PAGE_MAX = 8
 """Maximum number of pages that the kept samples may represent, per page of the machine's memory. It
 allows a sample of each page in each of 8 stretches. The limit is needed because a process can begin
 any number of epochs, and each epoch adds samples."""
+REPEATS_PER_PAGE_MAX = 1
+"""As SAMPLES_PER_PAGE_MAX, but if the kept samples represent more pages, repeated accesses to a
+page in an epoch are dropped. A profile without them is still complete."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +51,7 @@ class SampledPages:
     backend: Backend
     samples: npt.NDArray[np.void]  # SAMPLE_DTYPE
     areas: Areas | None  # None: the module sampled, or no pages were sampled
+    lost: int = 0  # number of records of accesses that the module lost
 
 
 class Sampling:
@@ -64,7 +71,8 @@ class Sampling:
         self._module = watch if isinstance(watch, ModuleWatch) else None
         self._samples: list[npt.NDArray[np.void]] = []
         self._pages = 0  # number of pages that self._samples represents
-        self._counts = True  # whether repeated accesses to a page in an epoch are kept
+        self._repeats = True  # whether repeated accesses to a page in an epoch are kept
+        self._lost_before = 0  # `lost` at the last arm()
         self._armed = False
         self.total = 0
         self.accesses = 0
@@ -99,6 +107,7 @@ class Sampling:
         """
         self._armed = True
         self._clear()
+        self._lost_before = self.lost
         if self._module is None:
             self._watch.begin(ranges)
         else:
@@ -108,11 +117,7 @@ class Sampling:
 
     def collect(self) -> None:
         """Drain the module's log, or poll another backend's watch. Call this often, so that the log
-        does not overflow.
-
-        If there are too many samples, repeated accesses to a page in an epoch are dropped, those of
-        earlier and of later calls. Raises SentinelError if there are still too many.
-        """
+        does not overflow. Raises SentinelError if there are too many samples."""
         if not self._armed:
             return
         if self._module is None:
@@ -123,10 +128,10 @@ class Sampling:
             self.total += len(samples)
             self.accesses += int(np.count_nonzero((samples["flags"] & NO_ACCESS) == 0))
             self._keep(samples)
-            pages_max = SAMPLES_PER_PAGE_MAX * _memory_pages()
-            if self._pages > pages_max and self._counts:
-                self._drop_counts()
-            if self._pages > pages_max:
+            memory_pages = _memory_pages()
+            if self._pages > REPEATS_PER_PAGE_MAX * memory_pages and self._repeats:
+                self._drop_repeats()
+            if self._pages > SAMPLES_PER_PAGE_MAX * memory_pages:
                 self._clear()
                 raise SentinelError(
                     "failed",
@@ -136,15 +141,16 @@ class Sampling:
             self.lost = self._module.sampler.stats().lost
 
     def _keep(self, samples: npt.NDArray[np.void]) -> None:
-        if not self._counts:
+        if not self._repeats:
             samples = samples[(samples["flags"] & ACCESS_AGAIN) == 0]
         self._samples.append(samples)
         self._pages += sampled_page_count(samples)
 
-    def _drop_counts(self) -> None:
+    def _drop_repeats(self) -> None:
+        """Drop the repeated accesses kept so far, and those of later calls of collect()."""
         kept = self._samples
         self._clear()
-        self._counts = False
+        self._repeats = False
         for samples in kept:
             self._keep(samples)
 
@@ -164,7 +170,7 @@ class Sampling:
         samples = self.samples()
         self.disarm()
         if self.exact or self.backend is SHIM_ONLY:
-            return SampledPages(self.backend, samples, None)
+            return SampledPages(self.backend, samples, None, self.lost - self._lost_before)
         return SampledPages(self.backend, samples, self._watch.end())
 
     def disarm(self) -> None:
@@ -178,7 +184,7 @@ class Sampling:
     def _clear(self) -> None:
         self._samples = []
         self._pages = 0
-        self._counts = True
+        self._repeats = True
 
     def close(self) -> None:
         """Stop watching the process; the kernel disarms its pages."""
@@ -258,13 +264,13 @@ class Observing:
         self._writes = ReceivedWriteFds(self._link.peer, way, fds)
 
     def sampling(self, rearm_us: int) -> Sampling:
-        """The sampling by the best backend that works for this process.
+        """The sampling by the best backend that works for this process. After it, call
+        end_sampling().
 
         rearm_us: interval at which the module arms accessed pages again.
         """
-        opened = self._sampling
-        if opened is not None and opened.exact and opened.rearm_us != rearm_us:
-            self.stop()  # it was opened by a request, or for another step
+        if self._sampling is not None and self._sampling.exact:
+            self.stop()  # it does not arm accessed pages again
         if self._sampling is None:
             writes = self._refusal if self._writes is None else self._writes.take()
             self._writes = None
@@ -287,7 +293,7 @@ class Observing:
     def exact_sampling(self) -> Sampling:
         """The sampling by the module, which assigns accesses to stretches. Call this only outside
         profiling. Raises SentinelError if the module can't be used."""
-        # An open sampling is one of this method's, because end_profile() stops all others.
+        # An open sampling is the module's, because all others end with the profiling.
         if self._sampling is None:
             watch = MODULE.open(Target(self._link.pid, self._log_records, uid=self._link.uid))
             self._sampling = Sampling(self._link, MODULE, watch)
@@ -303,15 +309,25 @@ class Observing:
         with self._past_lock:
             return self._past.plus(self._sampling)
 
-    def end_profile(self) -> None:
-        """Release the resources that only profiling needs, such as write protection. The module
-        stays attached for requests, but no longer arms accessed pages again."""
-        exact = self._sampling is not None and self._sampling.exact
+    def end_sampling(self) -> None:
+        """End the module's sampling for a profile. The module stays attached for requests, but no
+        longer arms accessed pages again."""
+        if self._sampling is None or not self._sampling.exact:
+            return
         self.stop()
+        try:
+            self.exact_sampling()
+        except ProcessLookupError:
+            raise
+        except (SentinelError, OSError) as error:
+            # Only requests need it, and they try again.
+            log.info("process %d: the module is not attached: %s", self._link.pid, error)
+
+    def end_profile(self) -> None:
+        """Release the resources that only profiling needs, such as write protection."""
+        if self._sampling is not None and not self._sampling.exact:
+            self.stop()
         self.close()
-        if exact:
-            with contextlib.suppress(SentinelError):  # the next request reports the error
-                self.exact_sampling()
 
     def stop(self) -> None:
         """Stop watching the process's pages."""

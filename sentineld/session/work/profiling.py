@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
 
 import numpy as np
 
@@ -27,7 +26,7 @@ from sentineld.profile.sizes import Sizes, with_sizes
 from sentineld.profile.steps import Step, cut_count
 from sentineld.profile.window_check import checked
 from sentineld.session.intake.inbox import Inbox
-from sentineld.session.intake.sampling import Sampling
+from sentineld.session.intake.sampling import Observing
 from sentineld.session.lifecycle import Lifecycle, State
 from sentineld.session.live.shapes import Planned, Shape, Shapes
 from sentineld.session.work.choosing import Choosing, Sample
@@ -63,14 +62,14 @@ class Profiling:
         link: ShimLink,
         machine: Machine,
         inbox: Inbox,
-        sampling: Callable[[int], Sampling],
+        observing: Observing,
         lifecycle: Lifecycle,
         shapes: Shapes,
         tiers: Tiers,
         goal: Goal,
         left: Shape | None = None,
     ) -> None:
-        """sampling: opens the session's sampling, by the best backend; see Observing.sampling().
+        """observing: opens the session's sampling, by the best backend.
 
         shapes: the session's plans.
         tiers: the tiers, with the bandwidth that the plan should assume.
@@ -80,7 +79,7 @@ class Profiling:
         self._link = link
         self._machine = machine
         self._inbox = inbox
-        self._sampling = sampling
+        self._observing = observing
         self._lifecycle = lifecycle
         self._shapes = shapes
         self._tiers = tiers
@@ -180,8 +179,9 @@ class Profiling:
         if choice.similar is not None:
             self._sizes = choice.similar.sizes
             self._sampler.expect(choice.similar)
-        sampling = self._sampling(rearm_period_us(self._sampler.gathered[-1]))
-        self._sampler.begin(sampling, self._tiers, self._goal.fast, self._inbox.layers)
+        self._sampler.cut(self._goal.fast, self._inbox.layers)
+        period_us = rearm_period_us(self._sampler.gathered[-1], self._sampler.cuts)
+        self._sampler.begin(self._observing.sampling(period_us), self._tiers)
         self._lifecycle.enter(State.ACCESS, choice.reason)
 
     def _on_access_step(self, step: Step) -> None:
@@ -190,6 +190,14 @@ class Profiling:
         if sampled is not None:
             assert sampled.pages is not None
             self._sampled = sampled
+            self._observing.end_sampling()
+            if sampled.pages.lost:
+                log.warning(
+                    "process %d: the module lost %d records of accesses; the profile may lack some"
+                    " (increase log_records in the configuration)",
+                    self._link.pid,
+                    sampled.pages.lost,
+                )
             waited = operators.requests > 1 or operators.accesses is not None
             self._deadline_s = time.monotonic() + (0.0 if waited else OP_ACCESSES_WAIT_S)
             backend = sampled.pages.backend.name
@@ -199,6 +207,7 @@ class Profiling:
         self._access_steps += 1
         if self._access_steps > ACCESS_STEPS_MIN and self._sampler.overdue():
             self._sampler.cancel()
+            self._observing.end_sampling()
             # Steps must be gathered without the sampler's layout: its cuts count as boundaries.
             self._link.send({"type": "detach"})
             self._sampler, self._sizes = self._new_sampler(), None

@@ -9,22 +9,26 @@ then has one counted access for each period of a stretch in which it was accesse
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from sentineld.observe.uapi import REARM_US_MAX, REARM_US_MIN
 from sentineld.profile.steps import Step, boundary_records
+from sentineld.profile.times import cut_times_ns
 
 PERIODS = 4
 """Periods in a typical stretch. Every period costs a scan of the pages accessed in the stretch, and
 a fault for each of these pages that is accessed again."""
 
 
-def rearm_period_us(step: Step) -> int:
-    """The period for a step like this one, from REARM_US_MIN to REARM_US_MAX.
+def rearm_period_us(step: Step, cuts: npt.NDArray[np.uint32]) -> int:
+    """The period for a step like this one that is cut at these allocation cursors, from
+    REARM_US_MIN to REARM_US_MAX.
 
     The typical stretch is the median of the stretches, weighted by their times: half of the step's
     time is in stretches that are at least as long.
     """
-    begins_ns = boundary_records(step)["time_ns"].astype(np.int64)
+    boundaries_ns = boundary_records(step)["time_ns"].astype(np.int64)
+    begins_ns = np.sort(np.concatenate([boundaries_ns, cut_times_ns(step, cuts)]))
     times_ns = np.sort(np.diff(begins_ns, append=step.end_ns))
     passed_ns = np.cumsum(times_ns)
     typical_ns = int(times_ns[np.searchsorted(passed_ns, passed_ns[-1] / 2)])

@@ -179,7 +179,8 @@ class Recording(Request[Trace]):
             self._sampler.begin_managed(self._sampling, self._managed)
         else:
             tiers, fast = self._machine.tiers or _NO_TIERS, self._machine.config.fast
-            self._sampler.begin(self._sampling, tiers, FastBudget.parse(fast), self._layers())
+            self._sampler.cut(FastBudget.parse(fast), self._layers())
+            self._sampler.begin(self._sampling, tiers)
 
     def _observe(self, step: Step, since_s: float) -> bool:
         """Handle a step that passed since sampling began. Returns whether the recording is over:

@@ -159,21 +159,20 @@ class StepSampler:
             return self.fits(step) and cut_count(step) == len(self.cuts)
         return identical(step, sampled)
 
-    def begin(
-        self, sampling: Sampling | None, tiers: Tiers, fast: FastBudget, layers: tuple[str, ...]
-    ) -> None:
-        """Begin to sample a process without a plan. Raises SentinelError and EOFError.
-
-        fast: the budget for which the sampled step's cuts are chosen.
-        """
-        step, segment = self.gathered[-1], self._link.segment
+    def cut(self, fast: FastBudget, layers: tuple[str, ...]) -> None:
+        """Choose the cuts of the step to be sampled, for this budget. Call this before begin()."""
+        step = self.gathered[-1]
         peak_bytes = allocation_profile(step, layers).peak_bytes
         self.cuts = choose_cuts(step, fast.resolve(peak_bytes))
-        if self._sizes is None:
-            layout = provisional_layout(step, self.cuts)
-        else:
+        if self._sizes is not None:
             self.cuts = before_optional(self.cuts, self._sizes.optional)
-            layout = with_slack(provisional_layout(step, self.cuts), self._sizes)
+
+    def begin(self, sampling: Sampling | None, tiers: Tiers) -> None:
+        """Begin to sample a process without a plan. Raises SentinelError and EOFError."""
+        step, segment = self.gathered[-1], self._link.segment
+        layout = provisional_layout(step, self.cuts)
+        if self._sizes is not None:
+            layout = with_slack(layout, self._sizes)
         if sampling is not None:
             sampling.arm([heap_range(segment, segment.words())], residency=False)
         self._link.set_flags(off=Flag.NO_STALLS)

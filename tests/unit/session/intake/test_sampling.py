@@ -24,6 +24,7 @@ from sentineld.observe.backend import Target
 from sentineld.observe.module import MODULE
 from sentineld.session.intake import sampling
 from sentineld.session.intake.sampling import (
+    REPEATS_PER_PAGE_MAX,
     SAMPLES_PER_PAGE_MAX,
     Observing,
     Samples,
@@ -113,16 +114,17 @@ def test_repeated_accesses_are_dropped_when_there_are_too_many(
     watched: tuple[Sampling, Log],
 ) -> None:
     made, log = watched
-    first = [(page, 1, 0, 0, 0) for page in range(300)]
-    log.records = [*first, *((page, 1, 0, ACCESS_AGAIN, 0) for page in range(200))]
+    assert REPEATS_PER_PAGE_MAX * MEMORY_PAGES == 64
+    first = [(page, 1, 0, 0, 0) for page in range(40)]
+    log.records = [*first, *((page, 1, 0, ACCESS_AGAIN, 0) for page in range(24))]
     made.collect()
-    assert len(made.samples()) == 500
-    log.records = [(page, 1, 0, ACCESS_AGAIN, 0) for page in range(100)]
+    assert len(made.samples()) == 64
+    log.records = [(0, 1, 0, ACCESS_AGAIN, 0)]
     made.collect()
-    assert made.samples()["page"].tolist() == list(range(300))
-    log.records = [(300, 1, 0, 0, 0), (300, 1, 0, ACCESS_AGAIN, 0)]
+    assert made.samples()["page"].tolist() == list(range(40))
+    log.records = [(40, 1, 0, 0, 0), (40, 1, 0, ACCESS_AGAIN, 0)]
     made.collect()
-    assert len(made.samples()) == 301
+    assert len(made.samples()) == 41
 
 
 def test_only_profiling_arms_pages_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,8 +132,7 @@ def test_only_profiling_arms_pages_again(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(module, "PageSampler", lambda: log)
     observing = Observing(linked.link, 1024)
     profiling = observing.sampling(2000)
-    assert observing.sampling(2000) is profiling
-    observing.end_profile()
+    observing.end_sampling()
     assert log.periods == [2000, "closed", 0]
     requested = observing.exact_sampling()
     assert requested is not profiling
@@ -139,4 +140,23 @@ def test_only_profiling_arms_pages_again(monkeypatch: pytest.MonkeyPatch) -> Non
     observing.sampling(3000)
     assert log.periods == [2000, "closed", 0, "closed", 3000]
     observing.stop()
+    linked.close()
+
+
+@pytest.mark.parametrize("error", [SentinelError("failed", "no"), OSError(24, "no descriptor")])
+def test_a_profile_does_not_fail_because_the_module_cannot_be_attached_again(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, linked = Log(), Linked()
+    monkeypatch.setattr(module, "PageSampler", lambda: log)
+    observing = Observing(linked.link, 1024)
+    observing.sampling(2000)
+
+    def refuse() -> Log:
+        raise error
+
+    monkeypatch.setattr(module, "PageSampler", refuse)
+    observing.end_sampling()
+    with pytest.raises(type(error)):
+        observing.exact_sampling()
     linked.close()

@@ -17,6 +17,7 @@ from sentineld.machine.choose import substrate_of
 from sentineld.machine.machine import Machine
 from sentineld.model.records import OpAccesses, Records
 from sentineld.observe.backend import Target
+from sentineld.observe.shim_link import ShimLink
 from sentineld.observe.shim_only import SHIM_ONLY
 from sentineld.plan.layout_wire import WireLayout, unpack_layout
 from sentineld.profile.steps import Step, StepCutter, births, identical, sequence_digest
@@ -62,6 +63,18 @@ class Recorded(Lifecycle):
         self.entered.append(state)
 
 
+class Fixed(Observing):
+    """Opens no backend, but uses the given sampling."""
+
+    def __init__(self, link: ShimLink, sampling: Sampling) -> None:
+        super().__init__(link, 1024)
+        self._sampling = sampling
+
+    def sampling(self, rearm_us: int) -> Sampling:
+        assert self._sampling is not None
+        return self._sampling
+
+
 class Profiled:
     """A run of profiling, and the process's end of the link."""
 
@@ -74,14 +87,15 @@ class Profiled:
         link = self.linked.link
         watch = SHIM_ONLY.open(Target(link.pid, 1024))
         sampling = Sampling(link, SHIM_ONLY, watch)
-        inbox = Inbox(link, Observing(link, 1024))
+        observing = Fixed(link, sampling)
+        inbox = Inbox(link, observing)
         inbox.threads, inbox.layers = threads, ("",) * 32
         self._profiling = partial(
             Profiling,
             link,
             machine,
             inbox,
-            lambda _: sampling,
+            observing,
             self.lifecycle,
             shapes,
             substrate.tiers(),

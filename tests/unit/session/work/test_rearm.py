@@ -3,22 +3,27 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from sentineld.model.protocol import Event
 from sentineld.profile.steps import Step
 from sentineld.session.work.rearm import rearm_period_us
 from tests.unit.profile.test_attribution import ring
+from tests.unit.trainer import PAGE
 
 MS = 1_000_000
+NO_CUTS = np.zeros(0, np.uint32)
 
 
-def step_of(*stretches_ms: int) -> Step:
+def step_of(stretches_ms: tuple[int, ...], allocations_ms: tuple[int, ...] = ()) -> Step:
+    """A step with stretches of these times, and with allocations at these times."""
     entries = [(Event.STEP, 1, 1, 0)]
-    begins = [sum(stretches_ms[:at]) * MS for at in range(len(stretches_ms))]
     entries += [(Event.BOUNDARY, 1, 0, at) for at in range(len(stretches_ms))]
+    entries += [(Event.ALLOC, PAGE, PAGE, at) for at in range(len(allocations_ms))]
     records = ring(*entries)
-    records["time_ns"][records["event"] == Event.BOUNDARY] = begins
+    begins_ms = [sum(stretches_ms[:at]) for at in range(len(stretches_ms))]
+    records["time_ns"] = np.array([0, *begins_ms, *allocations_ms]) * MS
     return Step(records, 1, sum(stretches_ms) * MS, 0, {})
 
 
@@ -33,4 +38,10 @@ def step_of(*stretches_ms: int) -> Step:
     ],
 )
 def test_a_typical_stretch_has_four_periods(stretches_ms: tuple[int, ...], period_us: int) -> None:
-    assert rearm_period_us(step_of(*stretches_ms)) == period_us
+    assert rearm_period_us(step_of(stretches_ms), NO_CUTS) == period_us
+
+
+def test_cuts_divide_stretches() -> None:
+    step = step_of((40, 8), allocations_ms=(8, 16, 24, 30, 32, 44))
+    assert rearm_period_us(step, NO_CUTS) == 10_000
+    assert rearm_period_us(step, np.array([0, 1, 2, 4], np.uint32)) == 2000

@@ -78,7 +78,8 @@ def test_without_page_samples_only_the_observed_step_will_do(linked: Linked) -> 
     sampler = StepSampler(linked.link, substrate, 2, OperatorSteps(linked.link, 1 << 20))
     before = (*steps_of(SMALL, 1), *steps_of(LARGE, 2))
     assert [sampler.gather(step) for step in before] == [False, False, True]
-    sampler.begin(None, substrate.tiers(), FastBudget.parse("20%"), ("",) * 32)
+    sampler.cut(FastBudget.parse("20%"), ("",) * 32)
+    sampler.begin(None, substrate.tiers())
     assert requests(linked) == 1
     steps = steps_of(LARGE, 3, tuple(sampler.cuts.tolist()))
     assert sampler.on_step(steps[0]) is None
