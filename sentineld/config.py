@@ -93,12 +93,18 @@ def load(path: Path | None = None) -> Config:
     """
     config = Config()
     main = path or CONFIG_FILE
-    if path is not None and not path.exists():
-        raise SentinelError("bad-config", f"{path} does not exist", "name another with --config")
-    for file in [main, *sorted((main.parent / "config.d").glob("*.toml"))]:
-        if file.exists():
-            config = _merge(config, file)
-            _check(file, config)
+    try:
+        if path is not None and not path.exists():
+            raise SentinelError(
+                "bad-config", f"{path} does not exist", "name another with --config"
+            )
+        folder = sorted((main.parent / "config.d").glob("*.toml"))
+        files = [file for file in [main, *folder] if file.exists()]
+    except OSError as error:
+        raise SentinelError("bad-config", f"{main}: {error.strerror}") from None
+    for file in files:
+        config = _merge(config, file)
+        _check(file, config)
     return config
 
 

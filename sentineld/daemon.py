@@ -20,6 +20,7 @@ from pathlib import Path
 import click
 
 from sentineld import __version__
+from sentineld.base.errors import SentinelError
 from sentineld.base.log_limit import LogLimit
 from sentineld.config import Config, load
 from sentineld.control.frames import Message
@@ -28,6 +29,7 @@ from sentineld.entry import run_command
 from sentineld.machine.choose import substrate_of, with_tiers_option
 from sentineld.machine.machine import Machine
 from sentineld.observe.shim_server import ShimServer
+from sentineld.policies.registry import managing_policy
 from sentineld.service.metrics import make_registry
 from sentineld.service.metrics_server import MetricsServer
 from sentineld.service.notify import notify, watchdog_interval_s
@@ -145,6 +147,7 @@ def sentineld(path: Path | None, tiers: str | None, check: bool) -> None:
     """Tensor-aware memory tiering for deep-learning training."""
     config = with_tiers_option(load(path), tiers)
     substrate_of(config)
+    _require_policy(config.policy)
     if check:
         return
     # The journal adds time and unit itself.
@@ -159,6 +162,14 @@ def sentineld(path: Path | None, tiers: str | None, check: bool) -> None:
     _raise_descriptor_limit()
     _fix_mmap_threshold()
     asyncio.run(run(config))
+
+
+def _require_policy(name: str) -> None:
+    """Raise SentinelError("bad-config") if the configured policy cannot manage a process."""
+    try:
+        managing_policy(name)
+    except SentinelError as error:
+        raise SentinelError("bad-config", f"policy: {error.message}", error.hint) from None
 
 
 def _raise_descriptor_limit() -> None:

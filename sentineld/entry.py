@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 
 import click
 
 from sentineld.base.errors import SentinelError
+
+_WRITE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 def run_command(command: click.Command) -> None:
@@ -24,6 +27,17 @@ def run_command(command: click.Command) -> None:
     except click.Abort:
         sys.exit(130)
     except BrokenPipeError:
-        # The reader closed the pipe. Without this redirection the flush at exit would fail too.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # The reader closed the pipe.
+        _discard_output()
         sys.exit(1)
+    except OSError as error:
+        if error.errno not in _WRITE_ERRORS or error.filename is not None:
+            raise
+        click.echo(f"error: cannot write the output: {error.strerror}", err=True)
+        _discard_output()
+        sys.exit(1)
+
+
+def _discard_output() -> None:
+    """Discard what is left to write to stdout. Otherwise the flush at exit would fail, too."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

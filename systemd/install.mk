@@ -23,10 +23,13 @@ MODULES_LOAD = $(PREFIX)/lib/modules-load.d/sentineld.conf
 # The module has the version number of its UAPI, not that of the daemon.
 DKMS_VERSION := $(shell sed -n 's/^PACKAGE_VERSION="\(.*\)"/\1/p' kmod/dkms.conf)
 DKMS_SOURCE = /usr/src/sentinel-$(DKMS_VERSION)
+# The output of `dkms status` is not piped: with -o pipefail, a reader that ends early, such as
+# `grep -q`, would make the pipe fail if there are several kernels.
+DKMS_MODULE = sentinel/$(DKMS_VERSION)
 # The .pth file lies in a folder below PREFIX that the system's Python searches for packages, so
 # that `python3 -m sentineld.shim train.py` works. If there is no such folder, the file lies in
 # LIBDIR and has no effect.
-PTH = $(shell $(SYSTEM_PYTHON) -c 'import site; print(next((p for p in site.getsitepackages() if p.startswith("$(PREFIX)/")), "$(LIBDIR)"))')/sentineld.pth
+PTH = $(shell $(SYSTEM_PYTHON) -c 'import site; print(next((p for p in site.getsitepackages() if p.startswith("$(PREFIX)/") and ("$(PREFIX)" != "/usr" or not p.startswith("/usr/local/"))), "$(LIBDIR)"))')/sentineld.pth
 KERNEL = $(shell modinfo -F vermagic $(KO) | cut -d ' ' -f 1)
 MODULE = /lib/modules/$(KERNEL)/updates/sentinel.ko
 
@@ -34,7 +37,7 @@ DOC_FILES = $(shell cd docs && find . -name '*.md' -o -name '*.yml' -o -name '*.
 MODULE_FILES = $(filter-out %.mod.c,$(notdir $(wildcard kmod/*.[ch] kmod/Kbuild kmod/Makefile kmod/dkms.conf)))
 PACKAGE_FILES = $(shell find sentineld bpf -type f \( -name '*.py' -o -path 'bpf/*.[ch]' \) -o -name py.typed)
 
-$(BUILD)/install/libsentinelshim.so: $(wildcard sentineld/shim/native/*.[ch]) sentineld/shim/native/Makefile
+$(BUILD)/install/libsentinelshim.so: $(wildcard sentineld/shim/native/*.[ch] sentineld/shim/native/*/*.[ch]) sentineld/shim/native/Makefile
 	mkdir -p $(@D)
 	$(MAKE) -C sentineld/shim/native OUT=$@
 
@@ -94,22 +97,27 @@ ifneq ($(KO),)
 	depmod $(KERNEL)
 else
 	if command -v dkms >/dev/null; then \
-		dkms status sentinel/$(DKMS_VERSION) | grep -q . || dkms add -m sentinel -v $(DKMS_VERSION); \
-		dkms install -m sentinel -v $(DKMS_VERSION); \
+		[[ -n "$$(dkms status $(DKMS_MODULE))" ]] || dkms add $(DKMS_MODULE); \
+		{ dkms build --force $(DKMS_MODULE) && dkms install --force $(DKMS_MODULE); } || \
+			echo "the module is not built: sentineld runs without it (see docs/explanation/backends.md)"; \
 	else \
 		echo "dkms is missing: the module is not built (apt-get install dkms linux-headers-$$(uname -r), then make install again)"; \
 	fi
 endif
 	systemctl daemon-reload
-	@echo "installed; start it with: systemctl enable --now sentineld"
+	@if systemctl is-active --quiet sentineld; then \
+		echo "installed; to run the new version: systemctl stop sentineld; modprobe -r sentinel; systemctl start sentineld"; \
+	else \
+		echo "installed; start it with: systemctl enable --now sentineld"; \
+	fi
 
 .PHONY: uninstall
 uninstall: ## Remove the installed files; keeps configuration and state in /etc and /var/lib
 ifeq ($(DESTDIR),)
 	systemctl disable --now sentineld 2>/dev/null || true
 	modprobe -r sentinel 2>/dev/null || true
-	if command -v dkms >/dev/null && dkms status sentinel/$(DKMS_VERSION) | grep -q .; then \
-		dkms remove sentinel/$(DKMS_VERSION) --all; \
+	if command -v dkms >/dev/null && [[ -n "$$(dkms status $(DKMS_MODULE))" ]]; then \
+		dkms remove $(DKMS_MODULE) --all; \
 	fi
 endif
 	rm -rf $(DESTDIR)$(LIBDIR) $(DESTDIR)$(DOCDIR) $(DESTDIR)$(DKMS_SOURCE)

@@ -12,6 +12,7 @@ from sentineld.cli.output import Daemon, json_option, print_json
 from sentineld.config import load
 from sentineld.doctor.checks import examine, first_failure
 from sentineld.doctor.findings import Finding, Status, System
+from sentineld.doctor.service import ask
 
 _COLOURS = {Status.OK: "green", Status.WARN: "yellow", Status.FAIL: "red", Status.SKIP: "cyan"}
 
@@ -24,7 +25,10 @@ def doctor(daemon: Daemon, as_json: bool) -> None:
 
     The exit status is that of the first failing check, or 0.
     """
-    findings = examine(System(socket=daemon.socket, tiers=asdict(load().tiers)))
+    config = load()
+    findings = examine(
+        System(tiers=asdict(config.tiers), ebpf=config.ebpf, daemon=ask(daemon.socket))
+    )
     if as_json:
         print_json({"checks": [asdict(found) for found in findings]})
     else:

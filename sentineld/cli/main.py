@@ -57,6 +57,7 @@ class Verbs(click.Group):
     envvar="SENTINELD_CONTROL_SOCKET",
     default=Path(Config.control_socket),
     show_default=True,
+    show_envvar=True,
     help="The daemon's control socket.",
 )
 @click.pass_context

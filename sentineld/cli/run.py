@@ -22,6 +22,7 @@ from sentineld.base.units import FastBudget, parse_bytes
 from sentineld.cli.output import Daemon
 from sentineld.host.memory_limit import LimitedCommand, limited_command
 from sentineld.observe.pidfd import parent
+from sentineld.policies.registry import managing_policy
 from sentineld.shim.client import FAST_VARIABLE
 
 POLL_S = 0.5
@@ -64,6 +65,8 @@ def run(
     """
     if fast is not None:
         FastBudget.parse(fast)
+    if policy is not None:
+        managing_policy(policy)
     limited = UNLIMITED if limit is None else limited_command(_limit_bytes(limit))
     try:
         status = Launch(daemon, {"fast": fast, "policy": policy}, limited.prefix).run(command)

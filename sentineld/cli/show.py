@@ -23,7 +23,8 @@ def status(daemon: Daemon, as_json: bool) -> None:
         f"({format_bytes(tier['capacity_bytes'])})"
         for index, tier in enumerate(answer["tiers"])
     )
-    click.echo(f"sentineld {answer['version']}, pid {answer['pid']}; {tiers or 'no tiers'}")
+    known = f"{tiers}; from {answer['tiers_source']}" if tiers else "no tiers"
+    click.echo(f"sentineld {answer['version']}, pid {answer['pid']}; {known}")
     if answer["emulated"]:
         click.echo(
             f"tiers are emulated (preset {answer['emulated']}): all pages stay in DRAM, and "
@@ -36,7 +37,7 @@ def status(daemon: Daemon, as_json: bool) -> None:
     for problem in answer["problems"]:
         click.echo(f"warning: {problem}")
     if not answer["sessions"]:
-        click.echo("no sessions; start a training with: python -m sentineld.shim train.py")
+        click.echo("no sessions; start a training with: python3 -m sentineld.shim train.py")
         return
     print_table(
         ("PID", "STATE", "POLICY", "BUDGET", "CHARGED", "PEAK", "STEP", "SOURCE", "REASON"),

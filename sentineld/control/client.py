@@ -59,7 +59,7 @@ def _request(
             raise SentinelError(
                 "daemon-unreachable",
                 f"no daemon answers at {path}: {error.strerror or error}",
-                "start it: systemctl start sentineld",
+                "start it (systemctl start sentineld), or name its socket with --socket",
             ) from None
         answer, fds = _exchange(connection, verb, arguments)
     if answer.get("version") != CONTROL_VERSION:

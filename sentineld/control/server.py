@@ -9,6 +9,7 @@ import grp
 import logging
 import os
 import socket
+import stat
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -79,19 +80,14 @@ QUICK_THREADS = 4
 def listen(path: Path, mode: int, group: str | None) -> socket.socket:
     """Create a listening Unix socket; no client can connect before the socket's mode is set.
 
-    Replaces the socket of a dead daemon. Raises SentinelError if a live daemon listens
-    there, or if the socket cannot be created.
+    Replaces the socket of a dead daemon, but no other file. Raises SentinelError if a live daemon
+    listens there, or if the socket cannot be created.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        try:
-            probe.connect(str(path))
-        except OSError:
-            path.unlink(missing_ok=True)
-        else:
-            raise SentinelError(
-                "failed", f"another daemon listens at {path}", "stop it: systemctl stop sentineld"
-            )
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _remove_dead_socket(path)
+    except OSError as error:
+        raise _cannot_listen(path, error) from None
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
     # Accepted sockets inherit this option, so the sender of data is known from the first byte on.
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
@@ -100,9 +96,7 @@ def listen(path: Path, mode: int, group: str | None) -> socket.socket:
         listener.bind(str(path))
     except OSError as error:
         listener.close()
-        raise SentinelError(
-            "failed", f"cannot listen at {path}: {error.strerror}", "set another path in the config"
-        ) from None
+        raise _cannot_listen(path, error) from None
     finally:
         os.umask(umask)
     if group is not None:
@@ -113,6 +107,34 @@ def listen(path: Path, mode: int, group: str | None) -> socket.socket:
     os.chmod(path, mode)
     listener.listen(SOCKET_BACKLOG)
     return listener
+
+
+def _remove_dead_socket(path: Path) -> None:
+    """Remove a socket at which no daemon listens. Raises OSError, and SentinelError if a daemon
+    listens there."""
+    try:
+        is_socket = stat.S_ISSOCK(path.lstat().st_mode)
+    except FileNotFoundError:
+        return
+    if not is_socket:
+        return  # bind() will report that the path exists
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(str(path))
+        except OSError:
+            path.unlink(missing_ok=True)
+            return
+    raise SentinelError(
+        "failed", f"another daemon listens at {path}", "stop it: systemctl stop sentineld"
+    )
+
+
+def _cannot_listen(path: Path, error: OSError) -> SentinelError:
+    return SentinelError(
+        "failed",
+        f"cannot listen at {path}: {error.strerror or error}",
+        "set another path in the config",
+    )
 
 
 class ControlServer:

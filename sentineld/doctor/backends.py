@@ -6,20 +6,15 @@ from __future__ import annotations
 from typing import Any
 
 from sentineld.base.errors import SentinelError
-from sentineld.control.client import request
 from sentineld.doctor.findings import Finding, Status, System
 from sentineld.observe.backends import survey
-
-ANSWER_TIMEOUT_S = 10.0
 
 
 def backend(system: System) -> Finding:
     """The best backend that the daemon or, if no daemon answers, this process can use."""
-    try:
-        found = request(system.socket, "status", ANSWER_TIMEOUT_S)["backends"]
-    except SentinelError:
-        found = [verdict.to_json() for verdict in survey()]
-    return finding(found)
+    if isinstance(system.daemon, SentinelError):
+        return finding([verdict.to_json() for verdict in survey()])
+    return finding(system.daemon["backends"])
 
 
 def finding(backends: list[dict[str, Any]]) -> Finding:

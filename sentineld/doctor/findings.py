@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
+from sentineld.base.errors import SentinelError
 from sentineld.config import Config
 from sentineld.host.sysfs import read_text
 
@@ -37,8 +39,14 @@ class System:
     """The machine to examine. Tests pass a folder with made-up files as `root`."""
 
     root: Path = Path("/")
-    socket: Path = Path(Config.control_socket)
     tiers: Mapping[str, object] = field(default_factory=dict)  # the config's [tiers]
+    ebpf: str = Config.ebpf  # the config's setting
+    # The answer of the daemon to the verb `status`, or the error why it does not answer.
+    daemon: Mapping[str, Any] | SentinelError = field(
+        default_factory=lambda: SentinelError(
+            "daemon-unreachable", "the daemon was not asked", "ask it"
+        )
+    )
 
     def text(self, path: str) -> str | None:
         """The stripped text of a file below root, or None if it cannot be read."""

@@ -8,11 +8,9 @@ limits), the daemon, and the sessions that the caller may see.
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from sentineld.base.errors import SentinelError
 from sentineld.base.units import format_bytes
-from sentineld.control.client import request
 from sentineld.doctor.findings import Finding, Status, System
 from sentineld.doctor.memory import DEFAULT_MAX_MAP_COUNT
 from sentineld.host.sysfs import parse_list
@@ -21,7 +19,6 @@ from sentineld.host.tiers import discover
 HERE = "here"
 DAEMON = "the daemon"
 MAPPINGS_SHARE_MAX = 0.8
-ANSWER_TIMEOUT_S = 10.0
 
 
 def cpuset(system: System) -> Finding:
@@ -95,10 +92,9 @@ def _subject(name: str) -> str:
 def _processes(system: System) -> dict[str, str]:
     """The processes to examine, as a dict from the name in messages to the directory in /proc."""
     found = {HERE: "self"}
-    try:
-        answer: dict[str, Any] = request(system.socket, "status", ANSWER_TIMEOUT_S)
-    except SentinelError:
-        return found  # the check `daemon` reports this error
+    answer = system.daemon
+    if isinstance(answer, SentinelError):
+        return found
     found[DAEMON] = str(answer["pid"])
     for session in answer["sessions"]:
         found[f"process {session['pid']}"] = str(session["pid"])

@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from sentineld.base.errors import SentinelError
 from sentineld.base.units import format_bytes
@@ -28,7 +30,10 @@ _NUMA_BALANCING = re.compile(r"^\s*-?kernel[./]numa_balancing\s*=", re.MULTILINE
 
 
 def tiers(system: System) -> Finding:
-    """Whether there is a fast and a slow tier."""
+    """Whether there is a fast and a slow tier. A running daemon may have other tiers than the
+    configuration, because of its option --tiers or because it lacks a permission."""
+    if not isinstance(system.daemon, SentinelError):
+        return _daemons_tiers(system.daemon)
     if preset := system.tiers.get("emulated"):
         return Finding("tiers", Status.OK, f"emulated (preset {preset}); set in the configuration")
     if folder := system.tiers.get("paged"):
@@ -37,11 +42,30 @@ def tiers(system: System) -> Finding:
         found = discover(system.root / "sys", system.tiers)
     except SentinelError as error:
         return Finding("tiers", Status.FAIL, error.message, error.hint, error.code)
-    listed = ", ".join(
-        f"node {'+'.join(map(str, tier.nodes))} ({format_bytes(tier.capacity_bytes)})"
-        for tier in found.tiers
-    )
+    listed = _listed((tier.nodes, tier.capacity_bytes) for tier in found.tiers)
     return Finding("tiers", Status.OK, f"{listed}; from {found.source}")
+
+
+def _daemons_tiers(status: Mapping[str, Any]) -> Finding:
+    """The tiers of the running daemon."""
+    if not status["tiers"]:
+        cause = next(iter(status["problems"]), "the daemon has no tiers")
+        return Finding("tiers", Status.FAIL, cause, code="no-second-tier")
+    if preset := status["emulated"]:
+        return Finding("tiers", Status.OK, f"emulated (preset {preset}), in the running daemon")
+    if folder := status["paged"]:
+        cause = f"paged: memory over files in {folder}, in the running daemon"
+        return Finding("tiers", Status.OK, cause)
+    listed = _listed((tier["nodes"], tier["capacity_bytes"]) for tier in status["tiers"])
+    return Finding("tiers", Status.OK, f"{listed}; from {status['tiers_source']}")
+
+
+def _listed(tiers: Iterable[tuple[Iterable[int], int]]) -> str:
+    """The tiers as text, from the nodes and the capacity of each."""
+    return ", ".join(
+        f"node {'+'.join(map(str, nodes))} ({format_bytes(capacity_bytes)})"
+        for nodes, capacity_bytes in tiers
+    )
 
 
 def numa_balancing(system: System) -> Finding:

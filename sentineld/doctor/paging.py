@@ -18,10 +18,14 @@ ROOM_BYTES_MIN = 8 << 30
 
 
 def paging(system: System) -> Finding:
-    """Whether paged tiers work, if the configuration selects them."""
-    name = system.tiers.get("paged")
+    """Whether paged tiers work, if the running daemon has them or, without a daemon, if the
+    configuration selects them."""
+    if isinstance(system.daemon, SentinelError):
+        name, absent = system.tiers.get("paged"), "the configuration does not select paged tiers"
+    else:
+        name, absent = system.daemon["paged"], "the daemon does not use paged tiers"
     if not name:
-        return Finding("paging", Status.SKIP, "the configuration does not select paged tiers")
+        return Finding("paging", Status.SKIP, absent)
     folder = Path(str(name))
     try:
         require_move(system.root / "dev/userfaultfd")

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import sentineld.shim
 from sentineld.base.errors import SentinelError
@@ -17,12 +19,20 @@ ANSWER_TIMEOUT_S = 10.0
 METRICS_FIX = "end the program that has the port, or set metrics_port"
 
 
+def ask(socket: Path) -> Mapping[str, Any] | SentinelError:
+    """The daemon's answer to the verb `status`, or the error why it does not answer."""
+    try:
+        answer: Mapping[str, Any] = request(socket, "status", ANSWER_TIMEOUT_S)
+    except SentinelError as error:
+        return error
+    return answer
+
+
 def daemon(system: System) -> Finding:
     """Whether the daemon answers."""
-    try:
-        answer = request(system.socket, "status", ANSWER_TIMEOUT_S)
-    except SentinelError as error:
-        return Finding("daemon", Status.FAIL, error.message, error.hint, error.code)
+    answer = system.daemon
+    if isinstance(answer, SentinelError):
+        return Finding("daemon", Status.FAIL, answer.message, answer.hint, answer.code)
     cause = f"sentineld {answer['version']}, pid {answer['pid']}, answers"
     problem = answer.get("metrics_problem")
     if problem:

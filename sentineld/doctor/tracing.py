@@ -15,12 +15,17 @@ NEEDED_CAPABILITIES = {"SYS_PTRACE": 19, "PERFMON": 38, "BPF": 39}
 """Capabilities that the daemon's unit keeps, with their numbers in linux/capability.h."""
 
 
-def bcc(_: System) -> Finding:
+def _lacking(system: System) -> Status:
+    """The status of a check if something is missing that only eBPF needs."""
+    return {"off": Status.SKIP, "required": Status.FAIL}.get(system.ebpf, Status.WARN)
+
+
+def bcc(system: System) -> Finding:
     """Whether bcc is installed. The package bcc on PyPI is a different project."""
     try:
         found = import_bcc()
     except SentinelError as error:
-        return Finding("bcc", Status.FAIL, error.message, error.hint, error.code)
+        return Finding("bcc", _lacking(system), error.message, error.hint, error.code)
     return Finding("bcc", Status.OK, f"{getattr(found, '__version__', 'bcc')} with BPF")
 
 
@@ -34,7 +39,7 @@ def headers(system: System) -> Finding:
         return Finding("headers", Status.OK, str(folder))
     return Finding(
         "headers",
-        Status.FAIL,
+        _lacking(system),
         f"no kernel headers in {folder}",
         f"apt install linux-headers-{system.release}, or set BCC_KERNEL_SOURCE to their directory",
         "no-kernel-headers",

@@ -164,6 +164,7 @@ class Machine:
         """Describe the machine for `sentinelctl status`."""
         return {
             "tiers": [asdict(tier) for tier in self.tiers.tiers] if self.tiers else [],
+            "tiers_source": self.tiers.source if self.tiers else "",
             "emulated": self.substrate.emulated,
             "paged": self.substrate.paged,
             "migration_bytes_per_s": self.tiers.migration_bytes_per_s if self.tiers else 0,

@@ -32,7 +32,7 @@ from sentineld.machine.substrate import (
 )
 from sentineld.migrate.disk_speed import measure_disk
 from sentineld.migrate.paged import PagedMemory
-from sentineld.migrate.paging_file import open_paging_file
+from sentineld.migrate.paging_file import PERMISSION_HINT, open_paging_file
 from sentineld.migrate.process_memory import Memory
 from sentineld.model.plan import Layout, Plan, Space
 from sentineld.model.profile import Profile
@@ -73,7 +73,12 @@ class PagedSubstrate:
         require_timing(figures, "paged", (Overlap.NONE,))
         self.paged = figures.paged
         self._folder = Path(figures.paged)
-        if not self._folder.is_dir():
+        try:
+            is_folder = self._folder.is_dir()
+        except OSError as error:
+            reason = f"tiers.paged: {self.paged}: {error.strerror}"
+            raise SentinelError("bad-config", reason, PERMISSION_HINT) from None
+        if not is_folder:
             raise SentinelError(
                 "bad-config", f"tiers.paged: {self.paged} is not a directory", "create it"
             )

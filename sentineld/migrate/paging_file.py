@@ -9,6 +9,12 @@ from pathlib import Path
 
 from sentineld.base.errors import SentinelError
 
+PERMISSION_HINT = (
+    "let the daemon write there: under systemd, the folder must belong to root, lie outside of"
+    " /home, and be named by ReadWritePaths= (systemctl edit sentineld)"
+)
+_HINT = "name a folder on a local disk with enough room: sentineld --tiers paged:FOLDER"
+
 
 def open_paging_file(folder: Path, size_bytes: int) -> int:
     """Create an unnamed file (O_TMPFILE), reserve its space, and return its descriptor.
@@ -21,16 +27,15 @@ def open_paging_file(folder: Path, size_bytes: int) -> int:
     try:
         file = os.open(folder, flags, 0o600)
     except OSError as error:
-        raise SentinelError("bad-config", f"{folder}: {_reason(error)}", _HINT) from None
+        denied = error.errno in (errno.EACCES, errno.EPERM, errno.EROFS)
+        hint = PERMISSION_HINT if denied else _HINT
+        raise SentinelError("bad-config", f"{folder}: {_reason(error)}", hint) from None
     try:
         os.posix_fallocate(file, 0, size_bytes)
     except OSError as error:
         os.close(file)
         raise SentinelError("failed", f"{folder}: {_reason(error)}", _HINT) from None
     return file
-
-
-_HINT = "name a folder on a local disk with enough room: sentineld --tiers paged:FOLDER"
 
 
 def _reason(error: OSError) -> str:

@@ -297,5 +297,7 @@ def _live(rows: Records) -> dict[int, LiveTensor]:
 
 def _unusable(name: str, what: str) -> SentinelError:
     return SentinelError(
-        "failed", f"{name} is not a usable trace: {what}", "record one with: sentinelctl record PID"
+        "failed",
+        f"{name} is not a usable trace: {what}",
+        "record one with: sentinelctl record PID -o FILE",
     )

@@ -208,7 +208,7 @@ class Sessions:
         raise SentinelError(
             "not-a-shim-process",
             f"process {pid} does not run under the shim",
-            "start it with: python -m sentineld.shim train.py",
+            "start it with: python3 -m sentineld.shim train.py",
         )
 
 

@@ -129,7 +129,7 @@ def test_verbs_on_a_process_without_shim_are_refused(daemon: Daemon) -> None:
         ["record", "-o", "/tmp/none.npz"],
     ):
         line = refused(daemon.ctl(*verb, str(os.getpid())), "not-a-shim-process")
-        assert "python -m sentineld.shim" in line
+        assert "python3 -m sentineld.shim" in line
 
 
 @pytest.mark.parametrize("fast", ["0%", "120%", "lots", "-4", ""])

@@ -11,6 +11,18 @@ from sentineld.base.errors import SentinelError
 from sentineld.config import RANGES, Config, TierOverrides, load
 
 
+def test_a_folder_that_may_not_be_searched_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def denied(_: Path) -> bool:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "exists", denied)
+    with pytest.raises(SentinelError, match="Permission denied") as caught:
+        load(tmp_path / "config.toml")
+    assert caught.value.code == "bad-config"
+
+
 def test_later_files_override_earlier_ones(tmp_path: Path) -> None:
     main = tmp_path / "config.toml"
     main.write_text('fast = "30%"\npolicy = "first-touch"\n[tiers]\nfast = [0]\n')

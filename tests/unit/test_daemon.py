@@ -43,6 +43,8 @@ def test_a_good_configuration_passes_without_a_word(
     [
         ("colour = 1\n", (), "bad-config", "colour"),
         ("fast = \n", (), "bad-config", "config.toml"),
+        ('policy = "autoo"\n', (), "bad-config", "policy: "),
+        ('policy = "tpp"\n', (), "bad-config", "policy: "),
         ('[tiers]\nemulated = "tape"\n', (), "bad-config", "tape"),
         ('[tiers]\nemulated = "cxl"\nfast = [0]\n', (), "bad-config", "emulated"),
         ("", ("--tiers", "cxl"), "usage", "--tiers 'cxl'"),

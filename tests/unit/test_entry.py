@@ -84,3 +84,14 @@ def test_a_reader_that_closes_the_pipe_gets_no_traceback() -> None:
     os.close(read_end)
     _, errors = process.communicate()
     assert (process.returncode, errors) == (1, "")
+
+
+def test_an_output_that_cannot_be_written_is_reported() -> None:
+    command = "import click; from sentineld.entry import run_command\n"
+    command += "@click.command()\ndef line(): click.echo('a line')\nrun_command(line)\n"
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", command], stdout=full, stderr=subprocess.PIPE, text=True
+        )
+    assert done.returncode == 1
+    assert done.stderr == "error: cannot write the output: No space left on device\n"

@@ -110,7 +110,7 @@ def test_settings_of_the_kernel_are_reported_with_the_fix(guest: Guest) -> None:
         sysctl -q {settings} kernel.ftrace_enabled=1
     """
     with changed(guest, do, undo) as checks:
-        assert checks["headers"]["status"] == "fail"
+        assert checks["headers"]["status"] == "warn"
         assert checks["headers"]["code"] == "no-kernel-headers"
         assert checks["headers"]["fix"].startswith("apt install linux-headers-6")
         assert checks["ftrace"]["fix"] == "sysctl kernel.ftrace_enabled=1"

@@ -65,6 +65,14 @@ def test_an_impossible_size_starts_nothing(tmp_path: Path, option: str, value: s
     assert not marker.exists()
 
 
+def test_an_unknown_policy_starts_nothing(tmp_path: Path) -> None:
+    marker = tmp_path / "started"
+    with answering(tmp_path) as ctl:
+        refused = ctl.refused("run", "--policy", "autoo", "--", "touch", str(marker))
+    assert refused.code == "unknown-policy"
+    assert not marker.exists()
+
+
 def test_the_prefix_keeps_process_and_status(tmp_path: Path) -> None:
     prefix = ("/bin/sh", "-c", 'echo $$ > "$0" && exec "$@"', str(tmp_path / "pid"))
     code = "import os, sys; raise SystemExit(os.getpid() == int(open(sys.argv[1]).read()))"

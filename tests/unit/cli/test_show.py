@@ -29,6 +29,7 @@ STATUS: dict[str, Any] = {
         {"nodes": [0, 1], "capacity_bytes": 2 << 30},
         {"nodes": [2], "capacity_bytes": 1 << 30},
     ],
+    "tiers_source": "sysfs:memory_tiering",
     "emulated": "",
     "paged": "",
     "backends": [
@@ -45,7 +46,8 @@ def test_status_has_a_line_for_the_daemon_the_backend_and_each_session(tmp_path:
         daemon, backend, header, row = ctl.output("status").splitlines()
         assert json.loads(ctl.output("status", "--json")) == {"schema": 1, **STATUS}
     assert daemon == (
-        "sentineld 0.1.0, pid 9; tier 0: node 0,1 (2.0 GiB), tier 1: node 2 (1.0 GiB)"
+        "sentineld 0.1.0, pid 9; tier 0: node 0,1 (2.0 GiB), tier 1: node 2 (1.0 GiB); "
+        "from sysfs:memory_tiering"
     )
     assert backend == "pages are observed by: shim (reads and writes)"
     assert header.split()[:3] == ["PID", "STATE", "POLICY"]
@@ -85,7 +87,7 @@ def test_status_without_sessions_says_how_to_start_one(tmp_path: Path) -> None:
     with answering(tmp_path, status=lambda _: answer) as ctl:
         output = ctl.output("status")
     assert "tiers are emulated (preset cxl)" in output
-    assert "python -m sentineld.shim train.py" in output
+    assert "python3 -m sentineld.shim train.py" in output
 
 
 def test_tensors_are_listed_largest_first(tmp_path: Path) -> None:

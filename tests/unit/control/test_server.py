@@ -13,7 +13,7 @@ from sentineld.base.errors import SentinelError
 from sentineld.control import server as module
 from sentineld.control.client import CONTROL_VERSION, request, request_file
 from sentineld.control.frames import Message, encode
-from sentineld.control.server import VERBS, Caller
+from sentineld.control.server import VERBS, Caller, listen
 from tests.unit.control.controlled import LARGE, serving
 from tests.unit.control.lingering import LINGER_S, lingering, send_away
 from tests.unit.waiting import wait
@@ -162,3 +162,26 @@ def closed(client: socket.socket) -> bool:
     except BlockingIOError:
         return False
     return False
+
+
+def test_listening_replaces_nothing_but_a_dead_socket(tmp_path: Path) -> None:
+    path = tmp_path / "control.sock"
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(path))
+    listener = listen(path, 0o600, None)
+    with pytest.raises(SentinelError, match="another daemon listens"):
+        listen(path, 0o600, None)
+    listener.close()
+    file = tmp_path / "notes"
+    file.write_text("kept")
+    with pytest.raises(SentinelError, match=r"cannot listen at .*in use"):
+        listen(file, 0o600, None)
+    assert file.read_text() == "kept"
+
+
+@pytest.mark.parametrize("name", ["", "file/control.sock", 200 * "x"])
+def test_a_path_that_cannot_be_a_socket_is_reported(name: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SentinelError, match="cannot listen at") as caught:
+        listen(tmp_path / name, 0o600, None)
+    assert "None" not in caught.value.message

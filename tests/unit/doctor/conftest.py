@@ -15,4 +15,4 @@ from tests.unit.doctor.rootfolder import RELEASE, write
 def system(tmp_path: Path) -> System:
     write(tmp_path, "proc/sys/kernel/osrelease", RELEASE)
     write(tmp_path, "proc/sys/kernel/arch", "x86_64")
-    return System(tmp_path, tmp_path / "control.sock")
+    return System(tmp_path)

@@ -35,7 +35,7 @@ def test_an_unknown_release_is_empty(tmp_path: Path) -> None:
 
 def test_the_default_system_is_this_machine() -> None:
     system = System()
-    assert system.socket == Path(Config.control_socket)
+    assert system.ebpf == Config.ebpf
     assert system.release == Path("/proc/sys/kernel/osrelease").read_text().strip()
 
 

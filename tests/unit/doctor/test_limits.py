@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -31,17 +31,12 @@ def system(tmp_path: Path) -> System:
     write(tmp_path, "sys/devices/system/node/node1/distance", "20 10\n")
     write(tmp_path, "proc/self/status", "Name:\tdoctor\nMems_allowed_list:\t0-1\n")
     write(tmp_path, "proc/self/cgroup", "0::/user.slice/shell.scope\n")
-    return System(tmp_path, tmp_path / "none.sock")
+    return System(tmp_path)
 
 
-def with_session(monkeypatch: pytest.MonkeyPatch, system: System) -> None:
-    """A daemon, pid 7, that manages process 417."""
-
-    def request(socket: Path, verb: str, timeout: float) -> dict[str, Any]:
-        assert (socket, verb) == (system.socket, "status")
-        return {"pid": 7, "sessions": [{"pid": 417}]}
-
-    monkeypatch.setattr(limits, "request", request)
+def with_session(system: System) -> System:
+    """The system with a daemon, pid 7, that manages process 417."""
+    return replace(system, daemon={"pid": 7, "sessions": [{"pid": 417}]})
 
 
 def test_no_limits_are_ok(system: System) -> None:
@@ -58,10 +53,8 @@ def test_a_cpuset_without_the_slow_node_is_reported(system: System) -> None:
     assert "cpuset.mems of cgroup user.slice/shell.scope" in found.fix
 
 
-def test_cpusets_of_the_daemon_and_of_sessions_are_checked(
-    system: System, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with_session(monkeypatch, system)
+def test_cpusets_of_the_daemon_and_of_sessions_are_checked(system: System) -> None:
+    system = with_session(system)
     write(system.root, "proc/417/status", "Mems_allowed_list:\t1\n")
     assert limits.cpuset(system).cause.startswith("process 417 may only use node 1")
     write(system.root, "proc/7/status", "Mems_allowed_list:\t0\n")
@@ -84,10 +77,8 @@ def test_memory_limits_of_all_parent_cgroups_are_checked(
     assert limits.memory_limit(system).status is Status.OK
 
 
-def test_a_session_close_to_max_map_count_is_reported(
-    system: System, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with_session(monkeypatch, system)
+def test_a_session_close_to_max_map_count_is_reported(system: System) -> None:
+    system = with_session(system)
     write(system.root, "proc/sys/vm/max_map_count", "100\n")
     write(system.root, "proc/417/maps", "a mapping\n" * 81)
     found = limits.mappings(system)

@@ -22,6 +22,33 @@ def test_one_node_is_no_second_tier(system: System) -> None:
     assert "emulated (preset optane)" in found.cause
 
 
+STATUS = {
+    "tiers": [],
+    "tiers_source": "",
+    "emulated": "",
+    "paged": "",
+    "problems": ["/data: Permission denied (let the daemon write there)"],
+}
+
+
+def test_the_running_daemons_tiers_are_reported(system: System) -> None:
+    write(system.root, "sys/devices/system/node/has_memory", "0\n")
+    found = memory.tiers(replace(system, tiers={"paged": "/data"}, daemon=STATUS))
+    assert (found.status, found.cause) == (Status.FAIL, STATUS["problems"][0])
+    nodes = [
+        {"nodes": [0, 1], "capacity_bytes": 1 << 30},
+        {"nodes": [2], "capacity_bytes": 2 << 30},
+    ]
+    answer = STATUS | {"tiers": nodes, "problems": []}
+    found = memory.tiers(replace(system, daemon=answer | {"tiers_source": "config"}))
+    assert found.status is Status.OK
+    assert found.cause == "node 0+1 (1.0 GiB), node 2 (2.0 GiB); from config"
+    found = memory.tiers(replace(system, daemon=answer | {"emulated": "cxl"}))
+    assert found.cause == "emulated (preset cxl), in the running daemon"
+    found = memory.tiers(replace(system, daemon=answer | {"paged": "/mnt"}))
+    assert found.cause == "paged: memory over files in /mnt, in the running daemon"
+
+
 @pytest.mark.parametrize(
     ("check", "path", "good", "bad", "fix"),
     [

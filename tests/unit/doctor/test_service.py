@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import socket
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,15 +14,17 @@ from sentineld.doctor.findings import Status, System
 from tests.unit.doctor.rootfolder import write
 
 
-def test_no_daemon(system: System) -> None:
-    found = service.daemon(system)
+def test_no_daemon(system: System, tmp_path: Path) -> None:
+    found = service.daemon(replace(system, daemon=service.ask(tmp_path / "none.sock")))
     assert (found.status, found.code) == (Status.FAIL, "daemon-unreachable")
 
 
-def test_a_daemon_that_hangs_up_is_not_ok(system: System) -> None:
+def test_a_daemon_that_hangs_up_is_not_ok(system: System, tmp_path: Path) -> None:
+    path = tmp_path / "control.sock"
     with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(system.socket))
-        assert service.daemon(system).status is Status.FAIL
+        listener.bind(str(path))
+        found = service.daemon(replace(system, daemon=service.ask(path)))
+    assert found.status is Status.FAIL
 
 
 @pytest.mark.parametrize(
@@ -29,11 +32,10 @@ def test_a_daemon_that_hangs_up_is_not_ok(system: System) -> None:
     [("", Status.OK), ("cannot serve metrics on 127.0.0.1:9464", Status.WARN)],
 )
 def test_an_occupied_metrics_port_is_a_limitation(
-    system: System, monkeypatch: pytest.MonkeyPatch, problem: str, status: Status
+    system: System, problem: str, status: Status
 ) -> None:
     answer = {"version": "1.0", "pid": 7, "metrics_problem": problem}
-    monkeypatch.setattr(service, "request", lambda *_: answer)
-    found = service.daemon(system)
+    found = service.daemon(replace(system, daemon=answer))
     assert found.status is status
     assert problem in found.cause
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,12 +15,15 @@ from tests.unit.doctor.rootfolder import RELEASE, write
 
 def test_headers(system: System, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("BCC_KERNEL_SOURCE", raising=False)
-    found = tracing.headers(system)
+    required = replace(system, ebpf="required")
+    found = tracing.headers(required)
     assert (found.status, found.code) == (Status.FAIL, "no-kernel-headers")
+    assert tracing.headers(replace(system, ebpf="auto")).status is Status.WARN
+    assert tracing.headers(replace(system, ebpf="off")).status is Status.SKIP
     (system.root / f"lib/modules/{RELEASE}/build/include").mkdir(parents=True)
     assert tracing.headers(system).status is Status.OK
     monkeypatch.setenv("BCC_KERNEL_SOURCE", "/opt/headers")
-    assert tracing.headers(system).status is Status.FAIL
+    assert tracing.headers(required).status is Status.FAIL
 
 
 def test_a_package_that_is_only_named_bcc(
@@ -28,9 +32,10 @@ def test_a_package_that_is_only_named_bcc(
     write(tmp_path, "other/bcc.py", "")
     monkeypatch.syspath_prepend(tmp_path / "other")
     monkeypatch.delitem(__import__("sys").modules, "bcc", raising=False)
-    found = tracing.bcc(system)
+    found = tracing.bcc(replace(system, ebpf="required"))
     assert (found.status, found.code) == (Status.FAIL, "bcc-missing")
     assert "python3-bpfcc" in found.fix
+    assert tracing.bcc(system).status is Status.WARN
 
 
 def test_capabilities_of_a_container(system: System) -> None:

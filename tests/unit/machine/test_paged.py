@@ -46,6 +46,19 @@ def linked() -> Iterator[Linked]:
     made.link.close()
 
 
+def test_a_folder_that_the_daemon_may_not_see_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def denied(_: Path) -> bool:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "is_dir", denied)
+    with pytest.raises(SentinelError, match="Permission denied") as caught:
+        PagedSubstrate(TierOverrides(paged=str(tmp_path)))
+    assert caught.value.code == "bad-config"
+    assert "/home" in caught.value.hint
+
+
 def test_the_disk_is_the_slow_tier(substrate: PagedSubstrate, tmp_path: Path) -> None:
     tiers = substrate.tiers()
     assert (tiers.paged, tiers.source) == (True, "paged")

@@ -39,6 +39,19 @@ def test_a_full_disk_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert len(os.listdir("/proc/self/fd")) == before
 
 
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS])
+def test_a_missing_permission_has_a_hint_of_its_own(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def denied(*_: object) -> int:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "open", denied)
+    with pytest.raises(SentinelError, match=os.strerror(number)) as caught:
+        open_paging_file(tmp_path, MIB)
+    assert "ReadWritePaths=" in caught.value.hint
+
+
 @pytest.mark.parametrize("folder", ["/proc", "/nowhere"])
 def test_a_folder_that_cannot_hold_files_is_reported(folder: str) -> None:
     with pytest.raises(SentinelError) as caught:
