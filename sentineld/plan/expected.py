@@ -17,6 +17,7 @@ from sentineld.model.arrays import Integers, Table
 from sentineld.model.plan import MOVE_DTYPE, SLOT_DROP, SLOT_PLANNED, Layout, Plan, Space
 from sentineld.model.profile import Profile
 from sentineld.plan.drops import drops_by_tensor
+from sentineld.plan.items import lifetimes
 from sentineld.plan.layout import cut_at_regions
 
 UNKNOWN_TIER = 255
@@ -118,19 +119,26 @@ def useful_until(profile: Profile, plan: Plan) -> npt.NDArray[np.int64]:
     """(M,): the number of boundaries from each move's own boundary until the move is useless.
 
     A promotion serves the accesses between its boundary and the next demotion of the same pages.
-    It is useless once the last stretch with such an access has begun. A demotion frees fast memory
-    and is useful for a whole step.
+    It is useless once the last stretch with such an access has begun, and once one of the tensors
+    that are alive at its boundary dies: its pages may then belong to the next tensor, which the
+    plan may keep slow. A demotion frees fast memory and is useful for a whole step.
     """
     count, moves = profile.stretch_count, plan.moves
     result = np.full(len(moves), count, dtype=np.int64)
     places = places_of(profile, plan.layout)
     accessed = profile.accesses["tensor"]
+    birth, length = lifetimes(profile)
     for row in np.flatnonzero(moves["tier"] == 0):
         move = moves[row]
         boundary = int(move["boundary"])
         away = moves["boundary"][overlapping(moves, move) & (moves["tier"] != 0)]
         window = int(((away.astype(np.int64) - boundary) % count).min(initial=count)) or count
-        inside = overlapping(places, move)[accessed]
+        here = overlapping(places, move)
+        lived = (boundary - birth) % count  # stretches of the life that have passed
+        alive = here & (((lived > 0) & (lived < length)) | (length == count))
+        left = np.where(length < count, length - lived, count)
+        window = min(window, int(left[alive].min(initial=count)))
+        inside = alive[accessed]
         uses = (profile.accesses["stretch"][inside].astype(np.int64) - boundary) % count
         result[row] = uses[uses < window].max(initial=0)
     return result

@@ -15,7 +15,7 @@ import numpy as np
 from sentineld.model.arrays import Integers, Mask, Table
 from sentineld.model.plan import MOVE_DTYPE, Plan, Space
 from sentineld.model.profile import Profile
-from sentineld.plan.items import Items
+from sentineld.plan.items import Items, transient
 from sentineld.plan.lives import Lives
 from sentineld.plan.residency import Residency
 
@@ -47,20 +47,20 @@ def planned_moves(
     moves["tier"] = demoted
     moves["offset"] = offset[tensor] + items.first_page[chunk] * profile.page_bytes
     moves["bytes"] = items.pages[chunk] * profile.page_bytes
-    return _sorted(coalesce(moves), count)
+    return _sorted(coalesce(moves, deaths(profile)), count)
 
 
-def with_late(moves: Table, late: Table, count: int) -> tuple[Table, Mask]:
+def with_late(moves: Table, late: Table, profile: Profile) -> tuple[Table, Mask]:
     """(moves and late promotions in one sorted table, Plan.late for this table).
 
     moves: MOVE_DTYPE, sorted.
     late: MOVE_DTYPE, the promotions that are late by plan. Their deadline becomes the next
         boundary.
-    count: the number of stretches.
     """
+    count = profile.stretch_count
     late = late.copy()
     late["deadline"] = (late["boundary"] + 1) % count
-    late = coalesce(late)
+    late = coalesce(late, deaths(profile))
     both = np.concatenate([moves, late])
     mark = np.arange(len(both)) >= len(moves)
     order = np.lexsort((mark, both["tier"] == 0, both["boundary"]))
@@ -91,9 +91,17 @@ def initial_ranges(
     return _sorted(coalesce(ranges), 1)
 
 
-def coalesce(moves: Table) -> Table:
+def deaths(profile: Profile) -> Integers:
+    """(T,): the stretch in which each transient tensor dies; -1 for other tensors."""
+    found: Integers = profile.tensors["death_stretch"].astype(np.int64)
+    return np.where(transient(profile), found, -1)
+
+
+def coalesce(moves: Table, death: Integers | None = None) -> Table:
     """Join adjacent ranges with the same boundary, deadline and tier.
 
+    death: (T,), see deaths(). Ranges of tensors that die in different stretches are not joined: the
+        mover cancels a queued move only if all of its pages are dropped. None: join them.
     The `tensor` of a joined range is that of its first part.
     """
     if not len(moves):
@@ -105,6 +113,9 @@ def coalesce(moves: Table) -> Table:
         same &= moves[name][1:] == moves[name][:-1]
     # Don't join ranges with different deadlines: all their pages would get the same deadline.
     same &= (moves["offset"][1:] == ends[:-1]) & (moves["deadline"][1:] == moves["deadline"][:-1])
+    if death is not None:
+        dies = death[moves["tensor"].astype(np.int64)]
+        same &= dies[1:] == dies[:-1]
     begins = np.flatnonzero(np.concatenate([[True], ~same]))
     joined = moves[begins].copy()
     joined["bytes"] = np.add.reduceat(moves["bytes"], begins)

@@ -105,6 +105,20 @@ class Replay:
         if carried is not None:
             self._queue_misplaced(self._scripts.initial)
 
+    def enter(self) -> None:
+        """Place the pages of persistent tensors on the plan's initial tiers, those without one on
+        the slow tier. If the plan has no initial tiers, place pages by first touch."""
+        cells, world = self._scripts.cells, self.world
+        if not self._scripts.initial:
+            self.begin()
+            return
+        fast = np.zeros(len(cells.pages), np.bool_)
+        for low, high, tier in self._scripts.initial:
+            fast[low:high] = tier == 0
+        for cell in np.flatnonzero(cells.persistent).tolist():
+            wanted = cells.pages[cell : cell + 1] * fast[cell]
+            world.place(cell, cell + 1, wanted)
+
     def step(self, factors: Floats | None = None) -> Step:
         """Simulate one step. factors: (S,), factors for the all-fast times of the stretches."""
         scripts, world = self._scripts, self.world

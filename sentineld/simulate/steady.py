@@ -26,5 +26,5 @@ def steady_step_ns(plan: Plan, profile: Profile, tiers: Tiers) -> float:
     promote_ns, demote_ns = timing.promote_ns_per_byte * page, timing.demote_ns_per_byte * page
     world = World(made.cells, capacity_pages, promote_ns, demote_ns, timing.paged)
     replay = Replay(made, world)
-    replay.begin()
+    replay.enter()
     return [replay.step().ns for _ in range(STEPS)][-1]

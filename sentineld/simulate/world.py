@@ -325,7 +325,7 @@ class World:
         return self.queue.next_work(self._due_demotion, self._promotion, self._early_demotion)
 
     def _due_demotion(self) -> _Work | None:
-        return self._demotion(self.boundary)
+        return self._demotion(self.queue.due_first(self.boundary))
 
     def _promotion(self) -> _Work | None:
         queue = self.queue.promotions

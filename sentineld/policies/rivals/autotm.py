@@ -38,7 +38,7 @@ from sentineld.plan.draft import draft, finished
 from sentineld.plan.items import persistent, tensor_pages, transient
 from sentineld.plan.layout import Area, build_layout, slow_born_areas
 from sentineld.plan.residency import charged_pages, places, residency
-from sentineld.plan.schedule import births_waits, coalesce
+from sentineld.plan.schedule import births_waits, coalesce, deaths
 from sentineld.policies.registry import register
 from sentineld.policies.rivals.autotm_program import Answer, Problem, problem_of, solve
 from sentineld.policies.rivals.swapping import in_order, tier_ranges
@@ -160,7 +160,7 @@ def _moves(problem: Problem, answer: Answer, space: Integers, offset: Integers) 
                 size = pages * page
                 rows.append((boundary, deadline, tensor, space[tensor], tier, begin, size))
                 first += pages
-    return in_order(coalesce(np.array(rows, MOVE_DTYPE)), count)
+    return in_order(coalesce(np.array(rows, MOVE_DTYPE), deaths(problem.profile)), count)
 
 
 def _initial(problem: Problem, answer: Answer, offset: Integers) -> Table:

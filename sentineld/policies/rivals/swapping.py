@@ -24,7 +24,7 @@ from sentineld.plan.draft import draft, finished
 from sentineld.plan.items import persistent, tensor_pages, transient
 from sentineld.plan.layout import Area, build_layout
 from sentineld.plan.residency import charged_pages, places, residency
-from sentineld.plan.schedule import births_waits, coalesce
+from sentineld.plan.schedule import births_waits, coalesce, deaths
 from sentineld.policies.rivals.fixed import slow_costs_ns
 from sentineld.policies.rivals.swaps import POOL_SHARES, Book, infeasible, leave_slow, open_book
 
@@ -135,7 +135,7 @@ def _moves(book: Book, space: Integers, offset: Integers) -> Table:
                         part.pages * page,
                     )
                 )
-    return in_order(coalesce(np.array(rows, MOVE_DTYPE)), count)
+    return in_order(coalesce(np.array(rows, MOVE_DTYPE), deaths(profile)), count)
 
 
 def in_order(moves: Table, count: int) -> Table:

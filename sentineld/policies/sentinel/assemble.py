@@ -92,7 +92,7 @@ def assemble(
     )
     if not placed.late.any():
         return finished(plan, profile, tiers)
-    both, late = with_late(in_time, moves(placed.late), profile.stretch_count)
+    both, late = with_late(in_time, moves(placed.late), profile)
     if tiers.paged or profile.stretch_count == 1:
         # The process cannot stall at a boundary: on paged tiers it waits for a page only when it
         # accesses the page, and with a single stretch there is no second boundary.

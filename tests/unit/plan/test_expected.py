@@ -247,3 +247,16 @@ def test_settled_pages_are_never_moved_or_dropped() -> None:
     ]
     pool_moved = plan([(1, 2, 1, Space.ARENA, 1, 2 * PAGE, PAGE)])
     assert len(settled(pool_moved, PAGE)) == 0
+
+
+def test_a_promotion_is_useless_once_a_tensor_on_its_pages_has_died() -> None:
+    # Tensor 0 lives on pages 0 and 1 of the arena until stretch 2, then tensor 3 lives there.
+    one = profile()
+    one.tensors["birth_stretch"][3] = 3
+    more = np.array([(3, 3, 1, 0, 1, 1)], ACCESS_DTYPE)
+    one = replace(one, accesses=np.concatenate([one.accesses, more]))
+    arena = (0, Space.ARENA, 0, 0)
+    made = plan([(1, 2, *arena, 2 * PAGE), (3, 0, *arena, 2 * PAGE)])
+    made.layout.slots[3] = (8192, 0, SLOT_PLANNED, 0)
+    # The second move is at tensor 3's birth, before which no tensor lives on the pages.
+    assert useful_until(one, made).tolist() == [1, 0]

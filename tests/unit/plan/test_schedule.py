@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from sentineld.model.plan import Space
+from sentineld.model.plan import MOVE_DTYPE, Space
 from sentineld.plan.items import Items, chunks
 from sentineld.plan.lives import Lives
-from sentineld.plan.schedule import initial_ranges, needed_waits, planned_moves
+from sentineld.plan.schedule import coalesce, deaths, initial_ranges, needed_waits, planned_moves
 from tests.unit.plan.toys import PAGE, toy_profile
 
 
@@ -35,6 +35,16 @@ def test_neighbours_that_move_together_are_one_move() -> None:
     moves = planned_moves(toy_profile(), items, lives, space, offset)
     columns = ["boundary", "deadline", "tensor", "tier", "offset", "bytes"]
     assert moves[columns].tolist() == [(0, 1, 3, 1, 0, 4 * PAGE), (2, 3, 3, 0, 0, 4 * PAGE)]
+
+
+def test_moves_of_tensors_that_die_at_different_times_stay_apart() -> None:
+    profile = toy_profile()
+    rows = [(1, 2, tensor, Space.ARENA, 0, at * PAGE, PAGE) for at, tensor in enumerate((0, 1, 3))]
+    moves = np.array(rows, MOVE_DTYPE)
+    assert len(coalesce(moves)) == 1
+    assert deaths(profile).tolist()[3:] == [-1, -1]
+    apart = coalesce(moves, np.array([2, 2, 2, -1, -1]))
+    assert apart["bytes"].tolist() == [2 * PAGE, PAGE]
 
 
 def test_a_promotion_is_due_by_the_next_use_which_may_be_in_the_next_step() -> None:

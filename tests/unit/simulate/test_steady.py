@@ -7,9 +7,12 @@ import numpy as np
 import pytest
 
 from sentineld.plan.predict import predicted
+from sentineld.policies.registry import policy
+from sentineld.simulate.simulate import simulate
 from sentineld.simulate.steady import steady_step_ns
 from tests.unit.plan.toys import LARGE, PAGE, large_plan, large_profile, with_layout
-from tests.unit.policies.tiering import tiers
+from tests.unit.policies.rivals.laps import Life, lap
+from tests.unit.policies.tiering import paged_tiers, tiers
 
 PAGE_NS = (0.375 + 0.75 / 2) * PAGE
 """Extra ns when a slow page is read completely and half of it is written, as in the toy."""
@@ -33,3 +36,14 @@ def test_late_moves_make_it_longer_than_predicted() -> None:
     assert late > predicted(large_plan(), profile, slow).step_ns + 40 * PAGE_NS
     waits = np.array([-1, 0, -1, -1], np.int32)
     assert steady_step_ns(with_layout(large_plan(), waits=waits), profile, slow) > late
+
+
+def test_the_steady_step_begins_from_the_plans_initial_tiers() -> None:
+    # Of 2,000 pages that one of eight stretches uses and 1,000 pages that all of them use, 1,100
+    # may be in memory. The disk moves 20 pages/s, so pages that begin on the wrong tier would still
+    # be on their way after several steps.
+    profile = lap(8, Life(2000, (0,)), Life(1000, tuple(range(8))))
+    slow = paged_tiers(20.0, 20.0)
+    plan = policy("auto").plan(profile, slow, 1100 * PAGE)
+    found = simulate(profile, policy("auto"), slow, 1100 * PAGE, plan=plan)
+    assert steady_step_ns(plan, profile, slow) / 1e9 == pytest.approx(found.step_seconds)

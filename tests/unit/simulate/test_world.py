@@ -432,3 +432,14 @@ def test_paged_counts_stay_consistent(events: list[tuple[str, int, float]], capa
         assert (one.clean <= one.fast).all()
         assert (one.fast + one.slow == one.cells.pages).all()
         assert one.fast_pages == one.fast.sum() <= capacity
+
+
+def test_a_stall_does_not_wait_for_the_demotions_of_its_own_boundary() -> None:
+    # The demotion was queued ahead of time, and is due at the boundary at which the process stalls.
+    one = world()
+    one.boundary = 2
+    one.queue.add(demotion(0, due=2))
+    one.queue.add(replace(promotion(1, deadline=2, expiry=5), stalls=True))
+    one.wait_for(1)
+    assert one.counts.stall_ns == pytest.approx(4 * PAGE_NS)
+    assert (one.counts.promoted_pages, one.counts.demoted_pages) == (4, 0)
