@@ -116,6 +116,17 @@ class Charge:
             self._begin(now)
         return changed
 
+    def recheck(self, memory: Memory, pages: Pages, now: int) -> None:
+        """Read the nodes of these pages of the arena from `memory`, in the stretch that began at
+        `now`. Raises ProcessLookupError if the process is gone."""
+        self._room = None
+        with self._lock:
+            arena = self.spaces.maps[Space.ARENA]
+            arena.apply(pages, memory.query_pages(arena.addresses(pages)))
+            born = np.setdiff1d(self._born_pages, pages)
+            self._begin(now)
+            self._born_pages = np.union1d(born, self._born_pages)
+
     def moved(self, space: Space, pages: Pages, status: Status) -> None:
         """Enter in the map the statuses that a move_pages call has returned for these pages."""
         residency = self.spaces.maps[space]

@@ -18,9 +18,10 @@ from sentineld.migrate.batches import Schedule
 from sentineld.migrate.charge import FAST, Charge
 from sentineld.migrate.ledger import Ledger
 from sentineld.migrate.pace import Pace
-from sentineld.migrate.pending import Batch, Pages, Pending
+from sentineld.migrate.pending import Batch, Pages, Pending, no_pages
 from sentineld.migrate.ports import PageBackend, PlannedStep, ProcessPorts
 from sentineld.migrate.process_memory import Wait
+from sentineld.migrate.reborn import back_to_their_region, dropped_pages
 from sentineld.migrate.residency_map import PageMaps
 from sentineld.migrate.syscalls import page_ranges
 from sentineld.model.arrays import Table
@@ -92,6 +93,8 @@ class Mover:
         )
         self._pace = Pace(self.ledger, memory, plan.moves, page_bytes)
         self._initial = plan.initial
+        self._regions = plan.layout.regions
+        self._moved = no_pages()  # pages of the arena in the last call
         self._settled = settled(plan, page_bytes)
         self._refresh_at_step = 0
         self._refresh_steps = 1
@@ -281,16 +284,35 @@ class Mover:
             self.ledger.begin_step(target // schedule.boundary_count)
             self._read_residency()
             schedule.rejoin(target, self._charge.drops_of)
+        dropped: list[Table] = []
         while schedule.now < target:
             self._trial.passed(schedule.now + 1, self._clock.now_ns())
-            schedule.pass_boundary(self._charge.end())
+            dropped.append(self._charge.end())
+            schedule.pass_boundary(dropped[-1])
             step, boundary = divmod(schedule.now, schedule.boundary_count)
             self._charge.begin(schedule.now)
             if boundary == 0:
                 self.ledger.begin_step(step)
                 if self._refresh or step >= self._refresh_at_step:
                     self._read_residency()
+        moved, self._moved = self._moved, no_pages()
+        if len(moved) and dropped:
+            self._recheck(dropped_pages(moved, np.concatenate(dropped), self._page_bytes))
         return True
+
+    def _recheck(self, pages: Pages) -> None:
+        """Correct the map for pages of the arena that were dropped during the last call. They may
+        have been born again before the call moved them: then they are on the call's tier, and the
+        map has them on the tier of their birth. Fast ones whose region is slow are moved back,
+        unless they are to be promoted anyway."""
+        if not len(pages):
+            return
+        self._charge.recheck(self._memory, pages, self._schedule.now)
+        queue = self._schedule.queue
+        for row in back_to_their_region(pages, self._regions, self._page_bytes):
+            move = self._schedule.move_now(row, "heal")
+            if len(self._pages_of(move)) and not any(map(move.overlaps, queue.promotions)):
+                queue.add(move)
 
     def _read_residency(self) -> None:
         """Refresh the map from the kernel; queue moves of misplaced pages that no planned move
@@ -344,6 +366,8 @@ class Mover:
                 if armed is not None:
                     for start, size in ranges:
                         armed.arm(start, size)
+        in_arena = [pages for move, pages in batch.parts if move.space == Space.ARENA]
+        self._moved = np.concatenate([no_pages(), *in_arena])
         first = moved_bytes = 0
         for move, pages in batch.parts:
             status = result.status[first : first + len(pages)]
