@@ -131,9 +131,10 @@ static void serve(struct pager *pager, uintptr_t address)
 	}
 	pager->counts.faults++;
 	transit = transit_of(pager, range, page);
-	if (!transit)
+	if (!transit) {
+		note_reuse(pager, range, page);
 		fetch_run(pager, range, page);
-	else if (transit->leaves)
+	} else if (transit->leaves)
 		recall_run(pager, range, page);
 	else
 		workers_hurry(&pager->workers, &transit->job);

@@ -149,6 +149,8 @@ struct pager {
 	uint64_t next_pages; /* number of pages that the stream of the last fault will fetch next */
 	uint64_t fetches; /* pages whose fetch has begun since the start */
 	uint32_t arrivals; /* pages fetched or recalled since the start */
+	uint32_t reuse; /* see note_reuse() */
+	uint32_t reuse_at; /* `arrivals` at the last note_reuse() that counted */
 	bool file_full; /* counts.write_error is set because the file had no free page */
 	bool incomplete; /* a pager_evict() or pager_fetch() was incomplete */
 	pthread_t thread; /* serves faults */
@@ -319,6 +321,11 @@ bool can_write(struct pager *pager);
 
 /* Begin to evict pages, stray ones first, until `pages` frames are free or about to become free. */
 void make_room(struct pager *pager, uint64_t pages);
+
+/* Notes a fault on a page that is in the file. If few pages have arrived since this page did, an
+   operator may be accessing the same pages again and again. Stray pages then stay young for longer,
+   so that the next accesses find them in memory. */
+void note_reuse(struct pager *pager, const struct paged_range *range, uint64_t page);
 
 /* Like make_room(), but evicts only stray pages, and of these only those that are not young (see
    victims.c). */

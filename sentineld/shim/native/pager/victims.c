@@ -9,9 +9,22 @@
    accesses pages of several tensors, and a fault fetches many pages of one tensor. If these pages
    evicted each other, the operator would never end. young_pages() is the budget divided by
    YOUNG_SHARE, but at least YOUNG_PAGES_MIN, and at most the number of pages that all streams can
-   read ahead at once. */
+   read ahead at once. It is larger while pages are reused; see note_reuse(). */
 #define YOUNG_PAGES_MIN 1024u
 #define YOUNG_SHARE 16u
+
+/* Pages are reused at a distance: the number of pages that arrive between two arrivals of a page. A
+   matrix product reads one of its operands once for each block of the other, so the distance is the
+   size of the operand. Distances above REUSE_SHARE / 4 of the budget do not count: the reused pages
+   would not fit beside the others. The last distance is forgotten after REUSE_TURNS times as many
+   arrivals, because reused pages that are in memory do not arrive. */
+#define REUSE_SHARE 3u
+#define REUSE_TURNS 2u
+
+static bool reusing(const struct pager *pager)
+{
+	return pager->arrivals - pager->reuse_at <= REUSE_TURNS * pager->reuse;
+}
 
 static uint64_t young_pages(const struct pager *pager)
 {
@@ -19,7 +32,22 @@ static uint64_t young_pages(const struct pager *pager)
 
 	if (share > most)
 		share = most;
-	return share > YOUNG_PAGES_MIN ? share : YOUNG_PAGES_MIN;
+	if (share < YOUNG_PAGES_MIN)
+		share = YOUNG_PAGES_MIN;
+	return reusing(pager) && share < pager->reuse ? pager->reuse : share;
+}
+
+void note_reuse(struct pager *pager, const struct paged_range *range, uint64_t page)
+{
+	uint32_t distance = pager->arrivals - range->arrival[page];
+
+	if (distance > pager->budget / 4 * REUSE_SHARE)
+		return;
+	/* Some of the pages that arrive are read ahead for other streams. */
+	distance += distance / 4;
+	if (!reusing(pager) || distance > pager->reuse)
+		pager->reuse = distance;
+	pager->reuse_at = pager->arrivals;
 }
 
 /* Advance the hand to the next page in memory or, if `stray` is set, to the next stray page. After

@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Faults read pages ahead, and make room for those that they expect."""
+"""Faults read pages ahead, and make room for those that they expect. Pages that are read again and
+again stay in memory."""
 
 from __future__ import annotations
 
+import ctypes
+import os
 import time
 from collections.abc import Callable
+from pathlib import Path
 
-from tests.unit.shim.paged import PAGE, Paged
+from tests.unit.shim.paged import PAGE, Paged, backing_file
 from tests.unit.shim.pager.conftest import PAGES
 from tests.unit.waiting import wait
 
@@ -104,3 +108,25 @@ def test_a_sequence_evicts_nothing_while_the_budget_has_room(start: Callable[...
         assert paged.holds(page, 1, 1)
         paged.settle()
     assert paged.counts().bytes_written == written
+
+
+def test_pages_that_are_accessed_again_and_again_stay(library: ctypes.CDLL, tmp_path: Path) -> None:
+    """A matrix product reads an operand of 3,000 pages ten times. The operand is not planned to be
+    in memory, but fits if some of the planned pages go."""
+    operand, planned, budget = 3000, 4500, 6000
+    file = backing_file(tmp_path, 3 * budget)
+    paged = Paged(library, file, 3 * budget, operand + planned, budget)
+    paged.born(0, operand)
+    paged.fill(0, operand, 1)
+    paged.evict(0, operand)
+    paged.settle()
+    paged.born(operand, planned)
+    paged.fill(operand, planned, 2)
+    for _ in range(10):
+        for page in range(operand):
+            assert paged.holds(page, 1, 1)
+    # If stray pages stayed young for too short a time, each turn would read all of them.
+    assert paged.counts().bytes_read <= 2 * operand * PAGE
+    assert paged.counts().frames <= budget
+    paged.stop()
+    os.close(file)
