@@ -8,6 +8,7 @@ touches. It also accounts for the pages that the pager has moved.
 
 from __future__ import annotations
 
+import errno
 import threading
 from collections.abc import Callable
 
@@ -146,7 +147,11 @@ class PagerMoves:
 
     def _queue(self, table: Table, reason: str) -> None:
         """Queue moves of each row's pages that are not on the row's tier, evictions first. Absent
-        pages are left out."""
+        pages are left out.
+
+        The queueing ends if the queue stays full, because the process may have stopped or ended.
+        The next call queues what is left.
+        """
         for row in sorted(table, key=lambda row: int(row["tier"]) == _FAST):
             tier = int(row["tier"])
             addresses = self._memory.misplaced(
@@ -159,5 +164,8 @@ class PagerMoves:
                 if not room:
                     self._ledger.skipped(direction, "no-room", len(batch) * self._page_bytes)
                     continue
-                moved = int(np.count_nonzero(self._memory.move_pages(batch, node).status == node))
+                status = self._memory.move_pages(batch, node).status
+                moved = int(np.count_nonzero(status == node))
                 self._ledger.moved(direction, reason, moved * self._page_bytes, late=False)
+                if tier != _FAST and (status == -errno.EBUSY).any():
+                    return

@@ -435,6 +435,7 @@ class Driver:
         plan from a new profile."""
         left = self.following.leave(reason)
         self._stop_managing(reason)
+        self._settle_budget()  # a switch to a larger budget may have been under way
         self._states.attached(self.name, self._saved())
         assert self.goal is not None
         self._begin_profiling(self.goal, left)

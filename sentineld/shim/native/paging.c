@@ -9,6 +9,7 @@
 #include <stdatomic.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "pager/pager.h"
@@ -18,6 +19,8 @@
 #define REQUESTS 8u /* reads and writes in flight; more do not make a disk faster */
 #define FILE_BYTES_MAX (1ull << 44) /* the numbers of file pages have 32 bits */
 #define GROWTH_BYTES_MIN (256ull << 20)
+#define GROWTH_BYTES_LEAST (16ull << 20) /* if the disk has no room for more; a power of 2 */
+#define FULL_SECONDS 2 /* time until a full disk is tried again */
 
 /* The shim's lock is taken before paging.lock, and paging.lock before the pager's lock. */
 static struct {
@@ -28,6 +31,7 @@ static struct {
 	int file;
 	uint64_t file_bytes;
 	uint64_t file_bytes_max;
+	time_t full_until; /* CLOCK_MONOTONIC; the file does not grow before this time */
 	uint64_t budget_pages;
 	unsigned page_shift;
 	int wake; /* eventfd: the daemon has queued moves */
@@ -199,9 +203,15 @@ static const char *enlarge(uint64_t bytes)
 {
 	if (bytes <= paging.file_bytes)
 		return NULL;
-	if (fallocate(paging.file, 0, 0, (off_t)bytes))
-		return errno == ENOSPC ? "the disk has no room for a larger paging file"
-				       : "the paging file cannot be enlarged";
+	if (fallocate(paging.file, 0, 0, (off_t)bytes)) {
+		const char *problem = errno == ENOSPC ? "the disk has no room for a larger paging file"
+						      : "the paging file cannot be enlarged";
+
+		/* The call may have taken part of the room. */
+		if (ftruncate(paging.file, (off_t)paging.file_bytes))
+			return "the paging file cannot be cut back";
+		return problem;
+	}
 	if (!pager_file_grown(paging.pager, bytes >> paging.page_shift))
 		return "no memory for the pager's tables";
 	paging.file_bytes = bytes;
@@ -209,18 +219,31 @@ static const char *enlarge(uint64_t bytes)
 }
 
 /* If the file is nearly full, enlarge it by a quarter or GROWTH_BYTES_MIN, whichever is more, but
-   not beyond file_bytes_max. If the disk is full, the file keeps its size, and pages stay in
-   memory. Needs paging.lock. */
+   not beyond file_bytes_max. If the disk has less room, enlarge it by a half, a quarter and so on, at
+   least GROWTH_BYTES_LEAST. If the disk is full, the file keeps its size, and pages stay in memory.
+   Needs paging.lock. */
 static void grow_file(void)
 {
 	uint64_t growth = paging.file_bytes / 4, left;
+	struct timespec now;
 
 	if (paging.file_bytes >= paging.file_bytes_max || !pager_file_low(paging.pager))
+		return;
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	if (now.tv_sec < paging.full_until)
 		return;
 	left = paging.file_bytes_max - paging.file_bytes;
 	if (growth < GROWTH_BYTES_MIN)
 		growth = GROWTH_BYTES_MIN;
-	enlarge(paging.file_bytes + (growth < left ? growth : left));
+	if (growth > left)
+		growth = left;
+	while (enlarge(paging.file_bytes + growth)) {
+		growth = growth / 2 & ~(uint64_t)(GROWTH_BYTES_LEAST - 1);
+		if (!growth) {
+			paging.full_until = now.tv_sec + FULL_SECONDS;
+			return;
+		}
+	}
 }
 
 static void *serve_moves(void *unused)

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from sentineld.migrate import paged
 from sentineld.migrate.ledger import Entry
 from sentineld.migrate.paged import PagedMemory
 from sentineld.migrate.pager_moves import HEAL_STEPS_MAX, PagerMoves
@@ -152,3 +153,23 @@ def test_bytes_in_memory_and_in_the_file_come_from_the_map(
     assert moves.by_tier() == [7 * PAGE, 2 * PAGE]
     assert moves.fast_bytes() == 7 * PAGE + 100
     assert moves.done_position == process.position
+
+
+def test_queueing_ends_when_the_queue_stays_full(
+    process: Process, moves: PagerMoves, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A process that was stopped or has ended takes no moves from the queue.
+    monkeypatch.setattr(paged, "ROOM_WAIT_S", 0.0)
+    monkeypatch.setattr(moves._memory, "batch_pages", 1)
+    asked: list[int] = []
+    append = PagingSegment.append
+
+    def full(segment: PagingSegment, evict: bool, space: Space, ranges: Any) -> Any:
+        if evict:
+            asked.append(len(ranges))
+            return ranges
+        return append(segment, evict, space, ranges)
+
+    monkeypatch.setattr(PagingSegment, "append", full)
+    moves.enter()
+    assert asked == [1]

@@ -77,11 +77,15 @@ void pager_after_fork_in_child(struct pager *pager)
 				continue;
 			run = file_run(range, page);
 			bytes = run << pager->page_shift;
-			/* If mmap() fails, a crash at an access is better than reading zeros. */
+			/* If mmap() fails, a crash at an access is better than reading zeros. mprotect()
+			   fails, too, if the child has too many mappings. */
 			if (mmap(address, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, pager->file,
 				 (off_t)((uint64_t)range->file_page[page] << pager->page_shift)) ==
-			    MAP_FAILED)
-				mprotect(address, bytes, PROT_NONE);
+				    MAP_FAILED &&
+			    mprotect(address, bytes, PROT_NONE))
+				pager_fatal(
+					"a forked process has no room for its mappings of the paging file "
+					"(sysctl vm.max_map_count=1000000)");
 		}
 	close(pager->uffd);
 	close(pager->stop_fd);
