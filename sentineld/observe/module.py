@@ -46,14 +46,19 @@ class ModuleWatch:
         self.sampler.drain()
 
     def arm(self, ranges: Ranges) -> None:
-        """Arm the ranges. The caller or the shim then begins an epoch.
+        """Arm the ranges and watch no other ones. The caller or the shim then begins an epoch.
 
-        The records of the ranges are complete from that epoch on.
+        The records of the ranges are complete from that epoch on. The ranges must not overlap.
         """
+        given = dict(ranges)
+        # Each layout can have an arena at another address. The module accepts no overlapping
+        # ranges and a limited number of them, so the earlier arenas' ranges must go first.
+        for start, size in list(self._added.items()):
+            if given.get(start) != size:
+                self.sampler.remove_range(start, size)
+                del self._added[start]
         for start, size in ranges:
-            if self._added.get(start, 0) < size:
-                if start in self._added:
-                    self.sampler.remove_range(start, self._added[start])
+            if start not in self._added:
                 self.sampler.add_range(start, size)
                 self._added[start] = size
             self.sampler.arm(start, size)

@@ -234,12 +234,18 @@ class Observing:
         self._past_lock = threading.Lock()
 
     def prepare(self) -> None:
-        """Without the module, request the fds by which the process's writes can be watched."""
-        if MODULE.probe() is not None:
-            # EOFError means that the process does not read its socket; the session detects this
-            # elsewhere.
-            with contextlib.suppress(EOFError):
-                self._link.send({"type": "watch_writes"})
+        """Without the module, request the fds by which the process's writes can be watched.
+
+        The process answers each request with fds, but take() takes one answer. So nothing is
+        requested while an answer is due, for example after a detach and another attach between two
+        steps of the process. The answer due is valid for that attach, too.
+        """
+        if self._asked or MODULE.probe() is None:
+            return
+        # EOFError means that the process does not read its socket; the session detects this
+        # elsewhere.
+        with contextlib.suppress(EOFError):
+            self._link.send({"type": "watch_writes"})
             self._asked = True
 
     def take(self, message: Message) -> None:

@@ -20,7 +20,6 @@ DATA_ONLY = {
 
 TESTED_ELSEWHERE = {
     "observe/bpfmap": "tests/vm/test_ebpf.py",
-    "observe/module": "tests/vm/test_backends.py",
     "service/snapshot": "tests/vm/test_sessions.py",
     "service/views": "tests/integration/test_emulated.py",
     "session/driver": "tests/integration/test_emulated.py",

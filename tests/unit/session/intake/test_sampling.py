@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from sentineld.base.errors import SentinelError
+from sentineld.control.frames import FrameError
 from sentineld.model.records import (
     ACCESS_AGAIN,
     ACCESS_RESIDENCY,
@@ -30,6 +31,7 @@ from sentineld.session.intake.sampling import (
     Samples,
     Sampling,
 )
+from sentineld.shim.writes import SOFT_DIRTY
 from tests.unit.links import Linked
 
 HUGE = (512, 1, 0, 0, 511)
@@ -159,4 +161,54 @@ def test_a_profile_does_not_fail_because_the_module_cannot_be_attached_again(
     observing.end_sampling()
     with pytest.raises(type(error)):
         observing.exact_sampling()
+    linked.close()
+
+
+def without_module(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> Log:
+        raise SentinelError("module-not-loaded", "no module")
+
+    monkeypatch.setattr(module, "PageSampler", refuse)
+
+
+def test_each_request_for_descriptors_is_answered_before_the_next_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The process is attached, detached and attached again between two of its steps. In each step,
+    it answers all requests that it finds."""
+    without_module(monkeypatch)
+    linked = Linked()
+    observing = Observing(linked.link, 1024)
+    for _ in range(2):
+        observing.prepare()
+        observing.prepare()
+        for request in linked.shim.receive():
+            assert request == {"type": "watch_writes"}
+            answer = {"type": "writes", "way": SOFT_DIRTY}
+            fds = [os.open(f"/proc/self/{name}", os.O_RDONLY) for name in ("pagemap", "stat")]
+            linked.shim.send(answer, fds)
+            for fd in fds:
+                os.close(fd)
+            linked.receive()
+            observing.take(answer)
+        # No descriptor is left, which a later message of the process would get.
+        with pytest.raises(FrameError):
+            linked.link.connection.take_fds(1)
+    observing.close()
+    linked.close()
+
+
+def test_a_request_that_could_not_be_sent_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    without_module(monkeypatch)
+    linked = Linked()
+    observing = Observing(linked.link, 1024)
+
+    def full(*_: object) -> None:
+        raise EOFError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(linked.link, "send", full)
+        observing.prepare()
+    observing.prepare()
+    assert linked.shim.receive() == [{"type": "watch_writes"}]
     linked.close()
