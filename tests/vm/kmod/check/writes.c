@@ -87,6 +87,10 @@ void check_again(void)
 
 	sampler_add(&sampler, address, PAGES);
 	sampler_arm(&sampler, address, PAGES);
+	target_call(&target, read_for, address, 100);
+	sampler_count_flags(&sampler, address, THIRD, found);
+	CHECK(!found[AGAIN], "%lu further accesses before the first epoch", found[AGAIN]);
+	sampler_epoch(&sampler);
 	target_call(&target, read_pages, address + 2 * THIRD * PAGE, THIRD);
 	target_call(&target, read_for, address, 500);
 	rounds = sampler_stats(&sampler).rearms;
