@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from sentineld.config import TierOverrides
+from sentineld.machine.emulated import EmulatedSubstrate
 from sentineld.migrate.emulated import EmulatedMemory
 from sentineld.migrate.process_memory import Memory, Wait
 from sentineld.migrate.syscalls import Addresses, MoveResult
@@ -23,9 +25,10 @@ from tests.unit.plan.toys import HEAP, PAGE
 FAST, SLOW = 1, 2
 
 
-def toy_linked() -> Linked:
-    """A process that replays the plan, at the start of step 10."""
+def toy_linked(**words: int) -> Linked:
+    """A process that replays the plan, at the start of step 10. words: further control words."""
     return Linked(
+        **words,
         heap_base=HEAP,
         heap_used=6 * PAGE,
         arena_base=HEAP << 1,
@@ -56,6 +59,19 @@ class ToyPages:
         memory = _BlockableMemory(self.moving, maps, spaces, tiers, self._bucket)
         memory.batch_pages = memory.small_batch_pages = self._batch_pages
         return memory
+
+
+class ToySubstrate(EmulatedSubstrate):
+    """Emulated tiers whose memory is the toy's pages."""
+
+    def __init__(self, pages: ToyPages) -> None:
+        super().__init__(TierOverrides(emulated="cxl"))
+        self._pages = pages
+
+    def memory(
+        self, link: ShimLink, spaces: Mapping[Space, tuple[int, int]], tiers: Tiers
+    ) -> Memory:
+        return self._pages.memory(link, spaces, tiers)
 
 
 class _BlockableMemory(EmulatedMemory):

@@ -22,7 +22,6 @@ TESTED_ELSEWHERE = {
     "observe/bpfmap": "tests/vm/test_ebpf.py",
     "service/snapshot": "tests/vm/test_sessions.py",
     "service/views": "tests/integration/test_emulated.py",
-    "session/driver": "tests/integration/test_emulated.py",
     "session/live/sending": "tests/integration/test_emulated.py",
     "session/live/totals": "tests/vm/test_sessions.py",
     "session/plans/entering": "tests/integration/test_emulated.py",

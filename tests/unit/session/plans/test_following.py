@@ -4,21 +4,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from sentineld.base.errors import SentinelError
-from sentineld.config import Config, TierOverrides
-from sentineld.machine.emulated import EmulatedSubstrate
+from sentineld.config import Config
 from sentineld.machine.machine import Machine
-from sentineld.migrate.process_memory import Memory
-from sentineld.model.plan import Space
 from sentineld.model.protocol import Flag
-from sentineld.model.tiers import Tiers
-from sentineld.observe.shim_link import ShimLink
 from sentineld.plan.correct import WINDOW_STEPS
 from sentineld.plan.slack import with_slack
 from sentineld.profile.sizes import Sizes
@@ -28,7 +23,7 @@ from sentineld.session.live.shapes import Planned, Shape
 from sentineld.session.plans import entering
 from sentineld.session.plans.following import Following
 from tests.unit.plan.toys import PAGE, toy_plan, toy_profile, two_tiers
-from tests.unit.toyprocess import FAST, SLOW, ToyPages, toy_linked
+from tests.unit.toyprocess import FAST, SLOW, ToyPages, ToySubstrate, toy_linked
 from tests.unit.waiting import wait
 
 SHAPE = Shape(1, "toy")
@@ -37,26 +32,13 @@ PLANNED = Planned(SHAPE, toy_profile(), toy_profile(), PLAN, 7 * PAGE, 0.5)
 BROUGHT = ("promote", "initial", "moved")
 
 
-class Substrate(EmulatedSubstrate):
-    """Emulated tiers whose memory is the toy's pages."""
-
-    def __init__(self, pages: ToyPages) -> None:
-        super().__init__(TierOverrides(emulated="cxl"))
-        self._pages = pages
-
-    def memory(
-        self, link: ShimLink, spaces: Mapping[Space, tuple[int, int]], tiers: Tiers
-    ) -> Memory:
-        return self._pages.memory(link, spaces, tiers)
-
-
 class Process:
     """A process that runs the toy's steps, and the plans of its session."""
 
     def __init__(self) -> None:
         self.linked, self.pages = toy_linked(), ToyPages()
         link = self.linked.link
-        substrate = Substrate(self.pages)
+        substrate = ToySubstrate(self.pages)
         machine = Machine(Config(huge_pages="off"), substrate, two_tiers(1e12), [])
         self.inbox = Inbox(link, Observing(link, 1024))
         self.ended: list[str] = []

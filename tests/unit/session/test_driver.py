@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A session's budget while a switch to another one is planned. tests/integration/test_emulated.py
+drives trainings through all states."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from sentineld.base.errors import SentinelError
+from sentineld.base.units import FastBudget
+from sentineld.config import Config
+from sentineld.machine.machine import Machine
+from sentineld.model.protocol import Mode
+from sentineld.session import requests
+from sentineld.session.driver import Driver
+from sentineld.session.live.shapes import Planned, Shape
+from sentineld.session.state import Saved, StateFiles
+from tests.unit.plan.toys import PAGE, toy_plan, toy_profile, two_tiers
+from tests.unit.toyprocess import ToyPages, ToySubstrate, toy_linked
+from tests.unit.waiting import PATIENCE_S
+
+LAYOUT_ID = 7
+CAPACITY_BYTES = 1 << 30
+PLAN = replace(toy_plan(), policy="sentinel")
+PLANNED = Planned(Shape(1, "toy"), toy_profile(), toy_profile(), PLAN, 7 * PAGE, 0.5)
+MORE = FastBudget.parse("512M")
+
+
+class Managed:
+    """The driver of a process that follows the toy plan. Planning waits until `let` is set, and
+    then fails."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.linked = toy_linked(layout_id=LAYOUT_ID)
+        substrate = ToySubstrate(ToyPages())
+        self.machine = Machine(Config(huge_pages="off"), substrate, two_tiers(1e12), [])
+        states = StateFiles(folder)
+        self.driver = Driver(self.linked.link, self.machine, states, lambda reason: None)
+        self.let = threading.Event()
+        monkeypatch.setattr(requests, "planned_for", self._plan)
+        saved = Saved(str(7 * PAGE), "sentinel", "cxl")
+        states.entering(self.driver.name, saved, LAYOUT_ID, PLANNED)
+        self.driver.resume()
+        assert self.driver.lifecycle.state == "managed"
+
+    def _plan(self, *_: object) -> Planned:
+        assert self.let.wait(PATIENCE_S)
+        raise SentinelError("failed", "no plan")
+
+    def check_reserved(self, budget_bytes: int | None) -> None:
+        """Check that the session has reserved this budget, and no more."""
+        assert budget_bytes is not None
+        self.machine.budgets.require("another session", CAPACITY_BYTES - budget_bytes)
+        with pytest.raises(SentinelError):
+            self.machine.budgets.require("another session", CAPACITY_BYTES - budget_bytes + 1)
+
+    def diverge(self) -> None:
+        """Run three steps that do not follow the plan."""
+        self.linked.set(step=13, mode=Mode.DIVERGED, diverged_steps=3, diverged_in_row=3)
+
+    def close(self) -> None:
+        self.let.set()
+        self.driver.end("the test is over")
+        self.machine.close()
+        self.linked.close_shim()
+
+
+@pytest.fixture
+def managed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Managed]:
+    made = Managed(tmp_path, monkeypatch)
+    yield made
+    made.close()
+
+
+def test_a_switch_that_ends_because_the_plan_is_left_reserves_nothing(managed: Managed) -> None:
+    replanning = managed.driver.attach(MORE, None)
+    assert replanning is not None
+    managed.check_reserved(MORE.bytes)
+    managed.diverge()
+    managed.driver.turn()
+    assert managed.driver.lifecycle.state == "allocation"
+    with pytest.raises(SentinelError, match="diverged from the plan"):
+        replanning.wait()
+    managed.check_reserved(PLANNED.budget_bytes)
