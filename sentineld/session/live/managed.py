@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import select
@@ -49,7 +50,7 @@ class Managed:
         memory: returns the interface to the process's pages; see Substrate.memory().
         on_exit: called from the mover's thread if the mover can't continue, with the reason.
         patience: decides how long the session keeps a plan that does not fit.
-        Raises SentinelError.
+        Raises SentinelError, and OSError if no descriptor is free.
         """
         self.plan = plan = planned.plan
         self.profile = profile = planned.profile
@@ -59,22 +60,26 @@ class Managed:
             Space.ARENA: arena_range(words, plan.layout.arena_bytes),
             Space.HEAP: heap_range(link.segment, words),
         }
-        self._memory = memory(link, self.spaces, tiers)
-        ports = ProcessPorts(
-            pid=link.pid,
-            memory=self._memory,
-            spaces=self.spaces,
-            publish=link.segment.set_moves_done,
-            position=link.segment.position,
-            unmanaged_bytes=self._unmanaged_bytes,
-            ended=on_exit,
-        )
-        self.mover = _mover(tiers, plan, profile, ports)
         self._divergence = Divergence(words, patience)
         self._barriers = Barriers(link.segment)
         self._paused = False
         self._stop = threading.Event()
-        self._stop_fd = os.eventfd(0, os.EFD_CLOEXEC)
+        with contextlib.ExitStack() as failed:
+            self._stop_fd = os.eventfd(0, os.EFD_CLOEXEC)
+            failed.callback(os.close, self._stop_fd)
+            self._memory = memory(link, self.spaces, tiers)
+            failed.callback(self._memory.close)
+            ports = ProcessPorts(
+                pid=link.pid,
+                memory=self._memory,
+                spaces=self.spaces,
+                publish=link.segment.set_moves_done,
+                position=link.segment.position,
+                unmanaged_bytes=self._unmanaged_bytes,
+                ended=on_exit,
+            )
+            self.mover = _mover(tiers, plan, profile, ports)
+            failed.pop_all()
         self._pump = threading.Thread(
             target=self._carry, name=f"boundaries-{link.pid}", daemon=True
         )

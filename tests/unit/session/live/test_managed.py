@@ -3,19 +3,25 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Iterator
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
+from sentineld.base.errors import SentinelError
 from sentineld.migrate.token_bucket import SLACK_NS
 from sentineld.model.plan import Plan
 from sentineld.model.protocol import PAGING_DTYPE, Flag, Mode
 from sentineld.observe.paging_segment import PagingSegment
 from sentineld.plan.correct import Progress
+from sentineld.session.live import managed as managed_module
 from sentineld.session.live.divergence import Patience
 from sentineld.session.live.managed import Managed
 from sentineld.session.live.shapes import Planned, Shape
+from tests.unit.descriptors import open_descriptors
 from tests.unit.plan.toys import PAGE, toy_plan, toy_profile, two_tiers, with_layout
 from tests.unit.toyprocess import FAST, SLOW, ToyPages, toy_linked
 from tests.unit.waiting import wait
@@ -157,3 +163,43 @@ def test_the_pagers_reads_for_faults_are_counted(
     monkeypatch.setattr(type(link), "paging", PagingSegment(words))
     found = process.managed.progress(link.segment.words())
     assert (found.faults, found.fault_reads, found.fault_read_ns) == (30, 20, 5_000_000)
+
+
+@pytest.mark.parametrize("place", ["eventfd", "memory", "_mover"])
+def test_a_plan_that_cannot_be_followed_leaves_nothing_open(
+    place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each memory of the process has a descriptor, as on paged tiers."""
+    linked, open_memories = toy_linked(), 0
+
+    class OpenMemory:
+        def __init__(self, *_: object) -> None:
+            nonlocal open_memories
+            if place == "memory":
+                raise SentinelError("failed", "no memory")
+            open_memories += 1
+
+        def close(self) -> None:
+            nonlocal open_memories
+            open_memories -= 1
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.EMFILE, "no descriptor")
+
+    if place == "eventfd":
+        monkeypatch.setattr(os, "eventfd", fail)
+    elif place == "_mover":
+        monkeypatch.setattr(managed_module, "_mover", fail)
+    before = open_descriptors()
+    with pytest.raises((OSError, SentinelError)):
+        Managed(
+            linked.link,
+            Planned(Shape(1, ""), toy_profile(), toy_profile(), toy_plan(), 7 * PAGE, 0.0),
+            two_tiers(1e12),
+            cast(Any, OpenMemory),
+            lambda reason: None,
+            Patience(),
+        )
+    assert open_descriptors() == before
+    assert open_memories == 0
+    linked.close()
