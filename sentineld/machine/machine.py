@@ -139,6 +139,10 @@ class Machine:
         """The pids of a watched process and its descendants, such as data-loader workers."""
         return self._processes.processes(pid)
 
+    def nodes(self) -> tuple[tuple[int, ...], ...]:
+        """The nodes of each tier; empty if there are no tiers."""
+        return tuple(tier.nodes for tier in self.tiers.tiers) if self.tiers else ()
+
     def huge_pages(self) -> tuple[int, ...]:
         """Huge page sizes, in bytes, that a layout may use now (docs/explanation/huge-pages.md)."""
         if self.substrate.paged:

@@ -361,8 +361,8 @@ class Driver:
             return
         saved, planned = restored.saved, restored.planned
         goal = Goal(FastBudget.parse(saved.fast), saved.policy)
-        substrate = self._machine.substrate
-        if planned is None or not saved.resumable(substrate.emulated, substrate.paged):
+        substrate, nodes = self._machine.substrate, self._machine.nodes()
+        if planned is None or not saved.resumable(substrate.emulated, substrate.paged, nodes):
             self._attach(goal)
             self.lifecycle.explain("attached again after the daemon's restart")
             return
@@ -455,8 +455,14 @@ class Driver:
 
     def _saved(self) -> Saved:
         assert self.goal is not None
-        tiers = self._machine.substrate
-        return Saved(str(self.goal.fast), self.goal.policy, tiers.emulated, tiers.paged)
+        substrate = self._machine.substrate
+        return Saved(
+            str(self.goal.fast),
+            self.goal.policy,
+            substrate.emulated,
+            substrate.paged,
+            self._machine.nodes(),
+        )
 
 
 def _name(planned: Planned) -> str:

@@ -25,6 +25,9 @@ from sentineld.session.live.shapes import Planned, Shape
 
 log = logging.getLogger(__name__)
 
+Nodes = tuple[tuple[int, ...], ...]
+"""The node ids of each tier."""
+
 
 @dataclass(frozen=True)
 class SavedPlan:
@@ -49,15 +52,18 @@ class Saved:
     policy: str
     emulated: str = ""  # preset of emulated tiers; "": the tiers are not emulated
     paged: str = ""  # directory of the files of paged tiers; "": the tiers are not paged
+    nodes: Nodes = ()  # the tiers' nodes; empty in files of earlier versions
     plans: tuple[SavedPlan, ...] = ()  # live or being entered; empty while profiling
 
-    def resumable(self, emulated: str, paged: str) -> bool:
+    def resumable(self, emulated: str, paged: str, nodes: Nodes) -> bool:
         """Whether a daemon with these tiers can resume the plans.
 
-        On paged tiers it cannot, because the process needs an eventfd of the daemon and gets it
-        only with a new layout.
+        It cannot if a tier has other nodes now: the plans' figures and initial places would be
+        wrong. On paged tiers it cannot, because the process needs an eventfd of the daemon and gets
+        it only with a new layout.
         """
-        return self.emulated == emulated and not self.paged and not paged
+        same = self.emulated == emulated and self.nodes == nodes
+        return same and not self.paged and not paged
 
 
 class Restored(NamedTuple):
@@ -167,6 +173,7 @@ class StateFiles:
                 found["policy"],
                 found.get("emulated", ""),
                 found.get("paged", ""),
+                tuple(tuple(nodes) for nodes in found.get("nodes", [])),
                 plans,
             )
         except FileNotFoundError:

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A session's budget while a switch to another one is planned. tests/integration/test_emulated.py
-drives trainings through all states."""
+"""Which plans are resumed, and the budget while a switch to another one is planned.
+
+tests/integration/test_emulated.py drives trainings through all states.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +21,13 @@ from sentineld.model.protocol import Mode
 from sentineld.session import requests
 from sentineld.session.driver import Driver
 from sentineld.session.live.shapes import Planned, Shape
-from sentineld.session.state import Saved, StateFiles
+from sentineld.session.state import Nodes, Saved, StateFiles
 from tests.unit.plan.toys import PAGE, toy_plan, toy_profile, two_tiers
 from tests.unit.toyprocess import ToyPages, ToySubstrate, toy_linked
 from tests.unit.waiting import PATIENCE_S
 
 LAYOUT_ID = 7
+NODES = ((0,), (1,))  # of two_tiers()
 CAPACITY_BYTES = 1 << 30
 PLAN = replace(toy_plan(), policy="sentinel")
 PLANNED = Planned(Shape(1, "toy"), toy_profile(), toy_profile(), PLAN, 7 * PAGE, 0.5)
@@ -35,7 +38,8 @@ class Managed:
     """The driver of a process that follows the toy plan. Planning waits until `let` is set, and
     then fails."""
 
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, nodes: Nodes = NODES) -> None:
+        """nodes: the tiers' nodes when the plan was saved."""
         self.linked = toy_linked(layout_id=LAYOUT_ID)
         substrate = ToySubstrate(ToyPages())
         self.machine = Machine(Config(huge_pages="off"), substrate, two_tiers(1e12), [])
@@ -43,10 +47,9 @@ class Managed:
         self.driver = Driver(self.linked.link, self.machine, states, lambda reason: None)
         self.let = threading.Event()
         monkeypatch.setattr(requests, "planned_for", self._plan)
-        saved = Saved(str(7 * PAGE), "sentinel", "cxl")
+        saved = Saved(str(7 * PAGE), "sentinel", "cxl", nodes=nodes)
         states.entering(self.driver.name, saved, LAYOUT_ID, PLANNED)
         self.driver.resume()
-        assert self.driver.lifecycle.state == "managed"
 
     def _plan(self, *_: object) -> Planned:
         assert self.let.wait(PATIENCE_S)
@@ -73,6 +76,7 @@ class Managed:
 @pytest.fixture
 def managed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Managed]:
     made = Managed(tmp_path, monkeypatch)
+    assert made.driver.lifecycle.state == "managed"
     yield made
     made.close()
 
@@ -87,3 +91,13 @@ def test_a_switch_that_ends_because_the_plan_is_left_reserves_nothing(managed: M
     with pytest.raises(SentinelError, match="diverged from the plan"):
         replanning.wait()
     managed.check_reserved(PLANNED.budget_bytes)
+
+
+def test_a_plan_for_other_nodes_is_not_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process is attached anew, with its budget and policy."""
+    managed = Managed(tmp_path, monkeypatch, nodes=NODES[::-1])
+    assert managed.driver.lifecycle.state == "attached"
+    assert str(managed.driver.goal) == "policy sentinel, fast 28672"
+    managed.close()

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from sentineld.session.live.shapes import Planned, Shape
-from sentineld.session.state import Saved, StateFiles
+from sentineld.session.state import Nodes, Saved, StateFiles
 from tests.unit.plan.toys import large_plan, large_profile
 
 NAME = f"{os.getpid()}-1"
-SAVED = Saved("20%", "auto", "cxl")
+SAVED = Saved("20%", "auto", "cxl", nodes=((0,), (1,)))
 
 
 def planned(budget_bytes: int) -> Planned:
@@ -137,29 +137,53 @@ def test_the_file_of_an_earlier_version_leads_to_an_attach(
     old = {"fast": "20%", "policy": "auto", "budget_bytes": 1, "layout_id": 7, "emulated": "cxl"}
     (tmp_path / "sessions" / f"{NAME}.json").write_text(json.dumps(old))
     (tmp_path / "sessions" / f"{NAME}.npz").write_bytes(b"its plan")
-    assert states.load(NAME, 7) == (SAVED, None, False)
+    assert states.load(NAME, 7) == (replace(SAVED, nodes=()), None, False)
     states.attached(NAME, SAVED)
     assert files(tmp_path) == {f"{NAME}.json"}
+
+
+NODES = ((0, 1), (2,))
+OTHERS = ((0,), (1, 2))
 
 
 @pytest.mark.parametrize(
     ("saved", "now", "resumable"),
     [
-        (("", ""), ("", ""), True),
-        (("cxl", ""), ("cxl", ""), True),
-        (("cxl", ""), ("", ""), False),
-        (("", "/paged"), ("", ""), False),
-        (("", ""), ("", "/paged"), False),
-        (("", "/paged"), ("", "/paged"), False),
+        (("", "", NODES), ("", "", NODES), True),
+        (("cxl", "", NODES), ("cxl", "", NODES), True),
+        (("cxl", "", NODES), ("", "", NODES), False),
+        (("", "", NODES), ("", "", OTHERS), False),
+        (("", "", NODES), ("", "", NODES[::-1]), False),
+        (("", "", NODES), ("", "", ()), False),
+        (("", "/paged", NODES), ("", "", NODES), False),
+        (("", "", NODES), ("", "/paged", NODES), False),
+        (("", "/paged", NODES), ("", "/paged", NODES), False),
     ],
 )
 def test_a_plan_is_resumed_only_on_the_same_tiers_and_never_on_paged_ones(
-    states: StateFiles, saved: tuple[str, str], now: tuple[str, str], resumable: bool
+    states: StateFiles,
+    saved: tuple[str, str, Nodes],
+    now: tuple[str, str, Nodes],
+    resumable: bool,
 ) -> None:
     states.attached(NAME, Saved("20%", "auto", *saved))
     restored = states.load(NAME, 0)
     assert restored is not None
     assert restored.saved.resumable(*now) == resumable
+
+
+def test_a_plan_of_a_version_that_saved_no_nodes_is_not_resumed(
+    states: StateFiles, tmp_path: Path
+) -> None:
+    states.entering(NAME, SAVED, 7, planned(4096))
+    file = tmp_path / "sessions" / f"{NAME}.json"
+    found = json.loads(file.read_text())
+    del found["nodes"]
+    file.write_text(json.dumps(found))
+    restored = states.load(NAME, 7)
+    assert restored is not None
+    assert restored.saved.fast == SAVED.fast
+    assert not restored.saved.resumable(SAVED.emulated, SAVED.paged, SAVED.nodes)
 
 
 def test_files_that_cannot_be_removed_are_logged(
@@ -188,7 +212,16 @@ def test_files_of_dead_processes_are_removed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", "{}", '{"plans": 3}', '{"fast": "20%", "plans": []}', "\xff"]
+    "text",
+    [
+        "",
+        "[]",
+        "{}",
+        '{"plans": 3}',
+        '{"fast": "20%", "plans": []}',
+        '{"fast": "20%", "policy": "auto", "nodes": [0, 1]}',
+        "\xff",
+    ],
 )
 def test_damaged_parameters_are_logged_and_not_used(
     states: StateFiles, tmp_path: Path, text: str, caplog: pytest.LogCaptureFixture
