@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from sentineld.model.plan import SLOT_DTYPE, Layout
-from sentineld.model.protocol import Alloc, Boundary, Event
+from sentineld.model.protocol import Boundary
 from sentineld.model.records import Records
-from sentineld.profile.steps import Step, boundary_records
+from sentineld.profile.steps import Step, allocation_records, boundary_records
 
 STRETCH_SHARE_MAX = 0.01
 """Maximum duration of a stretch, as a share of the step's time, wherever a cut is possible."""
@@ -46,8 +46,7 @@ def choose_cuts(
 
     share_max: maximum duration of a stretch, as a share of the step's time.
     """
-    records = step.records
-    allocs = records[(records["event"] == Event.ALLOC) & (records["detail"] == Alloc.STEP)]
+    allocs = allocation_records(step)
     boundaries = boundary_records(step)
     times = allocs["time_ns"].astype(np.int64)
     touched = np.concatenate([[0], np.cumsum(_touched_bytes(step, allocs, boundaries))])
@@ -118,8 +117,7 @@ def _touched_bytes(step: Step, allocs: Records, boundaries: Records) -> npt.NDAr
 
 def provisional_layout(step: Step, cuts: npt.NDArray[np.uint32]) -> Layout:
     """A layout that places no tensor and only turns the cuts into boundaries."""
-    records = step.records
-    allocs = records[(records["event"] == Event.ALLOC) & (records["detail"] == Alloc.STEP)]
+    allocs = allocation_records(step)
     slots = np.zeros(len(allocs), SLOT_DTYPE)
     slots["bytes"] = allocs["bytes"]
     boundary_count = len(boundary_records(step)) + len(cuts)

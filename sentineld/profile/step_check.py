@@ -11,9 +11,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from sentineld.model.protocol import Alloc, Event
+from sentineld.model.protocol import Event
 from sentineld.model.records import Records
-from sentineld.profile.steps import Step, boundary_records
+from sentineld.profile.steps import Step, allocation_records, boundary_records
 
 ADDRESS_MAX = 1 << 48
 """attribution.py can handle only addresses below this one. User addresses on x86-64 are below 2^47,
@@ -34,8 +34,7 @@ def accesses_problem(ops: Records) -> str:
 
 def recorded_completely(step: Step) -> bool:
     """Whether the step's sequence of allocations has no gaps."""
-    records = step.records
-    allocs = records[(records["event"] == Event.ALLOC) & (records["detail"] == Alloc.STEP)]
+    allocs = allocation_records(step)
     return bool(np.array_equal(allocs["value"], np.arange(len(allocs))))
 
 

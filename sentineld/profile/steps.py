@@ -242,10 +242,15 @@ def kept_records(step: Step) -> int:
 
 def births(step: Step) -> npt.NDArray[np.uint64]:
     """Sizes of the allocations in the step's sequence, in order."""
-    records = step.records
-    own = (records["event"] == Event.ALLOC) & (records["detail"] == Alloc.STEP)
-    sizes: npt.NDArray[np.uint64] = records["bytes"][own]
+    sizes: npt.NDArray[np.uint64] = allocation_records(step)["bytes"]
     return sizes
+
+
+def allocation_records(step: Step) -> Records:
+    """The records of the allocations in the step's sequence, in order."""
+    records = step.records
+    found: Records = records[(records["event"] == Event.ALLOC) & (records["detail"] == Alloc.STEP)]
+    return found
 
 
 def step_events(records: Records) -> npt.NDArray[np.bool_]:

@@ -6,8 +6,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from sentineld.model.protocol import Alloc, Boundary, Event
-from sentineld.profile.steps import Step, boundary_records
+from sentineld.model.protocol import Boundary
+from sentineld.profile.steps import Step, allocation_records, boundary_records
 
 
 def stretch_times(stretches: npt.NDArray[np.void], timed: Step) -> npt.NDArray[np.uint64]:
@@ -36,27 +36,11 @@ def _begins(stretches: npt.NDArray[np.void], timed: Step) -> npt.NDArray[np.int6
     boundaries = boundaries[boundaries["detail"] != Boundary.CUT]
     if not np.array_equal(boundaries["bytes"], stretches["cursor"][~is_cut]):
         return None
-    cursors = stretches["cursor"][is_cut]
-    if len(cursors) and cursors.max() >= len(_allocations(timed)):
+    allocs = allocation_records(timed)
+    cursors = stretches["cursor"][is_cut].astype(np.int64)
+    if len(cursors) and cursors.max() >= len(allocs):
         return None
     begins = np.zeros(len(stretches), np.int64)
     begins[~is_cut] = boundaries["time_ns"]
-    begins[is_cut] = cut_times_ns(timed, cursors)
+    begins[is_cut] = allocs["time_ns"][cursors]
     return begins
-
-
-def cut_times_ns(step: Step, cursors: npt.NDArray[np.uint32]) -> npt.NDArray[np.int64]:
-    """The time of each cut in a step that lacks the cuts: that of the allocation that follows.
-
-    cursors: allocation cursors of the cuts; each is less than the step's number of allocations.
-    """
-    times: npt.NDArray[np.int64] = _allocations(step)["time_ns"].astype(np.int64)
-    return times[cursors.astype(np.int64)]
-
-
-def _allocations(step: Step) -> npt.NDArray[np.void]:
-    records = step.records
-    found: npt.NDArray[np.void] = records[
-        (records["event"] == Event.ALLOC) & (records["detail"] == Alloc.STEP)
-    ]
-    return found

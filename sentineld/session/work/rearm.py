@@ -12,8 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sentineld.observe.uapi import REARM_US_MAX, REARM_US_MIN
-from sentineld.profile.steps import Step, boundary_records
-from sentineld.profile.times import cut_times_ns
+from sentineld.profile.steps import Step, allocation_records, boundary_records
 
 PERIODS = 4
 """Periods in a typical stretch. Every period costs a scan of the pages accessed in the stretch, and
@@ -28,7 +27,9 @@ def rearm_period_us(step: Step, cuts: npt.NDArray[np.uint32]) -> int:
     time is in stretches that are at least as long.
     """
     boundaries_ns = boundary_records(step)["time_ns"].astype(np.int64)
-    begins_ns = np.sort(np.concatenate([boundaries_ns, cut_times_ns(step, cuts)]))
+    # The step lacks the cuts; each would be at the allocation that follows it.
+    cuts_ns = allocation_records(step)["time_ns"][cuts].astype(np.int64)
+    begins_ns = np.sort(np.concatenate([boundaries_ns, cuts_ns]))
     times_ns = np.sort(np.diff(begins_ns, append=step.end_ns))
     passed_ns = np.cumsum(times_ns)
     typical_ns = int(times_ns[np.searchsorted(passed_ns, passed_ns[-1] / 2)])
