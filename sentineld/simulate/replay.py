@@ -95,29 +95,26 @@ class Replay:
         before: the world of the preceding steps. Pages start on the tiers that they have in that
             world and are then moved to the plan's initial tiers. None: place pages by first touch.
         """
-        cells, world = self._scripts.cells, self.world
-        carried = None if before is None else _fast_pages(before, cells)
-        for cell in np.flatnonzero(cells.persistent).tolist():
-            if carried is None:
-                world.place(cell, cell + 1, cells.pages[cell : cell + 1])
-            else:
-                world.place(cell, cell + 1, carried[cell : cell + 1])
-        if carried is not None:
+        cells = self._scripts.cells
+        if before is None:
+            self._place_persistent(cells.pages)
+        else:
+            self._place_persistent(_fast_pages(before, cells))
             self._queue_misplaced(self._scripts.initial)
 
     def enter(self) -> None:
         """Place the pages of persistent tensors on the plan's initial tiers, those without one on
         the slow tier. If the plan has no initial tiers, place pages by first touch."""
-        cells, world = self._scripts.cells, self.world
-        if not self._scripts.initial:
-            self.begin()
-            return
-        fast = np.zeros(len(cells.pages), np.bool_)
-        for low, high, tier in self._scripts.initial:
-            fast[low:high] = tier == 0
-        for cell in np.flatnonzero(cells.persistent).tolist():
-            wanted = cells.pages[cell : cell + 1] * fast[cell]
-            world.place(cell, cell + 1, wanted)
+        pages, initial = self._scripts.cells.pages, self._scripts.initial
+        wanted = np.zeros_like(pages) if initial else pages
+        for low, high, tier in initial:
+            wanted[low:high] = pages[low:high] * (tier == 0)
+        self._place_persistent(wanted)
+
+    def _place_persistent(self, wanted: Integers) -> None:
+        """Place persistent tensors. wanted: (C,), see World.place()."""
+        for cell in np.flatnonzero(self._scripts.cells.persistent).tolist():
+            self.world.place(cell, cell + 1, wanted[cell : cell + 1])
 
     def step(self, factors: Floats | None = None) -> Step:
         """Simulate one step. factors: (S,), factors for the all-fast times of the stretches."""
