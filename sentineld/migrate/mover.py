@@ -94,7 +94,7 @@ class Mover:
         self._pace = Pace(self.ledger, memory, plan.moves, page_bytes)
         self._initial = plan.initial
         self._regions = plan.layout.regions
-        self._moved = no_pages()  # pages of the arena in the last call
+        self._last: Batch | None = None  # the batch of the last call, until work() goes on
         self._settled = settled(plan, page_bytes)
         self._refresh_at_step = 0
         self._refresh_steps = 1
@@ -295,22 +295,29 @@ class Mover:
                 self.ledger.begin_step(step)
                 if self._refresh or step >= self._refresh_at_step:
                     self._read_residency()
-        moved, self._moved = self._moved, no_pages()
-        if len(moved) and dropped:
-            self._recheck(dropped_pages(moved, np.concatenate(dropped), self._page_bytes))
+        last, self._last = self._last, None
+        if last is not None and dropped:
+            self._recheck(last, np.concatenate(dropped))
         return True
 
-    def _recheck(self, pages: Pages) -> None:
-        """Correct the map for pages of the arena that were dropped during the last call. They may
-        have been born again before the call moved them: then they are on the call's tier, and the
-        map has them on the tier of their birth. Fast ones whose region is slow are moved back,
-        unless they are to be promoted anyway."""
+    def _recheck(self, batch: Batch, drops: Table) -> None:
+        """Correct the map for pages of the arena that were dropped during the call of a batch.
+
+        They may have been born again before the call moved them: then they are on the call's tier,
+        and the map has them on the tier of their birth. Fast ones whose region is slow are moved
+        back, unless they are to be promoted anyway.
+
+        drops: DROP_DTYPE, the ranges that were dropped during the call.
+        """
+        arena = [pages for move, pages in batch.parts if move.space == Space.ARENA]
+        moved = np.concatenate([no_pages(), *arena])
+        pages = dropped_pages(moved, drops, self._page_bytes)
         if not len(pages):
             return
         self._charge.recheck(self._memory, pages, self._schedule.now)
         queue = self._schedule.queue
-        for row in back_to_their_region(pages, self._regions, self._page_bytes):
-            move = self._schedule.move_now(row, "heal")
+        back = back_to_their_region(pages, self._regions, self._page_bytes)
+        for move in self._moves_of(back, "heal"):
             if len(self._pages_of(move)) and not any(map(move.overlaps, queue.promotions)):
                 queue.add(move)
 
@@ -366,8 +373,7 @@ class Mover:
                 if armed is not None:
                     for start, size in ranges:
                         armed.arm(start, size)
-        in_arena = [pages for move, pages in batch.parts if move.space == Space.ARENA]
-        self._moved = np.concatenate([no_pages(), *in_arena])
+        self._last = batch
         first = moved_bytes = 0
         for move, pages in batch.parts:
             status = result.status[first : first + len(pages)]
