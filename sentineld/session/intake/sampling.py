@@ -51,21 +51,17 @@ class SampledPages:
     backend: Backend
     samples: npt.NDArray[np.void]  # SAMPLE_DTYPE
     areas: Areas | None  # None: the module sampled, or no pages were sampled
-    lost: int = 0  # number of records of accesses that the module lost
+    lost: int = 0  # number of records of accesses that the module lost since arm()
 
 
 class Sampling:
     """Owns a backend's Watch of the process (observe/backend.py). Watches address ranges and
     collects the accesses to them."""
 
-    def __init__(self, link: ShimLink, backend: Backend, watch: Watch, rearm_us: int = 0) -> None:
+    def __init__(self, link: ShimLink, backend: Backend, watch: Watch) -> None:
         """Take over the watch, and send the module's epoch fd to the shim. Raises EOFError, and the
-        errors of Peer.require_own().
-
-        rearm_us: the interval at which the watch arms accessed pages again; 0: it does not.
-        """
+        errors of Peer.require_own()."""
         self.backend = backend
-        self.rearm_us = rearm_us if backend is MODULE else 0
         self._link = link
         self._watch = watch
         self._module = watch if isinstance(watch, ModuleWatch) else None
@@ -293,7 +289,7 @@ class Observing:
                 backend, watch = open_best(target)
                 if backend.name == writes.way:
                     unused.pop_all()  # the watch closes the fds
-            self._sampling = Sampling(self._link, backend, watch, rearm_us)
+            self._sampling = Sampling(self._link, backend, watch)
         return self._sampling
 
     def exact_sampling(self) -> Sampling:

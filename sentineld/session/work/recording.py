@@ -92,7 +92,6 @@ class Recording(Request[Trace]):
         self._passed_steps = 0  # steps since sampling began; before that, since recording began
         self._sampling: Sampling | None = None
         self._sampling_since_s: float | None = None
-        self._log_lost = 0  # number of records that the sampling had lost before this recording
         self._sampled: SampledStep | None = None
         self._notes: list[str] = []
         self._faults: Records | None = None
@@ -167,7 +166,6 @@ class Recording(Request[Trace]):
             self._notes.append(f"{faults.lost} page faults were lost: their ring was full")
         try:
             self._sampling = self._sample()
-            self._log_lost = self._sampling.lost
         except SentinelError as error:
             self._notes.append(f"no pages were sampled: {error}")
         if self._managed is not None:
@@ -233,10 +231,10 @@ class Recording(Request[Trace]):
 
     def _samples(self, sampled: SampledStep) -> Records:
         """The page accesses of the sampled step."""
-        if sampled.pages is None or self._sampling is None:
+        if sampled.pages is None:
             return np.empty(0, SAMPLE_DTYPE)
-        if lost := self._sampling.lost - self._log_lost:
-            self._notes.append(f"{lost} page accesses were lost: raise log_records")
+        if sampled.pages.lost:
+            self._notes.append(f"{sampled.pages.lost} page accesses were lost: raise log_records")
         samples = sampled.pages.samples
         begin_epoch = boundary_records(sampled.step)["address"][0]
         inside = (samples["epoch"] >= begin_epoch) & (samples["epoch"] < sampled.step.end_epoch)
