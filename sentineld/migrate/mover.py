@@ -143,8 +143,9 @@ class Mover:
     def start(self, position: int) -> None:
         """Start a thread that follows the process from this position on."""
         self.begin(position)
-        self._thread = threading.Thread(target=self._run, name=f"mover-{self.pid}", daemon=True)
-        self._thread.start()
+        thread = threading.Thread(target=self._run, name=f"mover-{self.pid}", daemon=True)
+        thread.start()
+        self._thread = thread  # stop() can't join a thread that could not be started
 
     def notify(self, position: int) -> None:
         """Report that the process has reached a position (step << 32 | boundary)."""

@@ -295,7 +295,11 @@ class Driver:
         plan_input = self.following.plan_input()
         budget_bytes = goal.fast.resolve(plan_input.profile.peak_bytes)
         self._machine.budgets.reserve(self._link, budget_bytes)
-        replanning = self._requests.plan_again(goal, plan_input)
+        try:
+            replanning = self._requests.plan_again(goal, plan_input)
+        except BaseException:
+            self._settle_budget()
+            raise
         self.following.stop_recording()
         self._link.set_flags(off=protocol.Flag.RECORD)
         return replanning

@@ -34,6 +34,7 @@ class Requests:
         self._machine = machine
         self._sample = sample
         self._replanning: Replanning | None = None
+        self._abandoned: Replanning | None = None  # its planning may still run
         self.current: Request[Any] | None = None
 
     def require_none(self) -> None:
@@ -60,11 +61,23 @@ class Requests:
         return recording
 
     def plan_again(self, goal: Goal, plan_input: PlanInput) -> Replanning:
-        """Begin to plan for another budget or policy. Raises SentinelError."""
+        """Begin to plan for another budget or policy. Raises SentinelError, and RuntimeError if no
+        thread can be started.
+
+        Refused with "busy" while the planning of an abandoned request still runs. Otherwise, a
+        caller that begins and hangs up again and again could start any number of threads.
+        """
         self.require_none()
+        if self._abandoned is not None and not self._abandoned.ready():
+            raise SentinelError(
+                "busy",
+                f"process {self._link.pid} is still being planned for an earlier request",
+                "try again later: an abandoned planning runs to its end",
+            )
         replanning = Replanning(
             goal, lambda: planned_for(goal, plan_input, self._machine, self._link)
         )
+        self._abandoned = None
         self.current = self._replanning = replanning
         return replanning
 
@@ -77,7 +90,7 @@ class Requests:
         """End the current request and wake its waiting thread."""
         assert self.current is not None
         self.current.finish()
-        self.current = self._replanning = None
+        self._clear()
 
     def cancel(self, request: Request[Any]) -> bool:
         """Give up a request; returns whether it was still being served."""
@@ -110,4 +123,9 @@ class Requests:
         """Wake the waiting thread, if there is one, with an error."""
         if self.current is not None:
             self.current.fail(f"process {self._link.pid}: {reason}")
-            self.current = self._replanning = None
+            self._clear()
+
+    def _clear(self) -> None:
+        if self._replanning is not None and not self._replanning.ready():
+            self._abandoned = self._replanning
+        self.current = self._replanning = None

@@ -218,7 +218,7 @@ class Session:
                 self._commands.put(undo)
                 raise _hung_up() from None
             raise self.not_yet("can't be reached") from None
-        except OSError as error:
+        except (OSError, RuntimeError) as error:  # RuntimeError: no thread can be started
             raise SentinelError(
                 "busy",
                 f"process {self.link.pid} can't be served now: {error}",
@@ -287,9 +287,9 @@ class Session:
         except ProcessLookupError:
             # The module and move_pages may notice the exit before the next check of the pidfd.
             self._driver.end(EXITED)
-        except OSError as error:
-            # An error of the daemon, such as EMFILE. The process did not cause it and stays
-            # registered.
+        except (OSError, RuntimeError) as error:
+            # An error of the daemon, such as EMFILE, or RuntimeError if no thread can be started.
+            # The process did not cause it and stays registered.
             self._fail(f"the daemon can't go on with it: {error}")
 
     def _fail(self, reason: str) -> None:

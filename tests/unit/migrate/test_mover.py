@@ -156,6 +156,19 @@ def test_entering_a_dead_process_raises(run: Run) -> None:
         run.mover.enter()
 
 
+def test_stop_after_a_start_without_a_free_thread(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(RuntimeError):
+            run.mover.start(1 << 32)
+    run.mover.stop()
+
+
 def test_stop_without_start(run: Run) -> None:
     run.mover.stop()
     assert not run.published

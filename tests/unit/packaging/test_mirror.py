@@ -25,7 +25,6 @@ TESTED_ELSEWHERE = {
     "session/live/sending": "tests/integration/test_emulated.py",
     "session/live/totals": "tests/vm/test_sessions.py",
     "session/plans/entering": "tests/integration/test_emulated.py",
-    "session/requests": "tests/integration/test_emulated.py",
     "session/work/metering": "tests/vm/test_sessions.py",
     "session/work/recording": "tests/integration/test_record.py",
     "session/work/trace_facts": "tests/integration/test_record.py",

@@ -24,7 +24,7 @@ from sentineld.session.live.shapes import Planned, Shape
 from sentineld.session.state import Nodes, Saved, StateFiles
 from tests.unit.plan.toys import PAGE, toy_plan, toy_profile, two_tiers
 from tests.unit.toyprocess import ToyPages, ToySubstrate, toy_linked
-from tests.unit.waiting import PATIENCE_S
+from tests.unit.waiting import PATIENCE_S, wait
 
 LAYOUT_ID = 7
 NODES = ((0,), (1,))  # of two_tiers()
@@ -91,6 +91,29 @@ def test_a_switch_that_ends_because_the_plan_is_left_reserves_nothing(managed: M
     with pytest.raises(SentinelError, match="diverged from the plan"):
         replanning.wait()
     managed.check_reserved(PLANNED.budget_bytes)
+
+
+def test_a_switch_that_is_refused_reserves_nothing(
+    managed: Managed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replanning = managed.driver.attach(MORE, None)
+    assert replanning is not None
+    managed.driver.cancel(replanning)
+    with pytest.raises(SentinelError, match="for an earlier request"):
+        managed.driver.attach(MORE, None)
+    managed.check_reserved(PLANNED.budget_bytes)
+    managed.let.set()
+    wait(replanning.ready)
+
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(RuntimeError):
+            managed.driver.attach(MORE, None)
+    managed.check_reserved(PLANNED.budget_bytes)
+    assert managed.driver.attach(MORE, None) is not None
 
 
 def test_a_plan_for_other_nodes_is_not_resumed(

@@ -147,3 +147,29 @@ def test_a_plan_that_cannot_be_resumed_is_left_before_the_process_is_profiled(
     session.close()
     session.join(10)
     linked.close_shim()
+
+
+def test_a_shortage_of_threads_ends_no_session(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    linked = Linked()
+    session = Session(linked.link, machine(), StateFiles(tmp_path), Turns())
+    session.start()
+
+    def refuse(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(session._driver, "attach", refuse)
+        with pytest.raises(SentinelError, match="can't start new thread") as caught:
+            session.attach(None, None)
+    assert caught.value.code == "busy"
+    session.attach(None, None)
+    with monkeypatch.context() as patch:
+        patch.setattr(session._driver, "turn", refuse)
+        wait(lambda: "can't start new thread" in session.lifecycle.status.reason)
+    assert session.lifecycle.state == "registered"
+    session.attach(None, None)
+    session.close()
+    session.join(10)
+    linked.close_shim()
