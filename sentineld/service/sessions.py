@@ -22,7 +22,7 @@ from sentineld.observe.shim_server import Receiver
 from sentineld.policies.registry import managing_policy
 from sentineld.profile.trace_file import write_trace
 from sentineld.service.views import describe, explain, tensors
-from sentineld.session.lifecycle import State
+from sentineld.session.lifecycle import CALLED_EXEC, State
 from sentineld.session.session import Session
 from sentineld.session.state import StateFiles
 from sentineld.session.turns import Turns
@@ -56,11 +56,14 @@ class Sessions:
     def hello(self, link: ShimLink) -> Receiver:
         """Register a process whose shim sent a hello; returns Session.on_message.
 
-        The new session resumes from the state files of an earlier daemon, if there are any. Raises
+        The new session resumes from the state files of an earlier daemon, if there are any. It
+        first waits until the process's earlier session has ended, if there is one. Raises
         SentinelError; the caller then closes the link.
         """
+        with self._lock:
+            before = self._sessions.get(link.pid)
         try:
-            session = Session(link, self._machine, self._states, self._turns)
+            session = Session(link, self._machine, self._states, self._turns, before)
             session.start()
         except (OSError, RuntimeError) as error:
             raise SentinelError(
@@ -69,7 +72,6 @@ class Sessions:
                 "raise LimitNOFILE and TasksMax of the daemon's unit, or end other trainings",
             ) from None
         with self._lock:
-            before = self._sessions.get(link.pid)
             self._sessions[link.pid] = session
         if before is not None:
             before.end("the process registered again")
@@ -89,7 +91,7 @@ class Sessions:
             return
         if event.kind == "exec":
             # exec() replaced the address space: shim, arena and mappings are gone.
-            session.end("the process called exec")
+            session.end(CALLED_EXEC)
         elif event.kind == "exit":
             session.note_exit()
 

@@ -21,7 +21,7 @@ from sentineld.profile.trace import Trace
 from sentineld.session.intake.inbox import Inbox
 from sentineld.session.intake.sampling import Observing
 from sentineld.session.intake.step_feed import StepFeed
-from sentineld.session.lifecycle import EXITED, Lifecycle, State
+from sentineld.session.lifecycle import CALLED_EXEC, EXITED, Lifecycle, State
 from sentineld.session.live.shapes import Planned, Shape
 from sentineld.session.plans.following import Following
 from sentineld.session.requests import Requests
@@ -59,7 +59,7 @@ class Driver:
         self.goal: Goal | None = None
         self.observing = Observing(link, machine.config.log_records)
         self.keeps_files = False
-        """Whether end() keeps the state files even if the process has exited."""
+        """Whether end() keeps the state files even if the program has ended."""
         self._link = link
         self._machine = machine
         self._states = states
@@ -358,6 +358,10 @@ class Driver:
         Raises the same errors as turn()."""
         layout_id = self._link.segment.words().layout_id
         welcome(self._link, self._machine, self.name, has_layout=bool(layout_id))
+        if self._link.hello.get("session") != self.name:
+            # This program has not been welcomed before. If there are files, they belong to the
+            # program that the process had before it called exec().
+            self._states.forget(self.name)
         restored = self._states.load(self.name, layout_id)
         if restored is None:
             if self._machine.config.auto_attach:
@@ -405,7 +409,7 @@ class Driver:
             release.callback(self.lifecycle.enter, State.ENDED, reason)
             release.callback(self._link.close)
             release.callback(self.observing.close)
-            if not self.keeps_files and self._process.exited():
+            if not self.keeps_files and (self._process.exited() or reason == CALLED_EXEC):
                 release.callback(self._states.forget, self.name)
             release.callback(self._machine.budgets.settle, self._link, 0)
             release.callback(self._machine.unwatch, self._link.pid)

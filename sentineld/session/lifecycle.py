@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 EXITED = "the process exited"
 """The reason with which a session ends if its process has exited."""
+CALLED_EXEC = "the process called exec"
+"""The reason with which a session ends if its process has begun another program."""
 
 
 class State(StrEnum):

@@ -61,7 +61,15 @@ because each error writes to the log."""
 class Session:
     """A registered process. Public methods may be called from any thread."""
 
-    def __init__(self, link: ShimLink, machine: Machine, states: StateFiles, turns: Turns) -> None:
+    def __init__(
+        self,
+        link: ShimLink,
+        machine: Machine,
+        states: StateFiles,
+        turns: Turns,
+        before: Session | None = None,
+    ) -> None:
+        """before: the process's earlier session, which must end, too; None: there is none."""
         self.link = link
         self.machine = machine
         self._driver = Driver(link, machine, states, self._mover_ended)
@@ -72,6 +80,7 @@ class Session:
         self.last_meter: StepMeter | None = None
         self._commands = Commands()
         self._backlog = Backlog(MESSAGES_MAX, MESSAGE_BYTES_MAX, lambda: link.on_room())
+        self._before = before
         self._failures = 0
         self._turns = turns
         self._takes_turns = False  # whether self._turns counts this session
@@ -184,8 +193,8 @@ class Session:
         self._driver.keeps_files = True
         self.end("the daemon stops")
 
-    def join(self, timeout_s: float) -> None:
-        """Wait until the process is released."""
+    def join(self, timeout_s: float | None = None) -> None:
+        """Wait until the process is released. timeout_s: None waits without a limit."""
         self._thread.join(timeout_s)
 
     def not_yet(self, what: str) -> SentinelError:
@@ -231,6 +240,11 @@ class Session:
         driver = self._driver
         LOGGED_USER.set(self.link.uid)
         try:
+            if self._before is not None:
+                # Both sessions watch the same pid and have state files of the same name. If the
+                # earlier one ended later, it would release what this one uses.
+                self._before.join()
+                self._before = None
             self._guarded(driver.resume)
             while not driver.ended:
                 self._guarded(self._next_command() or self._turn)

@@ -68,10 +68,12 @@ def say(shim: FrameSocket, message: Message, fds: list[int]) -> None:
         os.close(fd)
 
 
-def greet(daemon: Daemon) -> FrameSocket:
-    """Connect a shim on emulated tiers and wait until it is registered."""
+def greet(daemon: Daemon, session: str = "") -> FrameSocket:
+    """Connect a shim on emulated tiers and wait until it is registered. session: the name of the
+    session in which it was welcomed before."""
     shim, segment = connected(daemon), Writer()
-    say(shim, {**HELLO, "residency": True}, [segment.fd, os.eventfd(0), residency()])
+    hello = {**HELLO, "residency": True, "session": session}
+    say(shim, hello, [segment.fd, os.eventfd(0), residency()])
     daemon.until(lambda: len(daemon.sessions.all()) == 1)
     return shim
 

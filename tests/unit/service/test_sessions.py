@@ -18,13 +18,14 @@ from sentineld.control.frames import FrameSocket, Message
 from sentineld.control.server import Caller
 from sentineld.observe.probing import Probing
 from sentineld.service import sessions
+from sentineld.session.session import Session
 from sentineld.shim.writes import SOFT_DIRTY
 from tests.unit.descriptors import no_descriptors, open_descriptors
 from tests.unit.emulated import residency
 from tests.unit.links import Linked
 from tests.unit.segment import Writer
 from tests.unit.service.shim_daemon import HELLO, Daemon, connected, greet, hang_up, say
-from tests.unit.waiting import wait
+from tests.unit.waiting import PATIENCE_S, wait
 
 SESSIONS = 20
 US = {"pid": os.getpid()}
@@ -47,8 +48,6 @@ def attached_then_closed(daemon: Daemon) -> None:
     say(shim, {"type": "writes", "way": SOFT_DIRTY}, [pagemap, clear_refs])
     daemon.turn()
     hang_up(daemon, shim)
-    for file in daemon.path.parent.glob("sessions/*"):
-        file.unlink()  # otherwise the process's next session would be attached, too
 
 
 def detached_then_closed(daemon: Daemon) -> None:
@@ -179,6 +178,38 @@ def test_a_session_ends_with_its_process_although_the_connection_stays_open(
             os.close(fd)
 
 
+def test_a_session_begins_after_the_end_of_the_one_before(
+    daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process registers again while its first session is still ending. Its second session then
+    watches the same process."""
+    shims = [greet(daemon)]
+    daemon.sessions.attach(ME, US)
+    (first,) = daemon.sessions.all()
+    ending, waits, calls = threading.Event(), threading.Event(), list[str]()
+
+    def unwatch(pid: int) -> None:
+        ending.set()
+        wait(lambda: waits.is_set() or calls)
+        calls.append("unwatch")
+
+    def join(timeout_s: float | None = None) -> None:
+        waits.set()
+        Session.join(first, timeout_s)
+
+    monkeypatch.setattr(first.machine, "unwatch", unwatch)
+    monkeypatch.setattr(first.machine, "watch", lambda pid: calls.append("watch"))
+    monkeypatch.setattr(first, "join", join)
+    first.end("the process closed its connection")
+    assert ending.wait(PATIENCE_S)
+    shims.append(greet(daemon, first.name))
+    daemon.until(lambda: daemon.sessions.all()[0].lifecycle.state == "attached")
+    assert calls == ["unwatch", "watch"]
+    for shim in shims:
+        shim.close()
+    daemon.until(lambda: not daemon.sessions.all())
+
+
 def test_a_verb_without_descriptors_fails_and_the_session_stays(daemon: Daemon) -> None:
     shim = greet(daemon)
     with no_descriptors(), pytest.raises(SentinelError) as caught:
@@ -235,8 +266,6 @@ def test_a_recording_ends_when_its_caller_hangs_up(daemon: Daemon) -> None:
     wait(lambda: "not recorded" in session.lifecycle.status.reason)
     assert daemon.sessions.attach(ME, US)["state"] == "attached"
     hang_up(daemon, shim)
-    for file in daemon.path.parent.glob("sessions/*"):
-        file.unlink()
 
 
 def test_a_process_that_fails_again_and_again_is_left(

@@ -20,6 +20,7 @@ from sentineld.machine.machine import Machine
 from sentineld.model.protocol import Mode
 from sentineld.session import requests
 from sentineld.session.driver import Driver
+from sentineld.session.lifecycle import CALLED_EXEC
 from sentineld.session.live.shapes import Planned, Shape
 from sentineld.session.state import Nodes, Saved, StateFiles
 from tests.unit.plan.toys import PAGE, toy_plan, toy_profile, two_tiers
@@ -38,8 +39,15 @@ class Managed:
     """The driver of a process that follows the toy plan. Planning waits until `let` is set, and
     then fails."""
 
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, nodes: Nodes = NODES) -> None:
-        """nodes: the tiers' nodes when the plan was saved."""
+    def __init__(
+        self,
+        folder: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        nodes: Nodes = NODES,
+        welcomed: bool = True,
+    ) -> None:
+        """nodes: the tiers' nodes when the plan was saved. welcomed: whether the program has been
+        welcomed by an earlier daemon."""
         self.linked = toy_linked(layout_id=LAYOUT_ID)
         substrate = ToySubstrate(ToyPages())
         self.machine = Machine(Config(huge_pages="off"), substrate, two_tiers(1e12), [])
@@ -47,6 +55,8 @@ class Managed:
         self.driver = Driver(self.linked.link, self.machine, states, lambda reason: None)
         self.let = threading.Event()
         monkeypatch.setattr(requests, "planned_for", self._plan)
+        # A process whose daemon was restarted names the session in its next hello.
+        self.linked.link.hello["session"] = self.driver.name if welcomed else ""
         saved = Saved(str(7 * PAGE), "sentinel", "cxl", nodes=nodes)
         states.entering(self.driver.name, saved, LAYOUT_ID, PLANNED)
         self.driver.resume()
@@ -124,3 +134,28 @@ def test_a_plan_for_other_nodes_is_not_resumed(
     assert managed.driver.lifecycle.state == "attached"
     assert str(managed.driver.goal) == "policy sentinel, fast 28672"
     managed.close()
+
+
+def files(folder: Path) -> list[str]:
+    return sorted(file.name for file in (folder / "sessions").iterdir())
+
+
+def test_a_program_does_not_inherit_the_plan_of_the_one_before_exec(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    managed = Managed(tmp_path, monkeypatch, welcomed=False)
+    assert managed.driver.lifecycle.state == "registered"
+    assert managed.driver.goal is None
+    assert files(tmp_path) == []
+    managed.close()
+
+
+@pytest.mark.parametrize(
+    ("reason", "kept"), [(CALLED_EXEC, False), ("the process closed its connection", True)]
+)
+def test_exec_ends_a_session_for_good(
+    managed: Managed, tmp_path: Path, reason: str, kept: bool
+) -> None:
+    assert len(files(tmp_path)) == 2
+    managed.driver.end(reason)
+    assert bool(files(tmp_path)) == kept

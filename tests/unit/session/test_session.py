@@ -137,6 +137,7 @@ def test_a_plan_that_cannot_be_resumed_is_left_before_the_process_is_profiled(
 ) -> None:
     linked, states = Linked(layout_id=5), StateFiles(tmp_path)
     session = Session(linked.link, machine(), states, Turns())
+    linked.link.hello["session"] = session.name
     states.attached(session.name, Saved("30%", "static", emulated="", paged="/elsewhere"))
     session.start()
     wait(lambda: "attached again" in session.lifecycle.status.reason)
