@@ -39,7 +39,8 @@ def access_table(profile: Profile, layout: Layout, tiers: Tiers) -> npt.NDArray[
     - accesses in the stretch of the tensor's birth, if all pages of the tensor are dropped at its
       death: the pages are born again in every step, on the tier of their region;
     - all accesses to a tensor that the step allocates outside the arena: its address in the heap
-      differs from step to step, so the tensor is assumed to be on the tier of births in the heap;
+      differs from step to step, so the tensor is assumed to be on the tier on which the heap's
+      pages are born (Layout.heap_tier);
     - all accesses to a persistent tensor outside the heap: such a tensor was allocated before the
       shim started and counts as fast.
 
@@ -95,7 +96,7 @@ def access_table(profile: Profile, layout: Layout, tiers: Tiers) -> npt.NDArray[
 
 
 def _with_hidden(table: npt.NDArray[np.void], hidden_ns: Floats) -> npt.NDArray[np.void]:
-    """The table, plus one row for each stretch in which other work hides time of slow accesses.
+    """The table, plus one row for each stretch in which other work can hide slow accesses.
 
     hidden_ns: (S,), see AccessCosts.
     """
@@ -104,7 +105,7 @@ def _with_hidden(table: npt.NDArray[np.void], hidden_ns: Floats) -> npt.NDArray[
         return table
     rows = np.zeros(len(stretch), ACCESS_DTYPE)
     rows["stretch"], rows["flags"] = stretch, int(AccessFlag.HIDES)
-    # The shim refuses larger values, but no real stretch hides so much time.
+    # The shim refuses larger values. No real stretch hides so much time.
     rows["slow_ps"] = np.rint(np.minimum(1000.0 * hidden_ns[stretch], HIDDEN_PS_MAX))
     both = np.concatenate([rows, table])
     return both[np.argsort(both["stretch"], kind="stable")]

@@ -66,11 +66,13 @@ def verify(plan: Plan, profile: Profile, budget_bytes: int | None) -> None:
 def _slots(plan: Plan, profile: Profile) -> None:
     slots = plan.layout.slots
     _ensure(
-        len(slots) == profile.slot_count, "slots", f"{len(slots)} slots for {profile.slot_count}"
+        len(slots) == profile.slot_count,
+        "slots",
+        f"{len(slots)} slots for {profile.slot_count} allocations",
     )
     slotted = profile.tensors[profile.tensors["slot"] >= 0]
     wrong = np.flatnonzero(slots["bytes"][slotted["slot"]] != slotted["bytes"])
-    _ensure(not len(wrong), "slots", f"{_first(slotted['slot'], wrong)} has a wrong size")
+    _ensure(not len(wrong), "slots", f"slot {_first(slotted['slot'], wrong)} has a wrong size")
     planned = slots[(slots["flags"] & SLOT_PLANNED) != 0]
     _ensure(
         _all(planned["offset"] % profile.page_bytes == 0), "slots", "a slot is not page-aligned"
@@ -123,7 +125,7 @@ def _regions(plan: Plan, profile: Profile) -> None:
 
 def _cuts(plan: Plan, profile: Profile) -> None:
     cuts = profile.stretches["cursor"][profile.stretches["cut"]].astype(np.int64)
-    _ensure(np.array_equal(plan.layout.cuts, cuts), "cuts", "they differ from those of the profile")
+    _ensure(np.array_equal(plan.layout.cuts, cuts), "cuts", "they are not the profile's cuts")
     _ensure(_all(np.diff(cuts) > 0), "cuts", "they are not ascending")
 
 
@@ -137,7 +139,7 @@ def _late(plan: Plan) -> None:
 
 def _waits(plan: Plan, profile: Profile) -> None:
     waits, count = plan.layout.waits, profile.stretch_count
-    _ensure(len(waits) == count, "waits", f"{len(waits)} for {count} boundaries")
+    _ensure(len(waits) == count, "waits", f"{len(waits)} waits for {count} boundaries")
     asked = waits[waits != -1]
     _ensure(
         _all((asked >= 0) & (asked < count)), "waits", "a wait refers to a boundary past the step"
@@ -148,7 +150,7 @@ def _waits(plan: Plan, profile: Profile) -> None:
     _ensure(
         _all(waits[stalls] == before[stalls]),
         "waits",
-        "the deadline of a late promotion does not wait for the boundary before it",
+        "the deadline of a late promotion does not wait for the previous boundary",
     )
     known = np.isin(waits, demoting) | (waits == -1) | stalls
     _ensure(_all(known), "waits", "a wait refers to a boundary without demotions")
@@ -223,11 +225,12 @@ def _tiers(plan: Plan, profile: Profile, found: Residency) -> None:
 
 
 def _kept_slow_pages(plan: Plan, profile: Profile) -> None:
-    """If any move promotes a page of a slow region, check that each tensor on the page drops it
-    when the tensor dies.
+    """Check the pages of slow regions that moves promote: each tensor has to drop them when it
+    dies.
 
-    A late promotion can move such a page when the next tensor already lives on it. If this tensor
-    kept the page, it would stay in fast memory, and peak_fast_pages() would not count it.
+    A late promotion can move such a page when the next tensor already lives on it. If the page were
+    kept at this tensor's death, it would stay in fast memory, and peak_fast_pages() would not count
+    it.
     """
     promoted = promoted_ranges(plan, profile.page_bytes)
     found = turnover(plan.layout, profile, (1,), promoted.ravel())

@@ -2,7 +2,7 @@
 """Decide whether to replace a live plan because its assumptions do not match the measurements.
 
 A plan assumes a migration bandwidth, the time of each stretch and, on paged tiers, the latency of
-a fault. The daemon measures them while the plan is live; the simulator measures all but the
+a fault. The daemon measures all of these while the plan is live; the simulator does not measure the
 latency. This module only makes decisions: the caller passes the measured values and carries out the
 decisions. A small deviation is ignored, because random scatter may explain it. A larger deviation
 is also ignored if it does no harm, unless the bandwidth has risen so far that a new plan could be
@@ -60,8 +60,8 @@ DRIFT_NOISE = 2.0
 most DRIFT_MIN plus this multiple of the sum that random scatter is expected to cause."""
 RECHECK_STEPS = 256
 """Minimum number of steps between two comparisons of the stretches' times. If a correction led to
-no new plan, the next one also comes at least this number of steps later. The latency of faults has
-rules of its own; see fault_latency.py."""
+no new plan, the next correction also comes at least this number of steps later. Corrections of the
+latency of faults have other rules; see fault_latency.py."""
 
 PATIENCE_STEPS = 8
 """If a plan was corrected early, the bandwidth and times of the next plan are not corrected before

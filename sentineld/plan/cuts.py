@@ -84,8 +84,8 @@ def before_optional(
 ) -> npt.NDArray[np.uint32]:
     """The cuts; a cut that directly follows optional allocations is moved before them.
 
-    Only at the next allocation does the shim notice that an optional allocation is missing. By
-    then, it has passed the cuts that are due before this next allocation.
+    The shim notices that an optional allocation is missing only at the next allocation, after it
+    has looked for a cut there. It would therefore miss a cut between these two allocations.
 
     optional: (slots,), or empty if no allocation is optional.
     """

@@ -4,7 +4,8 @@
 While pages move, the read of a fault competes with the I/O of the moves, so a fault takes longer
 than on an idle disk. How much longer depends on the plan. A plan that assumes slow faults causes
 fewer faults, and these faults become faster; a plan that assumes fast faults causes more faults,
-and these faults become slower. Therefore a lower latency is accepted only after many steps.
+and these faults become slower. A session could therefore switch back and forth between two plans.
+To prevent this, a lower latency is accepted only after many steps.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ WINDOW_STEPS = 16
 """Minimum number of steps over which the latency is measured."""
 ENTERING_STEPS = 2
 """For this number of steps after a plan has become live, faults are not measured, because pages are
-not yet where the plan wants them."""
+not yet on the tiers that the plan gives them."""
 SHARE = 0.02
 """The latency is corrected if the time of the faults differs from the assumed time by more than
 this share of the steps' time."""
@@ -35,7 +36,7 @@ FASTER_STEPS = 512
 """Minimum number of steps under a plan before a lower latency is accepted. The number doubles each
 time that a plan for a lower latency becomes live."""
 STEPS_MAX = 4096
-"""The numbers that begin at RETRY_STEPS and FASTER_STEPS are never doubled beyond this one."""
+"""Upper limit of the two numbers that begin at RETRY_STEPS and FASTER_STEPS and are doubled."""
 
 
 @dataclass(frozen=True)

@@ -47,9 +47,9 @@ def keep(
     fast memory; they are kept while the number of resident arena pages is at most RESIDENT_MAX
     times the peak of live pages. Pages that are on another tier at their tensor's death than at its
     birth are always dropped, because the next birth needs pages on the birth tier. Pages that are
-    born slow and that the plan promotes for any tensor are always dropped as well, because a late
-    promotion can move them when they already belong to the next tensor. If they were kept at that
-    tensor's death, they would stay in fast memory, where no plan counts them.
+    born slow and that the plan promotes for any tensor are always dropped as well. A late promotion
+    can move such pages when they already belong to the next tensor. If they were kept at that
+    tensor's death, they would stay in fast memory without being counted by peak_fast_pages().
 
     limit_pages: size of fast memory. keeps_slow: False on paged tiers, where the next birth would
     read the dead content of a kept slow page from the file.

@@ -52,7 +52,8 @@ def slow_born_areas(rows: Integers, moved: Mask) -> tuple[Area, Area]:
 
     Only the pages of moved tensors are dropped at the tensor's death. Moved tensors share no page
     with the others, because a late promotion can move pages that already belong to the next tensor.
-    If that tensor kept its pages, they would stay in fast memory, where no plan counts them.
+    If these pages were kept at that tensor's death, they would stay in fast memory without being
+    counted by peak_fast_pages().
     """
     still, others = rows[~moved[rows]], rows[moved[rows]]
     return (

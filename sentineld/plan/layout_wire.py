@@ -38,7 +38,7 @@ class WireLayout:
 
     layout_id: int
     arena_bytes: int
-    heap_node: int  # node of births in the heap; -1: the kernel chooses
+    heap_node: int  # node on which the heap's pages are born; -1: the kernel chooses
     slots: npt.NDArray[np.void]  # SLOT_DTYPE
     cuts: npt.NDArray[np.uint32]  # allocation cursors
     regions: npt.NDArray[np.void]  # REGION_DTYPE

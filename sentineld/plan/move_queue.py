@@ -18,8 +18,8 @@ in boundaries since the first step: step * boundary_count + boundary.
 - For promotions that are late by plan, the order depends on whether the process stalls at their
   deadline (plan/stall_trial.py). If it does, it waits there until these promotions are done, unless
   the fast tier has no room for them. Demotions that are due at the deadline itself run after these
-  promotions, which expire one boundary later than other promotions do. If the process does not
-  stall, all other promotions go first.
+  promotions. They expire one boundary later than other promotions. If the process does not stall,
+  all other promotions go first.
 """
 
 from __future__ import annotations

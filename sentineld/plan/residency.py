@@ -208,9 +208,9 @@ def _occupied(profile: Profile, found: Residency, fast: Mask) -> Integers:
 def fast_shares(profile: Profile, found: Residency) -> Floats:
     """(A,): for each access row, the share (0..1) of the tensor's pages that are on the fast tier.
 
-    A page serves the accesses of a stretch from the tier that it is on when the stretch begins. If
-    the page is born later in the stretch, it serves them from the tier that it is born on. A page
-    in flight serves accesses from its source tier.
+    A page serves the accesses of a stretch from the tier that it is on when the stretch begins. A
+    page that is born later in the stretch serves them from the tier on which it is born. A page in
+    flight serves accesses from its source tier.
     """
     rows = profile.accesses
     share = np.zeros((profile.stretch_count, len(profile.tensors)))

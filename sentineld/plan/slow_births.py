@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Plans on paged tiers: pages that are born slow are evicted after the stretch of their birth.
 
-The pager gives every page a frame at its birth, because the file has no content for it yet. So the
-pages of a region of slow births are in memory until they are evicted.
+The pager gives every page a frame at its birth, because the file has no content for it yet. So
+even pages that are born on the slow tier are in memory until they are evicted.
 """
 
 from __future__ import annotations

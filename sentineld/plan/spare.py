@@ -46,5 +46,5 @@ def with_share(tiers: Tiers, share: float) -> Tiers:
 
 def measures_moves(plan: Plan, tiers: Tiers) -> bool:
     """Whether the bandwidth of a live plan's moves is measured, so that a spare plan can be
-    entered. It is not measured on paged tiers."""
+    entered. The bandwidth is not measured on paged tiers."""
     return bool(len(plan.moves)) and not tiers.paged

@@ -138,7 +138,8 @@ def turnover(
     for region, ends in zip(layout.regions, borders, strict=True):
         begin, past = np.searchsorted(edges, ends)
         wanted[begin:past] = region.tier in tiers
-    # One entry per tensor and range between two neighbouring edges. `cell` numbers these ranges.
+    # Make one entry for each tensor and each range between two neighbouring edges that the tensor
+    # covers. `cell` is the index of the range.
     low, high = np.searchsorted(edges, start), np.searchsorted(edges, end)
     of = np.repeat(np.arange(len(rows)), high - low)
     cell = ranges(low, high - low)
