@@ -69,10 +69,11 @@ class Planners:
     def plan(self, uid: int, name: str, profile: Profile, tiers: Tiers, budget_bytes: int) -> Plan:
         """Make a plan with the named policy and verify it.
 
-        If this fails, make the plan with the first of the fallbacks that can make a valid plan; a
-        note of the plan says why. Raises the named policy's error if the fallbacks fail, too, or if
-        the error's code is not "failed". Before the fallbacks are tried, require() is called, which
-        raises SentinelError if a precondition that all fallbacks share does not hold.
+        If this fails, make the plan with the first of the fallbacks that can make a valid plan. A
+        note of the plan then says why the named policy failed. Raises the named policy's error if
+        the fallbacks fail, too, or if the error's code is not "failed". Before the fallbacks are
+        tried, require() is called, which raises SentinelError if a precondition that all fallbacks
+        share does not hold.
         """
         try:
             return self._answer(uid, PlanRequest(name, profile, tiers, budget_bytes))
@@ -87,7 +88,7 @@ class Planners:
             try:
                 plan = self._answer(uid, PlanRequest(other, profile, tiers, budget_bytes))
             except SentinelError as error:
-                log.info("%s failed, too: %s", other, error)
+                log.info("fallback %s failed, too: %s", other, error)
                 continue
             log.warning("%s made the plan, because %s failed: %s", other, name, first)
             note = f"{name} failed ({first.message}), so {other} made the plan"
