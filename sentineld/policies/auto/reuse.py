@@ -88,8 +88,9 @@ class _Space:
         """Place a birth at a multiple of `unit`; return its first page.
 
         Take the place with the fewest absent pages. Among equal places, take the one that leaves
-        the fewest held pages unused in the ranges in which it begins and ends. If places are still
-        equal, take the lowest one.
+        the fewest held pages unused beside it: those before it in the range in which it begins, and
+        those after it in the range in which it ends. If places are still equal, take the lowest
+        one.
         """
         begin, state = self._begin, self._state
         end = np.append(begin[1:], _ENDLESS)

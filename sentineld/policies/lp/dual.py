@@ -66,7 +66,8 @@ def lower_bound(groups: Groups, limits: Limits, prices: Prices) -> LowerBound:
     # The price of hidden time is at most the net cost of the stretch's time.
     hidden = np.clip(prices.hidden, 0.0, weight)
     cost = groups.direct_ns * weight[stretch] + groups.hideable_ns * hidden[stretch]
-    # Accesses that use the slow tier (on paged tiers: faults) keep moves off it.
+    # While accesses (on paged tiers: faults) use the slow tier, moves cannot use it. Charge this
+    # time at the price of moves.
     cost += groups.busy_ns * moves[stretch] / limits.promote_ns
     cost = np.where(alive, cost, 0.0)
     at_points, held = np.zeros((count, many)), np.zeros((count, many))

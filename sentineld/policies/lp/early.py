@@ -22,7 +22,8 @@ stretches take more or less time than profiled."""
 def early_worth(groups: Groups, at: int, times_ns: Floats) -> Floats:
     """The cost that EARLY_WORTH adds to the program's goal at each position of a group's lifetime.
 
-    The unit is the shorter of the two times that the description of EARLY_WORTH names.
+    The unit is the time that a move takes or the time that one use of a slow page costs, whichever
+    is less.
 
     Between two uses, a fast page has a cost in the stretches of the first half of the time and a
     credit in those of the second half, so that the sum is about 0 for pages that stay fast

@@ -132,8 +132,8 @@ class Groups:
 
     @cached_property
     def lived_points(self) -> tuple[tuple[Integers, Integers], ...]:
-        """For each group, the pressure points at which it is alive, and for each of these points
-        the position of the group's lifetime (0: its birth) in which it lies."""
+        """For each group, the pressure points at which the group is alive, and for each of these
+        points, the position of the group's lifetime (0: the birth) that contains the point."""
         return tuple(self._lived_points(group) for group in range(len(self.pages)))
 
     def _lived_points(self, group: int) -> tuple[Integers, Integers]:
@@ -189,8 +189,9 @@ def groups_of(profile: Profile, timing: Timing, *, generous: bool = False) -> Gr
     chosen = np.flatnonzero(matters)
     points = pressure_points_of(profile, chosen[~lasts[chosen]])
     if generous and timing.overlap == Overlap.TIERS:
-        # If a tensor is born slow after a point, the stretch can get shorter, so that more than the
-        # point's share of its time passes before the point. Assume the largest share, 1.
+        # If accesses to both tiers overlap, a tensor that is born slow after a point can make the
+        # stretch shorter. More than the point's share of the stretch's time then passes before the
+        # point. Assume the largest share, 1.
         points = replace(points, share=np.ones(len(points.share)))
     # A `length` is at most S stretches, but a tensor that dies one step after its birth, in the
     # stretch of its birth, lives in S + 1. A bound ignores the last of these stretches.

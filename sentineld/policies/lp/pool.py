@@ -82,7 +82,7 @@ def pool_rows(found: TransientGroups, columns: PoolColumns, points: int) -> tupl
         # One row per point: the number of dead pages left is at most the number left at the
         # previous point, plus the pages whose tensors have died since, plus the pages that births
         # have faulted in, minus the pages of all fast births. Dead pages that were born slow do not
-        # count: their addresses are in a region of slow births, so fast births cannot reuse them.
+        # count: they lie in a region whose pages are born slow, so fast births cannot reuse them.
         (each, left, 1.0),
         (np.roll(each, -1), left, -1.0),
         (each, columns.made + each, -1.0),

@@ -19,8 +19,8 @@ from sentineld.policies.lp.groups import Groups
 GRIDS = ((3, 0.4), (2, 1.0), (1, 3.0))
 """(n, share) of each grid, the finest grid first. A group may change its tier after a position
 with a use, after each of the n positions that follow it, and after each of the n + 1 positions
-before the next use. Further away, the distance to the use grows by `share` times itself (by at
-least 1) from one permitted position to the next."""
+before the next use. Further away, the permitted positions become sparser: if one of them is d
+positions away from the use, the next one is about max(1, share * d) positions further away."""
 
 COLUMNS_MAX = (18_000, 40_000)
 """Limits on the number of the program's columns with the first and with the second grid. If there

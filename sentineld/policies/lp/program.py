@@ -313,9 +313,10 @@ class _Program:
         hidden: (S,), the time that each stretch hides. most: the limits of all rows; this method
         sets those of its rows.
 
-        Returns (S,), what to add to all_slow, the time of each stretch if everything is slow: in a
-        generous program, the time that is not hidden; otherwise 0, because the rows of the times
-        then contain this time.
+        Returns (S,), the time to add to all_slow, which is the time of each stretch if everything
+        is slow. In a generous program, this is the time that is not hidden. In a plan's program, it
+        is 0, because the rows of the times already contain the columns of the time that is not
+        hidden.
         """
         stretches = np.arange(self._count)
         for at, segment in enumerate(self._segments):

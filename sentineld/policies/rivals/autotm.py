@@ -76,7 +76,7 @@ class AutoTM:
                 "failed",
                 f"infeasible: {format_bytes(max(budget_bytes, 0))} of fast memory at "
                 f"{tiers.migration_bytes_per_s:g} bytes per second",
-                "give the process fast memory, and the tiers a bandwidth",
+                "give the process more fast memory, or set tiers.migration_bytes_per_s",
             )
         problem = problem_of(profile, timing.extra_ns(profile), sum(page_ns))
         limit = usable_pages(budget_bytes, page)

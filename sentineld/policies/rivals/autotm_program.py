@@ -100,7 +100,9 @@ class Answer:
 
 
 def problem_of(profile: Profile, extra_ns: Floats, both_ns: float) -> Problem:
-    """Find the spans and gaps of all tensors whose slow accesses cost time; others stay slow.
+    """Find the spans and gaps of all tensors whose slow accesses cost time.
+
+    The other tensors stay slow.
 
     extra_ns: (A,), cost of each access row if it is slow.
     both_ns: time to transfer a page out and back in.
@@ -156,10 +158,10 @@ def solve(
 ) -> Answer:
     """Solve the relaxation, then search for integer decisions on the tensors that it divides.
 
-    The relaxation divides a tensor if it makes only a part of it fast, or moves only a part. For
-    all other tensors, the relaxation's decisions are kept, except for the times of moves. If the
-    search finds no solution in time, the divided tensors are slow, which is always feasible. If the
-    relaxation is not solved in time, all tensors are slow.
+    The relaxation divides a tensor if only a part of the tensor is fast in some span, or only a
+    part is moved in some gap. For all other tensors, the relaxation's decisions are kept, except
+    for the times of moves. If the search finds no solution in time, the divided tensors are slow,
+    which is always feasible. If the relaxation is not solved in time, all tensors are slow.
 
     room: limit on the fast pages in every stretch.
     page_ns: times to swap a page in and to swap a page out.
@@ -199,10 +201,8 @@ def solve(
         return model.answer(
             slow, least, f"the search found nothing in time: {len(divided)} tensors are slow"
         )
-    extent = "to the end" if found.status == 0 else "until the time limit"
-    return model.answer(
-        found.x, least, f"{len(divided)} tensors divided by the relaxation; searched {extent}"
-    )
+    end = "the search was completed" if found.status == 0 else "the time limit ended the search"
+    return model.answer(found.x, least, f"the relaxation divides {len(divided)} tensors; {end}")
 
 
 Terms = list[tuple[int, float]]

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hardware `memory-mode`: fast memory as a direct-mapped cache of slow memory.
 
-Models Optane's memory mode (two-level memory; Izraelevitz et al., arXiv 1903.05714).
+The cache follows Optane's memory mode (two-level memory; Izraelevitz et al., arXiv 1903.05714).
 Programs see only slow memory, and each line of slow memory maps to one line of the cache. When a
 read or a write misses, the cache line is filled from slow memory; when a dirty line is evicted, it
 is written back to slow memory. The hardware does not distinguish tensors: lines of dead tensors are
 written back, too.
 
 Simplifications, all favouring memory mode: a line is a 4 KiB page, not 64 bytes (training streams
-through its tensors); physical pages are contiguous as in the layout, so that there are no chance
-conflicts; a hit costs no more than if all memory were fast; a page misses at most once in a
+through its tensors); physical pages are contiguous as in the layout, so that pages do not conflict
+by chance; a hit costs no more than if all memory were fast; a page misses at most once in a
 stretch.
 """
 

@@ -67,7 +67,7 @@ class SwappingPolicy(ABC):
         for share, value in product(POOL_SHARES if reduced else POOL_SHARES[:1], self.sweep):
             book = open_book(profile, tiers, budget_bytes, self.accesses_slow, share)
             note = self.relieve(book, tiers, value)
-            notes = [f"{len(book.swaps)} gaps used; {note}"]
+            notes = [f"tensors are swapped out in {len(book.swaps)} gaps; {note}"]
             if reduced:
                 notes.append(f"pool of at most {share:.0%} of the budget")
             if book.over.any():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Make a plan from a pool and the lives of the chunks beside it."""
+"""Make a plan from a pool and the lives of the chunks outside the pool."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def chunk_moves(profile: Profile, tiers: Tiers, items: Items) -> Floats:
 
 @dataclass(frozen=True)
 class Placement:
-    """A pool, and the chunks beside it with their lives."""
+    """A pool, and the chunks outside the pool with their lives."""
 
     split: Split
     items: Items

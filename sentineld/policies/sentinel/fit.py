@@ -27,8 +27,8 @@ from sentineld.policies.lp.relax import (
 
 BATCH = 256
 """Number of chunks whose lives are chosen at once, each as if no other chunk used the remaining
-capacities. Together, the chosen lives can exceed the capacities. A chunk whose chosen life no
-longer fits collides; another life is then chosen for it."""
+capacities. Together, the chosen lives can exceed the capacities. If a chunk's chosen life no longer
+fits, the chunk collides, and another life is chosen for it."""
 
 PRICE_FACTORS = (2.0, 1.0, 0.5, 0.2, 0.02)
 """Prices of each round, as multiples of Fitting.prices."""

@@ -5,8 +5,8 @@ The schedule is found by simulating one step after another, until a step begins 
 same pages fast. At each boundary, these rules are applied:
 
 - Evict what is cold: pages that neither the rest of the interval nor the next one uses.
-- Births take fast memory as long as there is room, in the order of the step, if the interval or the
-  next one uses the tensor.
+- If the interval or the next one uses a tensor, the tensor is born fast, as long as there is room.
+  Births take the room in the order of the step.
 - Promote what the next interval uses, the most accessed tensors first, as far as the fast memory
   and the bandwidth suffice.
 - When the interval ends, promote what is left, as far as fast memory suffices, although these
@@ -72,8 +72,8 @@ class IntervalScheduler:
         self._births = _births(items)
 
     def schedule(self, stretches: int) -> IntervalSchedule:
-        """The schedule for intervals of this number of stretches. It never exceeds the room. A
-        stretch exceeds the number of pages that can be moved in it only by late promotions.
+        """The schedule for intervals of this number of stretches. It never exceeds the room. Only
+        late promotions can exceed the number of pages that can be moved in a stretch.
 
         If no step repeats the previous one, the lives of some tensors still change from step to
         step. The less accessed half of these tensors is then kept slow, and the search starts
@@ -114,10 +114,10 @@ class IntervalScheduler:
 
 @dataclass(frozen=True)
 class _Uses:
-    """What the rules need to know of the uses of N chunks in S stretches."""
+    """The uses of N chunks in S stretches, prepared for the rules."""
 
-    old: Mask  # (S, N): the chunk exists at the boundary before the stretch
-    soon: Mask  # (S, N): this interval, from this stretch on, or the next one uses the chunk
+    old: Mask  # (S, N): the chunk exists at the boundary that begins the stretch
+    soon: Mask  # (S, N): this stretch, the rest of the interval or the next one uses the chunk
     next: Mask  # (S, N): `old` and not `dies`, and the next interval uses the chunk
     dies: Mask  # (S, N): the chunk's tensor dies before the interval ends
     rank: Floats  # (S, N): page accesses to the chunk's tensor in the next interval

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pool of short-lived tensors, and the tensors that are scheduled beside it."""
+"""The pool of short-lived tensors, and the tensors outside the pool, which are scheduled."""
 
 from __future__ import annotations
 

@@ -2,9 +2,9 @@
 """Policy `sentinel+spill`: our own schedule for the published layout.
 
 The layout is that of `sentinel`. But each chunk of a long-lived tensor gets a life of its own,
-chosen at prices for room and moves, instead of moving with the intervals. And the policy makes a
-plan even if the short-lived tensors together exceed the budget: the largest of them are then
-planned like long-lived ones. docs/policies.md describes the policy.
+chosen at prices for room and moves, instead of moving with the intervals. The policy also makes a
+plan if the short-lived tensors together exceed the budget: the largest of them are then planned
+like long-lived ones. docs/policies.md describes the policy.
 """
 
 from __future__ import annotations
