@@ -284,8 +284,11 @@ def _first_keys(
 def _join_samples(
     found: StepLifetimes, step: Step, samples: Records, page_bytes: int
 ) -> tuple[_Joined, Floats, int]:
-    """Access amounts in pages, the number of accesses that belong to each amount, and the number of
-    (stretch, page) pairs without a live tensor."""
+    """Divide the sampled pages and their accesses among the tensors on the pages.
+
+    Returns (amounts in pages, number of accesses to the pages of each amount, number of
+    (stretch, page) pairs without a live tensor).
+    """
     keys, written, accesses = sampled_pairs(step, samples)
     rows, instance = find_tenants(found, keys, page_bytes)
     page_start = (keys & PAGE_MASK) * page_bytes

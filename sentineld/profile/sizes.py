@@ -36,9 +36,10 @@ RECORDS_MAX = 1 << 19
 """Limit on the records and live tensors in the largest steps of all structures together. One step
 is kept even if it exceeds this limit."""
 OPTIONAL_BYTES_MAX = 16 * TENSOR_BYTES_MIN
-"""Steps may lack an allocation of varying size if its largest size is below this limit. If its size
-is proportional to the length of the batch, it is missing in each step whose batch is at most a
-sixteenth as long as the longest batch."""
+"""Steps may lack an allocation of varying size if its largest size is below this limit. For
+example, if the size of such an allocation is proportional to the length of the batch, the
+allocation is missing in each step whose batch is at most a sixteenth as long as the longest
+batch."""
 STEADY_SHARE = 0.75
 """Steps count as steady if at least this share of them has the same sequence (steady())."""
 LAST_STEPS = 4
@@ -213,8 +214,9 @@ class SeenSteps:
 def lacking_in(step: Step, whole: Similar) -> Mask | None:
     """Which allocations of `whole` the step lacks, (slots,); None if it differs in other ways.
 
-    If allocations are missing between two boundaries, the smallest candidates there are taken to be
-    the missing ones. Without these allocations, whole.largest must have the step's structure.
+    If allocations are missing between two boundaries, the smallest candidates between these
+    boundaries are assumed to be missing. Without these allocations, whole.largest must have the
+    step's structure.
     """
     ours, theirs = structure(whole.largest), structure(step)
     marks = [one[3:, one[0] == Event.BOUNDARY] for one in (ours, theirs)]

@@ -42,7 +42,8 @@ class Axis:
         return int((self.past - self.first).sum())
 
     def place(self, pages: Integers) -> Integers:
-        """Positions of pages on the axis; for pages in a gap, the end of the range before it."""
+        """Positions of pages on the axis. A page in a gap gets the position at which the range
+        before the gap ends."""
         piece = np.maximum(np.searchsorted(self.first, pages, side="right") - 1, 0)
         first = self.first[piece]
         return self.begins[piece] + np.clip(pages, first, self.past[piece]) - first
