@@ -33,11 +33,15 @@ class Disturbance:
     def __post_init__(self) -> None:
         if not all(0 <= part <= 2 for part in (self.noise, self.skew)):
             raise SentinelError(
-                "usage", f"noise {self.noise:g}, skew {self.skew:g}", "give 0 to 2 for each"
+                "usage",
+                f"noise {self.noise:g} or skew {self.skew:g} is out of range",
+                "give 0 to 2 for each",
             )
         if not 0 <= self.interference < 1:
             raise SentinelError(
-                "usage", f"an interference of {self.interference:g}", "give 0 to less than 1"
+                "usage",
+                f"an interference of {self.interference:g} is out of range",
+                "give 0 to less than 1",
             )
 
     @property

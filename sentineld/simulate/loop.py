@@ -89,8 +89,8 @@ class ClosedLoop:
         decisions = self._replay.trial.decisions
         if decisions != Decisions(0, 0, 0):
             self._notes.append(
-                f"of the boundaries with late promotions, {decisions.stall} stall after a trial"
-                f" and {decisions.leave} do not"
+                f"trials: the process stalls at {decisions.stall} of the boundaries with late"
+                f" promotions and does not stall at {decisions.leave}"
             )
         notes = tuple(self._notes)
         return PolicyRun(settling, steady, repeats, trial, self._corrections, notes)

@@ -35,7 +35,7 @@ class _Charges:
     """The time that accesses to slow pages add to a stretch; see AccessCosts."""
 
     def __init__(self, scripts: Scripts, script: Script, stretch: int, world: World) -> None:
-        """The stretch begins now."""
+        """Compute the time that is known when the stretch begins."""
         self._direct_ns = float(script.costs_ns[stretch] @ world.slow)
         self._hideable_ns = self._hidden_ns = 0.0
         self._assumed: dict[Birth, int] = {}
@@ -44,8 +44,8 @@ class _Charges:
             self._hidden_ns = float(scripts.hidden_ns[stretch])
             self._hideable_ns = float(script.hideable_ns[stretch] @ world.slow)
             # If accesses to both tiers overlap, slow accesses can shorten the stretch, even those
-            # to tensors that are born later in it. Count these, too, and assume that the tensors
-            # will be born where the plan wants them.
+            # to tensors that are born later in it. Count these accesses, too, and assume that the
+            # tensors will be born on the tiers that the plan gives them.
             for event in script.events[stretch] if scripts.overlap == Overlap.TIERS else ():
                 if isinstance(event, Birth):
                     self._assumed[event] = world.slow_after_birth(event.low, event.high)
@@ -61,8 +61,8 @@ class _Charges:
 
     @property
     def ns(self) -> float:
-        """The time that slow accesses add to the stretch, as far as is known; negative if they
-        shorten it."""
+        """The known part of the time that slow accesses add to the stretch; negative if they
+        shorten the stretch."""
         return self._direct_ns + max(self._hideable_ns - self._hidden_ns, 0.0)
 
     def _add(self, birth: Birth, pages: int) -> None:
@@ -103,8 +103,9 @@ class Replay:
             self._queue_misplaced(self._scripts.initial)
 
     def enter(self) -> None:
-        """Place the pages of persistent tensors on the plan's initial tiers, those without one on
-        the slow tier. If the plan has no initial tiers, place pages by first touch."""
+        """Place the pages of persistent tensors on the plan's initial tiers. Pages without an
+        initial tier go to the slow tier. If the plan has no initial tiers, place pages by first
+        touch."""
         pages, initial = self._scripts.cells.pages, self._scripts.initial
         wanted = np.zeros_like(pages) if initial else pages
         for low, high, tier in initial:

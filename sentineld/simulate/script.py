@@ -26,7 +26,7 @@ class Birth(NamedTuple):
     at: float  # share of the stretch that has passed
     low: int
     high: int
-    # What each slow page of these cells costs in this stretch: AccessCosts.direct_ns and
+    # The costs of each slow page of these cells in this stretch: AccessCosts.direct_ns and
     # hideable_ns, and Timing.busy_ns().
     cost_ns: float
     hideable_ns: float

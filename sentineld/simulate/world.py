@@ -201,7 +201,7 @@ class World:
 
     def dropped(self, low: int, high: int) -> None:
         """Remove the pages of the cells [low, high), which the process has given back. Cancel the
-        moves that contain no other cells."""
+        moves that cover only such cells."""
         self.fast_pages -= int(self.fast[low:high].sum())
         self.fast[low:high] = 0
         self.slow[low:high] = 0
