@@ -26,7 +26,7 @@ echo "clang-format: ${#c_files[@]} files"
 kernel=$(dpkg-query -W -f '${Depends}' linux-headers-amd64 | grep -o 'linux-headers-[^ ,]*' | head -1)
 cp -r kmod "$stage/kmod"
 # C=2: sparse checks every file. -Wno-context: sparse's lock contexts cannot describe a function
-# that takes a lock only if it finds something.
+# that returns with a lock held on some paths only.
 if ! make -C "$stage/kmod" -j"$(nproc)" KDIR="/usr/src/$kernel" W=1 KCFLAGS=-Werror \
 	C=2 CF="-Wno-context -Wsparse-error" >"$stage/kmod.log" 2>&1; then
 	cat "$stage/kmod.log" >&2

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Follows the trials of stalls in a live session (sentineld/plan/stall_trial.py)."""
+"""Waits for the stall trials of a live session (sentineld/plan/stall_trial.py) to end."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ Session = dict[str, Any]
 def decisions_in_time(
     session: Callable[[], Session | None], wait: Callable[[Callable[[], Any]], Any]
 ) -> int:
-    """Wait until all boundaries of a managed session are decided, and assert that the trials took
-    no more steps than SETTLING_STEPS and STEPS_PER_BOUNDARY allow. Returns the number of
+    """Wait until the trials of all boundaries of a managed session have ended, and assert that they
+    took no more steps than SETTLING_STEPS and STEPS_PER_BOUNDARY allow. Returns the number of
     boundaries, which can be 0: a correction may enter a plan without late promotions.
 
     session: returns the session's status, or None if the daemon did not answer. wait: waits until

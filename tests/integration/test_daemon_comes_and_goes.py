@@ -90,7 +90,8 @@ def test_a_training_waits_at_most_a_timeout_for_an_absent_daemon(
     )
     for name, times_s in waits_s.items():
         print(
-            f"{name} {len(times_s)} times: at most {max(times_s):.2f} s of barrier waits per time"
+            f"{name} {len(times_s)} times: the barrier waits took at most {max(times_s):.2f} s "
+            "each time"
         )
     assert found_s < undisturbed_s + 2 * BARRIER_TIMEOUT_S
     assert session["diverged_steps"] == 0

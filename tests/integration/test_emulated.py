@@ -263,8 +263,8 @@ def test_recurring_shapes_reuse_their_plans(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["sizes", pytest.param("trainer-padded", marks=pytest.mark.long)])
 def test_steps_of_varying_sizes_follow_one_plan(tmp_path: Path, kind: str) -> None:
     if kind == "sizes":
-        # In batches of up to 42, a layer norm's statistics take less than 4 KiB, so the shim does
-        # not see them.
+        # If a batch has at most 42 samples, a layer norm's statistics take less than 4 KiB, and the
+        # shim does not see their allocations.
         sizes = ("--sizes", "36", "40", "44", "48")
         run = ManagedRun(tmp_path, "transformer", *sizes, alone=REST)
     else:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Paged tiers on machines that lack a requirement of the pager: errors as the user sees them."""
+"""The errors that a user sees if the machine lacks a feature that the pager requires."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* An allocator as an extension may install it: torch's tensors then bypass c10::alloc_cpu. */
+/* An allocator that an extension could install. torch's tensors then bypass c10::alloc_cpu. */
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
 

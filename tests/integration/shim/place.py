@@ -47,8 +47,8 @@ HERE = Place()
 class Within(Place):
     """Like Place, but a wrapper command, such as setpriv or env, starts Python by exec.
 
-    The name stays the same: it selects the losses for comparison, and the wrapper does not affect
-    the losses of a training without the shim.
+    The name is that of Place, because the name selects the losses for comparison, and a wrapper
+    does not change the losses of a training without the shim.
     """
 
     def __init__(self, *wrapper: str) -> None:

@@ -117,8 +117,8 @@ def batches(args: argparse.Namespace, model: type[nn.Module]) -> Iterator[list[t
 
 
 def slow_down(model: nn.Module, pause_s: float) -> None:
-    """Sleep after each layer's forward pass, whenever the gradient of a layer's output is known,
-    and before the last operator of each parameter's update."""
+    """Sleep after each layer's forward pass, after the gradient of each layer's output has been
+    computed, and before the last operator of each parameter's update."""
 
     def pause(*_: object) -> None:
         time.sleep(pause_s)
@@ -153,7 +153,10 @@ def main() -> None:
     )
     parser.add_argument("--fixed", action="store_true", help="the same batch in every step")
     parser.add_argument(
-        "--turns", type=int, default=0, help="steps after which the batch size changes (8 or 6)"
+        "--turns",
+        type=int,
+        default=0,
+        help="number of steps after which the batch size changes from 8 to 6, or from 6 to 8",
     )
     parser.add_argument("--threads-at", type=int, default=0, help="first step with 2 threads")
     parser.add_argument("--keep", action="store_true", help="keep outputs of former steps alive")
