@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 LINGER_S = 60
-"""Seconds for which the last close() blocks. The tests allow at most half of this time."""
+"""Seconds for which the last close() blocks. A test fails if a call takes half of this time."""
 
 
 @contextmanager

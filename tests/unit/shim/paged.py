@@ -125,7 +125,7 @@ class Paged:
         assert not problem, problem.decode()
 
     def born(self, first: int, pages: int) -> None:
-        """Give frames to absent pages."""
+        """Give frames to absent pages, as soon as frames are free. Does not wait."""
         self._library.pager_born(self._pager, self._base + first * PAGE, pages)
 
     def dropped(self, first: int, pages: int) -> None:
@@ -137,7 +137,7 @@ class Paged:
         return self._move(self._library.pager_evict, first, pages)[0]
 
     def evict_on(self, first: int, pages: int) -> int:
-        """Begin to evict pages. Returns how many pages from the first on need no further call of
+        """Begin to evict pages. Returns how many pages, from the first on, need no further call of
         evict_on()."""
         return self._move(self._library.pager_evict, first, pages)[1]
 

@@ -236,7 +236,8 @@ def test_a_stretch_is_charged_for_its_slow_pages(
     heap: list[int],
     hidden: list[int],
 ) -> None:
-    """hidden: the delay that the computation of each stretch hides, in ps; 0: no row with HIDES."""
+    """hidden: the delay that the computation of each stretch hides, in ps; 0: the table has no row
+    with the flag HIDES for this stretch."""
     rows = np.zeros(len(listed), ACCESS_DTYPE)
     expected = [[0, 0] for _ in range(STRETCHES + 1)]
     own_ps, after_ps = [0] * STRETCHES, [0] * (STRETCHES + 1)

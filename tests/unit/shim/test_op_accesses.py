@@ -15,7 +15,7 @@ OBSERVED = """
 from sentineld.shim.op_accesses import AccessStep
 torch.set_num_threads(1)
 def observed(act, **tensors):
-    "(name, bytes, write, estimated) of each access to these tensors, and to others as ''"
+    "(name, bytes, write, estimated) of each access; the name of any other tensor is ''"
     native.step_begin()
     step = AccessStep(native)
     result = act()

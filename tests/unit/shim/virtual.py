@@ -130,7 +130,7 @@ class Training(Clock):
             before = self._position(), self._waiting
             # The mover has no work until the next boundary.
             self._pass_until(self._end)
-            assert before != (self._position(), self._waiting), "it waits, but no move is left"
+            assert before != (self._position(), self._waiting), "no move is left to wait for"
         return self.steps
 
     def close(self) -> None:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Births get free frames at once, and frames that are freed later before any access."""
+"""A born page gets a free frame at once. If no frame is free, the page gets a frame that is freed
+later, at the latest when the page is accessed."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ def test_a_birth_does_not_wait_for_frames(start: Callable[..., Paged]) -> None:
     assert paged.counts().bytes_written == 0
     paged.evict(0, 200)
     paged.settle()
-    # The pages got the frames of evicted pages before they were accessed.
+    # The born pages already have the frames of evicted pages, so no access waits for a frame.
     paged.fill(BUDGET, 200, 2)
     assert paged.counts().births_by_fault == paged.counts().waits == 0
     assert paged.holds(0, BUDGET, 1)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Faults read pages ahead, and make room for those that they expect. Pages that are read again and
-again stay in memory."""
+"""A sequence of faults reads pages ahead, and evicts other pages to make room for them. Pages that
+are accessed repeatedly stay in memory."""
 
 from __future__ import annotations
 
@@ -76,8 +76,8 @@ def test_many_sequences_of_faults_read_ahead(start: Callable[..., Paged]) -> Non
         for image in range(images):
             assert paged.holds(image * pages + page, 1, 1)
             paged.settle()
-    # If one image were read alone, three faults would read its 32, 64 and 104 pages. Without
-    # reading ahead, each fault would read 32 pages, so each image would need seven.
+    # If one image were read alone, three faults would read its 200 pages: 32, 64 and 104. Without
+    # reading ahead, each fault would read 32 pages, so each image would cause seven faults.
     assert paged.counts().faults <= images * 4
 
 
@@ -112,7 +112,7 @@ def test_a_sequence_evicts_nothing_while_the_budget_has_room(start: Callable[...
 
 def test_pages_that_are_accessed_again_and_again_stay(library: ctypes.CDLL, tmp_path: Path) -> None:
     """A matrix product reads an operand of 3,000 pages ten times. The operand is not planned to be
-    in memory, but fits if some of the planned pages go."""
+    in memory, but fits if some of the planned pages are evicted."""
     operand, planned, budget = 3000, 4500, 6000
     file = backing_file(tmp_path, 3 * budget)
     paged = Paged(library, file, 3 * budget, operand + planned, budget)
@@ -125,7 +125,8 @@ def test_pages_that_are_accessed_again_and_again_stay(library: ctypes.CDLL, tmp_
     for _ in range(10):
         for page in range(operand):
             assert paged.holds(page, 1, 1)
-    # If stray pages stayed young for too short a time, each turn would read all of them.
+    # If the operand's pages were evicted too early (see victims.c), they would all be read from the
+    # file in each of the ten passes.
     assert paged.counts().bytes_read <= 2 * operand * PAGE
     assert paged.counts().frames <= budget
     paged.stop()
