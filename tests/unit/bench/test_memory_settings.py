@@ -20,8 +20,8 @@ def size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def fraction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A file in place of the sysctl percpu_pagelist_high_fraction. The machine seems to report free
-    pages to a hypervisor."""
+    """A file in place of the sysctl percpu_pagelist_high_fraction, on a made-up machine that
+    reports free pages to a hypervisor."""
     file = tmp_path / "percpu_pagelist_high_fraction"
     monkeypatch.setattr(memory_settings, "FRACTION", file)
     monkeypatch.setattr(memory_settings, "reports_free_memory", lambda root: True)

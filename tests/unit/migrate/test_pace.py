@@ -20,7 +20,7 @@ TIERS = Tiers((Tier((0,), 1 << 30), Tier((1,), 1 << 30)), 1e8, "config")
 
 @dataclass
 class Series:
-    """Batches of moves in memory that moves at most 64 pages in a batch. pages: size of the plan's
+    """A sequence of batches of moves. A batch has at most 64 pages. pages: size of the plan's
     largest move, in pages."""
 
     pages: int = 8

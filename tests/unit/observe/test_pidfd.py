@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pidfds and start times, by which the reuse of a pid is noticed, with real processes."""
+"""Pidfds and start times of real processes; they show whether a pid has been reused."""
 
 from __future__ import annotations
 

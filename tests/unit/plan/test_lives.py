@@ -16,7 +16,7 @@ ITEMS = chunks(toy_profile(), np.array([STATE, PARAMETER]), 4)
 
 
 def lives(*drawn: str) -> Lives:
-    """One word per chunk, one letter per position.
+    """The lives that the words describe: one word per chunk, one letter per position.
 
     F: fast; s: slow; D: being demoted; U: being promoted.
     """

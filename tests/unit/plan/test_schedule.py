@@ -13,7 +13,7 @@ from tests.unit.plan.toys import PAGE, toy_profile
 
 
 def lives_of(items: Items, drawn: list[str]) -> Lives:
-    """One word per chunk, one letter per position.
+    """The lives that the words describe: one word per chunk, one letter per position.
 
     F: fast; s: slow; D: being demoted; U: being promoted.
     """

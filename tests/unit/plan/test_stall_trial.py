@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trials of stalls, with scripted times of steps."""
+"""Stall trials, with scripted step times."""
 
 from __future__ import annotations
 

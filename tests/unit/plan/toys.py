@@ -33,7 +33,7 @@ def two_tiers(bytes_per_s: float = 8 * PAGE) -> Tiers:
 
 
 def toy_profile() -> Profile:
-    """Four stretches of one second each. The number after a name is that of the tensor's pages; (n)
+    """Four stretches of one second each. The number after a tensor's name is its size in pages; (n)
     is an access to n pages.
 
     stretch       0 step                    1 forward  2 backward     3 optimizer

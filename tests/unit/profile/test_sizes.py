@@ -206,8 +206,8 @@ def test_large_allocations_are_never_optional() -> None:
 
 
 def test_a_missing_allocation_whose_successor_fits_its_slot_makes_steps_differ() -> None:
-    # The shortest step has only the second allocation. This is no larger than the first allocation
-    # of the other steps, so the shim would put it into the first slot.
+    # The shortest step has only the second allocation. This allocation is no larger than the first
+    # allocation of the other steps, so the shim would put it into the first slot.
     operations = [Operation(False, 3**5, False, 9), Operation(False, 3**5 + 1, False, 9)]
     steps = train_lengths(operations, [32, 31, 32, 31])
     first_is_missing = train_lengths([Operation(False, 3**5 + 1, False, 9)], [17])

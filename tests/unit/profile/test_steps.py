@@ -97,7 +97,8 @@ def test_live_table_has_cursors_and_ages() -> None:
 
 def test_live_table_drops_tensors_that_the_shim_does_not_list() -> None:
     # address   0x1000  0x2000
-    # before    A       B          the shim lists only B, with another size: A is removed
+    # table     A       B
+    # listed    -       B          with another size, which replaces the size in the table
     table = LiveTable([(0x1000, PAGE), (0x2000, PAGE)])
     listed = np.zeros(1, run(1).take_records().dtype)
     listed["address"], listed["bytes"] = 0x2000, 2 * PAGE

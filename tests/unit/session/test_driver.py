@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which plans are resumed, and the budget while a switch to another one is planned.
+"""Which plans are resumed, and the budget that is reserved while another plan is being made.
 
 tests/integration/test_emulated.py drives trainings through all states.
 """
@@ -46,8 +46,8 @@ class Managed:
         nodes: Nodes = NODES,
         welcomed: bool = True,
     ) -> None:
-        """nodes: the tiers' nodes when the plan was saved. welcomed: whether the program has been
-        welcomed by an earlier daemon."""
+        """nodes: the tiers' nodes when the plan was saved. welcomed: whether an earlier daemon has
+        welcomed the program."""
         self.linked = toy_linked(layout_id=LAYOUT_ID)
         substrate = ToySubstrate(ToyPages())
         self.machine = Machine(Config(huge_pages="off"), substrate, two_tiers(1e12), [])

@@ -128,7 +128,7 @@ def test_the_toys_steady_step_by_hand(share: float) -> None:
 @pytest.mark.parametrize("birth", [1, 50, 99])
 def test_late_births_gain_as_much_as_early_ones(birth: int) -> None:
     # Half of the first tensor is slow, and almost nothing else uses memory. Accesses to the two
-    # tiers overlap, so the accesses to this tensor take half as long as if it was on one tier.
+    # tiers overlap, so the accesses to this tensor take half as long as they would on one tier.
     profile = step(
         [Tensor(1000, birth, 100), Tensor(20)],
         [Access(0, 0, 0.9), Access(1, 1, 0.001)],
@@ -153,9 +153,9 @@ def move(boundary: int, tier: int, deadline: int, offset: int, pages: int) -> np
 
 
 def test_accesses_after_a_late_birth_keep_moves_from_the_slow_tier_in_the_next_stretch() -> None:
-    # The activation is born slow at the end of stretch 0, in which the other two tensors change
-    # places. Its accesses keep the slow tier busy mostly in stretch 1, which is long enough for
-    # them.
+    # The activation is born slow at the end of stretch 0, in which the other two tensors swap their
+    # tiers. The accesses to the activation keep the slow tier busy mostly in stretch 1, which is
+    # long enough for them.
     size, room = 1000, 1010
     profile = step(
         [Tensor(size), Tensor(size), Tensor(10 * size, 99, 100)],
@@ -173,9 +173,9 @@ def test_accesses_after_a_late_birth_keep_moves_from_the_slow_tier_in_the_next_s
 
 
 def test_under_overlapping_computation_births_only_lengthen_the_stretch() -> None:
-    # The activation is born on pages that a slow tensor leaves shortly before. If the simulator
-    # counted these pages as the activation's from the beginning of the stretch, the state would
-    # have more time to move out than it has.
+    # The activation is born on the pages of a slow tensor that died shortly before. If the
+    # simulator counted these pages as the activation's from the beginning of the stretch, the state
+    # would have more time to move out than it has.
     state, activation, small, room = 1000, 1000, 100, 1144
     profile = step(
         [Tensor(state), Tensor(small, 10, 210), Tensor(activation, 250, 310),

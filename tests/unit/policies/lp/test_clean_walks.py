@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The best walks through the states dirty, clean and slow, compared with all walks."""
+"""best_clean_walks() finds the best of all walks through the states dirty, clean and slow."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ def test_tpp_promotes_at_the_second_touch_and_keeps_room_for_births() -> None:
 def test_the_watermark_can_be_lower() -> None:
     seen = observation([1, 3, 0, 0], [0, 10, 10, 0], free=5, capacity=1000)
     scanner = Scanner(1.0, demote_below=0.005)
-    # 5 of 1000 pages are free, as many as should be.
+    # 5 of 1000 pages are free, which is exactly the watermark, so no page is demoted.
     assert scanner.tick(seen) == scanner.tick(seen) == []
 
 

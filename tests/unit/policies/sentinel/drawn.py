@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Chunks for tests, and a drawing of their lives."""
+"""Chunks for tests, and their lives written as words."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def items(*uses: tuple[int, ...], stretches: int = 4, pages: int = 1, lasts: boo
 
 
 def drawn(fast: Mask, moving: Mask) -> list[str]:
-    """One word per chunk, one letter per position. fast, moving: see Lives.
+    """Lives as words: one word per chunk, one letter per position. fast, moving: see Lives.
 
     F: fast; s: slow; D: being demoted; U: being promoted.
     """

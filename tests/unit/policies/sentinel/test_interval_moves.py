@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The published schedule: hand-computed cases, and general properties for random chunks.
 
-The letters are those of drawn.py: F: fast; s: slow; D: being demoted; U: being promoted. Here, L is
-a promotion that the schedule knows to be late.
+The letters are those of drawn.py: F: fast; s: slow; D: being demoted; U: being promoted. This file
+adds L: being promoted, late by plan.
 """
 
 from __future__ import annotations

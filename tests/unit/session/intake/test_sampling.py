@@ -191,7 +191,7 @@ def test_each_request_for_descriptors_is_answered_before_the_next_one(
                 os.close(fd)
             linked.receive()
             observing.take(answer)
-        # No descriptor is left, which a later message of the process would get.
+        # No received descriptor is left over. A later message would otherwise get it.
         with pytest.raises(FrameError):
             linked.link.connection.take_fds(1)
     observing.close()

@@ -57,7 +57,7 @@ def only_last(found: list[Planned | Sample | None]) -> Planned | Sample:
 
 
 def kept(planned: Planned, followed_steps: int) -> Shapes:
-    """Shapes that keep a plan: this number of steps followed it before it was left."""
+    """Shapes with one plan, which was left after this number of steps had followed it."""
     shapes = Shapes()
     shapes.keep(planned)
     shapes.left(planned.shape, followed_steps)
