@@ -52,8 +52,8 @@ class Budgets:
             problem = f"exceeds {capacity}"
         else:
             problem = (
-                f"exceeds the {format_bytes(max(0, free_bytes))} that other sessions leave of "
-                f"{capacity}"
+                f"exceeds the {format_bytes(max(0, free_bytes))} that are left of {capacity}: "
+                f"other sessions have budgets of {format_bytes(others_bytes)}"
             )
         raise SentinelError(
             "budget-too-large",

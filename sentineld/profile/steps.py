@@ -205,8 +205,7 @@ def identical(one: Step, other: Step) -> bool:
 
 
 def sequence_digest(step: Step) -> str:
-    """Hash of the step's sequence. Two steps have the same hash if and only if they are
-    identical()."""
+    """Hash of the step's sequence: steps that are identical() have the same hash."""
     return _digest(_sequence(step))
 
 

@@ -43,7 +43,7 @@ def test_the_budgets_of_all_processes_fit_the_fast_tier(tmp_path: Path) -> None:
     with idle_process(daemon) as first, idle_process(daemon) as second:
         assert daemon.ctl("attach", first, "--fast", most).returncode == 0
         line = refused(daemon.ctl("attach", second, "--fast", most), "budget-too-large")
-        assert "that other sessions leave of the fast tier's" in line
+        assert "that are left of the fast tier's" in line
         assert daemon.ctl("attach", second, "--fast", rest).returncode == 0
         assert daemon.ctl("detach", first).returncode == 0
         assert daemon.ctl("detach", second).returncode == 0

@@ -60,7 +60,9 @@ def bound_seconds(profile: Profile, tiers: Tiers, budget_bytes: int) -> float:
             break  # the bound from the earlier, smaller program is valid, too
         if solution is None:
             raise SentinelError(
-                "failed", "the step-time bound's linear program was not solved in time", ""
+                "failed",
+                "the step-time bound's linear program was not solved",
+                "try another budget",
             )
         dual = lower_bound(groups, limits, solution.prices)
         bound_ns = max(bound_ns, dual.ns)

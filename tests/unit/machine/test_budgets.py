@@ -20,8 +20,8 @@ def test_the_sum_of_budgets_is_limited() -> None:
         budgets.reserve("b", 4 * GIB)
     assert refused.value.code == "budget-too-large"
     assert str(refused.value) == (
-        "the budget of 4.0 GiB exceeds the 3.0 GiB that other sessions leave of the fast tier's"
-        " 8.0 GiB (set a smaller budget, or a share such as 20%)"
+        "the budget of 4.0 GiB exceeds the 3.0 GiB that are left of the fast tier's 8.0 GiB:"
+        " other sessions have budgets of 5.0 GiB (set a smaller budget, or a share such as 20%)"
     )
     budgets.reserve("b", 3 * GIB)
     budgets.settle("a", 0)

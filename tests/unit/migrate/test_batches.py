@@ -254,7 +254,7 @@ def test_a_drop_cancels_the_moves_that_it_covers() -> None:
     assert [move.offset for move in world.schedule.queue.demotions] == [5 * PAGE]
 
 
-def test_rejoining_queues_the_moves_of_the_last_circle() -> None:
+def test_rejoining_queues_the_moves_of_the_last_cycle() -> None:
     # D: demotion, P: promotion
     # boundary      0   1   2   3
     # pages 0-7     .   D   .   P    useful until boundary 1 of the next step

@@ -142,7 +142,7 @@ def test_session_imports_run_in_one_direction() -> None:
     assert not upward
 
 
-def test_no_modules_import_each_other_in_a_circle() -> None:
+def test_no_modules_import_each_other_in_a_cycle() -> None:
     graph = {module: own_imports(module) & MODULES.keys() for module in MODULES}
     TopologicalSorter(graph).prepare()  # raises CycleError
 
@@ -180,7 +180,7 @@ def calls_between_module_files() -> dict[str, set[str]]:
     }
 
 
-def test_the_kernel_module_has_no_circle_of_calls() -> None:
+def test_the_kernel_module_has_no_cycle_of_calls() -> None:
     graph = calls_between_module_files()
     assert graph["epoch.c"] >= {"walk.c", "note.c"}
     TopologicalSorter(graph).prepare()
