@@ -147,7 +147,8 @@ class Hooks:
         layer = self._ids.get(id(module))
         if not layer:
             return
-        if self._graph_task() == -1:  # otherwise backward recomputes this layer (checkpointing)
+        # -1: no backward pass runs. During one, the forward recomputes a layer (checkpointing).
+        if self._graph_task() == -1:
             self._native.forward_end()
         node = grad_fn(output)
         if node is not None:
