@@ -61,8 +61,8 @@ IMAGES ?= --main
 # system guest. The other runs in a subshell: first the tests marked "second", which share another
 # guest of the same image, then the tests marked "apart", which use the other images, too.
 # `tail --pid` waits for the image builder, because `wait` works only for children of the subshell.
-# pytest exits with 5 if it selects no test. All tests marked "pair" are long, so pytest selects none of them if SELECT
-# excludes the long tests.
+# pytest exits with 5 if it selects no test. All tests marked "pair" are long, so pytest selects none
+# of them if SELECT excludes the long tests.
 GUEST_TESTS = $(PYTEST) tests/vm $(PYTEST_ARGS)
 
 .PHONY: guest
@@ -175,11 +175,11 @@ bench-train: $(VENV)/.trainer shim ## Train nine models on emulated tiers under 
 	$(PY) -m tests.bench.training
 
 .PHONY: bench-lengths
-bench-lengths: $(VENV)/.trainer shim ## Train with another sequence length in each step; writes build/bench/lengths.json
+bench-lengths: $(VENV)/.trainer shim ## Train with a different sequence length in each step; writes build/bench/lengths.json
 	$(PY) -m tests.bench.lengths
 
 .PHONY: bench-paging
-bench-paging: $(VENV)/.trainer shim ## Train models in 20 and 40 % of their memory, beside Linux swap; writes build/bench/paging.json (needs root)
+bench-paging: $(VENV)/.trainer shim ## Train models in 20 and 40 % of their memory, compared with Linux swap; writes build/bench/paging.json (needs root)
 	$(PY) -m tests.bench.paging
 
 .PHONY: bench-pager
