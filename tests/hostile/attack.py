@@ -220,7 +220,7 @@ class Attack:
         if peak > RESIDENT_BYTES:
             problems.append(f"the daemon grew to {peak / 2**20:.0f} MiB")
         if log_rate > LOG_BYTES_PER_S:
-            problems.append(f"it logged {log_bytes} bytes in {duration_s:.1f} s")
+            problems.append(f"the daemon logged {log_bytes} bytes in {duration_s:.1f} s")
         if left > SLACK:
             problems.append(f"{left} descriptors stay open")
         self._check_training(problems)

@@ -62,7 +62,8 @@ def huge() -> int:
 
 
 def large() -> int:
-    """A sparse file. If it is sent as a file of accesses, the daemon reads only a part of it."""
+    """A sparse file. If it is sent as the file with the operators' accesses, the daemon reads only
+    a part of it."""
     return memfd(200 << 20)
 
 

@@ -3,7 +3,8 @@
 
 `recipe` defines the content of each image, `image` builds and caches them, `qemu`
 makes QEMU's command line, `accel` selects KVM or TCG, `guest` boots and drives one
-machine, `rootfs` builds the project's C parts natively in the image's root tree.
+machine, `rootfs` builds the project's C parts (the kernel module and the shim's library)
+natively in the image's root tree.
 `python3 -m tests.vm --help` lists this package's verbs.
 
 These modules import only Python's standard library. They need root privileges and the programs

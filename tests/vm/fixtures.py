@@ -32,8 +32,8 @@ class GuestKind:
 
     @property
     def cpus(self) -> int:
-        """One CPU if one thread emulates all CPUs, because a second CPU would make programs up to
-        twice as slow. Under KVM, a guest of such a kind also has one CPU."""
+        """Number of CPUs: 1 if one thread emulates all CPUs, because a second CPU would make
+        programs up to twice as slow. The number is the same under KVM."""
         return 1 if self.tcg_thread == "single" else 2
 
 

@@ -81,4 +81,4 @@ def test_dkms_skips_a_kernel_without_numa_balancing(source: Path, tmp_path: Path
     with pytest.raises(MachineError, match="BUILD_EXCLUSIVE"):
         install(source, tmp_path, config="/root/trees/config")
     assert not list(tmp_path.glob("modules/**/sentinel.ko*"))
-    assert not list(tmp_path.glob("dkms/**/make.log"))  # dkms did not even try to build
+    assert not list(tmp_path.glob("dkms/**/make.log"))  # dkms did not begin a build

@@ -52,9 +52,9 @@ def race(
 ) -> dict[str, Json]:
     """Return each contestant's figures; "ram" must be one of the contestants.
 
-    A contestant leaves the race if its training ends; its note then says so. Linux kills a process
-    whose cgroup it cannot keep below the limit, although swap is free. Raises RuntimeError (also if
-    the training of "ram" ends), OSError, SentinelError.
+    If a contestant's training ends, its further turns are left out, and its note gives the reason.
+    Linux kills a process whose cgroup it cannot keep below the limit, although swap is free. Raises
+    RuntimeError (also if the training of "ram" ends), OSError, SentinelError.
     """
     found: dict[str, Json] = {}
     turns: dict[str, list[Turn]] = {}
