@@ -67,7 +67,7 @@ class _Touched:
     # Addresses that already have a read row, and addresses that already have a write row.
     read: set[int] = field(default_factory=set)
     written: set[int] = field(default_factory=set)
-    # Allocations that no operator of the subtree has accounted for.
+    # Allocations in the subtree that were not made inside one of its operators.
     allocated: list[_Allocation] = field(default_factory=list)
 
     def add(self, other: _Touched) -> None:
