@@ -158,7 +158,7 @@ class Attack:
         self.managed_training = managed_training
         self.checked = False
         self.stops_the_training = False
-        """Set by a test that stops the training on purpose: the speed then means nothing."""
+        """Set by a test that stops the training on purpose: its speed is then not measured."""
         self._factor = HOLD_FACTOR if long else 1.0
         self.before_release: list[Callable[[], None]] = []
         """Functions that are called before the attackers are killed. They make it possible for the

@@ -63,7 +63,7 @@ class Score:
     seen_written: int = 0
     """Written pairs with a WRITE record."""
     again: int = 0
-    """Pairs with an AGAIN record that is not an unknown mark."""
+    """Pairs with a record that has AGAIN, but not UNKNOWN."""
     births: int = 0
 
     def __iadd__(self, other: Score) -> Score:
