@@ -2,25 +2,20 @@
 #define _GNU_SOURCE
 #include "paging.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "pager/pager.h"
 #include "pager/threads.h"
+#include "paging_file.h"
 #include "whole_pages.h"
 
 #define REQUESTS 8u /* reads and writes in flight; more do not make a disk faster */
 #define FILE_BYTES_MAX (1ull << 44) /* the numbers of file pages have 32 bits */
-#define GROWTH_BYTES_MIN (256ull << 20)
-#define GROWTH_BYTES_LEAST (16ull << 20) /* if the disk has no room for more; a power of 2 */
-#define FULL_SECONDS 2 /* time until a full disk is tried again */
 
 /* The shim's lock is taken before paging.lock, and paging.lock before the pager's lock. */
 static struct {
@@ -28,10 +23,7 @@ static struct {
 	   runs */
 	pthread_mutex_t lock;
 	struct pager *_Atomic pager; /* NULL: the pager does not run */
-	int file;
-	uint64_t file_bytes;
-	uint64_t file_bytes_max;
-	time_t full_until; /* CLOCK_MONOTONIC; the file does not grow before this time */
+	struct paging_file file;
 	uint64_t budget_pages;
 	unsigned page_shift;
 	int wake; /* eventfd: the daemon has queued moves */
@@ -50,7 +42,7 @@ static struct {
 } paging = {
 	.lock = PTHREAD_MUTEX_INITIALIZER,
 	.position = SCHEDULE_NOWHERE,
-	.file = -1,
+	.file.fd = -1,
 	.wake = -1,
 	.notify = -1,
 };
@@ -167,7 +159,7 @@ static void publish(void)
 	PUBLISH(write_error);
 #undef PUBLISH
 	__atomic_store_n(&words->budget_pages, paging.budget_pages, __ATOMIC_RELAXED);
-	__atomic_store_n(&words->file_bytes, paging.file_bytes, __ATOMIC_RELAXED);
+	__atomic_store_n(&words->file_bytes, paging.file.bytes, __ATOMIC_RELAXED);
 	__atomic_store_n(&words->evicted_pages, paging.evicted_pages, __ATOMIC_RELAXED);
 	__atomic_store_n(&words->fetched_pages, paging.fetched_pages, __ATOMIC_RELAXED);
 	__atomic_store_n(&words->late_moves, paging.schedule.late, __ATOMIC_RELAXED);
@@ -198,56 +190,10 @@ static void drain(int event)
 	(void)got;
 }
 
-/* Needs paging.lock. */
-static const char *enlarge(uint64_t bytes)
-{
-	if (bytes <= paging.file_bytes)
-		return NULL;
-	if (fallocate(paging.file, 0, 0, (off_t)bytes)) {
-		const char *problem = errno == ENOSPC ? "the disk has no room for a larger paging file"
-						      : "the paging file cannot be enlarged";
-
-		/* The call may have taken part of the room. */
-		if (ftruncate(paging.file, (off_t)paging.file_bytes))
-			return "the paging file cannot be cut back";
-		return problem;
-	}
-	if (!pager_file_grown(paging.pager, bytes >> paging.page_shift))
-		return "no memory for the pager's tables";
-	paging.file_bytes = bytes;
-	return NULL;
-}
-
-/* If the file is nearly full, enlarge it by a quarter or GROWTH_BYTES_MIN, whichever is more, but
-   not beyond file_bytes_max. If the disk has less room, enlarge it by a half, a quarter and so on, at
-   least GROWTH_BYTES_LEAST. If the disk is full, the file keeps its size, and pages stay in memory.
-   Needs paging.lock. */
-static void grow_file(void)
-{
-	uint64_t growth = paging.file_bytes / 4, left;
-	struct timespec now;
-
-	if (paging.file_bytes >= paging.file_bytes_max || !pager_file_low(paging.pager))
-		return;
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	if (now.tv_sec < paging.full_until)
-		return;
-	left = paging.file_bytes_max - paging.file_bytes;
-	if (growth < GROWTH_BYTES_MIN)
-		growth = GROWTH_BYTES_MIN;
-	if (growth > left)
-		growth = left;
-	while (enlarge(paging.file_bytes + growth)) {
-		growth = growth / 2 & ~(uint64_t)(GROWTH_BYTES_LEAST - 1);
-		if (!growth) {
-			paging.full_until = now.tv_sec + FULL_SECONDS;
-			return;
-		}
-	}
-}
-
 static void *serve_moves(void *unused)
 {
+	int wait_ms = -1;
+
 	(void)unused;
 	pthread_setname_np(pthread_self(), "sentineld-moves");
 	thread_give_way();
@@ -258,11 +204,11 @@ static void *serve_moves(void *unused)
 		polled[0].fd = paging.notify;
 		polled[1].fd = paging.wake;
 		pthread_mutex_unlock(&paging.lock);
-		poll(polled, 2, -1);
+		poll(polled, 2, wait_ms);
 		pthread_mutex_lock(&paging.lock);
 		drain(paging.notify);
 		drain(paging.wake);
-		grow_file();
+		wait_ms = paging_file_grow(&paging.file, paging.pager);
 		begin_moves();
 		publish();
 		pthread_mutex_unlock(&paging.lock);
@@ -275,8 +221,8 @@ static const char *start(const struct heap *heap)
 {
 	struct pager_settings settings = {
 		.device = -1,
-		.file = paging.file,
-		.file_pages = paging.file_bytes >> heap->page_shift,
+		.file = paging.file.fd,
+		.file_pages = paging.file.bytes >> heap->page_shift,
 		.budget_pages = UINT64_MAX >> 1,
 		.requests = REQUESTS,
 	};
@@ -314,20 +260,21 @@ static const char *start_or_enlarge(const struct heap *heap, const struct paging
 
 	if (settings->bytes > FILE_BYTES_MAX || settings->bytes_max > FILE_BYTES_MAX)
 		return "the paging file's size is out of range";
-	paging.file_bytes_max = settings->bytes_max;
+	paging.file.bytes_max = settings->bytes_max;
 	if (paging_runs()) {
 		event_signal(paging.notify); /* makes serve_moves() poll the new paging.wake */
-		return enlarge(settings->bytes);
+		return paging_file_enlarge(&paging.file, paging.pager, settings->bytes);
 	}
 	if (settings->file < 0)
 		return "the paging file is missing";
-	paging.file = settings->file;
-	paging.file_bytes = settings->bytes;
+	paging.file.fd = settings->file;
+	paging.file.bytes = settings->bytes;
+	paging.file.page_shift = heap->page_shift;
 	problem = start(heap);
 	if (problem) {
 		if (paging.notify >= 0)
 			close(paging.notify);
-		paging.file = paging.notify = -1; /* paging_start() closes the file */
+		paging.file.fd = paging.notify = -1; /* paging_start() closes the file */
 	}
 	return problem;
 }
@@ -341,7 +288,7 @@ const char *paging_start(const struct heap *heap, const struct paging_settings *
 		close(paging.wake);
 	paging.wake = settings->wake;
 	problem = start_or_enlarge(heap, settings);
-	if (settings->file >= 0 && settings->file != paging.file)
+	if (settings->file >= 0 && settings->file != paging.file.fd)
 		close(settings->file);
 	if (!problem && settings->budget_pages)
 		set_budget(settings->budget_pages);
@@ -435,11 +382,11 @@ void paging_after_fork_in_child(void)
 {
 	if (paging_runs()) {
 		pager_after_fork_in_child(paging.pager);
-		close(paging.file);
+		close(paging.file.fd);
 		close(paging.notify);
 		if (paging.wake >= 0)
 			close(paging.wake);
-		paging.file = paging.notify = paging.wake = -1;
+		paging.file.fd = paging.notify = paging.wake = -1;
 		paging.words = NULL;
 		atomic_store(&paging.pager, NULL);
 	}

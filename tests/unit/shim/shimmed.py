@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -38,16 +39,21 @@ native.connected(True)
 """Serve torch's tensors from the heap, and record as if a daemon were connected."""
 
 
-def run(script: str) -> Any:
-    """Run the script; returns the JSON value that it prints in its last line."""
+def run(script: str, **environment: str) -> Any:
+    """Run the script; returns the JSON value that it prints in its last line.
+
+    environment: variables in addition to those of this process.
+    """
+    command = [sys.executable, "-c", script]
+    variables = {**os.environ, **environment}
     done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT, check=False
+        command, env=variables, capture_output=True, text=True, cwd=ROOT, check=False
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def shimmed(script: str) -> Any:
+def shimmed(script: str, **environment: str) -> Any:
     """Run LOAD, SERVE and then the script; returns what run() returns."""
     pytest.importorskip("torch")
-    return run(LOAD + SERVE + script)
+    return run(LOAD + SERVE + script, **environment)

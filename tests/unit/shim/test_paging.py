@@ -67,8 +67,8 @@ tensors = [made(number) for number in range(TENSORS)]
 """Makes 40 tensors of 1 MiB each for a budget of 8 MiB."""
 
 
-def paged(script: str, folder: Path) -> Any:
-    return shimmed(f"{PAGED}folder = {str(folder)!r}\n{script}")
+def paged(script: str, folder: Path, **environment: str) -> Any:
+    return shimmed(f"{PAGED}folder = {str(folder)!r}\n{script}", **environment)
 
 
 def test_tensors_are_kept_within_the_budget(tmp_path: Path) -> None:

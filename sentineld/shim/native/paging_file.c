@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#define _GNU_SOURCE
+#include "paging_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <time.h>
+#include <unistd.h>
+
+#define GROWTH_BYTES_MIN (256ull << 20)
+
+/* If the disk has no room for this growth, it counts as full. */
+#define GROWTH_BYTES_LEAST (4ull << 20)
+
+/* A failing fallocate() is expensive, because it can allocate all free blocks of the disk first, and
+   the pager can signal many times per second that the file is nearly full. */
+#define RETRY_MS 5000u
+
+/* Returns 0 or -errno; -ENOMEM: no memory for the pager's tables. */
+static int enlarge(struct paging_file *file, struct pager *pager, uint64_t bytes)
+{
+	int error = fallocate(file->fd, 0, 0, (off_t)bytes) ? -errno : 0, undone;
+
+	if (!error && !pager_file_grown(pager, bytes >> file->page_shift))
+		error = -ENOMEM;
+	if (!error) {
+		file->bytes = bytes;
+		return 0;
+	}
+	/* ext4, for example, keeps the blocks that it allocated before it found no more. If they cannot
+	   be freed, they stay allocated until the file is deleted. */
+	undone = ftruncate(file->fd, (off_t)file->bytes);
+	(void)undone;
+	return error;
+}
+
+static bool no_room(int error)
+{
+	return error == -ENOSPC || error == -EDQUOT;
+}
+
+const char *paging_file_enlarge(struct paging_file *file, struct pager *pager, uint64_t bytes)
+{
+	int error = bytes > file->bytes ? enlarge(file, pager, bytes) : 0;
+
+	if (error == -ENOMEM)
+		return "no memory for the pager's tables";
+	if (no_room(error))
+		return "the disk has no room for a larger paging file";
+	return error ? "the paging file cannot be enlarged" : NULL;
+}
+
+static uint64_t now_ms(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+int paging_file_grow(struct paging_file *file, struct pager *pager)
+{
+	uint64_t growth = file->bytes / 4, left = file->bytes_max - file->bytes, now = now_ms();
+	int error;
+
+	if (file->bytes >= file->bytes_max || !pager_file_low(pager)) {
+		file->retry_ms = 0;
+		return -1;
+	}
+	if (now < file->retry_ms)
+		return (int)(file->retry_ms - now);
+	if (growth < GROWTH_BYTES_MIN)
+		growth = GROWTH_BYTES_MIN;
+	if (growth > left)
+		growth = left;
+	do {
+		error = enlarge(file, pager, file->bytes + growth);
+		growth /= 2;
+	} while (no_room(error) && growth >= GROWTH_BYTES_LEAST);
+	file->retry_ms = error ? now + RETRY_MS : 0;
+	return error ? (int)RETRY_MS : -1;
+}

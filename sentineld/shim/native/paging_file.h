@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The size of the file to which the pager evicts pages. paging.lock guards the file; the functions
+ * need it.
+ */
+#ifndef SENTINELD_SHIM_PAGING_FILE_H
+#define SENTINELD_SHIM_PAGING_FILE_H
+
+#include <stdint.h>
+
+#include "pager/pager.h"
+
+struct paging_file {
+	int fd; /* -1: there is no file */
+	unsigned page_shift;
+	uint64_t bytes;
+	uint64_t bytes_max; /* paging_file_grow() does not enlarge the file beyond this size */
+	/* the file grows no more before this time (CLOCK_MONOTONIC), because the disk was full;
+	   0: it may grow now */
+	uint64_t retry_ms;
+};
+
+/* Enlarge the file to this size; if this fails, the file is as before. Returns NULL, or a description
+   of the problem. */
+const char *paging_file_enlarge(struct paging_file *file, struct pager *pager, uint64_t bytes);
+
+/* If the file is nearly full, enlarge it by a quarter or 256 MiB, whichever is more, or by less if the
+   disk does not have that much room. If the disk is full, the file keeps its size, and pages stay
+   in memory. Returns the time in milliseconds after which to call this function again even if the
+   pager does not signal that the file is nearly full; -1: no need to. */
+int paging_file_grow(struct paging_file *file, struct pager *pager);
+
+#endif

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * LD_PRELOAD library: fallocate() as on a file system that has no room for files larger than
+ * DISK_ROOM bytes (environment variable). Like ext4, it keeps the blocks that it allocated before it
+ * found no more.
+ */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+
+unsigned failed_allocations;
+
+int fallocate(int file, int mode, off_t offset, off_t bytes)
+{
+	int (*real)(int, int, off_t, off_t) = (int (*)(int, int, off_t, off_t))dlsym(RTLD_NEXT, "fallocate");
+	off_t room = atol(getenv("DISK_ROOM"));
+
+	if (offset + bytes <= room)
+		return real(file, mode, offset, bytes);
+	__atomic_fetch_add(&failed_allocations, 1, __ATOMIC_RELAXED);
+	if (!real(file, mode, offset, room - offset))
+		errno = ENOSPC;
+	return -1;
+}

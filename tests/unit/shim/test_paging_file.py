@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The paging file grows as far as the disk has room; a failed growth leaves nothing behind."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.unit.shim.harness import COMPILER
+from tests.unit.shim.paged import pager_problem
+from tests.unit.shim.test_paging import paged
+
+pytestmark = pytest.mark.skipif(pager_problem() is not None, reason=pager_problem() or "")
+
+MIB = 1 << 20
+
+FULL = """
+import ctypes
+
+def failed():
+    return ctypes.c_uint.in_dll(ctypes.CDLL(None), "failed_allocations").value
+
+file = open_paging_file(folder, 16 * MIB)
+status = lambda: os.fstat(file)
+began_s = time.monotonic()
+assert not native.paging(PagingSettings(file, 16 * MIB, 400 * MIB, os.dup(wake), BUDGET))
+segment = budget(BUDGET)
+
+def rewrite(rounds):
+    for _ in range(rounds):
+        for tensor in tensors:
+            tensor.add_(1)
+        for tensor in tensors:
+            tensor.sub_(1)
+"""
+"""Starts the pager with a file that may grow from 16 to 400 MiB; there are 40 MiB of tensors."""
+
+
+@pytest.fixture(scope="session")
+def preload(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The library that is built from full_disk.c."""
+    path = tmp_path_factory.mktemp("disk") / "full_disk.so"
+    source = Path(__file__).with_name("full_disk.c")
+    flags = "-std=gnu11 -O2 -Wall -Wextra -Werror -fPIC -shared".split()
+    subprocess.run([COMPILER, *flags, "-o", str(path), str(source), "-ldl"], check=True)
+    return str(path)
+
+
+def test_the_file_takes_the_room_that_the_disk_has(preload: str, tmp_path: Path) -> None:
+    found = paged(
+        f"""{FULL}
+rewrite(2)
+now = counts(segment)
+print(json.dumps([right(), now.write_error, failed() > 0, now.file_bytes / MIB,
+                  status().st_size / MIB]))
+""",
+        tmp_path,
+        LD_PRELOAD=preload,
+        DISK_ROOM=str(60 * MIB),
+    )
+    right, error, failed, counted_mib, file_mib = found
+    assert (right, error, failed) == (True, 0, True)
+    assert 56 <= counted_mib == file_mib <= 60
+
+
+def test_a_failed_growth_leaves_the_file_as_before(preload: str, tmp_path: Path) -> None:
+    found = paged(
+        f"""{FULL}
+rewrite(2)
+problem = native.paging(PagingSettings(-1, 100 * MIB, 100 * MIB, os.dup(wake)))
+print(json.dumps([right(), problem, counts(segment).file_bytes / MIB, status().st_size / MIB,
+                  status().st_blocks * 512 / MIB]))
+""",
+        tmp_path,
+        LD_PRELOAD=preload,
+        DISK_ROOM=str(18 * MIB),
+    )
+    right, problem, counted_mib, file_mib, allocated_mib = found
+    assert (right, problem) == (True, "the disk has no room for a larger paging file")
+    assert counted_mib == file_mib == 16
+    assert allocated_mib < 17
+
+
+def test_a_full_disk_is_not_tried_for_every_write(preload: str, tmp_path: Path) -> None:
+    found = paged(
+        f"""{FULL}
+rewrite(10)
+print(json.dumps([right(), counts(segment).bytes_written / MIB, failed(),
+                  time.monotonic() - began_s]))
+""",
+        tmp_path,
+        LD_PRELOAD=preload,
+        DISK_ROOM=str(48 * MIB),
+    )
+    right, written_mib, failed, seconds = found
+    assert right
+    assert written_mib > 200
+    # One attempt every five seconds; an attempt is at most seven calls, of 256 down to 4 MiB. The
+    # first attempts enlarge the file.
+    assert failed <= 7 * (seconds // 5 + 4)
