@@ -11,6 +11,7 @@ import ctypes
 import errno
 import mmap
 import os
+import resource
 import signal
 import sys
 import time
@@ -335,6 +336,33 @@ def fork_overlaps(library: ctypes.CDLL, folder: Path) -> None:
     paged.stop()
 
 
+def fork_without_mappings(
+    library: ctypes.CDLL, folder: Path, before: Callable[[], None] = lambda: None
+) -> int:
+    """Fork a child that can make no mappings, as if it had vm.max_map_count of them. Returns the
+    child's wait status; 0: it has read the right numbers. before: called before the fork."""
+    paged = filled_and_evicted(library, folder)
+    before()
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (PAGE, limits[1]))
+    pid = paged.fork()
+    resource.setrlimit(resource.RLIMIT_AS, limits)
+    if pid == 0:
+        os._exit(0 if paged.holds(0, 256, 1) else 1)
+    return os.waitpid(pid, 0)[1]
+
+
+def fork_reads(library: ctypes.CDLL, folder: Path) -> None:
+    """A child that can make no mappings reads the evicted pages from the file."""
+    assert fork_without_mappings(library, folder) == 0, "the child read wrong numbers"
+
+
+def fork_read_fails(library: ctypes.CDLL, folder: Path) -> None:
+    """A child can neither map nor read the evicted pages."""
+    status = fork_without_mappings(library, folder, lambda: os.truncate(folder / "backing", 0))
+    signal.raise_signal(os.WTERMSIG(status))
+
+
 def kernel_reads(library: ctypes.CDLL, folder: Path) -> None:
     """The kernel reads evicted pages during write(2), with and without O_DIRECT."""
     paged = filled_and_evicted(library, folder)
@@ -380,6 +408,8 @@ CASES: dict[str, Callable[[ctypes.CDLL, Path], None]] = {
         file_full,
         fork_children,
         fork_overlaps,
+        fork_reads,
+        fork_read_fails,
         kernel_reads,
         several_operands,
     )

@@ -3,10 +3,10 @@
  * The pages that a forked child sees. The child inherits the pages that are in memory. The
  * pages that are out would read as zeros in the child, because a child does not
  * inherit userfaultfd registrations. So the child maps the file's copies of these
- * pages at their addresses. The parent does not reuse the copies' part of the file
- * until all children have ended or called exec(). To detect these events, the parent
- * creates a pipe for each child: the child holds the write end, and the parent polls
- * the read end for the hang-up.
+ * pages at their addresses, or reads the copies if it can make no more mappings. The
+ * parent does not reuse the copies' part of the file until all children have ended or
+ * called exec(). To detect these events, the parent creates a pipe for each child: the
+ * child holds the write end, and the parent polls the read end for the hang-up.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -65,27 +65,38 @@ static uint64_t file_run(const struct paged_range *range, uint64_t page)
 	return run;
 }
 
+/* Map the file's copies of pages at their addresses. Each run is a mapping of its own, so a child can
+   reach the kernel's limit for mappings (vm.max_map_count). Then read the copies into the memory
+   that the child has at these addresses. */
+static void provide_run(const struct pager *pager, const struct paged_range *range, uint64_t page,
+			uint64_t run)
+{
+	uint64_t offset = (uint64_t)range->file_page[page] << pager->page_shift;
+	struct iovec part = {
+		.iov_base = page_address(pager, range, page),
+		.iov_len = run << pager->page_shift,
+	};
+	int error;
+
+	if (mmap(part.iov_base, part.iov_len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, pager->file,
+		 (off_t)offset) != MAP_FAILED)
+		return;
+	error = transfer_whole(pager->file, &part, 1, offset, false);
+	if (error)
+		pager_fatal("a forked child cannot read its parent's pages from the file: %s, nor has it "
+			    "room for mappings of the file (sysctl vm.max_map_count=1000000)",
+			    strerror(-error));
+}
+
 void pager_after_fork_in_child(struct pager *pager)
 {
 	for (const struct paged_range *range = pager->ranges; range; range = range->next)
 		for (uint64_t page = 0, run; page < range->top; page += run) {
-			void *address = page_address(pager, range, page);
-			uint64_t bytes;
-
 			run = 1;
 			if (range->state[page] != PAGE_OUT)
 				continue;
 			run = file_run(range, page);
-			bytes = run << pager->page_shift;
-			/* If mmap() fails, a crash at an access is better than reading zeros. mprotect()
-			   fails, too, if the child has too many mappings. */
-			if (mmap(address, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, pager->file,
-				 (off_t)((uint64_t)range->file_page[page] << pager->page_shift)) ==
-				    MAP_FAILED &&
-			    mprotect(address, bytes, PROT_NONE))
-				pager_fatal(
-					"a forked process has no room for its mappings of the paging file "
-					"(sysctl vm.max_map_count=1000000)");
+			provide_run(pager, range, page, run);
 		}
 	close(pager->uffd);
 	close(pager->stop_fd);

@@ -28,6 +28,7 @@ def run_case(library_path: Path, case: str, folder: Path) -> subprocess.Complete
             "file_full",
             "fork_children",
             "fork_overlaps",
+            "fork_reads",
             "kernel_reads",
         ),
         "several_operands",
@@ -43,6 +44,7 @@ def test_in_a_process_of_its_own(library_path: Path, case: str, tmp_path: Path) 
     [
         ("read_corrupt", "a page read back from the file is corrupt"),
         ("read_fails", "cannot read pages back from the file"),
+        ("fork_read_fails", "a forked child cannot read its parent's pages from the file"),
     ],
 )
 def test_lost_pages_end_the_training(
