@@ -336,6 +336,38 @@ def fork_overlaps(library: ctypes.CDLL, folder: Path) -> None:
     paged.stop()
 
 
+def fork_repeatedly(library: ctypes.CDLL, folder: Path) -> None:
+    """While one child lives, many other children are forked and end. The parent writes to its pages
+    after each fork. The file has room for six versions of the pages."""
+    file = backing_file(folder, 1600)
+    paged = Paged(library, file, 1600, 256, 256)
+    paged.fill_and_evict(256)
+    go_reading, go_writing = os.pipe()
+    long_lived = paged.fork()
+    if long_lived == 0:
+        os.close(go_writing)
+        os.read(go_reading, 1)
+        os._exit(0 if paged.holds(0, 256, 1) else 1)
+    deadline_s = time.monotonic() + 30
+    for seed in range(2, 22):
+        paged.fill(0, 256, seed)
+        paged.evict(0, 256)
+        paged.settle()
+        # The pager may not have noticed yet that the last children have ended.
+        while paged.counts().write_error:
+            assert time.monotonic() < deadline_s, f"the file is full after {seed} versions"
+            paged.evict(0, 256)
+            paged.settle()
+        pid = paged.fork()
+        if pid == 0:
+            os._exit(0 if paged.holds(0, 256, seed) else 1)
+        assert os.waitpid(pid, 0)[1] == 0, "a child read wrong numbers"
+    os.write(go_writing, b"?")
+    assert os.waitpid(long_lived, 0)[1] == 0, "the child read wrong numbers"
+    assert paged.holds(0, 256, 21)
+    paged.stop()
+
+
 def fork_without_mappings(
     library: ctypes.CDLL, folder: Path, before: Callable[[], None] = lambda: None
 ) -> int:
@@ -408,6 +440,7 @@ CASES: dict[str, Callable[[ctypes.CDLL, Path], None]] = {
         file_full,
         fork_children,
         fork_overlaps,
+        fork_repeatedly,
         fork_reads,
         fork_read_fails,
         kernel_reads,

@@ -52,6 +52,9 @@ bool filespace_grow(struct filespace *space, uint64_t pages)
 	if (space->held &&
 	    (!enlarge(&space->held, before, words, 0) || !enlarge(&space->released, before, words, 0)))
 		return false;
+	for (struct filespace_hold *hold = space->holds; hold; hold = hold->next)
+		if (!enlarge(&hold->pages, before, words, 0))
+			return false;
 	for (uint64_t page = space->pages; page < pages; page++)
 		space->used[page / WORD_BITS] &= ~(1ull << (page % WORD_BITS));
 	space->free_pages += pages - space->pages;
@@ -59,11 +62,29 @@ bool filespace_grow(struct filespace *space, uint64_t pages)
 	return true;
 }
 
-void filespace_destroy(struct filespace *space)
+static void drop_maps(struct filespace *space)
 {
-	free(space->used);
 	free(space->held);
 	free(space->released);
+	space->held = space->released = NULL;
+}
+
+/* Remove a hold from the list that *link is a part of. */
+static void remove_hold(struct filespace_hold **link)
+{
+	struct filespace_hold *hold = *link;
+
+	*link = hold->next;
+	free(hold->pages);
+	free(hold);
+}
+
+void filespace_destroy(struct filespace *space)
+{
+	while (space->holds)
+		remove_hold(&space->holds);
+	drop_maps(space);
+	free(space->used);
 	*space = (struct filespace){0};
 }
 
@@ -84,6 +105,7 @@ static uint64_t first_free(const struct filespace *space, uint64_t from, uint64_
 
 uint64_t filespace_available(const struct filespace *space)
 {
+	/* A holder without a hold may read any page that was in use when it began. */
 	return space->closed ? 0 : space->free_pages;
 }
 
@@ -120,35 +142,90 @@ void filespace_give(struct filespace *space, uint64_t first, uint64_t pages)
 	}
 }
 
-void filespace_hold(struct filespace *space)
+/* The link to the holder's hold; a link to NULL if it has none. */
+static struct filespace_hold **find_hold(struct filespace *space, uint64_t holder)
+{
+	struct filespace_hold **link = &space->holds;
+
+	while (*link && (*link)->holder != holder)
+		link = &(*link)->next;
+	return link;
+}
+
+static bool make_maps(struct filespace *space, uint64_t words)
+{
+	if (space->held)
+		return true;
+	space->held = calloc(words, sizeof(*space->held));
+	space->released = calloc(words, sizeof(*space->released));
+	if (space->held && space->released)
+		return true;
+	drop_maps(space);
+	return false;
+}
+
+static struct filespace_hold *make_hold(uint64_t holder, uint64_t words)
+{
+	struct filespace_hold *hold = calloc(1, sizeof(*hold));
+
+	if (!hold)
+		return NULL;
+	hold->holder = holder;
+	hold->pages = calloc(words, sizeof(*hold->pages));
+	if (hold->pages)
+		return hold;
+	free(hold);
+	return NULL;
+}
+
+void filespace_hold(struct filespace *space, uint64_t holder)
 {
 	uint64_t words = space->pages / WORD_BITS + 1;
+	struct filespace_hold **link = find_hold(space, holder), *hold;
 
-	if (!space->held) {
-		space->held = calloc(words, sizeof(*space->held));
-		space->released = calloc(words, sizeof(*space->released));
-	}
-	if (!space->held || !space->released) {
-		free(space->held);
-		free(space->released);
-		space->held = space->released = NULL;
-		space->closed = true;
+	if (!*link && make_maps(space, words))
+		*link = make_hold(holder, words);
+	hold = *link;
+	if (!hold) {
+		space->closed++;
 		return;
 	}
 	for (uint64_t word = 0; word < words; word++)
-		space->held[word] |= space->used[word];
+		hold->pages[word] |= space->used[word] & ~space->released[word];
+	/* The bits after the last page are pages that the file may get later. */
+	hold->pages[words - 1] &= (1ull << space->pages % WORD_BITS) - 1;
+	for (uint64_t word = 0; word < words; word++)
+		space->held[word] |= hold->pages[word];
 }
 
-void filespace_release(struct filespace *space)
+/* Free the pages that were given back and that no hold has. */
+static void free_released(struct filespace *space)
 {
 	uint64_t words = space->pages / WORD_BITS + 1;
 
-	for (uint64_t word = 0; word < words && space->held; word++) {
-		space->used[word] &= ~space->released[word];
-		space->free_pages += (uint64_t)__builtin_popcountll(space->released[word]);
+	for (uint64_t word = 0; word < words; word++) {
+		uint64_t held = 0, freed;
+
+		for (const struct filespace_hold *hold = space->holds; hold; hold = hold->next)
+			held |= hold->pages[word];
+		freed = space->released[word] & ~held;
+		space->held[word] = held;
+		space->released[word] &= held;
+		space->used[word] &= ~freed;
+		space->free_pages += (uint64_t)__builtin_popcountll(freed);
 	}
-	free(space->held);
-	free(space->released);
-	space->held = space->released = NULL;
-	space->closed = false;
+}
+
+void filespace_release(struct filespace *space, uint64_t holder)
+{
+	struct filespace_hold **link = find_hold(space, holder);
+
+	if (!*link) {
+		space->closed--;
+		return;
+	}
+	remove_hold(link);
+	free_released(space);
+	if (!space->holds)
+		drop_maps(space);
 }

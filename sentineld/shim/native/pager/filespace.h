@@ -10,12 +10,20 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* The pages that one holder, a child, may read. */
+struct filespace_hold {
+	struct filespace_hold *next;
+	uint64_t holder;
+	uint64_t *pages; /* one bit per page */
+};
+
 struct filespace {
 	uint64_t *used; /* one bit per page */
 	uint64_t pages;
-	uint64_t *held; /* one bit per page: a child may read the page; NULL: no page is held */
-	uint64_t *released; /* one bit per page: given back while held, free after the release */
-	bool closed; /* there was no memory for `held`: no page is given out before the release */
+	struct filespace_hold *holds;
+	uint64_t *held; /* one bit per page: the page is in a hold; NULL: no page is held */
+	uint64_t *released; /* one bit per page: given back while held; free when no hold has it */
+	unsigned closed; /* number of holders for whose pages there was no memory */
 	uint64_t free_pages;
 	uint64_t next; /* where the next search begins */
 };
@@ -34,12 +42,13 @@ uint64_t filespace_take(struct filespace *space, uint64_t pages, uint64_t *first
 /* The number of pages that filespace_take() could give out now; 0 while the file counts as full. */
 uint64_t filespace_available(const struct filespace *space);
 
-/* Give back a run of pages; held pages become free when they are released. */
+/* Give back a run of pages. A held page becomes free when no holder is left that holds it. */
 void filespace_give(struct filespace *space, uint64_t first, uint64_t pages);
 
-/* Hold all used pages, so that they are not given out again before filespace_release(). If there is
-   no memory for this, the file counts as full until filespace_release(). */
-void filespace_hold(struct filespace *space);
-void filespace_release(struct filespace *space);
+/* Hold all pages that are in use, so that they are not given out again before the holder calls
+   filespace_release(). If the holder already holds pages, it holds both. If there is no memory for
+   this, the file counts as full until filespace_release(). holder: any number. */
+void filespace_hold(struct filespace *space, uint64_t holder);
+void filespace_release(struct filespace *space, uint64_t holder);
 
 #endif

@@ -4,9 +4,10 @@
  * pages that are out would read as zeros in the child, because a child does not
  * inherit userfaultfd registrations. So the child maps the file's copies of these
  * pages at their addresses, or reads the copies if it can make no more mappings. The
- * parent does not reuse the copies' part of the file until all children have ended or
- * called exec(). To detect these events, the parent creates a pipe for each child: the
- * child holds the write end, and the parent polls the read end for the hang-up.
+ * parent does not reuse a copy's part of the file until all children that were forked
+ * while the file had the copy have ended or called exec(). To detect these events, the
+ * parent creates a pipe for each child: the child holds the write end, and the parent
+ * polls the read end for the hang-up.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -15,6 +16,10 @@
 #include <unistd.h>
 
 #include "pages.h"
+
+/* Holder (see filespace.h) of the file pages of children without a pipe. The parent does not notice
+   when such a child ends, and holds these pages forever. */
+#define UNNOTICED 0u
 
 void pager_before_fork(struct pager *pager)
 {
@@ -27,17 +32,21 @@ void pager_before_fork(struct pager *pager)
 
 void pager_after_fork_in_parent(struct pager *pager)
 {
-	struct epoll_event event = {.events = EPOLLHUP, .data.fd = pager->fork_pipe[0]};
+	int pipe = pager->fork_pipe[0];
+	/* The number of the fork makes holders distinct even if the program has closed a pipe. */
+	struct epoll_event event = {
+		.events = EPOLLHUP,
+		.data.u64 = (uint64_t)++pager->forks << 32 | (uint32_t)pipe,
+	};
+	bool noticed = false;
 
-	filespace_hold(&pager->space);
-	pager->holders++;
-	/* Without a pipe, the parent does not notice when the child ends, and holds the child's
-	   part of the file forever. */
-	if (pager->fork_pipe[0] >= 0) {
+	if (pipe >= 0) {
 		close(pager->fork_pipe[1]);
-		if (epoll_ctl(pager->children, EPOLL_CTL_ADD, pager->fork_pipe[0], &event))
-			close(pager->fork_pipe[0]);
+		noticed = !epoll_ctl(pager->children, EPOLL_CTL_ADD, pipe, &event);
+		if (!noticed)
+			close(pipe);
 	}
+	filespace_hold(&pager->space, noticed ? event.data.u64 : UNNOTICED);
 	pthread_mutex_unlock(&pager->lock);
 }
 
@@ -46,12 +55,13 @@ void forget_children(struct pager *pager)
 	struct epoll_event event;
 
 	while (epoll_wait(pager->children, &event, 1, 0) == 1) {
+		int pipe = (int)(uint32_t)event.data.u64;
+
 		/* Children that were forked later have inherited this descriptor. So close() alone
 		   would leave it in the epoll set, and the ended child would be counted again. */
-		epoll_ctl(pager->children, EPOLL_CTL_DEL, event.data.fd, NULL);
-		close(event.data.fd);
-		if (!--pager->holders)
-			filespace_release(&pager->space);
+		epoll_ctl(pager->children, EPOLL_CTL_DEL, pipe, NULL);
+		close(pipe);
+		filespace_release(&pager->space, event.data.u64);
 	}
 }
 

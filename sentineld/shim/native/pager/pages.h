@@ -120,7 +120,7 @@ struct pager {
 	int pagemap; /* /proc/self/pagemap */
 	int children; /* epoll instance for the pipes that forked children hold */
 	int fork_pipe[2]; /* pipe of the fork() in progress */
-	unsigned holders; /* number of forked children that may read the file */
+	uint32_t forks; /* number of forks since the start */
 	unsigned page_shift;
 	uint64_t budget; /* pages */
 	uint64_t resident; /* pages in memory, without those in the staging memory */
@@ -366,8 +366,8 @@ void pages_want(struct pager *pager, struct paged_range *range, uint64_t page, u
 /* The thread that serves faults. */
 void *serve_faults(void *pager);
 
-/* Close the pipes of children that have ended or called exec(). If no child is left, release the
-   held pages of the file. */
+/* Close the pipes of children that have ended or called exec(), and release the pages of the file
+   that they held. */
 void forget_children(struct pager *pager);
 
 /* Print an error and abort the process, because a page or its content cannot be provided. */

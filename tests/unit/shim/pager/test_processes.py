@@ -28,6 +28,7 @@ def run_case(library_path: Path, case: str, folder: Path) -> subprocess.Complete
             "file_full",
             "fork_children",
             "fork_overlaps",
+            "fork_repeatedly",
             "fork_reads",
             "kernel_reads",
         ),
