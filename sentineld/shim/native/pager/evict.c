@@ -11,8 +11,12 @@
 #include "uffd.h"
 
 /* Number of further tries to move a busy frame: the kernel keeps a frame pinned for a moment after
-   a read or write of the file. */
+   a read or write of the file. If one page stays busy for all these tries, its frame is probably
+   pinned for long, as that of a registered buffer. Such frames are often many, and the pager's lock
+   is held meanwhile, so pages_evict() then makes only one further try for each busy page. This one
+   is necessary: a page that a forked child shares can be moved only after a write. */
 #define BUSY_TRIES 8
+#define BUSY_TRIES_LATER 1
 
 /* Maximum number of pages that pager_evict() evicts without releasing the lock. Evicting them takes
    less than a millisecond; a birth or a fault may have to wait that long. */
@@ -36,13 +40,13 @@ static void get_own_frame(struct pager *pager, struct paged_range *range, uint64
 
 /* Move the frames of [page, page + pages) home, and add the homes to the transit. Returns how many
    moved. If not all moved, sets *error to the reason why the next frame did not move, as
-   frames_collect() does. */
+   frames_collect() does. *tries: number of further tries for a busy frame; see BUSY_TRIES. */
 static uint32_t collect(struct transit *transit, struct paged_range *range, uint64_t page, uint32_t pages,
-			int *error)
+			int *tries, int *error)
 {
 	struct pager *pager = transit->pager;
 	uint32_t *homes = transit->home + transit->count, moved = 0, busy = UINT32_MAX;
-	int tries = 0;
+	int tried = 0;
 
 	for (;;) {
 		char *from = page_address(pager, range, page + moved);
@@ -52,24 +56,27 @@ static uint32_t collect(struct transit *transit, struct paged_range *range, uint
 		moved += frames_collect(&pager->frames, from, homes + moved, pages - moved, error);
 		if (moved == pages || *error != EBUSY)
 			return moved;
-		tries = moved == busy ? tries + 1 : 0;
+		tried = moved == busy ? tried + 1 : 0;
 		busy = moved;
-		if (tries == BUSY_TRIES)
+		if (tried == *tries) {
+			*tries = BUSY_TRIES_LATER;
 			return moved;
-		if (tries)
+		}
+		if (tried)
 			sched_yield();
 		else
 			get_own_frame(pager, range, page + moved);
 	}
 }
 
-/* Add pages that are in memory to a transit; returns how many. */
-static uint32_t add(struct transit *transit, struct paged_range *range, uint64_t page, uint32_t pages)
+/* Add pages that are in memory to a transit; returns how many. *tries: see collect(). */
+static uint32_t add(struct transit *transit, struct paged_range *range, uint64_t page, uint32_t pages,
+		    int *tries)
 {
 	struct pager *pager = transit->pager;
 	uint8_t mark = (uint8_t)(transit - pager->transits + 1);
 	int error;
-	uint32_t moved = collect(transit, range, page, pages, &error);
+	uint32_t moved = collect(transit, range, page, pages, tries, &error);
 
 	for (uint32_t i = 0; i < moved; i++)
 		transit->of[transit->count++] = (struct paged_page){.range = range, .page = page + i};
@@ -264,6 +271,7 @@ uint64_t pages_evict(struct pager *pager, struct paged_range *range, uint64_t pa
 {
 	uint64_t first = page, end = page + pages, begun = 0;
 	struct transit *transit = NULL;
+	int tries = BUSY_TRIES;
 
 	while (page < end && can_write(pager)) {
 		uint32_t run, moved;
@@ -278,7 +286,7 @@ uint64_t pages_evict(struct pager *pager, struct paged_range *range, uint64_t pa
 			if (!transit)
 				break;
 		}
-		moved = add(transit, range, page, run);
+		moved = add(transit, range, page, run, &tries);
 		begun += moved;
 		/* Skip the page that did not move; for example, the kernel has pinned it, or it is
 		   absent. */

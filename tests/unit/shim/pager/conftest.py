@@ -20,16 +20,21 @@ FILE_PAGES = 3 * PAGES
 BLOCK_PAGES = 512  # homes.h
 
 
+def compile_pager(path: Path, *wrappers: str) -> None:
+    """Compile the pager. wrappers: C files in this folder that replace ioctl()."""
+    sources = sorted(map(str, (NATIVE / "pager").glob("*.c")))
+    flags = "-std=gnu11 -O2 -g -Wall -Wextra -Werror -fPIC -shared -pthread".split()
+    if wrappers:
+        sources += [str(Path(__file__).with_name(wrapper)) for wrapper in wrappers]
+        flags += ["-Wl,--wrap=ioctl", "-I", str(NATIVE / "pager")]
+    subprocess.run([COMPILER, *flags, "-o", str(path), *sources], check=True)
+
+
 @pytest.fixture(scope="session", params=["counted", "uncounted"])
 def library_path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The compiled pager. "uncounted": with the defect of Linux 6.18 that frames.c works around."""
     path = tmp_path_factory.mktemp("pager") / "pager.so"
-    sources = sorted(map(str, (NATIVE / "pager").glob("*.c")))
-    flags = "-std=gnu11 -O2 -g -Wall -Wextra -Werror -fPIC -shared -pthread".split()
-    if request.param == "uncounted":
-        sources.append(str(Path(__file__).with_name("uncounted.c")))
-        flags += ["-Wl,--wrap=ioctl", "-I", str(NATIVE / "pager")]
-    subprocess.run([COMPILER, *flags, "-o", str(path), *sources], check=True)
+    compile_pager(path, *(["uncounted.c"] if request.param == "uncounted" else []))
     return path
 
 

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+/* An ioctl() that moves no page of [busy_from, busy_to), as if the kernel had pinned these pages, and
+   counts the tries. Link it with -Wl,--wrap=ioctl. */
+#include <errno.h>
+#include <sys/ioctl.h>
+
+#include "uffd_abi.h"
+
+__u64 busy_from, busy_to;
+unsigned busy_tries;
+
+int __real_ioctl(int fd, unsigned long request, void *argument);
+int __wrap_ioctl(int fd, unsigned long request, void *argument);
+
+int __wrap_ioctl(int fd, unsigned long request, void *argument)
+{
+	struct uffdio_move *move = argument;
+
+	if (request != UFFDIO_MOVE || move->src + move->len <= busy_from || move->src >= busy_to)
+		return __real_ioctl(fd, request, argument);
+	if (move->src < busy_from) {
+		move->len = busy_from - move->src;
+		return __real_ioctl(fd, request, argument);
+	}
+	busy_tries++;
+	move->move = -EBUSY;
+	errno = EBUSY;
+	return -1;
+}
