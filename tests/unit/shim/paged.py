@@ -207,6 +207,11 @@ class Paged:
         getattr(self._library, f"pager_after_fork_in_{side}")(self._pager)
         return pid
 
+    def ask(self, function: str) -> int:
+        """Call a function of the library that takes the pager and returns an int."""
+        answer: int = getattr(self._library, function)(self._pager)
+        return answer
+
     def stop(self) -> None:
         """Fetch all pages, and stop the pager."""
         self._library.pager_stop(self._pager)

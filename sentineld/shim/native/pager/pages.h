@@ -69,6 +69,7 @@ struct paged_range {
 	   or was passed to pager_fetch(), and has not been passed to pager_evict() since then */
 	uint8_t *planned;
 	uint8_t *stray; /* 1: the page is in memory, but is not planned to be there */
+	uint64_t strays; /* number of stray pages */
 	uint8_t *begins; /* 1: the page was the first of the last pager_born() that included it */
 	uint8_t *pending; /* 1: pager_born() has found no frame for the page, which is still absent */
 	uint8_t *transit; /* 1 + index of the page's transit; 0: none */
@@ -209,8 +210,14 @@ static inline uint64_t frames_unused(const struct pager *pager)
 
 static inline void find_strays(struct paged_range *range, uint64_t page, uint64_t pages)
 {
-	for (uint64_t i = page; i < page + pages; i++)
+	uint64_t before = 0, after = 0;
+
+	for (uint64_t i = page; i < page + pages; i++) {
+		before += range->stray[i];
 		range->stray[i] = range->state[i] == PAGE_IN && !range->planned[i];
+		after += range->stray[i];
+	}
+	range->strays += after - before;
 }
 
 static inline void set_state(struct paged_range *range, uint64_t page, uint64_t pages, enum page_state state)

@@ -51,7 +51,8 @@ void note_reuse(struct pager *pager, const struct paged_range *range, uint64_t p
 }
 
 /* Advance the hand to the next page in memory or, if `stray` is set, to the next stray page. After
-   the last range, returns false and resets the hand to the first range. */
+   the last range, returns false and resets the hand to the first range. Does not search ranges
+   without stray pages for these: often, and always before there is a plan, no page is stray. */
 static bool next_page(struct pager *pager, bool stray)
 {
 	struct paged_range *range = pager->hand_range;
@@ -59,7 +60,7 @@ static bool next_page(struct pager *pager, bool stray)
 	while (range) {
 		const uint8_t *table = stray ? range->stray : range->state, *found = NULL;
 
-		if (pager->hand < range->top)
+		if (pager->hand < range->top && (!stray || range->strays))
 			found = memchr(table + pager->hand, stray ? 1 : PAGE_IN, range->top - pager->hand);
 		if (found) {
 			pager->hand_range = range;

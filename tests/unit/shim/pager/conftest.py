@@ -20,13 +20,13 @@ FILE_PAGES = 3 * PAGES
 BLOCK_PAGES = 512  # homes.h
 
 
-def compile_pager(path: Path, *wrappers: str) -> None:
-    """Compile the pager. wrappers: C files in this folder that replace ioctl()."""
+def compile_pager(path: Path, wrapper: str | None = None, function: str = "ioctl") -> None:
+    """Compile the pager. wrapper: C file in this folder that replaces the function."""
     sources = sorted(map(str, (NATIVE / "pager").glob("*.c")))
     flags = "-std=gnu11 -O2 -g -Wall -Wextra -Werror -fPIC -shared -pthread".split()
-    if wrappers:
-        sources += [str(Path(__file__).with_name(wrapper)) for wrapper in wrappers]
-        flags += ["-Wl,--wrap=ioctl", "-I", str(NATIVE / "pager")]
+    if wrapper is not None:
+        sources.append(str(Path(__file__).with_name(wrapper)))
+        flags += [f"-Wl,--wrap={function}", "-I", str(NATIVE / "pager")]
     subprocess.run([COMPILER, *flags, "-o", str(path), *sources], check=True)
 
 
@@ -34,7 +34,7 @@ def compile_pager(path: Path, *wrappers: str) -> None:
 def library_path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The compiled pager. "uncounted": with the defect of Linux 6.18 that frames.c works around."""
     path = tmp_path_factory.mktemp("pager") / "pager.so"
-    compile_pager(path, *(["uncounted.c"] if request.param == "uncounted" else []))
+    compile_pager(path, "uncounted.c" if request.param == "uncounted" else None)
     return path
 
 

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Counts the stray pages of the first range, and the searches of its table of stray pages. Link it with
+   -Wl,--wrap=memchr. */
+#include "pages.h"
+
+static const uint8_t *table;
+static uint64_t table_bytes;
+static int searches;
+
+void *__real_memchr(const void *bytes, int value, size_t count);
+void *__wrap_memchr(const void *bytes, int value, size_t count);
+int test_strays(struct pager *pager);
+int test_searches(struct pager *pager);
+
+void *__wrap_memchr(const void *bytes, int value, size_t count)
+{
+	if ((uintptr_t)bytes - (uintptr_t)table < table_bytes)
+		searches++;
+	return __real_memchr(bytes, value, count);
+}
+
+/* Returns -1 if the pager's table or its count is wrong. */
+int test_strays(struct pager *pager)
+{
+	int found = 0;
+
+	pthread_mutex_lock(&pager->lock);
+	for (uint64_t page = 0; page < pager->ranges->pages; page++) {
+		const struct paged_range *range = pager->ranges;
+		bool stray = range->state[page] == PAGE_IN && !range->planned[page];
+
+		found = stray == range->stray[page] && found >= 0 ? found + stray : -1;
+	}
+	found = (uint64_t)found == pager->ranges->strays ? found : -1;
+	pthread_mutex_unlock(&pager->lock);
+	return found;
+}
+
+/* Returns the number of searches since the last call; the first call returns 0. */
+int test_searches(struct pager *pager)
+{
+	int since;
+
+	pthread_mutex_lock(&pager->lock);
+	since = searches;
+	searches = 0;
+	table = pager->ranges->stray;
+	table_bytes = pager->ranges->pages;
+	pthread_mutex_unlock(&pager->lock);
+	return since;
+}
