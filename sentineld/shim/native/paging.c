@@ -17,7 +17,7 @@
 #define REQUESTS 8u /* reads and writes in flight; more do not make a disk faster */
 #define FILE_BYTES_MAX (1ull << 44) /* the numbers of file pages have 32 bits */
 
-/* The shim's lock is taken before paging.lock, and paging.lock before the pager's lock. */
+/* The shim's lock is taken before paging.lock, and paging.lock before the file's lock. */
 static struct {
 	/* guards the fields below, except atomic ones and those that are constant while the pager
 	   runs */
@@ -42,7 +42,7 @@ static struct {
 } paging = {
 	.lock = PTHREAD_MUTEX_INITIALIZER,
 	.position = SCHEDULE_NOWHERE,
-	.file.fd = -1,
+	.file = {.lock = PTHREAD_MUTEX_INITIALIZER, .fd = -1},
 	.wake = -1,
 	.notify = -1,
 };
@@ -208,7 +208,10 @@ static void *serve_moves(void *unused)
 		pthread_mutex_lock(&paging.lock);
 		drain(paging.notify);
 		drain(paging.wake);
+		/* Each step takes paging.lock, and must not wait for the disk. */
+		pthread_mutex_unlock(&paging.lock);
 		wait_ms = paging_file_grow(&paging.file, paging.pager);
+		pthread_mutex_lock(&paging.lock);
 		begin_moves();
 		publish();
 		pthread_mutex_unlock(&paging.lock);
@@ -386,6 +389,8 @@ void paging_after_fork_in_child(void)
 		close(paging.notify);
 		if (paging.wake >= 0)
 			close(paging.wake);
+		/* A thread of the parent may have held the file's lock. */
+		pthread_mutex_init(&paging.file.lock, NULL);
 		paging.file.fd = paging.notify = paging.wake = -1;
 		paging.words = NULL;
 		atomic_store(&paging.pager, NULL);

@@ -17,7 +17,7 @@
    the pager can signal many times per second that the file is nearly full. */
 #define RETRY_MS 5000u
 
-/* Returns 0 or -errno; -ENOMEM: no memory for the pager's tables. */
+/* Returns 0 or -errno; -ENOMEM: no memory for the pager's tables. Needs the file's lock. */
 static int enlarge(struct paging_file *file, struct pager *pager, uint64_t bytes)
 {
 	int error = fallocate(file->fd, 0, 0, (off_t)bytes) ? -errno : 0, undone;
@@ -42,8 +42,11 @@ static bool no_room(int error)
 
 const char *paging_file_enlarge(struct paging_file *file, struct pager *pager, uint64_t bytes)
 {
-	int error = bytes > file->bytes ? enlarge(file, pager, bytes) : 0;
+	int error;
 
+	pthread_mutex_lock(&file->lock);
+	error = bytes > file->bytes ? enlarge(file, pager, bytes) : 0;
+	pthread_mutex_unlock(&file->lock);
 	if (error == -ENOMEM)
 		return "no memory for the pager's tables";
 	if (no_room(error))
@@ -59,12 +62,14 @@ static uint64_t now_ms(void)
 	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
-int paging_file_grow(struct paging_file *file, struct pager *pager)
+/* Does the work of paging_file_grow(). Needs the file's lock. */
+static int grow(struct paging_file *file, struct pager *pager)
 {
-	uint64_t growth = file->bytes / 4, left = file->bytes_max - file->bytes, now = now_ms();
+	uint64_t bytes = file->bytes, most = file->bytes_max;
+	uint64_t growth = bytes / 4, now = now_ms();
 	int error;
 
-	if (file->bytes >= file->bytes_max || !pager_file_low(pager)) {
+	if (bytes >= most || !pager_file_low(pager)) {
 		file->retry_ms = 0;
 		return -1;
 	}
@@ -72,12 +77,22 @@ int paging_file_grow(struct paging_file *file, struct pager *pager)
 		return (int)(file->retry_ms - now);
 	if (growth < GROWTH_BYTES_MIN)
 		growth = GROWTH_BYTES_MIN;
-	if (growth > left)
-		growth = left;
+	if (growth > most - bytes)
+		growth = most - bytes;
 	do {
-		error = enlarge(file, pager, file->bytes + growth);
+		error = enlarge(file, pager, bytes + growth);
 		growth /= 2;
 	} while (no_room(error) && growth >= GROWTH_BYTES_LEAST);
 	file->retry_ms = error ? now + RETRY_MS : 0;
 	return error ? (int)RETRY_MS : -1;
+}
+
+int paging_file_grow(struct paging_file *file, struct pager *pager)
+{
+	int wait_ms;
+
+	pthread_mutex_lock(&file->lock);
+	wait_ms = grow(file, pager);
+	pthread_mutex_unlock(&file->lock);
+	return wait_ms;
 }

@@ -1,20 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The size of the file to which the pager evicts pages. paging.lock guards the file; the functions
- * need it.
+ * The size of the file to which the pager evicts pages. Each function takes the file's lock, and
+ * holds it while the disk allocates space. The file's lock is taken before the pager's lock.
  */
 #ifndef SENTINELD_SHIM_PAGING_FILE_H
 #define SENTINELD_SHIM_PAGING_FILE_H
 
+#include <pthread.h>
 #include <stdint.h>
 
 #include "pager/pager.h"
 
 struct paging_file {
+	pthread_mutex_t lock;
+	/* constant while the pager runs */
 	int fd; /* -1: there is no file */
 	unsigned page_shift;
-	uint64_t bytes;
-	uint64_t bytes_max; /* paging_file_grow() does not enlarge the file beyond this size */
+	_Atomic uint64_t bytes; /* changes only with the lock while the pager runs */
+	/* paging_file_grow() does not enlarge the file beyond this size */
+	_Atomic uint64_t bytes_max;
 	/* the file grows no more before this time (CLOCK_MONOTONIC), because the disk was full;
 	   0: it may grow now */
 	uint64_t retry_ms;

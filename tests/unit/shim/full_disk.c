@@ -2,21 +2,29 @@
 /*
  * LD_PRELOAD library: fallocate() as on a file system that has no room for files larger than
  * DISK_ROOM bytes (environment variable). Like ext4, it keeps the blocks that it allocated before it
- * found no more.
+ * found no more. Each call takes at least DISK_SECONDS (environment variable; default: 0).
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
+#include <unistd.h>
 
+unsigned begun_allocations;
 unsigned failed_allocations;
 
 int fallocate(int file, int mode, off_t offset, off_t bytes)
 {
 	int (*real)(int, int, off_t, off_t) = (int (*)(int, int, off_t, off_t))dlsym(RTLD_NEXT, "fallocate");
 	off_t room = atol(getenv("DISK_ROOM"));
+	const char *seconds = getenv("DISK_SECONDS");
 
+	if (fcntl(file, F_GET_SEALS) >= 0)
+		return real(file, mode, offset, bytes); /* memory, which the shim allocates, too */
+	__atomic_fetch_add(&begun_allocations, 1, __ATOMIC_RELAXED);
+	if (seconds)
+		sleep((unsigned)atoi(seconds));
 	if (offset + bytes <= room)
 		return real(file, mode, offset, bytes);
 	__atomic_fetch_add(&failed_allocations, 1, __ATOMIC_RELAXED);

@@ -19,8 +19,8 @@ MIB = 1 << 20
 FULL = """
 import ctypes
 
-def failed():
-    return ctypes.c_uint.in_dll(ctypes.CDLL(None), "failed_allocations").value
+def allocations(kind):
+    return ctypes.c_uint.in_dll(ctypes.CDLL(None), kind + "_allocations").value
 
 file = open_paging_file(folder, 16 * MIB)
 status = lambda: os.fstat(file)
@@ -53,7 +53,7 @@ def test_the_file_takes_the_room_that_the_disk_has(preload: str, tmp_path: Path)
         f"""{FULL}
 rewrite(2)
 now = counts(segment)
-print(json.dumps([right(), now.write_error, failed() > 0, now.file_bytes / MIB,
+print(json.dumps([right(), now.write_error, allocations("failed") > 0, now.file_bytes / MIB,
                   status().st_size / MIB]))
 """,
         tmp_path,
@@ -87,7 +87,7 @@ def test_a_full_disk_is_not_tried_for_every_write(preload: str, tmp_path: Path) 
     found = paged(
         f"""{FULL}
 rewrite(10)
-print(json.dumps([right(), counts(segment).bytes_written / MIB, failed(),
+print(json.dumps([right(), counts(segment).bytes_written / MIB, allocations("failed"),
                   time.monotonic() - began_s]))
 """,
         tmp_path,
@@ -100,3 +100,23 @@ print(json.dumps([right(), counts(segment).bytes_written / MIB, failed(),
     # One attempt every five seconds; an attempt is at most seven calls, of 256 down to 4 MiB. The
     # first attempts enlarge the file.
     assert failed <= 7 * (seconds // 5 + 4)
+
+
+def test_a_step_does_not_wait_for_a_growth(preload: str, tmp_path: Path) -> None:
+    found = paged(
+        f"""{FULL}
+wait(lambda: allocations("begun"))
+now_s = time.monotonic()
+before = counts(segment).file_bytes
+step_s = time.monotonic() - now_s
+wait(lambda: counts(segment).file_bytes > before)
+print(json.dumps([right(), before / MIB, step_s, time.monotonic() - now_s]))
+""",
+        tmp_path,
+        LD_PRELOAD=preload,
+        DISK_ROOM=str(400 * MIB),
+        DISK_SECONDS="6",
+    )
+    right, before_mib, step_s, growth_s = found
+    assert (right, before_mib) == (True, 16)
+    assert step_s < 2 < growth_s
