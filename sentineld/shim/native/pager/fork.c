@@ -3,7 +3,7 @@
  * The pages that a forked child sees. The child inherits the pages that are in memory. The
  * pages that are out would read as zeros in the child, because a child does not
  * inherit userfaultfd registrations. So the child maps the file's copies of these
- * pages at their addresses, or reads the copies if it can make no more mappings. The
+ * pages at their addresses, or reads the copies if there would be too many mappings. The
  * parent does not reuse a copy's part of the file until all children that were forked
  * while the file had the copy have ended or called exec(). To detect these events, the
  * parent creates a pipe for each child: the child holds the write end, and the parent
@@ -11,6 +11,7 @@
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
+#include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -20,6 +21,8 @@
 /* Holder (see filespace.h) of the file pages of children without a pipe. The parent does not notice
    when such a child ends, and holds these pages forever. */
 #define UNNOTICED 0u
+
+#define MAPPINGS_DEFAULT 65530u /* the kernel's default of vm.max_map_count */
 
 void pager_before_fork(struct pager *pager)
 {
@@ -75,11 +78,23 @@ static uint64_t file_run(const struct paged_range *range, uint64_t page)
 	return run;
 }
 
-/* Map the file's copies of pages at their addresses. Each run is a mapping of its own, so a child can
-   reach the kernel's limit for mappings (vm.max_map_count). Then read the copies into the memory
-   that the child has at these addresses. */
+/* How many mappings a child makes of the file. The kernel limits the mappings of a process, and at the
+   limit the process cannot even enlarge its heap. Each mapping of the file can split another one
+   into two. So half of the limit remains for other mappings. */
+static uint64_t mappings_most(void)
+{
+	char text[24] = "";
+	int file = open("/proc/sys/vm/max_map_count", O_RDONLY | O_CLOEXEC);
+	ssize_t got = read(file, text, sizeof(text) - 1);
+
+	close(file);
+	return (got > 0 ? strtoull(text, NULL, 10) : MAPPINGS_DEFAULT) / 4;
+}
+
+/* Map the file's copies of pages at their addresses. If `*mappings` is 0, or mmap() fails, read the copies
+   into the memory that the child has at these addresses. */
 static void provide_run(const struct pager *pager, const struct paged_range *range, uint64_t page,
-			uint64_t run)
+			uint64_t run, uint64_t *mappings)
 {
 	uint64_t offset = (uint64_t)range->file_page[page] << pager->page_shift;
 	struct iovec part = {
@@ -88,9 +103,11 @@ static void provide_run(const struct pager *pager, const struct paged_range *ran
 	};
 	int error;
 
-	if (mmap(part.iov_base, part.iov_len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, pager->file,
-		 (off_t)offset) != MAP_FAILED)
+	if (*mappings && mmap(part.iov_base, part.iov_len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED,
+			      pager->file, (off_t)offset) != MAP_FAILED) {
+		--*mappings;
 		return;
+	}
 	error = transfer_whole(pager->file, &part, 1, offset, false);
 	if (error)
 		pager_fatal("a forked child cannot read its parent's pages from the file: %s, nor has it "
@@ -100,13 +117,15 @@ static void provide_run(const struct pager *pager, const struct paged_range *ran
 
 void pager_after_fork_in_child(struct pager *pager)
 {
+	uint64_t mappings = mappings_most();
+
 	for (const struct paged_range *range = pager->ranges; range; range = range->next)
 		for (uint64_t page = 0, run; page < range->top; page += run) {
 			run = 1;
 			if (range->state[page] != PAGE_OUT)
 				continue;
 			run = file_run(range, page);
-			provide_run(pager, range, page, run);
+			provide_run(pager, range, page, run, &mappings);
 		}
 	close(pager->uffd);
 	close(pager->stop_fd);
