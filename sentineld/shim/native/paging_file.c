@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>
+#include <sys/statvfs.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -13,15 +14,28 @@
 /* If the disk has no room for this growth, it counts as full. */
 #define GROWTH_BYTES_LEAST (4ull << 20)
 
-/* A failing fallocate() is expensive, because it can allocate all free blocks of the disk first, and
-   the pager can signal many times per second that the file is nearly full. */
+/* The pager can signal many times per second that the file is nearly full. */
 #define RETRY_MS 5000u
+
+/* Whether the file's disk has this number of free bytes; true if it is unknown. A failing fallocate()
+   can allocate all free blocks of the disk first, so that for a moment no program can write. */
+static bool has_room(int fd, uint64_t bytes)
+{
+	struct statvfs disk;
+
+	if (fstatvfs(fd, &disk) || !disk.f_blocks || !disk.f_frsize)
+		return true;
+	return disk.f_bavail >= bytes / disk.f_frsize;
+}
 
 /* Returns 0 or -errno; -ENOMEM: no memory for the pager's tables. Needs the file's lock. */
 static int enlarge(struct paging_file *file, struct pager *pager, uint64_t bytes)
 {
-	int error = fallocate(file->fd, 0, 0, (off_t)bytes) ? -errno : 0, undone;
+	int error, undone;
 
+	if (!has_room(file->fd, bytes - file->bytes))
+		return -ENOSPC;
+	error = fallocate(file->fd, 0, 0, (off_t)bytes) ? -errno : 0;
 	if (!error && !pager_file_grown(pager, bytes >> file->page_shift))
 		error = -ENOMEM;
 	if (!error) {

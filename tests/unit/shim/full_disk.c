@@ -3,12 +3,14 @@
  * LD_PRELOAD library: fallocate() as on a file system that has no room for files larger than
  * DISK_ROOM bytes (environment variable). Like ext4, it keeps the blocks that it allocated before it
  * found no more. Each call takes at least DISK_SECONDS (environment variable; default: 0).
+ * fstatvfs() tells that DISK_FREE bytes are free (environment variable; default: the disk's answer).
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 unsigned begun_allocations;
@@ -31,4 +33,15 @@ int fallocate(int file, int mode, off_t offset, off_t bytes)
 	if (!real(file, mode, offset, room - offset))
 		errno = ENOSPC;
 	return -1;
+}
+
+int fstatvfs(int file, struct statvfs *disk)
+{
+	int (*real)(int, struct statvfs *) = (int (*)(int, struct statvfs *))dlsym(RTLD_NEXT, "fstatvfs");
+	const char *free_bytes = getenv("DISK_FREE");
+	int result = real(file, disk);
+
+	if (free_bytes)
+		disk->f_bavail = (fsblkcnt_t)atol(free_bytes) / disk->f_frsize;
+	return result;
 }

@@ -120,3 +120,23 @@ print(json.dumps([right(), before / MIB, step_s, time.monotonic() - now_s]))
     right, before_mib, step_s, growth_s = found
     assert (right, before_mib) == (True, 16)
     assert step_s < 2 < growth_s
+
+
+@pytest.mark.parametrize("free_mib", [3, 60])
+def test_no_more_space_is_tried_than_is_free(preload: str, tmp_path: Path, free_mib: int) -> None:
+    """Otherwise the attempt would allocate the last block of the disk, and then free it."""
+    right, grown = paged(
+        f"""{FULL}
+rewrite(2)
+grown = lambda: (counts(segment).file_bytes / MIB - 16) / 32
+wait(lambda: grown() == allocations("begun"))
+print(json.dumps([right(), grown()]))
+""",
+        tmp_path,
+        LD_PRELOAD=preload,
+        DISK_ROOM=str(400 * MIB),
+        DISK_FREE=str(free_mib * MIB),
+    )
+    assert right
+    # Half of 256 MiB, and so on, down to what is free.
+    assert grown >= 1 if free_mib == 60 else grown == 0
