@@ -12,13 +12,12 @@ import click
 from sentineld.base.errors import SentinelError
 from sentineld.base.units import FastBudget, format_bytes
 from sentineld.cli.output import json_option, print_json
-from sentineld.config import load
-from sentineld.host.presets import PRESETS, configured_tiers, preset_tiers
+from sentineld.host.presets import PRESETS, named_tiers
 from sentineld.host.tiers import with_figures
-from sentineld.model.tiers import Overlap, Tiers
+from sentineld.model.tiers import Overlap
 from sentineld.policies.bounds.step_time import bound_seconds
 from sentineld.policies.registry import policy as policy_by_name
-from sentineld.profile.trace import Trace, profile_of
+from sentineld.profile.trace import profile_of
 from sentineld.profile.trace_file import load_trace
 from sentineld.simulate.disturbance import Disturbance
 from sentineld.simulate.simulate import PLANNING_S, STEPS_MAX
@@ -118,7 +117,8 @@ def simulate(
     chosen, budget = policy_by_name(policy), FastBudget.parse(fast)
     disturbance = Disturbance(noise, interference, seed, skew)
     recorded = load_trace(trace)
-    tiers = _tiers(tiers_name, threads or _threads(recorded))
+    threads = threads or recorded.threads
+    tiers = named_tiers(tiers_name, threads)
     tiers = with_figures(tiers, {"overlap": overlap, "moves_yield": moves_yield})
     varied = tiers.overlap != Overlap.NONE
     if tiers.paged and (varied or tiers.moves_yield):
@@ -158,7 +158,7 @@ def simulate(
         "tiers": tiers.source.removeprefix("preset:"),
         "overlap": tiers.overlap.value,
         "moves_yield": tiers.moves_yield,
-        "threads": threads or _threads(recorded),
+        "threads": threads,
         "fast_fraction": budget_bytes / max(profile.peak_bytes, 1),
         "peak_bytes": profile.peak_bytes,
         **outcome.to_json(),
@@ -170,17 +170,6 @@ def simulate(
         return
     for line in _lines(answer):
         click.echo(line)
-
-
-def _tiers(name: str, threads: int) -> Tiers:
-    if name not in PRESETS and (name.endswith(".toml") or "/" in name):
-        return configured_tiers(load(Path(name)).tiers)
-    return preset_tiers(name, threads)
-
-
-def _threads(recorded: Trace) -> int:
-    told = str(recorded.facts.get("threads", ""))
-    return int(told) if told.isdigit() and int(told) > 0 else 1
 
 
 def _lines(answer: dict[str, Any]) -> list[str]:

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from difflib import get_close_matches
+from pathlib import Path
 
 from sentineld.base.errors import SentinelError
-from sentineld.config import TierOverrides
+from sentineld.config import TierOverrides, load
 from sentineld.model.tiers import Overlap, Tier, Tiers
 
 SOCKET_THREADS = 12
@@ -82,6 +83,22 @@ def preset_tiers(name: str, threads: int) -> Tiers:
     slow = Tier((1,), 0, read, write, preset.read_latency_ns)
     rate = preset.migration_bytes_per_s * share
     return Tiers((fast, slow), rate, f"preset:{name}", paged=preset.paged)
+
+
+def named_tiers(name: str, threads: int) -> Tiers:
+    """The tiers of a preset, or those that a .toml file's [tiers] describes.
+
+    A file's bandwidths are not scaled by the number of threads. Raises SentinelError("usage") or
+    SentinelError("bad-config").
+    """
+    if is_tiers_file(name):
+        return configured_tiers(load(Path(name)).tiers)
+    return preset_tiers(name, threads)
+
+
+def is_tiers_file(name: str) -> bool:
+    """Whether a name of tiers is that of a file, not of a preset."""
+    return name not in PRESETS and (name.endswith(".toml") or "/" in name)
 
 
 def configured_tiers(figures: TierOverrides) -> Tiers:

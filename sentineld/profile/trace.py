@@ -52,6 +52,12 @@ class Trace:
         """The last step that ran at full speed; None if there is none."""
         return self.steps[-2] if len(self.steps) > 1 else None
 
+    @property
+    def threads(self) -> int:
+        """Number of the training's threads as recorded; 1 if it is unknown."""
+        told = str(self.facts.get("threads", ""))
+        return int(told) if told.isdigit() and int(told) > 0 else 1
+
 
 def profile_of(trace: Trace) -> Profile:
     """The profile that the daemon computes from the same observations. Raises SentinelError."""

@@ -57,8 +57,7 @@ def record_missing(folder: Path, models: Sequence[str]) -> None:
 def step_of(trace: Path) -> tuple[Profile, int]:
     """Return (profile of the trace's step, number of training threads)."""
     found = load_trace(trace)
-    threads = str(found.facts.get("threads", ""))
-    return profile_of(found), int(threads) if threads.isdigit() and int(threads) > 0 else 1
+    return profile_of(found), found.threads
 
 
 def cell_rows(trace: Path, tiers_name: str, fraction: float, policies: Sequence[str]) -> list[Row]:

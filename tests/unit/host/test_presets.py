@@ -4,12 +4,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from sentineld.base.errors import SentinelError
 from sentineld.config import TierOverrides
-from sentineld.host.presets import FIGURES, PRESETS, configured_tiers, preset_tiers
+from sentineld.host.presets import (
+    FIGURES,
+    PRESETS,
+    configured_tiers,
+    is_tiers_file,
+    named_tiers,
+    preset_tiers,
+)
 from sentineld.model.timing import timing_of
 
 GB = 1e9
@@ -25,6 +33,17 @@ def test_presets_scale_with_threads_up_to_the_socket(name: str, threads: int) ->
         assert tier.read_bytes_per_s == pytest.approx(full.read_bytes_per_s * share)
         assert tier.write_bytes_per_s == pytest.approx(full.write_bytes_per_s * share)
     assert found.source == f"preset:{name}"
+
+
+def test_a_name_is_that_of_a_preset_or_of_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "cxl.toml"
+    file.write_text("[tiers]\n" + "".join(f"{key} = 2e9\n" for key in FIGURES))
+    assert named_tiers("cxl", 3) == preset_tiers("cxl", 3)
+    assert named_tiers(str(file), 1) == named_tiers(str(file), 12)
+    assert named_tiers(str(file), 1).tiers[1].read_bytes_per_s == 2e9
+    assert [is_tiers_file(name) for name in ("cxl", "optan", "own.toml", "./own")] == [
+        *(False, False, True, True)
+    ]
 
 
 def test_presets_equal_the_published_figures() -> None:

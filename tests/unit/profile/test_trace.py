@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from sentineld.profile.trace import profile_of
 from tests.unit.traces import recorded
@@ -18,6 +19,12 @@ def test_the_last_step_has_the_accesses_and_the_one_before_the_times() -> None:
     assert TRACE.access_step is TRACE.steps[2]
     assert TRACE.timed_step is TRACE.steps[1]
     assert replace(TRACE, steps=TRACE.steps[2:]).timed_step is None
+
+
+@pytest.mark.parametrize(("told", "threads"), [("6", 6), (8, 8), ("0", 1), ("many", 1), (None, 1)])
+def test_the_number_of_threads_is_1_if_it_is_unknown(told: object, threads: int) -> None:
+    facts = {} if told is None else {"threads": told}
+    assert replace(TRACE, facts=facts).threads == threads
 
 
 def test_the_profile_takes_times_from_the_step_at_full_speed() -> None:
