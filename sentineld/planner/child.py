@@ -8,25 +8,26 @@ only source of its input, so unpickling is safe.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import pickle
 import resource
-import signal
 import sys
 
 from sentineld.base.errors import SentinelError
+from sentineld.base.parent import die_with
 from sentineld.base.units import format_bytes
 from sentineld.planner.requests import Request
 
 _OOM_SCORE_MAX = 1000
-_PR_SET_PDEATHSIG = 1
 
 
 def main() -> None:
     """Answer the request on standard input."""
     daemon_pid, memory_bytes, nice = map(int, sys.argv[1:])
-    _die_with(daemon_pid)
+    # Only the daemon's thread that started this process reads the answer, so the process is useless
+    # after the thread's end.
+    if not die_with(daemon_pid):
+        sys.exit("the daemon ended before the planning process began")
     _limit(memory_bytes, nice)
     answer: object
     try:
@@ -44,16 +45,6 @@ def main() -> None:
             "raise plan_memory_bytes, or use another policy",
         )
     sys.stdout.buffer.write(pickle.dumps(answer))
-
-
-def _die_with(daemon_pid: int) -> None:
-    """Have the kernel kill this process when the daemon thread that started it ends.
-
-    Only that thread reads the answer, so the process is useless after the thread's end.
-    """
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != daemon_pid:
-        sys.exit("the daemon ended before the planning process began")
 
 
 def _limit(memory_bytes: int, nice: int) -> None:
