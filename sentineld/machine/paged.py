@@ -61,6 +61,29 @@ FIRST_SHARE = 0.75
 budget is a number of bytes. The remaining memory is for data that is not paged."""
 
 
+def disk_tiers(folder: Path, given: TierOverrides, room_bytes: int) -> Tiers:
+    """Memory and the disk of a folder.
+
+    given: figures that need not be measured. room_bytes: the capacity of the slow tier. Raises
+    SentinelError.
+    """
+    read, write = given.slow_read_bytes_per_s, given.slow_write_bytes_per_s
+    latency_ns = wake_ns = 0.0
+    if not (read and write):
+        measured = measure_disk(folder)
+        read, write = read or measured.read_bytes_per_s, write or measured.write_bytes_per_s
+        latency_ns, wake_ns = measured.latency_ns(read), measured.wake_ns
+    memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    dram = DRAM_BYTES_PER_S / SOCKET_THREADS
+    fast = Tier((FAST_NODE,), memory_bytes, dram, dram)
+    slow = Tier((SLOW_NODE,), room_bytes, read, write, latency_ns, wake_ns=wake_ns)
+    # The harmonic mean of both directions, because a page that moves out and back is written once
+    # and read once.
+    both = given.migration_bytes_per_s or 2 / (1 / read + 1 / write)
+    tiers = Tiers((fast, slow), both, "paged", paged=True)
+    return with_figures(tiers, figures_of(given))
+
+
 class PagedSubstrate:
     """Two tiers: memory, and a file for each process."""
 
@@ -88,22 +111,7 @@ class PagedSubstrate:
         """Two tiers: memory, and the directory's disk. If the config gives no bandwidths, those of
         the disk are measured, and those of memory are constants. Raises SentinelError."""
         require_move()
-        given = self._figures
-        read, write = given.slow_read_bytes_per_s, given.slow_write_bytes_per_s
-        latency_ns = wake_ns = 0.0
-        if not (read and write):
-            measured = measure_disk(self._folder)
-            read, write = read or measured.read_bytes_per_s, write or measured.write_bytes_per_s
-            latency_ns, wake_ns = measured.latency_ns(read), measured.wake_ns
-        memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        dram = DRAM_BYTES_PER_S / SOCKET_THREADS
-        fast = Tier((FAST_NODE,), memory_bytes, dram, dram)
-        slow = Tier((SLOW_NODE,), self._file_room_bytes(), read, write, latency_ns, wake_ns=wake_ns)
-        # The harmonic mean of both directions, because a page that moves out and back is written
-        # once and read once.
-        both = given.migration_bytes_per_s or 2 / (1 / read + 1 / write)
-        tiers = Tiers((fast, slow), both, "paged", paged=True)
-        return with_figures(tiers, figures_of(given))
+        return disk_tiers(self._folder, self._figures, self._file_room_bytes())
 
     def require_allowed(self, link: ShimLink, tiers: Tiers) -> None:
         """Do nothing: paged tiers need no particular node, so no cpuset or memory binding forbids

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -37,16 +38,20 @@ _COLOURS = {
 
 
 def require_picture(path: Path) -> None:
-    """Check in advance that the file name is valid and matplotlib is installed. Raises
-    SentinelError."""
+    """Check in advance that the file can be written, its name is valid and matplotlib is installed.
+    Raises SentinelError."""
     if path.suffix not in SUFFIXES:
         raise SentinelError("usage", f"{path} is neither .png nor .svg", "use one of these")
-    _pyplot()
+    target = path if path.exists() else path.parent
+    if not target.exists() or not os.access(target, os.W_OK):
+        reason = "is not writable" if target.exists() else "does not exist"
+        raise SentinelError("failed", f"can't write {path}: {target} {reason}", "name another file")
+    load_pyplot()
 
 
 def draw_heatmap(heat: Heatmap, profile: Profile, title: str, path: Path) -> None:
     """Draw a heatmap: addresses downward, stretches from left to right. Raises SentinelError."""
-    pyplot = _pyplot()
+    pyplot = load_pyplot()
     from matplotlib import cm, colors, patches
 
     rows, count = heat.live.shape
@@ -88,12 +93,12 @@ def draw_heatmap(heat: Heatmap, profile: Profile, title: str, path: Path) -> Non
         cm.ScalarMappable(colors.Normalize(0, 100), scale), ax=axes, shrink=0.6, pad=0.01
     )
     bar.set_label("accessed pages, % of each cell")
-    _save(figure, path)
+    save_picture(figure, path)
 
 
 def draw_timeline(line: Timeline, profile: Profile, title: str, path: Path) -> None:
     """Draw live bytes by kind, stacked, over the time of a step. Raises SentinelError."""
-    pyplot = _pyplot()
+    pyplot = load_pyplot()
     binned = line.binned(TIMELINE_POINTS) if len(line.times_ns) > TIMELINE_POINTS else line
     end_ns = float(line.times_ns[-1])
     unit, unit_ns = ("s", 1e9) if end_ns >= 2e9 else ("ms", 1e6)
@@ -148,10 +153,11 @@ def draw_timeline(line: Timeline, profile: Profile, title: str, path: Path) -> N
     axes.legend(
         handles[::-1], names[::-1], loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False
     )
-    _save(figure, path)
+    save_picture(figure, path)
 
 
-def _pyplot() -> Any:
+def load_pyplot() -> Any:
+    """matplotlib's pyplot, for pictures in files. Raises SentinelError if it is not installed."""
     try:
         import matplotlib
     except ImportError:
@@ -166,7 +172,8 @@ def _pyplot() -> Any:
     return pyplot
 
 
-def _save(figure: Any, path: Path) -> None:
+def save_picture(figure: Any, path: Path) -> None:
+    """Write a figure to a file and close it. Raises SentinelError."""
     try:
         figure.savefig(path, dpi=DPI)
     except OSError as error:
@@ -174,7 +181,7 @@ def _save(figure: Any, path: Path) -> None:
             "failed", f"can't write {path}: {error.strerror or error}", "name another file"
         ) from None
     finally:
-        _pyplot().close(figure)
+        load_pyplot().close(figure)
 
 
 def _mark_phases(axes: Any, spans: list[tuple[Phase, float, float]], whole: float) -> None:

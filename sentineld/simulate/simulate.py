@@ -197,6 +197,15 @@ def _extremes_s(training: Training) -> tuple[float, float]:
     return float(fast_ns.sum()) / 1e9, (float(fast_ns.sum()) + extra_ns) / 1e9
 
 
+def require_accesses(profile: Profile) -> None:
+    """Raise SentinelError if the profile has no accesses or no times, so that no step can be
+    simulated."""
+    if not len(profile.accesses) or not profile.stretches["time_ns"].any():
+        raise SentinelError(
+            "failed", "the trace holds no accesses or no times", "record another trace"
+        )
+
+
 def _check(profile: Profile, budget_bytes: int) -> None:
     if budget_bytes < profile.page_bytes:
         raise SentinelError(
@@ -204,10 +213,7 @@ def _check(profile: Profile, budget_bytes: int) -> None:
             f"a budget of {budget_bytes} bytes is less than a page",
             f"give a share of the peak such as 20%, or at least {profile.page_bytes} bytes",
         )
-    if not len(profile.accesses) or not profile.stretches["time_ns"].any():
-        raise SentinelError(
-            "failed", "the trace holds no accesses or no times", "record another trace"
-        )
+    require_accesses(profile)
 
 
 def _phase(name: str, steps: Sequence[Step]) -> tuple[str, int, float]:

@@ -42,6 +42,12 @@ def test_problems_of_drawing_are_reported(tmp_path: Path, monkeypatch: pytest.Mo
     with pytest.raises(SentinelError, match=r"neither \.png nor \.svg") as error:
         require_picture(tmp_path / "it.jpg")
     assert error.value.code == "usage"
+    with pytest.raises(SentinelError, match="none does not exist"):
+        require_picture(tmp_path / "none" / "it.png")
+    monkeypatch.setattr("os.access", lambda *_: False)
+    with pytest.raises(SentinelError, match="is not writable"):
+        require_picture(tmp_path / "it.png")
+    monkeypatch.undo()
     with pytest.raises(SentinelError, match="can't write"):
         draw_timeline(LINE, PROFILE, "a trace", tmp_path / "none" / "it.png")
     monkeypatch.setitem(sys.modules, "matplotlib", None)
