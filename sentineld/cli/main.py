@@ -24,6 +24,7 @@ VERBS = {
     "record": "record",
     "report": "report",
     "simulate": "simulate",
+    "advise": "advise",
     "doctor": "doctor",
     "calibrate": "calibrate",
 }

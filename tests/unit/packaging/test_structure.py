@@ -28,6 +28,7 @@ ORDER = (
     "plan",
     "simulate",
     "policies",
+    "advise",
     "planner",
     "migrate",
     "machine",

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The machines that are compared, and the share of each of several trainings in them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from sentineld.host.presets import SOCKET_THREADS
+from sentineld.model.tiers import Tier, Tiers
+
+TRAININGS_MAX = 2
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A fast tier of any size beside a given slow tier."""
+
+    name: str
+    tiers: Tiers
+    """The bandwidths that a training gets if it runs alone."""
+    socket_threads: int | None = None
+    """If the bandwidths of memory are a socket's, scaled by the training's threads: the number of
+    these threads. None: they are the training's own."""
+
+    def share(self, trainings: int) -> Tiers:
+        """The bandwidths that each of several equal trainings gets if all run at the same time.
+
+        Each gets an equal part of the migration bandwidth and, on paged tiers, of the disk. This
+        assumes that all of them move pages all the time. Bandwidths of memory are divided only if
+        they are a socket's and the trainings together have more than SOCKET_THREADS threads. The
+        latency of a disk does not change.
+        """
+        fast, slow = self.tiers.tiers[:2]
+        memory = 1.0
+        if self.socket_threads is not None:
+            memory = min(
+                1.0, SOCKET_THREADS / (trainings * min(self.socket_threads, SOCKET_THREADS))
+            )
+        return replace(
+            self.tiers,
+            tiers=(
+                _scaled(fast, memory),
+                _scaled(slow, 1 / trainings if self.tiers.paged else memory),
+            ),
+            migration_bytes_per_s=self.tiers.migration_bytes_per_s / trainings,
+        )
+
+
+def _scaled(tier: Tier, share: float) -> Tier:
+    return replace(
+        tier,
+        read_bytes_per_s=tier.read_bytes_per_s * share,
+        write_bytes_per_s=tier.write_bytes_per_s * share,
+    )
