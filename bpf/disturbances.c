@@ -6,8 +6,9 @@
  * The kernel's tracepoints for migration and reclaim do not name the pages' owner. But
  * for each VMA that maps a page, the kernel calls a function with this VMA:
  * remove_migration_pte() at the end of a move, successful or not, and
- * try_to_unmap_one() when reclaim unmaps a page. The VMA leads to the owner, the
- * mover is the current task, and the surrounding tracepoints give the reason.
+ * try_to_unmap_one() when reclaim unmaps a page. The VMA leads to the owner, and the
+ * mover is the current task. The tracepoint mm_migrate_pages_start, which precedes a
+ * move, gives its reason.
  */
 
 /* values of disturbance_key.deed in addition to those of the kernel's enum migrate_reason */
@@ -24,7 +25,7 @@ struct disturbance_key {
 	u8 from; /* from, to: nodes, or NO_NODE */
 	u8 to;
 	u8 own; /* 1: the current task belongs to the owner */
-	char comm[16]; /* the mover's name; not its pid, which would make too many rows */
+	char comm[16]; /* the mover's name; its pid would need too many rows of the map */
 };
 
 struct disturbance {

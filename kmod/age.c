@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Page temperature: finds pages that the CPU has marked as accessed since the last AGE. */
+/* Page temperature: finds pages that the CPU has marked as accessed since the last AGE ioctl. */
 #include "sentinel.h"
 
 #include <linux/mm_inline.h>

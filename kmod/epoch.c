@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Epochs: re-arms touched pages and records the accesses that the kernel resolved.
- * Also implements the epoch fd.
+ * Epochs: when an epoch ends, re-arms the touched pages and records the accesses whose faults
+ * the kernel resolved. Also implements the epoch fd.
  */
 #include "sentinel.h"
 

@@ -107,8 +107,8 @@ static struct ftrace_ops move_ops = {
 };
 
 /*
- * Looks up copy_vma(). If it cannot be hooked, pages that mremap() moves into an armed
- * range are missed.
+ * Looks up copy_vma(). If it cannot be hooked, accesses to pages that mremap() moves into an
+ * armed range may be missed.
  */
 void sentinel_notify_hook_init(void)
 {
@@ -117,7 +117,7 @@ void sentinel_notify_hook_init(void)
 	traceable = !ftrace_set_filter(&move_ops, function, strlen(function), 1);
 	works = traceable;
 	if (!traceable)
-		pr_warn("copy_vma cannot be traced: pages that mremap() moves will be missed\n");
+		pr_warn("copy_vma cannot be traced: accesses to pages that mremap() moves may be missed\n");
 }
 
 void sentinel_notify_hook_exit(void)

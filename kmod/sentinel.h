@@ -2,6 +2,8 @@
 /*
  * Declarations shared by the module's files.
  *
+ * In comments, ATTACH, ARM, DISARM, EPOCH, AGE and so on are the ioctls of sentinel_uapi.h.
+ *
  * A session watches one address space (mm), that of the process to which it is attached
  * (the target). The session's areas are the ranges that user space added. An area is
  * divided into chunks of 2 MiB; one page table maps one chunk. A chunk's structure is

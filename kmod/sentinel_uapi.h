@@ -187,8 +187,8 @@ struct sentinel_epoch_fd {
  * from and to user space. Direct I/O and process_vm_readv() can reach a page without a
  * fault; the module does not see such an access.
  *
- * With SENTINEL_EPOCH_RESIDENCY, the beginning of an epoch appends one residency record
- * for each node with memory; its `epoch` is the number of the epoch that begins.
+ * With SENTINEL_EPOCH_RESIDENCY, the module appends one residency record for each node
+ * with memory when an epoch begins; `epoch` is the number of this epoch.
  */
 #define SENTINEL_LOG_OFFSET 4096
 
