@@ -5,6 +5,9 @@ Tiers are indices; 0 is the fastest. Boundaries are indices within the step; 0 i
 the beginning of the step. The schedule is circular: the last boundary is followed by
 boundary 0 of the next step. Fast memory is charged per resident page. A dead page is
 charged until it is dropped or demoted.
+
+In the shapes of arrays, S is the number of stretches (and of boundaries), T the number of tensors
+and M the number of moves.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ import numpy.typing as npt
 
 
 class Space(IntEnum):
-    """Address space that a move's offset is relative to."""
+    """The address range in which a move lies. Its base is the origin of the move's offset."""
 
     ARENA = 0  # offset from the base of the planned arena
     HEAP = 1  # offset from the base of the shim's heap, which holds the persistent tensors
@@ -28,7 +31,8 @@ SLOT_DTYPE = np.dtype(
         ("bytes", "<u8"),  # largest size of the allocation
         ("offset", "<u8"),
         ("flags", "<u4"),
-        ("slack", "<u4"),  # how much smaller it may be, in units of protocol.TENSOR_BYTES_MIN
+        # The allocation may be smaller by up to this number times protocol.TENSOR_BYTES_MIN.
+        ("slack", "<u4"),
     ]
 )  # struct sentinel_slot
 
@@ -84,10 +88,10 @@ class Layout:
     cuts: npt.NDArray[np.uint32]
     # Ascending by offset, not overlapping.
     regions: tuple[Region, ...]
-    # (S,): for each boundary B, a boundary W, or -1: no wait at B. The process continues after B
-    # only when all demotions of the boundaries up to W are complete. If W > B, W is in the previous
-    # step. At the deadline of a late promotion (Plan.late), the process may also wait for this
-    # promotion.
+    # (S,): for each boundary B, a boundary W. The process continues after B only when all demotions
+    # of the boundaries up to W are complete. If W > B, W is in the previous step. -1: the process
+    # does not wait at B. At the deadline of a late promotion (Plan.late), the process may also wait
+    # for this promotion.
     waits: npt.NDArray[np.int32]
     arena_bytes: int
     # Tier of pages that are born in the heap while the plan is live; None: the memory policy is not

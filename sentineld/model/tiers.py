@@ -18,7 +18,7 @@ class Tier:
     read_latency_ns: float = 0.0
     write_latency_ns: float = 0.0
     # On paged tiers: the part of read_latency_ns in which the kernel wakes the thread that serves
-    # the fault and then the thread that waits.
+    # the fault, and then the thread that waits for the page.
     wake_ns: float = 0.0
 
 

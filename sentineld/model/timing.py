@@ -22,10 +22,12 @@ page, the page is born as well, which costs the time of a birth.
 
 On paged tiers the slow tier is a file. An access to a slow page waits until the page has been read.
 So all pages that the access touches cost their bytes x 1/R_slow, and each fault (faults_of()) costs
-the latency of a read. This is so for reads and writes, and for tensors of any size. A promotion
-reads the file and a demotion writes it, so the times of a promoted and a demoted byte are
+the latency of a read. These costs apply to reads and writes, and to tensors of any size. A
+promotion reads the file and a demotion writes it, so the times of a promoted and a demoted byte are
 proportional to 1/R_slow and 1/W_slow. The mean of these two times is 1 / migration bandwidth. On
 other tiers, a promoted and a demoted byte take the same time.
+
+In the shapes of arrays, S is the number of stretches and A the number of rows in Profile.accesses.
 """
 
 from __future__ import annotations
