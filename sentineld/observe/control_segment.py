@@ -127,8 +127,8 @@ class ControlSegment:
         self._header["heartbeat"] = time_ns
 
     def set_moves_done(self, position: int) -> None:
-        """Set the position up to which the moves that barriers wait for are done. This opens the
-        barriers that wait for this position or an earlier one."""
+        """Publish a position P: the moves that barriers wait for are done up to P. This opens the
+        barriers that wait for P or an earlier position."""
         self._header["moves_done"] = position
 
     def set_barrier_timeout(self, timeout_ns: int) -> None:

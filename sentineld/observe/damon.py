@@ -38,9 +38,9 @@ from sentineld.observe.backend import (
 KDAMONDS = Path("/sys/kernel/mm/damon/admin/kdamonds")
 MODULES = Path("/sys/module")
 EXCLUSIVE = ("damon_stat", "damon_reclaim", "damon_lru_sort")
-"""Parts of the kernel that use DAMON. While one of them is enabled, the kernel refuses all other
-use (damon_start() in mm/damon/core.c). DAMON_STAT is enabled by default in some kernels since
-6.17."""
+"""Parts of the kernel that use DAMON. While one of them is enabled, the kernel refuses to start
+DAMON for anyone else (damon_start() in mm/damon/core.c). DAMON_STAT is enabled by default in some
+kernels since 6.17."""
 SAMPLE_US = 5_000
 AGGREGATION_US = 100_000
 LOOKS = AGGREGATION_US // SAMPLE_US
@@ -257,7 +257,7 @@ def usable(
         return SentinelError(
             "not-permitted",
             f"{kdamonds} is not writable",
-            "be root; in a unit with ProtectKernelTunables= add ReadWritePaths= for it",
+            "run as root; in a unit with ProtectKernelTunables=, add ReadWritePaths= for this file",
         )
     for name in EXCLUSIVE:
         enabled = modules / name / "parameters/enabled"

@@ -4,7 +4,7 @@
     python -m sentineld.observe.ebpf_loader RING_PAGES < SOCKET
 
 bcc keeps over 100 MiB of memory after compiling, so it runs in this short-lived process.
-RING_PAGES is the size of the ring of fault records in pages. Standard input is a SOCK_SEQPACKET
+RING_PAGES is the size, in pages, of the ring of fault records. Standard input is a SOCK_SEQPACKET
 socket, on which the process sends one JSON message. After success, this is the message that load()
 returns. It names the maps and programs, whose fds are sent with it (SCM_RIGHTS) in the same order.
 After a failure, the message has the error's code, text and hint.

@@ -46,13 +46,13 @@ class ModuleWatch:
         self.sampler.drain()
 
     def arm(self, ranges: Ranges) -> None:
-        """Arm the ranges and watch no other ones. The caller or the shim then begins an epoch.
+        """Arm the ranges, and stop watching others. The caller or the shim then begins an epoch.
 
         The records of the ranges are complete from that epoch on. The ranges must not overlap.
         """
         given = dict(ranges)
-        # Each layout can have an arena at another address. The module accepts no overlapping
-        # ranges and a limited number of them, so the earlier arenas' ranges must go first.
+        # Each layout can have an arena at another address. The module refuses overlapping ranges
+        # and limits the number of ranges, so the ranges of earlier arenas must be removed first.
         for start, size in list(self._added.items()):
             if given.get(start) != size:
                 self.sampler.remove_range(start, size)

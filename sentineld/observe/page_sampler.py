@@ -291,7 +291,7 @@ def _attach_error(pid: int, error: OSError) -> SentinelError:
     if error.errno in (errno.EPERM, errno.EACCES):
         return SentinelError(
             "not-permitted",
-            f"the module may not attach to process {pid}",
+            f"no permission to attach to process {pid}",
             "the process must run as one user and be dumpable: no setuid programs or file "
             "capabilities; the daemon needs CAP_SYS_PTRACE",
         )

@@ -39,8 +39,9 @@ class PagingCounts:
     50 ms. If several faults are raised at once, this thread makes only the last one's read; if no
     page frame is free, it makes none. The remaining reads are left to other threads."""
     fault_read_ns: int
-    """Total time of the reads in fault_reads, each from reading the fault's event to the arrival of
-    the pages. It does not contain the time to wake the threads; see Tier.wake_ns."""
+    """Total time of the reads in fault_reads. The time of a read begins when the pager's thread has
+    read the fault's event, and ends when the pages have arrived. It does not contain the time to
+    wake the threads; see Tier.wake_ns."""
     overruns: int
     """Page frames taken beyond the budget, because no page could leave memory."""
     frames: int
