@@ -35,8 +35,8 @@ from sentineld.session.work.request import Request
 log = logging.getLogger(__name__)
 
 OWN_CHECK_S = 1.0
-"""Interval of the checks that the user who connected still owns the process. One check takes 50
-microseconds."""
+"""Interval at which the session checks that the user who connected still owns the process. One
+check takes 50 microseconds."""
 
 
 class Driver:
@@ -92,7 +92,7 @@ class Driver:
         """The error for a verb that the current state does not allow."""
         return SentinelError(
             "wrong-state",
-            f"process {self._link.pid} {what}: it is {self.lifecycle.state}",
+            f"process {self._link.pid} {what}: its state is {self.lifecycle.state}",
             "attach it, and wait until sentinelctl status says managed",
         )
 
@@ -286,7 +286,7 @@ class Driver:
         if goal == self.goal or self.lifecycle.state is not State.MANAGED:
             raise SentinelError(
                 "wrong-state",
-                f"process {self._link.pid} is attached already ({self.goal}): it is"
+                f"process {self._link.pid} is attached already ({self.goal}): its state is"
                 f" {self.lifecycle.state}",
                 "once it is managed, give another --fast or --policy; or detach it first:"
                 f" sentinelctl detach {self._link.pid}",

@@ -71,7 +71,7 @@ class Requests:
         if self._abandoned is not None and not self._abandoned.ready():
             raise SentinelError(
                 "busy",
-                f"process {self._link.pid} is still being planned for an earlier request",
+                f"the planning for an earlier request of process {self._link.pid} still runs",
                 "try again later: an abandoned planning runs to its end",
             )
         replanning = Replanning(

@@ -242,7 +242,8 @@ class Session:
         try:
             if self._before is not None:
                 # Both sessions watch the same pid and have state files of the same name. If the
-                # earlier one ended later, it would release what this one uses.
+                # earlier session ended after this one had begun, it would release resources that
+                # this one uses.
                 self._before.join()
                 self._before = None
             self._guarded(driver.resume)
@@ -304,7 +305,7 @@ class Session:
         except (OSError, RuntimeError) as error:
             # An error of the daemon, such as EMFILE, or RuntimeError if no thread can be started.
             # The process did not cause it and stays registered.
-            self._fail(f"the daemon can't go on with it: {error}")
+            self._fail(f"an error of the daemon: {error}")
 
     def _fail(self, reason: str) -> None:
         """Count an error, and stop managing the process. After more than FAILURES_MAX errors, end

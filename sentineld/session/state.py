@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """State files, from which the next daemon restores this daemon's sessions.
 
-A session has a file NAME.json with the parameters of its attach and a row for each plan, and
-for each plan a file NAME.LAYOUT.npz with the plan and its profile. NAME is the process's pid
+A session has a file NAME.json, with the parameters of its attach and a row for each plan. Each
+plan also has a file NAME.LAYOUT.npz, with the plan and its profile. NAME is the process's pid
 and start time, so that no process inherits a plan by reusing a pid. exec() keeps both, so
 Driver.resume() removes the files of an earlier program. LAYOUT is the id of the plan's layout.
 While a plan replaces another, both are saved; the process's control words identify the plan

@@ -27,13 +27,13 @@ def welcome(link: ShimLink, machine: Machine, name: str, *, has_layout: bool) ->
         with machine.substrate.first_provision(link, fast) as provision:
             link.send({**message, **provision.fields}, list(provision.fds))
     except (SentinelError, OSError) as error:  # OSError: for example, no descriptor is free
-        log.warning("process %d is not paged before it has a plan: %s", link.pid, error)
+        log.warning("process %d gets no pager before it has a plan: %s", link.pid, error)
         link.send(message)
 
 
 def _announced(link: ShimLink, default: str) -> FastBudget | None:
-    """The budget with which `sentinelctl run` will attach the process; None if the process was
-    started otherwise. default: the configuration's budget."""
+    """The budget with which `sentinelctl run` will attach the process; None if `sentinelctl run`
+    did not start the process. default: the configuration's budget."""
     announced = link.hello.get("fast")
     if not isinstance(announced, str):
         return None

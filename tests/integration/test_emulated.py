@@ -95,7 +95,7 @@ class ManagedRun:
         This method then waits until the plan is live, and runs the verb again.
         """
         command = (verb, str(self.pid), *options)
-        while "it is entering" in (done := self.daemon.ctl(*command)).stderr:
+        while "its state is entering" in (done := self.daemon.ctl(*command)).stderr:
             wait(lambda: self.status()["state"] != "entering")
         return done
 

@@ -78,7 +78,7 @@ class Training:
         """Meter steps. If the session is entering another plan, wait until it is managed again."""
         command = f"sentinelctl meter {self.pid} --steps {steps} --json"
         answer = self.guest.run(command, timeout=600, check=False)
-        if "it is entering" in answer.stderr:
+        if "its state is entering" in answer.stderr:
             wait("managed again", lambda: self.in_state("managed"), 240)
             answer = self.guest.run(command, timeout=600, check=False)
         assert answer.returncode == 0, answer.stderr

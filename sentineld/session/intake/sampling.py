@@ -39,8 +39,8 @@ SAMPLES_PER_PAGE_MAX = 8
 allows a sample of each page in each of 8 stretches. The limit is needed because a process can begin
 any number of epochs, and each epoch adds samples."""
 REPEATS_PER_PAGE_MAX = 1
-"""As SAMPLES_PER_PAGE_MAX, but if the kept samples represent more pages, repeated accesses to a
-page in an epoch are dropped. A profile without them is still complete."""
+"""If the kept samples represent more than this number of pages per page of the machine's memory,
+repeated accesses to a page in an epoch are dropped. A profile without them is still complete."""
 
 
 @dataclass(frozen=True)
@@ -232,9 +232,9 @@ class Observing:
     def prepare(self) -> None:
         """Without the module, request the fds by which the process's writes can be watched.
 
-        The process answers each request with fds, but take() takes one answer. So nothing is
-        requested while an answer is due, for example after a detach and another attach between two
-        steps of the process. The answer due is valid for that attach, too.
+        The process answers each request with fds, but take() accepts only one answer. So nothing is
+        requested while an answer is pending, for example after a detach and another attach between
+        two steps of the process. The pending answer is valid for the second attach, too.
         """
         if self._asked or MODULE.probe() is None:
             return
@@ -266,13 +266,13 @@ class Observing:
         self._writes = ReceivedWriteFds(self._link.peer, way, fds)
 
     def sampling(self, rearm_us: int) -> Sampling:
-        """The sampling by the best backend that works for this process. After it, call
-        end_sampling().
+        """The sampling by the best backend that works for this process. Call end_sampling() when
+        the sampling has finished.
 
         rearm_us: interval at which the module arms accessed pages again.
         """
         if self._sampling is not None and self._sampling.exact:
-            self.stop()  # it does not arm accessed pages again
+            self.stop()  # exact_sampling() opened it; it does not arm accessed pages again
         if self._sampling is None:
             writes = self._refusal if self._writes is None else self._writes.take()
             self._writes = None
@@ -322,7 +322,7 @@ class Observing:
         except ProcessLookupError:
             raise
         except (SentinelError, OSError) as error:
-            # Only requests need it, and they try again.
+            # Only requests need the module now, and each request tries again to attach it.
             log.info("process %d: the module is not attached: %s", self._link.pid, error)
 
     def end_profile(self) -> None:

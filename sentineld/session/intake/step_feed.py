@@ -43,7 +43,7 @@ class StepFeed:
         self.found_records = records.size > 0
         if lost != self._lost:
             # Records were lost before or among these records, so a step is incomplete.
-            log.warning("a full ring lost %d records", lost - self._lost)
+            log.warning("%d records were lost: the ring was full", lost - self._lost)
             self._lost = lost
             self._cutter.gap()
             return

@@ -142,10 +142,11 @@ class Shapes:
         self._strikes.pop(shape, None)
 
     def left(self, shape: Shape, followed_steps: int) -> None:
-        """Record that steps no longer follow the shape's plan, after this number of steps did.
+        """Record that steps no longer follow the shape's plan.
 
-        The plan is dropped if hardly any step followed it, several times in a row. Such a plan does
-        not fit the steps, although they have its shape.
+        followed_steps: number of steps that followed the plan. If this number is less than
+        FOLLOWED_STEPS_MIN in STRIKES_MAX calls in a row, the plan is dropped: it does not fit the
+        steps, although they have its shape.
         """
         self.unsteady = followed_steps < EARNED_STEPS
         strikes = self._strikes.get(shape, 0) + 1 if followed_steps < FOLLOWED_STEPS_MIN else 0

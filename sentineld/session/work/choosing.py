@@ -13,9 +13,9 @@ from sentineld.session.live.shapes import Planned, Shape, Shapes
 
 OTHER_SHAPE_STEPS = 8
 """Within this number of steps after a plan was left, the session enters that plan again only if
-two steps in a row have its shape; later, a single step of its shape is enough. This number is also
-used if the plan did not pay off: the session then enters or makes a plan only after SIZES_STEPS
-steps, or already after this number of steps if all of them are identical."""
+two steps in a row have its shape; later, a single step of its shape is enough. If the plan that was
+left had not paid off, the session enters or makes a plan only after SIZES_STEPS steps, or after
+OTHER_SHAPE_STEPS steps if all of them are identical."""
 SIZES_STEPS = 16
 """Number of steps to record before a plan for varying sizes is made. Its slots are as large as the
 largest allocations in these steps; larger steps will not fit. If the lengths of batches are
@@ -47,7 +47,7 @@ class Choosing:
         self._seen = SeenSteps()
 
     def warm_up(self, step: Step) -> None:
-        """Consider a step of the warm-up. It can show that steps differ, but no plan is chosen."""
+        """Count a step of the warm-up as seen: it can show that steps differ. Chooses no plan."""
         self._seen.add(step)
 
     def add(self, step: Step, threads: int, repeated: bool) -> Planned | Sample | None:

@@ -57,8 +57,8 @@ def planned_for(goal: Goal, given: PlanInput, machine: Machine, link: ShimLink) 
         vary = given.sizes.vary
         note = (
             f"The sizes of {np.count_nonzero(vary)} of {len(vary)} allocations vary."
-            " Their places are as large as the largest that were seen, and the predictions are for"
-            " a step of these sizes."
+            " Their slots have the largest sizes that were seen, and the predictions are for a step"
+            " of these sizes."
         )
         layout = with_slack(plan.layout, given.sizes)
         plan = replace(plan, layout=layout, notes=(*plan.notes, note))

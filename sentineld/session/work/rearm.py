@@ -20,14 +20,15 @@ a fault for each of these pages that is accessed again."""
 
 
 def rearm_period_us(step: Step, cuts: npt.NDArray[np.uint32]) -> int:
-    """The period for a step like this one that is cut at these allocation cursors, from
-    REARM_US_MIN to REARM_US_MAX.
+    """The period for a step like this one, but with cuts at these allocation cursors. The result is
+    limited to REARM_US_MIN .. REARM_US_MAX.
 
     The typical stretch is the median of the stretches, weighted by their times: half of the step's
     time is in stretches that are at least as long.
     """
     boundaries_ns = boundary_records(step)["time_ns"].astype(np.int64)
-    # The step lacks the cuts; each would be at the allocation that follows it.
+    # The step has no cuts yet. A cut at cursor N comes before allocation N of the step, so its time
+    # is taken as the time of this allocation.
     cuts_ns = allocation_records(step)["time_ns"][cuts].astype(np.int64)
     begins_ns = np.sort(np.concatenate([boundaries_ns, cuts_ns]))
     times_ns = np.sort(np.diff(begins_ns, append=step.end_ns))

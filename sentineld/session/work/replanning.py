@@ -14,7 +14,7 @@ from sentineld.session.work.request import Request
 class Replanning(Request[Planned]):
     """A request to switch to another budget or policy. The live plan is followed meanwhile."""
 
-    doing = "planned again"
+    doing = "replanned"
 
     def __init__(self, goal: Goal, make: Callable[[], Planned]) -> None:
         """make: makes the plan, in a thread of its own; may raise SentinelError."""

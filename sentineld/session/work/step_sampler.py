@@ -220,7 +220,8 @@ class StepSampler:
         self._steps_with_cuts += 1
         # Tensors born in the previous step are identified by their cursors. If sizes vary, cursors
         # count missing allocations only in steps that ran with the layout. The step before the
-        # first step with the cuts did not, so the first step with the cuts cannot be used.
+        # first step with the cuts ran without the layout, so the first step with the cuts cannot
+        # be used.
         sure = self._sizes is None or self._steps_with_cuts > 1
         return sampled and sure and self.fits(step)
 
