@@ -83,8 +83,8 @@ ROWS: dict[str, tuple[Graph, ...]] = {
         ),
         Graph(
             "Delays of emulated tiers",
-            "Emulated tiers only: delay of slow pages by the timing model (owed), and delay "
-            "injected into the process (paid), as shares of the elapsed time.",
+            "Emulated tiers only: delay that the timing model computes for slow pages (owed), and "
+            "delay injected into the process (paid), as shares of the elapsed time.",
             "percentunit",
             (
                 (

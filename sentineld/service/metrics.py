@@ -360,8 +360,8 @@ METRICS: tuple[MetricSpec, ...] = (
     _session_by(
         "sentineld_emulated_delay_seconds_total",
         "counter",
-        "Emulated tiers only: delay of slow pages by the timing model (owed), and delay injected "
-        "into the process so far (paid).",
+        "Emulated tiers only: delay that the timing model computes for slow pages (owed), and "
+        "delay injected into the process so far (paid).",
         ("kind",),
         lambda s: [((kind,), ns / 1e9) for kind, ns in s.emulated_delay_ns.items()],
     ),
