@@ -39,5 +39,5 @@ def run_command(command: click.Command) -> None:
 
 
 def _discard_output() -> None:
-    """Discard what is left to write to stdout. Otherwise the flush at exit would fail, too."""
+    """Discard the output that stdout still buffers. Otherwise the flush at exit would fail, too."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes calls on descriptors that other processes sent, in threads that may block.
+"""Makes calls on received descriptors in separate threads, because such calls can block.
 
-Any call on a descriptor of an unknown kind can block for as long as its sender likes, for example
-close() of a TCP socket with SO_LINGER or of a file on FUSE. Therefore each user has a queue of such
-calls and a thread that makes the calls. The thread ends when the queue is empty. If more than
-THREADS_MAX users have calls at a time, further users share one queue and one thread.
+Any call on a descriptor of an unknown kind can block for as long as the process that sent it likes.
+Examples are close() of a TCP socket with SO_LINGER and close() of a file on FUSE. Therefore each
+user has a queue of such calls and a thread that makes the calls. The thread ends when the queue is
+empty. If more than THREADS_MAX users have calls at a time, further users share one queue and one
+thread.
 
 A queue accepts every call, because a descriptor whose close() is refused would stay open forever.
 The length of a queue is limited where descriptors are received: the receiver refuses a user while
@@ -73,7 +74,7 @@ def run_untrusted(uid: int, call: Callable[[], object]) -> None:
     try:
         threading.Thread(target=_serve, args=(key,), name=f"closing-{key}", daemon=True).start()
     except RuntimeError as error:
-        log.warning("descriptors of user %d stay open until that user's next call: %s", uid, error)
+        log.warning("descriptors of user %d can't be closed yet: %s", uid, error)
         with _lock:
             _served.discard(key)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Closes connections whose queue may hold descriptors that nobody has received.
+"""Closes connections whose receive queue may hold descriptors that the daemon has not received.
 
 The kernel closes such descriptors with the connection, in the thread that closes it. If such a
 descriptor is a TCP socket with SO_LINGER and unsent data, the thread waits for as long as the

@@ -2,8 +2,7 @@
 """Errors shown to users: a stable code, a one-line message and a hint.
 
 Every error that crosses the control socket is a SentinelError. The code is part of the control
-protocol. Other errors that end a command, for example wrong arguments, are those of click
-(entry.py).
+protocol. The parsing of a command line raises exceptions of click instead (see entry.py).
 """
 
 from __future__ import annotations

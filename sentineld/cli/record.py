@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The verb record: writes what a session does into a trace file."""
+"""The verb record: writes a trace file of some steps of a process."""
 
 from __future__ import annotations
 

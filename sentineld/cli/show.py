@@ -28,7 +28,7 @@ def status(daemon: Daemon, as_json: bool) -> None:
     if answer["emulated"]:
         click.echo(
             f"tiers are emulated (preset {answer['emulated']}): all pages stay in DRAM, and "
-            "accesses to slow pages are delayed by the timing model"
+            "accesses to slow pages are delayed according to the timing model"
         )
     if answer["paged"]:
         click.echo(f"tiers are paged: tier 0 is memory, tier 1 a file in {answer['paged']}")
@@ -122,7 +122,7 @@ def show(daemon: Daemon, pid: int, bound: bool, as_json: bool) -> None:
     if bound:
         best = answer["bound"]
         click.echo(
-            "bound: at this budget, migration rate and the profiled times, no plan serves more than"
-            f" {best['fast_share']:.1%} of accesses fast; without moves at most"
-            f" {best['fixed_share']:.1%}"
+            "bound: with this budget, this migration bandwidth and the profiled times, the fast"
+            f" share of any plan is at most {best['fast_share']:.1%}, and that of a plan without"
+            f" moves at most {best['fixed_share']:.1%}"
         )

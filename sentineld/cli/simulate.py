@@ -131,7 +131,7 @@ def simulate(
         raise SentinelError(
             "usage",
             f"--noise and --skew cannot be combined with --overlap {tiers.overlap}",
-            "the overlap is known for the recorded times only; leave them out",
+            "leave out --noise and --skew: the overlap is known for the recorded times only",
         )
     profile = profile_of(recorded)
     budget_bytes = budget.resolve(profile.peak_bytes)

@@ -83,7 +83,7 @@ def _connect(connection: socket.socket, path: Path, timeout_s: float) -> None:
     """Connect; wait while the daemon's backlog of connections is full. Raises OSError.
 
     The kernel serves waiting connect() calls in order. connect() on a socket with a Python
-    time-out does not wait: it fails while the backlog is full, so the client would have to try
+    time-out does not wait: it fails while the backlog is full. The client would then have to try
     again and again, and other clients could take each free place first.
     """
     seconds, rest_s = divmod(timeout_s, 1)

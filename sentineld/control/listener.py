@@ -96,7 +96,7 @@ class Listener:
         refused = 0
         for _ in range(ACCEPTED_MAX):
             if held() >= HELD_MAX:
-                self._report_pause(HELD_PAUSE_S, f"{HELD_MAX} dropped ones are still open")
+                self._report_pause(HELD_PAUSE_S, f"{HELD_MAX} dropped connections are still open")
                 return
             if self._refused_pause_s and refused >= REFUSED_MAX:
                 self._pause(self._refused_pause_s)

@@ -41,7 +41,7 @@ class System:
     root: Path = Path("/")
     tiers: Mapping[str, object] = field(default_factory=dict)  # the config's [tiers]
     ebpf: str = Config.ebpf  # the config's setting
-    # The answer of the daemon to the verb `status`, or the error why it does not answer.
+    # The daemon's answer to the verb `status`, or an error that says why there is no answer.
     daemon: Mapping[str, Any] | SentinelError = field(
         default_factory=lambda: SentinelError(
             "daemon-unreachable", "the daemon was not asked", "ask it"

@@ -30,14 +30,14 @@ _NUMA_BALANCING = re.compile(r"^\s*-?kernel[./]numa_balancing\s*=", re.MULTILINE
 
 
 def tiers(system: System) -> Finding:
-    """Whether there is a fast and a slow tier. A running daemon may have other tiers than the
-    configuration, because of its option --tiers or because it lacks a permission."""
+    """Whether there is a fast and a slow tier. The tiers of a running daemon may differ from the
+    configuration, because of the option --tiers or because the daemon lacks a permission."""
     if not isinstance(system.daemon, SentinelError):
         return _daemons_tiers(system.daemon)
     if preset := system.tiers.get("emulated"):
         return Finding("tiers", Status.OK, f"emulated (preset {preset}); set in the configuration")
     if folder := system.tiers.get("paged"):
-        return Finding("tiers", Status.OK, f"paged: memory over files in {folder}")
+        return Finding("tiers", Status.OK, f"paged: files in {folder} are tier 1")
     try:
         found = discover(system.root / "sys", system.tiers)
     except SentinelError as error:
@@ -54,7 +54,7 @@ def _daemons_tiers(status: Mapping[str, Any]) -> Finding:
     if preset := status["emulated"]:
         return Finding("tiers", Status.OK, f"emulated (preset {preset}), in the running daemon")
     if folder := status["paged"]:
-        cause = f"paged: memory over files in {folder}, in the running daemon"
+        cause = f"paged: files in {folder} are tier 1, in the running daemon"
         return Finding("tiers", Status.OK, cause)
     listed = _listed((tier["nodes"], tier["capacity_bytes"]) for tier in status["tiers"])
     return Finding("tiers", Status.OK, f"{listed}; from {status['tiers_source']}")
@@ -179,7 +179,7 @@ def free_memory(system: System) -> Finding:
     return Finding(
         "free_memory",
         Status.WARN,
-        f"{reported}, which takes it back after 2 s: pages that a step frees and allocates again"
-        " cost several times as much",
+        f"{reported}, which takes it back after 2 s: page faults on memory that a step frees and"
+        " allocates again take several times as long",
         f"sysctl vm.percpu_pagelist_high_fraction={LIST_FRACTION_MIN}",
     )

@@ -20,7 +20,7 @@ METRICS_FIX = "end the program that has the port, or set metrics_port"
 
 
 def ask(socket: Path) -> Mapping[str, Any] | SentinelError:
-    """The daemon's answer to the verb `status`, or the error why it does not answer."""
+    """The daemon's answer to the verb `status`, or an error that says why there is no answer."""
     try:
         answer: Mapping[str, Any] = request(socket, "status", ANSWER_TIMEOUT_S)
     except SentinelError as error:

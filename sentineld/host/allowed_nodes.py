@@ -33,8 +33,8 @@ def require_allowed(
 ) -> None:
     """Raise SentinelError "not-permitted" if the tiers have nodes that the process may not use.
 
-    Without this check, move_pages by the privileged daemon and mbind of address ranges would
-    override the process's own binding.
+    Without this check, the daemon's move_pages() and the shim's mbind() would override the
+    process's own binding.
     """
     wanted = [node for tier in tiers.tiers for node in tier.nodes]
     outside = _text(node for node in wanted if node not in cpuset)

@@ -97,7 +97,7 @@ class Machine:
         if substrate.emulated:
             log.info("tiers are emulated (preset %s): no page is copied", substrate.emulated)
         if substrate.paged:
-            log.info("tiers are paged: memory over files in %s", substrate.paged)
+            log.info("tiers are paged: tier 0 is memory, files in %s are tier 1", substrate.paged)
         machine = cls(config, substrate, tiers, problems)
         log.info("pages are observed by: %s", machine.backend().backend.name)
         # In an emulated guest, it takes seconds to start following processes and to load the

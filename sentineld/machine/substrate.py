@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The memory below the tiers: an interface with three implementations.
+"""The substrate of the tiers (see the glossary): an interface with three implementations.
 
 nodes.py implements tiers of the kernel's memory nodes. emulated.py implements emulated tiers on one
 kind of memory. paged.py implements paged tiers: memory and a file. choose.py picks one
@@ -64,9 +64,10 @@ class Substrate(Protocol):
         """The interface to a managed process's pages. Raises SentinelError."""
 
     def accesses(self, layout: Layout, profile: Profile | None, tiers: Tiers) -> Records | None:
-        """The step's accesses under this layout (ACCESS_DTYPE), for the shim to meter. A row also
-        says by how long the shim delays the training for each slow page; on paged tiers this is 0.
-        Returns None on the kernel's nodes. profile: None for a layout that only adds cuts."""
+        """The step's accesses under this layout (protocol.ACCESS_DTYPE), which the shim meters. A
+        row also has the time by which the shim delays the training for each slow page; on paged
+        tiers this time is 0. Returns None on the kernel's nodes. profile: None for a layout that
+        only adds cuts."""
 
     def reserve_bytes(self, budget_bytes: int) -> int:
         """The part of a budget's fast memory that plans must leave free."""
@@ -96,8 +97,8 @@ def require_no_nodes(overrides: TierOverrides, key: str) -> None:
     if overrides.fast or overrides.slow:
         raise SentinelError(
             "bad-config",
-            f"tiers.fast and tiers.slow name nodes, but tiers.{key} has none",
-            "leave them out",
+            f"tiers.fast and tiers.slow name nodes, but {key} tiers have none",
+            "leave out tiers.fast and tiers.slow",
         )
 
 

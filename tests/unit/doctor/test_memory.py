@@ -46,7 +46,7 @@ def test_the_running_daemons_tiers_are_reported(system: System) -> None:
     found = memory.tiers(replace(system, daemon=answer | {"emulated": "cxl"}))
     assert found.cause == "emulated (preset cxl), in the running daemon"
     found = memory.tiers(replace(system, daemon=answer | {"paged": "/mnt"}))
-    assert found.cause == "paged: memory over files in /mnt, in the running daemon"
+    assert found.cause == "paged: files in /mnt are tier 1, in the running daemon"
 
 
 @pytest.mark.parametrize(
