@@ -308,7 +308,8 @@ void pages_continue(struct pager *pager)
 		pager->wanted_first = (pager->wanted_first + 1) % pager->wanted_room;
 		pager->wanted_count--;
 	}
-	births_continue(pager);
+	if (births_continue(pager))
+		streams_continue(pager);
 	pthread_cond_broadcast(&pager->changed);
 	resume_moves(pager);
 }

@@ -64,6 +64,7 @@ static void fetch_run(struct pager *pager, struct paged_range *range, uint64_t p
 	uint32_t run = out_run(range, page, window.pages);
 	uint32_t now = run < READ_AHEAD_PAGES_MIN ? run : READ_AHEAD_PAGES_MIN;
 	uint64_t gap = page - window.skipped;
+	uint32_t owed;
 
 	pages_want(pager, range, page, now, &fetch_faulted);
 	pager->kept_alone = now == READ_AHEAD_PAGES_MIN && run == now;
@@ -71,11 +72,12 @@ static void fetch_run(struct pager *pager, struct paged_range *range, uint64_t p
 		gap++;
 	fetch_more(pager, range, gap, out_run(range, gap, (uint32_t)(page - gap)));
 	now += fetch_more(pager, range, page + now, run - now);
+	owed = run - now;
 	read_ahead_began(&pager->read_ahead, page, now,
-			 page + now > end ? tensor_end(range, page + now - 1) : end);
+			 page + now > end ? tensor_end(range, page + now - 1) : end, owed);
 	/* If the window has grown, the stream is sequential, and its next fault will come soon. */
 	if (window.pages > READ_AHEAD_PAGES_MIN)
-		pager->next_pages = out_run(range, page + now, window.pages);
+		pager->next_pages = out_run(range, page + now, owed + window.pages);
 }
 
 /* Evict pages, so that a stream's next fault finds this number of free frames. */

@@ -246,6 +246,24 @@ void pages_want(struct pager *pager, struct paged_range *range, uint64_t page, u
 			   (struct wanted){.range = range, .page = page + done, .pages = pages - done});
 }
 
+void streams_continue(struct pager *pager)
+{
+	struct stream *stream;
+
+	while (!pager->wanted_count && (stream = read_ahead_owing(&pager->read_ahead))) {
+		uint64_t end = stream->next + stream->owed;
+		uint32_t run = arriving_run(stream->range, stream->next, end, fetch_ahead.pages);
+
+		if (run)
+			run = begin(pager, stream->range, stream->next, run, &fetch_ahead);
+		else
+			stream->owed = 0; /* something else fetches these pages, or they were dropped */
+		if (!run && stream->owed)
+			return;
+		read_ahead_paid(stream, run);
+	}
+}
+
 uint64_t pager_fetch(struct pager *pager, void *address, uint64_t pages, uint64_t *done)
 {
 	struct paged_range *range;

@@ -370,6 +370,10 @@ uint64_t pages_fetch(struct pager *pager, struct paged_range *range, uint64_t pa
 void pages_want(struct pager *pager, struct paged_range *range, uint64_t page, uint64_t pages,
 		const struct fetch_mode *mode);
 
+/* Fetch the pages that streams are still owed (see read_ahead.h), while frames are free and no access
+   waits for one. */
+void streams_continue(struct pager *pager);
+
 /* The thread that serves faults. */
 void *serve_faults(void *pager);
 

@@ -13,7 +13,7 @@ static bool belongs(const struct stream *stream, const struct paged_range *range
 	       page <= stream->next + READ_AHEAD_PAGES_MIN;
 }
 
-struct read_ahead_window read_ahead_window(struct read_ahead *read_ahead, const struct paged_range *range,
+struct read_ahead_window read_ahead_window(struct read_ahead *read_ahead, struct paged_range *range,
 					   uint64_t page, uint64_t end, uint32_t arrivals)
 {
 	struct stream *streams = read_ahead->streams;
@@ -39,7 +39,8 @@ struct read_ahead_window read_ahead_window(struct read_ahead *read_ahead, const 
 	};
 }
 
-void read_ahead_began(struct read_ahead *read_ahead, uint64_t page, uint32_t pages, uint64_t end)
+void read_ahead_began(struct read_ahead *read_ahead, uint64_t page, uint32_t pages, uint64_t end,
+		      uint32_t owed)
 {
 	struct stream *stream = &read_ahead->streams[0];
 
@@ -47,7 +48,23 @@ void read_ahead_began(struct read_ahead *read_ahead, uint64_t page, uint32_t pag
 		stream->next = page + pages;
 		stream->pages = pages;
 		stream->end = end;
+		stream->owed = owed;
 	}
+}
+
+struct stream *read_ahead_owing(struct read_ahead *read_ahead)
+{
+	for (unsigned at = 0; at < READ_AHEAD_STREAMS; at++)
+		if (read_ahead->streams[at].owed)
+			return &read_ahead->streams[at];
+	return NULL;
+}
+
+void read_ahead_paid(struct stream *stream, uint32_t pages)
+{
+	stream->next += pages;
+	stream->pages += pages;
+	stream->owed -= pages;
 }
 
 uint64_t read_ahead_rest(const struct read_ahead *read_ahead, const struct paged_range *range, uint64_t page,

@@ -26,9 +26,11 @@ struct paged_range;
 /* A sequence of accesses. The fault that reached furthest fetched the `pages` pages before page
    `next`. */
 struct stream {
-	const struct paged_range *range; /* NULL: unused */
+	struct paged_range *range; /* NULL: unused */
 	uint64_t begin; /* page of the first fault */
 	uint64_t next;
+	/* pages from `next` on that the last fault would also have fetched if there had been frames */
+	uint32_t owed;
 	uint64_t end; /* the first page behind the tensor of page next - 1, or a page before it */
 	uint32_t arrivals; /* pager->arrivals at the last fault */
 	uint32_t pages;
@@ -46,12 +48,19 @@ struct read_ahead {
 
 /* The pages that a fault at the page should fetch. end: see struct stream, for this page.
    arrivals: pager->arrivals. Call read_ahead_began() next. */
-struct read_ahead_window read_ahead_window(struct read_ahead *read_ahead, const struct paged_range *range,
+struct read_ahead_window read_ahead_window(struct read_ahead *read_ahead, struct paged_range *range,
 					   uint64_t page, uint64_t end, uint32_t arrivals);
 
-/* Record that the fault at `page` fetches `pages` pages. end: see struct stream, for the last
-   of these. The last call of read_ahead_window() must have been for this fault. */
-void read_ahead_began(struct read_ahead *read_ahead, uint64_t page, uint32_t pages, uint64_t end);
+/* Record that the fault at `page` fetches `pages` pages. end, owed: see struct stream; `end` is for
+   the last of these pages. The last call of read_ahead_window() must have been for this fault. */
+void read_ahead_began(struct read_ahead *read_ahead, uint64_t page, uint32_t pages, uint64_t end,
+		      uint32_t owed);
+
+/* The most recent stream with owed pages, or NULL. */
+struct stream *read_ahead_owing(struct read_ahead *read_ahead);
+
+/* Record that the fetch of `pages` owed pages has begun. */
+void read_ahead_paid(struct stream *stream, uint32_t pages);
 
 /* Number of pages from `page` on that a stream has yet to access, as far as is known: pages that its
    last fault fetched, and the pages behind them in the same tensor, up to the first page of another

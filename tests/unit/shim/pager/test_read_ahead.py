@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.unit.shim.paged import PAGE, Paged, backing_file
-from tests.unit.shim.pager.conftest import PAGES
+from tests.unit.shim.pager.conftest import BUDGET, PAGES
 from tests.unit.waiting import wait
 
 
@@ -28,6 +28,48 @@ def test_a_sequence_of_faults_reads_twice_as_many_pages_each_time(
         read.append((paged.counts().bytes_read - before) // PAGE)
     assert read == [32, 64, 128, 256, 512]
     assert paged.holds(0, 1000, 1)
+
+
+def test_a_sequence_reads_ahead_once_frames_are_free(start: Callable[..., Paged]) -> None:
+    """All frames are in use at each fault. The pages that the fault reads ahead arrive when other
+    pages have been evicted, without a further fault."""
+    paged = start(pages=1400, budget=1000)
+    paged.fill_and_evict(1000)
+    paged.set_budget(BUDGET)
+    paged.born(1000, BUDGET)
+    paged.fill(1000, BUDGET, 2)
+    read: list[int] = []
+    for first in (0, 32, 96):
+        before = paged.counts().bytes_read
+        assert paged.holds(first, 1, 1)
+        paged.settle()
+        read.append((paged.counts().bytes_read - before) // PAGE)
+    assert read == [32, 64, 128]
+    assert paged.counts().faults == 3
+    assert paged.counts().frames <= BUDGET
+    assert paged.holds(0, 1000, 1)
+    assert paged.holds(1000, BUDGET, 2)
+
+
+def test_pages_owed_to_a_sequence_are_not_read_after_their_death(
+    start: Callable[..., Paged],
+) -> None:
+    paged = start(pages=1400, budget=1000)
+    paged.fill_and_evict(1000)
+    paged.set_budget(BUDGET)
+    paged.born(1000, BUDGET)
+    paged.fill(1000, BUDGET, 2)
+    for first in (0, 32):
+        assert paged.holds(first, 1, 1)
+        paged.settle()
+    assert paged.holds(96, 1, 1)
+    paged.dropped(0, 1000)
+    paged.settle()
+    assert paged.counts().bytes_read <= (32 + 64 + 128) * PAGE
+    paged.born(0, 200)
+    paged.fill(0, 200, 3)
+    assert paged.holds(0, 200, 3)
+    assert paged.holds(1000, BUDGET, 2)
 
 
 def test_accesses_at_random_read_few_pages(start: Callable[..., Paged]) -> None:
