@@ -112,6 +112,7 @@ CLAIMS: tuple[Within | Ahead, ...] = (
     Ahead("tpp", "first-touch", 0.18, "up to 18 % faster than Linux", "TPP, ASPLOS 2023"),
     Ahead("memtis", "tpp", None, "ahead of TPP and other kernels' tiering", "MEMTIS, SOSP 2023"),
     Within("g10", 1 / 0.903, "90.3 % of all-fast speed", "G10, MICRO 2023, its artifact"),
+    Ahead("capuchin+slow", "vdnn+slow", None, "up to 286 % faster", "Capuchin, ASPLOS 2020"),
 )
 """The published claims about speed, as far as they can be expressed as ratios of step times.
 docs/policies.md discusses all published claims."""

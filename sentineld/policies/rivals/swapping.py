@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The common part of the swapping policies G10 and Capuchin.
+"""The common part of the swapping policies G10, Capuchin and vDNN.
 
 A swapping policy has a parameter and a list of values for it, `sweep`. For each of these values,
 the policy fills a book of swaps (swaps.py) and converts the book to a plan. If the pool of
@@ -8,6 +8,7 @@ short-lived tensors exceeds the budget, the policy does this for several sizes o
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from itertools import product
@@ -19,6 +20,7 @@ from sentineld.base.errors import SentinelError
 from sentineld.model.arrays import Integers, Mask, Table
 from sentineld.model.plan import MOVE_DTYPE, Plan, Space
 from sentineld.model.profile import Profile
+from sentineld.model.protocol import Boundary
 from sentineld.model.tiers import Tiers
 from sentineld.plan.draft import draft, finished
 from sentineld.plan.items import persistent, tensor_pages, transient
@@ -27,6 +29,7 @@ from sentineld.plan.residency import charged_pages, places, residency
 from sentineld.plan.schedule import births_waits, coalesce, deaths
 from sentineld.policies.rivals.fixed import slow_costs_ns
 from sentineld.policies.rivals.swaps import POOL_SHARES, Book, infeasible, leave_slow, open_book
+from sentineld.policies.shares import page_moves_ns
 
 
 @dataclass
@@ -47,6 +50,10 @@ class SwappingPolicy(ABC):
     obstacle: ClassVar[str]
     """Text of the error message: why swaps may be unable to make everything fit."""
 
+    synchronous: ClassVar[bool] = False
+    """Whether the process waits at the end of a layer until the tensors that began to be swapped
+    out in this layer have left fast memory. On paged tiers it never waits at boundaries."""
+
     @abstractmethod
     def relieve(self, book: Book, tiers: Tiers, value: float) -> str:
         """Add swaps to the book until everything fits or no remaining gap makes room.
@@ -61,6 +68,8 @@ class SwappingPolicy(ABC):
         """Plan a step; see Policy. Raises SentinelError if the budget is too small."""
         cost_ns = slow_costs_ns(profile, tiers)
         best: Plan | None = None
+        best_ns = math.inf
+        promote_ns, _ = page_moves_ns(tiers, profile.page_bytes)
         problem = infeasible(self.obstacle)
         opened = open_book(profile, tiers, budget_bytes, self.accesses_slow)
         reduced = bool(opened.slow.any())  # the pool exceeds the budget
@@ -80,18 +89,29 @@ class SwappingPolicy(ABC):
                     continue
                 notes.append(f"{left} tensors stay slow")
             self.improve(book)
-            found = swapping_plan(self.name, book, tiers, budget_bytes, tuple(notes))
-            if best is None or found.predicted.step_ns < best.predicted.step_ns:
-                best = found
+            found = swapping_plan(
+                self.name, book, tiers, budget_bytes, tuple(notes), self.synchronous
+            )
+            step_ns: float = found.predicted.step_ns
+            if self.synchronous:
+                # A prediction does not include waits.
+                step_ns += awaited_pages(book) * promote_ns
+            if best is None or step_ns < best_ns:
+                best, best_ns = found, step_ns
         if best is None:
             raise problem
         return best
 
 
 def swapping_plan(
-    name: str, book: Book, tiers: Tiers, budget_bytes: int, notes: tuple[str, ...]
+    name: str,
+    book: Book,
+    tiers: Tiers,
+    budget_bytes: int,
+    notes: tuple[str, ...],
+    synchronous: bool = False,
 ) -> Plan:
-    """Convert a book to a plan."""
+    """Convert a book to a plan. synchronous: see SwappingPolicy."""
     profile = book.profile
     placed = transient(profile)
     placed[book.pooled] = False
@@ -111,8 +131,41 @@ def swapping_plan(
     waited = transient(profile)
     waited[book.pooled] = False
     waits = births_waits(plan, profile, found, charged, waited, book.limit)
+    if synchronous:
+        waits = with_layer_waits(waits, plan.moves, profile)
     layout = replace(plan.layout, waits=waits.astype(np.int32))
     return finished(replace(plan, layout=layout), profile, tiers)
+
+
+def awaited_pages(book: Book) -> float:
+    """The time for which the process waits at the ends of layers in a step, as the number of pages
+    that can be swapped in during this time."""
+    waited = backlog = 0.0
+    for lane, kind in zip(book.lanes.tolist(), book.profile.stretches["kind"], strict=True):
+        if kind != Boundary.CUT:
+            waited += backlog
+            backlog = 0.0
+        backlog = max(backlog - lane, 0.0)
+    return waited + backlog
+
+
+def with_layer_waits(waits: Integers, moves: Table, profile: Profile) -> Integers:
+    """Add to the waits that each layer waits for the demotions that began in the layer before it.
+
+    waits: (S,), for each boundary, the last boundary whose demotions the process waits for, or -1.
+    moves: MOVE_DTYPE.
+    """
+    count, found = profile.stretch_count, waits.copy()
+    begins = np.flatnonzero(profile.stretches["kind"] != Boundary.CUT)
+    for began in np.unique(moves["boundary"][moves["tier"] != 0]).tolist():
+        following = int(begins[np.searchsorted(begins, began, side="right") % len(begins)])
+        known = int(found[following])
+        # A boundary waits for its latest demotions, which implies the earlier ones.
+        if following != began and (
+            known < 0 or (following - began) % count < (following - known) % count
+        ):
+            found[following] = began
+    return found
 
 
 def _moves(book: Book, space: Integers, offset: Integers) -> Table:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The book: the swaps planned so far. The policies G10 and Capuchin fill it.
+"""The book: the swaps planned so far. The policies G10, Capuchin and vDNN fill it.
 
 Every tensor is fast while it is used, unless it is slow for its whole life. Between two uses, a
 tensor may be swapped out to the slow tier. It is swapped out right after the first use and swapped
@@ -78,7 +78,8 @@ class Book:
     """(S,): fast pages in use in each stretch, including the pool."""
 
     lanes: Floats
-    """(S,): the number of pages that each stretch still has time to swap in."""
+    """(S,): the number of pages that each stretch still has time to swap in. It is negative if the
+    process has to wait for the transfers of this stretch."""
 
     out_weight: float
     """Time to swap a page out, divided by the time to swap a page in."""
@@ -119,16 +120,29 @@ class Book:
         found: Integers = (self.birth[tensor] + positions) % self.profile.stretch_count
         return found
 
-    def try_swap(self, gap: Gap) -> bool:
+    def try_swap(self, gap: Gap, begin: int | None = None, at_once: bool = False) -> bool:
         """If possible, plan a swap in the gap and add it to this book.
 
         The bandwidth must suffice, and at least one stretch must lie between the two transfers.
+
+        begin: position at which the tensor begins to be swapped in; it begins earlier if the
+            bandwidth from there on does not suffice, and later if the swap out ends later. None:
+            as late as possible.
+        at_once: swap the whole tensor out in the first stretch of the gap, whatever the bandwidth
+            is. The process has to wait until this is done.
+
         Returns whether the swap was added.
         """
         pages = int(tensor_pages(self.profile)[gap.tensor])
-        out = self._parts(gap, list(range(gap.since + 1, gap.until)), pages, self.out_weight)
-        back = self._parts(gap, list(range(gap.until - 1, gap.since, -1)), pages, 1.0)
-        if out is None or back is None or max(out)[0] + 1 >= min(back)[0]:
+        out: list[tuple[int, int]] | None = [(gap.since + 1, pages)]
+        if not at_once:
+            out = self._parts(gap, list(range(gap.since + 1, gap.until)), pages, self.out_weight)
+        if out is None:
+            return False
+        first = gap.until if begin is None else max(begin, max(out)[0] + 2)
+        positions = [*range(first, gap.until), *range(min(first, gap.until) - 1, gap.since, -1)]
+        back = self._parts(gap, positions, pages, 1.0)
+        if back is None or max(out)[0] + 1 >= min(back)[0]:
             return False
         swap = Swap(gap, _numbered(sorted(out)), _numbered(sorted(back)))
         self._transfer(swap, 1)

@@ -57,6 +57,8 @@ def profiles(draw: st.DrawFn) -> Profile:
         "g10+slow",
         "capuchin",
         "capuchin+slow",
+        "vdnn",
+        "vdnn+slow",
         "autotm",
         "first-touch",
     ],

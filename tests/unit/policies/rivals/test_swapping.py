@@ -6,6 +6,8 @@ guests.py defines the step.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -13,9 +15,17 @@ from hypothesis import strategies as st
 
 from sentineld.base.errors import SentinelError
 from sentineld.model.plan import MOVE_DTYPE, Space
+from sentineld.model.profile import Profile
+from sentineld.model.protocol import Boundary
 from sentineld.plan.check import verify
 from sentineld.policies.registry import policy
-from sentineld.policies.rivals.swapping import in_order, swapping_plan, tier_ranges
+from sentineld.policies.rivals.swapping import (
+    awaited_pages,
+    in_order,
+    swapping_plan,
+    tier_ranges,
+    with_layer_waits,
+)
 from sentineld.policies.rivals.swaps import Gap, open_book
 from tests.unit.policies.rivals.guests import with_guest
 from tests.unit.policies.rivals.laps import PAGE, Life, lap, moving
@@ -65,7 +75,7 @@ def test_slow_tensors_lie_in_slow_regions() -> None:
     assert plan.initial_tier.tolist() == [0, 1, 0, 255]
 
 
-@pytest.mark.parametrize("name", ["g10", "capuchin"])
+@pytest.mark.parametrize("name", ["g10", "capuchin", "vdnn"])
 def test_a_policy_without_a_plan_names_its_obstacle(name: str) -> None:
     with pytest.raises(SentinelError, match="infeasible as published") as error:
         policy(name).plan(with_guest(), moving(1), BUDGET)
@@ -99,3 +109,35 @@ def test_ranges_of_a_tensor_cover_its_pages_with_their_tiers(slow: list[bool], f
     assert set(found["tensor"].tolist()) == {7}
     # Adjacent pages on one tier are one range.
     assert (np.diff(found["tier"].astype(int)) != 0).all()
+
+
+def with_cut() -> Profile:
+    """A step of six stretches; stretch 3 begins at a cut within a layer."""
+    profile = lap(6, Life(64, (0, 5)))
+    stretches = profile.stretches.copy()
+    stretches["kind"][3] = Boundary.CUT
+    return replace(profile, stretches=stretches)
+
+
+def test_the_next_layer_waits_for_demotions() -> None:
+    moves = np.zeros(4, MOVE_DTYPE)
+    moves["boundary"], moves["tier"] = [1, 2, 3, 5], [1, 1, 0, 1]
+    none = np.full(6, -1)
+    # Boundary 2 waits for the demotion of boundary 1. Boundary 3 is a cut, so boundary 4 waits for
+    # the demotion of boundary 2; nothing waits for the promotion of boundary 3. The step's first
+    # boundary waits for the demotion of the previous step's last one.
+    assert with_layer_waits(none, moves, with_cut()).tolist() == [5, -1, 1, -1, 2, -1]
+    # Of two waits at a boundary, the one for the later demotion is kept.
+    known = np.array([3, -1, -1, -1, 3, 2])
+    assert with_layer_waits(known, moves, with_cut()).tolist() == [5, -1, 1, -1, 3, 2]
+
+
+def test_transfers_beyond_a_layer_s_end_are_awaited() -> None:
+    book = open_book(with_cut(), moving(64), BUDGET)
+    assert awaited_pages(book) == 0
+    # The layer of stretches 2 and 3 has time for the rest of stretch 2's transfers, that of stretch
+    # 4 has not.
+    book.lanes[:] = [64, 64, -30, 40, -20, 64]
+    assert awaited_pages(book) == 20
+    book.lanes[5] = -7
+    assert awaited_pages(book) == 27

@@ -173,3 +173,26 @@ def test_booked_swaps_fit_their_gaps_and_lanes(
     assert book.usage.tolist() == (whole - away.sum(axis=1)).tolist()
     assert book.lanes == pytest.approx(pages_per_s - moved, abs=1e-9)
     assert (book.lanes >= -1e-6).all()
+
+
+def test_a_swap_in_begins_where_it_is_told() -> None:
+    book = open_book(with_guest(), moving(64), BUDGET)
+    assert book.try_swap(Gap(0, 0, 5), begin=3)
+    assert book.swaps[0].back == (Part(3, 0, 64),)
+    # The swap out takes two stretches, so the swap in cannot begin before stretch 4. Stretch 4 is
+    # too short, and there is no other one.
+    book = open_book(with_guest(), moving(32), BUDGET)
+    assert not book.try_swap(Gap(0, 0, 5), begin=3)
+    # Where the bandwidth from the given stretch on does not suffice, the swap in begins earlier.
+    book = open_book(lap(8, Life(64, (0, 7))), moving(32), BUDGET)
+    assert book.try_swap(Gap(0, 0, 7), begin=6)
+    assert book.swaps[0].out == (Part(1, 0, 32), Part(2, 32, 32))
+    assert book.swaps[0].back == (Part(5, 0, 32), Part(6, 32, 32))
+
+
+def test_a_swap_out_at_once_exceeds_the_bandwidth() -> None:
+    book = open_book(lap(8, Life(64, (0, 7))), moving(32), BUDGET)
+    assert book.try_swap(Gap(0, 0, 7), at_once=True)
+    assert book.swaps[0].out == (Part(1, 0, 64),)
+    # Stretch 1 lacks the time for 32 pages, so the process has to wait for them.
+    assert book.lanes == pytest.approx([32, -32, 32, 32, 32, 0, 0, 32])

@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Policies `vdnn` and `vdnn+slow`: offload the layers' inputs in the forward pass, layer by layer.
+
+Based on vDNN (Rhu et al., MICRO 2016): a layer's input feature maps are offloaded when their last
+consumer of the forward pass has run. The offload overlaps with the layer, and the next layer does
+not start before it is complete. In the backward pass, when a layer starts, the inputs of the
+nearest layer whose turn comes later and whose inputs are offloaded begin to be prefetched; the
+search ends at the first convolution layer. Mode `all` offloads all layers' inputs, mode `conv` the
+inputs of convolution layers. Mode `dyn` first tries no offload, then `conv`, then `all`, and keeps
+the first mode that fits into memory.
+
+Adapted to memory tiers: a profile does not say which layers are convolutions. Convolutions are the
+layers with the most time to hide a transfer, so the heavy layers stand in for them, which take at
+least the mean time of the forward pass's layers. A tensor is offloaded right after its last use in
+the forward pass instead of during this use, because a page that is being demoted must not be in
+use; so the offload overlaps with the rest of the layer or with the layer after it, and the layer
+after that waits. The original also waits for a prefetch that is late. A plan's boundaries cannot
+wait for promotions, so the prefetch begins earlier if the bandwidth does not suffice; an input that
+cannot be prefetched in time at all is not offloaded. The choice of convolution algorithms, the
+other part of `dyn`, is left out, because a memory policy can't do it.
+
+`vdnn` never accesses slow memory, as on a GPU. If it can't make everything fit, it fails with the
+error "infeasible as published". `vdnn+slow` is our extension: tensors that do not fit into fast
+memory stay on the slow tier, first those with the lowest cost per freed page. The policy tries all
+modes in the order of `dyn` and keeps the plan with the shortest predicted step. So it is never
+slower than `dyn`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+
+from sentineld.model.arrays import Integers, Mask
+from sentineld.model.profile import Kind, Profile
+from sentineld.model.protocol import Boundary
+from sentineld.model.tiers import Tiers
+from sentineld.plan.layers import layer_of_stretch
+from sentineld.policies.registry import register
+from sentineld.policies.rivals.swapping import SwappingPolicy
+from sentineld.policies.rivals.swaps import Book, Gap, gaps
+
+
+class Mode(IntEnum):
+    """The layers whose inputs are offloaded, in the order in which `dyn` tries them."""
+
+    NONE = 0
+    CONV = 1
+    ALL = 2
+
+
+@register("vdnn", False)
+@register("vdnn+slow", True)
+class Vdnn(SwappingPolicy):
+    """Policies `vdnn` and `vdnn+slow`, which try all modes."""
+
+    sweep = tuple(Mode)
+    obstacle = "offloading the layers' inputs does not make room"
+    synchronous = True
+
+    def relieve(self, book: Book, tiers: Tiers, value: float) -> str:
+        """See SwappingPolicy. value: a Mode."""
+        mode = Mode(int(value))
+        offload(book, mode, at_once=not tiers.paged)
+        return f"mode {mode.name.lower()}"
+
+
+@dataclass(frozen=True)
+class Pass:
+    """The layers of a step, by the ordinal that layer_of_stretch() gives them."""
+
+    layer: Integers  # (S,): the layer of each stretch
+    backward: int  # first stretch of the backward pass; S if there is none
+    heavy: Mask  # by layer: whether the layer stands in for a convolution, in both passes
+
+
+def layers_of(profile: Profile) -> Pass:
+    """Find the step's layers and the heavy ones among them."""
+    stretches, count = profile.stretches, profile.stretch_count
+    layer = layer_of_stretch(profile)
+    layer = layer - layer[:1]
+    backwards = np.flatnonzero(stretches["kind"] == Boundary.BACKWARD)
+    backward = int(backwards[0]) if len(backwards) else count
+    times = np.bincount(layer, stretches["time_ns"])
+    begin = np.flatnonzero(np.diff(layer, prepend=-1))
+    module, forward = stretches["kind"][begin] == Boundary.FORWARD, begin < backward
+    heavy = module & forward
+    if heavy.any():
+        heavy &= times >= times[heavy].mean()
+    # In the backward pass, a layer is heavy if it is a heavy layer of the forward pass.
+    identity = stretches["layer"][begin]
+    heavy |= (stretches["kind"][begin] == Boundary.BACKWARD) & np.isin(identity, identity[heavy])
+    return Pass(layer, backward, heavy)
+
+
+def offload(book: Book, mode: Mode, at_once: bool) -> None:
+    """Add to the book the swaps of the inputs that the mode offloads. at_once: see
+    Book.try_swap()."""
+    if mode == Mode.NONE:
+        return
+    layers = layers_of(book.profile)
+    chosen = [
+        gap
+        for gap in gaps(book)
+        if _spans_passes(book, gap, layers.backward)
+        and (mode == Mode.ALL or _feeds_heavy(book, gap, layers))
+    ]
+    # The layer of the backward pass that first uses each input.
+    users = [int(layers.layer[book.stretch(gap, gap.until)]) for gap in chosen]
+    begins = prefetches(layers, users)
+    # In the order of their prefetches, which share the bandwidth.
+    for gap, user in sorted(zip(chosen, users, strict=True), key=lambda entry: entry[1]):
+        stretch = begins.get(user)
+        begin = None if stretch is None else stretch - int(book.birth[gap.tensor])
+        book.try_swap(gap, begin, at_once)
+
+
+def prefetches(layers: Pass, users: list[int]) -> dict[int, int]:
+    """The stretch in which the prefetch of each layer's inputs begins, by layer.
+
+    users: the layers of the backward pass that use offloaded inputs. A layer that no earlier layer
+        prefetches is missing from the result.
+    """
+    begin = np.flatnonzero(np.diff(layers.layer, prepend=-1))
+    offloaded, found = set(users), dict[int, int]()
+    for current in np.flatnonzero(begin >= layers.backward).tolist():
+        for later in range(current + 1, len(begin)):
+            if later in offloaded and later not in found:
+                found[later] = int(begin[current])
+                break
+            if layers.heavy[later]:
+                break
+    return found
+
+
+def _spans_passes(book: Book, gap: Gap, backward: int) -> bool:
+    """Whether the gap lies between an activation's last use of the forward pass and its first use
+    of the backward pass."""
+    if book.profile.tensors["kind"][gap.tensor] != Kind.ACTIVATION:
+        return False
+    birth = int(book.birth[gap.tensor])
+    return birth + gap.since < backward <= birth + gap.until < book.profile.stretch_count
+
+
+def _feeds_heavy(book: Book, gap: Gap, layers: Pass) -> bool:
+    """Whether a heavy layer of the forward pass uses the tensor. The layer in which the tensor is
+    born counts only if no other one uses it."""
+    rows = book.profile.accesses
+    used = rows["stretch"][rows["tensor"] == gap.tensor].astype(np.int64)
+    users = set(layers.layer[used[used < layers.backward]].tolist())
+    born = int(layers.layer[book.birth[gap.tensor]])
+    return any(layers.heavy[user] for user in (users - {born}) or {born})
