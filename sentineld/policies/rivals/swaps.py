@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The book: the swaps planned so far. The policies G10, Capuchin and vDNN fill it.
+"""The book: the swaps planned so far. The policies G10, Capuchin, vDNN and LMS fill it.
 
 Every tensor is fast while it is used, unless it is slow for its whole life. Between two uses, a
 tensor may be swapped out to the slow tier. It is swapped out right after the first use and swapped

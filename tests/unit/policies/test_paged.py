@@ -57,6 +57,8 @@ def profiles(draw: st.DrawFn) -> Profile:
         "g10+slow",
         "capuchin",
         "capuchin+slow",
+        "lms",
+        "lms+slow",
         "vdnn",
         "vdnn+slow",
         "autotm",

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Policies `lms` and `lms+slow`: swap out the tensors that are used again after many layers.
+
+Based on LMS for TensorFlow, the first version (Le et al., TFLMS, ISMM 2019; arXiv 1807.02037): the
+graph of a step is rewritten. Each edge from an operation to another one that is more than
+`threshold` operations later in topological order gets a swap out after the first operation and a
+swap in before the second one. The swap in begins when an operation at least `lb` operations earlier
+than the second one ends. The number of rewritten tensors (`n_tensors`) is not limited by default.
+
+Adapted to memory tiers: distances are counted in layers (module calls), because a profile has no
+operations. An edge is a gap between two uses of a transient tensor; the original rewrites no
+variables, and persistent tensors are not swapped here. The threshold is the largest one at which
+everything fits; it is found by lowering it from the longest distance on. The number of tensors is
+not limited. The original waits for a swap in that is late. A plan's boundaries cannot wait for
+promotions, so the swap in begins earlier if the bandwidth does not suffice; a gap whose transfers
+do not fit at all is not used.
+
+`lms` never accesses slow memory, as on a GPU. If it can't make everything fit, it fails with the
+error "infeasible as published". `lms+slow` is our extension: tensors that do not fit into fast
+memory stay on the slow tier, first those with the lowest cost per freed page. The policy tries all
+values in LOWER_BOUNDS and keeps the plan with the shortest predicted step.
+"""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+import numpy as np
+
+from sentineld.model.protocol import Boundary
+from sentineld.model.tiers import Tiers
+from sentineld.plan.items import transient
+from sentineld.policies.registry import register
+from sentineld.policies.rivals.swapping import SwappingPolicy
+from sentineld.policies.rivals.swaps import Book, Gap, gaps
+
+LOWER_BOUNDS = (1, 2, 5, 20)
+"""Values of the lower bound `lb`, in layers. The original's default is 1."""
+
+
+@register("lms", False)
+@register("lms+slow", True)
+class Lms(SwappingPolicy):
+    """Policies `lms` and `lms+slow`, which try several lower bounds."""
+
+    sweep = LOWER_BOUNDS
+    obstacle = "swapping out the tensors that are used again in later layers does not make room"
+
+    def relieve(self, book: Book, tiers: Tiers, value: float) -> str:
+        """See SwappingPolicy. value: one of LOWER_BOUNDS."""
+        threshold = relieve(book, int(value))
+        return f"threshold {threshold}, lower bound {value:g} (layers)"
+
+
+def relieve(book: Book, lower_bound: int) -> int:
+    """Add swaps to the book for all gaps longer than a threshold: the largest threshold at which
+    everything fits, or 0 if there is none. Returns this threshold, in layers."""
+    moving = transient(book.profile)
+    found = [(distance(book, gap), gap) for gap in gaps(book) if moving[gap.tensor]]
+    threshold = max((layers for layers, _ in found), default=0)
+    # The sort is stable: among equal distances, the gap of the first tensor comes first.
+    for layers, group in groupby(
+        sorted(found, key=lambda entry: -entry[0]), lambda entry: entry[0]
+    ):
+        if not book.over.any():
+            return threshold
+        threshold = max(layers - 1, 0)
+        for _, gap in group:
+            book.try_swap(gap, swap_in_at(book, gap, lower_bound))
+    return threshold
+
+
+def distance(book: Book, gap: Gap) -> int:
+    """The number of layers from the gap's first use to its second one; 0: both are in one layer."""
+    return len(_begins(book, gap))
+
+
+def swap_in_at(book: Book, gap: Gap, lower_bound: int) -> int:
+    """The position at which the layer begins that is lower_bound layers before the second use; the
+    second layer of the gap if it has fewer layers."""
+    begins = _begins(book, gap)
+    return begins[max(len(begins) - 1 - lower_bound, 0)] if begins else gap.until
+
+
+def _begins(book: Book, gap: Gap) -> list[int]:
+    """The positions between the two uses, and at the second one, at which a layer begins."""
+    positions = np.arange(gap.since + 1, gap.until + 1)
+    stretches = (book.birth[gap.tensor] + positions) % book.profile.stretch_count
+    kinds = book.profile.stretches["kind"][stretches]
+    begins: list[int] = positions[kinds != Boundary.CUT].tolist()
+    return begins
