@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The book: the swaps planned so far. The policies G10, Capuchin, vDNN and LMS fill it.
+"""The book: the swaps planned so far. The swapping policies fill it.
 
 Every tensor is fast while it is used, unless it is slow for its whole life. Between two uses, a
 tensor may be swapped out to the slow tier. It is swapped out right after the first use and swapped
@@ -10,7 +10,7 @@ fits. Short-lived tensors are pooled in a region that stays fast.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -121,9 +121,15 @@ class Book:
         return found
 
     def try_swap(self, gap: Gap, begin: int | None = None, at_once: bool = False) -> bool:
-        """If possible, plan a swap in the gap and add it to this book.
+        """If possible, plan a swap in the gap and add it to this book; see possible(). Returns
+        whether the swap was added."""
+        swap = self.possible(gap, begin, at_once)
+        if swap is not None:
+            self.add(swap)
+        return swap is not None
 
-        The bandwidth must suffice, and at least one stretch must lie between the two transfers.
+    def possible(self, gap: Gap, begin: int | None = None, at_once: bool = False) -> Swap | None:
+        """A swap in the gap, which add() may add to this book unless other swaps are added before.
 
         begin: position at which the tensor begins to be swapped in; it begins earlier if the
             bandwidth from there on does not suffice, and later if the swap out ends later. None:
@@ -131,24 +137,27 @@ class Book:
         at_once: swap the whole tensor out in the first stretch of the gap, whatever the bandwidth
             is. The process has to wait until this is done.
 
-        Returns whether the swap was added.
+        Returns None if the bandwidth does not suffice for both transfers with at least one stretch
+        between them.
         """
         pages = int(tensor_pages(self.profile)[gap.tensor])
         out: list[tuple[int, int]] | None = [(gap.since + 1, pages)]
         if not at_once:
             out = self._parts(gap, list(range(gap.since + 1, gap.until)), pages, self.out_weight)
         if out is None:
-            return False
+            return None
         first = gap.until if begin is None else max(begin, max(out)[0] + 2)
         positions = [*range(first, gap.until), *range(min(first, gap.until) - 1, gap.since, -1)]
         back = self._parts(gap, positions, pages, 1.0)
         if back is None or max(out)[0] + 1 >= min(back)[0]:
-            return False
-        swap = Swap(gap, _numbered(sorted(out)), _numbered(sorted(back)))
+            return None
+        return Swap(gap, _numbered(sorted(out)), _numbered(sorted(back)))
+
+    def add(self, swap: Swap) -> None:
+        """Add a possible swap to this book."""
         self._transfer(swap, 1)
         self._count(swap, -1)
         self.swaps.append(swap)
-        return True
 
     def hasten(self) -> None:
         """Swap tensors back in earlier where room and bandwidth are left. A move that is planned
@@ -181,6 +190,16 @@ class Book:
         self.usage[self.lived(tensor)] -= tensor_pages(self.profile)[tensor]
         self.slow[tensor] = True
 
+    def copy(self) -> Book:
+        """A book with the same entries, which can be changed independently."""
+        return replace(
+            self,
+            usage=self.usage.copy(),
+            lanes=self.lanes.copy(),
+            slow=self.slow.copy(),
+            swaps=list(self.swaps),
+        )
+
     def _transfer(self, swap: Swap, sign: int) -> None:
         """Take the bandwidth of a swap's transfers (sign 1), or give it back (sign -1)."""
         for parts, weight in ((swap.out, self.out_weight), (swap.back, 1.0)):
@@ -199,8 +218,9 @@ class Book:
         """
         found: list[tuple[int, int]] = []
         left = pages
+        birth, count = int(self.birth[gap.tensor]), self.profile.stretch_count
         for position in positions:
-            lane = int(self.lanes[self.stretch(gap, position)] / weight)
+            lane = int(self.lanes[(birth + position) % count] / weight)
             if lane < min(left, PART_PAGES_MIN):
                 continue
             found.append((position, min(lane, left)))
@@ -213,10 +233,14 @@ class Book:
         """Update the usage for a swap: subtract the tensor's pages that are out of fast memory
         in each stretch (sign -1), or add them again (sign 1)."""
         first, last = swap.out[0].position, swap.back[-1].position
-        for position in range(first, last + 1):
-            gone = sum(part.pages for part in swap.out if part.position < position)
-            returned = sum(part.pages for part in swap.back if part.position <= position)
-            self.usage[self.stretch(swap.gap, position)] += sign * (gone - returned)
+        gone = np.zeros(last + 1 - first, np.int64)
+        for part in swap.out:
+            gone[part.position + 1 - first :] += part.pages
+        for part in swap.back:
+            gone[part.position - first :] -= part.pages
+        start = int(self.birth[swap.gap.tensor]) + first
+        # The positions are those of different stretches: a gap is no longer than the step.
+        self.usage[np.arange(start, start + len(gone)) % self.profile.stretch_count] += sign * gone
 
 
 def open_book(
@@ -254,7 +278,7 @@ def open_book(
     usage = np.full(count, pool_pages, np.int64)
     slow = np.zeros(len(pages), np.bool_)
     slow[np.setdiff1d(short, pooled)] = True
-    for tensor in np.flatnonzero(_swappable(profile, pooled) & ~slow).tolist():
+    for tensor in np.flatnonzero(swappable(profile, pooled) & ~slow).tolist():
         usage[(birth[tensor] + np.arange(length[tensor])) % count] += pages[tensor]
     timing = timing_of(tiers)
     promote_ns, _ = page_moves_ns(tiers, page)
@@ -283,7 +307,7 @@ def gaps(book: Book) -> list[Gap]:
     order = np.lexsort((position, rows["tensor"]))
     tensor, position = rows["tensor"][order].astype(np.int64), position[order]
     found: list[Gap] = []
-    for one in np.flatnonzero(_swappable(profile, book.pooled) & ~book.slow).tolist():
+    for one in np.flatnonzero(swappable(profile, book.pooled) & ~book.slow).tolist():
         low, high = np.searchsorted(tensor, [one, one + 1])
         uses = [at for at in position[low:high].tolist() if at < length[one]]
         if profile.tensors["kind"][one] == Kind.PERSISTENT:
@@ -306,7 +330,7 @@ def leave_slow(book: Book, cost_ns: Floats) -> int:
 
     Raises SentinelError if the pool alone is too large.
     """
-    candidates = np.flatnonzero(_swappable(book.profile, book.pooled) & ~book.slow)
+    candidates = np.flatnonzero(swappable(book.profile, book.pooled) & ~book.slow)
     pages = tensor_pages(book.profile)[candidates].astype(np.float64)
     lives = np.zeros((len(candidates), book.profile.stretch_count))
     for at, tensor in enumerate(candidates.tolist()):
@@ -324,7 +348,8 @@ def leave_slow(book: Book, cost_ns: Floats) -> int:
     return left
 
 
-def _swappable(profile: Profile, pooled: Integers) -> Mask:
+def swappable(profile: Profile, pooled: Integers) -> Mask:
+    """(T,): which tensors the policies may swap out or make slow: all but those of the pool."""
     found: Mask = transient(profile) | persistent(profile)
     found[pooled] = False
     return found

@@ -196,3 +196,18 @@ def test_a_swap_out_at_once_exceeds_the_bandwidth() -> None:
     assert book.swaps[0].out == (Part(1, 0, 64),)
     # Stretch 1 lacks the time for 32 pages, so the process has to wait for them.
     assert book.lanes == pytest.approx([32, -32, 32, 32, 32, 0, 0, 32])
+
+
+def test_a_copy_changes_independently() -> None:
+    book = open_book(with_guest(), moving(64), 3 * 64 * PAGE)
+    copy = book.copy()
+    swap = copy.possible(Gap(0, 0, 5))
+    assert swap is not None
+    assert copy.swaps == []  # a possible swap is not added yet
+    copy.add(swap)
+    copy.make_slow(1)
+    assert (copy.swaps, copy.slow.any()) == ([swap], True)
+    fresh = open_book(with_guest(), moving(64), 3 * 64 * PAGE)
+    assert (book.swaps, book.slow.any()) == ([], False)
+    assert book.usage.tolist() == fresh.usage.tolist()
+    assert book.lanes.tolist() == fresh.lanes.tolist()
