@@ -113,6 +113,8 @@ CLAIMS: tuple[Within | Ahead, ...] = (
     Ahead("memtis", "tpp", None, "ahead of TPP and other kernels' tiering", "MEMTIS, SOSP 2023"),
     Within("g10", 1 / 0.903, "90.3 % of all-fast speed", "G10, MICRO 2023, its artifact"),
     Ahead("capuchin+slow", "vdnn+slow", None, "up to 286 % faster", "Capuchin, ASPLOS 2020"),
+    Ahead("g10", "flashneuron", 0.55, "40 to 75 % faster on three models", "the same"),
+    Within("swapadvisor", 1 / 0.53, "53 to 99 % of all-fast speed", "SwapAdvisor, ASPLOS 2020"),
 )
 """The published claims about speed, as far as they can be expressed as ratios of step times.
 docs/policies.md discusses all published claims."""

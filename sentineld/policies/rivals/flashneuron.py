@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Policies `flashneuron` and `flashneuron+slow`: offload saved tensors in the order of generation.
+
+Based on FlashNeuron (Bae et al., FAST 2021; its artifact's offloading scheduler and
+saved_variable.cpp): only tensors that the forward pass saves for the backward pass are offloaded,
+and only those of at least 1 MB. The scheduler takes them in the order in which they are generated
+until the memory deficit is covered. While it does so, it simulates the queue of transfers: a
+transfer begins when those before it have ended, and a tensor takes up fast memory until its own
+transfer has ended. The backward pass prefetches the tensors as early as there is room.
+
+Adapted to memory tiers: there is one slow tier in place of the SSD, and transfers in both
+directions share the time of a stretch. A tensor is saved if a gap between two of its uses begins in
+the forward pass and ends in the backward pass; it is offloaded in this gap. The deficit is that of
+each stretch: a tensor that would make no room in a stretch without enough memory is passed over, as
+is a tensor whose transfers do not fit into its gap (in the original, the training then waits).
+
+Left out: compression. If the offloads end after the forward pass, the original replaces the last
+tensors of its selection by tensors that it can compress as sparse matrices (CSR) or as FP16, which
+halves their transfers. Here, a page keeps its content and its size on both tiers.
+
+`flashneuron` never accesses slow memory, as on a GPU. If it can't make everything fit, it fails
+with the error "infeasible as published"; parameters and optimizer state are never offloaded, so
+they have to fit, too. `flashneuron+slow` is our extension: tensors that do not fit into fast memory
+stay on the slow tier, first those with the lowest cost per freed page. The policy tries all values
+in LEAST_BYTES and keeps the plan with the shortest predicted step.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sentineld.base.units import format_bytes
+from sentineld.model.arrays import Mask
+from sentineld.model.profile import Profile
+from sentineld.model.protocol import Boundary
+from sentineld.model.tiers import Tiers
+from sentineld.plan.items import transient
+from sentineld.policies.registry import register
+from sentineld.policies.rivals.swapping import SwappingPolicy
+from sentineld.policies.rivals.swaps import Book, Gap, gaps
+
+MIB = 1 << 20
+LEAST_BYTES = (MIB, 0, 4 * MIB)
+"""Values of the minimum size of an offloaded tensor. The artifact uses 1 MB."""
+
+
+@register("flashneuron", False)
+@register("flashneuron+slow", True)
+class FlashNeuron(SwappingPolicy):
+    """Policies `flashneuron` and `flashneuron+slow`, which try several minimum sizes."""
+
+    sweep = LEAST_BYTES
+    obstacle = "offloading all saved tensors makes too little room, or takes too long"
+
+    def relieve(self, book: Book, tiers: Tiers, value: float) -> str:
+        """See SwappingPolicy. value: one of LEAST_BYTES."""
+        del tiers  # the book knows the bandwidth
+        relieve(book, int(value))
+        return f"saved tensors of at least {format_bytes(int(value))}"
+
+    def improve(self, book: Book) -> None:
+        """Prefetch tensors as early as there is room."""
+        book.hasten()
+
+
+def relieve(book: Book, least_bytes: int) -> None:
+    """Offload saved tensors of at least least_bytes, in the order of their generation, until
+    everything fits."""
+    for gap in saved(book):
+        over = book.over
+        if not over.any():
+            return
+        large = book.profile.tensors["bytes"][gap.tensor] >= least_bytes
+        if large and over[book.between(gap)].any():
+            book.try_swap(gap)
+
+
+def saved(book: Book) -> list[Gap]:
+    """The gaps between the last use in a forward pass and the first in the backward pass, in the
+    order in which the tensors are generated."""
+    profile = book.profile
+    forward, backward = passes(profile)
+    chosen = transient(profile)
+    found = [
+        gap
+        for gap in gaps(book)
+        if chosen[gap.tensor]
+        and forward[book.stretch(gap, gap.since)]
+        and backward[book.stretch(gap, gap.until)]
+    ]
+    slot = profile.tensors["slot"]
+    return sorted(found, key=lambda gap: (int(slot[gap.tensor]), gap.since))
+
+
+def passes(profile: Profile) -> tuple[Mask, Mask]:
+    """(S,) each: which stretches are part of a forward pass, and which of a backward pass. A
+    stretch that begins at a cut or outside all layers is part of the same pass as the stretch
+    before it. The start of the step is part of the forward pass."""
+    kinds = profile.stretches["kind"]
+    marks = np.isin(kinds, [Boundary.STEP, Boundary.FORWARD, Boundary.BACKWARD, Boundary.OPTIMIZER])
+    last = np.maximum.accumulate(np.where(marks, np.arange(len(kinds)), 0))
+    phase = kinds[last]
+    backward: Mask = phase == Boundary.BACKWARD
+    return np.isin(phase, [Boundary.STEP, Boundary.FORWARD]), backward
