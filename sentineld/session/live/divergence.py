@@ -2,9 +2,8 @@
 """Decides when diverged steps are reason enough to leave a plan for another one.
 
 A diverged step costs little: the shim just allocates the step's tensors in the heap instead of the
-arena.
-Another plan costs some recorded steps and, if the shape is new, a profile. So a plan is left only
-after the steps have diverged for some time. If plans are left before they have paid off, each
+arena. Another plan costs some recorded steps and, if the shape is new, a profile. So a plan is left
+only after the steps have diverged for some time. If plans are left before they have paid off, each
 further plan is kept for longer (Patience). If a plan is kept although many steps diverge, status
 and log say that it fits poorly.
 """
