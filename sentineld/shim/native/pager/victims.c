@@ -7,7 +7,7 @@
 /* A stray page is in memory, but is not planned to be there. It is not evicted as a stray page
    while it is young, that is, among the young_pages() most recently fetched pages. An operator
    accesses pages of several tensors, and a fault fetches many pages of one tensor. If these pages
-   evicted each other, the operator would never end. young_pages() is the budget divided by
+   evicted each other, the operator would make no progress. young_pages() is the budget divided by
    YOUNG_SHARE, but at least YOUNG_PAGES_MIN, and at most the number of pages that all streams can
    read ahead at once. It is larger while pages are reused; see note_reuse(). */
 #define YOUNG_PAGES_MIN 1024u
@@ -51,8 +51,8 @@ void note_reuse(struct pager *pager, const struct paged_range *range, uint64_t p
 }
 
 /* Advance the hand to the next page in memory or, if `stray` is set, to the next stray page. After
-   the last range, returns false and resets the hand to the first range. Does not search ranges
-   without stray pages for these: often, and always before there is a plan, no page is stray. */
+   the last range, returns false and resets the hand to the first range. Skips ranges
+   without stray pages if `stray` is set: often, and always before there is a plan, no page is stray. */
 static bool next_page(struct pager *pager, bool stray)
 {
 	struct paged_range *range = pager->hand_range;
