@@ -76,8 +76,17 @@ class NoThread:
 class TurnedSession(Session):
     """A session whose turns are run by the fuzz target, not by a thread."""
 
-    def __init__(self, link: ShimLink, machine: Machine, states: StateFiles, turns: Turns) -> None:
+    def __init__(
+        self,
+        link: ShimLink,
+        machine: Machine,
+        states: StateFiles,
+        turns: Turns,
+        before: TurnedSession | None = None,
+    ) -> None:
+        """before: see Session."""
         super().__init__(link, machine, states, turns)
+        self._predecessor = before
         self._thread = NoThread()  # type: ignore[assignment]
         self._resumed = False
 
@@ -91,6 +100,9 @@ class TurnedSession(Session):
         Raises the errors that Session._guarded() does not handle."""
         driver = self._driver
         if not self._resumed:
+            if self._predecessor is not None and not self._predecessor.ended:
+                return
+            self._predecessor = None
             self._resumed = True
             self._guarded(driver.resume)
         while not driver.ended and (command := self._commands.get(0)) is not None:
