@@ -51,8 +51,8 @@ def test_all_slow_pays_for_every_access(training: Profile) -> None:
 
 
 def test_on_two_equal_tiers_only_waits_cost_time(training: Profile) -> None:
-    # As published, four policies are infeasible here.
-    for name in set(SOFTWARE) - {"g10", "capuchin", "flashneuron", "swapadvisor"}:
+    # As published, the policies that swap are infeasible here.
+    for name in set(SOFTWARE) - {"g10", "capuchin", "flashneuron", "swapadvisor", "vdnn", "lms"}:
         tiers = preset_tiers("dram", 12)
         found = simulate(training, policy(name), tiers, training.peak_bytes // 3)
         waited = found.fast_only_seconds + found.stall_seconds
