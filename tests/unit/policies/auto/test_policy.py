@@ -107,7 +107,14 @@ def test_no_other_policy_is_faster(training: Profile, preset: str, share: float)
     assert mine.repeats
     assert mine.peak_fast_bytes <= budget
     assert mine.step_seconds == pytest.approx(mine.predicted_seconds, rel=0.02)
-    swapping = ("g10+slow", "capuchin+slow", "flashneuron+slow", "swapadvisor+slow")
+    swapping = (
+        "g10+slow",
+        "capuchin+slow",
+        "flashneuron+slow",
+        "swapadvisor+slow",
+        "vdnn+slow",
+        "lms+slow",
+    )
     for name in ("sentinel", "static", "interleave", *swapping, "first-touch"):
         try:
             other = simulate(training, policy(name), both, budget)
