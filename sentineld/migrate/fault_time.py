@@ -2,9 +2,9 @@
 """Measure how long a thread waits for a page that must be read from the paging file.
 
 The wait is longer than the read: the kernel must wake the thread that serves the fault and, after
-the read, the thread that waits. On a virtual machine this takes longer than a fast disk's read. The
-measurement does what the pager (shim/native/pager/faults.c) does, but it copies pages instead of
-moving frames.
+the read, the thread that waits. On a virtual machine, these two wake-ups take longer than a read
+from a fast disk. The measurement does what the pager (shim/native/pager/faults.c) does, but it
+copies pages instead of moving frames.
 """
 
 from __future__ import annotations

@@ -418,7 +418,7 @@ class Driver:
 
     def _begin_profiling(self, goal: Goal, left: Shape | None = None) -> None:
         if self._link.segment.words().layout_id:
-            # Steps are profiled without a layout, because its cuts would count as boundaries.
+            # The cuts of the process's layout would be recorded as boundaries of its steps.
             self._link.send({"type": "detach"})
         self._profiling = Profiling(
             self._link,

@@ -209,7 +209,7 @@ struct sentinel_region { /* 24 bytes: births in [offset, offset + bytes) prefer 
 struct sentinel_access { /* 40 bytes: emulated and paged tiers only; sorted by stretch */
 	uint64_t offset; /* page-aligned; of the tensor, or of its part in a region */
 	uint64_t slow_ps; /* delay for each slow page in this stretch, in ps; 0 on paged tiers */
-	uint32_t pages; /* number of the tensor's pages */
+	uint32_t pages; /* number of pages from offset on: those of the tensor, or of its part */
 	uint32_t touched; /* number of pages that the stretch touches, for metering */
 	uint32_t stretch;
 	uint16_t flags;

@@ -80,7 +80,7 @@ static uint64_t file_run(const struct paged_range *range, uint64_t page)
 
 /* How many mappings a child makes of the file. The kernel limits the mappings of a process, and at the
    limit the process cannot even enlarge its heap. Each mapping of the file can split another one
-   into two. So half of the limit remains for other mappings. */
+   into two, so it can add two. A quarter of the limit therefore leaves half of it for other mappings. */
 static uint64_t mappings_most(void)
 {
 	char text[24] = "";

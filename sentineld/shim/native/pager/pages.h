@@ -125,7 +125,7 @@ struct pager {
 	unsigned page_shift;
 	uint64_t budget; /* pages */
 	uint64_t resident; /* pages in memory, without those in the staging memory */
-	uint64_t leaving; /* pages of transits that evict pages */
+	uint64_t leaving; /* number of pages that are being evicted */
 	struct paged_range *ranges;
 	/* the hand of the clock algorithm (victims.c): range and number of the next page to consider
 	   for eviction */

@@ -4,7 +4,7 @@
 stretch    0   1   2   3   4   5   6   7   8   9
 near      (x)                     (x)                 64 pages, (x) is a use
 far       (x)                                 (x)     64 pages
-other     (x)(x)                              (x)(x)  64 pages, other gap of six stretches
+other     (x)(x)                              (x)(x)  64 pages; its gap is 2 to 7
 guest                 [x   x]                         64 pages, born in 3, dead after 4
 
 The budget holds three tensors; in stretches 3 and 4, four are alive.
@@ -72,8 +72,8 @@ def moved(plan: Plan) -> list[tuple[int, int, int]]:
 
 
 def test_the_victim_is_the_tensor_with_the_furthest_next_use() -> None:
-    # In stretch 3, the next uses are in 6, 8 and 8; of equal ones, the first is chosen. It leaves
-    # after its last use in 0, and it is back as soon as the guest is dead.
+    # In stretch 3, the next uses are in 6, 8 and 8; of equal ones, the first is chosen. So
+    # `far` leaves right after its use in stretch 0, and is back as soon as the guest is dead.
     profile = with_two_gaps()
     plan = policy("swapadvisor").plan(profile, moving(64), BUDGET)
     verify(plan, profile, BUDGET)
