@@ -35,7 +35,6 @@ from sentineld.observe.shim_link import ShimLink
 from sentineld.observe.shim_server import ShimServer
 from sentineld.session.session import Session
 from sentineld.session.state import StateFiles
-from sentineld.session.turns import Turns
 from tests.fuzz.planning import plan_in_this_process
 from tests.fuzz.process import Process
 from tests.fuzz.script import Script, open_descriptors
@@ -76,17 +75,9 @@ class NoThread:
 class TurnedSession(Session):
     """A session whose turns are run by the fuzz target, not by a thread."""
 
-    def __init__(
-        self,
-        link: ShimLink,
-        machine: Machine,
-        states: StateFiles,
-        turns: Turns,
-        before: TurnedSession | None = None,
-    ) -> None:
-        """before: see Session."""
-        super().__init__(link, machine, states, turns)
-        self._predecessor = before
+    def __init__(self, *arguments: Any) -> None:
+        """arguments: see Session."""
+        super().__init__(*arguments)
         self._thread = NoThread()  # type: ignore[assignment]
         self._resumed = False
 
@@ -100,9 +91,9 @@ class TurnedSession(Session):
         Raises the errors that Session._guarded() does not handle."""
         driver = self._driver
         if not self._resumed:
-            if self._predecessor is not None and not self._predecessor.ended:
+            if isinstance(self._before, TurnedSession) and not self._before.ended:
                 return
-            self._predecessor = None
+            self._before = None
             self._resumed = True
             self._guarded(driver.resume)
         while not driver.ended and (command := self._commands.get(0)) is not None:
