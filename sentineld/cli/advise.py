@@ -29,6 +29,7 @@ from sentineld.advise.words import (
 from sentineld.base.errors import SentinelError
 from sentineld.base.units import FastBudget, format_bytes
 from sentineld.cli.output import json_option, print_json, print_table
+from sentineld.cli.simulate import threads_option, trace_argument
 from sentineld.config import TierOverrides
 from sentineld.host.presets import PRESETS, is_tiers_file, named_tiers
 from sentineld.machine.paged import disk_tiers
@@ -47,7 +48,7 @@ WIDTH = 80
 
 
 @click.command()
-@click.argument("trace", type=click.Path(path_type=Path, dir_okay=False))
+@trace_argument
 @click.option(
     "--tiers",
     "tiers_names",
@@ -81,11 +82,7 @@ WIDTH = 80
     help="Fast memory is enough if the step takes at most this much longer than all-fast.",
 )
 @click.option("--policy", default="auto", show_default=True, help="Policy that makes the plans.")
-@click.option(
-    "--threads",
-    type=click.IntRange(min=1),
-    help="Number of the training's threads; scales a preset's bandwidths.  [default: as recorded]",
-)
+@threads_option
 @click.option(
     "--second/--no-second",
     default=True,

@@ -23,9 +23,16 @@ from sentineld.simulate.disturbance import Disturbance
 from sentineld.simulate.simulate import PLANNING_S, STEPS_MAX
 from sentineld.simulate.simulate import simulate as run_simulation
 
+trace_argument = click.argument("trace", type=click.Path(path_type=Path, dir_okay=False))
+threads_option = click.option(
+    "--threads",
+    type=click.IntRange(min=1),
+    help="Number of the training's threads; scales a preset's bandwidths.  [default: as recorded]",
+)
+
 
 @click.command()
-@click.argument("trace", type=click.Path(path_type=Path, dir_okay=False))
+@trace_argument
 @click.option("--policy", default="auto", show_default=True, help="Policy that makes the plan.")
 @click.option(
     "--tiers",
@@ -41,11 +48,7 @@ from sentineld.simulate.simulate import simulate as run_simulation
     show_default=True,
     help="Fast memory: a share of the peak, such as 20%, or a size, such as 48MiB.",
 )
-@click.option(
-    "--threads",
-    type=click.IntRange(min=1),
-    help="Number of the training's threads; scales a preset's bandwidths.  [default: as recorded]",
-)
+@threads_option
 @click.option(
     "--overlap",
     type=click.Choice([overlap.value for overlap in Overlap]),
