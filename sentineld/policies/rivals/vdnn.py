@@ -72,6 +72,7 @@ class Pass:
     """The layers of a step, by the ordinal that layer_of_stretch() gives them."""
 
     layer: Integers  # (S,): the layer of each stretch
+    begin: Integers  # by layer: its first stretch
     backward: int  # first stretch of the backward pass; S if there is none
     heavy: Mask  # by layer: whether the layer stands in for a convolution, in both passes
 
@@ -92,7 +93,7 @@ def layers_of(profile: Profile) -> Pass:
     # In the backward pass, a layer is heavy if it is a heavy layer of the forward pass.
     identity = stretches["layer"][begin]
     heavy |= (stretches["kind"][begin] == Boundary.BACKWARD) & np.isin(identity, identity[heavy])
-    return Pass(layer, backward, heavy)
+    return Pass(layer, begin, backward, heavy)
 
 
 def offload(book: Book, mode: Mode, at_once: bool) -> None:
@@ -123,7 +124,7 @@ def prefetches(layers: Pass, users: list[int]) -> dict[int, int]:
     users: the layers of the backward pass that use offloaded inputs. A layer that no earlier layer
         prefetches is missing from the result.
     """
-    begin = np.flatnonzero(np.diff(layers.layer, prepend=-1))
+    begin = layers.begin
     offloaded, found = set(users), dict[int, int]()
     for current in np.flatnonzero(begin >= layers.backward).tolist():
         for later in range(current + 1, len(begin)):
