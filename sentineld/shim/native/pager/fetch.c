@@ -254,11 +254,12 @@ void streams_continue(struct pager *pager)
 		uint64_t end = stream->next + stream->owed;
 		uint32_t run = arriving_run(stream->range, stream->next, end, fetch_ahead.pages);
 
-		if (run)
-			run = begin(pager, stream->range, stream->next, run, &fetch_ahead);
-		else
+		if (!run) {
 			stream->owed = 0; /* something else fetches these pages, or they were dropped */
-		if (!run && stream->owed)
+			continue;
+		}
+		run = begin(pager, stream->range, stream->next, run, &fetch_ahead);
+		if (!run)
 			return;
 		read_ahead_paid(stream, run);
 	}
