@@ -14,6 +14,7 @@ import pytest
 from sentineld.host.userfaultfd import DEVICE
 from sentineld.migrate.fault_time import measure_faults
 from sentineld.model.timing import FAULT_BYTES
+from tests.unit.descriptors import open_descriptors
 
 FILE_BYTES = 8 * FAULT_BYTES
 READ_S = 0.01
@@ -33,13 +34,15 @@ def file(tmp_path: Path) -> Iterator[int]:
 
 
 def left_over() -> tuple[set[str], set[threading.Thread]]:
-    """The open descriptors and the threads. A thread of an earlier test may still end."""
-    return set(os.listdir("/proc/self/fd")), set(threading.enumerate())
+    """The open descriptors and the threads."""
+    return open_descriptors(), set(threading.enumerate())
 
 
 def nothing_since(before: tuple[set[str], set[threading.Thread]]) -> bool:
-    """Whether there are no descriptors and threads but earlier ones."""
-    return all(now <= earlier for now, earlier in zip(left_over(), before, strict=True))
+    """Whether the descriptors are the same and no thread is new. A thread of an earlier test may
+    have ended meanwhile."""
+    (descriptors, threads), now = before, left_over()
+    return now[0] == descriptors and now[1] <= threads
 
 
 def test_a_fault_takes_longer_than_its_read(file: int, monkeypatch: pytest.MonkeyPatch) -> None:
