@@ -24,12 +24,15 @@ def rearm_period_us(step: Step, cuts: npt.NDArray[np.uint32]) -> int:
     limited to REARM_US_MIN .. REARM_US_MAX.
 
     The typical stretch is the median of the stretches, weighted by their times: half of the step's
-    time is in stretches that are at least as long.
+    time is in stretches that are at least as long. What comes before the first layer does not
+    count: there the training waits for its data, often for longer than the layers take.
     """
     boundaries_ns = boundary_records(step)["time_ns"].astype(np.int64)
+    boundaries_ns = boundaries_ns[1:] if len(boundaries_ns) > 1 else boundaries_ns
     # The step has no cuts yet. A cut at cursor N comes before allocation N of the step, so its time
     # is taken as the time of this allocation.
     cuts_ns = allocation_records(step)["time_ns"][cuts].astype(np.int64)
+    cuts_ns = cuts_ns[cuts_ns > boundaries_ns[0]]
     begins_ns = np.sort(np.concatenate([boundaries_ns, cuts_ns]))
     times_ns = np.sort(np.diff(begins_ns, append=step.end_ns))
     passed_ns = np.cumsum(times_ns)

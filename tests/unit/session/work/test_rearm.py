@@ -33,6 +33,7 @@ def step_of(stretches_ms: tuple[int, ...], allocations_ms: tuple[int, ...] = ())
         ((40,), 10_000),
         ((8, 8, 8), 2000),
         ((1, 1, 1, 1, 20), 5000),  # most of the time is in the long stretch
+        ((1000, 8, 8, 8), 2000),  # waits for its data before the first layer
         ((1, 2, 1), 1000),  # not below the module's minimum
         ((100_000,), 10_000_000),
     ],
@@ -42,6 +43,6 @@ def test_a_typical_stretch_has_four_periods(stretches_ms: tuple[int, ...], perio
 
 
 def test_cuts_divide_stretches() -> None:
-    step = step_of((40, 8), allocations_ms=(8, 16, 24, 30, 32, 44))
+    step = step_of((100, 40, 8), allocations_ms=(50, 108, 116, 124, 130, 132, 144))
     assert rearm_period_us(step, NO_CUTS) == 10_000
-    assert rearm_period_us(step, np.array([0, 1, 2, 4], np.uint32)) == 2000
+    assert rearm_period_us(step, np.array([0, 1, 2, 3, 5], np.uint32)) == 2000
