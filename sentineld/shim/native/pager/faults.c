@@ -2,6 +2,7 @@
 /* Accesses to pages that are not in memory. */
 #define _GNU_SOURCE
 #include <poll.h>
+#include <string.h>
 #include <time.h>
 
 #include "pagemap.h"
@@ -45,6 +46,16 @@ static uint64_t tensor_end(const struct paged_range *range, uint64_t page)
 	return next ? (uint64_t)(next - range->begins) : page + 1 + most;
 }
 
+/* The first page of the tensor that contains the page, if it is at most TENSOR_PAGES_MAX pages before
+   it; otherwise the page at this distance. */
+static uint64_t tensor_begin(const struct paged_range *range, uint64_t page)
+{
+	uint64_t lowest = page > TENSOR_PAGES_MAX ? page - TENSOR_PAGES_MAX : 0;
+	const uint8_t *begin = memrchr(range->begins + lowest, 1, page - lowest + 1);
+
+	return begin ? (uint64_t)(begin - range->begins) : lowest;
+}
+
 /* Fetch [page, page + pages), unless other accesses wait for frames. Returns the number of
    pages whose fetch has begun, counted from `page`. */
 static uint32_t fetch_more(struct pager *pager, struct paged_range *range, uint64_t page, uint32_t pages)
@@ -54,27 +65,54 @@ static uint32_t fetch_more(struct pager *pager, struct paged_range *range, uint6
 	return (uint32_t)pages_fetch(pager, range, page, pages, &fetch_ahead);
 }
 
+/* Fetch the pages of the window that are below the fault's page, after the window's other pages. */
+static void fetch_below(struct pager *pager, const struct read_ahead_fault *fault,
+			struct read_ahead_window window)
+{
+	uint64_t page = fault->page, left = page - fault->tensor_begin, next = window.below + window.pages;
+	uint64_t run = out_below(fault->range, page, left < window.below ? left : window.below);
+	uint64_t now = pager->wanted_count ? 0 : pages_fetch_below(pager, fault->range, page, run);
+
+	read_ahead_began_below(&pager->read_ahead, page - now, (uint32_t)(run - now));
+	/* The stream's next fault fetches about as many pages. */
+	next += run - now;
+	left -= now;
+	pager->next_pages = out_below(fault->range, page - now, left < next ? left : next);
+}
+
 /* Fetch a page that is out, the pages that follow it, and the pages before it that its stream of
-   faults has skipped. */
+   faults has skipped or, if the stream descends, will access next. */
 static void fetch_run(struct pager *pager, struct paged_range *range, uint64_t page)
 {
-	uint64_t end = tensor_end(range, page);
-	struct read_ahead_window window =
-		read_ahead_window(&pager->read_ahead, range, page, end, pager->arrivals);
+	struct read_ahead_fault fault = {
+		.range = range,
+		.page = page,
+		.tensor_begin = tensor_begin(range, page),
+		.tensor_end = tensor_end(range, page),
+		.arrivals = pager->arrivals,
+		.since = since_young(pager),
+	};
+	struct read_ahead_window window = read_ahead_window(&pager->read_ahead, &fault);
 	uint32_t run = out_run(range, page, window.pages);
-	uint32_t now = run < READ_AHEAD_PAGES_MIN ? run : READ_AHEAD_PAGES_MIN;
+	/* The rest of the row of a stream that descends is certain to be accessed. */
+	uint32_t now = run < READ_AHEAD_PAGES_MIN || window.below ? run : READ_AHEAD_PAGES_MIN;
 	uint64_t gap = page - window.skipped;
 	uint32_t owed;
 
 	pages_want(pager, range, page, now, &fetch_faulted);
-	pager->kept_alone = now == READ_AHEAD_PAGES_MIN && run == now;
+	pager->kept_alone = now == READ_AHEAD_PAGES_MIN && run == now && !window.below;
+	if (window.below) {
+		fetch_below(pager, &fault, window);
+		return;
+	}
 	while (gap < page && !is_out(range, gap))
 		gap++;
 	fetch_more(pager, range, gap, out_run(range, gap, (uint32_t)(page - gap)));
 	now += fetch_more(pager, range, page + now, run - now);
 	owed = run - now;
 	read_ahead_began(&pager->read_ahead, page, now,
-			 page + now > end ? tensor_end(range, page + now - 1) : end, owed);
+			 page + now > fault.tensor_end ? tensor_end(range, page + now - 1) : fault.tensor_end,
+			 owed);
 	/* If the window has grown, the stream is sequential, and its next fault will come soon. */
 	if (window.pages > READ_AHEAD_PAGES_MIN)
 		pager->next_pages = out_run(range, page + now, owed + window.pages);

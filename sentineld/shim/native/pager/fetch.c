@@ -141,6 +141,15 @@ static uint32_t arriving_run(const struct paged_range *range, uint64_t page, uin
 	return run;
 }
 
+uint64_t out_below(const struct paged_range *range, uint64_t page, uint64_t pages)
+{
+	uint64_t run = 0;
+
+	while (run < pages && page > run && is_out(range, page - run - 1))
+		run++;
+	return run;
+}
+
 /* Begin to read pages that are in the file only. Returns how many; 0 if no frame or no transit is
    free. */
 static uint32_t begin(struct pager *pager, struct paged_range *range, uint64_t page, uint32_t pages,
@@ -190,6 +199,26 @@ uint64_t pages_fetch(struct pager *pager, struct paged_range *range, uint64_t pa
 			page_recall(pager, range, page + done);
 		done++;
 	}
+	return done;
+}
+
+/* Begin to read the pages directly before `page`, at most `pages`, as far as they are in the file only
+   and frames are free. Returns how many. */
+static uint32_t begin_below(struct pager *pager, struct paged_range *range, uint64_t page, uint64_t pages)
+{
+	uint64_t free = fetch_ahead.frames(pager, fetch_ahead.pages);
+	uint64_t most = free < fetch_ahead.pages ? free : fetch_ahead.pages;
+	uint32_t run = (uint32_t)out_below(range, page, pages < most ? pages : most);
+
+	return run ? begin(pager, range, page - run, run, &fetch_ahead) : 0;
+}
+
+uint64_t pages_fetch_below(struct pager *pager, struct paged_range *range, uint64_t page, uint64_t pages)
+{
+	uint64_t done = 0, run;
+
+	while (done < pages && (run = begin_below(pager, range, page - done, pages - done)))
+		done += run;
 	return done;
 }
 
@@ -246,19 +275,31 @@ void pages_want(struct pager *pager, struct paged_range *range, uint64_t page, u
 			   (struct wanted){.range = range, .page = page + done, .pages = pages - done});
 }
 
+/* Begin to fetch some of the pages that the stream is owed. Returns how many. */
+static uint32_t continue_stream(struct pager *pager, const struct stream *stream)
+{
+	uint64_t next = stream->next;
+	uint32_t run;
+
+	if (stream->descends)
+		return begin_below(pager, stream->range, stream->begin, stream->owed);
+	run = arriving_run(stream->range, next, next + stream->owed, fetch_ahead.pages);
+	return begin(pager, stream->range, next, run, &fetch_ahead);
+}
+
 void streams_continue(struct pager *pager)
 {
 	struct stream *stream;
 
 	while (!pager->wanted_count && (stream = read_ahead_owing(&pager->read_ahead))) {
-		uint64_t end = stream->next + stream->owed;
-		uint32_t run = arriving_run(stream->range, stream->next, end, fetch_ahead.pages);
+		uint64_t next = stream->descends ? stream->begin - 1 : stream->next;
+		uint32_t run;
 
-		if (!run) {
+		if (!is_out(stream->range, next)) {
 			stream->owed = 0; /* something else fetches these pages, or they were dropped */
 			continue;
 		}
-		run = begin(pager, stream->range, stream->next, run, &fetch_ahead);
+		run = continue_stream(pager, stream);
 		if (!run)
 			return;
 		read_ahead_paid(stream, run);

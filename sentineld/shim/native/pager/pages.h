@@ -329,6 +329,9 @@ bool can_write(struct pager *pager);
 /* Begin to evict pages, stray ones first, until `pages` frames are free or about to become free. */
 void make_room(struct pager *pager, uint64_t pages);
 
+/* The value that pager->arrivals had before the young pages arrived; see victims.c. */
+uint32_t since_young(const struct pager *pager);
+
 /* Notes a fault on a page that is in the file. If few pages have arrived since this page did, an
    operator may be accessing the same pages again and again. Stray pages then stay young for longer,
    so that the next accesses find them in memory. */
@@ -364,6 +367,14 @@ extern const struct fetch_mode fetch_planned, fetch_demanded, fetch_faulted, fet
    counted from `page`, that need no further call. */
 uint64_t pages_fetch(struct pager *pager, struct paged_range *range, uint64_t page, uint64_t pages,
 		     const struct fetch_mode *mode);
+
+/* Number of pages directly before `page` that are out and not in transit, at most `pages`. */
+uint64_t out_below(const struct paged_range *range, uint64_t page, uint64_t pages);
+
+/* Begin to fetch the pages directly before `page`, the last one first, until `pages` are fetched, a page is
+   not out, or there are no more frames or transits. Returns the number of pages. The mode is
+   fetch_ahead. */
+uint64_t pages_fetch_below(struct pager *pager, struct paged_range *range, uint64_t page, uint64_t pages);
 
 /* Like pages_fetch(), but queues the pages for which there are no frames. mode: fetch_demanded or
    fetch_faulted, which evict pages if necessary. */

@@ -1,42 +1,119 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "read_ahead.h"
 
-#include <stdbool.h>
 #include <string.h>
 
-/* Whether a fault at the page belongs to the stream. The page need not be the stream's next page:
-   several threads of an operator access pages out of order, and so does a compute kernel that works
-   on a few rows at once. */
-static bool belongs(const struct stream *stream, const struct paged_range *range, uint64_t page)
+static uint64_t smaller(uint64_t a, uint64_t b)
 {
-	return stream->range == range && page + stream->pages >= stream->next &&
-	       page <= stream->next + READ_AHEAD_PAGES_MIN;
+	return a < b ? a : b;
 }
 
-struct read_ahead_window read_ahead_window(struct read_ahead *read_ahead, struct paged_range *range,
-					   uint64_t page, uint64_t end, uint32_t arrivals)
+static bool ended(const struct stream *stream, uint32_t since)
+{
+	return (int32_t)(stream->arrivals - since) < 0;
+}
+
+/* Whether the fault continues the stream, or accesses pages that the stream has fetched. Its page need
+   not be the stream's next page: several threads of an operator access pages out of order, and so does a
+   compute kernel that works on a few rows at once. */
+static bool continues(const struct stream *stream, const struct read_ahead_fault *fault)
+{
+	uint64_t page = fault->page;
+
+	if (stream->range != fault->range)
+		return false;
+	if (page < stream->next)
+		return page + stream->pages >= stream->next && !ended(stream, fault->since);
+	return !stream->descends && page <= stream->next + READ_AHEAD_PAGES_MIN;
+}
+
+/* Whether the fault continues the stream downwards: its page is in the same tensor, and at most as far
+   below the stream as the stream is long. */
+static bool precedes(const struct stream *stream, const struct read_ahead_fault *fault)
+{
+	uint64_t page = fault->page;
+
+	return stream->range == fault->range && page < stream->begin && stream->begin < fault->tensor_end &&
+	       stream->begin - page <= smaller(stream->next - stream->begin, READ_AHEAD_PAGES_MAX) &&
+	       !ended(stream, fault->since);
+}
+
+static unsigned find(const struct stream *streams, const struct read_ahead_fault *fault)
+{
+	for (unsigned at = 0; at < READ_AHEAD_STREAMS; at++)
+		if (continues(&streams[at], fault))
+			return at;
+	for (unsigned at = 0; at < READ_AHEAD_STREAMS; at++)
+		if (precedes(&streams[at], fault))
+			return at;
+	return READ_AHEAD_STREAMS;
+}
+
+static uint32_t larger_window(uint32_t most)
+{
+	return most < READ_AHEAD_PAGES_MAX ? 2 * most : most;
+}
+
+/* The window of a fault below the stream. */
+static struct read_ahead_window descend(struct stream *stream, const struct read_ahead_fault *fault)
+{
+	uint32_t distance = (uint32_t)(stream->begin - fault->page);
+	uint32_t row = stream->descends ? stream->row : (uint32_t)(stream->next - stream->begin);
+
+	stream->begin = fault->page;
+	if (distance < row / 4) {
+		/* The row begins a little earlier: the kernel accessed its pages out of order. */
+		stream->pages += distance;
+		return (struct read_ahead_window){.pages = distance};
+	}
+	stream->most = stream->descends ? larger_window(stream->most) : READ_AHEAD_PAGES_MIN;
+	stream->descends = true;
+	stream->row = distance;
+	stream->end = fault->tensor_begin;
+	stream->next = fault->page + distance;
+	return (struct read_ahead_window){
+		.pages = distance,
+		.below = stream->most > distance ? stream->most / distance * distance : distance,
+	};
+}
+
+/* The window of a fault behind or within the stream. */
+static struct read_ahead_window ascend(struct stream *stream, uint64_t page)
+{
+	if (!stream->most)
+		stream->most = READ_AHEAD_PAGES_MIN;
+	else if (page >= stream->next)
+		stream->most = larger_window(stream->most);
+	else if (stream->most > READ_AHEAD_PAGES_MIN)
+		stream->most /= 2; /* the page was evicted before it was used */
+	if (stream->descends) /* the pages from `next` on have been accessed */
+		return (struct read_ahead_window){.pages = (uint32_t)(stream->next - page)};
+	return (struct read_ahead_window){
+		.pages = stream->most,
+		.skipped = page > stream->next ? (uint32_t)(page - stream->next) : 0,
+	};
+}
+
+struct read_ahead_window read_ahead_window(struct read_ahead *read_ahead,
+					   const struct read_ahead_fault *fault)
 {
 	struct stream *streams = read_ahead->streams;
-	struct stream found = {.range = range, .begin = page, .next = page, .end = end};
-	unsigned at = 0;
-
-	while (at < READ_AHEAD_STREAMS - 1 && !belongs(&streams[at], range, page))
-		at++;
-	if (belongs(&streams[at], range, page))
-		found = streams[at];
-	memmove(streams + 1, streams, at * sizeof(*streams));
-	if (!found.most)
-		found.most = READ_AHEAD_PAGES_MIN;
-	else if (page >= found.next && found.most < READ_AHEAD_PAGES_MAX)
-		found.most *= 2;
-	else if (page < found.next && found.most > READ_AHEAD_PAGES_MIN)
-		found.most /= 2; /* the page was evicted before it was used */
-	found.arrivals = arrivals;
-	streams[0] = found;
-	return (struct read_ahead_window){
-		.pages = found.most,
-		.skipped = page > found.next ? (uint32_t)(page - found.next) : 0,
+	struct stream found = {
+		.range = fault->range,
+		.begin = fault->page,
+		.next = fault->page,
+		.end = fault->tensor_end,
 	};
+	unsigned at = find(streams, fault);
+
+	if (at < READ_AHEAD_STREAMS)
+		found = streams[at];
+	else
+		at--; /* replace the oldest stream */
+	memmove(streams + 1, streams, at * sizeof(*streams));
+	found.arrivals = fault->arrivals;
+	streams[0] = found;
+	return fault->page < found.begin ? descend(&streams[0], fault) : ascend(&streams[0], fault->page);
 }
 
 void read_ahead_began(struct read_ahead *read_ahead, uint64_t page, uint32_t pages, uint64_t end,
@@ -52,6 +129,15 @@ void read_ahead_began(struct read_ahead *read_ahead, uint64_t page, uint32_t pag
 	}
 }
 
+void read_ahead_began_below(struct read_ahead *read_ahead, uint64_t begin, uint32_t owed)
+{
+	struct stream *stream = &read_ahead->streams[0];
+
+	stream->begin = begin;
+	stream->pages = (uint32_t)(stream->next - begin);
+	stream->owed = owed;
+}
+
 struct stream *read_ahead_owing(struct read_ahead *read_ahead)
 {
 	for (unsigned at = 0; at < READ_AHEAD_STREAMS; at++)
@@ -62,7 +148,10 @@ struct stream *read_ahead_owing(struct read_ahead *read_ahead)
 
 void read_ahead_paid(struct stream *stream, uint32_t pages)
 {
-	stream->next += pages;
+	if (stream->descends)
+		stream->begin -= pages;
+	else
+		stream->next += pages;
 	stream->pages += pages;
 	stream->owed -= pages;
 }
@@ -71,21 +160,23 @@ uint64_t read_ahead_rest(const struct read_ahead *read_ahead, const struct paged
 			 uint32_t since)
 {
 	const struct stream *last = NULL;
-	uint64_t end = UINT64_MAX;
+	uint64_t end = UINT64_MAX, rest = 0;
 
 	for (unsigned at = 0; at < READ_AHEAD_STREAMS; at++) {
 		const struct stream *stream = &read_ahead->streams[at];
 
-		if (stream->range != range || (int32_t)(stream->arrivals - since) < 0)
+		if (stream->range != range || ended(stream, since))
 			continue;
+		if (stream->descends && page >= stream->end && page < stream->next)
+			rest = stream->next - page;
 		if (stream->begin > page)
-			end = stream->begin < end ? stream->begin : end;
+			end = smaller(end, stream->begin);
 		else if (!last || stream->begin > last->begin)
 			last = stream;
 	}
-	if (!last || page < last->next - last->pages || page >= last->end)
-		return 0;
-	return (last->end < end ? last->end : end) - page;
+	if (rest || !last || last->descends || page < last->next - last->pages || page >= last->end)
+		return rest;
+	return smaller(end, last->end) - page;
 }
 
 void read_ahead_forget(struct read_ahead *read_ahead, const struct paged_range *range)

@@ -6,12 +6,18 @@
  * accessed, this page was evicted before its use. Then the new fault fetches half as
  * many pages as the previous one.
  *
+ * A sequence may also descend: the backward pass of a recurrent network goes through the
+ * time steps in reverse, but accesses the pages of each time step, called a row, in
+ * ascending order. So a fault a short distance before the first page of a sequence
+ * fetches the pages up to this first page, and rows before the fault's page.
+ *
  * The sequences, called streams, also tell which pages will be accessed soon, so that
  * these are not evicted.
  */
 #ifndef SENTINELD_SHIM_READ_AHEAD_H
 #define SENTINELD_SHIM_READ_AHEAD_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #define READ_AHEAD_PAGES_MIN 32u
@@ -24,37 +30,58 @@
 struct paged_range;
 
 /* A sequence of accesses. The fault that reached furthest fetched the `pages` pages before page
-   `next`. */
+   `next`. If the stream descends, these begin at page `begin`. */
 struct stream {
 	struct paged_range *range; /* NULL: unused */
-	uint64_t begin; /* page of the first fault */
+	uint64_t begin; /* page of the first fault; if the stream descends, the lowest page fetched */
 	uint64_t next;
-	/* pages from `next` on that the last fault would also have fetched if there had been frames */
+	/* pages from `next` on, or before `begin` if the stream descends, that the last fault would also
+	   have fetched if there had been frames */
 	uint32_t owed;
-	uint64_t end; /* the first page behind the tensor of page next - 1, or a page before it */
+	/* the first page behind the tensor of page next - 1, or a page before it; if the stream descends,
+	   the first page of the tensor of page `begin`, or a page behind it */
+	uint64_t end;
 	uint32_t arrivals; /* pager->arrivals at the last fault */
 	uint32_t pages;
-	uint32_t most; /* read_ahead_window.pages of the last fault */
+	uint32_t most; /* window of the last fault, in pages */
+	uint32_t row; /* if the stream descends, the number of pages that it accesses in ascending order */
+	bool descends;
 };
 
 struct read_ahead_window {
 	uint32_t pages; /* maximum number of pages to fetch, beginning with the fault's page */
 	uint32_t skipped; /* number of pages between the stream's `next` and this fault's page */
+	uint32_t below; /* maximum number of pages to fetch before the fault's page; 0: does not descend */
 };
 
 struct read_ahead {
 	struct stream streams[READ_AHEAD_STREAMS]; /* the most recent one comes first */
 };
 
-/* The pages that a fault at the page should fetch. end: see struct stream, for this page.
-   arrivals: pager->arrivals. Call read_ahead_began() next. */
-struct read_ahead_window read_ahead_window(struct read_ahead *read_ahead, struct paged_range *range,
-					   uint64_t page, uint64_t end, uint32_t arrivals);
+struct read_ahead_fault {
+	struct paged_range *range;
+	uint64_t page;
+	/* The first page of the page's tensor, and the first page behind it. Both may be nearer to the page. */
+	uint64_t tensor_begin, tensor_end;
+	uint32_t arrivals; /* pager->arrivals */
+	/* A value of pager->arrivals. Streams without a fault since then have ended, except that a fault
+	   at `next` may continue them. */
+	uint32_t since;
+};
+
+/* The pages that a fault should fetch. Call read_ahead_began() or, if there are pages below,
+   read_ahead_began_below() next. */
+struct read_ahead_window read_ahead_window(struct read_ahead *read_ahead,
+					   const struct read_ahead_fault *fault);
 
 /* Record that the fault at `page` fetches `pages` pages. end, owed: see struct stream; `end` is for
    the last of these pages. The last call of read_ahead_window() must have been for this fault. */
 void read_ahead_began(struct read_ahead *read_ahead, uint64_t page, uint32_t pages, uint64_t end,
 		      uint32_t owed);
+
+/* Record that the fault, whose window has pages below it, fetches all pages from `begin` up to the
+   pages of the stream's previous fault. owed: see struct stream. */
+void read_ahead_began_below(struct read_ahead *read_ahead, uint64_t begin, uint32_t owed);
 
 /* The most recent stream with owed pages, or NULL. */
 struct stream *read_ahead_owing(struct read_ahead *read_ahead);
@@ -64,7 +91,7 @@ void read_ahead_paid(struct stream *stream, uint32_t pages);
 
 /* Number of pages from `page` on that a stream has yet to access, as far as is known: pages that its
    last fault fetched, and the pages behind them in the same tensor, up to the first page of another
-   stream. Streams without a fault since `since`, a value of pager->arrivals, do not count. */
+   stream; of a stream that descends, also the pages before them in the same tensor. Streams without a fault since `since`, a value of pager->arrivals, do not count. */
 uint64_t read_ahead_rest(const struct read_ahead *read_ahead, const struct paged_range *range, uint64_t page,
 			 uint32_t since);
 

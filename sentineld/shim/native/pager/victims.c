@@ -37,6 +37,11 @@ static uint64_t young_pages(const struct pager *pager)
 	return reusing(pager) && share < pager->reuse ? pager->reuse : share;
 }
 
+uint32_t since_young(const struct pager *pager)
+{
+	return pager->arrivals - (uint32_t)young_pages(pager);
+}
+
 void note_reuse(struct pager *pager, const struct paged_range *range, uint64_t page)
 {
 	uint32_t distance = pager->arrivals - range->arrival[page];
@@ -78,8 +83,7 @@ static bool next_page(struct pager *pager, bool stray)
 /* Number of pages from `page` on that a recent stream has yet to access; see read_ahead_rest(). */
 static uint64_t rest_of_stream(const struct pager *pager, const struct paged_range *range, uint64_t page)
 {
-	return read_ahead_rest(&pager->read_ahead, range, page,
-			       pager->arrivals - (uint32_t)young_pages(pager));
+	return read_ahead_rest(&pager->read_ahead, range, page, since_young(pager));
 }
 
 enum candidates {

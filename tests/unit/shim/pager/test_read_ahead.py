@@ -72,6 +72,66 @@ def test_pages_owed_to_a_sequence_are_not_read_after_their_death(
     assert paged.holds(1000, BUDGET, 2)
 
 
+ROW = 40
+
+
+def rows_from_the_end(pages: int) -> list[int]:
+    """First pages of the rows of a tensor, in the order in which a backward pass accesses the time
+    steps of a recurrent network."""
+    return list(range(pages - ROW, -1, -ROW))
+
+
+def test_a_descending_sequence_reads_ahead(start: Callable[..., Paged]) -> None:
+    paged = start(budget=PAGES)
+    paged.fill_and_evict(1000)
+    faults: list[int] = []
+    for row in rows_from_the_end(1000):
+        for page in range(row, row + ROW):
+            before = paged.counts().faults
+            assert paged.holds(page, 1, 1)
+            paged.settle()
+            if paged.counts().faults > before:
+                faults.append(page)
+    # The sequence does not have rows before the third fault. The following faults read their row and
+    # 1, 1, 3, 6 and 12 rows before it.
+    assert faults == [960, 992, 920, 840, 760, 600, 320]
+    assert paged.counts().bytes_read == 1000 * PAGE
+
+
+def test_a_descending_sequence_ends_at_its_tensor(start: Callable[..., Paged]) -> None:
+    paged = start(pages=2000, budget=2000)
+    paged.fill_and_evict(1000, 200)
+    for row in rows_from_the_end(200):
+        for page in range(row, row + ROW):
+            assert paged.holds(1000 + page, 1, 1)
+            paged.settle()
+    assert paged.counts().bytes_read == 200 * PAGE
+    # The next fault is in another tensor, so it begins a sequence.
+    assert paged.holds(1000 - ROW, ROW, 1)
+    paged.settle()
+    assert paged.counts().bytes_read == (200 + ROW) * PAGE
+
+
+def test_a_descending_sequence_reads_ahead_once_frames_are_free(
+    start: Callable[..., Paged],
+) -> None:
+    paged = start(pages=1700, budget=1000)
+    paged.fill_and_evict(1000)
+    budget = 700
+    paged.set_budget(budget)
+    paged.born(1000, budget)
+    paged.fill(1000, budget, 2)
+    for row in rows_from_the_end(1000):
+        for page in range(row, row + ROW):
+            assert paged.holds(page, 1, 1)
+            paged.settle()
+    assert paged.counts().faults <= 9
+    assert paged.counts().bytes_read <= 1024 * PAGE
+    assert paged.counts().frames <= budget
+    assert paged.holds(0, 1000, 1)
+    assert paged.holds(1000, budget, 2)
+
+
 def test_accesses_at_random_read_few_pages(start: Callable[..., Paged]) -> None:
     paged = start(budget=PAGES)
     paged.fill_and_evict(1000)
@@ -138,6 +198,25 @@ def test_pages_that_a_sequence_has_yet_to_pass_are_not_evicted(
         assert paged.holds(page, 1, 1)
         paged.settle()
     assert paged.counts().bytes_read == 150 * PAGE
+
+
+def test_pages_that_a_descending_sequence_has_yet_to_pass_are_not_evicted(
+    start: Callable[..., Paged],
+) -> None:
+    paged = start(budget=400)
+    paged.born(0, 280)
+    paged.fill(0, 280, 1)
+    paged.evict(120, 160)
+    paged.settle()
+    paged.born(300, 240)
+    paged.fill(300, 240, 2)
+    # The frames for the first row are free. Afterwards, the sequence is known to descend.
+    assert paged.counts().frames == 400 - ROW
+    for row in rows_from_the_end(280):
+        for page in range(row, row + ROW):
+            assert paged.holds(page, 1, 1)
+            paged.settle()
+    assert paged.counts().bytes_read == 160 * PAGE
 
 
 def test_a_sequence_evicts_nothing_while_the_budget_has_room(start: Callable[..., Paged]) -> None:
