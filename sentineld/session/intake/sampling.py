@@ -8,7 +8,6 @@ names its epoch. Every other backend observes a window of whole steps.
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import threading
 from dataclasses import dataclass
@@ -29,8 +28,6 @@ from sentineld.observe.page_sampler import PageSampler
 from sentineld.observe.shim_link import ShimLink
 from sentineld.observe.shim_only import SHIM_ONLY
 from sentineld.observe.writefds import ReceivedWriteFds, WriteFds
-
-log = logging.getLogger(__name__)
 
 WAY_CHARACTERS_MAX = 20
 REFUSAL_CHARACTERS_MAX = 200
@@ -312,18 +309,10 @@ class Observing:
             return self._past.plus(self._sampling)
 
     def end_sampling(self) -> None:
-        """End the module's sampling for a profile. The module stays attached for requests, but no
-        longer arms accessed pages again."""
-        if self._sampling is None or not self._sampling.exact:
-            return
-        self.stop()
-        try:
-            self.exact_sampling()
-        except ProcessLookupError:
-            raise
-        except (SentinelError, OSError) as error:
-            # Only requests need the module now, and each request tries again to attach it.
-            log.info("process %d: the module is not attached: %s", self._link.pid, error)
+        """Detach the module after it has sampled for a profile: its log takes 16 bytes of memory
+        per record. The next request attaches it again. Other backends end in end_profile()."""
+        if self._sampling is not None and self._sampling.exact:
+            self.stop()
 
     def end_profile(self) -> None:
         """Release the resources that only profiling needs, such as write protection."""

@@ -135,32 +135,14 @@ def test_only_profiling_arms_pages_again(monkeypatch: pytest.MonkeyPatch) -> Non
     observing = Observing(linked.link, 1024)
     profiling = observing.sampling(2000)
     observing.end_sampling()
-    assert log.periods == [2000, "closed", 0]
+    assert log.periods == [2000, "closed"]
     requested = observing.exact_sampling()
     assert requested is not profiling
     assert observing.exact_sampling() is requested
+    assert log.periods == [2000, "closed", 0]
     observing.sampling(3000)
     assert log.periods == [2000, "closed", 0, "closed", 3000]
     observing.stop()
-    linked.close()
-
-
-@pytest.mark.parametrize("error", [SentinelError("failed", "no"), OSError(24, "no descriptor")])
-def test_a_profile_does_not_fail_because_the_module_cannot_be_attached_again(
-    error: Exception, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    log, linked = Log(), Linked()
-    monkeypatch.setattr(module, "PageSampler", lambda: log)
-    observing = Observing(linked.link, 1024)
-    observing.sampling(2000)
-
-    def refuse() -> Log:
-        raise error
-
-    monkeypatch.setattr(module, "PageSampler", refuse)
-    observing.end_sampling()
-    with pytest.raises(type(error)):
-        observing.exact_sampling()
     linked.close()
 
 

@@ -76,8 +76,8 @@ ROW = 40
 
 
 def rows_from_the_end(pages: int) -> list[int]:
-    """First pages of the rows of a tensor, in the order in which a backward pass accesses the time
-    steps of a recurrent network."""
+    """First pages of the rows of a tensor, in the order in which the backward pass of a recurrent
+    network accesses them."""
     return list(range(pages - ROW, -1, -ROW))
 
 
@@ -92,8 +92,8 @@ def test_a_descending_sequence_reads_ahead(start: Callable[..., Paged]) -> None:
             paged.settle()
             if paged.counts().faults > before:
                 faults.append(page)
-    # The sequence does not have rows before the third fault. The following faults read their row and
-    # 1, 1, 3, 6 and 12 rows before it.
+    # The first two faults read the last row. Each of the others reads its row and the rows before
+    # it: 1, 1, 3, 6 and 12 of them.
     assert faults == [960, 992, 920, 840, 760, 600, 320]
     assert paged.counts().bytes_read == 1000 * PAGE
 
