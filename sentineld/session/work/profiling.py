@@ -20,8 +20,10 @@ from sentineld.model.profile import Profile
 from sentineld.model.protocol import Flag
 from sentineld.model.records import OP_ACCESS_DTYPE, SAMPLE_DTYPE, OpAccesses, Records
 from sentineld.model.tiers import Tiers
+from sentineld.model.timing import timing_of
 from sentineld.observe.shim_link import ShimLink
 from sentineld.profile.attribution import build_profile
+from sentineld.profile.fast_times import slow_shares, with_fast_times
 from sentineld.profile.sizes import Sizes, with_sizes
 from sentineld.profile.steps import Step, cut_count
 from sentineld.profile.window_check import checked
@@ -236,8 +238,26 @@ class Profiling:
         if pages.areas is not None:
             capabilities = pages.backend.capabilities
             profile = checked(profile, pages.backend.name, capabilities, pages.areas)
+        profile = self._with_fast_times(profile, step, pages.samples)
         self._deadline_s = time.monotonic() + OP_ACCESSES_WAIT_S
         return self._at_full_size(profile)
+
+    def _with_fast_times(self, profile: Profile, step: Step, samples: Records) -> Profile:
+        """The profile with times from which the cost of accesses to slow nodes is subtracted.
+
+        Times on emulated and on paged tiers do not contain this cost: emulated tiers delay no
+        access before a plan is live, and on paged tiers Flag.NO_STALLS leaves out the waits for
+        pages.
+        """
+        substrate = self._machine.substrate
+        if substrate.emulated or substrate.paged:
+            return profile
+        nodes = [node for tier in self._tiers.tiers[1:] for node in tier.nodes]
+        on_slow = samples[np.isin(samples["node"], nodes)]
+        if not len(on_slow):
+            return profile
+        slow = self._build(step, on_slow, np.empty(0, OP_ACCESS_DTYPE))
+        return with_fast_times(profile, slow_shares(profile, slow), timing_of(self._tiers))
 
     def _second_profile(self) -> Profile | None:
         """The profile of a second step, once the framework has observed such a step. Emulated

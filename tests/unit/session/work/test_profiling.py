@@ -15,7 +15,8 @@ from sentineld.base.units import FastBudget
 from sentineld.config import Config, TierOverrides
 from sentineld.machine.choose import substrate_of
 from sentineld.machine.machine import Machine
-from sentineld.model.records import OpAccesses, Records
+from sentineld.model.records import SAMPLE_DTYPE, OpAccesses, Records
+from sentineld.model.tiers import Tiers
 from sentineld.observe.backend import Target
 from sentineld.observe.shim_link import ShimLink
 from sentineld.observe.shim_only import SHIM_ONLY
@@ -63,6 +64,17 @@ class Recorded(Lifecycle):
         self.entered.append(state)
 
 
+class Logged(Sampling):
+    """A sampling whose samples the test writes."""
+
+    def __init__(self, link: ShimLink) -> None:
+        super().__init__(link, SHIM_ONLY, SHIM_ONLY.open(Target(link.pid, 1024)))
+        self.log = np.empty(0, SAMPLE_DTYPE)
+
+    def samples(self) -> Records:
+        return self.log
+
+
 class Fixed(Observing):
     """Opens no backend, but uses the given sampling."""
 
@@ -78,16 +90,23 @@ class Fixed(Observing):
 class Profiled:
     """A run of profiling, and the process's end of the link."""
 
-    def __init__(self, shapes: Shapes, threads: int = 1) -> None:
+    def __init__(
+        self,
+        shapes: Shapes,
+        threads: int = 1,
+        config: Config = CONFIG,
+        tiers: Tiers | None = None,
+    ) -> None:
+        """tiers: None for those of the configuration's substrate."""
         self.linked = Linked(heap_used=64 * MIB)
         self.shapes = shapes
         self.lifecycle = Recorded()
-        substrate = substrate_of(CONFIG)
-        machine = Machine(CONFIG, substrate, substrate.tiers(), [])
+        substrate = substrate_of(config)
+        tiers = tiers or substrate.tiers()
+        machine = Machine(config, substrate, tiers, [])
         link = self.linked.link
-        watch = SHIM_ONLY.open(Target(link.pid, 1024))
-        sampling = Sampling(link, SHIM_ONLY, watch)
-        observing = Fixed(link, sampling)
+        self.sampling = Logged(link)
+        observing = Fixed(link, self.sampling)
         inbox = Inbox(link, observing)
         inbox.threads, inbox.layers = threads, ("",) * 32
         self._profiling = partial(
@@ -98,7 +117,7 @@ class Profiled:
             observing,
             self.lifecycle,
             shapes,
-            substrate.tiers(),
+            tiers,
             Goal(FastBudget.parse("20%"), "fast-only"),
         )
         self.run = self._profiling()
