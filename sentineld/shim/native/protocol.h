@@ -103,9 +103,9 @@ struct sentinel_control {
 	uint32_t reserved1;
 	uint64_t heartbeat; /* CLOCK_MONOTONIC ns, refreshed every 250 ms */
 	uint64_t ring_tail; /* records read since start */
-	/* a position: all demotions due up to it have ended; with Plan.stalls_for_promotions, also all
-	   promotions whose deadline is at most one boundary after it, unless fast memory has no room
-	   for promotions */
+	/* a position: all demotions due up to it have ended. So have all promotions for which the
+	   process stalls and whose deadline is at most one boundary after this position, unless fast
+	   memory has no room for promotions. */
 	uint64_t moves_done;
 	uint64_t barrier_timeout_ns; /* 0: do not wait at barriers */
 	uint64_t reserved2[27];
