@@ -12,9 +12,9 @@
 #include "paging.h"
 
 #define SPIN_NS 20000ull
-/* A barrier's wait can end up to one nap too late, so a nap takes at most 1/NAP_SHARE of the time
-   waited so far (but at least NAP_NS_MIN). Short naps in a long wait would take CPU time that the
-   daemon may need for the moves. */
+/* A nap takes 1/NAP_SHARE of the time waited so far, within the limits NAP_NS_MIN and NAP_NS_MAX. A
+   barrier can overrun by one nap, so naps must be short in a short wait. In a long wait, short naps
+   would take CPU time that the daemon may need for the moves. */
 #define NAP_SHARE 16
 #define NAP_NS_MIN 50000ull
 #define NAP_NS_MAX 10000000ull

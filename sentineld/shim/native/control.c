@@ -51,7 +51,7 @@ static void after_fork_parent(void)
 
 /*
  * A forked child has copies of all tensors, but shares the control segment with
- * the parent. So the shim in the child passes all requests through to libc10,
+ * the parent. So the shim in the child passes all allocations through to libc10,
  * records nothing, waits for nothing and closes its descriptors.
  */
 static void after_fork_child(void)

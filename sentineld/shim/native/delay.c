@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Emulated tiers: compute the delay that each stretch owes for slow pages, and wait that long. */
+/* Emulated tiers: computes the delay that each stretch owes for slow pages, and waits that long. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <time.h>
@@ -58,8 +58,8 @@ static uint64_t slow_pages(const struct emulation *emulation, const struct senti
 	return slow;
 }
 
-/* Count the stretch's accesses with the flag SENTINEL_ACCESS_AFTER if `after` is set, otherwise
-   those without it, and add their delay to the debt. */
+/* Count some of the stretch's accesses, and add their delay to the debt. after: count the accesses
+   with the flag SENTINEL_ACCESS_AFTER; if not set, count the others. */
 static void charge(struct emulation *emulation, uint32_t stretch, bool after, struct served *served)
 {
 	uint64_t owed_ps = 0, hidden_ps;

@@ -208,7 +208,8 @@ static void *serve_moves(void *unused)
 		pthread_mutex_lock(&paging.lock);
 		drain(paging.notify);
 		drain(paging.wake);
-		/* Each step takes paging.lock, and must not wait for the disk. */
+		/* Do not hold paging.lock while the file grows: step_begin() takes this lock, and the
+		   training must not wait for the disk. */
 		pthread_mutex_unlock(&paging.lock);
 		wait_ms = paging_file_grow(&paging.file, paging.pager);
 		pthread_mutex_lock(&paging.lock);
@@ -235,7 +236,7 @@ static const char *start(const struct heap *heap)
 
 	paging.notify = settings.notify = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (paging.notify < 0)
-		return "no descriptor is left";
+		return "no file descriptor is available";
 	problem = pager_start(&pager, &settings);
 	if (problem)
 		return problem;

@@ -41,7 +41,7 @@ const char *paging_add(const struct arena *arena);
 void paging_remove(const struct arena *arena);
 
 /* From now on, use the emulation's residency segment, this arena, and the moves of the arena's
-   layout. Either argument may be NULL: there is none. Needs the shim's lock. */
+   layout. Each argument may be NULL, which means none. Needs the shim's lock. */
 void paging_use(struct emulation *emulation, const struct arena *arena);
 
 /* The process has passed the boundary at this position, or does not follow the layout from now on

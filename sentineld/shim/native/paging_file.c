@@ -11,10 +11,11 @@
 
 #define GROWTH_BYTES_MIN (256ull << 20)
 
-/* If the disk has no room for this growth, it counts as full. */
+/* If the disk has no room for even this growth, it counts as full. */
 #define GROWTH_BYTES_LEAST (4ull << 20)
 
-/* The pager can signal many times per second that the file is nearly full. */
+/* Time from a failed attempt to enlarge the file to the next attempt. The pager can signal many times per
+   second that the file is nearly full. */
 #define RETRY_MS 5000u
 
 /* Whether the file's disk has this number of free bytes; true if it is unknown. A failing fallocate()
