@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* The pages that one holder, a child, may read. */
+/* The pages that one holder, a forked child, may read. */
 struct filespace_hold {
 	struct filespace_hold *next;
 	uint64_t holder;
@@ -23,7 +23,7 @@ struct filespace {
 	struct filespace_hold *holds;
 	uint64_t *held; /* one bit per page: the page is in a hold; NULL: no page is held */
 	uint64_t *released; /* one bit per page: given back while held; free when no hold has it */
-	unsigned closed; /* number of holders for whose pages there was no memory */
+	unsigned closed; /* number of holders for whose hold there was no memory */
 	uint64_t free_pages;
 	uint64_t next; /* where the next search begins */
 };
@@ -45,9 +45,10 @@ uint64_t filespace_available(const struct filespace *space);
 /* Give back a run of pages. A held page becomes free when no holder is left that holds it. */
 void filespace_give(struct filespace *space, uint64_t first, uint64_t pages);
 
-/* Hold all pages that are in use, so that they are not given out again before the holder calls
-   filespace_release(). If the holder already holds pages, it holds both. If there is no memory for
-   this, the file counts as full until filespace_release(). holder: any number. */
+/* Hold all pages that are in use, so that they are not given out again before
+   filespace_release() is called for the holder. Pages that the holder already holds stay held. If
+   there is no memory for the hold, the file counts as full until filespace_release(). holder: any
+   number. */
 void filespace_hold(struct filespace *space, uint64_t holder);
 void filespace_release(struct filespace *space, uint64_t holder);
 

@@ -36,7 +36,8 @@ void pager_before_fork(struct pager *pager)
 void pager_after_fork_in_parent(struct pager *pager)
 {
 	int pipe = pager->fork_pipe[0];
-	/* The number of the fork makes holders distinct even if the program has closed a pipe. */
+	/* The number of the fork makes holders distinct. The descriptor alone would not: the program
+	   may have closed an earlier pipe, and the new pipe can then get the same descriptor. */
 	struct epoll_event event = {
 		.events = EPOLLHUP,
 		.data.u64 = (uint64_t)++pager->forks << 32 | (uint32_t)pipe,
@@ -110,8 +111,8 @@ static void provide_run(const struct pager *pager, const struct paged_range *ran
 	}
 	error = transfer_whole(pager->file, &part, 1, offset, false);
 	if (error)
-		pager_fatal("a forked child cannot read its parent's pages from the file: %s, nor has it "
-			    "room for mappings of the file (sysctl vm.max_map_count=1000000)",
+		pager_fatal("a forked child cannot read its parent's pages from the file: %s, and it "
+			    "cannot map more of the file (sysctl vm.max_map_count=1000000)",
 			    strerror(-error));
 }
 

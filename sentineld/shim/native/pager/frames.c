@@ -14,12 +14,12 @@
 #define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
 #endif
 
-/* Maximum number of blocks for huge pages. These blocks of 2 MiB are 128 GiB, so only larger budgets
-   reach it. Frames beyond it are single. */
+/* Maximum number of blocks for huge pages. So many blocks of 2 MiB hold 128 GiB of frames. If the
+   budget is larger, the other frames are single. */
 #define HUGE_BLOCKS_MAX (1u << 16)
 
-/* Blocks beyond those that the budget needs: when frames of a huge page are returned to the kernel,
-   their block stays incomplete. */
+/* Number of blocks in addition to those that the budget's frames fill. They are needed because a block
+   stays incomplete after some of its frames have been returned to the kernel. */
 #define SPARE_BLOCKS 64u
 
 /* Number of blocks whose homes are for single frames. All transits together can hold 128 x 256

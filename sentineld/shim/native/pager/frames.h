@@ -5,12 +5,12 @@
  * page is written, the frame is free for the next page that is read or born. Planned moves
  * neither zero frames nor copy pages, except pages whose frames the kernel keeps pinned.
  *
- * The speed of a disk can depend on how many pieces of physical memory a request has: virtual
- * disks, for example, can be several times as fast if a request's pages are adjacent in runs of
- * 16. So frames come from the kernel as huge pages, whose frames are adjacent, and a frame that
- * leaves its page returns to its old place. Each frame of a huge page has a home: a page of the
- * staging memory, next to the homes of the adjacent frames. While the frame is lent to a page, no
- * other frame uses its home:
+ * The speed of a disk can depend on the number of physically contiguous segments of a request.
+ * Virtual disks, for example, can be several times as fast if each of these segments has 16
+ * pages. So the pager gets frames from the kernel as huge pages, whose frames are physically
+ * adjacent, and a frame that leaves its page returns to its old place. Each frame of a huge page
+ * has a home: a page of the staging memory, next to the homes of the adjacent frames. While the
+ * frame is lent to a page, no other frame uses its home:
  *
  *     block  | free | free | lent | lent | free ...      512 homes, of the frames of a huge page
  *                            |      |
@@ -21,8 +21,9 @@
  * once they are free.
  *
  * Other frames are single: those of pages that existed before the pager started, those that
- * the kernel gave when the budget had no room for a huge page, and those of copied pages. A
- * single frame has a home, in blocks for single frames, only while it is in the staging memory.
+ * the kernel gave when the budget had no room for a huge page or the kernel had none, and those
+ * of copied pages. A single frame has a home only while it is in the staging memory; this home
+ * is in one of the blocks for single frames.
  * If there are enough other free frames, single ones are returned to the kernel, so that there
  * is room for huge pages. Unless stated otherwise, the functions need the pager's lock.
  */
@@ -39,8 +40,9 @@ struct frames {
 	int pagemap; /* /proc/self/pagemap */
 	unsigned page_shift;
 	char *staging; /* registered with uffd: UFFDIO_MOVE requires a registered destination */
-	/* New frames are populated in one of these, which are not registered with uffd, and then
-	   moved home. The first has the size of a huge page; the other is for single frames. */
+	/* New frames are populated in one of these two areas, which are not registered with uffd, and
+	   are then moved to their homes. The first area has the size of a huge page; the second is for
+	   single frames. */
 	char *huge_nursery, *nursery;
 	void *memory; /* the mapping that contains all of these */
 	uint64_t bytes; /* of `memory` */

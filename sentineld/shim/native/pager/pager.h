@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The pager keeps at most `budget_pages` page frames of tensors in memory (for
- * exceptions see `overruns`), and the other pages in a file. It runs in the training
- * process, because UFFDIO_MOVE works within one address space, and because the
- * process still needs its pages after the daemon has ended.
+ * The pager holds at most `budget_pages` page frames for tensors (for exceptions see
+ * `overruns`). It keeps the content of all other pages in a file. The pager runs in the
+ * training process, because UFFDIO_MOVE works within one address space, and because
+ * the process still needs its pages after the daemon has ended.
  *
  * A page is absent (never born, or dropped), in memory, or out (in the file):
  *
@@ -46,10 +46,10 @@ struct pager_counts {
 	uint64_t births_by_fault; /* accesses to absent pages, and to born pages without a frame */
 	uint64_t clean_pages; /* pages that were evicted without a write */
 	uint64_t waits; /* those of births_by_fault that waited for a frame */
-	/* reads of 128 KiB by the thread that serves faults, and the sum of their times; the time of
-	   a read begins when the thread receives the fault's event and ends when the pages have
-	   arrived; reads of faults that read further ahead, and reads that took longer than 50 ms,
-	   are not counted */
+	/* Reads of 128 KiB by the thread that serves faults, and the sum of their times. The time of a
+	   read begins when the thread has read the fault's event, and ends when the pages have
+	   arrived. A read is not counted if its fault also reads other pages ahead, or if the read
+	   took longer than 50 ms. */
 	uint64_t fault_reads, fault_read_ns;
 	uint64_t overruns; /* frames taken beyond the budget, because no page could be evicted */
 	uint64_t frames; /* page frames held now, including free ones */

@@ -22,9 +22,9 @@ static inline int thread_start(pthread_t *thread, void *(*run)(void *argument), 
 	return error;
 }
 
-/* Give the calling thread a lower priority than the program's threads have: if it interrupts a
-   computing thread, the program loses more time than if pages move a moment later. On Linux,
-   setpriority() affects only this thread. */
+/* Give the calling thread a lower priority than the program's threads have. The program loses less
+   time if a page moves a little later than if one of its computing threads is preempted. On Linux,
+   setpriority() affects only the calling thread. */
 static inline void thread_give_way(void)
 {
 	setpriority(PRIO_PROCESS, 0, getpriority(PRIO_PROCESS, 0) + 5);
