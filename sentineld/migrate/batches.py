@@ -101,9 +101,9 @@ class Schedule:
         free_bytes: takes a tier; returns the free bytes of the node to which the next pages for
             this tier would be moved.
         batch_pages: maximum number of pages in a batch.
-        small_batch_pages: maximum number of pages in a batch with pages of several moves and, while
-            the first queued promotion is urgent, in a batch of promotions or early demotions; None:
-            batch_pages.
+        small_batch_pages: maximum number of pages in a batch with pages of several moves. While the
+            first queued promotion is urgent, it is also the maximum for a batch of promotions or
+            early demotions. None: batch_pages.
         """
         queue = self.queue
 

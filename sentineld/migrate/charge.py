@@ -128,7 +128,7 @@ class Charge:
             self._born_pages = np.union1d(born, self._born_pages)
 
     def moved(self, space: Space, pages: Pages, status: Status) -> None:
-        """Enter in the map the statuses that a move_pages call has returned for these pages."""
+        """Update the map with the statuses that a move_pages call has returned for these pages."""
         residency = self.spaces.maps[space]
         before = residency.nodes[pages]
         with self._lock:

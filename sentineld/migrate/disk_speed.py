@@ -34,8 +34,8 @@ class DiskRates:
     wake_ns: float = 0.0  # see Tier
 
     def latency_ns(self, read_bytes_per_s: float) -> float:
-        """Tier.read_latency_ns for a tier of this bandwidth; 0: unknown. The measured values have
-        some scatter, so a very small latency counts as 1 ns."""
+        """Tier.read_latency_ns for a tier of this bandwidth; 0: unknown. If noise in the measured
+        values makes the latency smaller than 1 ns, or negative, returns 1."""
         if not self.fault_ns:
             return 0.0
         return max(self.fault_ns - FAULT_BYTES * 1e9 / read_bytes_per_s, 1.0)
@@ -50,7 +50,7 @@ def measure_disk(folder: Path, scratch_bytes: int = SCRATCH_BYTES) -> DiskRates:
     file = open_paging_file(folder, scratch_bytes)
     buffers = io_buffers(REQUESTS, REQUEST_BYTES)
     for buffer in buffers:
-        # The disk could compress zeros, or store them without using its medium.
+        # Use random bytes: a disk can compress zeros, or not write them at all.
         buffer[:] = os.urandom(REQUEST_BYTES)
 
     def buffer_of(at: int) -> memoryview:

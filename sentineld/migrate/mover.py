@@ -94,7 +94,7 @@ class Mover:
         self._pace = Pace(self.ledger, memory, plan.moves, page_bytes)
         self._initial = plan.initial
         self._regions = plan.layout.regions
-        self._last: Batch | None = None  # the batch of the last call, until work() goes on
+        self._last: Batch | None = None  # the batch of the last call, until _follow() runs
         self._settled = settled(plan, page_bytes)
         self._refresh_at_step = 0
         self._refresh_steps = 1
@@ -304,9 +304,10 @@ class Mover:
     def _recheck(self, batch: Batch, drops: Table) -> None:
         """Correct the map for pages of the arena that were dropped during the call of a batch.
 
-        They may have been born again before the call moved them: then they are on the call's tier,
-        and the map has them on the tier of their birth. Fast ones whose region is slow are moved
-        back, unless they are to be promoted anyway.
+        Such a page may have been born again before the call moved it. The page is then on the tier
+        to which the call moved it, but in the map it is on the tier of its birth. If the page's
+        region is on a slow tier and the page is not, it is moved back, unless a promotion of it is
+        queued.
 
         drops: DROP_DTYPE, the ranges that were dropped during the call.
         """

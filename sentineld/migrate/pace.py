@@ -10,9 +10,9 @@ from sentineld.migrate.process_memory import Memory
 from sentineld.model.arrays import Table
 
 PACED_SHARE = 0.5
-"""A batch counts as a measurement if it moves at least this share of Memory.small_batch_pages: most
-of a smaller batch's time is the overhead of the call. On emulated tiers, which have no such
-overhead, this share of the plan's largest move is also enough."""
+"""A batch counts as a measurement if it moves at least this share of Memory.small_batch_pages. In a
+smaller batch, the overhead of the call takes too large a part of the time. On emulated tiers, which
+have no such overhead, this share of the plan's largest move is also enough."""
 
 
 class Pace:
