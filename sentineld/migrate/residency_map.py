@@ -9,6 +9,7 @@ although the process may touch only a part of it.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Mapping
 
 import numpy as np
@@ -66,7 +67,7 @@ class ResidencyMap:
         before = self.nodes[pages]
         after = status.astype(np.int8)
         if len(status) and status.min() < 0:
-            gone = (status == -2) | (status == -14)
+            gone = (status == -errno.ENOENT) | (status == -errno.EFAULT)
             after = np.where(status >= 0, after, np.where(gone, np.int8(ABSENT), before))
         self.nodes[pages] = after
         return int(np.count_nonzero(before != after))

@@ -36,7 +36,9 @@ static int enlarge(struct paging_file *file, struct pager *pager, uint64_t bytes
 
 	if (!has_room(file->fd, bytes - file->bytes))
 		return -ENOSPC;
-	error = fallocate(file->fd, 0, 0, (off_t)bytes) ? -errno : 0;
+	do
+		error = fallocate(file->fd, 0, 0, (off_t)bytes) ? -errno : 0;
+	while (error == -EINTR);
 	if (!error && !pager_file_grown(pager, bytes >> file->page_shift))
 		error = -ENOMEM;
 	if (!error) {

@@ -2,7 +2,8 @@
 /*
  * LD_PRELOAD library: fallocate() as on a file system that has no room for files larger than
  * DISK_ROOM bytes (environment variable). Like ext4, it keeps the blocks that it allocated before it
- * found no more. Each call takes at least DISK_SECONDS (environment variable; default: 0).
+ * found no more. Each call takes at least DISK_SECONDS (environment variable; default: 0), and the
+ * first DISK_SIGNALS calls (environment variable; default: 0) are interrupted by a signal.
  * fstatvfs() tells that DISK_FREE bytes are free (environment variable; default: the disk's answer).
  */
 #define _GNU_SOURCE
@@ -20,11 +21,15 @@ int fallocate(int file, int mode, off_t offset, off_t bytes)
 {
 	int (*real)(int, int, off_t, off_t) = (int (*)(int, int, off_t, off_t))dlsym(RTLD_NEXT, "fallocate");
 	off_t room = atol(getenv("DISK_ROOM"));
-	const char *seconds = getenv("DISK_SECONDS");
+	const char *seconds = getenv("DISK_SECONDS"), *signals = getenv("DISK_SIGNALS");
 
 	if (fcntl(file, F_GET_SEALS) >= 0)
 		return real(file, mode, offset, bytes); /* memory, which the shim allocates, too */
-	__atomic_fetch_add(&begun_allocations, 1, __ATOMIC_RELAXED);
+	if (__atomic_fetch_add(&begun_allocations, 1, __ATOMIC_RELAXED) <
+	    (signals ? (unsigned)atoi(signals) : 0)) {
+		errno = EINTR;
+		return -1;
+	}
 	if (seconds)
 		sleep((unsigned)atoi(seconds));
 	if (offset + bytes <= room)

@@ -122,6 +122,25 @@ print(json.dumps([right(), before / MIB, step_s, time.monotonic() - now_s]))
     assert step_s < 2 < growth_s
 
 
+def test_a_signal_does_not_end_a_growth(preload: str, tmp_path: Path) -> None:
+    right, grown_mib, growth_s = paged(
+        f"""{FULL}
+wait(lambda: allocations("begun"))
+now_s = time.monotonic()
+wait(lambda: counts(segment).file_bytes > 16 * MIB)
+grown_mib = counts(segment).file_bytes / MIB - 16
+print(json.dumps([right(), grown_mib, time.monotonic() - now_s]))
+""",
+        tmp_path,
+        LD_PRELOAD=preload,
+        DISK_ROOM=str(400 * MIB),
+        DISK_SIGNALS="4",
+    )
+    assert (right, grown_mib) == (True, 256)
+    # After a failed growth, the next attempt would begin five seconds later.
+    assert growth_s < 15
+
+
 @pytest.mark.parametrize("free_mib", [3, 60])
 def test_no_more_space_is_tried_than_is_free(preload: str, tmp_path: Path, free_mib: int) -> None:
     """Otherwise the attempt would allocate the last block of the disk, and then free it."""
