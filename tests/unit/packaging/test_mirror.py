@@ -39,6 +39,7 @@ TESTS_OF_NO_MODULE = {
     "policies/test_random_profiles.py": "all policies, with random profiles",
     "service/test_setuid_programs.py": "sessions of processes that execute a setuid program",
     "simulate/test_variants.py": "variants of the timing model: simulator and bound",
+    "session/work/test_profiled_times.py": "profiling with fast_times.py, on nodes and emulated",
     "shim/test_agreement.py": "two C files, compared with the simulator",
     "shim/test_bits.py": "the bit maps of native/pager/bits.h",
 }
