@@ -64,6 +64,8 @@ static struct read_ahead_window descend(struct stream *stream, const struct read
 	if (distance < row / 4) {
 		/* The row begins a little earlier: the kernel accessed its pages out of order. */
 		stream->pages += distance;
+		if (stream->descends) /* this fault fetches the first of the owed pages */
+			stream->owed -= (uint32_t)smaller(stream->owed, distance);
 		return (struct read_ahead_window){.pages = distance};
 	}
 	stream->most = stream->descends ? larger_window(stream->most) : READ_AHEAD_PAGES_MIN;

@@ -20,13 +20,14 @@ FILE_PAGES = 3 * PAGES
 BLOCK_PAGES = 512  # homes.h
 
 
-def compile_pager(path: Path, wrapper: str | None = None, function: str = "ioctl") -> None:
-    """Compile the pager. wrapper: C file in this folder that replaces the function."""
+def compile_pager(path: Path, added: str | None = None, replaced: str | None = "ioctl") -> None:
+    """Compile the pager. added: C file in this folder, which replaces a function, if any."""
     sources = sorted(map(str, (NATIVE / "pager").glob("*.c")))
     flags = "-std=gnu11 -O2 -g -Wall -Wextra -Werror -fPIC -shared -pthread".split()
-    if wrapper is not None:
-        sources.append(str(Path(__file__).with_name(wrapper)))
-        flags += [f"-Wl,--wrap={function}", "-I", str(NATIVE / "pager")]
+    if added is not None:
+        sources.append(str(Path(__file__).with_name(added)))
+        flags += ["-I", str(NATIVE / "pager")]
+        flags += [f"-Wl,--wrap={replaced}"] if replaced is not None else []
     subprocess.run([COMPILER, *flags, "-o", str(path), *sources], check=True)
 
 

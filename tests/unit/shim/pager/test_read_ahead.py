@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.unit.shim.paged import PAGE, Paged, backing_file
-from tests.unit.shim.pager.conftest import BUDGET, PAGES
+from tests.unit.shim.pager.conftest import BUDGET, PAGES, compile_pager
 from tests.unit.waiting import wait
 
 
@@ -130,6 +130,22 @@ def test_a_descending_sequence_reads_ahead_once_frames_are_free(
     assert paged.counts().frames <= budget
     assert paged.holds(0, 1000, 1)
     assert paged.holds(1000, budget, 2)
+
+
+class Rows(ctypes.Structure):
+    """struct rows of rows.c."""
+
+    _fields_ = (("begin", ctypes.c_uint64), ("owed", ctypes.c_uint32))
+
+
+def test_pages_of_a_row_that_begins_earlier_are_owed_no_longer(tmp_path: Path) -> None:
+    compile_pager(tmp_path / "pager.so", "rows.c", replaced=None)
+    function = ctypes.CDLL(str(tmp_path / "pager.so")).test_row_that_begins_earlier
+    function.argtypes, function.restype = (ctypes.c_uint64, ctypes.c_uint64), Rows
+    for page in (7, 3, 0):
+        found = function(8, page)
+        # The stream is owed the pages before the fault's page, and none before page 0.
+        assert (found.begin, found.owed) == (page, page)
 
 
 def test_accesses_at_random_read_few_pages(start: Callable[..., Paged]) -> None:
