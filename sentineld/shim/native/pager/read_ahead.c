@@ -27,8 +27,8 @@ static bool continues(const struct stream *stream, const struct read_ahead_fault
 	return !stream->descends && page <= stream->next + READ_AHEAD_PAGES_MIN;
 }
 
-/* Whether the fault continues the stream downwards: its page is in the same tensor, and at most as far
-   below the stream as the stream is long. */
+/* Whether the fault continues the stream downwards: the stream has not ended, and the page is below it in
+   the same tensor. The distance is at most the stream's length and READ_AHEAD_PAGES_MAX. */
 static bool precedes(const struct stream *stream, const struct read_ahead_fault *fault)
 {
 	uint64_t page = fault->page;

@@ -91,7 +91,8 @@ void read_ahead_paid(struct stream *stream, uint32_t pages);
 
 /* Number of pages from `page` on that a stream has yet to access, as far as is known: pages that its
    last fault fetched, and the pages behind them in the same tensor, up to the first page of another
-   stream; of a stream that descends, also the pages before them in the same tensor. Streams without a fault since `since`, a value of pager->arrivals, do not count. */
+   stream; if the stream descends, instead of these the pages before them in the same tensor. Streams
+   without a fault since `since`, a value of pager->arrivals, do not count. */
 uint64_t read_ahead_rest(const struct read_ahead *read_ahead, const struct paged_range *range, uint64_t page,
 			 uint32_t since);
 

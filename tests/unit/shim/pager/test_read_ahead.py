@@ -7,12 +7,20 @@ from __future__ import annotations
 import ctypes
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from tests.unit.shim.paged import PAGE, Paged, backing_file
 from tests.unit.shim.pager.conftest import BUDGET, PAGES, compile_pager
 from tests.unit.waiting import wait
+
+
+def access(paged: Paged, pages: Iterable[int]) -> None:
+    """Access pages that were filled with seed 1. Each access waits until the pager has done what
+    the previous one has caused."""
+    for page in pages:
+        assert paged.holds(page, 1, 1)
+        paged.settle()
 
 
 def test_a_sequence_of_faults_reads_twice_as_many_pages_each_time(
@@ -59,9 +67,7 @@ def test_pages_owed_to_a_sequence_are_not_read_after_their_death(
     paged.set_budget(BUDGET)
     paged.born(1000, BUDGET)
     paged.fill(1000, BUDGET, 2)
-    for first in (0, 32):
-        assert paged.holds(first, 1, 1)
-        paged.settle()
+    access(paged, (0, 32))
     assert paged.holds(96, 1, 1)
     paged.dropped(0, 1000)
     paged.settle()
@@ -76,22 +82,20 @@ ROW = 40
 
 
 def rows_from_the_end(pages: int) -> list[int]:
-    """First pages of the rows of a tensor, in the order in which the backward pass of a recurrent
-    network accesses them."""
-    return list(range(pages - ROW, -1, -ROW))
+    """A tensor's pages in the order in which the backward pass of a recurrent network accesses
+    them: the rows in descending order, the pages of a row in ascending order."""
+    return [row + page for row in range(pages - ROW, -1, -ROW) for page in range(ROW)]
 
 
 def test_a_descending_sequence_reads_ahead(start: Callable[..., Paged]) -> None:
     paged = start(budget=PAGES)
     paged.fill_and_evict(1000)
     faults: list[int] = []
-    for row in rows_from_the_end(1000):
-        for page in range(row, row + ROW):
-            before = paged.counts().faults
-            assert paged.holds(page, 1, 1)
-            paged.settle()
-            if paged.counts().faults > before:
-                faults.append(page)
+    for page in rows_from_the_end(1000):
+        before = paged.counts().faults
+        access(paged, [page])
+        if paged.counts().faults > before:
+            faults.append(page)
     # The first two faults read the last row. Each of the others reads its row and the rows before
     # it: 1, 1, 3, 6 and 12 of them.
     assert faults == [960, 992, 920, 840, 760, 600, 320]
@@ -101,10 +105,7 @@ def test_a_descending_sequence_reads_ahead(start: Callable[..., Paged]) -> None:
 def test_a_descending_sequence_ends_at_its_tensor(start: Callable[..., Paged]) -> None:
     paged = start(pages=2000, budget=2000)
     paged.fill_and_evict(1000, 200)
-    for row in rows_from_the_end(200):
-        for page in range(row, row + ROW):
-            assert paged.holds(1000 + page, 1, 1)
-            paged.settle()
+    access(paged, [1000 + page for page in rows_from_the_end(200)])
     assert paged.counts().bytes_read == 200 * PAGE
     # The next fault is in another tensor, so it begins a sequence.
     assert paged.holds(1000 - ROW, ROW, 1)
@@ -121,10 +122,7 @@ def test_a_descending_sequence_reads_ahead_once_frames_are_free(
     paged.set_budget(budget)
     paged.born(1000, budget)
     paged.fill(1000, budget, 2)
-    for row in rows_from_the_end(1000):
-        for page in range(row, row + ROW):
-            assert paged.holds(page, 1, 1)
-            paged.settle()
+    access(paged, rows_from_the_end(1000))
     assert paged.counts().faults <= 9
     assert paged.counts().bytes_read <= 1024 * PAGE
     assert paged.counts().frames <= budget
@@ -151,9 +149,7 @@ def test_pages_of_a_row_that_begins_earlier_are_owed_no_longer(tmp_path: Path) -
 def test_accesses_at_random_read_few_pages(start: Callable[..., Paged]) -> None:
     paged = start(budget=PAGES)
     paged.fill_and_evict(1000)
-    for first in (800, 100, 500, 300):
-        assert paged.holds(first, 1, 1)
-        paged.settle()
+    access(paged, (800, 100, 500, 300))
     assert paged.counts().bytes_read == 4 * 32 * PAGE
 
 
@@ -178,9 +174,7 @@ def test_reads_of_faults_are_timed(start: Callable[..., Paged]) -> None:
 def test_reading_ahead_ends_at_the_next_tensor(start: Callable[..., Paged]) -> None:
     paged = start(budget=PAGES)
     paged.fill_and_evict(300, 300)
-    for first in (0, 32, 96, 224):
-        assert paged.holds(first, 1, 1)
-        paged.settle()
+    access(paged, (0, 32, 96, 224))
     assert paged.counts().bytes_read == 300 * PAGE
     assert paged.holds(0, 600, 1)
 
@@ -210,9 +204,7 @@ def test_pages_that_a_sequence_has_yet_to_pass_are_not_evicted(
     paged.born(300, 250)
     paged.fill(300, 250, 2)
     assert paged.counts().frames == 400
-    for page in range(300):
-        assert paged.holds(page, 1, 1)
-        paged.settle()
+    access(paged, range(300))
     assert paged.counts().bytes_read == 150 * PAGE
 
 
@@ -228,10 +220,7 @@ def test_pages_that_a_descending_sequence_has_yet_to_pass_are_not_evicted(
     paged.fill(300, 240, 2)
     # The frames for the first row are free. Afterwards, the sequence is known to descend.
     assert paged.counts().frames == 400 - ROW
-    for row in rows_from_the_end(280):
-        for page in range(row, row + ROW):
-            assert paged.holds(page, 1, 1)
-            paged.settle()
+    access(paged, rows_from_the_end(280))
     assert paged.counts().bytes_read == 160 * PAGE
 
 
@@ -241,9 +230,7 @@ def test_a_sequence_evicts_nothing_while_the_budget_has_room(start: Callable[...
     written = paged.counts().bytes_written
     paged.born(500, 400)
     paged.fill(500, 400, 2)
-    for page in range(500):
-        assert paged.holds(page, 1, 1)
-        paged.settle()
+    access(paged, range(500))
     assert paged.counts().bytes_written == written
 
 
