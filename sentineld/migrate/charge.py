@@ -160,7 +160,8 @@ class Charge:
         """Fast bytes charged now.
 
         barriers_hold: whether the process waits at each barrier until the barrier's moves are done.
-        If not, births after barriers are charged, too.
+        If not, the births of the current stretch are charged even while moves of the barrier
+        before it are not done.
         """
         snapshot = self._snapshot(barriers_hold)
         if snapshot.born:

@@ -95,7 +95,7 @@ class PagingSegment:
         for page, pages in ranges[:room]:
             queue["ranges"][0, head % protocol.QUEUE_RANGES] = (page, pages, _SPACES[space])
             head += 1
-        # The pager reads the head before the ranges, so the head is stored after the ranges. x86
-        # and the interpreter's locks keep the order of these stores.
+        # The pager reads the head before the ranges, so the head is stored after the ranges. The
+        # stores are two operations of the interpreter, and x86 does not reorder stores.
         queue["head"][0] = head & 0xFFFFFFFFFFFFFFFF
         return ranges[room:]

@@ -19,7 +19,7 @@ in boundaries since the first step: step * boundary_count + boundary.
   deadline (plan/stall_trial.py). If it does, it waits there until these promotions are done, unless
   the fast tier has no room for them. Demotions that are due at the deadline itself run after these
   promotions. They expire one boundary later than other promotions. If the process does not stall,
-  all other promotions go first.
+  the promotions that are not late by plan go first.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Span(NamedTuple):
     deadline: int  # first boundary at which the move is late
     expiry: int  # first boundary at which a promotion is useless
     stalls: bool = False  # whether the process waits for the move at its deadline
-    yields: bool = False  # whether all other promotions go first
+    yields: bool = False  # whether all promotions that do not yield go first
 
 
 class MoveTimes(NamedTuple):

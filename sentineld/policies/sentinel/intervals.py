@@ -83,8 +83,8 @@ def coming_use(items: Items) -> Integers:
 
 
 def may_enter(items: Items, stretches: int) -> Mask:
-    """(S, N): positions in which a chunk may be promoted, because the same interval or the next one
-    uses it."""
+    """(S, N): whether a chunk may be promoted in a stretch: only if the interval of the stretch, or
+    the next interval, uses it."""
     count = items.stretch_count
     until_use = coming_use(items)[1:] - np.arange(count)[:, None]
     allowed: Mask = until_use <= stretches_ahead(count, stretches)[items.stretch_of()]

@@ -109,7 +109,7 @@ def test_times_and_waits_are_the_plan_s() -> None:
 
 
 def test_the_death_of_a_persistent_tensor_drops_nothing() -> None:
-    # A tensor that outlives its step lies in the heap, even if it has a slot.
+    # A persistent tensor lies in the heap, even if a step allocates it.
     profile = large_profile()
     profile.tensors["kind"][0] = 3
     one = scripts(large_plan(), profile, timing_of(two_tiers()))

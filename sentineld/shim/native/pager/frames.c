@@ -14,7 +14,7 @@
 #define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
 #endif
 
-/* Maximum number of blocks for huge pages. So many blocks of 2 MiB hold 128 GiB of frames. If the
+/* Maximum number of blocks for huge pages. This many blocks of 2 MiB hold 128 GiB of frames. If the
    budget is larger, the other frames are single. */
 #define HUGE_BLOCKS_MAX (1u << 16)
 
