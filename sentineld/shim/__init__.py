@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The shim runs in the training process and interposes torch's CPU allocator.
 
-Each of these ways loads it:
+There are four ways to load the shim:
 
     python -m sentineld.shim train.py ARGS...
     sentinelctl run --fast 20% -- python train.py ARGS...
@@ -9,9 +9,9 @@ Each of these ways loads it:
     import sentineld.shim                       in the script, before torch
 
 Importing sentineld.shim only installs a hook that runs when torch is imported. SENTINELD_SHIM=0
-in the environment disables the shim. The shim does not change the training's results, whether or
-not the process is managed: they are equal bit for bit to those without the shim. The daemon is
-optional and may start or stop at any time.
+in the environment disables the shim. Whether or not the process is managed, the training's results
+are bit for bit the same as without the shim. The daemon is optional and can start or stop at any
+time.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def load(socket_path: str | None = None) -> bool:
     """Load the shim and import torch now.
 
     Returns:
-        True if this process can be managed; otherwise the reason is on stderr, unless
+        True if this process can be managed. If it cannot, the reason is printed on stderr, unless
         SENTINELD_SHIM=0 disables the shim.
     """
     arm(socket_path)

@@ -27,7 +27,7 @@ start."""
 RETRY_SECONDS = 1.0
 REFUSED_SECONDS = 60.0
 """Delay before reconnecting after the daemon has refused this process, for example because of the
-shim's version. By then, a daemon of another version may be running."""
+shim's version. After the delay, a daemon of another version may be running."""
 FRAME_BYTES_MAX = 16 << 20
 BACKLOG_BYTES_MAX = 64 << 20
 """Unsent bytes above which the connection is closed."""
@@ -61,7 +61,7 @@ class Client:
 
     @property
     def connected(self) -> bool:
-        """Whether the connection is open; False once a send or receive has failed."""
+        """Whether the connection is open. A failed send or receive closes it."""
         return self._socket is not None
 
     def connect(self) -> bool:

@@ -90,8 +90,8 @@ class Hooks:
 
     The hooks are methods, not closures: torch.compile guards the contents of a closure's cells,
     and recompiles when, for example, an empty dictionary in a cell gets its first entry. For an
-    object, torch.compile guards only the attributes that traced code reads. Traced hooks read no
-    attribute, because they return at once if is_compiling().
+    object, torch.compile guards only the attributes that traced code reads. While the hooks are
+    traced, they read no attribute, because they return at once if is_compiling().
     """
 
     def __init__(
@@ -107,8 +107,8 @@ class Hooks:
         native: receives the boundaries.
         layers: assigns the layer ids.
         tensors: each optimizer is added to this collection.
-        missing_steps: while it is active and `layers` is not enabled, its after_forward() is
-            called after each forward.
+        missing_steps: its after_forward() is called after each forward while
+            `missing_steps.active` is set and `layers.enabled` is not.
         step_ended: called after each training step.
         """
         self._native = native
@@ -147,7 +147,8 @@ class Hooks:
         layer = self._ids.get(id(module))
         if not layer:
             return
-        # -1: no backward pass runs. During one, the forward recomputes a layer (checkpointing).
+        # -1: no backward pass is running. In a backward pass, a forward only recomputes a layer
+        # (activation checkpointing), and its end is not reported.
         if self._graph_task() == -1:
             self._native.forward_end()
         node = grad_fn(output)

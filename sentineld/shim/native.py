@@ -43,8 +43,9 @@ def library_path() -> Path:
     """Path of the C library.
 
     If SENTINELD_SHIM_LIBRARY is set, returns its value. Otherwise returns the packaged library if
-    there is one and no source is newer. If not, returns a library in the cache, which is built if
-    necessary. If that build fails, returns the packaged library if there is one.
+    there is one and no source file is newer than this library. Otherwise returns a library in the
+    cache, after building it if necessary. If the build fails, returns the packaged library if there
+    is one.
 
     Raises:
         ShimUnavailableError: there is no packaged library, and none can be built.
@@ -62,8 +63,8 @@ def library_path() -> Path:
         return _build(sources)
     except ShimUnavailableError:
         if packaged.exists():
-            # The library may still be current: a copied file can have any mtime. Native checks the
-            # library's protocol version.
+            # The packaged library may be current although a source file is newer: copying a file
+            # can change its mtime. Native checks the library's protocol version.
             return packaged
         raise
 
@@ -126,7 +127,7 @@ def _cached_or_compiled(sources: list[Path]) -> Path:
 
 
 def default_heap_pages(memory_pages: int) -> int:
-    """The heap's size on a machine with this number of pages of RAM."""
+    """The heap's size, in pages, on a machine with this number of pages of RAM."""
     return min(HEAP_PER_MEMORY * memory_pages, HEAP_PAGES_MAX)
 
 
@@ -160,7 +161,7 @@ class PagingSettings(NamedTuple):
     """Descriptor of the backing file; -1 if the pager already runs."""
     file_bytes: int
     file_bytes_max: int
-    """The pager may enlarge the file to this size."""
+    """Maximum size to which the pager enlarges the file."""
     wake: int
     """Eventfd to which the daemon writes after it has queued moves."""
     budget_pages: int = 0
@@ -171,8 +172,8 @@ class Native:
     """The loaded C library.
 
     The five attributes below are CPython built-in functions (python.c explains why). While the
-    shim passes all requests through to libc10, the functions do nothing. On a thread that does not
-    own the step, only step_begin has an effect.
+    shim passes all allocations through to libc10, the functions do nothing. On a thread that does
+    not own the step, only step_begin has an effect.
     """
 
     # A leaf module's forward begins.
@@ -249,7 +250,7 @@ class Native:
             raise ShimUnavailableError(f"cannot reserve the shim's heap or shared memory: {reason}")
 
     def enable(self, on: bool) -> None:
-        """Serve tensors from the heap (on=True), or pass all requests through to libc10."""
+        """Serve tensors from the heap (on=True), or pass all allocations through to libc10."""
         self._library.sentinel_enable(int(on))
 
     @property
@@ -259,8 +260,8 @@ class Native:
 
     @property
     def event_fd(self) -> int:
-        """The eventfd to which the shim writes while the daemon sleeps: at each boundary or, on
-        paged tiers, when a step begins."""
+        """The eventfd that wakes a sleeping daemon: the shim writes to it at each boundary or, on
+        paged tiers, only when a step begins."""
         return int(self._library.sentinel_event_fd())
 
     @property
@@ -299,5 +300,5 @@ class Native:
         return problem.decode() if problem else ""
 
     def detach(self) -> None:
-        """Retire the layout: the heap serves all further tensors."""
+        """Stop using the layout: the heap serves all further tensors."""
         self._library.sentinel_detach()

@@ -64,10 +64,10 @@ class _Allocation:
 class _Touched:
     """Memory that a subtree of events has touched."""
 
-    # Addresses that already have a read row, and addresses that already have a write row.
+    # Addresses for which _Walk.rows already has a read, and addresses for which it has a write.
     read: set[int] = field(default_factory=set)
     written: set[int] = field(default_factory=set)
-    # Allocations in the subtree that were not made inside one of its operators.
+    # Allocations in the subtree that were made outside all operators of the subtree.
     allocated: list[_Allocation] = field(default_factory=list)
 
     def add(self, other: _Touched) -> None:
@@ -95,13 +95,14 @@ def _is_tensor(value: Any) -> bool:
 
 
 class _Schemas:
-    """Looks up, by an operator's name and number of arguments, which arguments it writes."""
+    """Looks up which arguments an operator writes, by its name and number of arguments."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, int], dict[int, bool]] = {}
 
     def written(self, name: str, count: int) -> dict[int, bool]:
-        """Return {position of a written argument: whether it is an `out` argument (not read)}."""
+        """Return {position of a written argument: whether it is an `out` argument}. The operator
+        does not read its `out` arguments."""
         key = (name, count)
         if key not in self._known:
             self._known[key] = self._look_up(name, count)
@@ -119,13 +120,13 @@ class _Schemas:
             }
             if positions or not name.endswith("_"):
                 return positions
-        # No schema names a written argument. By convention, an operator named *_ (but not *__)
-        # writes its first argument.
+        # No schema with this number of arguments marks an argument as written. By convention, an
+        # operator named *_ (but not *__) writes its first argument.
         return {0: False} if name.endswith("_") and not name.endswith("__") else {}
 
 
 class _Walk:
-    """Turns the event tree into access rows."""
+    """Turns the profiler's event tree into rows, one for each access."""
 
     def __init__(self) -> None:
         # (time in ns of the profiler's clock, address, bytes, write, estimated)

@@ -88,7 +88,8 @@ class TimeMap:
                 pins += zip(times, kept["time_ns"][indices].tolist(), strict=True)
                 seen[indices] = True
             elif times:
-                seen[indices] = True  # the profiler missed some of them, so they give no pins
+                # The profiler missed some of the events at this address, so they give no pins.
+                seen[indices] = True
         unreported = ~seen & (kept["event"] == protocol.Event.ALLOC)
         self._unreported: npt.NDArray[np.void] = kept[unreported]
         self._set_pins(pins)

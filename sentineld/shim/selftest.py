@@ -10,9 +10,9 @@ from sentineld.shim.native import Native, ShimUnavailableError
 SMALL_BYTES_OFFSET = 0xD8  # in struct sentinel_control, like the next two offsets
 HEAP_BASE_OFFSET = 0x20
 HEAP_BYTES_OFFSET = 0x28
-# SENTINEL_TENSOR_BYTES_MIN, the size of the smallest tensor that the heap serves. Importing
-# protocol.py here would load numpy as soon as sentineld.shim is imported. A test compares the two
-# values.
+# SENTINEL_TENSOR_BYTES_MIN, the size of the smallest tensor that the heap serves. The value is
+# repeated here, because importing protocol.py would load numpy as soon as sentineld.shim is
+# imported. A test compares this value with the one in protocol.py.
 TENSOR_BYTES = 4096
 
 

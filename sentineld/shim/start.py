@@ -63,7 +63,7 @@ class Start:
             self._native = native
 
     def _after_torch(self, torch: ModuleType) -> None:
-        """Check that torch allocates through the C library and install the hooks."""
+        """Check that torch allocates through the C library, then install the hooks."""
         native = self._native
         if native is None:
             return

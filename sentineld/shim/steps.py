@@ -11,7 +11,8 @@ from __future__ import annotations
 import weakref
 
 FORGOTTEN_AFTER = 64
-"""Number of other optimizers' steps in a row after which the chosen optimizer counts as unused."""
+"""If the other optimizers make this many steps, and the chosen one makes none meanwhile, the chosen
+optimizer counts as no longer used."""
 
 
 class StepEnds:

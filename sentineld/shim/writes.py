@@ -19,8 +19,9 @@ SCAN = "pagemap-scan"
 SOFT_DIRTY = "soft-dirty"
 
 _USERFAULTFD_NUMBERS = {"x86_64": 323, "aarch64": 282}
-# UFFD_USER_MODE_ONLY, which unprivileged processes may use. Faults in kernel mode are handled too,
-# because the kernel itself resolves the faults of asynchronous write protection.
+# UFFD_USER_MODE_ONLY: with this flag, unprivileged processes can create a userfaultfd. Writes in
+# kernel mode are tracked nevertheless, because the kernel itself resolves the faults of
+# asynchronous write protection.
 _USER_MODE_ONLY = 1
 _API = 0xAA
 _FEATURES = 1 << 13 | 1 << 15  # UFFD_FEATURE_WP_UNPOPULATED, UFFD_FEATURE_WP_ASYNC
