@@ -12,16 +12,17 @@
 #include "paging.h"
 
 #define SPIN_NS 20000ull
-/* A nap takes 1/NAP_SHARE of the time waited so far, within the limits NAP_NS_MIN and NAP_NS_MAX. A
-   barrier can overrun by one nap, so naps must be short in a short wait. In a long wait, short naps
-   would take CPU time that the daemon may need for the moves. */
+/* A nap is a sleep between two checks of a barrier. It takes 1/NAP_SHARE of the time waited so far,
+   within the limits NAP_NS_MIN and NAP_NS_MAX. A barrier can overrun by one nap, so naps must be
+   short in a short wait. In a long wait, short naps would take CPU time that the daemon may need
+   for the moves. */
 #define NAP_SHARE 16
 #define NAP_NS_MIN 50000ull
 #define NAP_NS_MAX 10000000ull
 #define TIMEOUT_NS_MAX 60000000000ull
 
-/* Begin the module's next epoch. Returns its number, or 0 if the module's session has ended. Needs
-   the lock, since another thread may close the descriptor. */
+/* Begin the module's next epoch. Returns the epoch's number, or 0 if the module's session has ended.
+   Needs the lock, because another thread may close the descriptor. */
 static uint32_t epoch_advance(uint32_t flags)
 {
 	struct epoch_request request = {
@@ -64,7 +65,7 @@ static void publish_position(uint64_t position, bool may_wake)
 }
 
 /* The position that moves_done must reach before the process may go on from boundary shim.index;
-   0: it need not wait. Needs the lock. */
+   0: the process need not wait. Needs the lock. */
 static uint64_t wait_target(void)
 {
 	const struct sentinel_wait *wait;
@@ -140,8 +141,8 @@ static bool moves_done(uint64_t position)
 	return observe(moves_done) >= position;
 }
 
-/* The heartbeat may be a little later than `now`, which was read earlier. A heartbeat further in the
-   future is invalid. */
+/* The heartbeat can be a little later than `now`, because `now` was read before the heartbeat. A
+   heartbeat that is later by more than SENTINEL_HEARTBEAT_STALE_NS is invalid. */
 static bool daemon_alive(uint64_t now)
 {
 	uint64_t heartbeat = observe(heartbeat);

@@ -150,10 +150,11 @@ API void sentinel_connected(int connected)
 }
 
 /*
- * Needs the lock. The former arena stays mapped while it holds live tensors. The
- * mode changes because the owner may allocate tensors before the next step begins:
- * in a finalizer, or because another thread retires the layout during the owner's
- * step. The retired layout must not serve these allocations.
+ * Stop using the live layout and its arena. The arena stays mapped while it holds
+ * live tensors. The mode changes because the owner may allocate tensors before the
+ * next step begins: in a finalizer, or because another thread retires the layout
+ * during the owner's step. The retired layout must not serve these allocations.
+ * Needs the lock.
  */
 static void retire_arena(void)
 {
@@ -280,7 +281,7 @@ API const char *sentinel_layout(int fd)
 	return NULL;
 }
 
-/* Retire the layout: all tensors are born in the heap again. Call this between two steps. */
+/* Stop using the layout: all tensors are born in the heap again. Call this between two steps. */
 API void sentinel_detach(void)
 {
 	pthread_mutex_lock(&shim.lock);

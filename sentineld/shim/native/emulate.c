@@ -95,9 +95,10 @@ static bool make_segment(struct emulation *emulation, const struct layout *layou
 
 /*
  * Copy the residency of the heap's live blocks; without a former map, all blocks are fast. If the
- * fast node is limited, two kinds of pages become slow: the pages at the highest addresses, if not
- * all pages fit, and the pages of tensors born in the step that ended. The next step allocates such
- * tensors again, in the arena, where they need room on the fast node.
+ * fast node's capacity is limited, two kinds of pages become slow: the pages at the highest
+ * addresses, if not all pages fit, and the pages of tensors born in the step that has just ended.
+ * The next step allocates such short-lived tensors again, in the arena, where they need room on the
+ * fast node.
  */
 static void copy_heap_residency(struct emulation *emulation, const struct heap *heap,
 				const struct emulation *before, uint32_t step)

@@ -40,7 +40,8 @@ struct emulation {
 	uint64_t arena_pages;
 	uint64_t heap_pages;
 	struct slot_birth *slot_birth; /* by slot */
-	/* by slot: pages of the slot's last tensor; before its first tensor, pages of the slot */
+	/* by slot: number of pages of the slot's last tensor; before its first tensor is born, number
+	   of pages of the slot */
 	uint64_t *born_pages;
 	uint8_t heap_birth; /* the map's value for pages born in the heap */
 	const struct layout *layout; /* NULL: detached */
@@ -114,7 +115,7 @@ void emulation_resident(const struct emulation *emulation, uint64_t heap_pages, 
 /* The debt to pay now, in ns: 0 if the debt is small, unless `all` is set. */
 uint64_t emulation_due(const struct emulation *emulation, bool all);
 
-/* Wait for this long: sleep, then spin. Returns the time to pass to emulation_paid(). */
+/* Wait for delay_ns: sleep, then spin. Returns the time to pass to emulation_paid(). */
 uint64_t delay_spend(uint64_t delay_ns);
 
 /* Reduce the debt by the time that was spent. */

@@ -14,7 +14,7 @@
 #include "paging_file.h"
 #include "whole_pages.h"
 
-#define REQUESTS 8u /* reads and writes in flight; more do not make a disk faster */
+#define REQUESTS 8u /* maximum number of reads and writes in flight; a disk is not faster with more */
 #define FILE_BYTES_MAX (1ull << 44) /* the numbers of file pages have 32 bits */
 
 /* The shim's lock is taken before paging.lock, and paging.lock before the file's lock. */
@@ -31,14 +31,14 @@ static struct {
 	   changed */
 	int notify;
 	struct sentinel_paging *words; /* NULL: no residency segment */
-	char *base[2]; /* of arena and heap */
+	char *base[2]; /* the arena's base, the heap's base */
 	uint64_t pages[2];
-	/* by queue (evict, fetch): number of pages, from the start of its first range on, that are
-	   being moved or need no move */
+	/* by queue (evict, fetch): number of pages, from the start of the queue's first range on,
+	   whose move has begun, or which need no move */
 	uint64_t done[2];
 	struct schedule schedule; /* the layout's moves */
 	_Atomic uint64_t position; /* see paging_pass() */
-	uint64_t evicted_pages, fetched_pages; /* by the layout's moves */
+	uint64_t evicted_pages, fetched_pages; /* pages that the layout's moves began to evict or fetch */
 } paging = {
 	.lock = PTHREAD_MUTEX_INITIALIZER,
 	.position = SCHEDULE_NOWHERE,
@@ -52,8 +52,8 @@ bool paging_runs(void)
 	return atomic_load_explicit(&paging.pager, memory_order_acquire) != NULL;
 }
 
-/* The queue's first range; false if the queue is empty, or if its head is invalid: the daemon,
-   which writes the head, is untrusted. */
+/* Copy the queue's first range to *range. Returns false if the queue is empty, or if its head is
+   invalid: the daemon, which writes the head, is untrusted. */
 static bool first_range(const struct sentinel_page_queue *queue, struct sentinel_page_range *range)
 {
 	uint64_t head = __atomic_load_n(&queue->head, __ATOMIC_ACQUIRE), tail = queue->tail;
@@ -390,7 +390,7 @@ void paging_after_fork_in_child(void)
 		close(paging.notify);
 		if (paging.wake >= 0)
 			close(paging.wake);
-		/* A thread of the parent may have held the file's lock. */
+		/* A thread of the parent may have held the file's lock at the fork. */
 		pthread_mutex_init(&paging.file.lock, NULL);
 		paging.file.fd = paging.notify = paging.wake = -1;
 		paging.words = NULL;

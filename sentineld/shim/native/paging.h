@@ -19,7 +19,7 @@
 struct paging_settings {
 	int file; /* backing file, opened with O_DIRECT; -1 if the pager already runs */
 	uint64_t bytes; /* size of the file; if the pager runs: size to which the file is enlarged */
-	uint64_t bytes_max; /* a file that is nearly full may grow up to this size */
+	uint64_t bytes_max; /* maximum size to which a nearly full file is enlarged */
 	int wake; /* eventfd to which the daemon writes after it has queued moves */
 	uint64_t budget_pages; /* see paging_set_budget(); 0: no change (a new pager: no limit) */
 };
@@ -31,23 +31,23 @@ struct paging_settings {
  */
 const char *paging_start(const struct heap *heap, const struct paging_settings *settings);
 
-/* Whether the pager runs. It never stops. */
+/* Whether the pager runs. Once it has been started, it never stops. */
 bool paging_runs(void);
 
-/* Manage an arena, if the pager runs. Returns NULL, or a description of the problem. */
+/* If the pager runs, make it manage an arena. Returns NULL, or a description of the problem. */
 const char *paging_add(const struct arena *arena);
 
-/* Stop managing an arena, which must have no live tensors. */
+/* Make the pager stop managing an arena, which must have no live tensors. */
 void paging_remove(const struct arena *arena);
 
 /* From now on, use the emulation's residency segment, this arena, and the moves of the arena's
    layout. Each argument may be NULL, which means none. Needs the shim's lock. */
 void paging_use(struct emulation *emulation, const struct arena *arena);
 
-/* The process has passed the boundary at this position, or does not follow the layout from now on
-   (SCHEDULE_NOWHERE). has_moves: whether the layout has moves at this boundary; pass true with
-   SCHEDULE_NOWHERE, so that serve_moves() wakes up and discards the moves that are due. Needs the
-   shim's lock. */
+/* Report that the process has passed the boundary at this position, or does not follow the layout
+   from now on (SCHEDULE_NOWHERE). has_moves: whether the layout has moves at this boundary; pass
+   true with SCHEDULE_NOWHERE, so that serve_moves() wakes up and discards the moves that are due.
+   Needs the shim's lock. */
 void paging_pass(uint64_t position, bool has_moves);
 
 /* A number that grows each time a thread has to wait for a page. */

@@ -18,8 +18,9 @@
    second that the file is nearly full. */
 #define RETRY_MS 5000u
 
-/* Whether the file's disk has this number of free bytes; true if it is unknown. A failing fallocate()
-   can allocate all free blocks of the disk first, so that for a moment no program can write. */
+/* Whether the file's disk has this number of free bytes; true if the number of free bytes is
+   unknown. This is checked before fallocate(), because an fallocate() that fails can first allocate
+   all free blocks of the disk, so that for a moment no program can write. */
 static bool has_room(int fd, uint64_t bytes)
 {
 	struct statvfs disk;
@@ -45,8 +46,8 @@ static int enlarge(struct paging_file *file, struct pager *pager, uint64_t bytes
 		file->bytes = bytes;
 		return 0;
 	}
-	/* ext4, for example, keeps the blocks that it allocated before it found no more. If they cannot
-	   be freed, they stay allocated until the file is deleted. */
+	/* Free the new blocks: ext4, for example, keeps those that it allocated before the disk was
+	   full. If ftruncate() fails, they stay allocated until the file is deleted. */
 	undone = ftruncate(file->fd, (off_t)file->bytes);
 	(void)undone;
 	return error;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The size of the file to which the pager evicts pages. Each function takes the file's lock, and
- * holds it while the disk allocates space. The file's lock is taken before the pager's lock.
+ * Enlarges the file to which the pager evicts pages. Each function takes the file's lock, and holds
+ * it while the disk allocates space. The file's lock is taken before the pager's lock.
  */
 #ifndef SENTINELD_SHIM_PAGING_FILE_H
 #define SENTINELD_SHIM_PAGING_FILE_H
@@ -19,19 +19,19 @@ struct paging_file {
 	_Atomic uint64_t bytes; /* changes only with the lock while the pager runs */
 	/* paging_file_grow() does not enlarge the file beyond this size */
 	_Atomic uint64_t bytes_max;
-	/* the file grows no more before this time (CLOCK_MONOTONIC), because the disk was full;
-	   0: it may grow now */
+	/* paging_file_grow() does not enlarge the file before this time (CLOCK_MONOTONIC), because its
+	   last attempt has failed; 0: the file can be enlarged now */
 	uint64_t retry_ms;
 };
 
-/* Enlarge the file to this size; if this fails, the file is as before. Returns NULL, or a description
-   of the problem. */
+/* Enlarge the file to this size; if this fails, the file keeps its size. Returns NULL, or a
+   description of the problem. */
 const char *paging_file_enlarge(struct paging_file *file, struct pager *pager, uint64_t bytes);
 
 /* If the file is nearly full, enlarge it by a quarter or 256 MiB, whichever is more, or by less if the
    disk does not have that much room. If the disk is full, the file keeps its size, and pages stay
    in memory. Returns the time in milliseconds after which to call this function again even if the
-   pager does not signal that the file is nearly full; -1: no need to. */
+   pager does not signal that the file is nearly full; -1: wait for this signal. */
 int paging_file_grow(struct paging_file *file, struct pager *pager);
 
 #endif

@@ -16,9 +16,9 @@
  *              the segment also has the queues of the daemon's moves.
  *
  * Each word has one writer; only the residency maps have two. Words that announce
- * other data, such as heads, tails and positions, are stored with release and loaded
- * with acquire order; some counters are relaxed. The daemon must validate everything
- * that it reads from these segments.
+ * other data, such as heads, tails and positions, are stored with release order and
+ * loaded with acquire order; some counters use relaxed order. The daemon must validate
+ * everything that it reads from these segments.
  */
 #ifndef SENTINELD_SHIM_PROTOCOL_H
 #define SENTINELD_SHIM_PROTOCOL_H
@@ -55,7 +55,7 @@ enum sentinel_mode {
    every step anyway */
 #define SENTINEL_FLAG_MESSAGE (1u << 4)
 /* paged tiers: if any thread waited for a page between two ring records, the difference of the
-   records' times excludes all time for which the step's owner slept between them */
+   records' times excludes all time for which the step's owner slept between the two records */
 #define SENTINEL_FLAG_NO_STALLS (1u << 5)
 
 /*
@@ -103,9 +103,10 @@ struct sentinel_control {
 	uint32_t reserved1;
 	uint64_t heartbeat; /* CLOCK_MONOTONIC ns, refreshed every 250 ms */
 	uint64_t ring_tail; /* records read since start */
-	/* a position: all demotions due up to it have ended. So have all promotions for which the
-	   process stalls and whose deadline is at most one boundary after this position, unless fast
-	   memory has no room for promotions. */
+	/* A position. All demotions that are due up to this position have ended. If the process
+	   stalls for a promotion, it waits until moves_done reaches the boundary before the
+	   promotion's deadline. The daemon publishes that boundary only when the promotion has ended
+	   or fast memory has no room for promotions. */
 	uint64_t moves_done;
 	uint64_t barrier_timeout_ns; /* 0: do not wait at barriers */
 	uint64_t reserved2[27];
@@ -116,13 +117,14 @@ struct sentinel_control {
 
 enum sentinel_event {
 	SENTINEL_EVENT_NONE = 0,
-	/* address, bytes, value = cursor of this allocation or ~0, detail = enum sentinel_alloc;
-	   address 0: neither heap nor arena had room, so libc10 serves the allocation */
+	/* address, bytes, value = cursor of this allocation, or ~0 if it is not in the step's
+	   sequence, detail = enum sentinel_alloc; address 0: neither heap nor arena had room, so
+	   libc10 serves the allocation */
 	SENTINEL_EVENT_ALLOC = 1,
 	/* address, bytes, value = cursor at birth, or ~0 if not born in this step's sequence */
 	SENTINEL_EVENT_FREE = 2,
-	/* address = epoch that begins (0: none), bytes = cursor, value = boundary index, layer,
-	   detail = enum sentinel_boundary */
+	/* address = epoch that begins (0: none), bytes = cursor, value = boundary index, layer = id
+	   of the boundary's layer, detail = enum sentinel_boundary */
 	SENTINEL_EVENT_BOUNDARY = 3,
 	/* a step begins; address = epoch, bytes = step number */
 	SENTINEL_EVENT_STEP = 4,
@@ -130,8 +132,8 @@ enum sentinel_event {
 	   resident in fast memory, bytes = bytes resident in slow memory, value = page accesses of
 	   the stretch that begins */
 	SENTINEL_EVENT_SERVED = 5,
-	/* follows SERVED: value = page accesses served by fast memory, address = delay in ns for all
-	   other page accesses, bytes = sentinel_residency.paid_ns */
+	/* follows SERVED: value = page accesses served by fast memory, address = delay in ns that all
+	   other page accesses add to the debt, bytes = sentinel_residency.paid_ns */
 	SENTINEL_EVENT_SERVED_FAST = 6,
 };
 
@@ -199,7 +201,8 @@ struct sentinel_region { /* 24 bytes: births in [offset, offset + bytes) prefer 
 
 /* access.flags */
 #define SENTINEL_ACCESS_HEAP (1u << 0) /* offset counts from the heap's base, not the arena's */
-#define SENTINEL_ACCESS_AT_BIRTH (1u << 1) /* pages are born in this stretch; the map is not read */
+/* the pages are born in this stretch: `node` gives their node, and the map is not read */
+#define SENTINEL_ACCESS_AT_BIRTH (1u << 1)
 /* count the access only when the next stretch begins, because the tensor's size is unknown before
    its birth. So the map is read after the wait at the boundary that ends this stretch. */
 #define SENTINEL_ACCESS_AFTER (1u << 2)
@@ -207,9 +210,10 @@ struct sentinel_region { /* 24 bytes: births in [offset, offset + bytes) prefer 
 #define SENTINEL_ACCESS_HIDES (1u << 3)
 
 struct sentinel_access { /* 40 bytes: emulated and paged tiers only; sorted by stretch */
-	uint64_t offset; /* page-aligned; of the tensor, or of its part in a region */
+	/* page-aligned offset of the tensor or, if it spans regions, of its part in one region */
+	uint64_t offset;
 	uint64_t slow_ps; /* delay for each slow page in this stretch, in ps; 0 on paged tiers */
-	uint32_t pages; /* number of pages from offset on: those of the tensor, or of its part */
+	uint32_t pages; /* number of pages of the tensor, or of its part, from `offset` on */
 	uint32_t touched; /* number of pages that the stretch touches, for metering */
 	uint32_t stretch;
 	uint16_t flags;
@@ -222,8 +226,9 @@ struct sentinel_access { /* 40 bytes: emulated and paged tiers only; sorted by s
 /*
  * Header of the residency segment. After it come the arena's map and the heap's map, both 8-byte
  * aligned, with one byte for each page: 0 if absent, otherwise 1 + node. On emulated tiers, the
- * process writes births and drops, and the daemon writes moves; a page in flight stays on its
- * source node. If node 0 is full, pages are born on node 1, as with the kernel's fallback.
+ * process writes births and drops, and the daemon writes moves; the entry of a page in flight gives
+ * its source node. If node 0 is full, pages are born on node 1, as the kernel falls back to another
+ * node.
  */
 struct sentinel_residency { /* 128 bytes */
 	uint64_t magic;
@@ -243,7 +248,8 @@ struct sentinel_residency { /* 128 bytes */
 	uint64_t in_flight_fast;
 	int64_t fast_own; /* number of pages used on node 0, minus moved_fast */
 	uint64_t fast_limit; /* capacity of node 0 in pages; 0: unlimited */
-	uint64_t paging_offset; /* of struct sentinel_paging, 8-byte aligned; 0: the pager does not run */
+	/* offset of struct sentinel_paging, 8-byte aligned; 0: the pager does not run */
+	uint64_t paging_offset;
 	uint64_t reserved[2];
 };
 
@@ -263,7 +269,8 @@ struct sentinel_page_range { /* 16 bytes */
 struct sentinel_page_queue {
 	/* written by the daemon: number of ranges appended since the segment was created */
 	uint64_t head;
-	/* written by the shim: number of ranges whose pages are all being moved or need no move */
+	/* written by the shim: number of ranges that are done; in such a range, the move of each page
+	   has begun, or the page needs no move */
 	uint64_t tail;
 	struct sentinel_page_range ranges[SENTINEL_QUEUE_RANGES];
 };
@@ -318,7 +325,7 @@ struct sentinel_move { /* 32 bytes: paged tiers only; sorted by boundary */
 	uint64_t page; /* first page, counted from the base of the arena or the heap */
 	uint32_t pages;
 	uint32_t boundary; /* the move begins when the process passes this boundary of the step */
-	/* deadline, end: counted in boundaries after `boundary`, 1 to boundary_count */
+	/* deadline, end: number of boundaries after `boundary`, 1 to boundary_count */
 	uint32_t deadline; /* a fetch that moves pages after this boundary is late */
 	uint32_t end; /* at this boundary, the move becomes obsolete */
 	uint32_t flags;

@@ -33,7 +33,8 @@ static PyObject *none;
 API struct py_method_def *sentinel_methods(void);
 API void sentinel_none(PyObject *object);
 
-/* Set the None object. native.py passes it, because its symbol differs between Python versions. */
+/* Set the None object. native.py passes the object, because the name of its symbol differs between
+   Python versions. */
 API void sentinel_none(PyObject *object)
 {
 	none = object;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Emulated tiers: records births and drops in the residency map, and counts its pages. */
+/* Emulated tiers: records births and drops in the residency map, and counts the pages on each tier. */
 #include "residency.h"
 
 #include <string.h>

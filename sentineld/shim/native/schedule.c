@@ -66,8 +66,8 @@ static void add(struct schedule *schedule, const struct sentinel_move *move)
 	moves->count++;
 }
 
-/* Remove the moves that are obsolete at the boundary. Returns how many of them have not been
-   counted as late yet. */
+/* Remove the moves that are obsolete at the boundary. Returns how many of the removed moves have not
+   been counted as late yet. */
 static uint32_t expire(struct due_moves *moves, uint64_t boundary)
 {
 	uint32_t kept = 0, found = 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The moves of a layout on paged tiers: which of them are due as the process passes boundaries,
- * and which have become obsolete. Uses no lock, clock or thread.
+ * Paged tiers: keeps track of which of a layout's moves are due at the boundaries that the process
+ * passes, and which have become obsolete. Uses no lock, clock or thread.
  */
 #ifndef SENTINELD_SHIM_SCHEDULE_H
 #define SENTINELD_SHIM_SCHEDULE_H
@@ -11,12 +11,13 @@
 
 #include "layout.h"
 
-/* A position that no step has: the process does not follow the layout. */
+/* A position that no step has. It means that the process does not follow the layout. */
 #define SCHEDULE_NOWHERE UINT64_MAX
 
 struct due_move {
 	const struct sentinel_move *move;
-	uint64_t done; /* number of pages, from the first one on, that are being moved or need no move */
+	/* number of pages, from the first one on, whose move has begun, or which need no move */
+	uint64_t done;
 	uint64_t deadline, end; /* boundaries, counted since the first step */
 	bool late; /* already counted in schedule.late */
 };
@@ -44,15 +45,14 @@ void schedule_destroy(struct schedule *schedule);
 /*
  * Report that the process is at this position: step << 32 | boundary, or SCHEDULE_NOWHERE. Adds the
  * moves of the boundaries passed since the last call, and removes moves that are obsolete.
- * SCHEDULE_NOWHERE removes all moves. The first call after SCHEDULE_NOWHERE, and a call that goes
- * back or skips a whole step, also remove all moves, and then add those of the boundaries passed in
- * the current step.
+ * SCHEDULE_NOWHERE removes all moves. The first call after SCHEDULE_NOWHERE also removes all moves,
+ * and then adds those of the boundaries passed in the current step. So does a call whose position
+ * is before the last call's position, or more than a step after it.
  */
 void schedule_pass(struct schedule *schedule, uint64_t position);
 
-/* Report that the next `pages` pages of a due move are dealt with: the move of `began` of them has
-   begun, and the others need no move. If these are the move's last pages, removes the move and
-   returns true. */
+/* Report that of the next `pages` pages of a due move, `began` pages have begun to move, and the
+   others need no move. If these are the move's last pages, removes the move and returns true. */
 bool schedule_done(struct schedule *schedule, struct due_moves *moves, struct due_move *due, uint64_t pages,
 		   uint64_t began);
 

@@ -4,11 +4,11 @@
  *
  * Threads: the owner of a step is the thread that began the step. Only the
  * owner's allocations and boundaries belong to the step. Any thread may become
- * the owner by beginning a step, even within another thread's step. So everything
- * that is not atomic is read and written under `lock`, and a function that
- * releases the lock checks the ownership again. No thread holds the lock while it
- * waits for moves or page frames or pays a delay. The exception is fork(), which
- * waits with the lock held until the pager is idle.
+ * the owner by beginning a step, even before another thread has ended its step.
+ * So everything that is not atomic is read and written under `lock`, and a
+ * function that releases the lock checks the ownership again. No thread holds the
+ * lock while it waits for moves or page frames or pays a delay. The exception is
+ * fork(), which waits with the lock held until the pager is idle.
  */
 #ifndef SENTINELD_SHIM_SHIM_H
 #define SENTINELD_SHIM_SHIM_H
@@ -40,7 +40,7 @@ struct shim {
 	struct heap heap;
 	struct arena *arena; /* arena of the live layout, or NULL */
 	struct arena *older; /* list of arenas of former layouts that may still hold tensors */
-	/* NULL: no residency map; dereferenced under the lock */
+	/* NULL: no residency map; dereference this pointer only under the lock */
 	struct emulation *_Atomic emulation;
 
 	/* the control segment */
@@ -55,11 +55,13 @@ struct shim {
 	/* the step */
 	_Atomic pthread_t owner; /* 0: none */
 	bool recording; /* write ring records; set when a step begins, constant in the step */
-	/* advance the module's epoch at boundaries; set when a step begins, cleared on failure */
+	/* whether to advance the module's epoch at boundaries; set when a step begins, cleared if
+	   advancing fails */
 	bool epochs;
 	bool no_stalls; /* SENTINEL_FLAG_NO_STALLS; set when a step begins, constant in the step */
 	uint64_t stalled_ns; /* time to subtract from the times of ring records */
-	/* now_ns(), the owner's CPU time and paging_stalls() when stalled_ns was last computed */
+	/* values of now_ns(), the owner's CPU time and paging_stalls() when stalled_ns was last
+	   computed */
 	uint64_t wall_ns, cpu_ns, stalls;
 	_Atomic bool connected; /* to a daemon */
 	/* a leaf module's forward has ended: the next allocation passes an OUTSIDE boundary */
@@ -70,7 +72,7 @@ struct shim {
 	uint32_t cursor; /* allocations >= SENTINEL_TENSOR_BYTES_MIN since the step began */
 	uint32_t next_cut; /* index of the next cut in the layout's table of cuts */
 	uint32_t layer; /* of the last passed boundary */
-	uint64_t first_replay_step; /* first step with the live layout; 0: not begun yet */
+	uint64_t first_replay_step; /* number of the first step with the live layout; 0: not begun yet */
 	/* 0, or the position for which a barrier timed out or found the heartbeat stale. As long as
 	   moves_done is below this position, barriers do not wait. */
 	_Atomic uint64_t stuck_position;
@@ -126,18 +128,19 @@ void stretch_begin(void);
 /* A leaf module's forward has ended. */
 void boundary_leaf_ended(void);
 
-/* Pass the boundaries that are due before the owner's next allocation: OUTSIDE, then a cut. Needs
-   the lock, but releases it while such a boundary is passed. */
+/* Pass the boundaries that are due before the owner's next allocation: first an OUTSIDE boundary,
+   then a cut. Needs the lock, but releases it while such a boundary is passed. */
 void boundary_before_alloc(void);
 
 /* With emulated tiers: the delay to pay now, in ns; 0 for a small delay, unless `all` is set. */
 uint64_t debt_due(bool all);
 
-/* Wait for this long, and subtract the time from the debt. */
+/* Wait for debt_ns, and subtract the time spent from the debt. */
 void debt_pay(uint64_t debt_ns);
 
 /* Advance the cursor past optional slots whose allocations are missing in this step. bytes: size of
-   the next allocation; 0: there is none. Needs the lock, and the mode SENTINEL_MODE_REPLAY. */
+   the next allocation; 0: the step has no further allocation. Needs the lock, and the mode
+   SENTINEL_MODE_REPLAY. */
 void skip_optional(uint64_t bytes);
 
 /* End the step. Marks it as diverged if allocations or boundaries are missing. */

@@ -57,8 +57,9 @@ static uint64_t give_birth(struct pager *pager, struct paged_range *range, uint6
 	return born;
 }
 
-/* Number of consecutive pending pages from `page` on, at most TRANSIT_PAGES. The run ends where pages
-   that the plan has evicted meanwhile, or fetched again, begin. */
+/* Number of consecutive pending pages from `page` on, at most TRANSIT_PAGES. The run ends at the first
+   page whose `planned` differs from that of `page`: since the birth, the plan has evicted only one of
+   these two pages. */
 static uint64_t pending_run(const struct paged_range *range, uint64_t page)
 {
 	uint64_t most = pages_below_top(range, page, TRANSIT_PAGES), run = 0;
@@ -78,8 +79,8 @@ static void resume_moves(struct pager *pager)
 }
 
 /* Give free frames to the pending pages of [page, end), in order. Skips pages that the plan has evicted
-   meanwhile; these get frames when they are accessed. Returns the first page that got no frame; `end`
-   if all got one. */
+   since their birth; these get frames when they are accessed. Returns the first page, apart from skipped
+   ones, that got no frame; `end` if all got one. */
 static uint64_t give_frames(struct pager *pager, struct paged_range *range, uint64_t page, uint64_t end)
 {
 	while (page < end) {
@@ -151,7 +152,7 @@ void pager_born(struct pager *pager, void *address, uint64_t pages)
 }
 
 /* Give frames to an absent page and to the pending pages that follow it, and make room for the next
-   ones, which will probably be accessed soon. Returns false if there is no frame yet. */
+   pending pages, which will probably be accessed soon. Returns false if there is no frame yet. */
 static bool give_demanded(struct pager *pager, struct paged_range *range, uint64_t page)
 {
 	uint64_t run;
@@ -205,9 +206,9 @@ static void return_frames(struct pager *pager, struct paged_range *range, uint64
    other frames, too, while the pager has more frames than its budget. */
 static void drop_run(struct pager *pager, struct paged_range *range, uint64_t page, uint64_t run)
 {
-	/* Number of frames to return at once if the next frame cannot be moved, because the kernel
-	   has pinned it or a forked child shares it. The number doubles each time, because often
-	   many frames in a row cannot be moved. */
+	/* Number of frames to return to the kernel at once if the next frame cannot be moved, because
+	   the kernel has pinned it or a forked child shares it. The number doubles each time, because
+	   often many frames in a row cannot be moved. */
 	uint32_t stuck = 1;
 
 	for (uint64_t at = page, end = page + run, done; at < end; at += done) {

@@ -10,11 +10,12 @@
 #include "threads.h"
 #include "uffd.h"
 
-/* Number of further tries to move a busy frame: the kernel keeps a frame pinned for a moment after
-   a read or write of the file. If one page stays busy for all these tries, its frame is probably
-   pinned for long, as that of a registered buffer. Such frames are often many, and the pager's lock
-   is held meanwhile, so pages_evict() then makes only one further try for each busy page. This one
-   is necessary: a page that a forked child shares can be moved only after a write. */
+/* Number of further tries to move a busy frame. They often succeed, because the kernel keeps a frame
+   pinned only for a moment after a read or write of the file. If a page stays busy for all these
+   tries, its frame is probably pinned for long, for example because it belongs to a buffer that is
+   registered with io_uring. Many frames are often pinned like this, and the pager's lock is held
+   during the tries. So pages_evict() then makes only one further try for each other busy page. This
+   try is necessary: a page that a forked child shares can be moved only after a write to it. */
 #define BUSY_TRIES 8
 #define BUSY_TRIES_LATER 1
 

@@ -9,11 +9,12 @@
 #include "pages.h"
 #include "uffd.h"
 
-/* A read that takes longer than this is not counted in `fault_reads`: the process was stopped
-   meanwhile, or the disk had stalled. */
+/* A read that takes longer than this is not counted in `fault_reads`: probably the process was stopped
+   during the read, or the disk had stalled. */
 #define FAULT_READ_NS_MAX 50000000u
 
-/* Limit for the search for a tensor's end, which takes a few microseconds at most. */
+/* Maximum number of pages to search for the beginning or end of a tensor. With this limit, a search
+   takes at most a few microseconds. */
 #define TENSOR_PAGES_MAX 65536u
 
 /* Whether the page is in memory or in the kernel's swap; true also if pagemap cannot be read. */
@@ -36,7 +37,7 @@ static uint32_t out_run(const struct paged_range *range, uint64_t page, uint32_t
 	return run;
 }
 
-/* The first page behind the tensor that contains the page, if it is at most TENSOR_PAGES_MAX pages
+/* The first page after the tensor that contains the page, if it is at most TENSOR_PAGES_MAX pages
    further on; otherwise the page at this distance. */
 static uint64_t tensor_end(const struct paged_range *range, uint64_t page)
 {
@@ -65,7 +66,8 @@ static uint32_t fetch_more(struct pager *pager, struct paged_range *range, uint6
 	return (uint32_t)pages_fetch(pager, range, page, pages, &fetch_ahead);
 }
 
-/* Fetch the pages of the window that are below the fault's page, after the window's other pages. */
+/* Fetch those pages of the window that are below the fault's page. Call this after the fetch of the
+   window's other pages has begun. */
 static void fetch_below(struct pager *pager, const struct read_ahead_fault *fault,
 			struct read_ahead_window window)
 {
@@ -74,7 +76,7 @@ static void fetch_below(struct pager *pager, const struct read_ahead_fault *faul
 	uint64_t now = pager->wanted_count ? 0 : pages_fetch_below(pager, fault->range, page, run);
 
 	read_ahead_began_below(&pager->read_ahead, page - now, (uint32_t)(run - now));
-	/* The stream's next fault fetches about as many pages. */
+	/* The stream's next fault will fetch about as many pages as this one. */
 	next += run - now;
 	left -= now;
 	pager->next_pages = out_below(fault->range, page - now, left < next ? left : next);
@@ -128,8 +130,8 @@ static void make_room_for_stream(struct pager *pager, uint64_t pages)
 	make_room_ahead(pager, pages);
 }
 
-/* Recall a page that is being evicted, and as many of the evicted pages that follow it as there are
-   frames for. */
+/* Recall a page that is being evicted, and then the pages that follow it, as long as they are being
+   evicted and there are frames for them. */
 static void recall_run(struct pager *pager, struct paged_range *range, uint64_t page)
 {
 	uint64_t end = page + pages_below_top(range, page, READ_AHEAD_PAGES_MIN);

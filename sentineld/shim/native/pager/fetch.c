@@ -150,8 +150,8 @@ uint64_t out_below(const struct paged_range *range, uint64_t page, uint64_t page
 	return run;
 }
 
-/* Begin to read pages that are in the file only. Returns how many; 0 if no frame or no transit is
-   free. */
+/* Begin to read pages that are out and not in transit. Returns the number of pages; 0 if no frame or
+   no transit is free. */
 static uint32_t begin(struct pager *pager, struct paged_range *range, uint64_t page, uint32_t pages,
 		      const struct fetch_mode *mode)
 {
@@ -202,8 +202,8 @@ uint64_t pages_fetch(struct pager *pager, struct paged_range *range, uint64_t pa
 	return done;
 }
 
-/* Begin to read the pages directly before `page`, at most `pages`, as far as they are in the file only
-   and frames are free. Returns how many. */
+/* Begin to read the pages directly before `page`, at most `pages`, up to the first page that is not out
+   or for which no frame is free. Returns the number of pages. */
 static uint32_t begin_below(struct pager *pager, struct paged_range *range, uint64_t page, uint64_t pages)
 {
 	uint64_t free = fetch_ahead.frames(pager, fetch_ahead.pages);
@@ -296,7 +296,7 @@ void streams_continue(struct pager *pager)
 		uint32_t run;
 
 		if (!is_out(stream->range, next)) {
-			stream->owed = 0; /* something else fetches these pages, or they were dropped */
+			stream->owed = 0; /* the next page was dropped, or fetched for another reason */
 			continue;
 		}
 		run = continue_stream(pager, stream);

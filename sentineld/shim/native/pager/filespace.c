@@ -105,7 +105,8 @@ static uint64_t first_free(const struct filespace *space, uint64_t from, uint64_
 
 uint64_t filespace_available(const struct filespace *space)
 {
-	/* A holder without a hold may read any page that was in use when it began. */
+	/* A holder for whose hold there was no memory may read any page that was in use at the call of
+	   filespace_hold(). */
 	return space->closed ? 0 : space->free_pages;
 }
 
@@ -192,13 +193,13 @@ void filespace_hold(struct filespace *space, uint64_t holder)
 	}
 	for (uint64_t word = 0; word < words; word++)
 		hold->pages[word] |= space->used[word] & ~space->released[word];
-	/* The bits after the last page are pages that the file may get later. */
+	/* Do not hold pages after the last page: their bits in `used` are set until the file grows. */
 	hold->pages[words - 1] &= (1ull << space->pages % WORD_BITS) - 1;
 	for (uint64_t word = 0; word < words; word++)
 		space->held[word] |= hold->pages[word];
 }
 
-/* Free the pages that were given back and that no hold has. */
+/* Free the pages that were given back and that no hold includes. */
 static void free_released(struct filespace *space)
 {
 	uint64_t words = space->pages / WORD_BITS + 1;

@@ -22,7 +22,9 @@ struct filespace {
 	uint64_t pages;
 	struct filespace_hold *holds;
 	uint64_t *held; /* one bit per page: the page is in a hold; NULL: no page is held */
-	uint64_t *released; /* one bit per page: given back while held; free when no hold has it */
+	/* one bit per page: the page was given back while it was held; it becomes free when no hold
+	   includes it any more */
+	uint64_t *released;
 	unsigned closed; /* number of holders for whose hold there was no memory */
 	uint64_t free_pages;
 	uint64_t next; /* where the next search begins */
@@ -48,7 +50,7 @@ void filespace_give(struct filespace *space, uint64_t first, uint64_t pages);
 /* Hold all pages that are in use, so that they are not given out again before
    filespace_release() is called for the holder. Pages that the holder already holds stay held. If
    there is no memory for the hold, the file counts as full until filespace_release(). holder: any
-   number. */
+   number that identifies the holder. */
 void filespace_hold(struct filespace *space, uint64_t holder);
 void filespace_release(struct filespace *space, uint64_t holder);
 

@@ -79,9 +79,10 @@ static uint64_t file_run(const struct paged_range *range, uint64_t page)
 	return run;
 }
 
-/* How many mappings a child makes of the file. The kernel limits the mappings of a process, and at the
-   limit the process cannot even enlarge its heap. Each mapping of the file can split another one
-   into two, so it can add two. A quarter of the limit therefore leaves half of it for other mappings. */
+/* Maximum number of mappings of the file that a child makes. The kernel limits the number of a process's
+   mappings, and at the limit the process cannot even enlarge its heap. A mapping of the file can split
+   an existing mapping in two, and thus add two mappings. A quarter of the limit therefore leaves half of
+   it for other mappings. */
 static uint64_t mappings_most(void)
 {
 	char text[24] = "";

@@ -84,7 +84,7 @@ void frames_destroy(struct frames *frames)
 	homes_destroy(&frames->homes);
 }
 
-/* Return frames to the kernel; they are at home and not free. */
+/* Return frames to the kernel. They must be at home and must not be marked as free. */
 static void discard(struct frames *frames, uint32_t home, uint32_t pages)
 {
 	madvise(frames_address(frames, home), bytes_of(frames, pages), MADV_DONTNEED);

@@ -2,15 +2,17 @@
 /*
  * The pager's page frames, and the staging memory: the buffers for writes and reads of the
  * backing file. When a page is evicted, its frame moves into the staging memory. After the
- * page is written, the frame is free for the next page that is read or born. Planned moves
- * neither zero frames nor copy pages, except pages whose frames the kernel keeps pinned.
+ * page is written to the file, the frame is free for the next page that is read or born.
+ * Planned moves neither zero frames nor copy pages, except pages whose frames the kernel keeps
+ * pinned.
  *
  * The speed of a disk can depend on the number of physically contiguous segments of a request.
- * Virtual disks, for example, can be several times as fast if each of these segments has 16
- * pages. So the pager gets frames from the kernel as huge pages, whose frames are physically
- * adjacent, and a frame that leaves its page returns to its old place. Each frame of a huge page
- * has a home: a page of the staging memory, next to the homes of the adjacent frames. While the
- * frame is lent to a page, no other frame uses its home:
+ * Virtual disks, for example, can be several times as fast with segments of 16 pages as with
+ * segments of one page. So the pager gets frames from the kernel as huge pages, whose frames
+ * are physically adjacent, and keeps these frames together. Each frame of a huge page has a
+ * home: a page of the staging memory, next to the homes of the adjacent frames. A frame that
+ * leaves a page returns to its home. While the frame is lent to a page, no other frame uses
+ * its home:
  *
  *     block  | free | free | lent | lent | free ...      512 homes, of the frames of a huge page
  *                            |      |
@@ -21,11 +23,11 @@
  * once they are free.
  *
  * Other frames are single: those of pages that existed before the pager started, those that
- * the kernel gave when the budget had no room for a huge page or the kernel had none, and those
- * of copied pages. A single frame has a home only while it is in the staging memory; this home
- * is in one of the blocks for single frames.
- * If there are enough other free frames, single ones are returned to the kernel, so that there
- * is room for huge pages. Unless stated otherwise, the functions need the pager's lock.
+ * the kernel gave when the budget had no room for a huge page or the kernel had no huge page,
+ * and those of copied pages. A single frame has a home only while it is in the staging memory;
+ * this home is in one of the blocks for single frames.
+ * If there are enough other free frames, single ones are returned to the kernel, so that the
+ * budget has room for huge pages. Unless stated otherwise, the functions need the pager's lock.
  */
 #ifndef SENTINELD_SHIM_FRAMES_H
 #define SENTINELD_SHIM_FRAMES_H
@@ -68,8 +70,8 @@ static inline char *frames_address(const struct frames *frames, uint32_t home)
    finds no home. */
 uint32_t frames_collect(struct frames *frames, char *from, uint32_t *homes, uint32_t pages, int *error);
 
-/* Mark these frames as free; they are at home and not free yet. Single frames may be returned to
-   the kernel instead. */
+/* Mark these frames as free. They must be at home and must not be free yet. If there are enough
+   other free frames, returns single frames to the kernel instead. */
 void frames_free(struct frames *frames, const uint32_t *homes, uint32_t pages);
 
 /* Borrow up to `pages` free frames, and store their homes in homes[]. Returns how many. */

@@ -34,12 +34,13 @@ struct homes {
 	uint64_t free_pages; /* free frames */
 };
 
-/* Set up the account: no home has a frame. The caller has zeroed *homes. Returns whether there is
-   memory. */
+/* Allocate the tables; at first, no home has a frame. The caller has zeroed *homes. Returns false if
+   there is no memory. */
 bool homes_init(struct homes *homes, uint32_t huge_count, uint32_t single_count);
 void homes_destroy(struct homes *homes);
 
-/* How many homes at the beginning of an array of `pages` homes have consecutive numbers. */
+/* Number of homes, from the first one of an array of `pages` homes on, that have consecutive
+   numbers. */
 static inline uint32_t homes_run(const uint32_t *homes, uint32_t pages)
 {
 	uint32_t run = 1;
@@ -66,8 +67,8 @@ void homes_set_free(struct homes *homes, uint32_t home, uint32_t pages, bool fre
 uint32_t homes_find_unused(const struct homes *homes, uint32_t pages, uint32_t *home);
 
 /* Find consecutive free frames: enough for all pages or, if none of the few blocks searched has
-   enough, the longest run in them. Single frames are lent last. Returns how many. There must be a
-   free frame. */
+   enough, the longest run in them. Finds single frames only if no other frame is free. Returns how
+   many frames it has found. There must be a free frame. */
 uint32_t homes_find_free(struct homes *homes, uint32_t pages, uint32_t *home);
 
 /* Find at most `pages` consecutive free frames to return to the kernel: single ones or, if there are

@@ -132,7 +132,7 @@ const char *pager_add(struct pager *pager, void *base, uint64_t bytes, uint64_t 
 		range_delete(range);
 		return "the memory cannot be registered with userfaultfd";
 	}
-	/* From now on, only the pager creates pages. */
+	/* From now on, only the pager creates pages in this range. */
 	found = find_present(pager, range, used_bytes >> pager->page_shift);
 	if (found < 0) {
 		uffd_unregister(pager->uffd, base, bytes);

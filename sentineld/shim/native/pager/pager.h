@@ -12,12 +12,12 @@
  *     fetched   file ---read---> free frames ---UFFDIO_MOVE---> page
  *     dropped   page ---UFFDIO_MOVE---> home; the frames are free
  *
- * frames.h explains the homes of frames. Dropped frames that have no home go back to
- * the kernel.
+ * frames.h explains the homes of frames. If the frame of a dropped page has no home,
+ * it goes back to the kernel.
  * An access to a page that is out fetches this page and some pages next to it.
- * A page that has not changed since it was last written is evicted without another
- * write. Faults evict pages if no frame is free; pager_born() and pager_fetch() do not.
- * All functions may be called by any thread.
+ * A page that has not changed since it was last written to the file is evicted without
+ * another write. Faults evict pages if no frame is free; pager_born() and pager_fetch()
+ * do not. All functions may be called by any thread.
  */
 #ifndef SENTINELD_SHIM_PAGER_H
 #define SENTINELD_SHIM_PAGER_H
@@ -38,7 +38,7 @@ struct pager_settings {
 	int notify;
 };
 
-/* Counted since the start, except `frames` and `write_error`. */
+/* Counted since the pager's start, except `frames` and `write_error`. */
 struct pager_counts {
 	uint64_t bytes_read;
 	uint64_t bytes_written;
@@ -53,8 +53,8 @@ struct pager_counts {
 	uint64_t fault_reads, fault_read_ns;
 	uint64_t overruns; /* frames taken beyond the budget, because no page could be evicted */
 	uint64_t frames; /* page frames held now, including free ones */
-	/* -errno of a failed write, or -ENOSPC if the file had no free page; 0: none. While it is
-	   not 0, no page is evicted. */
+	/* -errno of a failed write, or -ENOSPC if the file had no free page; 0: no error. While
+	   write_error is not 0, no page is evicted. */
 	int write_error;
 };
 
@@ -92,8 +92,8 @@ bool pager_dropped(struct pager *pager, void *address, uint64_t pages);
 
 /* Begin to evict the pages that are in memory. Returns the number of pages whose eviction this call
    has begun. Pages that the kernel has pinned stay in memory. *done: number of pages, counted from
-   `address`, that need no further call; less than `pages` if too many pages are being evicted or
-   fetched. */
+   `address`, that need no further call; less than `pages` if so many pages are being evicted or
+   fetched that no transit is available. */
 uint64_t pager_evict(struct pager *pager, void *address, uint64_t pages, uint64_t *done);
 
 /* Begin to fetch the pages that are out, as long as frames are free and no born or accessed page lacks

@@ -70,7 +70,9 @@ struct paged_range {
 	uint8_t *planned;
 	uint8_t *stray; /* 1: the page is in memory, but is not planned to be there */
 	uint64_t strays; /* number of stray pages */
-	uint8_t *begins; /* 1: the page was the first of the last pager_born() that included it */
+	/* 1: the page was the first page of the last pager_born() call that included it, so a tensor
+	   begins here */
+	uint8_t *begins;
 	uint8_t *pending; /* 1: pager_born() has found no frame for the page, which is still absent */
 	uint8_t *transit; /* 1 + index of the page's transit; 0: none */
 	/* 1: the page arrived or was born since the hand of the clock algorithm last passed it */
@@ -107,7 +109,7 @@ struct wanted {
 	struct paged_range *range;
 	uint64_t page;
 	uint64_t pages;
-	bool birth; /* in the queue: the page is absent, not out */
+	bool birth; /* used in the queue only; true: the page is absent, false: it is out */
 };
 
 struct pager {
@@ -140,7 +142,7 @@ struct pager {
 	uint64_t wanted_first;
 	uint64_t wanted_count;
 	uint64_t wanted_room;
-	/* the most recent births without frames for all pages, in the order of their beginning */
+	/* the most recent births of which some pages have no frame yet, the oldest birth first */
 	struct wanted births[BIRTHS_MAX];
 	unsigned births_count;
 	struct read_ahead read_ahead;
@@ -151,9 +153,10 @@ struct pager {
 	uint64_t fetches; /* pages whose fetch has begun since the start */
 	uint32_t arrivals; /* pages fetched or recalled since the start */
 	uint32_t reuse; /* see note_reuse() */
-	uint32_t reuse_at; /* `arrivals` at the last note_reuse() that counted */
+	uint32_t reuse_at; /* value of `arrivals` when note_reuse() last recorded a reuse */
 	bool file_full; /* counts.write_error is set because the file had no free page */
-	bool incomplete; /* a pager_evict() or pager_fetch() was incomplete */
+	/* a pager_evict() or pager_fetch() was incomplete, and `notify` was not signalled since then */
+	bool incomplete;
 	pthread_t thread; /* serves faults */
 	bool has_thread;
 	struct pager_counts counts; /* bytes_read and bytes_written are atomic */
@@ -229,7 +232,7 @@ static inline void set_state(struct paged_range *range, uint64_t page, uint64_t 
 }
 
 /* Set `planned` of the pages. To save time, skips the pages before the first one that changes: a
-   call that continues an incomplete move changes none. */
+   call that continues an incomplete move changes no page. */
 static inline void set_planned(struct paged_range *range, uint64_t page, uint64_t pages, bool planned)
 {
 	const uint8_t *first = memchr(range->planned + page, !planned, pages);
@@ -288,8 +291,8 @@ void transit_cut(struct pager *pager, struct paged_range *range, uint64_t page);
 uint64_t frames_floor(const struct pager *pager);
 
 /* Make sure that there is a free frame. If there is none, gets new frames within the budget: those
-   of a huge page or, if they do not fit, up to `pages` single ones. Returns false if the budget is
-   used up or the kernel gives no frame. */
+   of a huge page or, if that is not possible, up to `pages` single ones. Returns false if the budget
+   is used up or the kernel gives no frame. */
 bool frame_free(struct pager *pager, uint64_t pages);
 
 /* Like frame_free(), but if there is still no free frame, begins to evict up to `pages` pages and
@@ -332,17 +335,17 @@ void make_room(struct pager *pager, uint64_t pages);
 /* The value that pager->arrivals had before the young pages arrived; see victims.c. */
 uint32_t since_young(const struct pager *pager);
 
-/* Notes a fault on a page that is in the file. If few pages have arrived since this page did, an
-   operator may be accessing the same pages again and again. Stray pages then stay young for longer,
-   so that the next accesses find them in memory. */
+/* Note a fault on a page that is in the file. If few pages have arrived since this page last
+   arrived, an operator is probably accessing the same pages again and again. Stray pages then stay
+   young for longer, so that the next accesses find them in memory. */
 void note_reuse(struct pager *pager, const struct paged_range *range, uint64_t page);
 
 /* Like make_room(), but evicts only stray pages, and of these only those that are not young (see
    victims.c). */
 void make_room_of_strays(struct pager *pager, uint64_t pages);
 
-/* Like make_room(), for pages that will probably be accessed soon: if the budget allows new frames,
-   fewer pages are evicted. */
+/* Like make_room(), for pages that will probably be accessed soon. Fewer pages are evicted, because
+   new frames that the budget still allows count as free. */
 void make_room_ahead(struct pager *pager, uint64_t pages);
 
 /* Cancel the eviction of a page: copy the page from the staging memory back to its address. If there is no
@@ -353,7 +356,7 @@ bool page_recall(struct pager *pager, struct paged_range *range, uint64_t page);
 struct fetch_mode {
 	/* number of free frames that may be used if `pages` frames are needed */
 	uint64_t (*frames)(struct pager *pager, uint64_t pages);
-	uint32_t pages; /* maximum number of pages of one transit, which arrive together */
+	uint32_t pages; /* maximum number of pages of one transit; the transit's pages arrive together */
 	unsigned spare; /* number of transits to leave unused */
 	enum job_kind kind;
 	bool keep; /* keep the first job in pager->kept_job instead of adding it to `workers` */
@@ -363,8 +366,8 @@ struct fetch_mode {
 extern const struct fetch_mode fetch_planned, fetch_demanded, fetch_faulted, fetch_ahead;
 
 /* Begin to fetch the pages of [page, page + pages) that are out, in order, until there are no more
-   frames or transits. Also recalls pages that are being evicted. Returns the number of pages,
-   counted from `page`, that need no further call. */
+   frames or transits. Also recalls those of the pages that are being evicted. Returns the number of
+   pages, counted from `page`, that need no further call. */
 uint64_t pages_fetch(struct pager *pager, struct paged_range *range, uint64_t page, uint64_t pages,
 		     const struct fetch_mode *mode);
 

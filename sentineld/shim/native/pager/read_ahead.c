@@ -13,9 +13,9 @@ static bool ended(const struct stream *stream, uint32_t since)
 	return (int32_t)(stream->arrivals - since) < 0;
 }
 
-/* Whether the fault continues the stream, or accesses pages that the stream has fetched. Its page need
-   not be the stream's next page: several threads of an operator access pages out of order, and so does a
-   compute kernel that works on a few rows at once. */
+/* Whether the fault continues the stream, or accesses pages that the stream has fetched. The fault's page
+   need not be the stream's next page: several threads of an operator access pages out of order, and so
+   does a compute kernel that works on a few rows at once. */
 static bool continues(const struct stream *stream, const struct read_ahead_fault *fault)
 {
 	uint64_t page = fault->page;
@@ -27,8 +27,9 @@ static bool continues(const struct stream *stream, const struct read_ahead_fault
 	return !stream->descends && page <= stream->next + READ_AHEAD_PAGES_MIN;
 }
 
-/* Whether the fault continues the stream downwards: the stream has not ended, and the page is below it in
-   the same tensor. The distance is at most the stream's length and READ_AHEAD_PAGES_MAX. */
+/* Whether the fault continues the stream downwards. For this, the stream must not have ended, and the
+   fault's page must be below the stream's first page in the same tensor. The distance of these two pages
+   must be at most the stream's length, and at most READ_AHEAD_PAGES_MAX. */
 static bool precedes(const struct stream *stream, const struct read_ahead_fault *fault)
 {
 	uint64_t page = fault->page;
@@ -62,7 +63,7 @@ static struct read_ahead_window descend(struct stream *stream, const struct read
 
 	stream->begin = fault->page;
 	if (distance < row / 4) {
-		/* The row begins a little earlier: the kernel accessed its pages out of order. */
+		/* The row begins a little earlier: the compute kernel accessed its pages out of order. */
 		stream->pages += distance;
 		if (stream->descends) /* this fault fetches the first of the owed pages */
 			stream->owed -= (uint32_t)smaller(stream->owed, distance);
@@ -79,7 +80,7 @@ static struct read_ahead_window descend(struct stream *stream, const struct read
 	};
 }
 
-/* The window of a fault behind or within the stream. */
+/* The window of a fault within the stream or after its end. */
 static struct read_ahead_window ascend(struct stream *stream, uint64_t page)
 {
 	if (!stream->most)

@@ -9,7 +9,7 @@
  * A sequence may also descend: the backward pass of a recurrent network goes through the
  * time steps in reverse, but accesses the pages of each time step, called a row, in
  * ascending order. So a fault a short distance before the first page of a sequence
- * fetches the pages up to this first page, and rows before the fault's page.
+ * fetches the pages up to this first page, and also some rows before the fault's page.
  *
  * The sequences, called streams, also tell which pages will be accessed soon, so that
  * these are not evicted.
@@ -23,23 +23,25 @@
 #define READ_AHEAD_PAGES_MIN 32u
 #define READ_AHEAD_PAGES_MAX 512u
 
-/* An operator may access its tensors at many places in turn: batch normalization computes one
-   channel of all images after the other. */
+/* An operator may access its tensors at many places in turn. Batch normalization, for example,
+   computes one channel after another, and for each channel goes through all images. */
 #define READ_AHEAD_STREAMS 64u
 
 struct paged_range;
 
-/* A sequence of accesses. The fault that reached furthest fetched the `pages` pages before page
-   `next`. If the stream descends, these begin at page `begin`. */
+/* A sequence of accesses. If the stream descends, its faults have fetched the pages [begin, next),
+   and `pages` is the number of these pages. Otherwise, `pages` is the number of pages that the fault
+   that fetched the highest page has fetched; these are the pages [next - pages, next). */
 struct stream {
 	struct paged_range *range; /* NULL: unused */
 	uint64_t begin; /* page of the first fault; if the stream descends, the lowest page fetched */
 	uint64_t next;
-	/* pages from `next` on, or before `begin` if the stream descends, that the last fault would also
-	   have fetched if there had been frames */
+	/* number of pages from `next` on, or before `begin` if the stream descends, that the last fault
+	   would also have fetched if there had been free frames */
 	uint32_t owed;
-	/* the first page behind the tensor of page next - 1, or a page before it; if the stream descends,
-	   the first page of the tensor of page `begin`, or a page behind it */
+	/* the first page after the tensor that contains page next - 1; if the stream descends, the first
+	   page of the tensor that contains page `begin`. Can be nearer to the stream, because the search
+	   for the ends of a tensor is limited (TENSOR_PAGES_MAX in faults.c). */
 	uint64_t end;
 	uint32_t arrivals; /* pager->arrivals at the last fault */
 	uint32_t pages;
@@ -51,7 +53,7 @@ struct stream {
 struct read_ahead_window {
 	uint32_t pages; /* maximum number of pages to fetch, beginning with the fault's page */
 	uint32_t skipped; /* number of pages between the stream's `next` and this fault's page */
-	uint32_t below; /* maximum number of pages to fetch before the fault's page; 0: does not descend */
+	uint32_t below; /* maximum number of pages to fetch before the fault's page; 0: none */
 };
 
 struct read_ahead {
@@ -61,21 +63,24 @@ struct read_ahead {
 struct read_ahead_fault {
 	struct paged_range *range;
 	uint64_t page;
-	/* The first page of the page's tensor, and the first page behind it. Both may be nearer to the page. */
+	/* The first page of the tensor that contains the page, and the first page after this tensor. Both
+	   can be nearer to the page, because the search for them is limited (TENSOR_PAGES_MAX in
+	   faults.c). */
 	uint64_t tensor_begin, tensor_end;
 	uint32_t arrivals; /* pager->arrivals */
-	/* A value of pager->arrivals. Streams without a fault since then have ended, except that a fault
-	   at `next` may continue them. */
+	/* Streams without a fault since pager->arrivals had this value have ended. Nevertheless, a fault
+	   at `next` or a little after it can continue such a stream if it does not descend. */
 	uint32_t since;
 };
 
-/* The pages that a fault should fetch. Call read_ahead_began() or, if there are pages below,
-   read_ahead_began_below() next. */
+/* The pages that a fault should fetch. Call read_ahead_began() next or, if the window's `below` is not
+   0, read_ahead_began_below(). */
 struct read_ahead_window read_ahead_window(struct read_ahead *read_ahead,
 					   const struct read_ahead_fault *fault);
 
-/* Record that the fault at `page` fetches `pages` pages. end, owed: see struct stream; `end` is for
-   the last of these pages. The last call of read_ahead_window() must have been for this fault. */
+/* Record that the fault at `page` fetches `pages` pages. end, owed: see struct stream; `end` is the end
+   of the tensor that contains the last of these pages. The last call of read_ahead_window() must have
+   been for this fault. */
 void read_ahead_began(struct read_ahead *read_ahead, uint64_t page, uint32_t pages, uint64_t end,
 		      uint32_t owed);
 
@@ -89,10 +94,11 @@ struct stream *read_ahead_owing(struct read_ahead *read_ahead);
 /* Record that the fetch of `pages` owed pages has begun. */
 void read_ahead_paid(struct stream *stream, uint32_t pages);
 
-/* Number of pages from `page` on that a stream has yet to access, as far as is known: pages that its
-   last fault fetched, and the pages behind them in the same tensor, up to the first page of another
-   stream; if the stream descends, instead of these the pages before them in the same tensor. Streams
-   without a fault since `since`, a value of pager->arrivals, do not count. */
+/* Number of consecutive pages from `page` on that a stream will probably access soon. A stream that
+   ascends probably accesses the pages that its last fault fetched and the following pages, up to the end
+   of the tensor or the first page of another stream. A stream that descends probably accesses the pages
+   that its faults fetched and the pages before them, down to the beginning of the tensor. Streams without
+   a fault since pager->arrivals had the value `since` do not count. */
 uint64_t read_ahead_rest(const struct read_ahead *read_ahead, const struct paged_range *range, uint64_t page,
 			 uint32_t since);
 

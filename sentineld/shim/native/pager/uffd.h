@@ -4,9 +4,9 @@
  * frames within the address space without copying them.
  *
  * System calls access tensors, too; for example, write(2) reads them when a
- * checkpoint is saved. A userfaultfd from /dev/userfaultfd also delivers these
- * accesses. The system call userfaultfd(2) is not used, because without privileges
- * it delivers only accesses in user mode.
+ * checkpoint is saved. A userfaultfd from /dev/userfaultfd also reports the faults of
+ * these accesses. The system call userfaultfd(2) is not used, because for a process
+ * without privileges its userfaultfd reports only faults in user mode.
  */
 #ifndef SENTINELD_SHIM_UFFD_H
 #define SENTINELD_SHIM_UFFD_H

@@ -6,18 +6,20 @@
 
 /* A stray page is in memory, but is not planned to be there. It is not evicted as a stray page
    while it is young, that is, among the young_pages() most recently fetched pages. An operator
-   accesses pages of several tensors, and a fault fetches many pages of one tensor. If these pages
-   evicted each other, the operator would make no progress. young_pages() is the budget divided by
-   YOUNG_SHARE, but at least YOUNG_PAGES_MIN, and at most the number of pages that all streams can
-   read ahead at once. It is larger while pages are reused; see note_reuse(). */
+   accesses pages of several tensors, and a fault fetches many pages of one tensor. If a fetch for one
+   tensor evicted the pages just fetched for another, the operator would make no progress.
+   young_pages() is the budget divided by YOUNG_SHARE, but at least YOUNG_PAGES_MIN, and at most the
+   number of pages that all streams can read ahead at once. It is larger while pages are reused; see
+   note_reuse(). */
 #define YOUNG_PAGES_MIN 1024u
 #define YOUNG_SHARE 16u
 
-/* Pages are reused at a distance: the number of pages that arrive between two arrivals of a page. A
-   matrix product reads one of its operands once for each block of the other, so the distance is the
-   size of the operand. Distances above REUSE_SHARE / 4 of the budget do not count: the reused pages
-   would not fit beside the others. The last distance is forgotten after REUSE_TURNS times as many
-   arrivals, because reused pages that are in memory do not arrive. */
+/* The distance of a reuse is the number of pages that arrive between two arrivals of the same page.
+   For example, a matrix product reads one of its operands once for each block of the other operand;
+   the distance is the size of the first operand. Distances above REUSE_SHARE / 4 of the budget do not
+   count, because the reused pages would not fit in memory beside the other pages. A distance stays in
+   use for REUSE_TURNS times as many arrivals, because reused pages that are in memory do not arrive
+   and therefore do not renew it. */
 #define REUSE_SHARE 3u
 #define REUSE_TURNS 2u
 
@@ -48,7 +50,7 @@ void note_reuse(struct pager *pager, const struct paged_range *range, uint64_t p
 
 	if (distance > pager->budget / 4 * REUSE_SHARE)
 		return;
-	/* Some of the pages that arrive are read ahead for other streams. */
+	/* Add a quarter, because some of the pages that arrive are read ahead for other streams. */
 	distance += distance / 4;
 	if (!reusing(pager) || distance > pager->reuse)
 		pager->reuse = distance;
@@ -80,7 +82,7 @@ static bool next_page(struct pager *pager, bool stray)
 	return false;
 }
 
-/* Number of pages from `page` on that a recent stream has yet to access; see read_ahead_rest(). */
+/* Number of pages from `page` on that a recent stream will probably access; see read_ahead_rest(). */
 static uint64_t rest_of_stream(const struct pager *pager, const struct paged_range *range, uint64_t page)
 {
 	return read_ahead_rest(&pager->read_ahead, range, page, since_young(pager));
@@ -88,7 +90,7 @@ static uint64_t rest_of_stream(const struct pager *pager, const struct paged_ran
 
 enum candidates {
 	STRAYS, /* stray pages that are not young */
-	NOT_AHEAD, /* pages that no recent stream has yet to access */
+	NOT_AHEAD, /* pages that no recent stream will probably access; see read_ahead_rest() */
 	ALL,
 };
 
@@ -152,7 +154,7 @@ void make_room_of_strays(struct pager *pager, uint64_t pages)
 	hand_range = pager->hand_range;
 	hand = pager->hand;
 	evict_at_hand(pager, pages, STRAYS);
-	/* The search for stray pages must not advance the clock. */
+	/* The search for stray pages must not advance the hand of the clock algorithm. */
 	pager->hand_range = hand_range;
 	pager->hand = hand;
 }

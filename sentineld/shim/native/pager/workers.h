@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Threads that run jobs. Each job reads or writes the backing file, so each thread
- * has at most one request in flight.
+ * Threads that run jobs. Each job reads or writes the backing file with blocking
+ * system calls, so each thread has at most one request in flight.
  *
  * Demanded jobs, for which a thread of the program waits, come before all other
  * jobs. A disk serves the requests in flight in any order, so other jobs can delay a
@@ -40,10 +40,11 @@ struct job_queue {
 
 struct workers {
 	pthread_mutex_t lock;
-	/* a job was added or became demanded, the last demanded job ended, or `stop` was set */
+	/* a job was added or became demanded, the last running demanded job ended, or `stop` was
+	   set */
 	pthread_cond_t wake;
 	struct job_queue queues[JOB_KINDS];
-	unsigned demanded; /* number of running jobs that were demanded when they were begun */
+	unsigned demanded; /* number of running jobs that were demanded when they began to run */
 	unsigned others; /* number of other running jobs */
 	unsigned count;
 	unsigned started;
@@ -63,8 +64,8 @@ void workers_add(struct workers *workers, struct job *job, enum job_kind kind);
    until another thread wakes up. */
 void workers_run(struct workers *workers, struct job *job);
 
-/* Make a job a demanded job, because a thread now waits for it. The job was added and has not
-   ended. */
+/* Make a job a demanded job, because a thread now waits for it. The job must have been added and
+   must not have ended. */
 void workers_hurry(struct workers *workers, struct job *job);
 
 /* Whether a running read should return now and go on later, because demanded jobs go first. */
