@@ -65,7 +65,7 @@ class Client:
         return self._socket is not None
 
     def connect(self) -> bool:
-        """Connect if the retry delay has passed; True if this call made a new connection."""
+        """Connect if the retry delay has passed. Returns True if this call made a connection."""
         now = time.monotonic()
         if self._socket is not None or now < self._next_try:
             return False

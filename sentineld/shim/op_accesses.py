@@ -165,7 +165,7 @@ class _Walk:
         return _Touched(allocated=[_Allocation(time, address, size)])
 
     def _finish_structure(self, seen: _Touched) -> None:
-        """Add a write for each allocation that was made outside of any operator and that no
+        """Add a write for each allocation that was made outside all operators and to which no
         operator has written."""
         for allocation in seen.allocated:
             if allocation.address not in seen.written:

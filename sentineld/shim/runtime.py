@@ -228,7 +228,7 @@ class Shim:
         residency, fds = self._residency()
         answer = {
             "type": "layout",
-            # A value that is not an int may be nested too deeply for json.dumps().
+            # If the daemon sent another type, the value can be nested too deeply for json.dumps().
             "layout_id": layout_id if type(layout_id) is int else None,
             "ok": not problem,
             "error": problem,
@@ -236,8 +236,8 @@ class Shim:
         self._client.send(answer | residency, fds)
 
     def _start_paging(self, message: Message) -> str:
-        """Apply the message's paging settings, if any: start or change the pager. Returns "" or the
-        problem."""
+        """Apply the message's paging settings, if any: start the pager, or give it new settings.
+        Returns "" or the problem."""
         paging = message.get("paging")
         if not isinstance(paging, dict):
             return ""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Detects a training that updates its parameters without torch.optim.
 
-The shim takes the optimizer's step() as the end of a step. A training that never calls step()
-cannot be managed, and the user gets one message that says so.
+For the shim, a training step ends at the end of the optimizer's step(). A training that never calls
+step() cannot be managed, and the user gets one message that says so.
 """
 
 from __future__ import annotations

@@ -48,7 +48,8 @@ struct emulation {
 	/* by stretch: first row in layout->accesses; the additional last entry is the table's end */
 	uint32_t *first_access;
 	bool defers; /* whether any access has SENTINEL_ACCESS_AFTER */
-	uint32_t deferred; /* 1 + stretch whose accesses with this flag are not counted yet; 0: none */
+	/* 1 + stretch whose accesses with SENTINEL_ACCESS_AFTER are not counted yet; 0: none */
+	uint32_t deferred;
 	uint64_t fast_limit; /* capacity of node 0 in pages; 0: unlimited */
 	uint64_t fast_own; /* number of pages used on node 0, minus segment->moved_fast */
 	/* how much more delay the current stretch's computation can hide */
@@ -92,8 +93,8 @@ void emulation_slot_sized(struct emulation *emulation, uint32_t slot, uint64_t b
    Needs the shim's lock. Does nothing if emulation is NULL. */
 void emulation_diverged(struct emulation *emulation);
 
-/* Record births and drops in the map. All four functions need the shim's lock; if emulation is NULL
-   or paged, they do nothing. */
+/* Record births and drops in the map. All four functions need the shim's lock. They do nothing if
+   emulation is NULL or emulation->paged is set. */
 void emulation_slot_born(struct emulation *emulation, uint32_t slot);
 void emulation_slot_dropped(struct emulation *emulation, uint32_t slot);
 void emulation_heap_born(struct emulation *emulation, uint64_t page, uint64_t pages);

@@ -14,7 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Free lists: one for each size below 32 pages, then 16 for each power of two. */
+/* Free lists: one for each size below 32 pages, then 16 from each power of two to the next. */
 #define HEAP_EXACT_BINS 32
 #define HEAP_SPLITS 16
 #define HEAP_BINS (HEAP_EXACT_BINS + 27 * HEAP_SPLITS)

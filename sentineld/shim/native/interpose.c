@@ -65,7 +65,7 @@ static void account(void *address, bool birth)
 	if (!address || !shim.control || shim.child)
 		return;
 	bytes = malloc_usable_size(address);
-	/* malloc may round a small request up by less than 64 bytes. */
+	/* malloc can round a small request up by less than 64 bytes. */
 	word = bytes < SENTINEL_TENSOR_BYTES_MIN + 64 ? &shim.control->small_bytes
 						      : &shim.control->fallback_bytes;
 	if (birth)

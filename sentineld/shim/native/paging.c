@@ -14,7 +14,7 @@
 #include "paging_file.h"
 #include "whole_pages.h"
 
-#define REQUESTS 8u /* maximum number of reads and writes in flight; a disk is not faster with more */
+#define REQUESTS 8u /* maximum number of reads and writes in flight; more would not make a disk faster */
 #define FILE_BYTES_MAX (1ull << 44) /* the numbers of file pages have 32 bits */
 
 /* The shim's lock is taken before paging.lock, and paging.lock before the file's lock. */
@@ -78,7 +78,8 @@ static uint64_t begin(unsigned space, uint64_t page, uint64_t pages, bool evict,
 		     : pager_fetch(paging.pager, address, pages, done);
 }
 
-/* Begin the moves of a queue, as far as possible. Needs paging.lock. */
+/* Begin the moves of a queue in order, up to the first one that cannot begin for all of its pages.
+   Needs paging.lock. */
 static void begin_queued(struct sentinel_page_queue *queue, uint64_t *done, bool evict)
 {
 	struct sentinel_page_range range;
@@ -97,7 +98,8 @@ static void begin_queued(struct sentinel_page_queue *queue, uint64_t *done, bool
 	}
 }
 
-/* Begin the layout's moves that are due, as far as possible. Needs paging.lock. */
+/* Begin the layout's moves that are due in order, up to the first one that cannot begin for all of its
+   pages. Needs paging.lock. */
 static void begin_due(struct due_moves *moves, bool evict, uint64_t *began_pages)
 {
 	while (moves->count) {

@@ -19,8 +19,8 @@
 #define RETRY_MS 5000u
 
 /* Whether the file's disk has this number of free bytes; true if the number of free bytes is
-   unknown. This is checked before fallocate(), because an fallocate() that fails can first allocate
-   all free blocks of the disk, so that for a moment no program can write. */
+   unknown. This is checked first, because fallocate() can allocate all free blocks of the disk before
+   it fails, so that for a moment no program can write. */
 static bool has_room(int fd, uint64_t bytes)
 {
 	struct statvfs disk;

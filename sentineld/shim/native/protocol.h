@@ -63,7 +63,7 @@ enum sentinel_mode {
  * of the protocol.
  */
 struct sentinel_control {
-	/* 0x000: written once by the shim, before hello */
+	/* 0x000: written once by the shim, before its hello message */
 	uint64_t magic;
 	uint32_t version;
 	uint32_t pid;
@@ -77,7 +77,7 @@ struct sentinel_control {
 	uint64_t diverged_in_row;
 
 	/* 0x080: written by the shim */
-	uint64_t ring_head; /* records written since start */
+	uint64_t ring_head; /* records written since the shim's start */
 	uint64_t ring_lost; /* records dropped because the ring was full */
 	uint64_t step; /* steps begun */
 	uint64_t position; /* step << 32 | index of the last passed boundary within the step */
@@ -92,17 +92,17 @@ struct sentinel_control {
 	uint64_t layout_id; /* id of the live layout; 0: none */
 	uint64_t small_bytes; /* live bytes of tensors smaller than 4 KiB */
 	uint64_t fallback_bytes; /* live bytes of tensors >= 4 KiB that fit neither heap nor arena */
-	uint64_t diverged_steps; /* since start */
-	/* since start: barriers that timed out or found the heartbeat stale before the moves were
-	   done */
+	uint64_t diverged_steps; /* since the shim's start */
+	/* since the shim's start: barriers that timed out or found the heartbeat stale before the
+	   moves were done */
 	uint64_t barrier_timeouts;
-	uint64_t barrier_wait_ns; /* time spent in barriers since start */
+	uint64_t barrier_wait_ns; /* time spent in barriers since the shim's start */
 
 	/* 0x100: written by the daemon */
 	uint32_t flags; /* SENTINEL_FLAG_* */
 	uint32_t reserved1;
 	uint64_t heartbeat; /* CLOCK_MONOTONIC ns, refreshed every 250 ms */
-	uint64_t ring_tail; /* records read since start */
+	uint64_t ring_tail; /* records read since the shim's start */
 	/* A position. All demotions that are due up to this position have ended. If the process
 	   stalls for a promotion, it waits until moves_done reaches the boundary before the
 	   promotion's deadline. The daemon publishes that boundary only when the promotion has ended
@@ -227,8 +227,8 @@ struct sentinel_access { /* 40 bytes: emulated and paged tiers only; sorted by s
  * Header of the residency segment. After it come the arena's map and the heap's map, both 8-byte
  * aligned, with one byte for each page: 0 if absent, otherwise 1 + node. On emulated tiers, the
  * process writes births and drops, and the daemon writes moves; the entry of a page in flight gives
- * its source node. If node 0 is full, pages are born on node 1, as the kernel falls back to another
- * node.
+ * its source node. If node 0 is full, pages are born on node 1, just as the kernel falls back to
+ * another node.
  */
 struct sentinel_residency { /* 128 bytes */
 	uint64_t magic;
@@ -301,7 +301,8 @@ struct sentinel_paging {
 	struct sentinel_page_queue fetch;
 };
 
-#define SENTINEL_HUGE_BYTES (2ull << 20) /* largest transparent huge page; the arena's alignment */
+/* size of the largest transparent huge page, and alignment of the arena */
+#define SENTINEL_HUGE_BYTES (2ull << 20)
 
 struct sentinel_huge { /* 16 bytes: a range with MADV_HUGEPAGE; other ranges have MADV_NOHUGEPAGE */
 	uint64_t offset; /* the range's offset in the arena, page-aligned */

@@ -71,7 +71,7 @@ struct shim {
 	uint32_t index; /* index of the last passed boundary in the step */
 	uint32_t cursor; /* allocations >= SENTINEL_TENSOR_BYTES_MIN since the step began */
 	uint32_t next_cut; /* index of the next cut in the layout's table of cuts */
-	uint32_t layer; /* of the last passed boundary */
+	uint32_t layer; /* layer of the last passed boundary */
 	uint64_t first_replay_step; /* number of the first step with the live layout; 0: not begun yet */
 	/* 0, or the position for which a barrier timed out or found the heartbeat stale. As long as
 	   moves_done is below this position, barriers do not wait. */

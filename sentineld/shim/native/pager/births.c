@@ -158,7 +158,7 @@ static bool give_demanded(struct pager *pager, struct paged_range *range, uint64
 	uint64_t run;
 
 	if (range->state[page] != PAGE_ABSENT)
-		return true; /* it has got a frame meanwhile */
+		return true; /* the page has got a frame meanwhile */
 	run = pending_run(range, page);
 	if (run > READ_AHEAD_PAGES_MIN && pager->wanted_count > 1)
 		run = READ_AHEAD_PAGES_MIN; /* other accesses wait for frames, too */

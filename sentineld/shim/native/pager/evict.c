@@ -19,7 +19,7 @@
 #define BUSY_TRIES 8
 #define BUSY_TRIES_LATER 1
 
-/* Maximum number of pages that pager_evict() evicts without releasing the lock. Evicting them takes
+/* Maximum number of pages whose eviction pager_evict() begins without releasing the lock. This takes
    less than a millisecond; a birth or a fault may have to wait that long. */
 #define LOCKED_PAGES 1024u
 
@@ -39,8 +39,8 @@ static void get_own_frame(struct pager *pager, struct paged_range *range, uint64
 	frames_forget(&pager->frames, range->home + page);
 }
 
-/* Move the frames of [page, page + pages) home, and add the homes to the transit. Returns how many
-   moved. If not all moved, sets *error to the reason why the next frame did not move, as
+/* Move the frames of [page, page + pages) to their homes, and add the homes to the transit. Returns
+   how many moved. If not all moved, sets *error to the reason why the next frame did not move, as
    frames_collect() does. *tries: number of further tries for a busy frame; see BUSY_TRIES. */
 static uint32_t collect(struct transit *transit, struct paged_range *range, uint64_t page, uint32_t pages,
 			int *tries, int *error)

@@ -96,7 +96,7 @@ static void fetch_run(struct pager *pager, struct paged_range *range, uint64_t p
 	};
 	struct read_ahead_window window = read_ahead_window(&pager->read_ahead, &fault);
 	uint32_t run = out_run(range, page, window.pages);
-	/* The rest of the row of a stream that descends is certain to be accessed. */
+	/* If the stream descends, fetch the rest of the row now: it will certainly be accessed. */
 	uint32_t now = run < READ_AHEAD_PAGES_MIN || window.below ? run : READ_AHEAD_PAGES_MIN;
 	uint64_t gap = page - window.skipped;
 	uint32_t owed;

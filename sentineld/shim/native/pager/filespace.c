@@ -143,7 +143,7 @@ void filespace_give(struct filespace *space, uint64_t first, uint64_t pages)
 	}
 }
 
-/* The link to the holder's hold; a link to NULL if it has none. */
+/* The link to the holder's hold; a link to NULL if the holder has none. */
 static struct filespace_hold **find_hold(struct filespace *space, uint64_t holder)
 {
 	struct filespace_hold **link = &space->holds;

@@ -19,7 +19,7 @@
 #include "pages.h"
 
 /* Holder (see filespace.h) of the file pages of children without a pipe. The parent does not notice
-   when such a child ends, and holds these pages forever. */
+   when such a child ends, and therefore never releases these pages. */
 #define UNNOTICED 0u
 
 #define MAPPINGS_DEFAULT 65530u /* the kernel's default of vm.max_map_count */

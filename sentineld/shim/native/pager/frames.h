@@ -14,7 +14,7 @@
  * leaves a page returns to its home. While the frame is lent to a page, no other frame uses
  * its home:
  *
- *     block  | free | free | lent | lent | free ...      512 homes, of the frames of a huge page
+ *     block  | free | free | lent | lent | free ...      the 512 homes of a huge page's frames
  *                            |      |
  *                            page   page
  *
@@ -65,9 +65,9 @@ static inline char *frames_address(const struct frames *frames, uint32_t home)
 }
 
 /* Move the frames of `pages` pages at `from` to their homes. homes: the home of each page's frame.
-   If an entry is HOME_NONE, the frame is single, and this function sets the entry. Returns how many
-   pages moved. If not all moved, sets *error as uffd_move() does, or to ENOSPC if a single frame
-   finds no home. */
+   If an entry is HOME_NONE, the frame is single, and this function stores the frame's new home there.
+   Returns how many pages moved. If not all moved, sets *error as uffd_move() does, or to ENOSPC if
+   there is no home for a single frame. */
 uint32_t frames_collect(struct frames *frames, char *from, uint32_t *homes, uint32_t pages, int *error);
 
 /* Mark these frames as free. They must be at home and must not be free yet. If there are enough

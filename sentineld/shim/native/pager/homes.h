@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Keeps account of which homes have frames, and which of these frames are free; see frames.h. The
- * functions move no frames. A range of consecutive homes is given by its first home and a number of
- * pages. The range must lie in one block, except in homes_in_block().
+ * functions move no frames. A range of `pages` consecutive homes is given by its first home. The
+ * range must lie in one block, except in homes_in_block().
  */
 #ifndef SENTINELD_SHIM_HOMES_H
 #define SENTINELD_SHIM_HOMES_H
@@ -53,7 +53,7 @@ static inline uint32_t homes_run(const uint32_t *homes, uint32_t pages)
 /* Whether the home is for a single frame. */
 bool home_is_single(const struct homes *homes, uint32_t home);
 
-/* How many of `pages` consecutive homes are in the first one's block. */
+/* How many of the `pages` consecutive homes from `home` on are in the same block as `home`. */
 uint32_t homes_in_block(uint32_t home, uint32_t pages);
 
 /* Record that these homes have frames, or have none any more. */

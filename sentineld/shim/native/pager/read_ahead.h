@@ -29,9 +29,9 @@
 
 struct paged_range;
 
-/* A sequence of accesses. If the stream descends, its faults have fetched the pages [begin, next),
-   and `pages` is the number of these pages. Otherwise, `pages` is the number of pages that the fault
-   that fetched the highest page has fetched; these are the pages [next - pages, next). */
+/* A sequence of accesses. If the stream descends, its last faults have fetched the pages [begin, next),
+   and `pages` is the number of these pages. Otherwise, the fault that fetched the highest page has
+   fetched `pages` pages: [next - pages, next). */
 struct stream {
 	struct paged_range *range; /* NULL: unused */
 	uint64_t begin; /* page of the first fault; if the stream descends, the lowest page fetched */
@@ -69,7 +69,7 @@ struct read_ahead_fault {
 	uint64_t tensor_begin, tensor_end;
 	uint32_t arrivals; /* pager->arrivals */
 	/* Streams without a fault since pager->arrivals had this value have ended. Nevertheless, a fault
-	   at `next` or a little after it can continue such a stream if it does not descend. */
+	   at `next` or a little after it continues an ended stream, unless this stream descends. */
 	uint32_t since;
 };
 

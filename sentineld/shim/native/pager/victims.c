@@ -58,8 +58,9 @@ void note_reuse(struct pager *pager, const struct paged_range *range, uint64_t p
 }
 
 /* Advance the hand to the next page in memory or, if `stray` is set, to the next stray page. After
-   the last range, returns false and resets the hand to the first range. Skips ranges
-   without stray pages if `stray` is set: often, and always before there is a plan, no page is stray. */
+   the last range, returns false and resets the hand to the first range. If `stray` is set, skips
+   ranges without stray pages to save time: before there is a plan, and often later, no page is
+   stray. */
 static bool next_page(struct pager *pager, bool stray)
 {
 	struct paged_range *range = pager->hand_range;
@@ -90,7 +91,7 @@ static uint64_t rest_of_stream(const struct pager *pager, const struct paged_ran
 
 enum candidates {
 	STRAYS, /* stray pages that are not young */
-	NOT_AHEAD, /* pages that no recent stream will probably access; see read_ahead_rest() */
+	NOT_AHEAD, /* pages that recent streams will probably not access; see read_ahead_rest() */
 	ALL,
 };
 
@@ -111,7 +112,7 @@ static void evict_at_hand(struct pager *pager, uint64_t pages, enum candidates c
 	bool stray = candidates == STRAYS;
 	/* A turn of the hand ends after the last range. To find stray pages, the hand needs one full
 	   turn. For other pages it needs two, because the first turn only clears `recent`. The hand
-	   may start in the middle of a turn, so one more turn is allowed. */
+	   can start in the middle of a turn, so one more turn is allowed. */
 	int turns = stray ? 2 : 3;
 
 	while (pager->frames.homes.free_pages + pager->leaving < pages && turns && can_write(pager)) {
