@@ -15,7 +15,7 @@
 #include "whole_pages.h"
 
 #define REQUESTS 8u /* maximum number of reads and writes in flight; more would not make a disk faster */
-#define FILE_BYTES_MAX (1ull << 44) /* the numbers of file pages have 32 bits */
+#define FILE_BYTES_MAX (1ull << 44) /* file pages are numbered with 32 bits */
 
 /* The shim's lock is taken before paging.lock, and paging.lock before the file's lock. */
 static struct {
@@ -78,7 +78,7 @@ static uint64_t begin(unsigned space, uint64_t page, uint64_t pages, bool evict,
 		     : pager_fetch(paging.pager, address, pages, done);
 }
 
-/* Begin the moves of a queue in order, up to the first one that cannot begin for all of its pages.
+/* Begin, in order, the moves of a queue, up to the first one that cannot begin for all of its pages.
    Needs paging.lock. */
 static void begin_queued(struct sentinel_page_queue *queue, uint64_t *done, bool evict)
 {
@@ -98,8 +98,8 @@ static void begin_queued(struct sentinel_page_queue *queue, uint64_t *done, bool
 	}
 }
 
-/* Begin the layout's moves that are due in order, up to the first one that cannot begin for all of its
-   pages. Needs paging.lock. */
+/* Begin, in order, the layout's moves that are due, up to the first one that cannot begin for all of
+   its pages. Needs paging.lock. */
 static void begin_due(struct due_moves *moves, bool evict, uint64_t *began_pages)
 {
 	while (moves->count) {

@@ -13,7 +13,7 @@
  *     dropped   page ---UFFDIO_MOVE---> home; the frames are free
  *
  * frames.h explains the homes of frames. If the frame of a dropped page has no home,
- * it goes back to the kernel.
+ * the frame goes back to the kernel.
  * An access to a page that is out fetches this page and some pages next to it.
  * A page that has not changed since it was last written to the file is evicted without
  * another write. Faults evict pages if no frame is free; pager_born() and pager_fetch()
@@ -92,8 +92,8 @@ bool pager_dropped(struct pager *pager, void *address, uint64_t pages);
 
 /* Begin to evict the pages that are in memory. Returns the number of pages whose eviction this call
    has begun. Pages that the kernel has pinned stay in memory. *done: number of pages, counted from
-   `address`, that need no further call; less than `pages` if so many pages are being evicted or
-   fetched that no transit is available. */
+   `address`, that need no further call; less than `pages` if so many pages are already being evicted
+   or fetched that the other pages have to wait. */
 uint64_t pager_evict(struct pager *pager, void *address, uint64_t pages, uint64_t *done);
 
 /* Begin to fetch the pages that are out, as long as frames are free and no born or accessed page lacks

@@ -155,7 +155,7 @@ struct pager {
 	uint32_t reuse; /* see note_reuse() */
 	uint32_t reuse_at; /* value of `arrivals` when note_reuse() last recorded a reuse */
 	bool file_full; /* counts.write_error is set because the file had no free page */
-	/* a pager_evict() or pager_fetch() was incomplete, and `notify` was not signalled since then */
+	/* a pager_evict() or pager_fetch() was incomplete, and `notify` has not been signalled since */
 	bool incomplete;
 	pthread_t thread; /* serves faults */
 	bool has_thread;
