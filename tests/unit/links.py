@@ -48,11 +48,12 @@ class Linked:
         self.receive()
 
     def again(self) -> ShimLink:
-        """A link for the offered descriptors. Raises the same errors as ShimLink()."""
+        """A new link with the descriptors that offer() sent. Raises the same errors as
+        ShimLink()."""
         return ShimLink(self._daemon, {"version": protocol.SHIM_VERSION, "threads": 1})
 
     def receive(self) -> None:
-        """Receive, at the daemon's end of the socket, what the shim has sent."""
+        """Receive the shim's data at the daemon's end of the socket."""
         self._daemon.receive()
 
     def set(self, **words: int) -> None:

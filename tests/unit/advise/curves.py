@@ -17,7 +17,7 @@ SIZES = tuple(PEAK_BYTES * tenth // 10 for tenth in range(1, 6))
 
 
 def points(name: str, slowdowns: Sequence[float | None], trainings: int = 1) -> list[Point]:
-    """Points at 10%, 20%, ... of the peak. None: there is no plan."""
+    """Points at 10%, 20%, ... of the peak. A slowdown of None: there is no plan."""
     missing = SentinelError("failed", "infeasible", "")
     return [
         Point(name, size, trainings, value, error=missing if value is None else None)

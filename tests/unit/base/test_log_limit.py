@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LogLimit limits the log lines in total, and those of each statement for each user."""
+"""LogLimit limits the number of log lines in total, and for each user and log statement."""
 
 from __future__ import annotations
 

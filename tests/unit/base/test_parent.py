@@ -29,7 +29,7 @@ def test_a_process_is_killed_when_its_parent_is() -> None:
         assert told.readline() == "True\n"
         os.kill(parent.pid, signal.SIGKILL)
         parent.wait()
-        # The pipe ends when the child, which also has it open, has ended.
+        # The pipe reaches its end once the child, which also has it open, has ended.
         assert select.select([told], [], [], 60)[0]
         assert told.read() == ""
 

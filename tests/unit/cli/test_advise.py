@@ -168,7 +168,7 @@ def test_an_interrupt_keeps_the_results(trace: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(module, "simulated_points", interrupted)
     options = ("--policy", "static", "--tiers", "cxl", "--fast", "10%..50%")
     result = run(trace, *options)
-    assert result.exit_code == 1  # click's runner; entry.py makes it 130
+    assert result.exit_code == 1  # in click's test runner; entry.py exits with 130
     assert "incomplete: 3 of 10 steps were simulated" in result.stderr
     column = [line.split()[3] for line in result.stdout.splitlines() if "% " in line[:4]]
     assert column.count("?") == 2  # the table for two trainings is omitted

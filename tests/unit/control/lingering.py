@@ -16,7 +16,8 @@ LINGER_S = 60
 
 @contextmanager
 def lingering() -> Iterator[socket.socket]:
-    """A TCP socket with unsent data. Its last close() blocks, but not beyond the context's end."""
+    """A TCP socket with unsent data. Its last close() blocks, at the longest until the context
+    ends."""
     with socket.socket() as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         listener.bind(("127.0.0.1", 0))
@@ -31,7 +32,7 @@ def lingering() -> Iterator[socket.socket]:
     with receiver:
         yield sender
         # The close below must not block.
-        with contextlib.suppress(OSError):  # closed already
+        with contextlib.suppress(OSError):  # the test has closed the socket
             sender.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 0, 0))
         sender.close()
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The limit on the time that the messages of one user may take."""
+"""The limit on the share of the daemon's time that one user's messages may take."""
 
 from __future__ import annotations
 

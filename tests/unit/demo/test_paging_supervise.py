@@ -115,7 +115,7 @@ def test_a_signal_before_the_start_is_not_lost(tmp_path: Path) -> None:
 
 
 def test_kernel_settings_are_restored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder stands for /proc/sys/vm, because other tests need the real settings."""
+    """A folder takes the place of /proc/sys/vm, because other tests need the real settings."""
     monkeypatch.setattr(supervise, "VM", tmp_path)
     (tmp_path / "page-cluster").write_text("3\n")
     (tmp_path / "swappiness").write_text("10\n")

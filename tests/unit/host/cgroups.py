@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ordinary folders that stand for cgroup hierarchies. Two files describe the hierarchies:
+"""Ordinary folders in place of cgroup hierarchies. Two files describe the hierarchies:
 
 /proc/self/mounts   where each hierarchy is mounted
 /proc/self/cgroup   the path of this process's cgroup in each hierarchy
@@ -14,7 +14,8 @@ V1 = "cgroup {}/cpu cgroup rw,cpu,cpuacct 0 0\ncgroup {}/memory cgroup rw,memory
 
 
 def proc(folder: Path, mounts: str, groups: str) -> Path:
-    """A /proc whose two files have these contents; "{}" in mounts stands for the folder."""
+    """A /proc whose two files have these contents; "{}" in mounts is replaced with the folder's
+    path."""
     own = folder / "proc" / "self"
     own.mkdir(parents=True)
     (own / "mounts").write_text(mounts.replace("{}", str(folder)))

@@ -443,7 +443,7 @@ def test_a_process_that_stalls_waits_at_the_deadline_of_a_promotion() -> None:
     assert world.schedule.done() == 1
     batch = world.next()
     assert batch is not None
-    assert not batch.parts[0][0].late  # planned to be late, so not counted as late
+    assert not batch.parts[0][0].late  # late by plan, so not counted as late
     world.move(batch)
     assert world.next() is None
     assert world.schedule.done() == 3

@@ -66,7 +66,7 @@ def test_a_batch_during_which_the_mover_was_stopped_is_not_measured() -> None:
     ledger = Ledger()
     for _ in range(5):
         ledger.paced(1000, 10_000_000)
-    ledger.paced(1000, 400_000_000)  # slow, but the mover was not stopped
+    ledger.paced(1000, 400_000_000)  # slow, but below STOPPED_NS
     assert ledger.large_batches() == (6000, 450_000_000)
     ledger.paced(1000, 2_000_000_000)
     assert ledger.large_batches() == (6000, 450_000_000)

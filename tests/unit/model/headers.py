@@ -12,7 +12,7 @@ KMOD = NATIVE.parents[2] / "kmod"
 
 
 def c_values(expressions: list[str], includes: list[str], tmp_path: Path) -> dict[str, int]:
-    """The value of each expression. includes: names with their quotes or brackets."""
+    """The value of each expression. includes: file names in quotes or angle brackets."""
     lines = [f'printf("%llu\\n", (unsigned long long)({e}));' for e in expressions]
     heads = ["<stddef.h>", "<stdio.h>", *includes]
     program = "".join(f"#include {head}\n" for head in heads)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ranges of integers, one after the other, and their union."""
+"""Concatenated ranges of integers, and the union of ranges."""
 
 from __future__ import annotations
 

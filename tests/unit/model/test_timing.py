@@ -47,7 +47,7 @@ def test_a_stretchs_time_equals_the_hand_computed_one() -> None:
 
 
 def overlapping(overlap: Overlap, slow: float, stretch_ns: int = 10**9) -> list[float]:
-    """Times of the large toy's stretches if this share of all pages is slow.
+    """Times of the large toy's stretches. slow: share of the pages that is in slow memory.
 
     In its stretches, 3, 2, 6 and 8 units of 64 pages are read, and half of their bytes are written.
     A unit takes 64 * 4096 * (1/8 + 1/2/4) ns = 65536 ns on the fast tier, and 4 times as long on
@@ -72,16 +72,17 @@ def test_computation_hides_slow_accesses() -> None:
 
 
 def test_accesses_to_both_tiers_overlap() -> None:
-    # With a fifth of the pages slow, both tiers are busy for 4/5 of the time of all-fast accesses.
+    # If a fifth of the pages is slow, each tier is busy for 4/5 of the time that all accesses would
+    # take in fast memory.
     for slow, time in ((0.0, 1.0), (0.1, 0.9), (0.2, 0.8), (0.5, 2.0), (1.0, 4.0)):
         expected = [1e9 + (time - 1) * 65536 * units for units in UNITS]
         assert overlapping(Overlap.TIERS, slow) == pytest.approx(expected, abs=1e-3)
 
 
 def test_the_time_of_accesses_is_at_most_that_of_the_stretch() -> None:
-    # A stretch takes only 1,000 ns, less than the fast tier needs for its accesses, so caches
-    # served some of them. In the model, caches do not reduce the extra time of slow memory:
-    # 3 * 65536 ns for each unit.
+    # A stretch takes only 1,000 ns, less than all of its accesses would take in fast memory, so
+    # caches must have served some of them. In the model, caches do not reduce the extra time of
+    # slow memory: 3 * 65536 ns for each unit.
     extra = [3 * 65536.0 * units for units in UNITS]
     assert overlapping(Overlap.COMPUTE, 1.0, 1000) == [1000 + one for one in extra]
     assert overlapping(Overlap.TIERS, 1.0, 1000) == pytest.approx([1000 + one for one in extra])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DAMON's sysfs files as recorded in a guest, and the result of a window's snapshots."""
+"""DAMON's sysfs files as recorded in a guest, and the areas that snapshots of its regions yield."""
 
 from __future__ import annotations
 

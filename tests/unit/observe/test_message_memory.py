@@ -49,7 +49,7 @@ def test_users_have_limits_of_their_own(uid: int, limit_bytes: int) -> None:
 @given(st.lists(st.tuples(st.integers(0, ACCOUNTS - 1), st.sampled_from("mrhc"), BYTES)))
 def test_reading_is_allowed_below_the_limit(actions: list[tuple[int, str, int]]) -> None:
     """m: ask whether a frame may be read. r: receive a message. h: handle a message. c: close the
-    connection and open another one in its place."""
+    connection and open another connection in its place."""
     woken: list[int] = []
     memory = Memory(woken.append)
     accounts = [Account(USER) for _ in range(ACCOUNTS)]
@@ -73,7 +73,7 @@ def test_reading_is_allowed_below_the_limit(actions: list[tuple[int, str, int]])
             memory.handled(account, unhandled[number].pop())
         elif action == "c":
             memory.close(account)
-            for late in unhandled[number]:  # the session handles messages after the close
+            for late in unhandled[number]:  # a session can handle messages after the close
                 memory.handled(account, late)
             admitted[number], unhandled[number] = 0, []
             accounts[number] = Account(USER)

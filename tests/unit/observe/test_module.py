@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ranges that the module watches for a session whose arena moves. These tests replace the
-module; tests/vm/test_backends.py uses it."""
+"""The ranges that the module watches for a session whose arena moves. These tests use a fake in
+place of the module; tests/vm/test_backends.py uses the module."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ AREAS_MAX = 64  # SENTINEL_AREAS_MAX
 
 
 class Areas:
-    """A PageSampler with the module's rules for ranges."""
+    """A fake PageSampler that enforces the module's rules for ranges."""
 
     def __init__(self) -> None:
         self.added: dict[int, int] = {}
@@ -88,7 +88,7 @@ def test_an_arena_may_overlap_the_earlier_one(areas: Areas, arena: tuple[int, in
 def test_a_range_that_cannot_be_removed_is_still_watched(
     areas: Areas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The next call of arm() tries again."""
+    """The next call of arm() tries to remove the range again."""
     watched, ranges = watch(), [(ARENA, PAGE)]
     watched.arm(ranges)
 

@@ -27,7 +27,7 @@ def faults(*times_ns: int, pid: int = OWN) -> Any:
 
 
 class Probes:
-    """The kernel's side: maps and the ring of faults."""
+    """A fake of the kernel's side: maps and the ring of faults."""
 
     def __init__(self) -> None:
         self.notes: list[str] = ["no tracepoint for collapses"]
@@ -68,7 +68,7 @@ class Probes:
 
 @pytest.fixture
 def probes(monkeypatch: pytest.MonkeyPatch) -> Probes:
-    """Fake probes that the next load() uses in place of the kernel's."""
+    """Fake probes that load() uses in place of real ones."""
     made = Probes()
     monkeypatch.setattr(probing, "EbpfProbes", lambda: made)
     return made

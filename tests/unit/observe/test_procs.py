@@ -131,7 +131,8 @@ def test_lost_events_are_recovered_after_a_flood(tree: Tree) -> None:
         child = int(others[0].tell())
         go_on.set()
         wait_for(events, lambda event: event.kind == "fork" and event.pid == child)
-        # The scan of /proc finds no execs, so an exec event shows that events arrive again.
+        # After lost events, the watcher scans /proc, which shows forks but no execs. So an exec
+        # event shows that the kernel's events arrive again.
         child = int(others[1].tell())
         wait_for(events, lambda event: event.kind == "exec" and event.pid == child)
     finally:

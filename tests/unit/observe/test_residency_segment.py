@@ -55,7 +55,7 @@ def test_reading_and_writing_a_segment() -> None:
     assert len(found.maps[Space.HEAP]) == BYTES - 4104
     assert (found.layout_id, found.page_bytes) == (7, 4096)
     assert (found.owed_ns, found.paid_ns) == (3000, 2000)
-    found.maps[Space.HEAP][-1] = 2  # as the daemon's moves do
+    found.maps[Space.HEAP][-1] = 2  # the daemon's moves write to the map, too
     found.moved(3)
     found.moved(-5)
     assert found._header["moved_fast"][0] == -2

@@ -18,7 +18,8 @@ RING_BYTES = 4096
 
 @dataclass(frozen=True)
 class Written:
-    """One record, as a program reserves it. take() skips it if its length is not FAULT_DTYPE's."""
+    """One record, as a BPF program reserves it. take() skips it if its length is not
+    FAULT_DTYPE's."""
 
     state: str  # committed, busy, discarded
     length_bytes: int

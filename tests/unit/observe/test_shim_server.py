@@ -85,7 +85,7 @@ class Server:
             self.loop.run_forever()
 
     def greet(self, hello: Message = HELLO) -> FrameSocket:
-        """Connect a new shim, which sends a hello; returns its end of the connection."""
+        """Connect a new shim, which sends a hello; returns the shim's end of the connection."""
         shim = FrameSocket(self.connect())
         segment, event_fd = Writer(), os.eventfd(0)
         shim.send(hello, [segment.fd, event_fd])
@@ -116,9 +116,9 @@ def test_a_shim_that_goes_is_told(server: Server) -> None:
 
 def test_the_next_shim_is_heard_after_the_daemon_hung_up(server: Server) -> None:
     shims = [server.greet()]
-    # A session that ends by itself closes its link in this way, in its own thread.
+    # If the daemon ends a session, the session's thread closes the link like this.
     server.links[0].close()
-    shims.append(server.greet())  # reuses the first socket's number if that is free
+    shims.append(server.greet())  # reuses the first socket's descriptor if it is free
     server.turn()
     assert len(server.links) == 2
     assert server.ends == 1
