@@ -118,7 +118,7 @@ def test_the_next_shim_is_heard_after_the_daemon_hung_up(server: Server) -> None
     shims = [server.greet()]
     # If the daemon ends a session, the session's thread closes the link like this.
     server.links[0].close()
-    shims.append(server.greet())  # reuses the first socket's descriptor if it is free
+    shims.append(server.greet())  # reuses the first socket's descriptor number if that is free
     server.turn()
     assert len(server.links) == 2
     assert server.ends == 1

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The access table that the shim gets on emulated tiers and, without costs, on paged tiers."""
+"""The access table: the shim gets it on emulated tiers, and without costs on paged tiers."""
 
 from __future__ import annotations
 
@@ -88,5 +88,6 @@ def test_slots_that_take_smaller_tensors_are_named() -> None:
     slots["slack"][[0, 2]] = 1
     table = access_table(toy_profile(), replace(layout, slots=slots), two_tiers())
     assert table["slot"].tolist() == [1, 0, 0, 1, 3, 0, 3, 0, 0]
-    # AFTER: in the stretch of a tensor's birth, its size is known only at the end of the stretch.
+    # AFTER: the access is counted when the next stretch begins, because the tensor's size is
+    # unknown before its birth.
     assert table["flags"].tolist() == [AT_BIRTH | AFTER, 0, HEAP, 0, AFTER, HEAP, 0, HEAP, HEAP]

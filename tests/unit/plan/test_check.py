@@ -22,7 +22,8 @@ def slots(plan: Plan, name: str, slot: int, value: int) -> Plan:
 
 
 def parts(plan: Plan, *rows: tuple[int, int, int]) -> Plan:
-    """The plan with these parts, and with slot 2 set to drop parts. rows: (offset, bytes, slot)."""
+    """The plan with this table of dropped parts, and with slot 2 set to drop only parts. rows:
+    (offset, bytes, slot)."""
     table = np.array([(*row, 0) for row in rows], PART_DTYPE)
     return with_layout(slots(plan, "flags", 2, SLOT_PLANNED | SLOT_DROP_PARTS), parts=table)
 
@@ -49,7 +50,7 @@ BROKEN: list[tuple[str, Callable[[Plan], Plan]]] = [
     ("waits", lambda p: with_layout(p, waits=np.array([-1, 4, -1, -1], np.int32))),
     ("waits", lambda p: with_layout(p, waits=np.array([-1, -1, -1, 2], np.int32))),
     ("waits", lambda p: with_layout(p, waits=np.array([0, -1, -1, -1], np.int32))),
-    ("waits", lambda p: replace(p, late=p.moves["tier"] == 0)),  # no wait for promotions
+    ("waits", lambda p: replace(p, late=p.moves["tier"] == 0)),  # late promotions without a wait
     ("late", lambda p: replace(p, late=p.moves["tier"] != 0)),
     ("late", lambda p: replace(p, late=np.ones(1, np.bool_))),
     ("moves", lambda p: moves(p, UP, DOWN)),

@@ -50,7 +50,7 @@ class Steps:
     def run(
         self, steps: int, rate: float = NOMINAL, stall: float = 0.0, late: int = 0
     ) -> tuple[int, Correction | None]:
-        """Run steps, at most this many, until there is a correction.
+        """Run steps until there is a correction, but at most this many.
 
         Returns the number of whole steps that passed, and the correction or None. rate: bytes that
         are moved per second of the mover's busy time. stall: stalled share of each step. late: late
@@ -121,7 +121,7 @@ def test_a_small_drop_is_accepted_after_many_steps() -> None:
 
 
 def faulting(steps: Steps, number: int) -> Correction | None:
-    """Run this number of steps with 1000 faults of 1 ms each; returns the correction."""
+    """Run this many steps, each with 1000 faults of 1 ms; returns the correction or None."""
     for _ in range(number):
         before = steps.progress
         steps.progress = replace(

@@ -115,7 +115,7 @@ def test_after_a_rejected_latency_the_next_attempts_come_later_and_later() -> No
     training, waited = Training(), []
     assert training.run(50, 400e3)[1] is not None
     for turn in range(6):
-        # Without a better plan, the measured latency becomes the assumed one.
+        # If no better plan is found, the measured latency becomes the assumed one.
         training.latency.kept(320e3 if turn % 2 == 0 else 720e3)
         steps, wanted_ns = training.run(10_000, 800e3 if turn % 2 == 0 else 1200e3)
         assert wanted_ns is not None

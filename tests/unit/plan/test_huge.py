@@ -155,7 +155,7 @@ def plans(draw: st.DrawFn) -> tuple[Plan, list[Life]]:
     page."""
     lives: list[Life] = []
     for _ in range(draw(st.integers(0, 12))):
-        # Make block borders more likely than uniform sampling would.
+        # Draw block borders more often than uniform sampling would.
         first = draw(st.integers(0, BLOCK * BLOCKS - 1) | st.sampled_from(range(0, 16, BLOCK)))
         count = draw(st.integers(1, 16) | st.sampled_from((4, 8)))
         count = min(count, BLOCK * BLOCKS - first)

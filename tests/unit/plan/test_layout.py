@@ -88,8 +88,8 @@ def large_step(sizes: list[int]) -> Profile:
 
 
 def test_unmoved_tensors_are_aligned_to_huge_pages() -> None:
-    """Tensors that fill whole huge pages share one part of the area. For every other size there is
-    a separate part.
+    """Within an area, tensors that fill whole huge pages share one part. For each other size of
+    tensors there is a separate part.
 
     Within a part, tensors that live one after the other share addresses. Small and moved tensors
     are packed behind these parts.
@@ -126,8 +126,8 @@ def test_regions_that_can_hold_a_huge_page_are_aligned() -> None:
 
 
 def test_the_most_accessed_tensors_of_a_block_come_first() -> None:
-    # Three tensors of two pages live and are accessed together. The module saw each of their pages
-    # once, and the second tensor's pages twice more.
+    # Three tensors of two pages each are alive together and are accessed in the same stretch. The
+    # module saw each of their pages once, and the second tensor's pages twice more.
     profile = large_step([2, 2, 2])
     tensors = profile.tensors.copy()
     tensors["birth_event"], tensors["death_event"] = [0, 1, 2], [3, 4, 5]

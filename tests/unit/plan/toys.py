@@ -177,7 +177,7 @@ def with_layout(plan: Plan, **changes: object) -> Plan:
 
 
 def late_plan(plan: Plan) -> Plan:
-    """The plan, changed so that all promotions are late by plan: the process may stall for them."""
+    """The plan, changed so that all promotions are late by plan: the process can stall for them."""
     plan = replace(plan, late=plan.moves["tier"] == 0)
     waits = plan.layout.waits.copy()
     stalls = stall_boundaries(plan)

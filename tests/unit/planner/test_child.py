@@ -24,7 +24,7 @@ NICE = 3
 
 @dataclass(frozen=True)
 class Allocate:
-    """A request that allocates count_bytes. It returns (nice level, oom_score_adj)."""
+    """A request that allocates count_bytes. Its answer is (nice level, oom_score_adj)."""
 
     count_bytes: int
 

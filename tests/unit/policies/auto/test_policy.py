@@ -40,8 +40,8 @@ def tiers(pages_per_s: float) -> Tiers:
 
 
 def planned(pages: int, pages_per_s: float) -> Plan:
-    """A plan of the large toy. pages: the budget without the policy's margin, in units of 64 pages.
-    pages_per_s: migration bandwidth."""
+    """A plan for the large toy. pages: the budget without the policy's margin, in units of 64
+    pages. pages_per_s: migration bandwidth."""
     profile, budget = large_profile(), pages * LARGE * PAGE * 201 // 200 + PAGE
     plan = policy("auto").plan(profile, tiers(pages_per_s), budget)
     verify(plan, profile, budget)
@@ -67,8 +67,9 @@ def test_without_time_to_move_the_plan_is_the_best_placement() -> None:
     plan = planned(2, 1e-3)
     assert not len(plan.moves)
     slow_s = (plan.predicted.step_ns - 4e9) / 1e9
-    # Parts of groups are rounded down to whole grains of 16 pages, a quarter of a unit. So a
-    # quarter of a unit with 3 uses may be slow, too: 0.75 uses.
+    # The policy rounds the fast part of a group down to whole grains of 16 pages, a quarter of a
+    # unit. So another quarter of a unit can be slow. If each of its pages has 3 uses, these are
+    # 0.75 uses.
     assert (19 - 6) * page_s * 0.99 <= slow_s <= (19 - 6 + 0.75) * page_s
 
 

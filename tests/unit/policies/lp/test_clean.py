@@ -53,7 +53,7 @@ def test_pages_that_are_only_read_move_without_writes(written: tuple[int, ...]) 
     step_ns = [solved(profile, 64, clean)[1].step_ns for clean in (False, True)]
     fetches, writes = 4e9, 3e9 * len(written)
     # Without clean pages, both tensors are written. Their moves take 10 of the 12 stretches and
-    # have to lie between the uses, so the step may be longer.
+    # have to lie between the uses, so the step may take longer than 12 stretches.
     assert step_ns[1] <= step_ns[0] + 1
     assert 12e9 - 1 <= step_ns[1] <= max(12e9, fetches + writes) * 1.1
 

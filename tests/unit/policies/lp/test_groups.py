@@ -74,8 +74,8 @@ def test_a_group_is_alive_at_the_points_between_its_birth_and_death() -> None:
 
 def test_a_group_that_dies_in_its_birth_stretch_is_alive_there_twice() -> None:
     # The activation is born in stretch 0 at event 1. Now it dies in the next step at event 0, so in
-    # stretch 0 it is alive before its death and after its birth. Position 3 stands for stretch 3
-    # and for the beginning of stretch 0.
+    # stretch 0 it is alive before its death and after its birth. Position 3 is stretch 3 together
+    # with the beginning of stretch 0.
     profile = large_profile()
     tensors = profile.tensors.copy()
     tensors["death_event"][0], tensors["death_stretch"][0], tensors["wraps"][0] = 0, 0, True

@@ -58,7 +58,7 @@ def test_transient_groups_are_born_and_gone_at_pressure_points() -> None:
     assert activation[0] == scratch[0]
     assert scratch[1] > scratch[0]
     assert gradient[0] == 4
-    # The activation's first point is also the first point after the gradient's death.
+    # The activation's first pressure point is also the first one after the gradient's death.
     assert gradient[1] == activation[0]
 
 

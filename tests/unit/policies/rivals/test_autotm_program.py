@@ -26,7 +26,7 @@ from tests.unit.policies.rivals.laps import PAGE, Life, lap, moving
 def test_spans_and_gaps_by_hand() -> None:
     profile = with_guest()
     problem = problem_of(profile, timing_of(moving(64)).extra_ns(profile), PAGE / 64)
-    # The first tensor's stretches 5 and 0 are adjacent across the step's end.
+    # The first tensor is used in stretches 5 and 0, which are adjacent across the step's end.
     assert problem.spans == (Span(0, 5, 6), Span(1, 0, 0), Span(1, 3, 3), *problem.spans[3:])
     assert problem.spans[3:] == (Span(2, 2, 3), Span(3, 0, 1))
     assert problem.gaps == (

@@ -9,7 +9,7 @@ second              [x                   x]             64 pages, saved: gap of 
 gradient                        [x  x]                  16 pages
 
 The budget of 144 pages holds the parameter and the two saved tensors; while the gradient is alive,
-in stretches 4 and 5, it is 16 pages too small.
+in stretches 4 and 5, the budget is 16 pages too small.
 """
 
 from __future__ import annotations
@@ -55,9 +55,10 @@ def moved(plan: Plan) -> list[tuple[int, int, int]]:
 
 
 def test_tensors_leave_in_the_order_of_generation() -> None:
-    # The first saved tensor covers the deficit of 16 pages. It leaves after its use in 1. It is
-    # back as early as the gradient's death leaves room, in stretch 6, for its use in 8. G10
-    # chooses the parameter, whose gap makes more room.
+    # A swap of the first saved tensor covers the deficit of 16 pages. The tensor leaves after its
+    # use in stretch 1. It returns as soon as the gradient's death has made room, in stretch 6, for
+    # its use in stretch 8. G10 chooses the parameter, because a swap of the parameter makes more
+    # room.
     profile = training()
     plan = policy("flashneuron").plan(profile, moving(64), ROOM)
     verify(plan, profile, ROOM)
@@ -73,10 +74,10 @@ def test_tensors_leave_in_the_order_of_generation() -> None:
 def test_a_tensor_makes_room_when_the_queue_before_it_has_been_transferred(
     first: int, late: list[int]
 ) -> None:
-    # The gradient lives in stretches 5 and 6. Its room is there only if both saved tensors have
-    # left. At 32 pages a second, a first tensor of 16 pages leaves in stretch 2 and the second one
-    # in 3 and 4, just in time. A first tensor of 64 pages takes stretches 2 and 3, so that half of
-    # the second one leaves in stretch 5.
+    # The gradient lives in stretches 5 and 6. There is room for the gradient only if both saved
+    # tensors have left. At 32 pages a second, a first tensor of 16 pages leaves in stretch 2 and
+    # the second one in stretches 3 and 4, just in time. A first tensor of 64 pages takes stretches
+    # 2 and 3, so that half of the second one leaves in stretch 5.
     profile = in_passes(
         lap(
             16,

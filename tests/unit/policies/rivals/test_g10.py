@@ -8,7 +8,7 @@ third             (x)(x)
 guest             [x   x]             born in 2, dead after 3
 
 There is room for three tensors, but four are alive in stretches 2 and 3. Only the first tensor has
-a gap that spans both stretches: it is demoted in 1 and promoted in 4.
+a gap that spans both stretches: it is demoted in stretch 1 and promoted in stretch 4.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ def test_with_room_for_all_nothing_moves() -> None:
 
 
 def test_tensors_come_back_earlier_where_there_is_room() -> None:
-    # A promotion in stretch 5 would be just in time for the use in 6, but the guest's room is
-    # already free in 4.
+    # A promotion in stretch 5 would be just in time for the use in stretch 6. But the guest's room
+    # is already free in stretch 4, so the promotion begins there.
     profile = lap(7, Life(64, (0, 6)), Life(64, (0, 3)), Life(64, (2, 3)), Life(64, (2, 3), (2, 3)))
     plan = policy("g10").plan(profile, moving(64), BUDGET)
     verify(plan, profile, BUDGET)

@@ -48,8 +48,9 @@ def test_the_threshold_is_the_largest_that_suffices(
 
 
 def test_swaps_begin_after_the_first_use_and_a_layer_before_the_second_one() -> None:
-    # The longest edges first: with the inputs of layers 2 and 3 swapped out, three are fast. The
-    # lower bound of 1 brings each back in the layer before its use.
+    # LMS begins with the inputs whose two uses are furthest apart. If those of layers 2 and 3 are
+    # swapped out, at most three inputs are fast. With a lower bound of 1, each of the two returns
+    # in the layer before its use.
     plan = policy("lms").plan(passes(), moving(64), ROOM)
     verify(plan, passes(), ROOM)
     assert moved(plan) == [(2, 3, 1), (3, 4, 1), (3, 9, 0), (2, 10, 0)]
@@ -60,7 +61,7 @@ def test_swaps_begin_after_the_first_use_and_a_layer_before_the_second_one() -> 
 
 
 def with_cuts(profile: Profile, *cuts: int) -> Profile:
-    """The same step, but a layer continues at each of these boundaries."""
+    """The same step, but each of these boundaries is a cut within a layer."""
     stretches = profile.stretches.copy()
     stretches["kind"][list(cuts)] = Boundary.CUT
     return replace(profile, stretches=stretches)
@@ -73,7 +74,7 @@ def test_distances_are_counted_in_layers() -> None:
     # Layers begin at 1, 2, 5, 6, 8 and 9.
     assert distance(book, gap) == 6
     assert [swap_in_at(book, gap, bound) for bound in (1, 2, 3, 5, 20)] == [8, 6, 5, 1, 1]
-    # A gap within one layer has no distance.
+    # The distance of a gap within one layer is 0.
     assert distance(book, Gap(0, 2, 4)) == 0
     assert swap_in_at(book, Gap(0, 2, 4), 1) == 4
 
@@ -81,12 +82,13 @@ def test_distances_are_counted_in_layers() -> None:
 def test_a_larger_lower_bound_needs_more_room() -> None:
     peaks = []
     for bound in (1, 2):
-        # No room, so all three gaps are used.
+        # There is no room for an input, so tensors are swapped out in all three gaps.
         book = open_book(passes(), moving(64), PAGE)
         assert relieve(book, bound) == 4
         assert len(book.swaps) == 3
         peaks.append(book.usage[7:11].tolist())
-    # Each of the inputs 4, 3 and 2 returns one or two layers before stretches 9, 10 and 11.
+    # The inputs 4, 3 and 2 are used again in stretches 9, 10 and 11. The lower bound is the number
+    # of layers by which each input returns earlier.
     early, earliest = (np.array(peak) // PAGES for peak in peaks)
     assert early.tolist() == [2, 2, 2, 2]
     assert earliest.tolist() == [3, 3, 3, 2]

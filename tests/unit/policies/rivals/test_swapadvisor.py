@@ -56,7 +56,7 @@ def step_of(profile: Profile, tiers: Tiers, budget: int, accesses_slow: bool = T
 
 
 def genes_of(step: Step, **placement: int) -> Integers:
-    """One pool for all sizes; placement: tensor's number, as in t0, and its gene."""
+    """Genes with one pool for all sizes. placement: genes of single tensors; `t0` is tensor 0."""
     genes = np.zeros(SIZE_CLASSES + len(step.tensors), np.int64)
     for name, value in placement.items():
         genes[SIZE_CLASSES + int(name[1:])] = value
@@ -72,8 +72,9 @@ def moved(plan: Plan) -> list[tuple[int, int, int]]:
 
 
 def test_the_victim_is_the_tensor_with_the_furthest_next_use() -> None:
-    # In stretch 3, the next uses are in 6, 8 and 8; of equal ones, the first is chosen. So
-    # `far` leaves right after its use in stretch 0, and is back as soon as the guest is dead.
+    # In stretch 3, the next uses of the three tensors are in stretches 6, 8 and 8. Of tensors with
+    # equal next uses, the first one is chosen. So `far` leaves right after its use in stretch 0,
+    # and returns as soon as the guest is dead.
     profile = with_two_gaps()
     plan = policy("swapadvisor").plan(profile, moving(64), BUDGET)
     verify(plan, profile, BUDGET)
@@ -89,14 +90,15 @@ def test_pinned_tensors_are_no_victims_and_slow_ones_need_no_room() -> None:
     assert out(step, genes_of(step, t1=PINNED)) == [2]
     assert out(step, genes_of(step, t1=PINNED, t2=PINNED)) == [0]
     assert out(step, genes_of(step, t0=SLOW)) == []
-    # Two uses of a slow tensor of 64 pages, at 1 ns for each byte.
+    # A tensor of 64 pages has two slow uses, which cost 1 ns for each byte.
     assert step.cost(genes_of(step, t0=SLOW)) == pytest.approx(2 * 64 * PAGE)
     assert step.cost(genes_of(step)) == 0
 
 
 def test_a_victim_whose_transfers_do_not_fit_is_passed_over() -> None:
-    # At 22 pages a second, a transfer takes three stretches. The far tensor leaves in 1 to 3, so
-    # it makes no more than part of the room in 3. The others' transfers do not fit beside it.
+    # At 22 pages a second, a transfer takes three stretches. The far tensor leaves in stretches 1 to
+    # 3, so stretch 3 gets only part of the room that it lacks. The remaining bandwidth is too small
+    # for transfers of the other tensors.
     step = step_of(with_two_gaps(), moving(22), BUDGET)
     book = step.planned(genes_of(step))
     assert [swap.gap.tensor for swap in book.swaps] == [1]
@@ -104,9 +106,10 @@ def test_a_victim_whose_transfers_do_not_fit_is_passed_over() -> None:
 
 
 def test_the_second_pass_begins_as_the_first_one_ended() -> None:
-    # Guests are alive in 2 and 3, and in 8 and 9. In 2, the first pass evicts the first tensor,
-    # whose next use is in 7, that of the second one in 5. In 8, it evicts the second tensor, which
-    # is not used before 5 in the next step. The second pass begins without the second tensor, so
+    # Guests are alive in stretches 2 and 3, and in stretches 8 and 9. In stretch 2, the first pass
+    # evicts the first tensor, because its next use, in stretch 7, is later than that of the second
+    # tensor, in stretch 5. In stretch 8, the first pass evicts the second tensor, whose next use is
+    # in stretch 5 of the next step. The second pass begins with the second tensor swapped out, so
     # the first guest has room.
     profile = lap(
         10,
@@ -125,7 +128,7 @@ def test_the_second_pass_begins_as_the_first_one_ended() -> None:
 
 
 def test_each_pool_evicts_its_own_tensors() -> None:
-    # Large and small tensors in pools of their own: the small guest evicts the small tensor,
+    # If large and small tensors have separate pools, the small guest evicts the small tensor,
     # although the next use of the large tensor is further away.
     profile = lap(
         10,
@@ -149,7 +152,7 @@ def test_a_search_finds_the_same_plan_each_time() -> None:
 
 
 def test_a_search_is_no_worse_than_belady_alone() -> None:
-    # Making room for the guest costs two slow uses of one tensor, whichever the search chooses.
+    # Room for the guest costs two slow uses of one tensor, whichever tensor the search chooses.
     step = step_of(with_guest(), moving(20), BUDGET)
     genes, evaluated = search(step, 0.1)
     assert step.cost(genes) <= step.cost(genes_of(step))
@@ -158,7 +161,7 @@ def test_a_search_is_no_worse_than_belady_alone() -> None:
 
 
 def test_cheaper_plans_are_chosen_more_often() -> None:
-    # The temperature is 0.3 of the difference of 10 between the costs.
+    # The finite costs differ by 10. The temperature is 0.3 of this difference, 3.
     odds = parents_odds([20.0, 10.0, float("inf")])
     assert odds.tolist() == pytest.approx(
         [np.exp(-10 / 3) / (1 + np.exp(-10 / 3)), 1 / (1 + np.exp(-10 / 3)), 0.0]

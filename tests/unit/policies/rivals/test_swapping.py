@@ -125,7 +125,7 @@ def test_the_next_layer_waits_for_demotions() -> None:
     none = np.full(6, -1)
     # Boundary 2 waits for the demotion of boundary 1. Boundary 3 is a cut, so boundary 4 waits for
     # the demotion of boundary 2; nothing waits for the promotion of boundary 3. The step's first
-    # boundary waits for the demotion of the previous step's last one.
+    # boundary waits for the demotion of the previous step's last boundary.
     assert with_layer_waits(none, moves, with_cut()).tolist() == [5, -1, 1, -1, 2, -1]
     # Of two waits at a boundary, the one for the later demotion is kept.
     known = np.array([3, -1, -1, -1, 3, 2])
@@ -135,8 +135,9 @@ def test_the_next_layer_waits_for_demotions() -> None:
 def test_transfers_beyond_a_layer_s_end_are_awaited() -> None:
     book = open_book(with_cut(), moving(64), BUDGET)
     assert awaited_pages(book) == 0
-    # The layer of stretches 2 and 3 has time for the rest of stretch 2's transfers, that of stretch
-    # 4 has not.
+    # Stretches 2 and 3 are one layer, and stretch 3 has time for the transfers that stretch 2
+    # cannot finish. Stretch 4 is a layer by itself: the next layer has to wait for the
+    # transfers that stretch 4 cannot finish.
     book.lanes[:] = [64, 64, -30, 40, -20, 64]
     assert awaited_pages(book) == 20
     book.lanes[5] = -7

@@ -180,10 +180,10 @@ def test_a_swap_in_begins_where_it_is_told() -> None:
     assert book.try_swap(Gap(0, 0, 5), begin=3)
     assert book.swaps[0].back == (Part(3, 0, 64),)
     # The swap out takes two stretches, so the swap in cannot begin before stretch 4. Stretch 4 is
-    # too short, and there is no other one.
+    # too short for the swap in, and no other stretch is left.
     book = open_book(with_guest(), moving(32), BUDGET)
     assert not book.try_swap(Gap(0, 0, 5), begin=3)
-    # Where the bandwidth from the given stretch on does not suffice, the swap in begins earlier.
+    # If the bandwidth from the given stretch on does not suffice, the swap in begins earlier.
     book = open_book(lap(8, Life(64, (0, 7))), moving(32), BUDGET)
     assert book.try_swap(Gap(0, 0, 7), begin=6)
     assert book.swaps[0].out == (Part(1, 0, 32), Part(2, 32, 32))
@@ -194,7 +194,7 @@ def test_a_swap_out_at_once_exceeds_the_bandwidth() -> None:
     book = open_book(lap(8, Life(64, (0, 7))), moving(32), BUDGET)
     assert book.try_swap(Gap(0, 0, 7), at_once=True)
     assert book.swaps[0].out == (Part(1, 0, 64),)
-    # Stretch 1 lacks the time for 32 pages, so the process has to wait for them.
+    # Stretch 1 has no time for 32 of the 64 pages, so the process has to wait for these pages.
     assert book.lanes == pytest.approx([32, -32, 32, 32, 32, 0, 0, 32])
 
 

@@ -54,25 +54,26 @@ def offloaded(profile: Profile, mode: Mode) -> set[int]:
 
 
 def test_offloads_follow_the_last_forward_use_and_the_next_layer_waits() -> None:
-    # Each layer takes a second, so each is heavy and ends the search for a layer to prefetch: an
-    # input returns in the layer before its use.
+    # Each layer takes a second, so all layers are heavy. A layer then prefetches for the next layer
+    # only, so each input returns in the layer before its use.
     profile = passes()
     plan = policy("vdnn").plan(profile, moving(64), ROOM)
     verify(plan, profile, ROOM)
     assert moved(plan) == [(2, 3, 1), (3, 4, 1), (4, 5, 1), (4, 8, 0), (3, 9, 0), (2, 10, 0)]
-    # Each offload is awaited one layer later. Three inputs fill the room in stretch 3, so the birth
-    # there waits for the offload of the previous step's boundary 5, which is complete by then.
+    # The next layer waits for each offload. Three inputs fill the room in stretch 3, so the birth
+    # there waits for the offload that begins at boundary 5 of the previous step. This offload is
+    # complete by then.
     assert plan.layout.waits.tolist() == [-1, -1, -1, 5, 3, 4, 5, -1, -1, -1, -1, -1, -1, -1]
-    # A transfer takes a second, too, so no layer has to wait long.
+    # A transfer takes a second, as a layer does, so no layer has to wait long.
     found = simulate(profile, policy("vdnn"), moving(64), ROOM)
     assert found.step_seconds == pytest.approx(14)
 
 
 def test_a_slow_offload_delays_the_next_layer() -> None:
-    # A transfer takes two seconds. The offloads of inputs 4 and 3 delay one layer each by a second.
+    # A transfer takes two seconds. The offloads of inputs 4 and 3 each delay one layer by a second.
     # Input 4 returns in stretches 7 and 8, since stretch 8 alone is too short. Input 3 returns in
-    # stretches 6 and 9. Input 2 could return in stretch 10, but all stretches before it are taken;
-    # so it is not offloaded, and a fourth input needs room.
+    # stretches 6 and 9. Input 2 could return in stretch 10, but no earlier stretch has time for the
+    # rest of its transfer. So input 2 is not offloaded, and a fourth input needs room.
     profile, room = passes(), 4 * PAGES * PAGE
     plan = policy("vdnn").plan(profile, moving(32), room)
     verify(plan, profile, room)
@@ -85,7 +86,7 @@ def test_a_slow_offload_delays_the_next_layer() -> None:
     ]
     found = simulate(profile, policy("vdnn"), moving(32), room)
     assert found.step_seconds == pytest.approx(16, abs=0.1)
-    # G10 plans with the bandwidth and does not wait.
+    # G10 takes the bandwidth into account, so no layer waits.
     other = simulate(profile, policy("g10"), moving(32), room)
     assert other.step_seconds == pytest.approx(14)
 
@@ -143,7 +144,8 @@ def test_without_room_for_three_inputs_it_is_infeasible() -> None:
 
 
 class OneMode(Vdnn):
-    """A vDNN that must offload all inputs, although another mode may be faster."""
+    """The vDNN policy, restricted to the mode that offloads all inputs, even if another mode is
+    faster."""
 
     sweep = (Mode.ALL,)
 
