@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A real ShimLink. The test plays the process's part on the socket and in the control segment."""
+"""A real ShimLink. The test acts as the process on the socket and in the control segment."""
 
 from __future__ import annotations
 

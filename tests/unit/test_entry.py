@@ -18,7 +18,7 @@ def run(
     failure: BaseException | None, monkeypatch: pytest.MonkeyPatch, *arguments: str
 ) -> int | str | None:
     """Run a command that raises `failure`, and return its exit status. If `failure` is None, the
-    command returns."""
+    command returns normally."""
 
     @click.command()
     def act() -> None:

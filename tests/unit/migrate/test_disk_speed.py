@@ -33,6 +33,7 @@ def test_a_disk_that_fails_is_reported(tmp_path: Path, monkeypatch: pytest.Monke
 def test_the_latency_is_the_part_of_a_fault_besides_the_transfer() -> None:
     rates = DiskRates(1e9, 1e9, fault_ns=200e3)
     assert rates.latency_ns(FAULT_BYTES * 1e4) == 100e3
-    # The transfer alone would take longer than the fault, so the latency counts as 1 ns.
+    # At 1 byte/s, the transfer alone would take longer than the measured fault, so the latency
+    # counts as 1 ns.
     assert rates.latency_ns(1.0) == 1.0
     assert DiskRates(1e9, 1e9).latency_ns(1e9) == 0.0  # not measured

@@ -44,7 +44,7 @@ def step() -> tuple[np.ndarray, np.ndarray]:
             (1, 11, 0, 0, 0),
             (1, 11, 0, ACCESS_RESIDENCY, 0),
             (2, 11, 1, ACCESS_RESIDENCY, 0),
-            (5, 11, 255, ACCESS_UNKNOWN, 3),  # pages 5 to 8, unarmed by something else
+            (5, 11, 255, ACCESS_UNKNOWN, 3),  # the unknown pages 5 to 8
             (1, 12, 1, 0, 0),
             (1, 12, 0, ACCESS_WRITE | ACCESS_AGAIN, 0),  # a later write to the same page
             (1, 12, 255, ACCESS_UNKNOWN | ACCESS_AGAIN, 0),

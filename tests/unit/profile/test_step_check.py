@@ -26,7 +26,7 @@ SMALL = Network(blocks=2, weights=1, weight_bytes=2 * PAGE, activation_bytes=3 *
 
 
 def trained() -> tuple[Records, Records, Records]:
-    """The ring of some valid steps; the samples and operators' accesses of the last one."""
+    """The ring of some valid steps; the samples and operators' accesses of the last step."""
     trainer = train(SMALL, 3)
     return trainer.take_records(), trainer.take_samples(), trainer.take_ops()
 

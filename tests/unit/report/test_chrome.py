@@ -41,7 +41,7 @@ def test_layers_follow_each_other_without_gaps(tmp_path: Path) -> None:
     ]
     ends = [round(event["ts"] + event["dur"], 3) for event in layers]
     steps = [(step.end_ns - int(step.records["time_ns"][0])) / 1000 for step in TRACE.steps]
-    # These steps are consecutive, so their layers are too.
+    # These steps are consecutive, so their layers are consecutive, too.
     assert [event["ts"] for event in layers[1:]] == pytest.approx(ends[:-1], abs=0.01)
     assert sum(event["dur"] for event in layers) == pytest.approx(sum(steps), rel=1e-3)
     assert {event["cat"] for event in layers} == {phase.name for phase in phases(PROFILE)}

@@ -93,7 +93,7 @@ def of_a_dead_process(daemon: Daemon) -> None:
 
 
 def held() -> tuple[int, int, int]:
-    """Numbers of descriptors, threads, and mappings of memfds."""
+    """Numbers of open descriptors, threads, and mappings of memfds."""
     maps = Path("/proc/self/maps").read_text().splitlines()
     mapped = sum("memfd:" in line for line in maps)
     return len(open_descriptors()), threading.active_count(), mapped
@@ -129,7 +129,8 @@ def held() -> tuple[int, int, int]:
 def test_nothing_of_a_session_stays(
     daemon: Daemon, life: Callable[[Daemon], None], caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.CRITICAL)  # captured records keep an error's frames and locals
+    # Captured log records would keep the frames and local variables of errors alive.
+    caplog.set_level(logging.CRITICAL)
     life(daemon)  # the first run imports modules and fills caches
     # After the session's thread has released its objects, the loop closes them, possibly in another
     # thread. Therefore wait twice until there is no other thread.

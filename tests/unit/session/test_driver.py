@@ -129,7 +129,7 @@ def test_a_switch_that_is_refused_reserves_nothing(
 def test_a_plan_for_other_nodes_is_not_resumed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The process is attached anew, with its budget and policy."""
+    """The process is attached anew, with the saved budget and policy."""
     managed = Managed(tmp_path, monkeypatch, nodes=NODES[::-1])
     assert managed.driver.lifecycle.state == "attached"
     assert str(managed.driver.goal) == "policy sentinel, fast 28672"

@@ -48,7 +48,7 @@ def test_no_state_is_skipped(index: int) -> None:
     life = Lifecycle()
     for state in WAY[: index + 1]:
         life.enter(state, "")
-    # A plan that the session had before is entered directly from the allocation steps.
+    # After the allocation steps, a session can directly enter a plan that it had before.
     shortcut = State.ENTERING if WAY[index] is State.ALLOCATION else None
     for later in WAY[index + 2 :]:
         if later is shortcut:

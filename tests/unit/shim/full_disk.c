@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * LD_PRELOAD library: fallocate() as on a file system that has no room for files larger than
- * DISK_ROOM bytes (environment variable). Like ext4, it keeps the blocks that it allocated before it
- * found no more. Each call takes at least DISK_SECONDS (environment variable; default: 0), and the
- * first DISK_SIGNALS calls (environment variable; default: 0) are interrupted by a signal.
- * fstatvfs() tells that DISK_FREE bytes are free (environment variable; default: the disk's answer).
+ * DISK_ROOM bytes (environment variable). As on ext4, a call that fails keeps the blocks that it has
+ * allocated before the failure. The first DISK_SIGNALS calls (environment variable; default: 0) are
+ * interrupted by a signal; each other call takes at least DISK_SECONDS (environment variable;
+ * default: 0). fstatvfs() reports DISK_FREE free bytes (environment variable; default: the bytes
+ * that are free on the disk).
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -24,7 +25,7 @@ int fallocate(int file, int mode, off_t offset, off_t bytes)
 	const char *seconds = getenv("DISK_SECONDS"), *signals = getenv("DISK_SIGNALS");
 
 	if (fcntl(file, F_GET_SEALS) >= 0)
-		return real(file, mode, offset, bytes); /* memory, which the shim allocates, too */
+		return real(file, mode, offset, bytes); /* a memfd, not a file on the disk */
 	if (__atomic_fetch_add(&begun_allocations, 1, __ATOMIC_RELAXED) <
 	    (signals ? (unsigned)atoi(signals) : 0)) {
 		errno = EINTR;

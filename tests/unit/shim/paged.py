@@ -138,17 +138,18 @@ class Paged:
         return self._move(self._library.pager_evict, first, pages)[0]
 
     def evict_on(self, first: int, pages: int) -> int:
-        """Begin to evict pages. Returns how many pages, from the first on, need no further call of
-        evict_on()."""
+        """Begin to evict pages. Returns the number of pages at the beginning of the range that need
+        no further call of evict_on()."""
         return self._move(self._library.pager_evict, first, pages)[1]
 
     def fetch(self, first: int, pages: int) -> int:
-        """Begin to fetch pages, as long as frames are free. Returns how many pages, from the first
-        on, need no further call of fetch()."""
+        """Begin to fetch pages, as long as frames are free. Returns the number of pages at the
+        beginning of the range that need no further call of fetch()."""
         return self._move(self._library.pager_fetch, first, pages)[1]
 
     def _move(self, begin: Callable[..., int], first: int, pages: int) -> tuple[int, int]:
-        """Returns (pages whose move has begun, pages that need no further call)."""
+        """Returns (pages whose move has begun, pages at the beginning that need no further
+        call)."""
         done = ctypes.c_uint64()
         begun = begin(self._pager, self._base + first * PAGE, pages, ctypes.byref(done))
         return begun, done.value
@@ -200,7 +201,7 @@ class Paged:
         )
 
     def fork(self) -> int:
-        """Fork as the shim's handlers do; returns 0 in the child."""
+        """Fork, and call the pager as the shim's fork handlers do; returns 0 in the child."""
         self._library.pager_before_fork(self._pager)
         pid = os.fork()
         side = "child" if pid == 0 else "parent"
@@ -376,8 +377,9 @@ def fork_repeatedly(library: ctypes.CDLL, folder: Path) -> None:
 def fork_without_mappings(
     library: ctypes.CDLL, folder: Path, before: Callable[[], None] = lambda: None
 ) -> int:
-    """Fork a child that can make no mappings, as if it had vm.max_map_count of them. Returns the
-    child's wait status; 0: it has read the right numbers. before: called before the fork."""
+    """Fork a child that can make no mappings, as if it already had vm.max_map_count mappings.
+    Returns the child's wait status; 0: it has read the right numbers. before: called before the
+    fork."""
     paged = filled_and_evicted(library, folder)
     before()
     limits = resource.getrlimit(resource.RLIMIT_AS)

@@ -208,13 +208,13 @@ ACCESS = st.tuples(
     st.integers(0, 8),
     st.integers(0, 10_000_000),
     st.integers(0, 1),
-    st.integers(0, len(SLOTS)),  # 1 + slot, or 0
+    st.integers(0, len(SLOTS)),  # 1 + slot, or 0 for no slot
     st.booleans(),  # counted after the stretch
 )
 
 
 def own_pages(page: int, pages: int, slot: int, sizes: list[int]) -> int:
-    """How many pages of an access lie in its slot's tensor; all of them if it has no slot."""
+    """How many pages of an access lie in its slot's tensor; all pages if the access has no slot."""
     if not slot:
         return pages
     before = page - int(SLOTS["offset"][slot - 1]) // PAGE

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ring's records, and the map from the profiler's clock to the ring's."""
+"""The ring's records, and the map from the profiler's clock to the ring's clock."""
 
 from __future__ import annotations
 
@@ -117,8 +117,8 @@ def test_allocations_that_the_profiler_did_not_see_are_unreported() -> None:
         alloc(1100, 2 * PAGE),
         free(1200, 2 * PAGE),
         alloc(1300, 3 * PAGE, Alloc.LIVE),  # not allocated in this step
-        # The profiler reported only one of these two allocations, so their address gives no pin
-        # (see op_times.py).
+        # The profiler reported only one of these two allocations, so their address gives no pair of
+        # times (no pin, see op_times.py).
         alloc(1400, 4 * PAGE),
         alloc(1500, 4 * PAGE),
     )

@@ -97,8 +97,9 @@ print(json.dumps([right(), counts(segment).bytes_written / MIB, allocations("fai
     right, written_mib, failed, seconds = found
     assert right
     assert written_mib > 200
-    # One attempt every five seconds; an attempt is at most seven calls, of 256 down to 4 MiB. The
-    # first attempts enlarge the file.
+    # After a failure, the next attempt to enlarge the file begins five seconds later. An attempt
+    # makes at most seven calls of fallocate(), for 256, 128, ... and 4 MiB. The first attempts
+    # enlarge the file.
     assert failed <= 7 * (seconds // 5 + 4)
 
 
@@ -143,7 +144,7 @@ print(json.dumps([right(), grown_mib, time.monotonic() - now_s]))
 
 @pytest.mark.parametrize("free_mib", [3, 60])
 def test_no_more_space_is_tried_than_is_free(preload: str, tmp_path: Path, free_mib: int) -> None:
-    """Otherwise the attempt would allocate the last block of the disk, and then free it."""
+    """An attempt for more space would allocate the last block of the disk, and then free it."""
     right, grown = paged(
         f"""{FULL}
 rewrite(2)
@@ -157,5 +158,6 @@ print(json.dumps([right(), grown()]))
         DISK_FREE=str(free_mib * MIB),
     )
     assert right
-    # Half of 256 MiB, and so on, down to what is free.
+    # An attempt begins with 256 MiB and halves this amount until it is free on the disk, but not
+    # below 4 MiB.
     assert grown >= 1 if free_mib == 60 else grown == 0

@@ -13,7 +13,8 @@ class Optimizer:
 
 
 def ends(cycle: str, times: int) -> list[str]:
-    """For each cycle in the second half of the cycles: the optimizers that ended a step."""
+    """Let the optimizers step in the order of `cycle`, again and again. Returns the optimizers that
+    ended a step, for each cycle in the second half of the `times` cycles."""
     tracker = StepEnds()
     optimizers = {name: Optimizer() for name in cycle}
     found = []

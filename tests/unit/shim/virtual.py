@@ -185,7 +185,7 @@ class Training(Clock):
         return wait >= 0 and step >= 1 and (step << 32 | wait) > self._done
 
     def _pass_until(self, until_ns: float, interrupted: Callable[[], bool] = lambda: False) -> None:
-        """Run the process until the time until_ns, and past a boundary at exactly this time. After
+        """Run the process until the time until_ns. A boundary at exactly this time is passed. After
         each boundary, return early if interrupted() is true."""
         while True:
             if self._waiting:

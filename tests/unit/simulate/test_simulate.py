@@ -51,7 +51,7 @@ def test_all_slow_pays_for_every_access(training: Profile) -> None:
 
 
 def test_on_two_equal_tiers_only_waits_cost_time(training: Profile) -> None:
-    # As published, the policies that swap are infeasible here.
+    # The excluded policies swap tensors; as published, they are infeasible here.
     for name in set(SOFTWARE) - {"g10", "capuchin", "flashneuron", "swapadvisor", "vdnn", "lms"}:
         tiers = preset_tiers("dram", 12)
         found = simulate(training, policy(name), tiers, training.peak_bytes // 3)
@@ -195,7 +195,7 @@ def test_memory_mode_is_hardware(training: Profile) -> None:
         for size in (training.peak_bytes // 3, 4 * training.peak_bytes)
     )
     assert found.kind == "hardware"
-    # A cache that holds everything is filled once.
+    # A cache that holds everything is filled once, so fills do not lengthen a steady step.
     assert large.step_seconds == pytest.approx(large.fast_only_seconds)
     assert found.step_seconds > found.fast_only_seconds
     assert found.bytes_promoted > 0

@@ -30,7 +30,8 @@ def test_with_moves_in_time_it_is_the_predicted_step() -> None:
 
 
 def test_late_moves_make_it_longer_than_predicted() -> None:
-    # Promoting the moving half takes 1.5 s, but only one second is left before its use.
+    # A promotion of the moving half of the state takes 1.5 s, but only one second is left before
+    # its use.
     profile, slow = large_profile(), tiers(STATE / 1.5)
     late = steady_step_ns(large_plan(), profile, slow)
     assert late > predicted(large_plan(), profile, slow).step_ns + 40 * PAGE_NS
@@ -39,9 +40,9 @@ def test_late_moves_make_it_longer_than_predicted() -> None:
 
 
 def test_the_steady_step_begins_from_the_plans_initial_tiers() -> None:
-    # Of 2,000 pages that one of eight stretches uses and 1,000 pages that all of them use, 1,100
-    # may be in memory. The disk moves 20 pages/s, so pages that begin on the wrong tier would still
-    # be on their way after several steps.
+    # One of eight stretches uses 2,000 pages, and all eight use 1,000 other pages. Memory has room
+    # for 1,100 of these pages. The disk moves 20 pages/s, so pages that begin on the wrong tier
+    # would still be on their way after several steps.
     profile = lap(8, Life(2000, (0,)), Life(1000, tuple(range(8))))
     slow = paged_tiers(20.0, 20.0)
     plan = policy("auto").plan(profile, slow, 1100 * PAGE)

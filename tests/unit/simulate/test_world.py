@@ -144,7 +144,8 @@ def test_no_page_moves_while_accesses_use_the_slow_tier() -> None:
     one.queue.add(demotion(0))
     one.wait_for(0)
     assert one.counts.demoted_pages == 4
-    # The busy time passes first, then the page in flight and the demotions.
+    # The stall consists of the busy time, the time of the page in flight and the time of the
+    # demotions.
     assert one.counts.stall_ns == pytest.approx(10.0 + PAGE_NS + 4 * PAGE_NS)
 
 

@@ -87,17 +87,20 @@ def test_room_that_takes_many_steps_to_fill_is_filled() -> None:
 
 
 def test_counts_of_intervals_with_promotions_left() -> None:
-    # Seven stretches and intervals of three: 0-2, 3-5 and 6. The chunks are used in the last one.
+    # Seven stretches and intervals of three: 0-2, 3-5 and 6. The chunks are used in the last
+    # interval.
     some = items((6,), (6,), (6,), stretches=7)
     found = scheduled(some, 3, room=2.0, moves=1.0)
-    # Chunks are promoted in 3-5 and are cold in 0-2. Only 3-5 ends with a chunk left to promote.
+    # Chunks are promoted in interval 3-5 and are cold in interval 0-2. Interval 3-5 is the only one
+    # that ends with a chunk left to promote.
     assert lives(found) == ["DssUFFF", "FDssUFF", "sssssss"]
     assert found.without_room == 1
 
 
 def test_what_an_interval_leaves_for_lack_of_time_is_promoted_late() -> None:
-    # Intervals of two: 0-1, 2-3, 4-5 and 6. There is room for all chunks and time to move one in
-    # each stretch of 4-5. The third chunk begins to move in the last stretch of 4-5.
+    # Intervals of two: 0-1, 2-3, 4-5 and 6. There is room for all chunks, and each stretch of
+    # interval 4-5 has time to move one chunk. The third chunk begins to move in the last stretch of
+    # interval 4-5.
     found = scheduled(items((6,), (6,), (6,), stretches=7), 2, room=3.0, moves=1.0)
     assert lives(found) == ["DsssUFF", "FDsssUF", "FFDssLF"]
     assert found.without_room == 0
@@ -105,7 +108,7 @@ def test_what_an_interval_leaves_for_lack_of_time_is_promoted_late() -> None:
 
 def test_the_less_accessed_tensors_stay_slow_if_steps_are_not_alike() -> None:
     # There is room for one of the three chunks, and each chunk is used in a different stretch. If
-    # none was kept slow, they would be promoted in turn, each in a different step.
+    # no chunk was kept slow, the chunks would be promoted in turn, each in a different step.
     found = scheduled(items((0,), (2,), (4,), stretches=5), 1, room=1.0, moves=2.0)
     assert lives(found) == ["sssss", "sssss", "DssUF"]
     assert found.unsteady == 2

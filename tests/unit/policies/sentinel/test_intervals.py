@@ -17,7 +17,8 @@ from tests.unit.plan.toys import toy_profile
 
 
 def judged(room: float, moves: float, stretches: int = 1) -> Interval:
-    """The check of an interval length for the toy. moves: pages that each stretch can move."""
+    """The result of the check of an interval length for the toy. moves: pages that each stretch can
+    move."""
     items = chunks(toy_profile(), np.array([0, 2, 3, 4]), 8)
     return Constraints(items, room, np.full(4, moves)).interval(stretches)
 

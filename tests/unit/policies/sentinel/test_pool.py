@@ -56,6 +56,6 @@ def test_tensors_outside_heap_and_arena_are_neither_pooled_nor_scheduled() -> No
     profile = toy_profile()
     tensors = profile.tensors.copy()
     tensors["address"][STATE] = profile.heap_base - 4096
-    tensors["kind"][GRADIENT] = Kind.PERSISTENT  # made in the step, and outlasts it
+    tensors["kind"][GRADIENT] = Kind.PERSISTENT  # born in the step, and alive after it
     split = whole_pool(replace(profile, tensors=tensors), 1)
     assert split.candidates.tolist() == [ACTIVATION, PARAMETER]

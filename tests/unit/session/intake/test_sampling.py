@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The limit on samples, and when the module arms accessed pages again. These tests write the log
-themselves; guest tests read the module's."""
+"""The limit on samples, and when the module arms accessed pages again. These tests write the access
+log themselves; guest tests read the log that the module writes."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def test_each_request_for_descriptors_is_answered_before_the_next_one(
                 os.close(fd)
             linked.receive()
             observing.take(answer)
-        # No received descriptor is left over. A later message would otherwise get it.
+        # No received descriptor is left over. Otherwise, it would be assigned to a later message.
         with pytest.raises(FrameError):
             linked.link.connection.take_fds(1)
     observing.close()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When barriers hold the process. After a time-out, all of them let it pass until the moves have
-caught up."""
+"""When barriers hold the process. After a time-out, all barriers let the process pass until the
+moves have caught up."""
 
 from __future__ import annotations
 

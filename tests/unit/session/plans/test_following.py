@@ -107,8 +107,8 @@ def test_only_without_a_live_plan_the_answer_has_to_come_in_time(
         process.following.enter()
     process.enter()
     process.send()
-    # A process with a live plan may take the next layout late, for example because the training
-    # runs a long evaluation.
+    # A process with a live plan can be late in taking the next layout, for example because the
+    # training runs a long evaluation.
     assert process.following.enter() is None
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A planning goal as text, and what a plan made for it assumes."""
+"""A planning goal as text, and the assumptions of a plan that is made for it."""
 
 from __future__ import annotations
 

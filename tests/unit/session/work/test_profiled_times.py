@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A plan counts on the times that stretches take in fast memory, wherever the pages were while the
-times were measured."""
+"""A plan assumes the times that stretches take if all pages are in fast memory, wherever the pages
+were while the times were measured."""
 
 from __future__ import annotations
 

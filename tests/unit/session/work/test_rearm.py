@@ -33,7 +33,7 @@ def step_of(stretches_ms: tuple[int, ...], allocations_ms: tuple[int, ...] = ())
         ((40,), 10_000),
         ((8, 8, 8), 2000),
         ((1, 1, 1, 1, 20), 5000),  # most of the time is in the long stretch
-        ((1000, 8, 8, 8), 2000),  # waits for its data before the first layer
+        ((1000, 8, 8, 8), 2000),  # the training waits for data before the first layer
         ((1, 2, 1), 1000),  # not below the module's minimum
         ((100_000,), 10_000_000),
     ],

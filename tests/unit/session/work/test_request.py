@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A request gives its waiting thread a result or an error, and undoes what it set up."""
+"""A request gives its waiting thread a result or an error, and undoes its own setup."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* An ioctl() that moves no page of [busy_from, busy_to), as if the kernel had pinned these pages, and
-   counts the tries. Link it with -Wl,--wrap=ioctl. */
+   counts the tries. Link this file with -Wl,--wrap=ioctl. */
 #include <errno.h>
 #include <sys/ioctl.h>
 

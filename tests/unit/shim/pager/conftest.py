@@ -21,7 +21,8 @@ BLOCK_PAGES = 512  # homes.h
 
 
 def compile_pager(path: Path, added: str | None = None, replaced: str | None = "ioctl") -> None:
-    """Compile the pager. added: C file in this folder, which replaces a function, if any."""
+    """Compile the pager. added: a C file in this folder that is linked with the pager. replaced:
+    the function that this file replaces, or None."""
     sources = sorted(map(str, (NATIVE / "pager").glob("*.c")))
     flags = "-std=gnu11 -O2 -g -Wall -Wextra -Werror -fPIC -shared -pthread".split()
     if added is not None:

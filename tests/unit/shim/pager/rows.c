@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Faults of a stream that descends, without a pager. */
+/* Passes the faults of a descending stream to read_ahead.c, without a pager. */
 #include "read_ahead.h"
 
 struct rows {
@@ -17,8 +17,9 @@ static struct read_ahead_window fault_at(struct read_ahead *read_ahead, struct p
 	return read_ahead_window(read_ahead, &fault);
 }
 
-/* The stream has accessed rows of 40 pages. It has fetched the pages from page `owed` on, and is owed those
-   before. The fault is at `page`, a few pages before page `owed`. */
+/* The stream has accessed rows of 40 pages. It has fetched the pages from page `owed` on. The pages before
+   page `owed` are owed to the stream: they would have been fetched, too, if there had been frames. The fault
+   is at `page`, a few pages before page `owed`. */
 struct rows test_row_that_begins_earlier(uint64_t owed, uint64_t page)
 {
 	static struct read_ahead read_ahead;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Counts the stray pages of the first range, and the searches of its table of stray pages. Link it with
-   -Wl,--wrap=memchr. */
+/* Counts the stray pages of the first range (pages that are in memory, but not planned to be there), and the
+   searches of the range's table of stray pages. Link this file with -Wl,--wrap=memchr. */
 #include "pages.h"
 
 static const uint8_t *table;

@@ -27,7 +27,7 @@ class Space:
         self.holds: dict[int, set[int]] = {}
 
     def free(self) -> set[int]:
-        """The pages that may be given out. Page 0 never is."""
+        """The pages that may be given out. Page 0 is never given out."""
         return set(range(1, self.pages)).difference(self.in_use, *self.holds.values())
 
     def take(self, pages: int) -> None:

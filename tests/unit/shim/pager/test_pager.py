@@ -121,7 +121,7 @@ def test_frames_of_consecutive_pages_stay_adjacent(start: Callable[..., Paged]) 
         pytest.skip("only root may read the numbers of page frames")
     if "[never]" in HUGE_PAGES.read_text():
         pytest.skip(f"{HUGE_PAGES} is set to never")
-    # If frames did not return to their homes (see frames.h), hardly any would be adjacent.
+    # If frames did not return to their homes (see frames.h), hardly any frames would be adjacent.
     assert np.mean(np.diff(frames) == 1) > 0.75
     assert paged.holds(0, PAGES, 1)
 

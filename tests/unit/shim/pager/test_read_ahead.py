@@ -16,8 +16,8 @@ from tests.unit.waiting import wait
 
 
 def access(paged: Paged, pages: Iterable[int]) -> None:
-    """Access pages that were filled with seed 1. Each access waits until the pager has done what
-    the previous one has caused."""
+    """Access pages that were filled with seed 1. After each access, wait until the pager moves no
+    page."""
     for page in pages:
         assert paged.holds(page, 1, 1)
         paged.settle()
@@ -96,8 +96,8 @@ def test_a_descending_sequence_reads_ahead(start: Callable[..., Paged]) -> None:
         access(paged, [page])
         if paged.counts().faults > before:
             faults.append(page)
-    # The first two faults read the last row. Each of the others reads its row and the rows before
-    # it: 1, 1, 3, 6 and 12 of them.
+    # The first two faults read the last row. Each of the other faults reads its row and at most 1,
+    # 1, 3, 6 and 12 rows before it; before row 320, only 8 rows are left.
     assert faults == [960, 992, 920, 840, 760, 600, 320]
     assert paged.counts().bytes_read == 1000 * PAGE
 
@@ -107,7 +107,7 @@ def test_a_descending_sequence_ends_at_its_tensor(start: Callable[..., Paged]) -
     paged.fill_and_evict(1000, 200)
     access(paged, [1000 + page for page in rows_from_the_end(200)])
     assert paged.counts().bytes_read == 200 * PAGE
-    # The next fault is in another tensor, so it begins a sequence.
+    # The next fault is in another tensor, so it begins a new sequence.
     assert paged.holds(1000 - ROW, ROW, 1)
     paged.settle()
     assert paged.counts().bytes_read == (200 + ROW) * PAGE
@@ -142,7 +142,8 @@ def test_pages_of_a_row_that_begins_earlier_are_owed_no_longer(tmp_path: Path) -
     function.argtypes, function.restype = (ctypes.c_uint64, ctypes.c_uint64), Rows
     for page in (7, 3, 0):
         found = function(8, page)
-        # The stream is owed the pages before the fault's page, and none before page 0.
+        # The pages before the fault's page are still owed to the stream (see rows.c). No page comes
+        # before page 0.
         assert (found.begin, found.owed) == (page, page)
 
 
@@ -159,8 +160,8 @@ def test_reads_of_faults_are_timed(start: Callable[..., Paged]) -> None:
     began_ns = time.monotonic_ns()
     for first in (800, 100, 500, 300):
         assert paged.holds(first, 1, 1)
-    # An access continues before its fault is counted, so wait. Reads that take very long are not
-    # counted, so two of the four suffice.
+    # An access continues before its fault is counted, so wait for the count. Reads that take very
+    # long are not counted, so two of the four reads suffice.
     wait(lambda: paged.counts().fault_reads >= 2)
     assert 0 < paged.counts().fault_read_ns < time.monotonic_ns() - began_ns
     # Faults in a sequence read ahead, and their reads are not counted.
@@ -218,7 +219,8 @@ def test_pages_that_a_descending_sequence_has_yet_to_pass_are_not_evicted(
     paged.settle()
     paged.born(300, 240)
     paged.fill(300, 240, 2)
-    # The frames for the first row are free. Afterwards, the sequence is known to descend.
+    # The free frames suffice for the first row. The faults after this row show that the sequence
+    # descends.
     assert paged.counts().frames == 400 - ROW
     access(paged, rows_from_the_end(280))
     assert paged.counts().bytes_read == 160 * PAGE

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pager searches for stray pages only if there are some."""
+"""The pager searches for stray pages only if there are some. A page is stray if it is in memory,
+but not planned to be there."""
 
 from __future__ import annotations
 
