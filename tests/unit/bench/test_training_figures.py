@@ -42,7 +42,7 @@ def policy(step_s: list[float], **changed: Any) -> dict[str, Any]:
 
 
 def raw(extra_s: float = 0.22, **ours: Any) -> dict[str, Any]:
-    """Rounds on a machine that becomes slower; the bound is 0.2 s above the all-fast step."""
+    """Rounds on a machine that becomes slower; the bound is 0.2 s longer than the all-fast step."""
     pace = np.linspace(1.0, 1.5, ROUNDS)
     return {
         "tiers": "cxl",

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measurements on this machine's first node: the rates are positive, the node is the right one."""
+"""Measurements on this machine's first node: the result names this node, and all rates are
+positive."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def test_relative_links_resolve(page: str) -> None:
 
 
 def anchors_of(page: Path) -> set[str]:
-    """The anchors of a page's headings, as the usual renderers make them."""
+    """The anchors of a page's headings, as common Markdown renderers generate them."""
     text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
     headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
     words = [re.sub(r"[^\w\- ]", "", heading.lower()) for heading in headings]

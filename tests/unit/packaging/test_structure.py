@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The structure that docs/architecture.md describes: one import direction, and pure packages."""
+"""The structure that docs/architecture.md describes: imports between packages go in one direction
+only, and some packages only compute."""
 
 from __future__ import annotations
 

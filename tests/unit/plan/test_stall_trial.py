@@ -55,7 +55,8 @@ def test_each_boundary_takes_two_steps() -> None:
     cost = dict.fromkeys(boundaries, 10.0)
     steps = Steps(StallTrial(boundaries, COUNT), cost, dict.fromkeys(boundaries, 0.0))
     taken = steps.until_decided()
-    # Trials begin and end at a boundary within a step, so they can extend into one more step.
+    # A trial begins and ends at a boundary within a step, so the trials can extend into one more
+    # step.
     assert taken <= SETTLING_STEPS + STEPS_PER_BOUNDARY * len(boundaries) + 1
     assert sorted(at for _, at in steps.stalled) == boundaries  # one stall each
 

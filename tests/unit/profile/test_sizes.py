@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Steps that differ in the sizes of allocations only, and the sizes that a plan for them needs."""
+"""Steps that differ only in the sizes of allocations, and the sizes that a plan for them needs."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def test_half_the_bandwidth_stalls_no_more_than_one_step(training: Profile, name
     assert left_alone.stall_seconds > 0.05 * left_alone.step_seconds
     found = passed(training, name, HALF)
     assert found.corrections == 1
-    # The first step under any plan, including the corrected one, may stall.
+    # The first step under any plan, including the corrected plan, can stall.
     entering = passed(training, name, Disturbance()).stalled_steps
     assert found.stalled_steps <= 1 + entering
     assert found.step_seconds < left_alone.step_seconds

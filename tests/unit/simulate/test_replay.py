@@ -115,7 +115,7 @@ def test_a_boundary_waits_for_demotions() -> None:
 def test_an_idle_mover_demotes_ahead_of_time(used: int, stall_s: float) -> None:
     # The demotion at boundary 1 takes a second, and boundary 2 waits for its end. Stretch 1 takes
     # half a second less than profiled. If the state is used in stretch 0, boundary 2 waits for the
-    # remaining half second of the demotion. If the state is used in stretch 3, its demotion may
+    # remaining half second of the demotion. If the state is used in stretch 3, its demotion can
     # begin in stretch 0, and no time is lost.
     plan = with_layout(large_plan(), waits=np.array([-1, -1, 1, -1], np.int32))
     plan.moves["boundary"][0], plan.moves["deadline"][0] = 1, 2
@@ -205,7 +205,8 @@ def test_any_plan_keeps_the_invariants_of_the_world(
     assert world.fast_pages == int(world.fast.sum())
     there = (world.fast + world.slow) > 0
     assert np.array_equal((world.fast + world.slow)[there], world.cells.pages[there])
-    # Take the mean of many steps, because moves that began earlier may shorten the first of them.
+    # Take the mean of many steps, because moves that began before these steps can shorten the first
+    # step.
     steady = float(np.mean([step.ns for step in steps[2:]])) / 1e9
     slack = 4 * LARGE * PAGE_NS * 4 / 10 / 1e9
     assert bound(profile, pages_per_s, capacity) <= steady + slack

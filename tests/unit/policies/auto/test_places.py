@@ -40,7 +40,7 @@ def regions(layout: Layout) -> list[tuple[str, int | None, int]]:
 def test_tensors_lie_by_the_tier_of_their_birth() -> None:
     profile = large_profile()
     layout = lay_out(profile, births(profile, [0, 1, 2], {ACTIVATION: 128, SCRATCH: 63}))
-    # Scratch and activation are alive together, so the two tensors lie one behind the other.
+    # Scratch and activation are alive together, so they share no page: 63 + 128 = 191 pages.
     assert regions(layout) == [("fast-born", 0, 191), ("slow-born", 1, 2 * LARGE)]
     dropped = (layout.slots["flags"] & SLOT_DROP) != 0
     assert dropped.tolist() == [True, True, False]

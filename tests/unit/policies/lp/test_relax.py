@@ -92,7 +92,7 @@ def test_best_lives_are_the_best_of_all(items: Items, prices: list[tuple[float, 
 
 
 def exact(items: Items, capacities: Capacities) -> float:
-    """Optimum of the relaxed problem, in which parts of a chunk may have different lives."""
+    """Optimum of the relaxed problem, in which parts of a chunk can have different lives."""
     gains: list[float] = []
     rows: list[np.ndarray] = []
     owner: list[int] = []

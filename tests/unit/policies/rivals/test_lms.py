@@ -61,7 +61,7 @@ def test_swaps_begin_after_the_first_use_and_a_layer_before_the_second_one() -> 
 
 
 def with_cuts(profile: Profile, *cuts: int) -> Profile:
-    """The same step, but each of these boundaries is a cut within a layer."""
+    """The profile, changed so that each of these boundaries is a cut within a layer."""
     stretches = profile.stretches.copy()
     stretches["kind"][list(cuts)] = Boundary.CUT
     return replace(profile, stretches=stretches)

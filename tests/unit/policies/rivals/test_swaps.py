@@ -112,7 +112,7 @@ def test_a_slow_tensor_gives_back_its_room_and_its_lanes() -> None:
 
 
 def test_the_cheapest_tensor_for_its_room_stays_slow() -> None:
-    # Stretches 2 and 3 are too full. The first tensor is the cheapest one to leave slow.
+    # Stretches 2 and 3 are too full. The first tensor costs the least time if it stays slow.
     book = open_book(with_guest(), moving(64), BUDGET, accesses_slow=True)
     assert leave_slow(book, np.array([1.0, 2.0, 3.0, 4.0])) == 1
     assert book.slow.tolist() == [True, False, False, False]

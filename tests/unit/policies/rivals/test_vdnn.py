@@ -33,8 +33,8 @@ ROOM = 3 * PAGES * PAGE
 
 
 def with_heavy(*layers: int) -> Profile:
-    """The same step, but these layers take three times as long as the others in the forward
-    pass."""
+    """The step of passes.py, but these layers take three times as long in the forward pass as the
+    other layers."""
     profile = passes()
     stretches = profile.stretches.copy()
     stretches["time_ns"][list(layers)] *= 3

@@ -115,8 +115,8 @@ def test_the_less_accessed_tensors_stay_slow_if_steps_are_not_alike() -> None:
 
 
 def test_evictions_come_before_promotions() -> None:
-    # In stretch 2, chunk 0 becomes cold and chunk 1 is wanted. The first schedule has time for only
-    # one of the two moves.
+    # In stretch 2, chunk 0 becomes cold and chunk 1 has to be promoted. The first schedule below
+    # has time for only one of these two moves.
     assert lives(scheduled(items((1,), (3,)), 1, moves=1.0)) == ["LFDs", "DsLF"]
     assert lives(scheduled(items((1,), (3,)), 1, moves=2.0)) == ["UFDs", "DsUF"]
 

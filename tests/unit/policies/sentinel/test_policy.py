@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Policy `sentinel`, and what it has in common with `sentinel+spill`, on toy and training steps."""
+"""Policy `sentinel`, and the properties that it shares with `sentinel+spill`, on toy and training
+steps."""
 
 from __future__ import annotations
 

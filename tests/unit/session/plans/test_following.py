@@ -179,8 +179,8 @@ def test_pages_are_moved_to_the_first_plans_initial_tiers(process: Process) -> N
     process.enter()
     brought = process.following.moves().moved_by_entry()[BROUGHT]
     assert brought >= PAGE
-    # Entering another plan while one is live moves no page to its initial tier: the scheduled
-    # moves of the new plan bring the fast pages within the budget.
+    # If a plan is entered while another plan is live, no page is moved to its initial tier: the
+    # scheduled moves of the new plan bring the fast pages within the budget.
     process.pages.heap[4] = SLOW
     process.enter()
     assert process.following.moves().moved_by_entry()[BROUGHT] == brought

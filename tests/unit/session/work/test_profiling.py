@@ -97,7 +97,7 @@ class Profiled:
         config: Config = CONFIG,
         tiers: Tiers | None = None,
     ) -> None:
-        """tiers: None for those of the configuration's substrate."""
+        """tiers: None means the tiers of the configuration's substrate."""
         self.linked = Linked(heap_used=64 * MIB)
         self.shapes = shapes
         self.lifecycle = Recorded()
@@ -154,8 +154,8 @@ class Profiled:
 
 
 def whole_way(profiled: Profiled, network: Network) -> Planned:
-    """Profile a network's training and make a plan for it. Each request for the operators' accesses
-    is answered with those of the next step."""
+    """Profile a network's training and make a plan for it. The answer to each request for the
+    operators' accesses contains the accesses of the next step."""
     assert profiled.tell(*steps_of(network, 4)) is None
     layout, asked = profiled.asked()
     assert layout is not None
