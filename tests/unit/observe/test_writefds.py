@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A process's descriptors are used only if they refer to that process; none blocks the daemon."""
+"""A process's descriptors are used only if they refer to that process, and never block the
+daemon."""
 
 from __future__ import annotations
 

@@ -35,8 +35,8 @@ def test_static_by_hand() -> None:
     # scratch     1      0              1
     # state       4      all stretches  4
     # The parameter takes 2 pages. The other 2 pages serve the gradient and, in stretch 0, the
-    # scratch: 5 accesses, more than the activation's 4. The activation and the state stay slow, so 8
-    # of the 19 page accesses are slow.
+    # scratch: 5 accesses, more than the activation's 4. The activation and the state stay slow, so
+    # 8 of the 19 page accesses are slow.
     plan = policy("static").plan(large_profile(), tiers(), 4 * LARGE * PAGE)
     verify(plan, large_profile(), 4 * LARGE * PAGE)
     regions = {region.name: region.bytes // PAGE // LARGE for region in plan.layout.regions}
