@@ -19,7 +19,7 @@ from sentineld.simulate.simulate import simulate
 
 @dataclass(frozen=True)
 class Question:
-    """A point of a curve that is to be simulated."""
+    """The input of a simulation that yields one point of a curve."""
 
     machine: Machine
     fast_bytes: int
@@ -31,7 +31,8 @@ class Question:
 
 @dataclass(frozen=True)
 class Point:
-    """The simulated steady step of each training for a question."""
+    """One point of a curve: the result of simulating a Question. The trainings are equal, so the
+    figures are those of the steady step of each of them."""
 
     machine: str
     fast_bytes: int
@@ -40,19 +41,21 @@ class Point:
     """Time of the step, divided by its time if all memory were fast; None: the policy has no
     plan."""
     bound: float | None = None
-    """The step-time bound, divided by the same time; None: not computed."""
+    """The step-time bound, divided by the time of the step if all memory were fast; None: not
+    computed."""
     bytes_promoted: int = 0
     bytes_demoted: int = 0
     error: SentinelError | None = None
     """The reason for a missing plan or bound."""
 
     def within(self, excess: float) -> bool:
-        """Whether the step takes at most this share longer than with all memory fast."""
+        """Whether the step takes at most (1 + excess) times as long as with all memory fast."""
         return self.slowdown is not None and self.slowdown <= 1 + excess
 
 
 def point_of(profile: Profile, policy_name: str, asked: Question, with_bound: bool) -> Point:
-    """Simulate a point, as bench-policies simulates its cells."""
+    """Simulate a point. The simulation is the same as for a cell of the tables of `make
+    bench-policies`."""
     machine, trainings = asked.machine, asked.trainings
     tiers, budget_bytes = machine.share(trainings), asked.fast_bytes // trainings
     found: dict[str, Any] = {}
@@ -73,16 +76,17 @@ def point_of(profile: Profile, policy_name: str, asked: Question, with_bound: bo
 
 @dataclass(frozen=True)
 class Knee:
-    """The least simulated fast memory from which on all simulated steps are within the limit."""
+    """The smallest simulated amount of fast memory such that the steps at this amount and at all
+    larger simulated amounts are within the limit."""
 
     point: Point
     below: Point | None
-    """The next smaller simulated amount, which is not enough; None: no smaller one was
-    simulated."""
+    """The next smaller simulated amount, at which the step exceeds the limit; None: no smaller
+    amount was simulated."""
 
 
 def knee_of(points: Sequence[Point], excess: float) -> Knee | None:
-    """Find the knee of a curve; None if even the step with most fast memory exceeds the limit.
+    """Find the knee of a curve; None if even the step with the most fast memory exceeds the limit.
 
     points: in ascending order of fast memory. excess: the limit; see Point.within().
     """
@@ -105,7 +109,7 @@ class Curves:
     """Amounts of fast memory in bytes, ascending."""
     trainings_max: int
     points: dict[tuple[str, int, int], Point] = field(default_factory=dict)
-    """By machine, number of trainings and fast bytes."""
+    """The points. Key: (name of the machine, number of trainings, bytes of fast memory)."""
 
     @property
     def fast_only_seconds(self) -> float:
@@ -113,8 +117,8 @@ class Curves:
         return float(self.profile.stretches["time_ns"].astype(np.float64).sum()) / 1e9
 
     def questions(self) -> list[Question]:
-        """All points of all curves. Points of single trainings come first, because they are of use
-        without the others if the simulation is interrupted."""
+        """All points of all curves. The points of a single training come first: if the simulation
+        is interrupted, they are useful without the points of several trainings."""
         return [
             Question(machine, size, trainings)
             for trainings in range(1, self.trainings_max + 1)

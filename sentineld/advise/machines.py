@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The machines that are compared, and the share of each of several trainings in them."""
+"""The machines that are compared, and the share of a machine that each of several trainings
+gets."""
 
 from __future__ import annotations
 
@@ -13,22 +14,23 @@ TRAININGS_MAX = 2
 
 @dataclass(frozen=True)
 class Machine:
-    """A fast tier of any size beside a given slow tier."""
+    """A slow tier, and a fast tier whose size is varied."""
 
     name: str
     tiers: Tiers
     """The bandwidths that a training gets if it runs alone."""
     socket_threads: int | None = None
-    """If the bandwidths of memory are a socket's, scaled by the training's threads: the number of
-    these threads. None: they are the training's own."""
+    """The training's number of threads, if the memory bandwidths in `tiers` are a socket's
+    bandwidths, scaled to this number of threads. None: the bandwidths come from a file or a
+    measurement and are not scaled."""
 
     def share(self, trainings: int) -> Tiers:
         """The bandwidths that each of several equal trainings gets if all run at the same time.
 
         Each gets an equal part of the migration bandwidth and, on paged tiers, of the disk. This
         assumes that all of them move pages all the time. Bandwidths of memory are divided only if
-        they are a socket's and the trainings together have more than SOCKET_THREADS threads. The
-        latency of a disk does not change.
+        they are a socket's bandwidths (see `socket_threads`) and the trainings together have more
+        than SOCKET_THREADS threads. The latency of a disk does not change.
         """
         fast, slow = self.tiers.tiers[:2]
         memory = 1.0

@@ -13,7 +13,8 @@ from sentineld.report.plots import load_pyplot, save_picture
 
 EXCESS_TICKS = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000)
 """Ticks of the axis of excess times, in per cent. The axis is linear up to LINEAR_TO and
-logarithmic above, so that both a knee at some per cent and a slow disk can be read."""
+logarithmic above, so that the picture shows both a knee at a few per cent and the long steps of a
+slow disk clearly."""
 LINEAR_TO = 2.0
 SHARE_TICKS_MAX = 12
 LEGEND_COLUMNS = 4
@@ -104,7 +105,7 @@ def _panel(axes: Any, curves: Curves, trainings: int, excess: float) -> None:
     axes.grid(alpha=0.3)
     if axes.lines[1:]:
         bounded = any(point.bound is not None for point in curves.points.values())
-        # Below the panel, because curves can be anywhere inside it.
+        # Put the legend below the panel, because curves can be anywhere inside the panel.
         axes.legend(
             title=f"enough for +{100 * excess:g}%" + " (dotted: the bound)" * bounded,
             loc="upper center",
@@ -117,6 +118,6 @@ def _panel(axes: Any, curves: Curves, trainings: int, excess: float) -> None:
 
 
 def _excess_percent(point: Point) -> float:
-    """How much longer than all-fast the step takes, in per cent. A step that overlaps accesses to
-    both tiers can be shorter; it is drawn at 0."""
+    """How much longer than all-fast the step takes, in per cent. A step in which accesses to both
+    tiers overlap can be shorter than all-fast; such a step is drawn at 0."""
     return 0.0 if point.slowdown is None else max(100 * (point.slowdown - 1), 0.0)

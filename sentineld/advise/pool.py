@@ -41,7 +41,8 @@ def simulated_points(
             yield point_of(profile, policy_name, asked, with_bound)
         return
     others = active_children()
-    # Forked processes would inherit the state of the linear algebra library's threads.
+    # Spawn the processes: forked processes would inherit the state of the linear algebra library's
+    # threads, but not the threads themselves.
     pool = ProcessPoolExecutor(
         min(processes, max(len(questions), 1)),
         get_context("spawn"),
@@ -68,8 +69,8 @@ def simulated_points(
 
 @contextmanager
 def _interrupts_blocked() -> Iterator[None]:
-    """Block SIGINT. Processes that are started meanwhile never get this signal, which the terminal
-    sends to all processes of a command."""
+    """Block SIGINT, which the terminal sends to all processes of a command. Processes that are
+    started within the with statement inherit the signal mask and never receive SIGINT."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
         yield
@@ -78,8 +79,9 @@ def _interrupts_blocked() -> Iterator[None]:
 
 
 class _Worker:
-    """The parts that all points of a child process have in common. They are sent once, because a
-    task that fills the executor's pipe could keep it from ending when its processes are killed."""
+    """The arguments of point_of() that are the same for all points of a child process. They are
+    sent once, when the process starts, and not with each task. If a task filled the executor's
+    pipe, the executor could fail to end when its processes are killed."""
 
     profile: Profile
     policy_name: str

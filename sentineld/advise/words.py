@@ -20,7 +20,8 @@ def share_text(curves: Curves, size_bytes: int) -> str:
 def table(curves: Curves, trainings: int, excess: float) -> tuple[list[str], list[list[str]]]:
     """(header, rows): a row for each amount of fast memory, with the slowdown on each machine.
 
-    The knee of each machine is marked. "-": the policy has no plan; "?": not simulated.
+    The knee of each machine is marked. "-" means that the policy has no plan, and "?" that the
+    point was not simulated.
     """
     knees = {
         knee.point
@@ -37,7 +38,7 @@ def table(curves: Curves, trainings: int, excess: float) -> tuple[list[str], lis
 
 
 def bound_table(curves: Curves, trainings: int) -> tuple[list[str], list[list[str]]]:
-    """(header, rows) as table(), with the step-time bound instead of the step."""
+    """(header, rows) as in table(), with the step-time bound instead of the simulated step time."""
     return _table(curves, trainings, lambda point: "?" if point is None else _figure(point.bound))
 
 
@@ -57,8 +58,8 @@ def _table(
 
 
 def sentences(curves: Curves, excess: float) -> list[str]:
-    """For each machine that has points: how much fast memory it needs, alone and with a second
-    training."""
+    """For each machine that has points: the fast memory that a training needs there, alone and
+    beside a second training."""
     return [
         " ".join(_of_machine(curves, machine.name, excess))
         for machine in curves.machines
@@ -89,7 +90,7 @@ def _of_machine(curves: Curves, name: str, excess: float) -> list[str]:
 
 
 def assumptions(threads: int, trainings_max: int) -> list[str]:
-    """What the figures assume."""
+    """The assumptions behind the figures, as sentences."""
     said = []
     if trainings_max > 1:
         said.append(

@@ -23,7 +23,8 @@ from sentineld.plan.layout import cut_at_regions
 from sentineld.plan.slack import sizes_of
 
 HIDDEN_PS_MAX = 1e15
-"""Largest time that a row with the flag HIDES may have (HIDDEN_PS_MAX in shim/native/layout.c)."""
+"""Largest time, in ps, that a row with the flag HIDES may have (HIDDEN_PS_MAX in
+shim/native/layout.c)."""
 
 HEAP_BYTES_MAX = 1 << 44
 """An address that is at least this number of bytes above the heap's base is outside the heap."""
@@ -46,7 +47,8 @@ def access_table(profile: Profile, layout: Layout, tiers: Tiers) -> npt.NDArray[
 
     If a tensor's slot also takes smaller tensors, the tensor's rows name the slot, so that the shim
     counts only pages that the tensor has. In the stretch of the tensor's birth, these rows also
-    have the flag AFTER.
+    have the flag AFTER: the shim counts the access only when the next stretch begins, because the
+    tensor's size is unknown before its birth.
     """
     rows, tensors = profile.accesses, profile.tensors[profile.accesses["tensor"]]
     pages = tensor_pages(profile)[rows["tensor"]]
@@ -96,7 +98,8 @@ def access_table(profile: Profile, layout: Layout, tiers: Tiers) -> npt.NDArray[
 
 
 def _with_hidden(table: npt.NDArray[np.void], hidden_ns: Floats) -> npt.NDArray[np.void]:
-    """The table, plus one row for each stretch in which other work can hide slow accesses.
+    """The table, plus one row for each stretch in which other work can hide the time of slow
+    accesses.
 
     hidden_ns: (S,), see AccessCosts.
     """

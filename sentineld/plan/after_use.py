@@ -27,10 +27,10 @@ def after_use(plan: Plan, profile: Profile) -> Plan:
     postponed to the next stretch that does not use them. The demotion keeps its boundary in two
     cases:
 
-    - Every stretch uses the pages until they die or are promoted, or, for persistent tensors, until
-      the step ends.
-    - The delay would keep the pages in memory in a stretch that would exceed the budget if all
-      demotions were postponed.
+    - Every stretch uses the pages until their next promotion, their tensor's death or, for
+      persistent tensors, the end of the step.
+    - Because of the delay, the pages would stay in memory in a stretch that exceeds the budget if
+      all demotions are postponed.
     """
     delay = _delays(plan, profile)
     if not delay.any():

@@ -225,8 +225,7 @@ def _tiers(plan: Plan, profile: Profile, found: Residency) -> None:
 
 
 def _kept_slow_pages(plan: Plan, profile: Profile) -> None:
-    """Check the pages of slow regions that moves promote: each tensor has to drop them when it
-    dies.
+    """Check that each tensor drops, at its death, the pages of slow regions that any move promotes.
 
     A late promotion can move such a page when the next tensor already lives on it. If the page were
     kept at this tensor's death, it would stay in fast memory, and peak_fast_pages() would not count

@@ -83,8 +83,9 @@ class Progress:
     """Counters of a session. They do not decrease while a plan is live."""
 
     steps: int = 0  # number of steps begun, under all plans
-    time_ns: float = 0.0  # elapsed
-    # In both directions. The daemon counts only batches that are large enough to measure bandwidth.
+    time_ns: float = 0.0  # elapsed time
+    # Bytes moved in either direction. The daemon counts only batches that are large enough to
+    # measure the bandwidth.
     moved_bytes: float = 0.0
     busy_ns: float = 0.0  # time that the mover spent moving these bytes
     stall_ns: float = 0.0  # time that the process waited for moves
@@ -129,7 +130,7 @@ class Corrector:
     """
 
     def __init__(self, nominal: Tiers) -> None:
-        """nominal: the tiers with the figures of an otherwise idle machine."""
+        """nominal: the tiers with the bandwidths and latencies of an otherwise idle machine."""
         self._nominal = nominal
         self._patience = 0
         self._faults = FaultLatency(nominal)
@@ -184,7 +185,7 @@ class Corrector:
 
     @property
     def undecided(self) -> bool:
-        """Whether the plan may still get its first correction if the next steps are like the
+        """Whether the plan can still get its first correction if the next steps are like the
         previous ones."""
         open_ = not (self._pending or self._rejected) and self._step_bytes > 0
         return open_ and self._age_steps() < max(WINDOW_STEPS, self._min_age_steps + 1)
@@ -226,7 +227,8 @@ class Corrector:
         self._pending = False
         latency_ns, self._pending_latency_ns = self._pending_latency_ns, None
         if latency_ns is not None:
-            # Other corrections should assume the measured latency, too.
+            # Later corrections of the bandwidth or of times should also assume the measured
+            # latency.
             self._tiers = with_fault_latency(self._tiers, latency_ns)
             self._faults.kept(latency_ns)
             return

@@ -18,11 +18,12 @@ from sentineld.model.records import Records
 from sentineld.profile.steps import Step, allocation_records, boundary_records
 
 STRETCH_SHARE_MAX = 0.01
-"""Maximum duration of a stretch, as a share of the step's time, wherever a cut is possible."""
+"""Limit on the duration of a stretch, as a share of the step's time. A longer stretch is cut if a
+cut is possible there."""
 
 TOUCHED_SHARE_MAX = 0.5
-"""Maximum number of bytes touched in a stretch, as a share of the budget, wherever a cut is
-possible."""
+"""Limit on the bytes that a stretch touches, as a share of the budget. A stretch that touches more
+bytes is cut if a cut is possible there."""
 
 TOUCHED_OVER_BORN = 2.0
 """Estimated bytes touched per byte allocated in the forward and backward passes. The passes write
@@ -84,8 +85,9 @@ def before_optional(
 ) -> npt.NDArray[np.uint32]:
     """The cuts; a cut that directly follows optional allocations is moved before them.
 
-    The shim notices that an optional allocation is missing only at the next allocation, after it
-    has looked for a cut there. It would therefore miss a cut between these two allocations.
+    An allocation is optional if steps may lack it (Sizes.optional). At each allocation, the shim
+    first looks for a cut and only then notices that optional allocations before this one are
+    missing. It would therefore miss a cut between a missing allocation and the next one.
 
     optional: (slots,), or empty if no allocation is optional.
     """

@@ -119,10 +119,10 @@ def useful_until(profile: Profile, plan: Plan) -> npt.NDArray[np.int64]:
     """(M,): the number of boundaries from each move's own boundary until the move is useless.
 
     A promotion serves the accesses between its boundary and the next demotion of the same pages.
-    It is useless once the last stretch with such an access has begun. It is also useless once one
-    of the tensors on these pages that are alive at the promotion's boundary dies: the pages may
-    then belong to the next tensor, which the plan may keep slow. A demotion frees fast memory and
-    is useful for a whole step.
+    It is useless once the last stretch with such an access has begun. It is also useless once any
+    tensor that is alive on these pages at the promotion's boundary dies: the pages may then belong
+    to the next tensor, which the plan may keep slow. A demotion frees fast memory and is useful for
+    a whole step.
     """
     count, moves = profile.stretch_count, plan.moves
     result = np.full(len(moves), count, dtype=np.int64)

@@ -44,8 +44,8 @@ class FaultCounts:
     """Counters of a session. They do not decrease while a plan is live."""
 
     steps: int = 0  # number of steps begun
-    time_ns: float = 0.0  # elapsed
-    faults: int = 0  # this field and the next two: see PagingCounts
+    time_ns: float = 0.0  # elapsed time
+    faults: int = 0  # PagingCounts describes this field and the next two
     reads: int = 0
     read_ns: float = 0.0
 
@@ -53,12 +53,13 @@ class FaultCounts:
 class FaultLatency:
     """Compares the latency that a training run's plans assume with the measured one.
 
-    Call entered() first, then observe() in every step. If a plan was made for wanted_ns(), call
-    left() and entered() if this plan goes live, or kept() if the old plan stays.
+    Call entered() first, then observe() in every step. If a plan was made for the latency that
+    wanted_ns() returned, call left() and entered() if this plan goes live, or kept() if the old
+    plan stays.
     """
 
     def __init__(self, nominal: Tiers) -> None:
-        """nominal: the tiers with the figures of an otherwise idle machine."""
+        """nominal: the tiers with the bandwidths and latencies of an otherwise idle machine."""
         self._nominal = nominal
         self._faster_steps = FASTER_STEPS
 
@@ -72,11 +73,11 @@ class FaultLatency:
 
     @property
     def assumed_ns(self) -> float:
-        """The latency with which the measured one is compared."""
+        """The latency with which the measured latency is compared."""
         return self._tiers.tiers[1].read_latency_ns
 
     def observe(self, counts: FaultCounts) -> None:
-        """Take note of the counters."""
+        """Store the current values of the counters."""
         self._last = counts
         if self._age_steps() < ENTERING_STEPS:
             return
@@ -86,7 +87,7 @@ class FaultLatency:
             self._looks.popleft()
 
     def wanted_ns(self) -> float | None:
-        """The measured latency, if another plan should be made for it."""
+        """The measured latency if another plan should be made for it; else None."""
         counts = self._last
         if not self._known() or not self._looks or self._age_steps() < self._from_steps:
             return None
@@ -104,8 +105,8 @@ class FaultLatency:
         return found_ns
 
     def kept(self, latency_ns: float) -> None:
-        """Record that there is no better plan for this latency. From now on, the latency counts as
-        assumed, because no other plan should be made for it."""
+        """Record that there is no better plan for this latency. From now on, measured latencies are
+        compared with this one, so that no other plan is made for the same latency."""
         self._tiers = with_fault_latency(self._tiers, latency_ns)
         self._from_steps = self._age_steps() + self._retry_steps
         self._retry_steps = min(2 * self._retry_steps, STEPS_MAX)

@@ -14,7 +14,7 @@ A move need not cover a whole block. A block with moved pages therefore consists
 unless whole_moves is set and every move that touches the block covers all of it.
 
 If the kernel also offers smaller huge pages, the same rules hold for blocks of their size. In a
-mapping that allows both sizes the kernel uses the larger one wherever it fits. Therefore, if all
+mapping that allows both sizes, the kernel uses the larger one wherever it fits. Therefore, if all
 small blocks of a 2 MiB block qualify but the 2 MiB block as a whole does not, the first of the
 small blocks is left out. The kernel then cannot use a huge page of 2 MiB there.
 """
@@ -47,8 +47,8 @@ def with_huge_pages(
     sizes: Sequence[int] = (HUGE_BYTES,),
     whole_moves: bool = False,
 ) -> Layout:
-    """The plan's layout, with `huge` set to the ranges that may be backed by huge pages; if there
-    are more than RANGES_MAX, to the largest ones.
+    """The plan's layout, with `huge` set to the ranges that may be backed by huge pages. If there
+    are more than RANGES_MAX such ranges, only the largest of them are set.
 
     sizes: sizes of huge pages that the kernel offers, in bytes: HUGE_BYTES, a smaller one, or both.
     whole_moves: a moved block may be a huge page if each of its moves covers all of it.
@@ -132,6 +132,6 @@ def _counts(first: Integers, past: Integers, length: int) -> Integers:
 
 
 def _runs(chosen: Mask) -> tuple[Integers, Integers]:
-    """(first, past) index of each run of True."""
+    """(index of the first True, index after the last True) of each run of True values."""
     edges = np.diff(chosen.astype(np.int8), prepend=0, append=0)
     return np.flatnonzero(edges > 0), np.flatnonzero(edges < 0)

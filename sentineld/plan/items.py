@@ -63,7 +63,7 @@ class Items:
 
     def next_use(self) -> Integers:
         """(S + 1, N): for each position, the first position from there on at which the chunk is
-        used, or 3 S if there is none. In the last row, row S, all values are 3 S."""
+        used, or 3 * S if there is none. In the last row (row S), all values are 3 * S."""
         count = self.stretch_count
         uses = np.full((count + 1, self.worth.shape[1]), 3 * count, np.int64)
         uses[:-1] = np.where(self.worth > 0, np.arange(count)[:, None], 3 * count)
@@ -160,7 +160,8 @@ def access_pages(profile: Profile) -> Floats:
 
 
 def access_counts(profile: Profile) -> Floats:
-    """(A,): page accesses of each access row, in which a page counts once for each of its accesses.
+    """(A,): page accesses of each access row. Unlike in access_pages(), a page counts once for each
+    of its accesses.
 
     If the profile has no samples from the kernel module, each page counts once.
     """

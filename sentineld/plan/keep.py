@@ -41,15 +41,16 @@ def keep(
 ) -> Plan:
     """The plan with new drops: dead pages are kept until their next birth if memory has room.
 
-    The shim leaves the pages of a freed slot alone unless the slot's flags tell it to drop them.
+    The shim keeps the pages of a freed slot resident unless the slot's flags tell it to drop them.
 
     Newly kept fast pages take up at most `share` (0..1) of the free fast memory. Slow pages take no
     fast memory; they are kept while the number of resident arena pages is at most RESIDENT_MAX
     times the peak of live pages. Pages that are on another tier at their tensor's death than at its
     birth are always dropped, because the next birth needs pages on the birth tier. Pages that are
     born slow and that the plan promotes for any tensor are always dropped as well. A late promotion
-    can move such pages when they already belong to the next tensor. If they were kept at that
-    tensor's death, they would stay in fast memory without being counted by peak_fast_pages().
+    can move such pages when they already belong to the next tensor. If the pages were kept at the
+    death of that tensor, they would stay in fast memory, and peak_fast_pages() would not count
+    them.
 
     limit_pages: size of fast memory. keeps_slow: False on paged tiers, where the next birth would
     read the dead content of a kept slow page from the file.

@@ -39,7 +39,7 @@ class Area:
     # (N,): which tensors are never moved; see area_offsets(). None: any tensor may be moved.
     still: Mask | None = None
     # Place the tensors in the order of births, as an allocator would; this takes more space than
-    # packing. Set this flag only for areas without moves. If the flag is set, `grouped` and `still`
+    # pack(). Set this flag only for areas without moves. If the flag is set, `grouped` and `still`
     # are ignored.
     as_born: bool = False
 
@@ -52,8 +52,8 @@ def slow_born_areas(rows: Integers, moved: Mask) -> tuple[Area, Area]:
 
     Only the pages of moved tensors are dropped at the tensor's death. Moved tensors share no page
     with the others, because a late promotion can move pages that already belong to the next tensor.
-    If these pages were kept at that tensor's death, they would stay in fast memory without being
-    counted by peak_fast_pages().
+    If these pages were kept at the death of that tensor, they would stay in fast memory, and
+    peak_fast_pages() would not count them.
     """
     still, others = rows[~moved[rows]], rows[moved[rows]]
     return (

@@ -24,7 +24,8 @@ class Tables(NamedTuple):
     accesses: npt.NDArray[np.void] | None = None
     """ACCESS_DTYPE; None: the tiers are the kernel's nodes."""
     fast_pages: int | None = None
-    """Emulated tiers: size of the fast tier; paged tiers: the pager's budget; None: unlimited."""
+    """On emulated tiers: the size of the fast tier. On paged tiers: the pager's budget. None:
+    unlimited."""
     moves: npt.NDArray[np.void] | None = None
     """PAGER_MOVE_DTYPE: moves that the pager carries out; None: the daemon moves all pages."""
 
@@ -48,7 +49,7 @@ class WireLayout:
     # ACCESS_DTYPE: the accesses and their delays; None: the tiers are the kernel's nodes.
     accesses: npt.NDArray[np.void] | None = None
     fast_pages: int | None = None  # see Tables
-    moves: npt.NDArray[np.void] | None = None  # PAGER_MOVE_DTYPE; None: there are none
+    moves: npt.NDArray[np.void] | None = None  # PAGER_MOVE_DTYPE; None: no moves
 
 
 def pack_layout(

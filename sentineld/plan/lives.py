@@ -26,7 +26,8 @@ class Lives:
 
     @property
     def held(self) -> Mask:
-        """(S, N): whether the chunk takes up fast pages in the position: fast or in flight."""
+        """(S, N): whether the chunk takes up fast pages in the position, because it is fast or in
+        flight."""
         return self.fast | self.moving
 
     def served(self, items: Items) -> Floats:

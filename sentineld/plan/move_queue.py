@@ -16,10 +16,10 @@ in boundaries since the first step: step * boundary_count + boundary.
   a new promotion also cancels the demotions that it covers, and a drop cancels all
   moves that it covers.
 - For promotions that are late by plan, the order depends on whether the process stalls at their
-  deadline (plan/stall_trial.py). If it does, it waits there until these promotions are done, unless
-  the fast tier has no room for them. Demotions that are due at the deadline itself run after these
-  promotions. They expire one boundary later than other promotions. If the process does not stall,
-  the promotions that are not late by plan go first.
+  deadline (plan/stall_trial.py). If the process stalls, it waits there until these promotions are
+  done, unless the fast tier has no room for them. Demotions that are due at the deadline itself run
+  after these promotions. These promotions expire one boundary later than other promotions. If the
+  process does not stall, the promotions that are not late by plan go first.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ class Span(NamedTuple):
     deadline: int  # first boundary at which the move is late
     expiry: int  # first boundary at which a promotion is useless
     stalls: bool = False  # whether the process waits for the move at its deadline
-    yields: bool = False  # whether all promotions that do not yield go first
+    yields: bool = False  # whether all promotions without this flag go first
 
 
 class MoveTimes(NamedTuple):
-    """When a planned move may run, in boundaries."""
+    """The times at which a planned move may run, in boundaries."""
 
     begin: int  # boundary, within the step, at which the move enters the queue
     ahead: int  # number of boundaries from `begin` to the move's planned boundary
@@ -198,7 +198,7 @@ class MoveQueue(Generic[M]):
         return [move for move in self.promotions if move.stalls and move.deadline == now]
 
     def due_first(self, now: int) -> int:
-        """At boundary `now`, the last boundary whose demotions run before promotions."""
+        """The last boundary whose demotions run before promotions at boundary `now`."""
         return now - 1 if self.stalling(now) else now
 
     def done(self, now: int) -> int:

@@ -84,8 +84,8 @@ class Reactor(Protocol):
 class Reactive(Policy, Protocol):
     """A policy that moves pages in response to observed accesses, as kernels do.
 
-    The plan is a layout without moves. Reactive policies run in the simulator only: a managed
-    process is not sampled continuously.
+    The plan is a layout without moves. Reactive policies run in the simulator only. They need the
+    accesses of all steps, but the accesses of a managed process are not sampled continuously.
     """
 
     def reactors(self, profile: Profile) -> Sequence[tuple[str, Reactor]]:

@@ -53,7 +53,7 @@ def predicted(
 
 
 def initial_tiers(plan: Plan, profile: Profile) -> npt.NDArray[np.uint8]:
-    """(T,): Plan.initial_tier, computed from Plan.initial, which is exact to the page."""
+    """(T,): Plan.initial_tier, computed from Plan.initial, which has the tier of each page."""
     page = profile.page_bytes
     tiers = np.full(len(profile.tensors), 255, np.uint8)
     rows = np.flatnonzero(profile.tensors["slot"] < 0)

@@ -30,7 +30,7 @@ from sentineld.plan.items import (
 from sentineld.plan.turnover import first_moments, life_moments, turnover
 
 UNKNOWN = 254
-"""Tier number for pages that the kernel places."""
+"""Tier number for pages whose tier the kernel chooses."""
 ABSENT = 255
 """Tier number for pages whose tensor is not alive in the stretch."""
 

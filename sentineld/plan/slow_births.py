@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Plans on paged tiers: pages that are born slow are evicted after the stretch of their birth.
 
-The pager gives every page a frame at its birth, because the file has no content for it yet. So
-even pages that are born on the slow tier are in memory until they are evicted.
+The pager gives every page a frame at its birth, because the file has no content for it yet. So even
+pages for whose birth the plan chooses the slow tier are in memory until they are evicted.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from sentineld.plan.schedule import coalesce
 def evict_slow_births(plan: Plan, profile: Profile) -> Plan:
     """Add a demotion of each range that is born slow, at the boundary after the range's birth.
 
-    Pages that are promoted at that boundary stay in memory, and pages that die before it need no
-    demotion.
+    Pages that are promoted at that boundary stay in memory, and pages whose tensor dies before it
+    need no demotion.
     """
     count, page = profile.stretch_count, profile.page_bytes
     birth, length = lifetimes(profile)

@@ -45,6 +45,6 @@ def with_share(tiers: Tiers, share: float) -> Tiers:
 
 
 def measures_moves(plan: Plan, tiers: Tiers) -> bool:
-    """Whether the bandwidth of a live plan's moves is measured, so that a spare plan can be
-    entered. The bandwidth is not measured on paged tiers."""
+    """Whether the bandwidth of a live plan's moves is measured. Without this measurement, no spare
+    plan is entered. On paged tiers, the bandwidth is not measured."""
     return bool(len(plan.moves)) and not tiers.paged

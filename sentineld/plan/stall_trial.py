@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Test-and-trial: whether the process stalls at a boundary for late promotions.
+"""Test-and-trial: decide by trials whether the process stalls at a boundary for late promotions.
 
 An interval of policy `sentinel` can end with unfinished promotions although fast memory has room
 for them (case 3 of the Sentinel paper, HPCA'21). At the interval's end, the process can then either
@@ -38,10 +38,10 @@ TIE = 0.001
 
 @dataclass(frozen=True)
 class Decisions:
-    """How many boundaries were decided, and how."""
+    """The number of boundaries with each decision."""
 
     stall: int  # boundaries at which the process stalls
-    leave: int  # boundaries at which it does not
+    leave: int  # boundaries at which the process does not stall
     undecided: int  # boundaries that have not been tried yet
 
 
@@ -60,7 +60,8 @@ def stall_boundaries(plan: Plan) -> Integers:
 class StallTrial:
     """Decides for each boundary with late promotions in a plan whether the process stalls there.
 
-    Other threads may read `decisions`, which is replaced as a whole.
+    Other threads may read `decisions`: each new decision replaces the object, and no object is
+    modified.
     """
 
     def __init__(self, boundaries: Iterable[int], boundary_count: int) -> None:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Turnover of arena pages: which tensors use the same pages in turn, and which pages are kept.
+"""Turnover of arena pages: which tensors use the same pages one after another, and which pages are
+kept.
 
 A dead page is either dropped or kept for the next tensor. A kept page takes up memory
 until the next birth on it and saves that birth a page fault, which can take as long
@@ -113,7 +114,7 @@ def turnover(
 ) -> Turnover:
     """Find the tenancies of all regions whose pages are born on one of the given tiers.
 
-    tiers: tiers of births; None stands for regions in which the kernel chooses the tier.
+    tiers: tiers of births; None selects the regions in which the kernel chooses the tier.
     cuts: further arena pages at which to cut the page ranges.
     """
     page, moments = profile.page_bytes, int(first_moments(profile)[-1])

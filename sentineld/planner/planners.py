@@ -43,7 +43,8 @@ makes a plan for every budget, and needs no scipy."""
 class Planners:
     """Starts planning processes. Thread-safe; every method blocks until it has the answer.
 
-    uid: the user for whom the method plans. Users with waiting requests are served in rotation.
+    The parameter `uid` of a method is the user for whom the method plans. Users with waiting
+    requests are served in rotation.
     All methods except spare() may raise SentinelError.
     """
 

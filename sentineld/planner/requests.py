@@ -97,7 +97,8 @@ class SpareRequest:
 
 
 def _with_steady_step(plan: Plan, profile: Profile, tiers: Tiers) -> Plan:
-    """Return the plan. On paged tiers, its predicted step time becomes that of a simulated step.
+    """Return the plan. On paged tiers, replace its predicted step time with the time of a simulated
+    step.
 
     On paged tiers, a plan may have more moves than a step has time for, and faults delay moves.
     The simulator models both effects; a policy's own prediction does not.

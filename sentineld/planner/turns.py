@@ -21,7 +21,7 @@ class Turns:
         """places: the maximum number of threads that proceed at a time; at least 1."""
         self._free = places
         self._lock = threading.Lock()
-        # Owners in the order of their next turns; each has its waiting threads.
+        # Owners in the order of their next turns; each with its waiting threads.
         self._waiting: OrderedDict[int, deque[threading.Event]] = OrderedDict()
 
     @contextmanager
