@@ -35,8 +35,9 @@ def require(profile: Profile, tiers: Tiers, budget_bytes: int) -> None:
 
 
 def require_room(budget_bytes: int, least_bytes: int = 0) -> None:
-    """Raise SentinelError if the budget is less than least_bytes. The budget is negative if the
-    unmanaged tensors and the substrate's reserve take more than the session's budget."""
+    """Raise SentinelError if the budget is less than least_bytes. budget_bytes is the part of the
+    session's budget that unmanaged tensors and the substrate's reserve leave; it is negative if
+    they exceed the session's budget."""
     if budget_bytes < least_bytes:
         raise SentinelError(
             "failed",
@@ -47,8 +48,8 @@ def require_room(budget_bytes: int, least_bytes: int = 0) -> None:
 
 
 def scipy_missing(needed_by: str, instead: str = "") -> SentinelError:
-    """The error if scipy is not installed. needed_by: what needs it. instead: a policy that does
-    not need it."""
+    """The error if scipy is not installed. needed_by: name of the policy or bound that needs scipy.
+    instead: a policy that does not need scipy."""
     hint = "apt install python3-scipy"
     return SentinelError(
         "failed",

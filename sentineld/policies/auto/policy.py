@@ -79,8 +79,8 @@ class Auto:
         planner = _Planner(self.name, profile, tiers, budget_bytes)
         plan, solved = planner.plan(limits, ATTEMPTS)
         births = births_ns(plan, profile, tiers)
-        # On paged tiers, births take little time, because the pager moves a free frame to each born
-        # page.
+        # On paged tiers, births take little time, because the pager gives each born page a frame
+        # that is already allocated.
         if not solved or not births.any() or tiers.paged:
             return finished(plan, profile, tiers)
         # Births take time. The program can put a price on this time, and it can let moves run in

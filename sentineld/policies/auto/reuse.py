@@ -20,8 +20,8 @@ TURNS = 2
 """Number of simulated steps. The second one begins with the dead pages that the first one left."""
 
 _EMPTY, _LIVE = -1, 1 << 62
-"""States of an address range: _EMPTY is not resident, _LIVE is in use. Any other value is the
-moment since which dead pages are held in the range."""
+"""States of an address range: _EMPTY is not resident, _LIVE is in use. Any other value means that
+the range holds dead pages; it is the moment of their tensor's death."""
 
 _ENDLESS = 1 << 50
 """End of the last range, in pages."""
@@ -40,7 +40,7 @@ def reusing_offsets(
 
     birth, death: moments of a step (plan/turnover.py). If the death is not after the birth, it is
     in the next step.
-    stay: which tensors' pages may be held after their death.
+    stay: which tensors' pages may be held after the tensor's death.
     free: number of pages that may be held at each moment.
     units: alignment of each tensor, in pages.
     """
@@ -78,7 +78,7 @@ def reusing_offsets(
 
 
 class _Space:
-    """Address ranges from a first page on, in order; the last one has no end."""
+    """Address ranges from a first page on, in ascending order; the last range is unlimited."""
 
     def __init__(self, first: int) -> None:
         self._begin = np.array([first], np.int64)
@@ -88,9 +88,9 @@ class _Space:
         """Place a birth at a multiple of `unit`; return its first page.
 
         Take the place with the fewest absent pages. Among equal places, take the one that leaves
-        the fewest held pages unused beside it: those before it in the range in which it begins, and
-        those after it in the range in which it ends. If places are still equal, take the lowest
-        one.
+        the fewest held pages unused beside it. These are the pages before the place in the range in
+        which the place begins, and the pages after it in the range in which it ends. If places are
+        still equal, take the lowest one.
         """
         begin, state = self._begin, self._state
         end = np.append(begin[1:], _ENDLESS)
@@ -127,7 +127,7 @@ class _Space:
     def leave(self, place: int, state: int) -> None:
         """End the life of the tensor at `place`.
 
-        state: the moment since which its pages are held, or _EMPTY.
+        state: the moment of the death if the tensor's pages are held, else _EMPTY.
         """
         self._state[np.searchsorted(self._begin, place)] = state
 

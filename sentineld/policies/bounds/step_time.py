@@ -8,7 +8,8 @@ demoted, and the stretches' durations. The room in use and the bandwidth in use 
 variables. The program is solved with few positions at which a group may change its tier. The prices
 (dual values) of that solution give a bound that holds even if a group may change its tier at any
 position (policies/lp/dual.py).
-docs/policies.md says what is relaxed and why no policy can be faster. This module needs scipy.
+docs/policies.md lists the relaxations and explains why no policy can be faster. This module needs
+scipy.
 """
 
 from __future__ import annotations

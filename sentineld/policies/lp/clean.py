@@ -54,7 +54,7 @@ class GroupColumns:
     change demotes."""
 
     dying: int | None = None
-    """The column of the clean pages that are demoted in the stretch of the death; None: there is no
+    """The column of the clean pages that are demoted in the stretch of the group's death; None: no
     such column."""
 
 
@@ -124,7 +124,7 @@ def clean_segments(segment: Integers, writes: Mask, persistent: bool) -> Integer
     if not persistent:
         written[0] = True  # a tensor's content is new at its birth
     if len(written) == 1:
-        written[0] = True  # without a change, no page leaves memory
+        written[0] = True  # without a change of tier, no page leaves memory
     found: Integers = np.flatnonzero(~written)
     return found
 
@@ -239,7 +239,8 @@ def clean_rows(
             if change.after is None:
                 continue
             if change.fetches_clean:
-                # The promoted part is the increase of the fast part plus the demoted part.
+                # The part promoted at a change is the increase of the fast part plus the part
+                # demoted at the same change.
                 here_, there = first + int(segment[position]), first + int(following[position])
                 balance += [(there, -1.0), (here_, 1.0), (demoted, -1.0)]
             add((of.segments[change.after], 1.0), *balance)
@@ -258,7 +259,7 @@ def following_segments(segment: Integers, persistent: bool) -> Integers:
 
 
 def demoted_clean(groups: Groups, fast_pages: Floats) -> Mask:
-    """(G,): whether a schedule demotes clean pages of each group.
+    """(G,): for each group, whether a schedule demotes clean pages of the group.
 
     fast_pages: (S, G), see Solution.
     """

@@ -27,7 +27,7 @@ class CleanGains:
 
     dirty_stays: Floats
     dirty_leaves: Floats  # is demoted
-    dirty_renews: Floats  # is demoted and promoted again, and so becomes clean
+    dirty_renews: Floats  # the page is demoted and promoted again, which makes it clean
     clean_stays: Floats
     clean_leaves: Floats  # is demoted
     enters: Floats  # is promoted

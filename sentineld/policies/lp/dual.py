@@ -48,9 +48,10 @@ def lower_bound(groups: Groups, limits: Limits, prices: Prices) -> LowerBound:
     boundaries, points = np.maximum(prices.boundaries, 0.0), np.maximum(prices.points, 0.0)
     moves, timed = np.maximum(prices.moves, 0.0), np.maximum(prices.timed_points, 0.0)
     # The price of a moved page is at most promote_ns, the time that its promotion takes. If the
-    # price were higher, lengthening the stretch by promote_ns would be cheaper. `timed` has
-    # prices of demoted pages. `out` is the time of a demotion divided by the time of a
-    # promotion. Division by `out` converts the prices in `timed` to the unit of those in `moves`.
+    # price were higher, it would be cheaper to lengthen the stretch by promote_ns than to pay this
+    # price. `moves` has prices per promoted page, and `timed` has prices per demoted page. `out` is
+    # the time of a demotion divided by the time of a promotion. Division by `out` converts the
+    # prices in `timed` to prices per promoted page.
     out = limits.demotion_weight
     sums = moves + np.bincount(of, timed, minlength=count) / out
     kept = np.ones(count)
@@ -77,7 +78,7 @@ def lower_bound(groups: Groups, limits: Limits, prices: Prices) -> LowerBound:
     held += np.where((position > 0) | groups.persistent[None, :], boundaries[stretch], 0.0)
     moved = moves[stretch]
     # A page that is demoted and promoted again within a stretch, or demoted in the stretch of its
-    # death, frees its room for a part of the stretch.
+    # tensor's death, frees its room for a part of the stretch.
     last = (position == groups.length[None, :] - 1) & ~groups.persistent[None, :]
     relief = np.maximum(0.0, at_points - np.where(last, out * moved, (1.0 + out) * moved))
     relief[groups.stays] = 0.0

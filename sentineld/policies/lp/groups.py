@@ -58,19 +58,21 @@ class Groups:
 
     dies_in_birth_stretch: npt.NDArray[np.bool_]
     """(G,): whether the members die in the stretch of their birth, but one step later. The members
-    are then alive in S + 1 stretches. Position S - 1 stands for the last two of them: a plan moves
-    no page in the stretch of a death, so the tiers are the same in both. Always False in groups for
-    a bound."""
+    are then alive in S + 1 stretches. Position S - 1 represents the last two of these stretches: a
+    plan moves no page in the stretch of a death, so the tiers are the same in both. Always False in
+    groups for a bound."""
 
     cost_ns: Floats
     """(S, G): time that each slow page costs at each position of the group's lifetime if accesses
     do not overlap with other work; see Timing.extra_ns()."""
 
     direct_ns: Floats
-    """(S, G): AccessCosts.direct_ns of each slow page; equal to cost_ns if nothing overlaps."""
+    """(S, G): AccessCosts.direct_ns of each slow page; equal to cost_ns if accesses do not overlap
+    with other work."""
 
     hideable_ns: Floats
-    """(S, G): AccessCosts.hideable_ns of each slow page; 0 if nothing overlaps."""
+    """(S, G): AccessCosts.hideable_ns of each slow page; 0 if accesses do not overlap with other
+    work."""
 
     points: PressurePoints
     """The pressure points of all groups of the profile; take() keeps all of them."""
@@ -110,7 +112,8 @@ class Groups:
 
     @cached_property
     def used(self) -> npt.NDArray[np.bool_]:
-        """(S, G): at which positions of a group's lifetime its tier makes a difference."""
+        """(S, G): at which positions of a group's lifetime the group's tier affects the time of the
+        stretch."""
         found: npt.NDArray[np.bool_] = (
             (self.cost_ns > 0) | (self.direct_ns != 0) | (self.hideable_ns != 0)
         )
@@ -259,7 +262,8 @@ def _of_members(busy: Floats, members: tuple[Integers, ...], generous: bool) -> 
 
 
 def most_costly(groups: Groups, limit: int) -> Groups:
-    """At most `limit` groups: those whose slow accesses would cost most if nothing overlapped."""
+    """At most `limit` groups: those whose slow accesses would cost most if accesses did not overlap
+    with other work."""
     if len(groups.pages) <= limit:
         return groups
     total = np.maximum(groups.cost_ns, groups.hideable_ns).sum(axis=0) * groups.pages

@@ -32,16 +32,16 @@ UNIT_PAGES = 256.0
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits on what a schedule may use.
+    """Limits on the time and the memory that a schedule may use.
 
     A program is generous if it computes a bound. It then has only the constraints of the timing
-    model. At a pressure point, it may use the room freed by demotions of the same stretch, as far
-    as there was time for them between the beginning of the stretch and the point. A group can move
-    in the stretch of its birth or death. One page can be in flight when a stretch begins, so a
-    stretch may move one page more than its time allows. A plan's program is stricter: at every
-    pressure point, the fast pages fit both before and after the moves of the point's stretch. A
-    group moves in a stretch only if it is alive both at the beginning and at the end of the
-    stretch, and on paged tiers only if the stretch does not use it.
+    model. At a pressure point, it may use the room freed by those demotions of the same stretch for
+    which there was time between the beginning of the stretch and the point. A group can move in the
+    stretch of its birth or death. One page can be in flight when a stretch begins, so a stretch may
+    move one page more than its time allows. A plan's program is stricter: at every pressure point,
+    the fast pages fit both before and after the moves of the point's stretch. A group moves in a
+    stretch only if it is alive both at the beginning and at the end of the stretch, and on paged
+    tiers only if the stretch does not use it.
     """
 
     times_ns: Floats
@@ -104,7 +104,7 @@ class Prices:
 
     hidden: Floats
     """(S,): time by which each stretch becomes shorter if it hides one more ns of slow accesses; 0
-    if nothing overlaps."""
+    if accesses do not overlap with other work."""
 
     timed_points: Floats
     """(C,): price of room for one more page at the pressure point. This is the price of the limit
@@ -130,12 +130,13 @@ Changes = list[Integers]
 
 
 def changes_of(groups: Groups, generous: bool = False) -> Changes:
-    """Positions of changes by the finest grid whose program is not too large."""
+    """The positions of changes, by the finest grid (GRIDS) with which the program is not too large
+    (COLUMNS_MAX)."""
     found: Changes = []
     for grid, most in zip_longest(GRIDS, COLUMNS_MAX):
         found = [_changes(groups, at, grid, generous) for at in range(len(groups.pages))]
-        # Each change has two columns: one for the part of the lifetime that it ends, and one for
-        # the demotions at it.
+        # Each change has two columns: one for the part of the lifetime that ends with the change,
+        # and one for the demotions at the change.
         if most is None or 2 * sum(len(positions) for positions in found) <= most:
             break
     return found
@@ -152,9 +153,9 @@ def _changes(groups: Groups, group: int, grid: tuple[int, float], generous: bool
         # Position 0 (the birth) and the last position count as uses.
         for use, following in zip([0, *uses], [*uses, length - 1], strict=True):
             found |= _spaced(use, following, grid)
-        # A plan can't move a group in the stretch of its death. A generous program can, in columns
-        # of its own (program.py). A plan can't move a group in the stretch of its birth either,
-        # because the stretch's boundary comes before the birth.
+        # A plan can't move a group in the stretch of its death. A generous program can; it has
+        # additional columns for these moves (program.py). A plan can't move a group in the stretch
+        # of its birth either, because the stretch's boundary comes before the birth.
         first = 0 if generous else 1
         found = {position for position in found if first <= position < length - 1}
     if groups.paged and not generous:

@@ -27,7 +27,8 @@ from sentineld.policies.require import scipy_missing
 MOVE_WORTH = 0.02
 """Cost of a move in a plan's program, to prevent needless moves. The cost is this share of the
 time that the move takes or of the time that one use of a slow page costs, whichever is less. The
-cost of a demotion includes that of a promotion back; a promotion itself costs nothing."""
+cost of a demotion includes the cost of promoting the page again later; a promotion itself costs
+nothing."""
 
 TIME_LIMIT_S = 100.0
 """Wall-clock limit on one run of the solver, a last resort for extremely large steps. Making a plan
@@ -39,7 +40,7 @@ def solve(
 ) -> Solution | None:
     """Minimise the sum of the stretches' durations.
 
-    needed_by: what needs scipy, for the error message.
+    needed_by: name of the policy or bound that needs scipy, for the error message.
     clean: (G,): groups whose clean pages can be demoted without a write; None: no group, which
         makes the program smaller.
 
@@ -110,8 +111,8 @@ class _Program:
 
     If accesses prevent moves from using the slow tier, the row of a stretch's moves also contains
     the accesses to slow pages. On paged tiers these are the faults; in a plan's program, the row
-    then also contains pages that have to be written: those that a fault has fetched and the stretch
-    has changed, and those that are born slow.
+    then also contains pages that have to be written to the file: those that a fault has fetched and
+    the stretch has changed, and those that are born slow.
     """
 
     def __init__(
@@ -347,7 +348,7 @@ class _Program:
             written = groups.writes[:length, at].astype(np.float64)
             pages = pages * (1.0 + limits.demotion_weight * written)
             if not groups.persistent[at]:
-                # The pages that are born slow are written once.
+                # The pages that are born slow are written to the file once.
                 pages[0] = read[0] + limits.demotion_weight
         used = np.flatnonzero(pages > 0)
         column = self._first[at] + self._segments[at][used]

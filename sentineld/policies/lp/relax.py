@@ -23,9 +23,9 @@ from sentineld.plan.lives import Lives
 IMPOSSIBLE = 1e15
 """A price above any worth, but small enough that sums with this price keep their precision."""
 
-# Adam (Kingma and Ba, 2015) on the subgradients of the dual. Both of Adam's moving averages have
-# the bias correction of the paper, but their decay rates differ from the paper's. The step length
-# shrinks geometrically.
+# relax() applies Adam (Kingma and Ba, 2015) to the subgradients of the dual. Both of Adam's moving
+# averages have the bias correction of the paper, but their decay rates differ from the paper's. The
+# step length shrinks geometrically.
 MEAN_DECAY, MEAN_WEIGHT = 0.85, 0.15
 """Adam's beta 1 and 1 - beta 1, for the mean of the subgradients."""
 
@@ -121,8 +121,8 @@ def best_lives(items: Items, costs: Costs, generous: bool = False) -> Lives:
     """The best life of each chunk at these costs.
 
     A chunk may change its tier once in a stretch. A transient chunk may not do so in the stretch of
-    its birth. In the stretch of a change, a chunk pays for fast room and for the move, and its
-    accesses are served from slow memory. In any other stretch, they are served from the chunk's
+    its birth. In the stretch of a change, a chunk has the costs of fast room and of the move, and
+    its accesses are served from slow memory. In any other stretch, they are served from the chunk's
     tier.
 
     generous: for a bound, allow anything that a mover can do. If a chunk is fast at some moment of
@@ -140,7 +140,7 @@ def best_lives(items: Items, costs: Costs, generous: bool = False) -> Lives:
         leave = -costs.room - costs.move
         enter = leave - costs.enter
         # A move begins at the boundary where its stretch begins. A transient chunk is born after
-        # the boundary of position 0.
+        # the boundary of position 0, so it cannot be moved in this position.
         leave[:1, ~items.persistent] = enter[:1, ~items.persistent] = -IMPOSSIBLE
         stay = np.zeros(keep.shape)
     return best_walks(Gains(keep, leave, enter, stay), items.length, items.persistent)

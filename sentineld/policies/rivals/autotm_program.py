@@ -96,7 +96,7 @@ class Answer:
     was not solved in time."""
 
     note: str
-    """How the solution was found."""
+    """A text that says how the solution was found."""
 
 
 def problem_of(profile: Profile, extra_ns: Floats, both_ns: float) -> Problem:
@@ -384,7 +384,8 @@ class _Model:
         return float(slow.sum())
 
     def _step_begin(self, tensor: int, since: int, until: int) -> int | None:
-        """Among the positions [since, until] of a tensor's life, the first in stretch 0, if any."""
+        """The first of the positions [since, until] of a tensor's lifetime that lies in stretch 0;
+        None if there is no such position."""
         ahead = (-int(self._problem.births[tensor]) - since) % self._problem.profile.stretch_count
         return since + ahead if ahead <= until - since else None
 

@@ -9,15 +9,15 @@ the first access and swapped back in just in time for the second, or earlier if 
 the bandwidth.
 
 Adapted to memory tiers: transfers in both directions share the time of a stretch, and a gap lies
-between two stretches that use the tensor, not between two single accesses.
-Recomputation is left out because a memory policy can't do it; gaps without free time are therefore
-not used. The feedback from running steps is left out, too: in the original, a transfer that is
-still in flight when its tensor is accessed is started earlier in the next step, by 5 % of the time
-that it takes.
-Instead, several amounts of extra time for each transfer are tried (EARLIER). `capuchin` never
-accesses slow memory, as on a GPU. If it can't make everything fit, it fails with the error
-"infeasible as published". `capuchin+slow` is our extension: tensors that do not fit into fast
-memory stay on the slow tier, first those with the lowest cost per freed page.
+between two stretches that use the tensor, not between two single accesses. Recomputation is left
+out, because a memory policy can't recompute a tensor. Gaps without free time, for which the
+original considers recomputation, are therefore not used. The feedback from running steps is left
+out, too: in the original, a transfer that is still in flight when its tensor is accessed is started
+earlier in the next step, by 5 % of the time that it takes. Instead, several amounts of extra time
+for each transfer are tried (EARLIER). `capuchin` never accesses slow memory, as on a GPU. If it
+can't make everything fit, it fails with the error "infeasible as published". `capuchin+slow` is our
+extension: tensors that do not fit into fast memory stay on the slow tier, first those with the
+lowest cost per freed page.
 """
 
 from __future__ import annotations

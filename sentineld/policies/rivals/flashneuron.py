@@ -10,13 +10,14 @@ transfer has ended. The backward pass prefetches the tensors as early as there i
 
 Adapted to memory tiers: there is one slow tier in place of the SSD, and transfers in both
 directions share the time of a stretch. A tensor is saved if a gap between two of its uses begins in
-the forward pass and ends in the backward pass; it is offloaded in this gap. The deficit is that of
-each stretch: a tensor that would make no room in a stretch without enough memory is passed over, as
-is a tensor whose transfers do not fit into its gap (in the original, the training then waits).
+the forward pass and ends in the backward pass; it is offloaded in this gap. Each stretch has its
+own memory deficit. The scheduler skips a tensor if its offload would make no room in any stretch
+with a deficit. It also skips a tensor whose transfers do not fit into its gap (in the original, the
+training then waits).
 
 Left out: compression. If the offloads end after the forward pass, the original replaces the last
-tensors of its selection by tensors that it can compress as sparse matrices (CSR) or as FP16, which
-halves their transfers. Here, a page keeps its content and its size on both tiers.
+tensors of its selection with tensors that it can compress as sparse matrices (CSR) or as FP16,
+which halves their transfers. Here, a page keeps its content and its size on both tiers.
 
 `flashneuron` never accesses slow memory, as on a GPU. If it can't make everything fit, it fails
 with the error "infeasible as published"; parameters and optimizer state are never offloaded, so
@@ -54,7 +55,7 @@ class FlashNeuron(SwappingPolicy):
 
     def relieve(self, book: Book, tiers: Tiers, value: float) -> str:
         """See SwappingPolicy. value: one of LEAST_BYTES."""
-        del tiers  # the book knows the bandwidth
+        del tiers  # not needed: the book contains the bandwidth
         relieve(book, int(value))
         return f"saved tensors of at least {format_bytes(int(value))}"
 

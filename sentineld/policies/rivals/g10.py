@@ -57,7 +57,7 @@ class G10(SwappingPolicy):
 
 
 def relieve(book: Book, tiers: Tiers, delta: float) -> None:
-    """Add swaps to the book until everything fits or no gap helps."""
+    """Add swaps to the book until everything fits or no remaining gap makes room."""
     profile = book.profile
     times = profile.stretches["time_ns"].astype(np.float64)
     pages = tensor_pages(profile).astype(np.float64)

@@ -36,7 +36,7 @@ class Interleave:
     def plan(self, profile: Profile, tiers: Tiers, budget_bytes: int) -> Plan:
         """Make a plan for each share that fits the budget, and return the plan with the shortest
         predicted step; see Policy. Raises SentinelError if the budget is negative; a share of 0
-        fits every other budget."""
+        fits any budget that is not negative."""
         require_room(budget_bytes)
         limit = usable_pages(budget_bytes, profile.page_bytes)
         best: Plan | None = None

@@ -4,16 +4,17 @@
 Based on LMS for TensorFlow, the first version (Le et al., TFLMS, ISMM 2019; arXiv 1807.02037): the
 graph of a step is rewritten. Each edge from an operation to another one that is more than
 `threshold` operations later in topological order gets a swap out after the first operation and a
-swap in before the second one. The swap in begins when an operation at least `lb` operations earlier
-than the second one ends. The number of rewritten tensors (`n_tensors`) is not limited by default.
+swap in before the second one. The swap in begins when an operation ends that is at least `lb`
+operations before the second one. The number of rewritten tensors (`n_tensors`) is not limited by
+default.
 
 Adapted to memory tiers: distances are counted in layers (module calls), because a profile has no
-operations. An edge is a gap between two uses of a transient tensor; the original rewrites no
-variables, and persistent tensors are not swapped here. The threshold is the largest one at which
-everything fits; it is found by lowering it from the longest distance on. The number of tensors is
-not limited. The original waits for a swap in that is late. A plan's boundaries cannot wait for
-promotions, so the swap in begins earlier if the bandwidth does not suffice; a gap whose transfers
-do not fit at all is not used.
+operations. Gaps between two uses of a transient tensor replace the edges. Persistent tensors are
+not swapped, because the original does not rewrite variables. The threshold is the largest one at
+which everything fits: the policy begins with the longest distance and lowers the threshold until
+everything fits. The number of swapped tensors is not limited. The original waits for a swap in that
+is late. A plan's boundaries cannot wait for promotions, so the swap in begins earlier if the
+bandwidth does not suffice; a gap that is too short for its transfers is not used.
 
 `lms` never accesses slow memory, as on a GPU. If it can't make everything fit, it fails with the
 error "infeasible as published". `lms+slow` is our extension: tensors that do not fit into fast
@@ -53,8 +54,8 @@ class Lms(SwappingPolicy):
 
 
 def relieve(book: Book, lower_bound: int) -> int:
-    """Add swaps to the book for all gaps longer than a threshold: the largest threshold at which
-    everything fits, or 0 if there is none. Returns this threshold, in layers."""
+    """Add swaps to the book for all gaps longer than a threshold. Returns the threshold, in layers:
+    the largest one at which everything fits, or 0 if there is none."""
     moving = transient(book.profile)
     found = [(distance(book, gap), gap) for gap in gaps(book) if moving[gap.tensor]]
     threshold = max((layers for layers, _ in found), default=0)
@@ -76,8 +77,9 @@ def distance(book: Book, gap: Gap) -> int:
 
 
 def swap_in_at(book: Book, gap: Gap, lower_bound: int) -> int:
-    """The position at which the layer begins that is lower_bound layers before the second use; the
-    second layer of the gap if it has fewer layers."""
+    """The position at which the swap in begins: the beginning of the layer that is lower_bound
+    layers before the layer of the gap's second use. If the gap has fewer layers, the beginning of
+    the gap's second layer."""
     begins = _begins(book, gap)
     return begins[max(len(begins) - 1 - lower_bound, 0)] if begins else gap.until
 

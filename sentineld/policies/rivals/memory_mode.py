@@ -7,10 +7,10 @@ read or a write misses, the cache line is filled from slow memory; when a dirty 
 is written back to slow memory. The hardware does not distinguish tensors: lines of dead tensors are
 written back, too.
 
-Simplifications, all favouring memory mode: a line is a 4 KiB page, not 64 bytes (training streams
-through its tensors); physical pages are contiguous as in the layout, so that pages do not conflict
-by chance; a hit costs no more than if all memory were fast; a page misses at most once in a
-stretch.
+Simplifications, all favouring memory mode: a line is a 4 KiB page, not 64 bytes (training accesses
+its tensors sequentially, so it uses all lines of a page); physical pages are contiguous as in the
+layout, so that pages do not conflict by chance; a hit costs no more than if all memory were fast; a
+page misses at most once in a stretch.
 """
 
 from __future__ import annotations

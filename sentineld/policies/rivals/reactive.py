@@ -34,13 +34,13 @@ class ReactivePolicy(ABC):
     """Interval between two ticks of the reactor, as published, in seconds."""
 
     def plan(self, profile: Profile, tiers: Tiers, budget_bytes: int) -> Plan:
-        """A layout in which pages are born on the fast tier while it has room; see Policy."""
+        """A layout in which pages are born on the fast tier as long as it has room; see Policy."""
         reason = "where the kernel puts it at its first touch, then moved by its accesses"
         return Baseline(self.name, None, reason).plan(profile, tiers, budget_bytes)
 
     @abstractmethod
     def settings(self) -> Sequence[Setting]:
-        """The settings to try with each interval, the published one first."""
+        """The settings to try with each interval, the published setting first."""
 
     def reactors(self, profile: Profile) -> Sequence[tuple[str, Reactor]]:
         """Reactors with different intervals and settings; see Reactive."""

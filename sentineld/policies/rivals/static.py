@@ -123,7 +123,8 @@ def _alive_at_points(profile: Profile, rows: Integers) -> Mask:
     deaths = np.sort(death[~stays])
     if not len(moments):
         return np.ones((1, len(rows)), np.bool_)
-    # Skip a birth if no tensor dies before the next birth, at which even more tensors are alive.
+    # Skip a birth if no tensor dies before the next birth: even more tensors are alive at the next
+    # birth.
     following = np.append(moments[1:], moments[0] + profile.event_count)
     twice = np.concatenate([deaths, deaths + profile.event_count])
     counted = np.searchsorted(twice, following, side="right") - np.searchsorted(

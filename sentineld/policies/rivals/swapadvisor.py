@@ -1,24 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """Policies `swapadvisor` and `swapadvisor+slow`: a genetic search over plans of Belady's algorithm.
 
-Based on SwapAdvisor (Huang, Jin and Li, ASPLOS 2020). Its swap planner takes a step whose order and
-memory allocation are given. If a pool of memory has no room for the tensors that are needed next,
-the victim is the tensor of this pool whose next use is furthest in the future (Belady). The planner
-runs twice; the second pass begins with the tensors in memory that were there at the end of the
-first pass, so that a step ends as it begins. Tensors are swapped back in as early as is safe. A
-genetic search varies the order of the operators and the mapping of tensor sizes to pools. Its
-fitness is the step time that a dataflow simulator predicts; parents are chosen by softmax of the
-fitness, crossed at one random point, and mutated gene by gene.
+Based on SwapAdvisor (Huang, Jin and Li, ASPLOS 2020). The input of its swap planner is a step with
+a given order of operators and a given memory allocation. If a pool of memory has no room for the
+tensors that are needed next, the planner swaps out a victim: the tensor of this pool whose next use
+is furthest in the future (Belady). The planner runs twice; the second pass begins with the tensors
+in memory that were there at the end of the first pass, so that a step ends as it begins. Tensors
+are swapped back in as early as there is room for them. A genetic search varies the order of the
+operators and the mapping of tensor sizes to pools. Its fitness is the step time that a dataflow
+simulator predicts; parents are chosen by softmax of the fitness and crossed at one random point,
+and their children are mutated gene by gene.
 
 Adapted to memory tiers: there is one slow tier, transfers in both directions share the time of a
-stretch, and stretches replace operators. A victim leaves right after its last use, not when its
-room is needed; if the bandwidth does not suffice for a victim, the next one is taken. The order of
-operators belongs to the training and cannot be changed here. In its place, genes for the placement
-say of each tensor whether it is managed or never a victim. Pages have no addresses that could
-fragment memory, so a pool is only a share of the budget: what its tensors need at the same time,
-and a part of the rest in proportion to the demand beyond that. All transfers of a plan fit into the
-bandwidth, so no wait has to be simulated: the fitness is the time of slow accesses or, if slow
-memory can't be accessed, the excess of memory, integrated over time.
+stretch, and stretches replace operators. A victim is swapped out right after the use before its
+gap, not when its room is needed; if the bandwidth does not suffice for a victim, the next candidate
+is taken. The order of operators belongs to the training and cannot be changed here. Instead of
+genes for this order, there are genes for the placement, which decide for each tensor whether it may
+be a victim. The planner ignores addresses, so memory cannot fragment, and a pool is only a share of
+the budget. This share is the largest number of the pool's pages that one stretch uses, plus a part
+of the remaining budget in proportion to the pool's other live pages. All transfers of a plan fit
+into the bandwidth, so no wait has to be simulated: the fitness is the time of slow accesses or, if
+slow memory can't be accessed, the pages in excess of the budget, integrated over time.
 
 The original searches for about an hour. Here, a search evaluates at most EVALUATIONS plans, fewer
 for large steps (WORK), with a fixed seed.
@@ -57,8 +59,9 @@ SIZE_CLASSES = 32
 POPULATION = 6
 EVALUATIONS, EVALUATIONS_MIN = 24, 12
 WORK = 3_000_000
-"""A search evaluates at most WORK plans divided by the number of pairs (gap, stretch), within the
-two limits."""
+"""A search evaluates at most WORK divided by the number of pairs (gap, stretch) plans. If this
+quotient is less than EVALUATIONS_MIN or more than EVALUATIONS, the limit is EVALUATIONS_MIN or
+EVALUATIONS."""
 
 TEMPERATURE = 0.3
 """Temperature of the softmax, as a share of the difference between the population's worst and best
@@ -68,7 +71,8 @@ PASSES = 2
 SEED = 2020
 
 MANAGED, PINNED, SLOW = range(3)
-"""Values of a tensor's gene: it may be a victim; it stays fast; it is slow for its whole life."""
+"""Values of a tensor's gene. MANAGED: the tensor may be a victim. PINNED: the tensor stays fast.
+SLOW: the tensor is slow for its whole life."""
 
 
 @register("swapadvisor", False)
@@ -93,13 +97,13 @@ class SwapAdvisor(SwappingPolicy):
         return f"best of {evaluated} plans, mutation probability {value:.0%}{slow}"
 
     def improve(self, book: Book) -> None:
-        """Swap tensors back in as early as is safe."""
+        """Swap tensors back in as early as room and bandwidth allow."""
         book.hasten()
 
 
 @dataclass(frozen=True)
 class Step:
-    """What the planner knows about a step. N tensors are planned, which have G gaps."""
+    """The planner's data about a step: N tensors with G gaps."""
 
     book: Book  # without swaps
     cost_ns: Floats  # (T,): time that each tensor costs if it is slow
@@ -112,7 +116,7 @@ class Step:
     gaps: list[Gap]
     gap_item: Integers  # (G,): index of the gap's tensor in `tensors`
     until: Integers  # (G, S): number of stretches until the next use; 0 outside the gap
-    victims: list[Integers]  # the gaps around each stretch, the furthest next use first
+    victims: list[Integers]  # the gaps that contain each stretch, the furthest next use first
     wraps: Mask  # (G,): whether the step ends before the next use
     pool_pages: int  # pages of the pool of short-lived tensors
 
@@ -154,7 +158,7 @@ class Step:
         )
 
     def fits_in_use(self) -> bool:
-        """Whether the tensors that a stretch uses fit into fast memory, for all stretches."""
+        """Whether, for every stretch, the tensors that the stretch uses fit into fast memory."""
         return bool((self.pool_pages + self.pages @ self.in_use <= self.book.limit).all())
 
     def planned(self, genes: Integers) -> Book:
@@ -162,13 +166,14 @@ class Step:
         book, taken, initial = self.book, np.zeros(0, np.int64), np.zeros(0, np.int64)
         for _ in range(PASSES):
             book, taken = self.one_pass(genes, initial)
-            # The tensors that are swapped out when the step ends.
+            # The gaps whose tensors are swapped out when the step ends.
             initial = taken[self.wraps[taken]]
         return book
 
     def cost(self, genes: Integers) -> float:
-        """Time of slow accesses or, if slow memory can't be accessed, excess pages times time. It
-        is infinite if the pool of short-lived tensors leaves no room."""
+        """The cost of a plan: the time of slow accesses or, if slow memory can't be accessed, the
+        pages in excess of the budget, integrated over time. The cost is infinite if the pool of
+        short-lived tensors leaves no room."""
         book = self.planned(genes)
         if not self.accesses_slow:
             excess = np.maximum(book.usage - book.limit, 0)
@@ -180,9 +185,10 @@ class Step:
         return float(self.cost_ns[book.slow & ~self.book.slow].sum())
 
     def one_pass(self, genes: Integers, initial: Integers) -> tuple[Book, Integers]:
-        """One pass over the step; returns the book, and the gaps in which tensors are out.
+        """Make one pass over the step; return the book, and the gaps in which tensors are swapped
+        out.
 
-        initial: gaps whose tensors are out when the step begins.
+        initial: gaps whose tensors are swapped out when the step begins.
         """
         book, placement = self.book.copy(), genes[SIZE_CLASSES:]
         for tensor in self.tensors[placement == SLOW].tolist():
@@ -193,8 +199,9 @@ class Step:
         usage = np.array([np.where(pool == one, fast, 0) @ self.lives for one in range(POOLS)])
         left = placement[self.gap_item] == MANAGED
         taken: list[int] = []
-        # The distances to the next use at which a swap in a gap makes room. As swaps are added, the
-        # transfers of other swaps can only take longer, so these ranges only shrink.
+        # For each gap, the largest (first) and smallest (last) distance to the next use at which a
+        # swap in the gap makes room. Each added swap can only lengthen the transfers of later
+        # swaps, so these ranges only shrink.
         first, last = (np.array([gap.until - gap.since for gap in self.gaps]), np.zeros(len(left)))
 
         def swap_out(at: int, stretch: int | None) -> None:
@@ -250,7 +257,8 @@ def search(step: Step, mutation: float) -> tuple[Integers, int]:
     random = np.random.default_rng(SEED)
     classes = np.arange(SIZE_CLASSES)
     used = np.unique(step.size_class)
-    # One pool for all sizes, a pool for each half or quarter of the sizes, and mutants.
+    # The first population: one plan with a single pool for all sizes, one with a pool for each half
+    # of the sizes, one with a pool for each quarter of the sizes, and mutants of these plans.
     ranks = np.searchsorted(used, classes, side="left")
     population = [
         np.concatenate(
@@ -290,8 +298,8 @@ def _mutated(step: Step, genes: Integers, mutation: float, random: np.random.Gen
 
 
 def parents_odds(costs: list[float]) -> Floats:
-    """(P,): the probability of each plan to be a parent. No plan of infinite cost is one, unless
-    all are."""
+    """(P,): the probability that each plan is chosen as a parent. The probability is 0 for a plan
+    of infinite cost, unless all plans have infinite cost."""
     values = np.array(costs)
     finite = values[np.isfinite(values)]
     if not len(finite):

@@ -150,7 +150,7 @@ def awaited_pages(book: Book) -> float:
 
 
 def with_layer_waits(waits: Integers, moves: Table, profile: Profile) -> Integers:
-    """Add to the waits that each layer waits for the demotions that began in the layer before it.
+    """Add waits: each layer waits for the demotions that began in the layer before it.
 
     waits: (S,), for each boundary, the last boundary whose demotions the process waits for, or -1.
     moves: MOVE_DTYPE.
@@ -160,7 +160,8 @@ def with_layer_waits(waits: Integers, moves: Table, profile: Profile) -> Integer
     for began in np.unique(moves["boundary"][moves["tier"] != 0]).tolist():
         following = int(begins[np.searchsorted(begins, began, side="right") % len(begins)])
         known = int(found[following])
-        # A boundary waits for its latest demotions, which implies the earlier ones.
+        # A boundary has one wait. A wait for the demotions of a later boundary includes the
+        # demotions of all earlier boundaries.
         if following != began and (
             known < 0 or (following - began) % count < (following - known) % count
         ):

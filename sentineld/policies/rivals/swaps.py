@@ -131,9 +131,9 @@ class Book:
     def possible(self, gap: Gap, begin: int | None = None, at_once: bool = False) -> Swap | None:
         """A swap in the gap, which add() may add to this book unless other swaps are added before.
 
-        begin: position at which the tensor begins to be swapped in; it begins earlier if the
-            bandwidth from there on does not suffice, and later if the swap out ends later. None:
-            as late as possible.
+        begin: position at which the tensor begins to be swapped in; the swap in begins earlier if
+            the bandwidth from `begin` on does not suffice, and later if the swap out has not ended
+            at `begin`. None: as late as possible.
         at_once: swap the whole tensor out in the first stretch of the gap, whatever the bandwidth
             is. The process has to wait until this is done.
 
@@ -239,7 +239,7 @@ class Book:
         for part in swap.back:
             gone[part.position - first :] -= part.pages
         start = int(self.birth[swap.gap.tensor]) + first
-        # The positions are those of different stretches: a gap is no longer than the step.
+        # All positions lie in different stretches, because a gap is no longer than the step.
         self.usage[np.arange(start, start + len(gone)) % self.profile.stretch_count] += sign * gone
 
 

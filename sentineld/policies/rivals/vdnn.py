@@ -1,22 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """Policies `vdnn` and `vdnn+slow`: offload the layers' inputs in the forward pass, layer by layer.
 
-Based on vDNN (Rhu et al., MICRO 2016): a layer's input feature maps are offloaded when their last
-consumer of the forward pass has run. The offload overlaps with the layer, and the next layer does
-not start before it is complete. In the backward pass, when a layer starts, the inputs of the
-nearest layer whose turn comes later and whose inputs are offloaded begin to be prefetched; the
+Based on vDNN (Rhu et al., MICRO 2016): a layer's input feature maps are offloaded while the last
+layer that uses them in the forward pass runs. The next layer does not start before the offload is
+complete. When a layer of the backward pass starts, the layers after it are searched for the first
+one whose inputs are offloaded and not yet prefetched; the prefetch of these inputs then begins. The
 search ends at the first convolution layer. Mode `all` offloads all layers' inputs, mode `conv` the
 inputs of convolution layers. Mode `dyn` first tries no offload, then `conv`, then `all`, and keeps
 the first mode that fits into memory.
 
 Adapted to memory tiers: a profile does not say which layers are convolutions. Convolutions are the
-layers with the most time to hide a transfer, so the heavy layers stand in for them, which take at
-least the mean time of the forward pass's layers. A tensor is offloaded right after its last use in
-the forward pass instead of during this use, because a page that is being demoted must not be in
-use; so the offload overlaps with the rest of the layer or with the layer after it, and the layer
-after that waits. The original also waits for a prefetch that is late. A plan's boundaries cannot
-wait for promotions, so the prefetch begins earlier if the bandwidth does not suffice; an input that
-cannot be prefetched in time at all is not offloaded. The choice of convolution algorithms, the
+layers with the most time to hide a transfer. So the heavy layers are treated as convolutions: those
+that take at least the mean time of the forward pass's layers. A tensor is offloaded right after its
+last use in the forward pass instead of during this use, because a page that is being demoted must
+not be in use. So the offload overlaps with the rest of the layer or with the next layer, and the
+layer after that waits. The original also waits for a prefetch that is late. A plan's boundaries
+cannot wait for promotions, so the prefetch begins earlier if the bandwidth does not suffice; an
+input that cannot be prefetched in time is not offloaded. The choice of convolution algorithms, the
 other part of `dyn`, is left out, because a memory policy can't do it.
 
 `vdnn` never accesses slow memory, as on a GPU. If it can't make everything fit, it fails with the
@@ -44,7 +44,8 @@ from sentineld.policies.rivals.swaps import Book, Gap, gaps
 
 
 class Mode(IntEnum):
-    """The layers whose inputs are offloaded, in the order in which `dyn` tries them."""
+    """The layers whose inputs are offloaded. The modes are in the order in which `dyn` tries
+    them."""
 
     NONE = 0
     CONV = 1
@@ -74,7 +75,7 @@ class Pass:
     layer: Integers  # (S,): the layer of each stretch
     begin: Integers  # by layer: its first stretch
     backward: int  # first stretch of the backward pass; S if there is none
-    heavy: Mask  # by layer: whether the layer stands in for a convolution, in both passes
+    heavy: Mask  # by layer, in both passes: whether the layer is treated as a convolution
 
 
 def layers_of(profile: Profile) -> Pass:
@@ -90,7 +91,7 @@ def layers_of(profile: Profile) -> Pass:
     heavy = module & forward
     if heavy.any():
         heavy &= times >= times[heavy].mean()
-    # In the backward pass, a layer is heavy if it is a heavy layer of the forward pass.
+    # In the backward pass, a layer is heavy if the same layer is heavy in the forward pass.
     identity = stretches["layer"][begin]
     heavy |= (stretches["kind"][begin] == Boundary.BACKWARD) & np.isin(identity, identity[heavy])
     return Pass(layer, begin, backward, heavy)
@@ -111,7 +112,7 @@ def offload(book: Book, mode: Mode, at_once: bool) -> None:
     # The layer of the backward pass that first uses each input.
     users = [int(layers.layer[book.stretch(gap, gap.until)]) for gap in chosen]
     begins = prefetches(layers, users)
-    # In the order of their prefetches, which share the bandwidth.
+    # Add the swaps in the order of their prefetches, because the prefetches share the bandwidth.
     for gap, user in sorted(zip(chosen, users, strict=True), key=lambda entry: entry[1]):
         stretch = begins.get(user)
         begin = None if stretch is None else stretch - int(book.birth[gap.tensor])
@@ -121,8 +122,8 @@ def offload(book: Book, mode: Mode, at_once: bool) -> None:
 def prefetches(layers: Pass, users: list[int]) -> dict[int, int]:
     """The stretch in which the prefetch of each layer's inputs begins, by layer.
 
-    users: the layers of the backward pass that use offloaded inputs. A layer that no earlier layer
-        prefetches is missing from the result.
+    users: the layers of the backward pass that use offloaded inputs. If no earlier layer prefetches
+        a layer's inputs, this layer is missing from the result.
     """
     begin = layers.begin
     offloaded, found = set(users), dict[int, int]()
@@ -147,7 +148,7 @@ def _spans_passes(book: Book, gap: Gap, backward: int) -> bool:
 
 def _feeds_heavy(book: Book, gap: Gap, layers: Pass) -> bool:
     """Whether a heavy layer of the forward pass uses the tensor. The layer in which the tensor is
-    born counts only if no other one uses it."""
+    born counts only if no other layer uses the tensor."""
     rows = book.profile.accesses
     used = rows["stretch"][rows["tensor"] == gap.tensor].astype(np.int64)
     users = set(layers.layer[used[used < layers.backward]].tolist())

@@ -95,7 +95,8 @@ def assemble(
     both, late = with_late(in_time, moves(placed.late), profile)
     if tiers.paged or profile.stretch_count == 1:
         # The process cannot stall at a boundary: on paged tiers it waits for a page only when it
-        # accesses the page, and with a single stretch there is no second boundary.
+        # accesses the page, and with a single stretch, the boundary would have to wait for its own
+        # moves.
         return finished(replace(plan, moves=both), profile, tiers)
     # The prediction assumes that the process does not wait for late promotions, and that they come
     # too late for any access.

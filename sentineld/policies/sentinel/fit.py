@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Feasible schedules: a life for each chunk, so that no stretch's capacities are exceeded.
 
-Prices (policies/lp/relax.py) state what room and moves are worth. Chunks are processed in the order
-of their gain per page. Each chunk gets the best life that still fits. In later rounds, at lower
-prices, a chunk's life may be exchanged for a better one, to use up the remaining capacity.
+Prices (policies/lp/relax.py) give the value of room and of moves in each stretch. Chunks are
+processed in the order of their gain per page. Each chunk gets the best life that still fits. In
+later rounds, at lower prices, a chunk's life may be exchanged for a better one, to use up the
+remaining capacity.
 """
 
 from __future__ import annotations
@@ -171,7 +172,8 @@ class Fitting:
         return True
 
     def _offer(self, chunks: Integers, factors: tuple[float, ...]) -> None:
-        """Exchange lives for better ones at falling prices, the largest gain per page first."""
+        """Exchange the chunks' lives for better ones at falling prices, the chunks with the largest
+        gain per page first."""
         some = self.items.take(chunks)
         for factor in factors:
             scaled = Prices(

@@ -4,15 +4,15 @@
 The schedule is found by simulating one step after another, until a step begins and ends with the
 same pages fast. At each boundary, these rules are applied:
 
-- Evict what is cold: pages that neither the rest of the interval nor the next one uses.
+- Evict cold pages, that is, pages that neither the rest of the interval nor the next interval uses.
 - If the interval or the next one uses a tensor, the tensor is born fast, as long as there is room.
-  Births take the room in the order of the step.
-- Promote what the next interval uses, the most accessed tensors first, as far as the fast memory
-  and the bandwidth suffice.
-- When the interval ends, promote what is left, as far as fast memory suffices, although these
-  promotions will be late (case 3 of the Sentinel paper). Trials under the live plan decide whether
-  the process waits for them (plan/stall_trial.py). The schedule treats them as done when the next
-  interval begins.
+  Births take the room in the order in which they happen in the step.
+- Promote the pages that the next interval uses, those of the most accessed tensors first, as far as
+  the fast memory and the bandwidth suffice.
+- In the interval's last stretch, promote the remaining pages that the next interval uses, as far as
+  fast memory suffices, although these promotions will be late (case 3 of the Sentinel paper).
+  Trials under the live plan decide whether the process waits for them (plan/stall_trial.py). The
+  schedule treats them as done when the next interval begins.
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ class IntervalScheduler:
         # Stretches left in the life, this one included; 0 or less if the chunk is not alive.
         self._left = items.length[None, :] - position
         self._old = (self._left > 0) & (items.persistent[None, :] | (position > 0))
-        # Stretches until the next use in the chunk's life; more than any interval if there is none.
+        # Stretches until the next use in the chunk's life. If there is none, a number larger than
+        # the number of stretches in a step.
         until_use = coming_use(items)[:-1] - np.arange(count)[:, None]
         self._until_use = items.by_stretch(until_use)
         _, self._of_tensor = np.unique(items.tensor, return_inverse=True)
@@ -114,7 +115,7 @@ class IntervalScheduler:
 
 @dataclass(frozen=True)
 class _Uses:
-    """The uses of N chunks in S stretches, prepared for the rules."""
+    """The uses of N chunks in S stretches, prepared for the rules in the module's docstring."""
 
     old: Mask  # (S, N): the chunk exists at the boundary that begins the stretch
     soon: Mask  # (S, N): this stretch, the rest of the interval or the next one uses the chunk
@@ -234,7 +235,8 @@ class _Walk:
 
     def _born_fast(self, stretch: int, room: float) -> Integers:
         """The chunks that are born fast in a stretch. In the order of the births, each tensor that
-        is used soon takes room for all of its chunks if they fit."""
+        the rest of the interval or the next interval uses takes room for all of its chunks if they
+        fit."""
         fast: list[Integers] = [np.zeros(0, np.int64)]
         for chunks in self._births[stretch]:
             size = float(self._items.pages[chunks].sum())
