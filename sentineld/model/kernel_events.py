@@ -2,8 +2,8 @@
 """Records and counters of the eBPF programs: the structures of bpf/*.h and bpf/*.c.
 
 BpfMap compares the sizes of the counters and their keys with the value and key sizes of the
-kernel's maps, and raises an error if they differ. Without this check, a structure that was changed
-on one side only could make counters wrong.
+kernel's maps, and raises an error if they differ. Without this check, a change of a structure only
+in C, or only in Python, could make counters wrong.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ WATCH_DTYPE = np.dtype(
     [
         ("epoch", "<u4"),  # of the latest access
         ("reserved", "<u4"),
-        ("faults", "<u8", (8,)),  # by FAULT_KINDS
+        ("faults", "<u8", (8,)),  # one counter for each of FAULT_KINDS
         ("accesses", "<u8"),  # events of the tracepoint sentinel:page_access
         ("access_writes", "<u8"),
     ]
@@ -60,8 +60,8 @@ MIGRATION_DTYPE = np.dtype(
     [("calls", "<u8"), ("succeeded", "<u8"), ("failed", "<u8"), ("comm", "S16")]
 )
 """struct migration: calls of the kernel's migrate_pages(), pages that were moved, and pages that
-could not be moved. `comm` is the name of the thread that made the first call; only rows of the map
-migrations_by have it."""
+could not be moved. `comm` is the name of the thread that made the first call; it is set only in the
+map migrations_by."""
 
 MIGRATION_KEY_DTYPE = np.dtype([("pid", "<u4"), ("mode", "<u2"), ("reason", "<u2")])
 """struct migration_key: pid of the process that moves pages; migration mode; reason."""
@@ -75,7 +75,7 @@ DISTURBANCE_KEY_DTYPE = np.dtype(
 DISTURBANCE_DTYPE = np.dtype(
     [
         ("pages", "<u8"),  # moved, reclaimed or collapsed
-        ("kept", "<u8"),  # could not be moved; counted once per attempt
+        ("kept", "<u8"),  # pages that could not be moved; counted once per attempt
         ("last_ns", "<u8"),  # CLOCK_MONOTONIC
         ("mover", "<u4"),  # pid of the latest actor
         ("reserved", "<u4"),
@@ -103,14 +103,14 @@ MAP_VALUE_BYTES = {
     "recorded_number": 4,
     "faults": 0,
 }
-"""The maps whose fds the loader sends, and the size of a value in each."""
+"""The maps whose fds the loader sends to the daemon, and the size of a value in each map."""
 
 PROGRAMS = {
     "page_fault_user": "on_page_fault",
     "page_fault_kernel": "on_page_fault",
     "page_access": "on_page_access",
-    # The program for the end of a migration is attached before the program for its start. Until
-    # the second one is attached, an end may be seen without its start, which does no harm.
+    # The program for the end of a migration is attached before the program for its start. So, for
+    # a moment, the end of a migration can be seen without its start, which does no harm.
     "mm_migrate_pages": "on_migrate_pages",
     "mm_migrate_pages_start": "on_migrate_pages_start",
     "mm_collapse_huge_page": "on_collapse",
@@ -119,9 +119,10 @@ PROGRAMS = {
 starts, except those of WHILE_WATCHED."""
 
 WHILE_WATCHED = ("page_access",)
-"""Tracepoints whose program is attached only while a process is watched, because the BPF link keeps
-the kernel module from being unloaded. The page-fault programs stay attached: attaching them patches
-the kernel's page-fault entry, so the daemon does it once when it starts, not for each session."""
+"""Tracepoints of the kernel module. Their programs are attached only while a process is watched,
+because an attached program keeps the module from being unloaded. The page-fault programs stay
+attached: attaching them patches the kernel's page-fault entry, so the daemon attaches them once,
+when it starts, and not for each session."""
 
 
 class Traced(NamedTuple):
@@ -184,12 +185,12 @@ class Disturbance(TypedDict):
 
 
 class EbpfCounters(TypedDict):
-    """Counters since the programs were attached. Counters of one process begin when the process is
-    watched."""
+    """Counters since the programs were attached. The counters of a process begin when the daemon
+    begins to watch it."""
 
-    faults: dict[int, dict[str, int]]  # by pid and FAULT_KINDS
+    faults: dict[int, dict[str, int]]  # by pid, then by one of FAULT_KINDS
     accesses: dict[int, AccessCounts]  # by pid
     migrations: dict[str, MigrationCounts]  # by reason
     movers: list[MoverCounts]
     disturbances: dict[int, list[Disturbance]]  # by pid
-    dropped: dict[str, int]  # by DROPS
+    dropped: dict[str, int]  # by one of DROPS

@@ -49,7 +49,7 @@ PART_DTYPE = np.dtype(
 MOVE_DTYPE = np.dtype(
     [
         ("boundary", "<u4"),  # may start when the process passes this boundary
-        ("deadline", "<u4"),  # should be complete at this boundary; may be <= boundary (wraps)
+        ("deadline", "<u4"),  # should be complete at this boundary; in the next step if <= boundary
         ("tensor", "<u4"),  # row in the profile's tensors
         ("space", "u1"),  # Space
         ("tier", "u1"),  # destination tier
@@ -94,8 +94,8 @@ class Layout:
     # for this promotion.
     waits: npt.NDArray[np.int32]
     arena_bytes: int
-    # Tier of pages that are born in the heap while the plan is live; None: the memory policy is not
-    # changed.
+    # Tier of pages that are born in the heap while the plan is live; None: the heap's memory policy
+    # is not changed.
     heap_tier: int | None = None
     # PART_DTYPE, sorted by slot, then offset: the page ranges to drop at the deaths of the tensors
     # whose slots have SLOT_DROP_PARTS.

@@ -32,10 +32,10 @@ TENSOR_DTYPE = np.dtype(
         ("bytes", "<u8"),  # as requested
         ("address", "<u8"),  # in the profiled step; constant for persistent tensors
         ("birth_event", "<u4"),  # 0 if slot is -1
-        ("death_event", "<u4"),  # exclusive; event_count if persistent; <= birth_event if it wraps
+        ("death_event", "<u4"),  # exclusive; event_count if persistent; <= birth_event if `wraps`
         ("birth_stretch", "<u4"),
-        ("death_stretch", "<u4"),  # inclusive; may be < birth_stretch if it wraps
-        ("wraps", "?"),  # lives across the step's end into the next step
+        ("death_stretch", "<u4"),  # inclusive; can be < birth_stretch if `wraps`
+        ("wraps", "?"),  # whether the tensor lives across the step's end into the next step
     ]
 )
 
@@ -86,9 +86,9 @@ class Profile:
     page_bytes: int
     peak_bytes: int  # largest sum of the page-rounded sizes of live tensors, persistent included
     source: str
-    """Sources of the accesses, joined by "+": "module" and "shim" provide accesses; other
-    backends only check these accesses. "none" takes the place of "module" and "shim" if neither
-    provided an access."""
+    """Names of the sources of accesses, joined by "+". "module" and "shim" report accesses; "none"
+    means that neither of them reported one. Any other name is that of a backend that only checked
+    the reported accesses."""
     unattributed_pages: int
     """Number of pairs (page, stretch) with an access to the page but no live tensor on it. For
     backends without epochs: number of accessed pages on which no tensor of the step lies."""

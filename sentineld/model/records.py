@@ -20,24 +20,24 @@ PAGE_BYTES = 4096
 RECORD_DTYPE = np.dtype(
     [
         ("time_ns", "<u8"),  # CLOCK_MONOTONIC
-        ("address", "<u8"),  # of a tensor; the epoch in records of boundaries and steps
-        ("bytes", "<u8"),  # of a tensor; allocation cursor at a boundary; step number at a step
-        ("value", "<u4"),  # allocation cursor of a tensor; index of a boundary
+        ("address", "<u8"),  # ALLOC, FREE: the tensor's address; BOUNDARY, STEP: the epoch
+        ("bytes", "<u8"),  # ALLOC, FREE: the size; BOUNDARY: the cursor; STEP: the step's number
+        ("value", "<u4"),  # ALLOC, FREE: cursor of the allocation; BOUNDARY: the boundary's index
         ("layer", "<u2"),
         ("event", "u1"),  # model.protocol.Event
         ("detail", "u1"),  # model.protocol.Alloc or Boundary
     ]
 )
-"""One record of the shim's ring; 32 bytes. Records of SERVED and SERVED_FAST use the fields
-differently; see enum sentinel_event in shim/native/protocol.h."""
+"""One record of the shim's ring; 32 bytes. The fields of SERVED and SERVED_FAST records have other
+meanings; see enum sentinel_event in shim/native/protocol.h."""
 
 SAMPLE_DTYPE = np.dtype(
     [
-        ("page", "<u8"),  # page number; with ACCESS_RESIDENCY the number of pages on the node
+        ("page", "<u8"),  # page number; with ACCESS_RESIDENCY: number of pages on the node
         ("epoch", "<u4"),
         ("node", "u1"),  # 255: unknown
         ("flags", "u1"),  # ACCESS_*
-        ("more_pages", "<u2"),  # the record also stands for this number of following pages
+        ("more_pages", "<u2"),  # number of following pages that the record represents, too
     ]
 )
 """One record of the module's access log; 16 bytes."""
@@ -55,7 +55,7 @@ ACCESS_AGED = 16
 ACCESS_RESIDENCY = 128
 """The record has the number of pages that were resident on a node when the epoch began."""
 NO_ACCESS = ACCESS_UNKNOWN | ACCESS_AGED | ACCESS_RESIDENCY
-"""Records with any of these flags are not accesses of an epoch."""
+"""A record with any of these flags does not report an access in a known epoch."""
 
 OP_ACCESS_DTYPE = np.dtype(
     [
@@ -66,8 +66,8 @@ OP_ACCESS_DTYPE = np.dtype(
         ("estimated", "?"),  # the access or its size is assumed, not reported by the profiler
     ]
 )
-"""An operator's read or write of a tensor in the access step, as torch.profiler reports it or as
-assumed (`estimated`)."""
+"""One read or write of a tensor by an operator in the access step. Either torch.profiler reports
+it, or it is assumed (`estimated`)."""
 
 Records = npt.NDArray[np.void]
 
@@ -84,13 +84,13 @@ class TensorName(NamedTuple):
     """The framework's name of a tensor that outlives a step."""
 
     role: str  # "parameter", "buffer", "gradient" or "optimizer"
-    name: str  # path of the parameter or buffer; for optimizer state, plus the state's name
+    name: str  # path of the parameter or buffer; for optimizer state, followed by the state's name
 
 
 @dataclass(frozen=True)
 class OpAccesses:
     """The operators' accesses in an access step, as the shim reports them."""
 
-    step: int  # number of the step; -1 if the message has none
+    step: int  # number of the step; -1: missing in the shim's message
     rows: Records  # OP_ACCESS_DTYPE
-    names: Mapping[int, TensorName] = field(default_factory=dict)  # by address
+    names: Mapping[int, TensorName] = field(default_factory=dict)  # by address of the tensor

@@ -26,9 +26,9 @@ class Overlap(StrEnum):
     """Which parts of a stretch's time overlap, according to the timing model."""
 
     NONE = "none"
-    """The extra time of slow accesses is added to the time with all memory fast."""
+    """The extra time of slow accesses is added to the stretch's time with all memory fast."""
     COMPUTE = "compute"
-    """Computation and accesses to memory overlap: a stretch takes the longer of the two times."""
+    """Computation and memory accesses overlap: a stretch takes as long as the longer of the two."""
     TIERS = "tiers"
     """Accesses to both tiers overlap: their bandwidths are used concurrently."""
 
@@ -40,8 +40,8 @@ class Tiers:
     tiers: tuple[Tier, ...]  # fastest first
     # Bandwidth of moves between tiers. On paged tiers: the mean of both directions.
     migration_bytes_per_s: float
-    # "config", "sysfs:memory_tiering", "sysfs:hmat", "sysfs:distance", "preset:NAME",
-    # "emulated:NAME" or "paged"
+    # Where the description of the tiers comes from: "config", "sysfs:memory_tiering", "sysfs:hmat",
+    # "sysfs:distance", "preset:NAME", "emulated:NAME" or "paged".
     source: str
     birth_ns_per_byte: float = 0.0  # time of a page fault at first touch; 0: unknown
     # Whether the slow tier is a file. If so, a page must be read into fast memory before it is

@@ -3,8 +3,8 @@
 
 Predictions, bounds, the simulator and the emulated tiers all use this model. AccessCosts has the
 formula for the model's variants (Overlap). Bounds omit births. On emulated tiers, births are real
-page faults, so the shim adds no delay for them.
-docs/reference/timing.md gives the formula and its rules.
+page faults, so the shim adds no delay for them. docs/reference/timing.md gives the formula and its
+rules.
 
     time of a stretch = its all-fast time
                       + bytes read from the slow tier    x (1/R_slow - 1/R_fast)
@@ -12,20 +12,20 @@ docs/reference/timing.md gives the formula and its rules.
                       + bytes of arena pages born        x time of a birth per byte
                       + time that the process waits for moves
 
-R and W are the read and write bandwidths of the tiers. Tensors smaller than
-CACHED_BYTES are assumed to be in the processor's caches and cost the same on either
-tier. In a stretch, accesses to a page are served by the tier on which the page was at the boundary
-that begins the stretch, or at its birth if it is born within the stretch. A page in flight is
-accessed on its source tier and takes capacity on both tiers. Moves in both directions share the
-time of a stretch and continue while the process waits. If a tensor is born on an absent (dropped)
-page, the page is born as well, which costs the time of a birth.
+R and W are the read and write bandwidths of the tiers. Tensors smaller than CACHED_BYTES are
+assumed to be in the processor's caches and cost the same on either tier. In a stretch, accesses to
+a page are served by the tier on which the page was at the boundary that begins the stretch, or at
+its birth if it is born within the stretch. A page in flight is accessed on its source tier and
+takes capacity on both tiers. Promotions and demotions do not overlap: their times add up. Moves
+continue while the process waits. If a tensor is born on an absent (dropped) page, the page is born
+as well, which costs the time of a birth.
 
 On paged tiers the slow tier is a file. An access to a slow page waits until the page has been read.
-So all pages that the access touches cost their bytes x 1/R_slow, and each fault (faults_of()) costs
-the latency of a read. These costs apply to reads and writes, and to tensors of any size. A
+So each slow page that an access touches costs its bytes x 1/R_slow, and each fault (faults_of())
+costs the latency of a read. These costs apply to reads and writes, and to tensors of any size. A
 promotion reads the file and a demotion writes it, so the times of a promoted and a demoted byte are
 proportional to 1/R_slow and 1/W_slow. The mean of these two times is 1 / migration bandwidth. On
-other tiers, a promoted and a demoted byte take the same time.
+other tiers, a promoted byte and a demoted byte take the same time.
 
 In the shapes of arrays, S is the number of stretches and A the number of rows in Profile.accesses.
 """
@@ -45,9 +45,9 @@ CACHED_BYTES = 64 << 10
 until their next use, or are accessed too rarely to matter."""
 
 FAULT_PAGES_MIN, FAULT_PAGES_MAX = 32, 512
-"""On paged tiers, a fault also fetches the pages after its own. The first fault of a sequence
-fetches at most FAULT_PAGES_MIN pages, and each further fault at most twice as many as the one
-before, up to FAULT_PAGES_MAX (READ_AHEAD_PAGES_* in shim/native/pager/read_ahead.h)."""
+"""On paged tiers, a fault also fetches pages next to the faulting page. The first fault of a
+sequence fetches at most FAULT_PAGES_MIN pages, and each further fault at most twice as many as the
+fault before it, up to FAULT_PAGES_MAX (READ_AHEAD_PAGES_* in shim/native/pager/read_ahead.h)."""
 
 FAULT_BYTES = 128 << 10
 """Size of the reads whose latency is measured: FAULT_PAGES_MIN pages of 4 KiB."""
@@ -56,7 +56,7 @@ FAULT_BYTES = 128 << 10
 def faults_of(pages: Floats) -> Floats:
     """Number of faults if this many pages, all of them slow, are accessed one after the other.
 
-    Each fault fetches twice as many pages as the one before, up to FAULT_PAGES_MAX.
+    Each fault fetches twice as many pages as the fault before it, up to FAULT_PAGES_MAX.
     """
     low, most = FAULT_PAGES_MIN, FAULT_PAGES_MAX
     growing = int(np.log2(most / low)) + 1
@@ -102,7 +102,7 @@ class Timing:
         return self.costs(profile).stretch_ns(profile, slow)
 
     def costs(self, profile: Profile) -> AccessCosts:
-        """The costs of slow accesses under the model's overlap."""
+        """The costs of slow accesses under the selected variant of the model (Overlap)."""
         extra, zero = self.extra_ns(profile), np.zeros(len(profile.accesses))
         if self.overlap == Overlap.NONE:
             return AccessCosts(extra, zero, np.zeros(profile.stretch_count))
@@ -148,8 +148,8 @@ class Timing:
         return found
 
     def busy_ns(self, profile: Profile) -> Floats:
-        """(A,): the time for which each access row keeps moves from using the slow tier if all of
-        its pages are slow. On paged tiers: the part of extra_ns() in which the file is busy."""
+        """(A,): the time during which the accesses of each row prevent moves if all of the row's
+        pages are slow. On paged tiers: the part of extra_ns() in which the file is busy."""
         if self.moves_yield and not self.paged:
             return self.fast_ns(profile) + self.extra_ns(profile)
         if not self.paged:
@@ -172,7 +172,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class AccessCosts:
-    """What slow accesses cost. If a share x of each access row's pages is slow, a stretch takes
+    """The costs of slow accesses. If a share x of each access row's pages is slow, a stretch takes
 
     all-fast time + sum of direct_ns * x + max(0, sum of hideable_ns * x - hidden_ns)
     """
@@ -182,10 +182,10 @@ class AccessCosts:
     hideable_ns: Floats
     """(A,)"""
     hidden_ns: Floats
-    """(S,): the part of the hideable time that the stretch's other work can hide."""
+    """(S,): the largest hideable time that the stretch's other work can hide."""
 
     def least_ns(self, profile: Profile) -> Floats:
-        """(S,): a lower bound on the time of each stretch, whatever the tiers of its pages."""
+        """(S,): a lower bound on the time of each stretch, for any placement of the pages."""
         gained = np.minimum(self.direct_ns, 0.0)
         found: Floats = profile.stretches["time_ns"].astype(np.float64) + np.bincount(
             profile.accesses["stretch"], gained, minlength=profile.stretch_count
@@ -207,7 +207,7 @@ class AccessCosts:
 
 
 def _cached(profile: Profile) -> Mask:
-    """(A,): which access rows are those of small tensors, which cost the same on either tier."""
+    """(A,): which access rows belong to small tensors, which cost the same on either tier."""
     found: Mask = profile.tensors["bytes"][profile.accesses["tensor"]] < CACHED_BYTES
     return found
 
@@ -255,8 +255,8 @@ def timing_of(tiers: Tiers) -> Timing:
 def _paged_moves(slow: Tier, move: float) -> tuple[float, float]:
     """(promote_ns_per_byte, demote_ns_per_byte) of paged tiers.
 
-    move: time of a moved byte, as the mean of both directions. The file's times of a read byte and
-        of a written byte are scaled by the same factor, so that their mean is `move`.
+    move: time of a moved byte, averaged over both directions. The times that the file needs to read
+        and to write a byte are scaled by the same factor, so that their mean is `move`.
     """
     if slow.read_bytes_per_s <= 0 or slow.write_bytes_per_s <= 0:
         return move, move
