@@ -31,7 +31,7 @@ def offered_sizes(sys_root: Path = Path("/sys")) -> tuple[int, ...]:
 
 
 def planned_sizes(offered: tuple[int, ...]) -> tuple[int, ...]:
-    """Of the offered sizes, those that plan/huge.py uses: HUGE_BYTES and the largest one below it.
+    """The offered sizes that plan/huge.py uses: HUGE_BYTES, and the largest size below HUGE_BYTES.
 
     Where a page of HUGE_BYTES does not fit, the kernel allocates a page of the next smaller enabled
     size that fits.

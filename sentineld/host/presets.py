@@ -86,7 +86,7 @@ def preset_tiers(name: str, threads: int) -> Tiers:
 
 
 def named_tiers(name: str, threads: int) -> Tiers:
-    """The tiers of a preset, or those that a .toml file's [tiers] describes.
+    """The tiers of a preset, or the tiers that the [tiers] table of a .toml file describes.
 
     A file's bandwidths are not scaled by the number of threads. Raises SentinelError("usage") or
     SentinelError("bad-config").
@@ -97,7 +97,7 @@ def named_tiers(name: str, threads: int) -> Tiers:
 
 
 def is_tiers_file(name: str) -> bool:
-    """Whether a name of tiers is that of a file, not of a preset."""
+    """Whether `name` is the name of a file that describes tiers, not of a preset."""
     return name not in PRESETS and (name.endswith(".toml") or "/" in name)
 
 

@@ -11,7 +11,8 @@ from sentineld.base.units import format_bytes
 
 
 class Budgets:
-    """The budget of each holder; reserve() keeps their sum within the capacity. Thread-safe."""
+    """The budget of each holder; reserve() keeps the sum of all budgets within the capacity.
+    Thread-safe."""
 
     def __init__(self, capacity_bytes: int) -> None:
         self._capacity_bytes = capacity_bytes
@@ -25,7 +26,7 @@ class Budgets:
             self._require(holder, budget_bytes)
 
     def reserve(self, holder: Hashable, budget_bytes: int) -> None:
-        """Raise the holder's budget to this size; a larger budget is kept.
+        """Raise the holder's budget to this size; if it is larger already, keep it.
 
         Only settle() lowers a budget, because a plan for the larger budget may still be live.
         Raises SentinelError if the tier has no room.
@@ -35,7 +36,7 @@ class Budgets:
             self._held[holder] = max(self._held.get(holder, 0), budget_bytes)
 
     def settle(self, holder: Hashable, budget_bytes: int) -> None:
-        """Lower the holder's budget to budget_bytes, the live plan's budget; 0 releases it."""
+        """Lower the holder's budget to budget_bytes, the live plan's budget; 0 removes it."""
         with self._lock:
             if budget_bytes:
                 self._held[holder] = budget_bytes

@@ -31,7 +31,7 @@ EBPF_REQUIRED_TIMEOUT_S = 180.0
 """Time limit for loading the probes if the daemon's start waits for them. To compile them, bcc
 takes 10 s in an emulated guest, and longer on a loaded machine."""
 EBPF_TIMEOUT_S = 1800.0
-"""The time limit if nothing waits for the probes: it only ends a loader that hangs."""
+"""Time limit for loading the probes if nothing waits for them: it only ends a loader that hangs."""
 PROC_EVENTS_TIMEOUT_S = 60.0
 """Time to wait for the first event of the proc connector. Importing pyroute2 takes seconds in an
 emulated guest. No session waits for this event."""
@@ -125,7 +125,7 @@ class Machine:
         """Follow a process and its descendants. With eBPF probes, count the process's page faults
         and disturbances: moves, reclaim and collapses of its pages that the daemon did not request.
 
-        If the probes are loaded later, they begin to count then.
+        If the probes are not loaded yet, they begin to count when they are loaded.
         """
         self._processes.track(pid)
         self.probing.watch(pid)

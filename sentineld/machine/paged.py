@@ -156,9 +156,9 @@ class PagedSubstrate:
 
     @contextmanager
     def first_provision(self, link: ShimLink, fast: FastBudget | None) -> Iterator[Provision]:
-        """A file and a budget, if the process will be attached and has no pager yet. With them, a
-        model that is larger than memory can run the steps that are profiled. The pager enlarges the
-        file as necessary."""
+        """A file and a budget, if the process will be attached and has no pager yet. With them, the
+        steps that are profiled can run even if the model is larger than memory. The pager enlarges
+        the file as necessary."""
         if fast is None or link.paging is not None:
             yield NO_PROVISION
             return
@@ -210,6 +210,6 @@ class PagedSubstrate:
             os.close(file)
 
     def _file_room_bytes(self, has_bytes: int = 0) -> int:
-        """The size that a file of has_bytes bytes can grow to."""
+        """The size to which a file of has_bytes bytes can grow on the folder's disk."""
         room = shutil.disk_usage(self._folder).free + has_bytes
         return min(room, self._figures.paged_bytes or room)
