@@ -144,7 +144,7 @@ class _Joined:
     """Amounts to add to the profile's rows of accesses, one entry per access and tensor."""
 
     key: Integers  # stretch * number of tensors + tensor
-    column: Integers  # 0: read, 1: written
+    column: Integers  # index in AMOUNTS: 0 (read) or 1 (written)
     amount: Floats  # bytes or pages
 
 

@@ -23,7 +23,7 @@ def slow_shares(profile: Profile, slow: Profile) -> Floats:
     slow: the profile of the same step, made from the samples on slow nodes only.
     """
     keys, of_slow = _keys(profile), _keys(slow)
-    # Both are in ascending order, and all keys of `slow` are in `keys`.
+    # Both arrays of keys are ascending, and `keys` contains all elements of `of_slow`.
     slow_pages = np.zeros(len(keys))
     slow_pages[np.searchsorted(keys, of_slow)] = slow.accesses["pages"]
     pages = profile.accesses["pages"].astype(np.float64)

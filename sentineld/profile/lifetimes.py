@@ -132,7 +132,7 @@ def allocation_profile(
     cuts: Sequence[int] | npt.NDArray[np.uint32] = (),
     heap_base: int = 0,
 ) -> Profile:
-    """The profile of a step from ring records only, so it has no accesses."""
+    """The profile of a step, made from ring records only; it has no accesses."""
     return step_lifetimes(step, cuts).profile(layers, page_bytes, heap_base)
 
 
@@ -201,7 +201,8 @@ def _deaths(
         if cursor is None:
             unknown[born.bytes].append((event, address))
         # If the previous step's tensor is freed only after this step has allocated the slot again
-        # (as in `x = next(batches)`), its lifetime is longer than a step, and its entry stays -1.
+        # (as in `x = next(batches)`), the tensor lives longer than a step. So the slot's entry in
+        # `deaths` stays -1.
         elif cursor < len(allocs) and deaths[cursor] < 0 and event < allocs[cursor]:
             deaths[cursor], wrap_address[cursor] = event, address
     sizes = events["bytes"][allocs]

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The meter: which tier served the accesses to tensor pages in each stretch.
 
-It counts page x stretch pairs, not bytes: a page that is accessed a thousand
-times in a stretch counts once, for the node it was on at the first access. On emulated
-and paged tiers, the page counts for the node it was on when the stretch began.
+The meter counts page x stretch pairs, not bytes: a page that is accessed a thousand times in a
+stretch counts once, for the node on which it was at the first access. On emulated and paged tiers,
+the page counts for the node on which it was when the stretch began.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ class StepMeter:
     moved_bytes: int
     late_moves: int
     page_touches: tuple[int, ...]
-    """[k]: number of pages accessed in exactly k stretches. From these numbers one can compute, for
-    any N, how many accesses the fast tier would have served if the N most accessed pages had been
-    on it all the time."""
+    """[k]: number of pages accessed in exactly k stretches. For any N, these numbers give the
+    accesses that the fast tier would have served if the N most accessed pages had always been on
+    it."""
     stretches: tuple[StretchMeter, ...]
     delay_owed_ns: int = 0
     """Emulated tiers: delay that the timing model gives for the step's accesses to slow pages."""

@@ -47,7 +47,7 @@ LAST_STEPS = 4
 
 @dataclass(frozen=True)
 class Sizes:
-    """The sizes of the allocations of one or more steps: arrays (slots,), by allocation cursor."""
+    """The sizes of the allocations of one or more steps, as arrays indexed by allocation cursor."""
 
     largest_bytes: npt.NDArray[np.uint64]
     vary: Mask  # whether the sizes differ
@@ -139,8 +139,8 @@ class Similar:
         return Similar(self.steps + 1, self.sizes.joined(sizes), step if larger else self.largest)
 
     def joined(self, other: Similar) -> Similar:
-        """These steps together with the other ones, if the other steps only lack some small
-        allocations; else self."""
+        """These steps and the other steps together, if the only difference is that the other steps
+        lack some small allocations; else self."""
         lacking = lacking_in(other.largest, self)
         if lacking is None:
             return self
@@ -166,7 +166,7 @@ class SeenSteps:
 
     def add(self, step: Step) -> None:
         """Record a step. If there are too many structures, or if their largest steps have too many
-        records, the structures seen least are dropped."""
+        records, the structures seen least often are dropped."""
         self.sizes.append(births(step))
         self._sequences.append(sequence_digest(step))
         name = structure_digest(step)
@@ -212,7 +212,8 @@ class SeenSteps:
 
 
 def lacking_in(step: Step, whole: Similar) -> Mask | None:
-    """Which allocations of `whole` the step lacks, (slots,); None if it differs in other ways.
+    """(slots,): which allocations of `whole` the step lacks; None if the step also differs from
+    `whole` in another way.
 
     If allocations are missing between two boundaries, the smallest candidates between these
     boundaries are assumed to be missing. Without these allocations, whole.largest must have the

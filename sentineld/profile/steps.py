@@ -17,7 +17,7 @@ from sentineld.model.protocol import NOT_IN_SEQUENCE, Alloc, Boundary, Event
 from sentineld.model.records import Records
 
 STEP_RECORDS_MAX = 1 << 19
-"""Maximum number of records of a step; they take 16 MiB. A step of 100,000 tensors has up to
+"""Maximum number of records of a step, which take 16 MiB. A step of 100,000 tensors has up to
 300,000 records: the list of live tensors, the births and the frees."""
 
 LIVE_MAX = 1 << 17
@@ -52,7 +52,8 @@ class LiveTable:
         """Begin a step.
 
         live: the step's ALLOC records with detail Alloc.LIVE, the complete list of live tensors. If
-            there are none, the shim sent no list, and the table stays as computed from the ring.
+            there are none, the shim sent no list, and the table keeps the tensors that the
+            allocations and frees in the ring imply.
 
         Raises SentinelError if there are more than LIVE_MAX live tensors.
         """
@@ -106,7 +107,7 @@ class LiveTable:
 class Step:
     """One complete step."""
 
-    records: Records  # from its STEP record up to the next one, exclusive
+    records: Records  # from the step's STEP record to the next STEP record, exclusive
     number: int
     end_ns: int  # time at which the next step begins
     end_epoch: int  # epoch that begins with the next step; 0: none

@@ -31,9 +31,9 @@ class Trace:
     cuts: npt.NDArray[np.uint32]
     """Allocation cursors of the cuts in the access step, ascending."""
     layers: tuple[str, ...]  # module paths by layer id
-    names: Mapping[int, TensorName] = field(default_factory=dict)  # the framework's, by address
-    mappings: tuple[MemoryMapping, ...] = ()  # those that contain accessed pages
-    tiers: Tiers | None = None  # of the machine; None: it has one tier
+    names: Mapping[int, TensorName] = field(default_factory=dict)  # of tensors, by address
+    mappings: tuple[MemoryMapping, ...] = ()  # mappings that contain accessed pages
+    tiers: Tiers | None = None  # the machine's tiers; None: it has only one
     page_bytes: int = PAGE_BYTES
     heap_base: int = 0  # address of the shim's heap
     arena: tuple[int, int] = (0, 0)  # (address, bytes) of the shim's arena; (0, 0): none

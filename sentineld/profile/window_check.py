@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks whether the framework reports all accesses that a backend saw in a window of whole steps.
 
-A backend without epochs does not report in which stretch a page was accessed.
-Therefore the accessed areas that it reports add no access rows; they are only
-compared with the rows that the framework reported. An accessed page is "untold" if
-it holds only tensors for which the framework reports no access in the whole step.
-If the backend sees only writes, only the reported writes are compared.
+A backend without epochs does not report in which stretch a page was accessed. Therefore its
+accesses are not added to the profile; they are only compared with the accesses that the framework
+reported. An accessed page is "untold" if it holds only tensors for which the framework reports no
+access in the whole step. If the backend sees only writes, it is compared only with the reported
+writes.
 """
 
 from __future__ import annotations
