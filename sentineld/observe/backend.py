@@ -51,7 +51,7 @@ class Resolution(StrEnum):
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What a backend can observe. For each backend that observes pages or regions,
+    """The abilities of a backend. For each backend that observes pages or regions,
     tests/vm/test_backends.py checks all claims except `epochs` and `resolution`."""
 
     reads: bool  # sees memory that is only read

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The commands of the bpf() system call that the daemon and ebpf_loader.py issue without bcc.
 
-A process that holds the fds of maps and programs needs neither bcc nor libbpf
-to read, write and attach them: it can call bpf() with the union bpf_attr of linux/bpf.h.
+A process that holds the fds of maps and programs can read and write the maps, and attach the
+programs, without bcc or libbpf: it calls bpf() with the union bpf_attr of linux/bpf.h.
 """
 
 from __future__ import annotations
@@ -117,8 +117,8 @@ def _bpf(command: int, attr: ctypes.Structure) -> int:
 def check_permitted() -> None:
     """Load a raw tracepoint program of two instructions that does nothing.
 
-    Raises OSError (EPERM) if CAP_BPF or CAP_PERFMON is missing. This check takes
-    microseconds; without it the error would come only after bcc's compilation, which takes seconds.
+    Raises OSError (EPERM) if CAP_BPF or CAP_PERFMON is missing. This check takes microseconds.
+    Without it, the error would come only after bcc's compilation, which takes seconds.
     """
     # r0 = 0; exit
     instructions = ctypes.create_string_buffer(bytes([0xB7] + [0] * 7 + [0x95] + [0] * 7), 16)

@@ -44,10 +44,10 @@ class ShimWords:
     layout_id: int  # id of the live layout; 0: none
     small_bytes: int  # live bytes of tensors below 4 KiB
     fallback_bytes: int  # live bytes of larger tensors outside heap and arena
-    diverged_steps: int  # total
+    diverged_steps: int  # total number
     diverged_in_row: int  # number of diverged steps in a row under the live layout
     barrier_timeouts: int  # barriers that timed out or found the heartbeat stale
-    barrier_wait_ns: int  # total
+    barrier_wait_ns: int  # total waiting time
 
     @property
     def unmanaged_bytes(self) -> int:

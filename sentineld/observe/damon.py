@@ -52,7 +52,7 @@ SNAPSHOTS_MIN = 20
 _EVERYTHING = str((1 << 64) - 1)
 _OPERATIONS = "fvaddr"  # fixed ranges of one process; vaddr would choose the ranges itself
 _in_use = threading.Lock()
-"""Held by the open DamonWatch: the daemon can have only one at a time."""
+"""Held by the open DamonWatch: the daemon can have only one DamonWatch at a time."""
 
 
 @dataclass(frozen=True)

@@ -71,9 +71,9 @@ _MAP_TYPES: dict[str, tuple[npt.DTypeLike, npt.DTypeLike]] = {
 class EbpfProbes:
     """Counters of all page migrations, and counters of each watched process.
 
-    The counters of a process count its page faults, its accesses as far as the kernel module
-    reports them, and its disturbances: pages of the process that anything other than the daemon
-    moved, reclaimed or collapsed.
+    The counters of a process count its page faults, the accesses that the kernel module reports,
+    and its disturbances: pages of the process that anything other than the daemon moved, reclaimed
+    or collapsed.
 
     To load the programs, either call start() in a thread that may block, or call spawn(),
     and then poll() when fileno() is readable. watch() may be called before the programs are loaded.
@@ -140,7 +140,8 @@ class EbpfProbes:
         return self._socket.fileno()
 
     def poll(self) -> bool:
-        """Receive the fds if the child has sent them; does not block. True once the probes run.
+        """Receive the fds if the child has sent them. Does not block. Returns whether the probes
+        run.
 
         Raises the SentinelError that the child reports, or "failed" if the child exits early.
         """

@@ -69,7 +69,7 @@ class ModuleWatch:
     def end(self) -> Areas:
         """Disarm the pages and return the accessed ones.
 
-        Begins another epoch first, because some first touches are logged only when an epoch ends.
+        Begins another epoch first: some first touches are logged only when their epoch ends.
         Omits pages that were logged only as unknown, because they may or may not have been
         accessed.
         """

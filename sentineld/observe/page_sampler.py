@@ -230,7 +230,8 @@ class PageSampler:
 
     def close(self) -> None:
         """Disarm all pages and close the device; a second call does nothing."""
-        # The mapping holds a duplicate of the descriptor, and only the last close ends the session.
+        # The mapping holds a duplicate of the descriptor. The module disarms the pages only after
+        # both are closed.
         self.unmap()
         if self._fd >= 0:
             os.close(self._fd)

@@ -32,7 +32,7 @@ class PagingCounts:
     clean_pages: int
     """Pages that left memory without being written, because they had not changed."""
     waits: int
-    """Those of `births_by_fault` that waited for a page frame."""
+    """The number of accesses in `births_by_fault` that waited for a page frame."""
     fault_reads: int
     """Reads of FAULT_BYTES made by the pager's thread that serves faults. A read is not counted if
     its fault also reads ahead, which affects the read's time, or if the read took longer than

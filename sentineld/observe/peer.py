@@ -10,14 +10,14 @@ How the process is identified:
 
 - By a pidfd, so that reuse of the pid is noticed. SO_PEERPIDFD (Linux 6.5) gives a pidfd of the
   process that called connect(). On earlier kernels the daemon opens the pid of SO_PEERCRED instead.
-  If that pid was reused before it was opened, the checks below apply to the process that has the
-  pid now.
+  If that pid was reused before the daemon opened it, the checks below apply to the process that
+  has the pid now.
 - By the sender of the data: FrameSocket.receive() compares the sender that the kernel reports
   (SCM_CREDENTIALS) with SO_PEERCRED. A child that inherits the socket is therefore refused.
 
-require_own() checks that the user who connected owns the process. It is called at the hello,
+require_own() checks that the user who connected owns the process. The daemon calls it at the hello,
 before each control command that looks into the process, once a second while the process is
-attached, and after a backend has opened a watch of the process. It requires:
+attached, and after a backend has opened a watch of the process. These conditions must hold:
 
 - The process has user memory, so it is not a kernel thread.
 - Its real, effective, saved and file-system user IDs all equal the user ID at the time of

@@ -26,8 +26,8 @@ class RecordedFaults:
 
     parts: list[npt.NDArray[np.void]] = field(default_factory=list)  # FAULT_DTYPE, in order
     lost: int = 0
-    """Number of lost faults: those of any process that were lost because the ring was full, and
-    those of this process beyond FAULTS_MAX."""
+    """Number of lost faults: faults of any process that were lost because the ring was full, and
+    faults of this process beyond FAULTS_MAX."""
 
     @property
     def rows(self) -> npt.NDArray[np.void]:

@@ -2,10 +2,10 @@
 """Events of attached process trees: fork, exec and exit.
 
 The kernel's proc connector (proc_connector.py) reports forks and execs.
-A pidfd per process reports its exit, because netlink reports exits per thread and
-can drop them. If a process exits before its exec event is read, the exec is not
-reported. Without the connector, a tree consists of the processes found at
-track(), and their exits are still reported reliably.
+A pidfd for each process reports its exit, because netlink reports exits for each
+thread and can drop them. If a process exits before its exec event is read, the exec
+is not reported. Without the connector, a tree consists of the processes that track()
+found, and their exits are still reported reliably.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from sentineld.observe.proc_connector import EventsLostError, Exec, Fork, ProcCo
 log = logging.getLogger(__name__)
 
 GATHER_S = 0.01
-"""Delay before fork and exec events are handled. If many processes start, waking up the thread
-causes most of the cost; with this delay, the thread handles several events at each wake-up."""
+"""Delay before fork and exec events are handled. If many processes start, most of the cost is that
+of waking up the thread; with this delay, the thread handles several events at each wake-up."""
 TREE_MAX = 256
-"""Largest number of processes of a tree that are followed; each takes a descriptor of the daemon. A
-training has one child process per data-loader worker."""
+"""Largest number of processes of a tree that are followed. Each of them takes a descriptor of the
+daemon. A training has one child process for each data-loader worker."""
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,7 @@ class ShimLink:
             )
         self.on_room: Callable[[], None] = lambda: None
         """Called from the session's thread when the session has room for messages again, and by
-        close(); set by the server, which continues reading when this is called."""
+        close(). Set by the server, which then continues to read the connection."""
         self.on_handled: Callable[[int], None] = lambda size_bytes: None
         """Called from the session's thread with the estimated bytes of each handled message; set by
         the server."""
@@ -164,7 +164,7 @@ class ShimLink:
             self._wake_fd = None
         self.peer.close()
         self.connection.hang_up()
-        self.on_room()  # the server may have stopped reading, but must get the EOF
+        self.on_room()  # so that the server reads the EOF, even if it had stopped reading
 
     def _take_fds(self, count: int, what: str) -> list[int]:
         try:

@@ -37,11 +37,11 @@ DESCRIPTORS_RESERVED = 96
 """Number of descriptors that sessions cannot use: the daemon needs them for sockets, eBPF maps, and
 connections of sentinelctl and of metrics readers."""
 DESCRIPTORS_PER_SESSION = 16
-"""A managed session has about ten descriptors. The rest of this number is for the descriptors of
-planning processes and for those that the daemon receives."""
+"""A managed session has about ten descriptors. The remaining ones of this number are for planning
+processes and for descriptors that the daemon receives."""
 
 FRAME_S = 10.0
-"""Time limit for a large frame to become complete, if other connections of the same user wait for
+"""Time in which a large frame must become complete if other connections of the same user wait for
 memory."""
 STARVED_CHECK_S = 1.0
 Receiver = Callable[[Message | None, int], bool]
@@ -71,7 +71,7 @@ class _Connection:
         self.account = Account(uid)
         self.receiver: Receiver | None = None  # None until the hello is accepted
         self.hello_timer: asyncio.TimerHandle | None = None
-        self.full = False  # its session has too many messages
+        self.full = False  # its session has too many unhandled messages
         self.starved = False  # its user's messages take too much memory
         self.reads_again = False  # _read() is scheduled in the event loop
 

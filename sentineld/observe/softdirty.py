@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The soft-dirty backend: written pages, on any kernel with soft-dirty bits.
 
-Clearing the bits write-protects the whole process, so the next write to each
-page costs a minor fault. The process opens its clear_refs and pagemap itself and
-sends the descriptors, because without CAP_DAC_OVERRIDE the daemon cannot open
-these files of another user's process.
+Clearing the bits write-protects the whole process, so the next write to each page costs a minor
+fault. The process opens its own /proc files clear_refs and pagemap and sends the descriptors,
+because without CAP_DAC_OVERRIDE the daemon cannot open these files of another user's process.
 """
 
 from __future__ import annotations

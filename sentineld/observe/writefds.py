@@ -43,7 +43,7 @@ class WriteFds:
         self.pagemap_fd = self.control_fd = -1
 
     def without(self, way: str) -> str:
-        """The reason why the process can't be watched in this way (SCAN or SOFT_DIRTY)."""
+        """The reason why the process can't be watched by `way` (SCAN or SOFT_DIRTY)."""
         return f"it sent fds for {self.way}" if self.way and self.way != way else self.refusal
 
 
