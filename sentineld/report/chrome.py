@@ -36,7 +36,8 @@ COUNTER_POINTS = 2000
 """Maximum number of counter values per step."""
 
 TRIMONTH_S = 7_889_238
-"""torch.profiler counts time from the last multiple of this duration, to keep its numbers short."""
+"""To keep its numbers short, torch.profiler does not count time from the Unix epoch, but from the
+latest multiple of this duration since then."""
 
 
 class Exporter:
@@ -120,7 +121,8 @@ class Exporter:
         )
 
     def _layer_slices(self, step: Step, stepped: Profile) -> Iterator[Event]:
-        """One slice per layer call, from its first boundary to the next one that is not a cut."""
+        """One slice per layer call, from its first boundary to the next boundary that is not a
+        cut."""
         times = np.append(boundary_records(step)["time_ns"], np.uint64(step.end_ns)).tolist()
         kinds = stepped.stretches["kind"].tolist()
         places = stretch_places(stepped)
@@ -163,7 +165,7 @@ class Exporter:
 
     def _kind(self, tensor: np.void) -> int:
         """Index in KINDS for a tensor of any recorded step. All steps have the same sequence of
-        allocations, so a slot number means the same tensor in each of them."""
+        allocations, so a slot number refers to the same tensor in each of them."""
         slot = int(tensor["slot"])
         row = slot if slot >= 0 else self._persistent.get(int(tensor["address"]))
         return KINDS.index("persistent") if row is None else int(self._labels.kinds[row])

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Comparison of the two sources of accesses: page samples and the operators' tensors.
 
-The framework reports the input and output tensors of operators. The kernel
-module reports the accessed pages. The accesses of both sources are compared by (tensor, layer call)
-pairs. A layer call consists of consecutive stretches: those of one forward or backward run of a
-module, or those of a part of the optimizer.
+The framework reports the input and output tensors of operators. The kernel module reports the
+accessed pages. The accesses of both sources are compared by (tensor, layer call) pairs. Here, a
+layer call consists of all stretches from one boundary to the next boundary that is not a planned
+cut: for example, those of one forward or backward run of a module, or of one optimizer step.
 """
 
 from __future__ import annotations

@@ -84,8 +84,8 @@ class Heatmap:
     def columns(self, count: int) -> tuple[Floats, Floats, Floats, Integers]:
         """live, accessed and unknown as [row, column], and the first stretch of each column.
 
-        count: maximum number of columns. A stretch gets several columns if there is room; otherwise
-        a column covers one or several stretches and has the largest of their shares.
+        count: maximum number of columns. A stretch gets several columns if there is room. Otherwise
+        a column covers one or more stretches, and its share is the largest of their shares.
         """
         shares = (self.live, self.accessed, self.unknown)
         stretches = self.live.shape[1]

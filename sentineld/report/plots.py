@@ -205,7 +205,7 @@ def _layer_ticks(profile: Profile) -> dict[float, str]:
     """Layer labels by position on the axis of stretches.
 
     Each run of stretches of the same layer and phase has a label, unless the stretches are in no
-    layer. If there is no room for all labels, only every second, third, ... of these runs has one.
+    layer. If there is no room for all labels, only every second, third, ... run is labelled.
     """
     runs: list[tuple[int, int, str]] = []
     for phase in phases(profile):

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A reactive policy in the simulator: it observes accesses at boundaries and requests moves."""
+"""A reactive policy in the simulator. Its state is a Reactor, which gets the accesses at boundaries
+and requests moves."""
 
 from __future__ import annotations
 
@@ -13,12 +14,12 @@ from sentineld.simulate.world import NEVER, Item, World
 
 
 class AccessFeed:
-    """Counts page accesses and reports them to the reactor at the first boundary after each
-    interval of reactor.interval_ns."""
+    """Counts page accesses. At the first boundary after each interval of reactor.interval_ns,
+    reports the counts to the reactor and queues the moves that it requests."""
 
     def __init__(self, profile: Profile, cells: Cells, world: World, reactor: Reactor) -> None:
         everything = np.ones(len(profile.accesses), np.bool_)
-        # (S, C): for each stretch and cell, the accesses to each of the cell's pages.
+        # (S, C): number of accesses in each stretch to each page of each cell.
         self._accesses = page_costs(profile, cells, access_pages(profile), everything)
         self._world = world
         self._reactor = reactor

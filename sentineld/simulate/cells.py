@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pages of a plan as cells: ranges of pages with equal events.
+"""The pages of a plan as cells: ranges of pages that are always treated alike.
 
 A cell is a range of pages of one space. No tensor, move, drop, region or range of Plan.initial
 begins or ends inside a cell. All pages of a cell are accessed, born and dropped alike, so the
@@ -20,7 +20,7 @@ from sentineld.plan.items import tensor_pages
 from sentineld.plan.residency import places
 
 UNPLACED = 2
-"""Space of tensors whose addresses are not part of the plan. Each such tensor has its own range."""
+"""Space of tensors to which the plan gives no address. Each such tensor has its own page range."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def cells_of(plan: Plan, profile: Profile) -> Cells:
     arena = firsts[0]
     begins = given["offset"].astype(np.int64) // page
     ends = begins + given["bytes"].astype(np.int64) // page
-    # Assume that the heap gives a transient tensor's pages back when the tensor dies.
+    # Assume that the heap drops a transient tensor's pages when the tensor dies.
     unplaced = np.flatnonzero((space == UNPLACED) & (tensors["kind"] != Kind.PERSISTENT))
     dropper = np.concatenate([giver, unplaced])
     drop_low = np.concatenate([np.searchsorted(arena, begins), low[unplaced]])

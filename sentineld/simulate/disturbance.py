@@ -60,7 +60,7 @@ class Disturbance:
 
 
 class StepFactors:
-    """Draws, for each step, the stretches' all-fast times divided by their profiled times."""
+    """Draws the factors of each step: each stretch's all-fast time divided by its profiled time."""
 
     def __init__(self, disturbance: Disturbance, stretches: int, seed: int) -> None:
         self._noise, self._stretches = disturbance.noise, stretches

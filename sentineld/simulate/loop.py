@@ -2,8 +2,9 @@
 """Simulate the steps of a training run under plans, until the steps repeat or reach a limit.
 
 Plans are corrected as in the daemon (plan/correct.py): steps continue under the old plan while the
-next one is made, and the training switches plans between two steps. Steps count as steady only
-after all trials of stalls (plan/stall_trial.py) are decided.
+next one is made, and the training switches plans between two steps. A plan can have promotions
+that are late by plan. Trials (plan/stall_trial.py) decide at which of their deadlines the process
+stalls. Steps count as steady only after all trials.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ GAIN_MIN = 0.002
 """A new plan replaces the live plan only if it saves more than this share of the step's time."""
 
 SPARE_TRIED_SHARES = (0.75, 0.65, 0.55)
-"""Shares of the migration bandwidth, tried in this order. The first share at which the spare plan
-is faster than the live plan sets the highest bandwidth at which the spare plan is used."""
+"""Shares of the migration bandwidth, tried in this order. The spare plan is used up to the first of
+these shares at which it is faster than the live plan."""
 
 Steps = tuple[Step, ...]
 
@@ -75,8 +76,8 @@ class ClosedLoop:
         self._enter(training.plan, before)
 
     def run(self) -> PolicyRun:
-        """Simulate until the steps repeat, or for steps_max steps. The steps of trials of stalls do
-        not count."""
+        """Simulate until the steps repeat, or for steps_max steps. The steps in which stalls are
+        tried do not count towards this limit."""
         steady, repeats = self._settle()
         kept = set(map(id, steady))
         before = [
@@ -101,7 +102,7 @@ class ClosedLoop:
         self._replay: Replay = training.replay(at_boundary=self._look if self._corrects else None)
         self._replay.begin(before)
         self._begun_ns = self._replay.world.now_ns
-        # States of earlier steps don't count: repetition is detected only among steps under one
+        # Forget the states of earlier steps: repetition is detected only among steps under the same
         # plan, after its trials.
         self._seen: dict[bytes, int] = {}
         self._times.clear()
@@ -231,7 +232,7 @@ def plan_again(
 def spare_plan(
     policy: Policy, profile: Profile, tiers: Tiers, budget_bytes: int, live: Plan
 ) -> Spare | None:
-    """Plan for SPARE_SHARE of the tiers' migration bandwidth.
+    """Make the spare plan, which is for SPARE_SHARE of the tiers' migration bandwidth.
 
     Returns None if a spare plan can never be entered (see measures_moves()), if the policy cannot
     make the plan, or if the plan is not faster than the live plan at any of SPARE_TRIED_SHARES.

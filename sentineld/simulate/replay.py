@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Simulate consecutive steps under a plan; each begins in the state that the previous one left."""
+"""Simulate consecutive steps under a plan. Each step begins in the state in which the previous step
+ended."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ class _Charges:
     """The time that accesses to slow pages add to a stretch; see AccessCosts."""
 
     def __init__(self, scripts: Scripts, script: Script, stretch: int, world: World) -> None:
-        """Compute the time that is known when the stretch begins."""
+        """Compute the part of this time that is known when the stretch begins."""
         self._direct_ns = float(script.costs_ns[stretch] @ world.slow)
         self._hideable_ns = self._hidden_ns = 0.0
         self._assumed: dict[Birth, int] = {}
@@ -43,9 +44,9 @@ class _Charges:
         if scripts.hidden_ns is not None:
             self._hidden_ns = float(scripts.hidden_ns[stretch])
             self._hideable_ns = float(script.hideable_ns[stretch] @ world.slow)
-            # If accesses to both tiers overlap, slow accesses can shorten the stretch, even those
-            # to tensors that are born later in it. Count these accesses, too, and assume that the
-            # tensors will be born on the tiers that the plan gives them.
+            # If accesses to both tiers overlap, slow accesses can shorten the stretch. So the
+            # accesses to tensors that are born later in the stretch must be counted now. Assume
+            # that these tensors will be born on the tiers that the plan gives them.
             for event in script.events[stretch] if scripts.overlap == Overlap.TIERS else ():
                 if isinstance(event, Birth):
                     self._assumed[event] = world.slow_after_birth(event.low, event.high)
@@ -56,7 +57,7 @@ class _Charges:
         pages in the birth's cells after the birth."""
         before_ns = self.ns
         self._add(birth, pages - self._assumed.get(birth, 0))
-        # Without an overlap, the difference would be this product plus rounding errors.
+        # Without overlap, the difference is this product, apart from rounding errors.
         return self.ns - before_ns if self._overlaps else pages * birth.cost_ns
 
     @property

@@ -23,7 +23,7 @@ from sentineld.simulate.cells import Cells, cells_of, page_costs
 class Birth(NamedTuple):
     """Pages are born in the cells [low, high), except in cells that already have pages."""
 
-    at: float  # share of the stretch that has passed
+    at: float  # moment of the birth, as the share of the stretch's time that has passed
     low: int
     high: int
     # The costs of each slow page of these cells in this stretch: AccessCosts.direct_ns and
@@ -47,7 +47,7 @@ class Writes:
 class Drop(NamedTuple):
     """The pages of the cells [low, high) are dropped."""
 
-    at: float  # share of the stretch that has passed
+    at: float  # moment of the drop, as the share of the stretch's time that has passed
     low: int
     high: int
 
@@ -102,7 +102,8 @@ class Scripts:
     initial: tuple[tuple[int, int, int], ...]
     """(low, high, tier) of persistent cells: their tiers at boundary 0 according to the plan."""
     settled: tuple[tuple[int, int, int], ...]
-    """(low, high, tier) of cells that the plan never moves: the tiers to which they belong."""
+    """(low, high, tier) of cells that the plan never moves: the tier to which the plan assigns
+    them."""
     birth_ns: float
     """Time of one page birth."""
     writes: Writes | None

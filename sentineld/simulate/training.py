@@ -41,7 +41,7 @@ class PolicyRun:
     """Steps of the trials that decided at which boundaries the process stalls
     (plan/stall_trial.py)."""
     corrections: int = 0
-    """Number of plans that replaced the first one."""
+    """How often another plan replaced the live one."""
     notes: tuple[str, ...] = ()
     """Texts that describe choices and corrections during the run."""
 

@@ -7,11 +7,12 @@ both tiers, and counts as being on its source tier until it has been moved compl
 
 On paged tiers the world also has these rules of the pager (docs/explanation/paging.md):
 
-- The faults of a stretch read the file before anything moves. A page that a fault has fetched stays
-  in memory if its promotion is queued and memory has room; otherwise it is slow again, and is
-  written back if the stretch has changed it.
+- All faults of a stretch read the file at the beginning of the stretch, before any page moves. A
+  page that a fault has fetched stays in memory if its promotion is queued and memory has room.
+  Otherwise the page is slow again, and is written back if the stretch has changed it.
 - A page is not demoted in a stretch that uses it.
-- A page that has been fetched and not changed since is clean. Its demotion takes no time.
+- A page is clean if it has been fetched and has not been changed since then. The demotion of a
+  clean page takes no time.
 - All pages are born into memory. A birth waits for free frames as long as queued demotions can free
   some. Pages for which no frame is free after this wait, and pages that are born slow under the
   plan, do not stay in memory: they are written to the file in the stretch of their birth.
@@ -30,7 +31,8 @@ from sentineld.plan.move_queue import MoveQueue, is_late
 from sentineld.simulate.cells import Cells
 
 NEVER = 1 << 60
-"""Infinite: a deadline after all boundaries, or more pages than any tier has."""
+"""A value that counts as infinite: a deadline after all boundaries, or an unlimited number of
+pages."""
 
 AHEAD_PAGES = 256
 """Maximum number of pages that are demoted ahead of time before the queued promotions are tried
@@ -113,7 +115,7 @@ class World:
     fast_pages: int = 0
     """The sum of `fast` over all cells."""
     clean: Integers = field(init=False)
-    """Fast pages of each cell whose copy in the file is current; 0 unless the tiers are paged."""
+    """Number of clean pages of each cell; 0 unless the tiers are paged."""
     counts: Counts = field(default_factory=Counts)
     queue: MoveQueue[Item] = field(init=False)
     _in_flight: tuple[Item, int] | None = None  # the move and the cell of the page in flight
@@ -153,7 +155,7 @@ class World:
             self._place(cell, fast, pages - fast)
             if self.paged:
                 self._busy_ns += (pages - fast) * (busy_ns + self.demote_ns)
-            # The measured time of the all-fast step already includes births in the heap.
+            # Count only births in the arena: births in the heap are part of the all-fast time.
             self.counts.born_pages += pages if self.cells.space[cell] == Space.ARENA else 0
         slow = int(self.slow[low:high].sum())
         if not self.paged:
@@ -200,7 +202,7 @@ class World:
             self._place(cell, fast, int(self.cells.pages[cell]) - fast)
 
     def dropped(self, low: int, high: int) -> None:
-        """Remove the pages of the cells [low, high), which the process has given back. Cancel the
+        """Remove the pages of the cells [low, high), which the process has dropped. Cancel the
         moves that cover only such cells."""
         self.fast_pages -= int(self.fast[low:high].sum())
         self.fast[low:high] = 0
