@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Presets: the tiers of well-known kinds of machines, by name.
 
-docs/reference/timing.md gives the source of each figure. The bandwidth of a memory tier is that of
-all cores of one processor socket together; a training with fewer than SOCKET_THREADS threads gets a
-share of it.
+docs/reference/timing.md gives the source of each figure. The bandwidth of a memory tier is the one
+that all cores of one processor socket reach together; a training with fewer than SOCKET_THREADS
+threads gets a share of it.
 """
 
 from __future__ import annotations

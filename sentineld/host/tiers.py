@@ -34,8 +34,8 @@ _NO_SECOND_TIER_HINT = (
 def discover(sys_root: Path = Path("/sys"), overrides: Mapping[str, object] | None = None) -> Tiers:
     """Discover the machine's tiers.
 
-    overrides: the config's [tiers] table. `fast` and `slow` are lists of node ids; if only one is
-        given, the remaining nodes form the other tier, and an empty list is ignored.
+    overrides: the config's [tiers] table. `fast` and `slow` are lists of node ids; if only one list
+        is given, the remaining nodes form the other tier. An empty list counts as not given.
         `migration_bytes_per_s` is a number; 0 selects the default. with_figures() lists the other
         keys.
 
@@ -193,7 +193,8 @@ def _by_hmat(sys_root: Path, nodes: tuple[int, ...]) -> tuple[tuple[int, ...], .
 
 
 def _by_distance(sys_root: Path, nodes: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
-    """All nodes with CPUs as one tier, then CPU-less nodes by their distance from the nearest CPU.
+    """One tier of all nodes with CPUs, then one tier for each distance of CPU-less nodes from the
+    nearest CPU.
 
     The nodes of several sockets form one tier, because each is local to the CPUs of its socket.
     """

@@ -45,7 +45,7 @@ def open_userfaultfd(device_path: Path = DEVICE) -> int:
             f"write this udev rule and join the group: {UDEV_RULE}",
         ) from None
     try:
-        # Without O_NONBLOCK, poll() reports an error.
+        # poll() reports an error for a userfaultfd without O_NONBLOCK.
         descriptor = fcntl.ioctl(device, _USERFAULTFD_IOC_NEW, os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as error:
         raise SentinelError(

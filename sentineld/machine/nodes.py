@@ -53,7 +53,7 @@ class KernelSubstrate:
         return None
 
     def fast_pages(self, plan: Plan, budget_bytes: int, page_bytes: int) -> int | None:
-        """Return None: the kernel enforces the nodes' sizes."""
+        """Return None: the sizes of the fast nodes limit the number of fast pages."""
         return None
 
     def reserve_bytes(self, budget_bytes: int) -> int:

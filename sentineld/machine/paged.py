@@ -64,8 +64,9 @@ budget is a number of bytes. The remaining memory is for data that is not paged.
 def disk_tiers(folder: Path, given: TierOverrides, room_bytes: int) -> Tiers:
     """Memory and the disk of a folder.
 
-    given: figures that need not be measured. room_bytes: the capacity of the slow tier. Raises
-    SentinelError.
+    given: figures to use instead of measured ones. room_bytes: the capacity of the slow tier.
+
+    Raises SentinelError.
     """
     read, write = given.slow_read_bytes_per_s, given.slow_write_bytes_per_s
     latency_ns = wake_ns = 0.0

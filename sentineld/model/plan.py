@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 
 class Space(IntEnum):
-    """The address range in which a move lies. Its base is the origin of the move's offset."""
+    """The address range in which a move lies. The move's offset counts from the range's base."""
 
     ARENA = 0  # offset from the base of the planned arena
     HEAP = 1  # offset from the base of the shim's heap, which holds the persistent tensors
@@ -124,8 +124,8 @@ class Plan:
     layout: Layout
     # MOVE_DTYPE, sorted by boundary; demotions precede promotions at the same boundary.
     moves: npt.NDArray[np.void]
-    # (T,): tier of each persistent tensor at boundary 0, or of most of its pages if it is split;
-    # 255: not persistent, or not in `initial`. For display; `initial` is exact.
+    # (T,): tier of each persistent tensor at boundary 0; the tier of most of its pages if they are
+    # on both tiers. 255: not persistent, or not in `initial`. For display; `initial` is exact.
     initial_tier: npt.NDArray[np.uint8]
     # One short sentence per tensor: why it is placed where it is.
     reasons: tuple[str, ...]

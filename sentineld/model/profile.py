@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The profile of one training step: tensors x stretches.
+"""The profile of one training step: the accesses of each tensor in each stretch.
 
 A profile describes one steady step, which repeats: lifetimes may wrap around
 the step's end. Births and deaths are given in two units. The packing of tensors
@@ -47,7 +47,7 @@ ACCESS_DTYPE = np.dtype(
         ("bytes_written", "<u8"),
         ("pages", "<u4"),  # distinct pages accessed, according to page sampling
         # Accesses to these pages that page sampling saw, at least one for each page. A page can
-        # have more than one if it was armed again within the stretch; see session/work/rearm.py.
+        # have several accesses if it was armed again within the stretch (session/work/rearm.py).
         ("page_accesses", "<u4"),
     ]
 )
@@ -67,7 +67,8 @@ STRETCH_DTYPE = np.dtype(
 def page_spans(
     table: npt.NDArray[np.void], page_bytes: int
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """First and past-the-end page number of each row of a table with `address` and `bytes`."""
+    """The page number at which each row of a table with `address` and `bytes` begins, and the page
+    number after its last page."""
     start = table["address"].astype(np.int64)
     end = start + table["bytes"].astype(np.int64)
     return start // page_bytes, -(-end // page_bytes)

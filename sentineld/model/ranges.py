@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Many ranges of integers in arrays."""
+"""Operations on arrays that describe many ranges of integers."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The times of stretches with all memory fast, from times measured with some pages on slow nodes.
+"""Computes the times of stretches with all memory fast from times with some pages on slow nodes.
 
 On a machine whose fast tier is full, a process has slow pages before it is managed. Accesses to
 them lengthen the measured times. The times under the plan are shorter, so a plan that was made for

@@ -269,7 +269,7 @@ def _instances(
     before["bytes"] = [step.live[address].bytes for address in wrap_address[wrapping].tolist()]
     before["last_stretch"] = tensors["death_stretch"][wrapping]
     before["dead_ns"] = times[deaths[wrapping]]
-    # An allocation that failed in the heap has address 0.
+    # An allocation for which neither heap nor arena had room has address 0.
     return np.concatenate([own[own["address"] != 0], before])
 
 

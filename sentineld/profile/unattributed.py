@@ -37,7 +37,7 @@ class UnattributedAccesses:
 
 
 def unattributed_accesses(trace: Trace) -> tuple[UnattributedAccesses, ...]:
-    """The unattributed accesses of a trace, sorted by pairs, largest first. Raises
+    """The unattributed accesses of a trace; the entries with the most pairs come first. Raises
     SentinelError."""
     if not len(trace.samples):
         return ()
