@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Properties of the running kernel that the eBPF programs need, probed instead of derived from a
-version number."""
+"""Properties of the running kernel that the eBPF programs need. They are probed, not derived from
+the kernel's version number."""
 
 from __future__ import annotations
 

@@ -7,7 +7,8 @@ bcc keeps over 100 MiB of memory after compiling, so it runs in this short-lived
 RING_PAGES is the size, in pages, of the ring of fault records. Standard input is a SOCK_SEQPACKET
 socket, on which the process sends one JSON message. If the programs were loaded, it sends the
 message that load() returns. This message names the maps and programs, and their fds are sent with
-it in the same order (SCM_RIGHTS). If not, the message has the error's code, text and hint.
+it in the same order (SCM_RIGHTS). If loading failed, the message has the error's code, text and
+hint.
 """
 
 from __future__ import annotations

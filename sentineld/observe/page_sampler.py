@@ -230,8 +230,8 @@ class PageSampler:
 
     def close(self) -> None:
         """Disarm all pages and close the device; a second call does nothing."""
-        # The mapping holds a duplicate of the descriptor. The module disarms the pages only after
-        # both are closed.
+        # The mapping keeps the open file alive, and the module disarms the pages only when the
+        # file is released. So the mapping must be closed, too.
         self.unmap()
         if self._fd >= 0:
             os.close(self._fd)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The PAGEMAP_SCAN backend: written pages of given ranges, by asynchronous write protection.
+"""The PAGEMAP_SCAN backend: finds written pages of given ranges by asynchronous write protection.
 
 The process registers its memory with a userfaultfd, and sends this userfaultfd and a
 descriptor of /proc/self/pagemap (sentineld.shim.writes). This backend write-protects a range with

@@ -106,7 +106,7 @@ class ProcessWatcher:
             return sorted(self._trees.get(root, ()))
 
     def close(self) -> None:
-        """Stop both threads and all watching."""
+        """Stop both threads and stop watching all trees."""
         self._stopping.set()
         os.eventfd_write(self._closing_fd, 1)
         self._wake()
@@ -207,7 +207,7 @@ class ProcessWatcher:
             self._refusal = f"netlink: {os.strerror(error.errno or 0)} (CAP_NET_ADMIN is needed)"
             return
         try:
-            # Before the connector was open, events of already tracked trees may have been lost.
+            # Events of trees that were tracked before the connector was open may have been missed.
             with self._lock:
                 self._scan()
             while not self._stopping.is_set():

@@ -77,7 +77,8 @@ class _Connection:
 
 
 class ShimServer:
-    """Accepts shims, creates a ShimLink from the hello of each, and passes their messages on."""
+    """Accepts connections of shims, creates a ShimLink from each shim's hello, and passes the
+    shim's messages to the link's receiver."""
 
     def __init__(
         self,

@@ -117,8 +117,8 @@ def _layer_calls(profile: Profile) -> tuple[Integers, int]:
 def _pairs(
     profile: Profile, layer_of: Integers, count: int, large: npt.NDArray[np.bool_]
 ) -> Integers:
-    """The (tensor, layer call) pairs of the accesses to large tensors, ascending. Each pair is one
-    number: tensor * count + layer call."""
+    """The (tensor, layer call) pairs of the accesses to the tensors marked in `large`, ascending.
+    Each pair is one number: tensor * count + layer call."""
     rows = profile.accesses[large[profile.accesses["tensor"]]]
     pairs: Integers = np.unique(rows["tensor"].astype(np.int64) * count + layer_of[rows["stretch"]])
     return pairs

@@ -3,8 +3,8 @@
 
 Plans are corrected as in the daemon (plan/correct.py): steps continue under the old plan while the
 next one is made, and the training switches plans between two steps. A plan can have promotions
-that are late by plan. Trials (plan/stall_trial.py) decide at which of their deadlines the process
-stalls. Steps count as steady only after all trials.
+that are late by plan. Trials (plan/stall_trial.py) decide at which deadlines of these promotions
+the process stalls. Steps count as steady only after all trials.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class ClosedLoop:
         self._corrects = planning_ns is not None and training.disturbance.disturbs
         self._factors = training.disturbance.steps(training.profile.stretch_count, 1)
         self._steps: list[Step] = []
-        self._tried: list[bool] = []  # for each step, whether trials of stalls were under way
+        self._tried: list[bool] = []  # for each step, whether trials remained when it began
         self._notes: list[str] = []
         self._corrections = 0
         self._corrector = Corrector(training.tiers)

@@ -127,9 +127,9 @@ class Replay:
         world.counts = Counts(peak_pages=world.fast_pages)
         began_ns, slow_ns = world.now_ns, 0.0
         if not self._step:
-            # A move may begin up to times.ahead boundaries before its own boundary, so it can enter
-            # the queue in the previous step. The first step has no previous step, so queue such
-            # moves of the first step now.
+            # A move may begin up to times.ahead boundaries before its planned boundary, so it can
+            # enter the queue in the previous step. The first step has no previous step, so queue
+            # such moves of the first step now.
             for begin, moves in enumerate(scripts.moves):
                 for move in moves:
                     if begin + move.times.ahead >= count:

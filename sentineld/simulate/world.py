@@ -255,7 +255,7 @@ class World:
         self.counts.stall_ns += self.now_ns - began_ns
 
     def _wait_for_frames(self, pages: int) -> None:
-        """Stall until this many frames are free, as long as queued demotions make room."""
+        """Stall until this many frames are free, or until no queued demotion can free more."""
         began_ns = self.now_ns
         while self.promote_ns < float("inf") and (missing := pages - self.room()) > 0:
             # Demote the clean pages at the head of the queue, which takes no time.
