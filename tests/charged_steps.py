@@ -19,8 +19,8 @@ def meter_within(
 
     On a slow machine, a barrier can time out because the mover has not finished. It also counts as
     a time-out if a barrier passes because the daemon's heartbeat is stale. After a time-out,
-    tensors are born before the moves that make room for them. If steps then exceed most_bytes, the
-    whole series is metered again.
+    tensors are born although the moves that make room for them are not done. If steps then exceed
+    most_bytes, all steps are metered again.
 
     session: returns the session's status.
     timeouts_before: the value of `barrier_timeouts` before an event, such as a new budget, that may

@@ -22,7 +22,8 @@ mapfile -t c_files < <(grep -E '\.(c|h|cpp)$' <<<"$list")
 clang-format --dry-run --Werror "${c_files[@]}"
 echo "clang-format: ${#c_files[@]} files"
 
-# linux-headers-amd64 depends on the package with the headers of Debian's own kernel.
+# The module is built against the headers of Debian's kernel, not those of the running kernel.
+# linux-headers-amd64 depends on the package that contains them.
 kernel=$(dpkg-query -W -f '${Depends}' linux-headers-amd64 | grep -o 'linux-headers-[^ ,]*' | head -1)
 cp -r kmod "$stage/kmod"
 # C=2: sparse checks every file. -Wno-context: sparse's lock contexts cannot describe a function
@@ -55,9 +56,9 @@ checkpatch "$always" "${kernel_files[@]}"
 # One source is built for kernels 6.1 to 7.3, so it compares LINUX_VERSION_CODE with constants.
 # CONSTANT_COMPARISON misreads these comparisons.
 checkpatch "$always,LINUX_VERSION_CODE,CONSTANT_COMPARISON" kmod/compat.h
-# User space has no BIT().
+# BIT_MACRO demands BIT(), which the programs in user space that include this header do not have.
 checkpatch "$always,BIT_MACRO" kmod/sentinel_uapi.h
-# TRACE_EVENT() is laid out as in the kernel's own trace headers.
+# TRACE_EVENT() is laid out as in the kernel's own trace headers, which checkpatch rejects.
 checkpatch "$always,PARENTHESIS_ALIGNMENT,OPEN_ENDED_LINE" kmod/sentinel_trace.h
 # bpf/ is excluded: its C is in bcc's dialect (map.lookup(), BPF_HASH()), not in kernel style.
 echo "checkpatch: $((${#kernel_files[@]} + 3)) files"
@@ -70,7 +71,8 @@ done <<<"$list")
 shellcheck "${shell_files[@]}"
 echo "shellcheck: ${#shell_files[@]} files"
 
-# Stage the unit together with the program that it starts, because verify looks for the program.
+# Stage the unit together with the program that it starts, because `systemd-analyze verify` looks
+# for the program.
 if command -v systemd-analyze >/dev/null && systemd-analyze security --help | grep -q -- --offline; then
 	mkdir -p "$stage/usr/local/bin" "$stage/etc/systemd/system"
 	sed 's,@PREFIX@,/usr/local,; s,@DOCDIR@,/usr/local/share/doc/sentineld,' \

@@ -7,7 +7,7 @@ import socket
 
 
 def free_port() -> int:
-    """A TCP port that no process listens on at the loopback address."""
+    """A TCP port of the loopback address on which no process listens."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port: int = probe.getsockname()[1]
     return port

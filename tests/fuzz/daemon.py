@@ -56,7 +56,7 @@ class OneLine(logging.Handler):
     """Checks that each log message is one printable line."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Raise AssertionError for an invalid message."""
+        """Raise AssertionError unless the message is one printable line of a limited length."""
         line = record.getMessage()
         assert line.isprintable(), f"not one printable line: {line!r}"
         assert len(line) <= LINE_CHARACTERS_MAX, "too long to log"
@@ -73,7 +73,7 @@ class NoThread:
 
 
 class TurnedSession(Session):
-    """A session whose turns are run by the fuzz target, not by a thread."""
+    """A session without a thread: the fuzz target calls turn() instead."""
 
     def __init__(self, *arguments: Any) -> None:
         """arguments: see Session."""
@@ -87,7 +87,7 @@ class TurnedSession(Session):
         return self._driver.ended
 
     def turn(self) -> None:
-        """Carry out all queued commands and then a turn of the driver, in place of Session._run().
+        """Carry out all queued commands, then call the driver's turn(); replaces Session._run().
         Raises the errors that Session._guarded() does not handle."""
         driver = self._driver
         if not self._resumed:
@@ -152,7 +152,7 @@ class Daemon:
     def _hello(self, link: ShimLink) -> Any:
         receive = self._table.hello(link)
         # All sessions of an input belong to this process. The table keeps only the newest session
-        # of a process, so keep all of them here.
+        # of a process, but the fuzz target needs all sessions.
         self.sessions.append(receive.__self__)  # type: ignore[attr-defined]
         return receive
 
@@ -163,8 +163,8 @@ class Daemon:
         self._errors.append(error.exc_value or AssertionError(str(error.exc_type)))
 
     def turn(self) -> None:
-        """Let the server read its sockets, then run a turn of each session."""
-        for _ in range(2):  # the first pass accepts, the second reads
+        """Let the server read its sockets, then call turn() of each session."""
+        for _ in range(2):  # the first pass accepts connections, the second reads from them
             self._loop.call_soon(self._loop.stop)
             self._loop.run_forever()
         for session in self.sessions:

@@ -3,8 +3,8 @@
 
 Works like tests/fuzz/daemon.py. In addition, the client writes to all parts of the residency
 segment: the header, the maps, the pager's counters and both queues. The toy training
-(tests/hostile/toy_training.py) has no pager, so moves leave the queues only if the client changes
-the queues' words.
+(tests/hostile/toy_training.py) has no pager that takes moves from the queues. A queued move stays
+in its queue unless the client overwrites the queue's head or tail.
 
 Needs access to /dev/userfaultfd, as the daemon does.
 """
@@ -76,7 +76,8 @@ class Target(daemon.Target):
     @staticmethod
     def config(folder: Path) -> Config:
         """Paged tiers with fixed figures."""
-        # With a longer limit, waiting for room in full queues would take most of the fuzzer's time.
+        # With a longer limit, the mover would spend most of the fuzzer's time waiting for room in
+        # full queues.
         paged.ROOM_WAIT_S = 0.01
         figures = TierOverrides(
             paged=str(folder),

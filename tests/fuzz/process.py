@@ -241,8 +241,8 @@ class Process:
             if what & 8:
                 at = script.byte() % RECORD_DTYPE.itemsize
                 rows.view(np.uint8).reshape(len(rows), -1)[number, at] = script.byte()
-        # The head is a 64-bit count. The script can set it close to 2^64, so the sum can wrap
-        # around.
+        # The head is a 64-bit count of records. The script can set it close to 2^64, so the new
+        # head can wrap around.
         head = int(self._writer.header["ring_head"][0])
         for number, row in enumerate(rows):
             self._writer.ring[(head + number) % len(self._writer.ring)] = row

@@ -109,8 +109,8 @@ class Daemon:
     def begin(self, script: Script) -> None:
         """Set the script, and set the words as a terminated daemon leaves them.
 
-        Marks all moves as done. Otherwise, once a barrier has timed out, no barrier would wait for
-        moves in the next inputs."""
+        Marks all moves as done. Otherwise, after a time-out of a barrier in this input, no barrier
+        would wait for moves in the next inputs."""
         self._script = script
         done = int(self._words["position"][0])
         self.set(flags=0, heartbeat=0, moves_done=done, barrier_timeout_ns=0)

@@ -71,8 +71,8 @@ class ManagedTraining:
         _wait(lambda: self._state() == "managed", "managed")
 
     def managed(self) -> bool:
-        """Whether the training is still managed after manage(). The daemon may be entering a
-        corrected plan."""
+        """Whether the training is still managed after manage(). This includes the time in which the
+        daemon enters a corrected plan."""
         return self._state() in ("managed", "entering")
 
     def _state(self) -> str | None:
@@ -89,7 +89,7 @@ class ManagedTraining:
         return self.training.plain_losses(count)
 
     def steps_per_s(self, begin_s: float, end_s: float) -> float:
-        """Mean speed between two times, which are values of time.monotonic()."""
+        """Mean steps per second between two values of time.monotonic()."""
         times = list(self.training.times_s)  # a copy: a thread appends to times_s
         begun = np.interp([begin_s, end_s], times, np.arange(len(times)))
         return float(begun[1] - begun[0]) / max(end_s - begin_s, 1e-9)
@@ -313,8 +313,8 @@ def attack_alone(name: str, **options: Any) -> Iterator[Attack]:
 
 
 def each_kind(kinds: Iterable[str], quick: Container[str]) -> list[Any]:
-    """The kinds as parameters of a test; only `make test-long` runs kinds that are not in
-    `quick`."""
+    """The kinds of an attack as parameters of a test; only `make test-long` runs kinds that are not
+    in `quick`."""
     return [kind if kind in quick else pytest.param(kind, marks=pytest.mark.long) for kind in kinds]
 
 

@@ -26,8 +26,8 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class SilentFileSystem:
-    """A mounted file system that contains one file under any name, and that does not answer reads.
-    Needs root and /dev/fuse."""
+    """A mounted file system in which each name refers to the same file, and in which reads never
+    return. Needs root and /dev/fuse."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(exist_ok=True)

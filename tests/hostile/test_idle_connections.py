@@ -25,7 +25,7 @@ CPU_SHARE_MAX = 0.5
 WAKE_UPS_PER_S_MAX = {"registered": 2.0, "attached": 10.0}
 """Limit for the daemon's wake-ups per second and session while the sessions' processes do nothing.
 All wake-ups of the daemon are counted."""
-WINDOWS = 3  # number of measurements; the lowest counts
+WINDOWS = 3  # number of measurements; the lowest result is compared with the limit
 CLIENTS_S = 840.0
 """Time within which all clients must be answered. The limit only has to end a test that hangs. It
 is long, because attackers have the lowest priority: hundreds of forks can take minutes while the
@@ -152,7 +152,7 @@ def test_processes_that_do_nothing_cost_little(state: str) -> None:
 
 
 def wake_ups_per_s(attack: Attack, pid: int) -> float:
-    """How often the daemon wakes up in a second, for each of 300 processes."""
+    """The daemon's wake-ups per second, divided by the number of processes (300)."""
     begin_s, begin, begin_cpu_s = time.monotonic(), waits(pid), cpu_seconds(pid)
     attack.hold(2)
     held_s = time.monotonic() - begin_s
@@ -163,7 +163,7 @@ def wake_ups_per_s(attack: Attack, pid: int) -> float:
 
 
 def many_processes(say: Say, path: str, count: int, at_once: int) -> None:
-    """Fork `count` clients that register and stay; reports how they were answered.
+    """Fork `count` clients that register and stay; reports the number of clients by answer.
 
     at_once: the number of clients that may wait for an answer at a time.
     """
@@ -220,7 +220,7 @@ def idle_tcp(say: Say, port: int, count: int) -> None:
     held = []
     for _ in range(count):
         client = socket.socket()
-        # If the backlog is full, connect() times out, but the kernel goes on connecting.
+        # If the backlog is full, connect() times out, but the kernel keeps trying to connect.
         client.settimeout(0.1)
         with contextlib.suppress(OSError):
             client.connect(("127.0.0.1", port))

@@ -102,7 +102,7 @@ def pend_and_hang_up(say: Say, shims: str, control: str, count: int) -> None:
 
 
 def record(control: str) -> str:
-    """Record this process; returns "recorded" or the error's code."""
+    """Record a step of this process; returns "recorded" or the error's code."""
     try:
         request(Path(control), "record", 3.0, pid=os.getpid(), steps=1)
         return "recorded"

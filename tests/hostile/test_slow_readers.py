@@ -42,7 +42,7 @@ def scrape_and_do_not_read(say: Say, port: int, count: int) -> None:
     held = []
     for _ in range(count):
         client = socket.socket()
-        # If the backlog is full, connect() times out, but the kernel goes on connecting.
+        # If the backlog is full, connect() times out, but the kernel keeps trying to connect.
         client.settimeout(0.2)
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
         with contextlib.suppress(OSError):

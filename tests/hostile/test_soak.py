@@ -44,7 +44,7 @@ number of lines per session would depend on the speed of the sessions."""
 
 @pytest.fixture
 def daemon() -> Iterator[Daemon]:
-    """A daemon that logs every line."""
+    """A daemon without the limit on log lines per minute."""
     with running(command=("-c", WITHOUT_LOG_LIMIT)) as started:
         yield started
 
@@ -83,8 +83,8 @@ def _attached(shims: str, control: str) -> None:
     pid = os.getpid()
     try:
         with contextlib.suppress(SentinelError):
-            # If an earlier session of this process was not detached, the daemon has resumed it, and
-            # attach is refused.
+            # The daemon refuses to attach a resumed session. It resumes no session here, because
+            # the hello does not name an earlier session, so no refusal is expected.
             request(Path(control), "attach", pid=pid, fast="20%", policy="static")
         request(Path(control), "detach", pid=pid)
     finally:
@@ -182,7 +182,7 @@ def test_two_hundred_sessions(daemon: Daemon) -> None:
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 def test_ten_thousand_sessions(daemon: Daemon) -> None:
-    # After about 2,000 sessions, the amount of retained memory stays the same.
+    # The memory that the daemon's allocators retain stops growing after about 2,000 sessions.
     soak(daemon, LONG_WARM_UP, 10_000)
 
 

@@ -92,7 +92,7 @@ class Residency:
         }.items():
             self.header[name] = value
         self.arena = np.frombuffer(self.map, np.uint8, arena_pages, _MAP_OFFSET)
-        self.arena[:] = 1 + 1  # 1 + node: all pages are on node 1, the slow one
+        self.arena[:] = 1 + 1  # a page's byte is 1 + its node: all pages are on the slow node 1
 
 
 class ToyTraining:

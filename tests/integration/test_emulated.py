@@ -264,7 +264,7 @@ def test_recurring_shapes_reuse_their_plans(tmp_path: Path) -> None:
 def test_steps_of_varying_sizes_follow_one_plan(tmp_path: Path, kind: str) -> None:
     if kind == "sizes":
         # If a batch has at most 42 samples, a layer norm's statistics take less than 4 KiB, and the
-        # shim does not see their allocations.
+        # shim does not see their allocations. The sizes lie on both sides of this limit.
         sizes = ("--sizes", "36", "40", "44", "48")
         run = ManagedRun(tmp_path, "transformer", *sizes, alone=REST)
     else:

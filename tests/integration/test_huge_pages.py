@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture
 def folder(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
-    """The daemon's folder, with the parametrized value of huge_pages in its configuration."""
+    """The daemon's folder; its configuration sets huge_pages to the fixture's parameter."""
     (tmp_path / "config.d").mkdir()
     (tmp_path / "config.d" / "huge.toml").write_text(f'huge_pages = "{request.param}"\n')
     return tmp_path

@@ -54,7 +54,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 
 def test_a_training_stays_within_its_budget(start: Start, tmp_path: Path) -> None:
-    run = start("perceptron", config="")  # so that the daemon measures the disk
+    run = start("perceptron", config="")  # without DISK_RATES, the daemon measures the disk
     status = run.daemon.ctl("status").stdout
     assert f"tier 1 a file in {tmp_path}" in status
     session = run.manage("static", "40%")
@@ -152,13 +152,14 @@ def ended(process: subprocess.Popen[str]) -> tuple[int, list[str]]:
 
 
 def test_a_model_larger_than_memory_trains_from_its_first_step(tmp_path: Path) -> None:
-    """The limit leaves room for about half of the tensors. It applies to profiled steps, too."""
+    """The memory limit leaves room for about half of the tensors. It applies to profiled steps,
+    too."""
     try:
         limited_command(1 << 40).close()
     except SentinelError as error:
         pytest.skip(str(error))
-    # The limit includes no room for mapped files. The unlimited training reads them into the page
-    # cache, so the processes under the limit are not charged for them.
+    # The limit includes no room for mapped files. The unlimited training reads these files into the
+    # page cache and is charged for them, so the processes under the limit are not.
     unlimited = train([], {})
     assert unlimited.stdout is not None
     first = unlimited.stdout.readline().strip()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Test-and-trial of the published Sentinel policy, live on emulated tiers."""
+"""Stall trials (sentineld/plan/stall_trial.py) of a live training on emulated tiers."""
 
 from __future__ import annotations
 

@@ -5,10 +5,11 @@
  *
  * Each training thread runs steps as Python does: it calls hooks with the GIL, and
  * allocates and frees tensors without the GIL. Between two steps it makes the calls
- * that a daemon's messages lead to (layouts, detach, epoch descriptors). Only one
- * thread at a time makes these calls, but steps of one thread begin within steps of
- * the other. The workers allocate tensors at any time and free tensors of all threads.
- * A further thread stands in for the daemon: it writes the control words.
+ * that a daemon's messages lead to (layouts, detach, epoch descriptors). A lock ensures
+ * that only one thread at a time makes these calls. The steps are not locked: a thread can
+ * begin a step while the other thread is within one. The workers allocate tensors at any
+ * time and free tensors of all threads. A further thread stands in for the daemon: it
+ * writes the control words.
  */
 #define _GNU_SOURCE
 #include "shim.h"
@@ -26,7 +27,7 @@
 #define TRAINERS 2
 #define WORKERS 2
 #define SLOTS 6 /* tensors of a step */
-/* beginnings of the step, forward, backward and the optimizer; the end of forward; a cut */
+/* the beginnings of the step, of forward, of backward and of the optimizer; the end of forward; a cut */
 #define BOUNDARIES 6
 #define CUT_SLOT 3
 #define SHARED 32 /* tensors that another thread may free */
@@ -66,7 +67,7 @@ void *PyEval_SaveThread(void);
 void PyEval_RestoreThread(void *state);
 
 static pthread_mutex_t gil = PTHREAD_MUTEX_INITIALIZER;
-/* stands for the lock Shim._ending in sentineld/shim/runtime.py */
+/* takes the place of the lock Shim._ending in sentineld/shim/runtime.py */
 static pthread_mutex_t between_steps = PTHREAD_MUTEX_INITIALIZER;
 static int none;
 
@@ -92,7 +93,7 @@ void PyEval_RestoreThread(void *state)
 	pthread_mutex_lock(&gil);
 }
 
-/* in the order of sentinel_methods() */
+/* each hook's index in sentinel_methods() */
 enum hook { HOOK_FORWARD, HOOK_FORWARD_END, HOOK_BACKWARD, HOOK_OPTIMIZER, HOOK_STEP_END, HOOK_STEP_BEGIN };
 
 static void call_hook(enum hook hook, uint32_t layer)
@@ -229,7 +230,7 @@ static int layout_file(unsigned *seed, uint64_t layout_id)
 			.stretch = i,
 			.pages = 2,
 			.touched = 2,
-			.slow_ps = 20000000, /* per page; 40 us for two pages */
+			.slow_ps = 20000000, /* 20 us per page: 40 us for the two pages */
 		};
 	}
 	require(fd >= 0 && write(fd, &file, sizeof(file)) == sizeof(file));
@@ -249,7 +250,7 @@ static void act_on_messages(unsigned *seed)
 	case 0:
 	case 1:
 		fd = layout_file(seed, ++layouts);
-		sentinel_layout(fd); /* refuses if too many older arenas hold tensors */
+		sentinel_layout(fd); /* fails if too many older arenas hold tensors */
 		close(fd);
 		sentinel_residency_fd();
 		break;

@@ -62,7 +62,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		memcpy(&header, data, sizeof(header));
 		for (int step = 0; step < STEPS; step++)
 			train(data, step);
-		/* The second layout retires the first arena, in which tensors are live. */
+		/* The second layout replaces the first arena although tensors are live in it. */
 		sentinel_layout(file_of(data, size));
 		train(data, STEPS);
 		sentinel_detach();

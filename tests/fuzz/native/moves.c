@@ -7,7 +7,7 @@
  *
  * The pager, its threads, the kernel's userfaultfd and the file are real, so runs
  * are not repeatable in every detail. The pager never stops, so all inputs share
- * one pager. Not covered: errors of the file, a file that grows, and a layout's moves.
+ * one pager. Not covered: I/O errors, a file that grows, and the moves in a layout.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -28,8 +28,8 @@
 #define BUDGET_MIN 48u
 #define ACTIONS_MAX 200u
 #define FORKS_MAX 1u /* per input */
-/* limit on the frames that the pager takes beyond its budget during one input; it needs some if
-   the kernel briefly pins pages, which then cannot be evicted */
+/* limit on the frames that the pager takes beyond its budget during one input; the pager needs
+   such frames while the kernel briefly pins pages, because pinned pages cannot be evicted */
 #define OVERRUNS_MAX 16u
 #define ROUND 16u /* largest number of ranges that one action queues */
 
@@ -48,7 +48,7 @@ static int pipe_fds[2];
 static uint64_t marks[2][HEAP_PAGES]; /* content of each page, by space and page; 0: absent */
 static uint64_t next_mark;
 static unsigned forks;
-static uint64_t overruns; /* of all earlier inputs */
+static uint64_t overruns; /* number of overruns in all earlier inputs */
 
 static uint8_t take8(void)
 {
@@ -314,7 +314,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	for (unsigned actions = 0; at < end && actions < ACTIONS_MAX; actions++)
 		act();
 	check_all();
-	/* Check a new segment's counters: the input may have overwritten those of the old one. */
+	/* Check the counters in a new segment: the input may have overwritten the old segment's. */
 	new_segment();
 	require(!emulation_paging(emulation)->write_error);
 	require(emulation_paging(emulation)->overruns - overruns <= OVERRUNS_MAX);

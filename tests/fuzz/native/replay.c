@@ -16,14 +16,14 @@ static int replay(const char *path)
 		perror(path);
 		return 1;
 	}
-	/* Exact size, so that the sanitizer detects reads past the end. */
+	/* A buffer of exactly this size, so that the sanitizer detects reads past the input's end. */
 	data = malloc((size_t)size);
 	if (size && (!data || fread(data, (size_t)size, 1, file) != 1)) {
 		perror(path);
 		return 1;
 	}
 	fclose(file);
-	fprintf(stderr, "%s\n", path); /* on a failure, the last path is that of the failing input */
+	fprintf(stderr, "%s\n", path); /* after a failure, the last path names the failing input */
 	LLVMFuzzerTestOneInput(data, (size_t)size);
 	free(data);
 	return 0;

@@ -76,7 +76,7 @@ static void write_word(void)
 		publish(barrier_timeout_ns, value);
 		break;
 	default:
-		/* Any word or record of the segment, even one that only the shim may write. */
+		/* Overwrite any eight bytes of the segment, even those that only the shim may write. */
 		memcpy((char *)shim.control +
 			       take16() % (PAGE_BYTES + RING_RECORDS * sizeof(*shim.ring) - sizeof(value)),
 		       &value, sizeof(value));

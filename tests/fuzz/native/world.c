@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #define TIMEOUT_NS_MAX 60000000000ull /* a barrier's longest wait, as in boundary.c */
-#define BARRIERS_PER_CALL 2 /* an allocation may pass two boundaries */
+#define BARRIERS_PER_CALL 2 /* one allocation can pass two boundaries */
 #define START_NS 1000000000000000ull
 #define TICK_NS 1000
 
@@ -27,7 +27,7 @@ struct input input;
 
 static struct shim pristine; /* the state before the first start */
 static uint64_t clock_ns;
-static uint64_t slept_ns; /* since the call into the shim began */
+static uint64_t slept_ns; /* simulated sleep since the current call into the shim began */
 static void (*daemon_acts)(void);
 
 struct tensor {
@@ -204,7 +204,7 @@ void world_hook(enum hook hook, uint32_t layer)
 	py_function function = sentinel_methods()[hook].function;
 
 	slept_ns = 0;
-	/* backward is bound to its layer; forward gets its layer as an argument. Pass it both ways. */
+	/* The backward hook gets its layer as self, the forward hook as an argument: pass it as both. */
 	require((void *)function(number, number) == &pristine);
 }
 

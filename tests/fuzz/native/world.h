@@ -60,7 +60,7 @@ void world_on_other_thread(void (*function)(void));
 
 uint64_t world_now_ns(void);
 
-/* The functions that hooks call, in the order of sentinel_methods(). */
+/* The functions that hooks call; the value is the function's index in sentinel_methods(). */
 enum hook { HOOK_FORWARD, HOOK_FORWARD_END, HOOK_BACKWARD, HOOK_OPTIMIZER, HOOK_STEP_END, HOOK_STEP_BEGIN };
 
 void world_hook(enum hook hook, uint32_t layer);

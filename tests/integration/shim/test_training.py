@@ -98,7 +98,8 @@ def test_records_name_layers_and_list_live_tensors(daemon: Daemon, tmp_path: Pat
 
 def test_a_change_of_the_thread_count_is_sent(daemon: Daemon, tmp_path: Path) -> None:
     training = start(daemon, tmp_path, "cnn", "--threads-at", "12")
-    # The shim sends the hello at torch's import; the script sets the thread count to 1 afterwards.
+    # The shim sends the hello at torch's import. The script then sets the thread count to 1, which
+    # is a change unless torch's default is 1.
     if daemon.hello["threads"] != 1:
         assert daemon.receive("threads")["threads"] == 1
     assert daemon.receive("threads")["threads"] == 2
