@@ -51,7 +51,7 @@ def replay(name: str, paths: list[str]) -> None:
     """Run the target on each file."""
     target = _target(name)
     for path in paths:
-        print(path, flush=True)  # after a failure, the last printed path is that of the failing input
+        print(path, flush=True)  # after a failure, the last path names the failing input
         target(Path(path).read_bytes())
 
 

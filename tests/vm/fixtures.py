@@ -33,7 +33,7 @@ class GuestKind:
     @property
     def cpus(self) -> int:
         """Number of CPUs: 1 if one thread emulates all CPUs, because a second CPU would make
-        programs up to twice as slow. The number is the same under KVM."""
+        programs up to twice as slow. KVM guests have the same number of CPUs."""
         return 1 if self.tcg_thread == "single" else 2
 
 
@@ -143,7 +143,7 @@ def _hold_hook(guest: Guest) -> None:
 
 
 def _close_kernel_guests(config: pytest.Config) -> None:
-    """Close the shared guests that must not run beside a new one."""
+    """Close the shared guests that must not run at the same time as a new guest."""
     for kind in list(config.stash.get(_SHARED, {})):
         if kind != SYSTEM or config.getoption("guests") == 1:
             _close_shared(config, kind)

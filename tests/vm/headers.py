@@ -75,7 +75,7 @@ def _download(suite: str, place: Path) -> None:
 
 
 def _depends(place: Path, package: str, prefix: str) -> list[str]:
-    """The packages with this prefix on which a package depends."""
+    """The packages on which a package depends and whose names begin with the prefix."""
     lines = _apt(place, "apt-cache", "depends", package).splitlines()
     names = [line.split()[-1] for line in lines if "Depends:" in line]
     return [name for name in names if name.startswith(prefix)]

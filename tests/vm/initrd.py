@@ -41,8 +41,8 @@ def _modules_in_order(root: Path, release: str) -> list[Path]:
     found: dict[Path, None] = {}
     for module in recipe.INITRD_MODULES:
         command = ["chroot", str(root), "modprobe", "-S", release, "--show-depends", module]
-        # A failure is ignored: in newer kernels, ext4's checksum (crc32c_generic) is not a module.
-        # Without the module for the disk, no guest would boot, so such a failure is noticed anyway.
+        # A failure is ignored: newer kernels have no module crc32c_generic, the checksum that ext4
+        # uses. A missing module for the disk is noticed anyway, because no guest would boot.
         listing = subprocess.run(command, check=False, capture_output=True, text=True).stdout
         for line in listing.splitlines():
             verb, _, rest = line.partition(" ")

@@ -25,7 +25,7 @@ def _default_mirror(release: str) -> str:
     """The address of the mirror in the sources.list that mmdebstrap writes for a release."""
     with tempfile.TemporaryDirectory() as name:
         written = Path(name) / "sources.list"
-        # A hook that fails ends mmdebstrap before it downloads anything.
+        # The hook fails on purpose, so that mmdebstrap ends before it downloads anything.
         hook = f'cp "$1/etc/apt/sources.list" "{written}"; exit 1'
         options = ("--mode=root", "--variant=minbase", "--format=directory")
         command = ["mmdebstrap", *options, f"--setup-hook={hook}", release, f"{name}/root"]

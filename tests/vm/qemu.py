@@ -21,8 +21,8 @@ KERNEL_ARGUMENTS = (
     "systemd.show_status=0 systemd.log_target=journal",
     # The kernel reboots after a panic. With -no-reboot, QEMU exits instead, which Guest detects.
     "panic=-1",
-    # With two guests on two cores, an emulated CPU may stall for a long time although the kernel is
-    # correct.
+    # With two guests on two cores, an emulated CPU can stall for a long time although the kernel is
+    # correct. These options raise the times after which the kernel reports a stall.
     "watchdog_thresh=60 rcupdate.rcu_cpu_stall_timeout=120",
     # These options save time: no mitigations, no self-tests of crypto, no audit messages.
     "mitigations=off cryptomgr.notests audit=0",

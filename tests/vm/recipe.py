@@ -120,7 +120,7 @@ UNITS_MASKED = (
     # This unit loads drivers for all hardware, which takes half of an emulated boot.
     # udevd itself runs, so udev rules apply to modules that are loaded later.
     "systemd-udev-trigger.service",
-    # /tmp as tmpfs would fill the fast node with files.
+    # If /tmp were a tmpfs, files in it would take memory of the fast node.
     "tmp.mount",
     # The serial line is for the kernel log only.
     "serial-getty@ttyS0.service",

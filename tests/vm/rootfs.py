@@ -44,8 +44,9 @@ def root_command(
     binds, read_only: folder on the host -> its mount point in the tree, below
         WRITABLE_PLACES. Writes to folders in `binds` persist on the host.
 
-    The repository is at TREE, read-only. If the line begins with `exec PROGRAM`, PROGRAM has
-    the process id of the returned command. Unix sockets in a bound folder work across the chroot.
+    The repository is at TREE, read-only. If the line begins with `exec PROGRAM`, PROGRAM runs in
+    the process that was started with the returned command. A process in the chroot and one outside
+    can connect by Unix sockets in a bound folder.
     """
     require_ready()
     root = (image or ensure_image()).root

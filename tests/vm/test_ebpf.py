@@ -35,7 +35,7 @@ def test_the_compilers_process_and_memory_are_freed(report: dict[str, Any]) -> N
     before, after = loaded["rss_kib"]
     print(f"\nloaded in {loaded['load_seconds']:.1f} s, RSS {before} -> {after} KiB")
     assert loaded["children"] == []
-    # with bcc in the same process the difference would be over 100 MiB
+    # if this process itself compiled with bcc, the difference would be over 100 MiB
     assert after - before < 16 << 10
 
 

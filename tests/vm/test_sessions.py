@@ -89,7 +89,7 @@ def reported(file: Path, *arguments: str) -> str:
 
 @pytest.fixture(scope="module")
 def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the recorded trace of the unmanaged process is put."""
+    """The path for the recorded trace of the unmanaged process."""
     return tmp_path_factory.mktemp("traces") / "plain.npz"
 
 
@@ -179,7 +179,7 @@ def test_the_charge_is_within_the_budget_in_every_scrape(training: Training) -> 
         pages = []
         for _ in range(SCRAPES):
             pages.append(metrics(training.guest))
-            time.sleep(1.5)  # more scrapes would delay the moves, and barriers would time out
+            time.sleep(1.5)  # more frequent scrapes delay the moves, so that barriers time out
         charged, budgets = (
             list(map(float, re.findall(rf"^{name}{{.*}} (\S+)$", "".join(pages), re.MULTILINE)))
             for name in ("sentineld_charged_bytes", "sentineld_budget_bytes")
@@ -261,7 +261,8 @@ def test_status_warns_of_a_program_that_moves_pages(training: Training) -> None:
     assert session is not None
     moved = [row for row in session["disturbances"] if row["by"] == "python3"]
     assert {(row["from_node"], row["to_node"]) for row in moved if row["pages"]} == {(0, 1)}
-    # The warning names the program that has disturbed the most pages. This may be khugepaged.
+    # The warning names the program that has disturbed the most pages. It can be khugepaged instead
+    # of the program above.
     warnings = [
         line for line in guest.run("sentinelctl status").stdout.splitlines() if "warning" in line
     ]

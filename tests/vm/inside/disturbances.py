@@ -72,8 +72,8 @@ class Observer:
         return {kind: kinds.count(number) for number, kind in enumerate(FAULT_KINDS)}
 
     def report(self, target: Target) -> dict[str, Any]:
-        """The disturbances, their description, the counters of faults, and the number of recorded
-        faults in the region by kind."""
+        """The process's disturbances, the text that describes them to users, the process's fault
+        counters, and the number of recorded faults in the region by kind."""
         rows = self.rows(target)
         return {
             "rows": rows,

@@ -135,8 +135,8 @@ def gone(backend: Any, program: Program) -> str:
 
 def describe(areas: Areas, start: int) -> dict[str, Any]:
     """Return for each chunk: the numbers of its reported, written and born pages, the nodes of the
-    reported pages, and the mean heat of the chunk. "elsewhere" is the number of reported pages
-    outside all chunks."""
+    reported pages, and the mean heat (see Areas) of all its pages. "elsewhere" is the number of
+    reported pages outside all chunks."""
     first = (areas["start"].astype(np.int64) - start) // PAGE
     count = areas["bytes"].astype(np.int64) // PAGE
     page = np.concatenate(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A small process for the mover. It has steps, boundaries, births, drops and barriers.
+"""A small process whose pages the mover moves. It has steps, boundaries, births, drops, barriers.
 
 Runs in the guest. The program acts like the shim towards the mover, but without torch:
 it publishes its position, waits for moves_done at the boundaries in WAITS, and allocates
@@ -82,7 +82,7 @@ class Stepper:
         return int(np.count_nonzero(self.nodes_of(name) != 0))
 
     def wait_fast(self, name: str) -> None:
-        """Wait for a promotion; after a timeout, the tensor's next use reports slow pages."""
+        """Wait until the tensor is fast. After a time-out, its next use reports slow pages."""
         deadline = time.monotonic() + TIMEOUT_S
         while self.slow_pages(name) and time.monotonic() < deadline:
             time.sleep(0.02)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds the module against the headers of each supported kernel except the main image's kernel;
-test_kmod.py builds it for that one. Without a kernel option that the module needs, the build must
-fail."""
+"""Builds the module against the headers of each supported kernel except the main image's kernel,
+for which test_kmod.py builds the module. Without a kernel option that the module needs, the build
+must fail."""
 
 from __future__ import annotations
 

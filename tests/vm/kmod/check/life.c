@@ -190,7 +190,7 @@ static void expect_ended_session(int signal_fd, int fd, pid_t pid, uint64_t addr
 	_exit(0);
 }
 
-/* The owner's last close() ends the session, even if a mapping and a child still hold the file. */
+/* The controller's last close() ends the session, even if a mapping and a child still hold the file. */
 void check_close(void)
 {
 	struct sampler sampler;

@@ -56,7 +56,7 @@ static void serve(int device, volatile int *stalled)
 	static struct request request;
 	struct fuse_init_out init = {
 		.major = FUSE_KERNEL_VERSION,
-		.minor = 31, /* any minor version that the kernel supports */
+		.minor = 31, /* the kernel supports older and newer minor versions, too */
 		.max_write = PAGE,
 	};
 	struct fuse_entry_out entry = {.nodeid = FILE_NODE, .attr_valid = 100, .entry_valid = 100};
@@ -119,7 +119,7 @@ static struct server server_start(void)
 	return server;
 }
 
-/* Kills the server. All requests to it then fail, so each thread that waits for it continues. */
+/* Kills the server. All requests to the server then fail, so no thread waits for it any more. */
 static void server_stop(struct server *server)
 {
 	kill(server->pid, SIGKILL);
@@ -133,7 +133,7 @@ static void *read_own_memory(void *address)
 	int memory = open("/proc/self/mem", O_RDONLY | O_CLOEXEC);
 	char byte;
 
-	/* pread() and not a page fault: the fault would release the lock while it waits */
+	/* pread(), because a page fault would release mmap_lock while it waits for the server */
 	if (pread(memory, &byte, 1, (off_t)address) == 1)
 		abort();
 	close(memory);
@@ -210,7 +210,7 @@ void check_locked(void)
 	for (int i = 0; i < LIMIT_S * 100 && !*server.stalled; i++)
 		usleep(10000);
 	CHECK(*server.stalled, "the target does not read the file");
-	sleep(2); /* until the second thread waits for the lock */
+	sleep(2); /* the second thread waits for mmap_lock then */
 
 	start = seconds();
 	CHECK(write(locked[1], "x", 1) == 1, "pipe");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Checks optional features: precise writes, re-arming in an epoch, and ageing without faults. */
+/* Checks optional features: precise writes, re-arming in an epoch, and AGE, which needs no faults. */
 #define _GNU_SOURCE
 #include "check.h"
 
@@ -96,7 +96,7 @@ void check_again(void)
 	rounds = sampler_stats(&sampler).rearms;
 	sampler_count_flags(&sampler, address, THIRD, found);
 	CHECK(found[0] == THIRD, "%lu first accesses", found[0]);
-	/* at most one record per round and page; at least four per page, to show a frequency */
+	/* each round re-arms a page once, so it allows one record; four per page show a frequency */
 	CHECK(found[AGAIN] >= 4 * THIRD && found[AGAIN] <= rounds * THIRD,
 	      "%lu further accesses in %lu rounds", found[AGAIN], rounds);
 	sampler_epoch(&sampler);
@@ -132,7 +132,7 @@ void check_age(void)
 		CHECK(found[SENTINEL_ACCESS_AGED] == THIRD, "round %d: %lu logged", round,
 		      found[SENTINEL_ACCESS_AGED]);
 	}
-	/* armed pages still take faults, and AGE finds them, too */
+	/* an access to an armed page still takes a fault, and AGE finds the page accessed, too */
 	sampler_arm(&sampler, address, PAGES);
 	target_call(&target, read_pages, address, THIRD);
 	CHECK(!range_call(sampler.fd, SENTINEL_IOC_AGE, address, PAGES * PAGE, &range), "AGE");

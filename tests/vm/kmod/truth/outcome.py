@@ -18,7 +18,7 @@ RECORD = np.dtype([("epoch", "u4"), ("page", "i8"), ("node", "u1"), ("flags", "u
 
 
 def _defines(header: Path) -> dict[str, int]:
-    """The unsigned numbers defined in a C header, plain or as a shifted bit."""
+    """The constants that a C header defines in the form 5u or (1u << 3): name -> value."""
     pattern = r"^#define (\w+) (?:(\d+)u\b|\((\d+)u << (\d+)\))"
     return {
         name: int(plain) if plain else int(base) << int(shift)

@@ -84,9 +84,9 @@ class Kind:
 
     unarming: bool = False  # has operations that unarm pages
     huge: bool = False  # has a region with huge pages
-    precise: bool = False  # as in Program
-    rearm: bool = False  # sets rearm_us of Program
-    balancing: bool = False  # as in Program
+    precise: bool = False  # sets Program.precise
+    rearm: bool = False  # sets Program.rearm_us
+    balancing: bool = False  # sets Program.balancing
 
     def __str__(self) -> str:
         fields = dataclasses.fields(self)
@@ -245,7 +245,8 @@ def _access(draw: DrawFn, name: str, region: Region, start: int, count: int) -> 
         # on the region's last page, a word across the page's end would reach into the next region
         last = region.start + region.count - 1
         start, count = min(start, last - 1), min(count, last - min(start, last - 1))
-    # all strides end within the region, because each() in access.c refuses strides beyond the arena
+    # the last stride must end within the region: each() in access.c refuses one that ends beyond
+    # the arena
     stride = min(draw(st.sampled_from((1, 1, 1, 2, 3, 7))), count)
     return f"{name} @ {start} {count // stride} {stride}"
 

@@ -98,7 +98,7 @@ struct program {
 	struct region region[REGIONS];
 	struct range range[REGIONS];
 	struct item item[ITEMS];
-	uint32_t epoch_item[EPOCHS + 2]; /* index of each epoch's first item; after the last one, `items` */
+	uint32_t epoch_item[EPOCHS + 2]; /* first item of each epoch; then `items`, the end of the last one */
 };
 
 /* Memory shared by controller and target. */
@@ -136,7 +136,7 @@ void control_move(const long *arg);
 void control_move_bare(const long *arg);
 void control_wait(const long *arg);
 
-/* Calls for the target. */
+/* Functions that the target runs for the controller. */
 uint64_t target_map(uint64_t unused, uint64_t unused2);
 uint64_t target_snapshot(uint64_t epoch, uint64_t unused);
 uint64_t target_run(uint64_t epoch, uint64_t unused);
