@@ -53,8 +53,8 @@ checkpatch() {
 always=UNCOMMENTED_DEFINITION
 mapfile -t kernel_files < <(grep -E '^kmod/[^/]*\.[ch]$' <<<"$list" | grep -Ev '/(compat|sentinel_(uapi|trace))\.h$')
 checkpatch "$always" "${kernel_files[@]}"
-# One source is built for kernels 6.1 to 7.3, so it compares LINUX_VERSION_CODE with constants.
-# CONSTANT_COMPARISON misreads these comparisons.
+# The module is built for kernels 6.1 to 7.3, so compat.h compares LINUX_VERSION_CODE with
+# constants. CONSTANT_COMPARISON misreads these comparisons.
 checkpatch "$always,LINUX_VERSION_CODE,CONSTANT_COMPARISON" kmod/compat.h
 # BIT_MACRO demands BIT(), which the programs in user space that include this header do not have.
 checkpatch "$always,BIT_MACRO" kmod/sentinel_uapi.h
@@ -78,7 +78,7 @@ if command -v systemd-analyze >/dev/null && systemd-analyze security --help | gr
 	sed 's,@PREFIX@,/usr/local,; s,@DOCDIR@,/usr/local/share/doc/sentineld,' \
 		systemd/sentineld.service.in >"$stage/etc/systemd/system/sentineld.service"
 	install -m755 /bin/true "$stage/usr/local/bin/sentineld"
-	# verify only warns about an unknown key, so any output of it counts as a failure.
+	# verify only warns about an unknown key, so any output counts as a failure.
 	said=$(systemd-analyze verify --root="$stage" --man=no --recursive-errors=no sentineld.service 2>&1)
 	if [[ $said ]]; then printf '%s\n' "$said" >&2; exit 1; fi
 	systemd-analyze security --root="$stage" --offline=yes --threshold=29 sentineld.service | tail -1

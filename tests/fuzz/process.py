@@ -214,7 +214,7 @@ class Process:
         name = script.pick(WORDS)
         size = header.dtype[name].itemsize
         value = script.number(size)
-        if script.byte() % 2:  # near the old value, with wraparound
+        if script.byte() % 2:  # a value near the old one, with wraparound
             value = (int(header[name][0]) + value % 256 - 128) % (1 << 8 * size)
         header[name] = value
 

@@ -90,7 +90,7 @@ class ManagedTraining:
 
     def steps_per_s(self, begin_s: float, end_s: float) -> float:
         """Mean steps per second between two values of time.monotonic()."""
-        times = list(self.training.times_s)  # a copy: a thread appends to times_s
+        times = list(self.training.times_s)  # copied, because a thread appends to times_s
         begun = np.interp([begin_s, end_s], times, np.arange(len(times)))
         return float(begun[1] - begun[0]) / max(end_s - begin_s, 1e-9)
 

@@ -54,7 +54,7 @@ def _form_scheduling_group(nice: int) -> None:
 
 def _set_group_nice(pid: int, nice: int) -> None:
     """Set the nice level of a process's scheduling group."""
-    # FileNotFoundError: a kernel without CONFIG_SCHED_AUTOGROUP
+    # FileNotFoundError: the kernel lacks CONFIG_SCHED_AUTOGROUP
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
         Path(f"/proc/{pid}/autogroup").write_text(str(nice))
 

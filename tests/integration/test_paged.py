@@ -77,7 +77,7 @@ def test_a_training_stays_within_its_budget(start: Start, tmp_path: Path) -> Non
 
 def test_planned_moves_use_the_pager(start: Start) -> None:
     pytest.importorskip("scipy")
-    run = start("perceptron", alone=())  # without REST, so that pages move during the steps
+    run = start("perceptron", alone=())  # no sleep, so that pages move during the steps
     run.manage("auto", "40%")
     # On a busy machine, the moves of one step can be carried out during the next one.
     assert sum(step["moved_bytes"] for step in run.meter(4)) > 0

@@ -47,7 +47,7 @@ def ensure_headers(suite: str) -> Path:
     try:
         with phase(f"kernel headers of Debian {suite}"):
             _download(suite, partial)
-        if not final.is_dir():  # another process may have been faster
+        if not final.is_dir():  # another process may have downloaded them meanwhile
             partial.rename(final)
     finally:
         if partial.is_dir():

@@ -136,7 +136,7 @@ def _build(recipe: Recipe, lock: int) -> Image:
     final = CACHE / image_name(recipe)
     partial = CACHE / (final.name + PARTIAL_SUFFIX)
     if partial.exists():
-        remove_tree(partial)  # a build that was killed has left it
+        remove_tree(partial)  # left by a killed build
     partial.mkdir()
     image = Image(partial)
     try:

@@ -34,8 +34,9 @@ def hit_stale_breakpoint(log: str) -> bool:
     """Whether the kernel crashed on a breakpoint that it had already removed.
 
     The kernel patches code with the help of breakpoints (text_poke_bp in
-    arch/x86/kernel/alternative.c). QEMU 7.2 with one thread per CPU may translate
-    the code while the breakpoint is being removed, and keep the stale translation.
+    arch/x86/kernel/alternative.c). With one thread per CPU, QEMU 7.2 sometimes
+    translates the code while a breakpoint is being removed, and then continues to use
+    this stale translation.
     """
     return STALE_BREAKPOINT.search(log) is not None
 

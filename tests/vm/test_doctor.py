@@ -83,7 +83,7 @@ def test_an_unsigned_module_under_lockdown_is_explained(fresh_guest: FreshGuest)
 
 
 def test_settings_of_the_kernel_are_reported_with_the_fix(guest: Guest) -> None:
-    # One call for all these settings, because each call takes ten seconds of CPU time.
+    # Run doctor once for all these settings, because each run takes ten seconds of CPU time.
     build = "/lib/modules/$(uname -r)/build"
     file = "/etc/sysctl.d/60-tiering.conf"
     huge = "/sys/kernel/mm/transparent_hugepage/enabled"

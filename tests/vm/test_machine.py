@@ -88,7 +88,7 @@ def test_a_warning_of_the_kernel_fails_the_check_once(guest: Guest, tmp_path: Pa
     assert any("WARNING:" in line for line in guest.kernel_problems())
     # a problem is reported only once, so that it does not fail the next test too
     guest.check_kernel_log()
-    guest.run("rmmod warner && dmesg --clear")  # another test reads the kernel's own buffer
+    guest.run("rmmod warner && dmesg --clear")  # another test checks dmesg's output
 
 
 @pytest.mark.pair

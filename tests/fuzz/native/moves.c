@@ -45,7 +45,8 @@ static struct sentinel_layout header;
 static struct emulation *emulation;
 static int wake;
 static int pipe_fds[2];
-static uint64_t marks[2][HEAP_PAGES]; /* content of each page, by space and page; 0: absent */
+/* content of each page, by space (0: arena, 1: heap) and page; 0: the page is absent */
+static uint64_t marks[2][HEAP_PAGES];
 static uint64_t next_mark;
 static unsigned forks;
 static uint64_t overruns; /* number of overruns in all earlier inputs */

@@ -89,7 +89,7 @@ def test_records_name_layers_and_list_live_tensors(daemon: Daemon, tmp_path: Pat
     assert passed[-1][0] == "OPTIMIZER"
     live = step[(step["event"] == Event.ALLOC) & (step["detail"] == side.Alloc.LIVE)]
     head = 16 * 16 * 16 * 10 * 4
-    # the head's weight, its gradient (freed later by zero_grad) and Adam's two moments
+    # four tensors: the head's weight, its gradient (freed later by zero_grad), Adam's two moments
     assert (live["bytes"] == head).sum() == 4
     assert len(set(live["address"].tolist())) == len(live)
     daemon.wait_steps(6)

@@ -100,8 +100,8 @@ def statuses() -> dict[str, object]:
 
 
 def huge() -> dict[str, object]:
-    """Move huge pages by naming their head pages. Then request a move of each 4 KiB page back:
-    the kernel reports EBUSY for some, although they move with their huge page."""
+    """Move huge pages by naming their head pages. Then request to move all their 4 KiB pages back:
+    the kernel reports EBUSY for some of these, although they move with their huge page."""
     memory = Memory(8 * 512, FAST, huge=True)
     before = huge_bytes(memory.start)
     result = move_huge(os.getpid(), memory.pages, SLOW)
@@ -171,7 +171,7 @@ def filled(node: int, leave_bytes: int) -> Iterator[None]:
 def hold(node: int, leave_bytes: int, writer: int) -> None:
     """The child: fill the node, signal through the pipe, and sleep."""
     held = []
-    # If page cache were left, the kernel could reclaim it to make room for the moved pages.
+    # Drop the page cache: otherwise the kernel could reclaim it to make room for the moved pages.
     Path("/proc/sys/vm/drop_caches").write_text("3")
     reserve = sysfs.high_watermark_bytes(Path("/proc"), node)
     while True:

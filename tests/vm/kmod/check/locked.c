@@ -56,7 +56,7 @@ static void serve(int device, volatile int *stalled)
 	static struct request request;
 	struct fuse_init_out init = {
 		.major = FUSE_KERNEL_VERSION,
-		.minor = 31, /* the kernel supports older and newer minor versions, too */
+		.minor = 31, /* one of the minor versions that the kernel supports */
 		.max_write = PAGE,
 	};
 	struct fuse_entry_out entry = {.nodeid = FILE_NODE, .attr_valid = 100, .entry_valid = 100};
@@ -210,7 +210,7 @@ void check_locked(void)
 	for (int i = 0; i < LIMIT_S * 100 && !*server.stalled; i++)
 		usleep(10000);
 	CHECK(*server.stalled, "the target does not read the file");
-	sleep(2); /* the second thread waits for mmap_lock then */
+	sleep(2); /* by then, the second thread waits for mmap_lock */
 
 	start = seconds();
 	CHECK(write(locked[1], "x", 1) == 1, "pipe");

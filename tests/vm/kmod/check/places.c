@@ -15,7 +15,7 @@ static uint64_t start_on_two_nodes(struct target *target, struct sampler *sample
 
 	*target = target_start();
 	address = target_call(target, map_pages, PAGES, 0);
-	/* MPOL_BIND applies to the first touch; move_pages() may still move pages to any node */
+	/* MPOL_BIND applies to the first touch; move_pages() can still move pages to any node */
 	target_call(target, bind_pages, address, HALF << 8);
 	target_call(target, bind_pages, address + HALF * PAGE, HALF << 8 | 1);
 	target_call(target, write_pages, address, PAGES);

@@ -153,7 +153,7 @@ void check_stress(void)
 			try_move(target.pid, part, pages, round / 2 % 2);
 			sampler_arm(&sampler, part, pages);
 		} else if (round % 16 == 0) {
-			/* these pages were not disarmed first: kernels newer than 6.1 unarm them */
+			/* a move of armed pages: kernels newer than 6.1 move and unarm them */
 			try_move(target.pid, part, pages, round / 16 % 2);
 		}
 		CHECK(!epoch_call(sampler.fd, round % 3 ? 0 : SENTINEL_EPOCH_RESIDENCY, NULL), "EPOCH");

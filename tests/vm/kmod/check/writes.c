@@ -96,7 +96,10 @@ void check_again(void)
 	rounds = sampler_stats(&sampler).rearms;
 	sampler_count_flags(&sampler, address, THIRD, found);
 	CHECK(found[0] == THIRD, "%lu first accesses", found[0]);
-	/* each round re-arms a page once, so it allows one record; four per page show a frequency */
+	/*
+	 * Each round re-arms a page once, so a page has at most one record per round. At least
+	 * four records per page show that a page's records measure a frequency.
+	 */
 	CHECK(found[AGAIN] >= 4 * THIRD && found[AGAIN] <= rounds * THIRD,
 	      "%lu further accesses in %lu rounds", found[AGAIN], rounds);
 	sampler_epoch(&sampler);
