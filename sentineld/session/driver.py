@@ -42,8 +42,8 @@ check takes 50 microseconds."""
 class Driver:
     """The driver of one session. All calls but not_yet() come from the session's thread.
 
-    Other threads may read ended, lifecycle, goal, observing and following: each is either safe to
-    share or replaced as a whole. Session.close() sets keeps_files.
+    Other threads may read ended, lifecycle, goal, observing and following: each is either
+    thread-safe or only replaced as a whole. Session.close() sets keeps_files.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Driver:
 
     @property
     def recording(self) -> bool:
-        """Whether the process may be recording steps; its ring must then be read often."""
+        """Whether the process can be recording steps. If so, its ring must be read often."""
         following, request = self.following, self._requests.current
         return following.recording or request is not None or self._profiling is not None
 
@@ -150,7 +150,7 @@ class Driver:
 
     def _require_own(self) -> None:
         """Check that the user who connected still owns the process. If not, end the session, so
-        that no later verb can look into the process, and raise SentinelError."""
+        that no later verb gives that user access to the process, and raise SentinelError."""
         try:
             self._link.peer.require_own()
         except SentinelError as error:
@@ -179,7 +179,7 @@ class Driver:
             self.following.on_step(step)
 
     def _plan(self) -> None:
-        """Send the plan's layout once there is a plan."""
+        """If the plan of the profiling is ready, send its layout."""
         assert self._profiling is not None
         planned = self._profiling.planned()
         if planned is None:
@@ -198,8 +198,8 @@ class Driver:
         """Compare the live plan's assumptions with measurements; enter a corrected plan once there
         is one."""
         if self._requests.current is not None:
-            # Metering and recording need the ring, and a replanning replaces the plan. So do not
-            # correct the plan meanwhile.
+            # Do not correct the plan during a request: metering and recording need the ring, and a
+            # replanning replaces the plan.
             self.following.stop_recording()
             return
         corrected = self.following.corrected()
@@ -252,7 +252,7 @@ class Driver:
         """Begin to manage a process, or to switch a managed process to another budget or policy.
 
         fast, policy_name: if None, a managed process keeps its current value, and any other process
-        gets the configured one. Returns the replanning to wait for if the process is
+        gets the configured value. Returns the replanning to wait for if the process is
         switched, else None. Raises SentinelError.
         """
         self._require_own()
@@ -359,8 +359,8 @@ class Driver:
         layout_id = self._link.segment.words().layout_id
         welcome(self._link, self._machine, self.name, has_layout=bool(layout_id))
         if self._link.hello.get("session") != self.name:
-            # This program has not been welcomed before. If there are files, they belong to the
-            # program that the process had before it called exec().
+            # No daemon has welcomed this program before. If there are state files, they belong to
+            # the program that the process ran before it called exec().
             self._states.forget(self.name)
         restored = self._states.load(self.name, layout_id)
         if restored is None:
@@ -418,7 +418,8 @@ class Driver:
 
     def _begin_profiling(self, goal: Goal, left: Shape | None = None) -> None:
         if self._link.segment.words().layout_id:
-            # The cuts of the process's layout would be recorded as boundaries of its steps.
+            # Make the process leave its layout. Otherwise the layout's cuts would be recorded as
+            # boundaries of its steps.
             self._link.send({"type": "detach"})
         self._profiling = Profiling(
             self._link,
@@ -443,7 +444,7 @@ class Driver:
         plan from a new profile."""
         left = self.following.leave(reason)
         self._stop_managing(reason)
-        self._settle_budget()  # a switch to a larger budget may have been under way
+        self._settle_budget()  # a switch under way may have reserved a larger budget
         self._states.attached(self.name, self._saved())
         assert self.goal is not None
         self._begin_profiling(self.goal, left)

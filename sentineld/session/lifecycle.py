@@ -15,7 +15,7 @@ CALLED_EXEC = "the process called exec"
 class State(StrEnum):
     """State of a session; docs/architecture.md has the diagram."""
 
-    REGISTERED = "registered"  # the shim said hello; only `sentinelctl record` records steps
+    REGISTERED = "registered"  # the shim said hello; only `sentinelctl record` has steps recorded
     ATTACHED = "attached"  # recording begins with the next step
     WARM_UP = "warm-up"
     ALLOCATION = "allocation"  # steps are recorded until the shape of the plan is chosen

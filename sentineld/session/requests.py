@@ -65,7 +65,7 @@ class Requests:
         thread can be started.
 
         Refused with "busy" while the planning of an abandoned request still runs. Otherwise, a
-        caller that begins and hangs up again and again could start any number of threads.
+        caller could start any number of threads by repeatedly beginning a request and hanging up.
         """
         self.require_none()
         if self._abandoned is not None and not self._abandoned.ready():

@@ -69,7 +69,8 @@ class Session:
         turns: Turns,
         before: Session | None = None,
     ) -> None:
-        """before: the process's earlier session, which must end, too; None: there is none."""
+        """before: the process's earlier session, or None. The new session waits until it has
+        ended."""
         self.link = link
         self.machine = machine
         self._driver = Driver(link, machine, states, self._mover_ended)
@@ -276,7 +277,7 @@ class Session:
 
     def _poll_s(self) -> float | None:
         """The time from one turn to the next; None: no turn is needed, because the process is only
-        registered and not recorded. Its exit is then reported by note_exit()."""
+        registered and not recorded. The exit of such a process is reported by note_exit()."""
         recording = self._driver.recording
         self._take_turns(recording or self.lifecycle.state is not State.REGISTERED)
         if not self._takes_turns:

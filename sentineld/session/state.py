@@ -40,7 +40,7 @@ class SavedPlan:
     sequence: str
     sizes_vary: bool = False
     migration_bytes_per_s: float = 0.0  # see Planned
-    entered: bool = False  # no moves to the plan's initial tiers are needed any more
+    entered: bool = False  # whether the plan was entered completely; see Following.resume()
     fast: str = ""  # budget for which the plan was made; "": Saved.fast
     policy: str = ""  # policy that made the plan; "": Saved.policy
 

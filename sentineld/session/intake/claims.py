@@ -25,8 +25,8 @@ Range = tuple[int, int]
 
 
 def most_bytes() -> int:
-    """Upper limit on the tensor bytes of one process: a multiple of the machine's memory. By
-    default, the shim's heap is not larger than this."""
+    """Upper limit on the tensor bytes of one process: a multiple of the machine's memory. The
+    shim's heap is not larger than this, unless SENTINELD_SHIM_HEAP_BYTES sets another size."""
     return HEAP_PER_MEMORY * os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
@@ -51,8 +51,8 @@ def arena_range(words: ShimWords, layout_bytes: int) -> Range:
 
 
 def require_arena(layout_bytes: int) -> None:
-    """Raise SentinelError if a plan's arena is larger than that of any real process, because the
-    process must then have reported false tensors."""
+    """Raise SentinelError if a plan's arena is larger than that of any real process, because
+    tensors that need such an arena cannot be real."""
     if layout_bytes > most_bytes():
         raise _implausible(f"its tensors need an arena of {format_bytes(layout_bytes)}")
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Messages from a session's shim: names of layers, the number of threads, answers to layouts,
-operators' accesses, descriptors that allow writes to be watched, and notes."""
+operators' accesses, descriptors by which the daemon can watch the process's writes, and notes."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Page sampling of one session: its backend, the armed ranges, and the samples so far.
 
-With the module, epochs begin at the training's own boundaries, and each sample
-names its epoch. Every other backend observes a window of whole steps.
+With the module, epochs begin at the training's own boundaries, and each sample has the
+number of its epoch. Every other backend observes a window of whole steps, without epochs.
 """
 
 from __future__ import annotations
@@ -37,13 +37,14 @@ allows a sample of each page in each of 8 stretches. The limit is needed because
 any number of epochs, and each epoch adds samples."""
 REPEATS_PER_PAGE_MAX = 1
 """If the kept samples represent more than this number of pages per page of the machine's memory,
-repeated accesses to a page in an epoch are dropped. A profile without them is still complete."""
+repeated accesses to a page in an epoch are dropped. The profile still has the first access to each
+page in each epoch."""
 
 
 @dataclass(frozen=True)
 class SampledPages:
     """Page accesses that a backend sampled: samples with epochs if the backend is the module, areas
-    if it is another one."""
+    if it is another backend."""
 
     backend: Backend
     samples: npt.NDArray[np.void]  # SAMPLE_DTYPE
@@ -269,7 +270,7 @@ class Observing:
         rearm_us: interval at which the module arms accessed pages again.
         """
         if self._sampling is not None and self._sampling.exact:
-            self.stop()  # exact_sampling() opened it; it does not arm accessed pages again
+            self.stop()  # opened by exact_sampling(), so it does not arm accessed pages again
         if self._sampling is None:
             writes = self._refusal if self._writes is None else self._writes.take()
             self._writes = None
@@ -292,7 +293,8 @@ class Observing:
     def exact_sampling(self) -> Sampling:
         """The sampling by the module, which assigns accesses to stretches. Call this only outside
         profiling. Raises SentinelError if the module can't be used."""
-        # An open sampling is the module's, because all others end with the profiling.
+        # An open sampling uses the module, because samplings by other backends end with the
+        # profiling.
         if self._sampling is None:
             watch = MODULE.open(Target(self._link.pid, self._log_records, uid=self._link.uid))
             self._sampling = Sampling(self._link, MODULE, watch)
@@ -309,8 +311,9 @@ class Observing:
             return self._past.plus(self._sampling)
 
     def end_sampling(self) -> None:
-        """Detach the module after it has sampled for a profile: its log takes 16 bytes of memory
-        per record. The next request attaches it again. Other backends end in end_profile()."""
+        """Detach the module after it has sampled for a profile, because the module's log takes 16
+        bytes of memory per record. The next request attaches the module again. Other backends end
+        in end_profile()."""
         if self._sampling is not None and self._sampling.exact:
             self.stop()
 

@@ -33,9 +33,9 @@ PATIENCE_STEPS_MAX = 4096
 
 class Patience:
     """The minimum number of steps for which a session keeps a plan that has not paid off
-    (EARNED_STEPS). The number is 0 at first, and again when a plan that has paid off is left. When
-    any other plan is left, the number rises from 0 to PATIENCE_STEPS, or doubles, up to
-    PATIENCE_STEPS_MAX."""
+    (EARNED_STEPS). The number begins at 0 and becomes 0 whenever a plan that has paid off is left.
+    When any other plan is left, the number becomes PATIENCE_STEPS if it was 0; otherwise it
+    doubles, up to PATIENCE_STEPS_MAX."""
 
     def __init__(self) -> None:
         self.steps = 0

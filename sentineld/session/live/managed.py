@@ -33,8 +33,8 @@ log = logging.getLogger(__name__)
 
 
 class Managed:
-    """The plan, its mover, and a thread that passes boundaries from the shim's eventfd to the
-    mover."""
+    """The plan, its mover, and a thread that wakes when the shim writes to the session's eventfd,
+    and then reports the process's position to the mover."""
 
     def __init__(
         self,
@@ -142,7 +142,7 @@ class Managed:
         return self.mover.by_tier(self._barriers_hold())
 
     def stop(self) -> None:
-        """Stop the mover and the boundary thread; moves no page back."""
+        """Stop the mover and the boundary thread. Pages stay where they are."""
         self._link.set_flags(off=protocol.Flag.SLEEPING)
         if not self._stop.is_set():
             self._stop.set()

@@ -125,9 +125,10 @@ class Correcting:
         return self._link.segment.words().step, residency.owed_ns if residency else 0
 
     def _extra_ns(self, planned: Planned) -> Floats:
-        """Planned time of slow accesses and births in each recorded stretch. On emulated tiers the
-        time of slow accesses is scaled to the delay that the process owed. On paged tiers the time
-        of slow accesses is omitted, because the recorded times do not contain waits for pages."""
+        """Planned time of slow accesses and births in each recorded stretch. On emulated tiers, the
+        time of slow accesses is scaled so that its sum equals the mean delay per step that the
+        timing model computed during the recording. On paged tiers the time of slow accesses is
+        omitted, because the recorded times do not contain waits for pages."""
         made_ns = births_ns(planned.plan, planned.profile, self._machine_tiers)
         if self._machine_tiers.paged:
             return made_ns

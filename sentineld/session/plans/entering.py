@@ -34,7 +34,8 @@ class Entering:
         planned: Planned,
         what: str,
     ) -> None:
-        """what: names the plan in status reasons. Raises SentinelError for an impossible layout."""
+        """what: the name of the plan in the reason that status shows. Raises SentinelError for an
+        impossible layout."""
         self.what = what
         self.layout_id = new_layout_id()
         layout = planned.plan.layout

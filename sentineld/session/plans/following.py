@@ -85,8 +85,8 @@ class Following:
         self.shapes = Shapes()
 
     def prepare(self, planned: Planned, what: str) -> int:
-        """Prepare a plan for send(); returns the id of its layout. what: names the plan in status
-        reasons."""
+        """Prepare a plan for send(); returns the id of its layout. what: the name of the plan in
+        the reason that status shows."""
         self.shapes.keep(planned)
         self.planned = planned
         self._entering = Entering(self._link, self._machine, self.tiers, self._inbox, planned, what)
@@ -116,7 +116,7 @@ class Following:
         self._stop_managed()
         managed = self._manage(planned)
         if first or not policy(managed.plan.policy).charges_budget:
-            # If there was a live plan and the new plan's policy charges the budget, enter() is not
+            # If there was a live plan and the new plan stays within the budget, enter() is not
             # needed: the new plan's own moves soon bring the fast pages within the budget.
             managed.enter()
         self._start(planned, managed)

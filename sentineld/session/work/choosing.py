@@ -32,12 +32,12 @@ class Sample(NamedTuple):
     """The decision to sample a step and to make a plan from it."""
 
     shape: Shape
-    similar: Similar | None  # the steps that the plan must fit; None: identical ones only
+    similar: Similar | None  # the steps that the plan must fit; None: only identical steps
     reason: str
 
 
 class Choosing:
-    """Makes the choice for one pass of profiling."""
+    """Decides, during one pass of profiling, which plan to enter or to make."""
 
     def __init__(self, shapes: Shapes, left: Shape | None) -> None:
         """shapes: the session's plans. left: the shape whose plan the steps no longer follow."""
@@ -47,7 +47,8 @@ class Choosing:
         self._seen = SeenSteps()
 
     def warm_up(self, step: Step) -> None:
-        """Count a step of the warm-up as seen: it can show that steps differ. Chooses no plan."""
+        """Take a step of the warm-up into account when deciding whether steps differ. Chooses no
+        plan."""
         self._seen.add(step)
 
     def add(self, step: Step, threads: int, repeated: bool) -> Planned | Sample | None:

@@ -71,8 +71,8 @@ def planned_for(goal: Goal, given: PlanInput, machine: Machine, link: ShimLink) 
         duration_s,
         given.tiers.migration_bytes_per_s,
         # The spare plan is made in advance, because it is needed as soon as the first step under
-        # the plan shows that moves do not reach the assumed bandwidth. A plan for varying sizes is
-        # not corrected, because its times and moves vary, too.
+        # the plan shows that moves do not reach the assumed bandwidth. A plan for varying sizes
+        # gets no spare plan: it is never corrected, because its times and moves vary, too.
         machine.planners.spare(link.uid, *arguments, plan) if given.sizes is None else None,
         fault_latency_ns=fault_latency_of(given.tiers),
     )

@@ -51,8 +51,8 @@ SECOND_STEP_REQUESTS = 4
 """Maximum number of requests for a second step's accesses. One request may not be enough, because
 the framework may observe a step of another shape."""
 KEPT_RECORDS = 500_000
-"""Limit on the ring records and live tensors in the steps that are kept until the framework
-answers; see kept_records()."""
+"""Limit on the ring records and live tensors in the steps that are kept until the framework has
+reported its operators' accesses; see kept_records()."""
 
 
 class Profiling:

@@ -2,8 +2,9 @@
 """How often the module arms accessed pages again while it samples a step.
 
 Sentinel (Ren et al., HPCA 2021) counts the accesses to each page. The module sees only the first
-access to a page after the page was armed, so it arms accessed pages again once per period. A page
-then has one counted access for each period of a stretch in which it was accessed.
+access to a page after the page was armed, so it arms accessed pages again once per period. The
+number of counted accesses to a page in a stretch is therefore the number of periods of the stretch
+in which the page was accessed.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ def rearm_period_us(step: Step, cuts: npt.NDArray[np.uint32]) -> int:
     limited to REARM_US_MIN .. REARM_US_MAX.
 
     The typical stretch is the median of the stretches, weighted by their times: half of the step's
-    time is in stretches that are at least as long. What comes before the first layer does not
-    count: there the training waits for its data, often for longer than the layers take.
+    time is in stretches that are at least as long. The time before the first layer is left out: in
+    this time the training waits for its data, often for longer than the layers take.
     """
     boundaries_ns = boundary_records(step)["time_ns"].astype(np.int64)
     boundaries_ns = boundaries_ns[1:] if len(boundaries_ns) > 1 else boundaries_ns

@@ -158,7 +158,8 @@ class Recording(Request[Trace]):
     def _begin_sampling(self) -> None:
         """Sample one of the next steps: its pages, if the module is loaded, and its operators."""
         self._passed_steps, self._sampling_since_s = 0, time.monotonic()
-        # Armed pages fault on access, so from here on sampling itself causes page faults.
+        # Stop recording page faults: sampling itself causes page faults, because armed pages fault
+        # on access.
         faults = self._machine.probing.stop_recording(self._link.pid)
         if self._faults is not None:
             self._faults = faults.rows

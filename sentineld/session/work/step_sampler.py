@@ -141,8 +141,9 @@ class StepSampler:
         return len(self.gathered) == self.gathered.maxlen
 
     def expect(self, similar: Similar) -> None:
-        """Sample a step that differs from these steps at most in the sizes of allocations, and that
-        lacks none of their allocations. The cuts are chosen for the largest of these steps."""
+        """Choose the kind of step to sample: a step that differs from these steps at most in the
+        sizes of allocations, and that lacks none of their allocations. The cuts are chosen for the
+        largest of these steps."""
         self.gathered.clear()
         self.gathered.append(similar.largest)
         self._sizes, self._structure = similar.sizes, structure_digest(similar.largest)
