@@ -31,7 +31,7 @@ class Schedule:
     moves: Table
     """MOVE_DTYPE, sorted by boundary."""
     times: Sequence[MoveTimes]
-    """When each of the moves runs; see move_queue.move_times()."""
+    """When each of the moves may run; see move_queue.move_times()."""
     boundary_count: int
     pages_of: Callable[[Pending], Pages]
     """Returns a move's resident pages that are not on the move's target tier."""
@@ -67,10 +67,10 @@ class Schedule:
     def rejoin(self, target: int, drops_of: Callable[[int], Table]) -> None:
         """Follow the plan again, from any boundary of the step.
 
-        While the plan was not followed, pages may have been moved anywhere. The planned moves after
-        target would take a whole step to bring all of these pages back. So this method queues the
-        moves of the step that ends at target, except those that later moves or drops in that step
-        made obsolete.
+        While the plan was not followed, pages may have been moved to other tiers than the plan's.
+        The planned moves after target would take a whole step to bring all of these pages to their
+        planned tiers. So this method queues the moves of the step that ends at target, except those
+        that later moves or drops in that step made obsolete.
 
         target: the current boundary, counted since the first step.
         drops_of: returns the ranges that the process drops in a stretch (DROP_DTYPE).

@@ -52,16 +52,16 @@ class _Room:
     exact: bool
     """Whether size_bytes is the room itself, not only a lower bound."""
     turning_over: npt.NDArray[np.bool_]
-    """Whether each arena page is born or dropped in this stretch or in the next one. The peaks of
-    the two stretches need not change when such a page moves."""
+    """Whether each arena page is born or dropped in this stretch or in the next one. When such a
+    page moves, the largest numbers of fast bytes in the two stretches need not change."""
 
 
 class Charge:
     """The session's residency maps, updated as its steps pass.
 
-    The charge of a stretch is its peak: a tensor that dies makes room for a later birth in the same
-    stretch, as in the plan. While the process waits at a barrier, room is reserved for the births
-    after the barrier, but these births are not charged yet.
+    The charge of a stretch is its largest number of fast bytes: a tensor that dies makes room for a
+    later birth in the same stretch, as in the plan. While the process waits at a barrier, room is
+    reserved for the births after the barrier, but these births are not charged yet.
 
     charged_bytes() and resident_bytes() may be called from any thread, the other methods
     from the mover's thread only. Results describe the moment of the last boundary that the mover
@@ -98,8 +98,8 @@ class Charge:
         self._born_pages = no_pages()  # see _Snapshot.born_pages
 
     def begin(self, now: int) -> None:
-        """Begin a stretch and apply all of its births, because the process may be ahead of the
-        mover.
+        """Begin a stretch and apply all of its births. The process may be ahead of the mover, so
+        any of these births may have happened.
 
         now: the stretch's boundary, counted since the first step.
         """
@@ -134,7 +134,8 @@ class Charge:
         with self._lock:
             residency.apply(pages, status)
         if (status < 0).any():
-            self._room = None  # an absent page may be born fast in this stretch or the next
+            # An absent page may be born in fast memory in this stretch or the next.
+            self._room = None
         elif self._room is not None:
             self._update(self._room, space, pages, before)
 
@@ -160,8 +161,8 @@ class Charge:
         """Fast bytes charged now.
 
         barriers_hold: whether the process waits at each barrier until the barrier's moves are done.
-        If not, the births of the current stretch are charged even while moves of the barrier
-        before it are not done.
+        If not, the births of the current stretch are charged even while moves of the barrier before
+        the stretch are not done.
         """
         snapshot = self._snapshot(barriers_hold)
         if snapshot.born:
@@ -237,7 +238,7 @@ class Charge:
         return self._step.births[self._births[stretch] : self._births[stretch + 1]]
 
     def _apply_births(self, births: Table) -> list[Pages]:
-        """Apply the births; returns the pages that appeared, by birth."""
+        """Apply the births; returns, for each birth, the pages that appeared."""
         return [
             self.spaces.maps[Space.ARENA].births(
                 int(birth["offset"]), int(birth["bytes"]), self._birth_node(int(birth["tier"]))

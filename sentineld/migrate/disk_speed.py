@@ -17,9 +17,10 @@ from sentineld.migrate.paging_file import open_paging_file
 from sentineld.model.timing import FAULT_BYTES
 
 REQUEST_BYTES = 1 << 20
-"""Bytes of one read or write. The pager's requests are smaller: REQUEST_PAGES in pager/pages.h."""
+"""Bytes of one read or write. The pager's requests are smaller: REQUEST_PAGES in
+shim/native/pager/pages.h."""
 REQUESTS = 8
-"""Number of reads or writes in flight, the same as in the pager (paging.c)."""
+"""Number of reads or writes in flight, the same as in the pager (shim/native/paging.c)."""
 SCRATCH_BYTES = 256 << 20
 
 

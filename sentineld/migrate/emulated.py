@@ -26,8 +26,9 @@ from sentineld.model.records import PAGE_BYTES
 from sentineld.model.tiers import Tiers
 
 BATCH_PAGES = 512
-"""The CPU time of a batch hardly depends on its size. But its pages arrive only at its end, after
-2.5 ms at 0.83 GB/s, or at the next boundary, which interrupts it."""
+"""Maximum number of pages in a batch. Larger batches would take less CPU time in total, because the
+CPU time of a batch hardly depends on its size. But the pages of a batch arrive only at its end:
+after 2.5 ms at 0.83 GB/s, or at the next boundary, which interrupts the batch."""
 SMALL_BATCH_PAGES = 64
 """A batch is at most this large if it has pages of several moves or of an urgent promotion (see
 batches.py), or if other processes' pages are moving. It takes 0.3 ms at 0.83 GB/s."""

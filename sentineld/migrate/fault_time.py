@@ -74,11 +74,12 @@ def _access_ns(address: int) -> int:
 
 
 class _Server:
-    """A thread that serves faults. It owns the descriptor. When it ends, it closes the descriptor,
-    and the kernel then gives zeroed pages."""
+    """A thread that serves faults. It owns the descriptor. When the thread ends, it closes the
+    descriptor. From then on, the kernel serves faults in this memory with zeroed pages."""
 
     def __init__(self, descriptor: int, begin: int, file: int, places: list[int]) -> None:
-        """begin: address of the memory. places: where in the file the pages of each fault are."""
+        """begin: address of the memory. places: for each fault, the offset of its pages in the
+        file."""
         self.error: OSError | None = None
         self.served_ns: list[int] = []
         """For each fault, the time from reading its event to the arrival of the pages."""

@@ -302,7 +302,8 @@ class Mover:
         return True
 
     def _recheck(self, batch: Batch, drops: Table) -> None:
-        """Correct the map for pages of the arena that were dropped during the call of a batch.
+        """Correct the map for pages of the arena that were dropped during the move_pages call of a
+        batch.
 
         Such a page may have been born again before the call moved it. The page is then on the tier
         to which the call moved it, but in the map it is on the tier of its birth. If the page's

@@ -13,12 +13,12 @@ from sentineld.model.tiers import Tiers
 FRESH_NS = 100_000_000
 ROOMY_BYTES = 64 << 20
 """A node's meminfo is read again after FRESH_NS, or if less than ROOMY_BYTES of room is known to be
-left, or after a move to the node has failed. It is not read each time, because reading and parsing
-it takes longer than most of the mover's decisions."""
+left, or after a move to the node has failed. It is not read for each decision of the mover, because
+most decisions take less time than reading and parsing it."""
 
 
 class Capacity:
-    """Knows how many bytes can move to each of the tiers' nodes; see node_bytes()."""
+    """Computes how many bytes can move to each of the tiers' nodes; see node_bytes()."""
 
     def __init__(
         self,

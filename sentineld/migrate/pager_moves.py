@@ -150,7 +150,7 @@ class PagerMoves:
         pages are left out.
 
         The queueing ends if the queue stays full, because the process may have stopped or ended.
-        The next call queues what is left.
+        The next call queues the remaining moves.
         """
         for row in sorted(table, key=lambda row: int(row["tier"]) == _FAST):
             tier = int(row["tier"])

@@ -113,7 +113,7 @@ class PlanMover(Protocol):
         """Bytes of arena and heap by tier, without absent pages."""
 
     def stop(self) -> None:
-        """Stop following the process; moves no page back."""
+        """Stop following the process. Pages stay where they are."""
 
 
 class PageBackend(Protocol):

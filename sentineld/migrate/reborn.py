@@ -30,8 +30,8 @@ def dropped_pages(moved: Pages, drops: Table, page_bytes: int) -> Pages:
 
 
 def back_to_their_region(pages: Pages, regions: Sequence[Region], page_bytes: int) -> Table:
-    """MOVE_DTYPE rows that demote these pages of the arena, where they lie in a region whose pages
-    are born on a slower tier than the fastest."""
+    """MOVE_DTYPE rows that demote pages of the arena to the tier of their region. Pages in regions
+    of the fastest tier, or in no region, get no row."""
     rows = []
     for region in regions:
         begin = region.offset // page_bytes
