@@ -14,7 +14,7 @@ from sentineld.model.kernel_events import Disturbance
 class _Words(NamedTuple):
     """Texts for one kind of disturbance."""
 
-    says: str  # predicate of the message, between the name of the cause and the nodes
+    says: str  # predicate of the message; the name of the cause precedes it
     fix: str  # the command or action that stops it
 
 
@@ -81,7 +81,8 @@ def by_reason(rows: Iterable[Disturbance]) -> dict[tuple[str, str], int]:
 
 
 def in_words(rows: Sequence[Disturbance]) -> str:
-    """One line: the largest disturbance, its fix, and the number of pages of all others.
+    """One line: the largest disturbance, its fix, and the number of pages of all other
+    disturbances.
 
     Empty if there is no disturbance.
     """

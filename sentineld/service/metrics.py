@@ -24,9 +24,9 @@ from sentineld.session.lifecycle import State
 
 @dataclass(frozen=True)
 class SessionSnapshot:
-    """One session at one moment. Counters start with the session and never decrease. The eBPF
-    counters are an exception: they are discarded when the process is no longer attached or
-    recorded, and then begin at 0 again.
+    """One session at one moment. Counters are 0 when the session begins and never decrease. The
+    eBPF counters are an exception: they are discarded when the process is no longer attached or
+    recorded, and begin at 0 when it is attached or recorded again.
 
     If a value is None, it is unknown, and its series is omitted.
     """
@@ -86,7 +86,8 @@ class DaemonSnapshot:
     kernel_migrations: Mapping[tuple[str, str], int] = field(default_factory=dict)
     """Pages handled by the kernel's migrate_pages() on the whole machine, by (reason, result);
     eBPF."""
-    events_dropped: Mapping[str, int] = field(default_factory=dict)  # eBPF, by kernel_events.DROPS
+    # Events that the eBPF programs dropped, by kind of event (kernel_events.DROPS).
+    events_dropped: Mapping[str, int] = field(default_factory=dict)
     sessions: tuple[SessionSnapshot, ...] = ()
 
 
@@ -103,7 +104,7 @@ class MetricSpec:
     labels: tuple[str, ...]
     rows: Callable[
         [DaemonSnapshot], Rows
-    ]  # (label values in the order of labels, value in base units)
+    ]  # yields (label values in the order of `labels`, value in base units)
 
 
 def _session(

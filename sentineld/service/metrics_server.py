@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Serves the metrics over HTTP, by default on the loopback address.
 
-Anyone who reaches the address may connect, so the number of connections and their time are limited.
+Any program that can reach the address can connect, so the number of connections and the time of
+each connection are limited.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from sentineld.base.errors import SentinelError
 log = logging.getLogger(__name__)
 
 CONNECTIONS_MAX = 16
-"""Connections served at a time; further ones are closed."""
+"""Maximum number of connections that are served at a time; further connections are closed."""
 CONNECTION_S = 20.0
 """Time limit of a connection, whatever the client sends or reads meanwhile."""
 RETRY_S = 5.0

@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 RECORDED_STEPS_MAX = 100
 CLOSE_S = 10.0
-"""How long the daemon waits for all sessions together when it stops."""
+"""Maximum time for which a stopping daemon waits until all sessions have ended."""
 EXIT_CHECK_S = 2.0
 """Interval at which beat() looks for processes that have exited."""
 
@@ -128,7 +128,7 @@ class Sessions:
         """Start managing a process, or switch a managed one to another budget or policy.
 
         If "fast" or "policy" is missing, a managed process keeps its current value, and any other
-        process gets the configured one.
+        process gets the configured value.
         """
         session = self._of_caller(caller.uid, arguments)
         fast = FastBudget.parse(str(arguments["fast"])) if arguments.get("fast") else None

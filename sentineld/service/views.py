@@ -17,8 +17,9 @@ from sentineld.session.session import Session
 def describe(session: Session, disturbances: Sequence[Disturbance]) -> dict[str, Any]:
     """A session's entry in the answer to `sentinelctl status`.
 
-    disturbances: those of the session's process. The caller reads them for all sessions at once,
-        because each read fetches the counters of all watched processes from the kernel.
+    disturbances: the disturbances of the session's process. The caller reads the disturbances of
+        all sessions at once, because each read fetches the counters of all watched processes from
+        the kernel.
     """
     words, status = session.link.segment.words(), session.lifecycle.status
     goal, following, meter = session.goal, session.following, session.last_meter
