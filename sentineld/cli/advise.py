@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The verb advise: the step time by the amount of fast memory, on several kinds of machines."""
+"""The verb advise: shows how the step time depends on the amount of fast memory, on several kinds
+of machines."""
 
 from __future__ import annotations
 
@@ -61,8 +62,8 @@ WIDTH = 80
     "--disk",
     type=click.Path(path_type=Path),
     metavar="DIRECTORY",
-    help="Measure the disk of this directory, as the daemon does on paged tiers, and use its "
-    f"figures instead of the preset {LOCAL_DISK}.",
+    help="Measure the disk of this directory, as the daemon does on paged tiers, and use the "
+    f"measured figures instead of the preset {LOCAL_DISK}.",
 )
 @click.option(
     "--fast",
@@ -79,7 +80,8 @@ WIDTH = 80
     default="5%",
     show_default=True,
     metavar="SHARE",
-    help="Fast memory is enough if the step takes at most this much longer than all-fast.",
+    help="An amount of fast memory is enough if the step takes at most this much longer than with "
+    "fast memory only.",
 )
 @click.option("--policy", default="auto", show_default=True, help="Policy that makes the plans.")
 @threads_option
@@ -90,7 +92,7 @@ WIDTH = 80
     help="Also simulate two such trainings that share the machine.",
 )
 @click.option(
-    "--bound", is_flag=True, help="Also compute the step-time bounds, which takes longer."
+    "--bound", is_flag=True, help="Also compute the step-time bounds; this takes more time."
 )
 @click.option(
     "--jobs",
@@ -121,10 +123,10 @@ def advise(
     """Show how much fast memory the training of TRACE needs.
 
     `sentinelctl record` writes TRACE, on any machine. The recorded step is simulated, as
-    by `sentinelctl simulate`, with several amounts of fast memory beside several kinds of
-    slow memory and a disk. The tables show the time of a step, divided by its time if all
-    memory were fast. Ctrl-C ends the simulation; the results so far are printed.
-    docs/how-to.md explains the results and their assumptions.
+    by `sentinelctl simulate`, for each combination of an amount of fast memory and a kind
+    of slow memory; by default, one of the kinds is a disk. The tables show the time of a
+    step, divided by its time if all memory were fast. Ctrl-C ends the simulation; the
+    results so far are printed. docs/how-to.md explains the results and their assumptions.
     """
     policy_by_name(policy)
     excess = _excess(within)
@@ -160,7 +162,8 @@ def advise(
 
 
 def _simulate(curves: Curves, bound: bool, processes: int) -> BaseException | None:
-    """Add all points to the curves; return the error or the interrupt that ended this early."""
+    """Add all points to the curves; return the error or the interrupt that ended the simulation
+    early, or None."""
     wanted = curves.questions()
     found = simulated_points(curves.profile, curves.policy_name, wanted, bound, processes)
     try:
@@ -274,7 +277,8 @@ def _print(curves: Curves, threads: int, excess: float, bound: bool) -> None:
 
 
 def _notes(curves: Curves) -> list[str]:
-    """The errors of points, each with the first point that had it."""
+    """The different errors of the points. Each error is preceded by the first point at which it
+    occurred."""
     found: dict[str, str] = {}
     for point in curves.points.values():
         if point.error is not None:

@@ -48,7 +48,7 @@ class Found:
     tiers: Tiers | None  # None: the machine has one tier only
     migration: dict[int, Rates]  # pages per move_pages call -> bandwidth
     birth_ns_per_byte: float  # time per byte to fault in new pages; 0: unknown
-    missing: tuple[str, ...]  # what could not be measured
+    missing: tuple[str, ...]  # descriptions of the missing measurements
 
     def figures(self) -> dict[str, list[int] | float]:
         """Keys and values for the table [tiers] of the config.
@@ -161,7 +161,8 @@ def measured(config: Path | None, size_bytes: int, threads: int, sys_root: Path 
     missing: list[str] = []
     tiers: Tiers | None = None
     try:
-        # No variant of the timing model is selected: it could need figures that are measured below.
+        # Select no variant of the timing model: discover() would raise an error if a variant needs
+        # bandwidths that are unknown until they are measured below.
         overrides = replace(load(config).tiers, overlap=Overlap.NONE.value, moves_yield=False)
         tiers = discover(sys_root, asdict(overrides))
     except SentinelError as error:

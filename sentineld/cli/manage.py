@@ -22,8 +22,8 @@ from sentineld.cli.output import Daemon, json_option, print_json, print_table
 def attach(daemon: Daemon, pid: int, fast: str | None, policy: str | None, as_json: bool) -> None:
     """Start managing the training process PID, which must run under the shim.
 
-    If the process is already managed, this verb changes its budget or policy without a new
-    profile. An option that is not given keeps its value.
+    If the process is already managed, this verb changes its budget or policy without a
+    new profile. If an option is omitted, its current value is kept.
     """
     if fast is not None:
         FastBudget.parse(fast)
@@ -61,9 +61,10 @@ def detach(daemon: Daemon, pid: int, as_json: bool) -> None:
 def meter(daemon: Daemon, pid: int, steps: int, as_json: bool) -> None:
     """Count which tier serves PID's accesses to tensor pages, for whole managed steps.
 
-    The unit is one page accessed in one stretch. The kernel module counts by page
-    faults, which slows the metered steps down. On emulated and paged tiers, the accesses
-    are taken from the profile, and each page's tier is taken from the residency map.
+    The unit is one page accessed in one stretch. To count the accesses, the kernel module
+    causes page faults, which slow the metered steps down. On emulated and paged tiers,
+    the accesses are taken from the profile, and each page's tier is taken from the
+    residency map.
     """
     answer = daemon.ask_long("meter", pid=pid, steps=steps)
     if as_json:

@@ -18,7 +18,8 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 JSON_SCHEMA = 1
 LONG_TIMEOUT_S = 6 * 3600.0
 """Timeout for verbs that wait for training steps or for planning. A step may take minutes. Planning
-may take twice plan_timeout_s (the plan and the spare plan) and also waits for its turn."""
+may take twice plan_timeout_s (the plan and the spare plan), and it begins only when one of the
+plan_processes is free."""
 
 
 @dataclass(frozen=True)

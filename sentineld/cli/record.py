@@ -37,8 +37,8 @@ def record(daemon: Daemon, pid: int, output: Path, steps: int, as_json: bool) ->
 
     Waits for --steps consecutive steps (at least 2) with identical allocations. Then
     page sampling and torch.profiler profile one more step and slow that step down. The
-    process may be registered or managed. A registered process stays registered
-    afterwards; a managed process keeps its plan, and its pages keep moving.
+    state of the process must be registered or managed. A registered process stays
+    registered afterwards; a managed process keeps its plan, and its pages keep moving.
 
     `sentinelctl report FILE` shows the file's contents.
     """

@@ -89,7 +89,7 @@ def report(context: click.Context, file: Path) -> None:
 @json_option
 @click.pass_obj
 def summary(recorded: Recorded, as_json: bool) -> None:
-    """Summarise what was recorded, and what share of the accesses is attributed to tensors."""
+    """Summarise the recording, and show the share of the accesses that belong to known tensors."""
     if as_json:
         print_json({"file": str(recorded.path), **summary_json(recorded.trace)})
         return

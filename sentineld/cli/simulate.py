@@ -53,8 +53,9 @@ threads_option = click.option(
     "--overlap",
     type=click.Choice([overlap.value for overlap in Overlap]),
     default=None,
-    help="Variant of the timing model: what overlaps with accesses to slow memory. none: nothing; "
-    "compute: computation; tiers: accesses to fast memory.  [default: none, or as FILE says]",
+    help="Variant of the timing model: the part of a step that overlaps with accesses to slow "
+    "memory. none: no part; compute: computation; tiers: accesses to fast memory.  [default: none, "
+    "or as FILE says]",
 )
 @click.option(
     "--moves-yield/--no-moves-yield",
