@@ -83,11 +83,11 @@ def _connect(connection: socket.socket, path: Path, timeout_s: float) -> None:
     """Connect; wait while the daemon's backlog of connections is full. Raises OSError.
 
     The kernel serves waiting connect() calls in order. connect() on a socket with a Python
-    time-out does not wait: it fails while the backlog is full. The client would then have to try
-    again and again, and other clients could take each free place first.
+    time-out does not wait: it fails while the backlog is full. The client would then have to call
+    connect() again and again, and other clients could take each free place in the backlog first.
     """
     seconds, rest_s = divmod(timeout_s, 1)
-    timeval = struct.pack("ll", int(seconds), 1 + int(rest_s * 999_998))  # 0 would be unlimited
+    timeval = struct.pack("ll", int(seconds), 1 + int(rest_s * 999_998))  # 0 means unlimited
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, timeval)
     while not _connected(connection):
         connection.connect(str(path))
@@ -112,7 +112,8 @@ def _exchange(
     buffer = FrameBuffer(ANSWER)
     fds: list[int] = []
     try:
-        with contextlib.suppress(ConnectionError):  # the daemon may refuse before it reads
+        # A daemon that refuses a connection can close it before it reads the request.
+        with contextlib.suppress(ConnectionError):
             connection.sendall(
                 encode({"version": CONTROL_VERSION, "verb": verb, "arguments": arguments})
             )

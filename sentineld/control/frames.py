@@ -164,7 +164,8 @@ class FrameSocket:
         """
         if self._peeked is None:
             self._peeked = bytearray()
-            # Each peek continues where the last one ended, even across data with descriptors.
+            # Each peek continues where the last one ended. Without this option, every peek would
+            # end at the first data that carries descriptors.
             self._socket.setsockopt(socket.SOL_SOCKET, _SO_PEEK_OFF, 0)
         while not self._has_frame(self._peeked):
             try:

@@ -33,16 +33,17 @@ if refused_pause_s is not 0."""
 
 
 class Limits(NamedTuple):
-    """Limits of connections or commands. Root is limited, too, because its trainings can be
-    faulty."""
+    """Limits of connections or commands. Root is limited, too, because a faulty training of root
+    can open many connections."""
 
     of_user: int
     of_root: int
     total: int  # of all users but root together, so that root can still connect
 
     def problem(self, counts: Counter[int], uid: int, what: str) -> str:
-        """The reason why this user can't have one more connection or command; "" if there is none.
-        counts: for each user ID, how many it has. what: the name of the things that are counted."""
+        """The reason why this user can't have one more connection or command; "" if there is no
+        reason. counts: the number of connections or commands of each user ID. what: "connections"
+        or the like, for the message."""
         limit = self.of_user if uid else self.of_root
         if counts[uid] >= limit:
             return f"user {uid} has {limit} {what}, which is the limit"
@@ -65,8 +66,9 @@ class Listener:
         """on_connection: takes over a connection and its user ID; calls release() when the
         connection no longer counts.
         on_refused: may send the reason before a connection is closed.
-        refused_pause_s: pause after REFUSED_MAX refused connections. The backlog may fill up
-        during the pause. Therefore use a pause only if the clients' connect() blocks."""
+        refused_pause_s: pause after REFUSED_MAX refused connections. The backlog can become full
+        during the pause. Therefore use a pause only if the clients' connect() waits while the
+        backlog is full."""
         self._listening = listening
         self._limits = limits
         self._on_connection = on_connection

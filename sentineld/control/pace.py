@@ -11,10 +11,10 @@ import time
 from collections.abc import Callable
 
 SHARE = 0.03
-"""Share of the time that one user's messages may take."""
+"""Share of the event loop's time that one user's messages may take."""
 BURST_S = 0.05
-"""Time that one user's messages may take without a pause. They can delay the heartbeat for as long;
-shims tolerate much longer delays."""
+"""Time that one user's messages may take without a pause. They can delay the heartbeat by this
+time; shims tolerate much longer delays."""
 
 
 class Pace:

@@ -58,9 +58,9 @@ SOCKET_BACKLOG = 1024
 """Maximum number of connections that wait for accept()."""
 CONTROL_BACKLOG = 128
 REFUSED_PAUSE_S = 0.02
-"""Pause before the next accept() after some refused connections. Without it, a user who connects
-again and again would occupy a CPU core. All connections of the backlog are accepted or refused
-within a tenth of a second, and further clients wait in connect()."""
+"""Pause before the next accept() after some refused connections. Without this pause, a user who
+connects again and again would occupy a CPU core. All connections of the backlog are accepted or
+refused within a tenth of a second, and further clients wait in connect()."""
 VERB_CHARACTERS_MAX = 40
 CONNECTIONS = Limits(of_user=64, of_root=128, total=256)
 REQUEST_COST_S = 0.001
@@ -294,7 +294,8 @@ class ControlServer:
 
 
 def _in_thread(call: Callable[[], _Answer]) -> asyncio.Future[_Answer]:
-    """Run a call in a new thread, which ends with the call. A thread pool would never shrink.
+    """Run a call in a new thread, which ends with the call. No thread pool is used, because a
+    thread pool never shrinks.
 
     Raises SentinelError."""
     answer: Future[_Answer] = Future()
