@@ -22,8 +22,8 @@ PLAN_MEMORY_BYTES_MIN = 256 << 20
 
 @dataclass(frozen=True)
 class TierOverrides:
-    """The table [tiers]: values that replace those found on the machine, and the settings that
-    select another kind of tiers."""
+    """The configuration's table [tiers]. Most values replace values that were found on the machine;
+    `emulated` and `paged` select another kind of tiers."""
 
     fast: tuple[int, ...] = ()  # node IDs; empty: as discovered
     slow: tuple[int, ...] = ()

@@ -50,7 +50,8 @@ LimitNOFILE in the systemd unit has the same value."""
 MMAP_THRESHOLD_BYTES = 512 << 10
 """malloc() maps each block of this size or more separately, and free() returns it to the kernel. By
 default glibc raises the threshold to the size of the largest block freed so far. After a few large
-messages, the heaps of all threads would then keep such blocks."""
+messages, malloc() would then take blocks of their size from the threads' heaps, which keep freed
+memory."""
 M_MMAP_THRESHOLD = -3  # malloc.h
 
 
@@ -150,7 +151,7 @@ def sentineld(path: Path | None, tiers: str | None, check: bool) -> None:
     _require_policy(config.policy)
     if check:
         return
-    # The journal adds time and unit itself.
+    # The journal adds the time and the unit's name to each line.
     under_systemd = "JOURNAL_STREAM" in os.environ
     logging.basicConfig(
         level=logging.INFO,
@@ -173,8 +174,8 @@ def _require_policy(name: str) -> None:
 
 
 def _raise_descriptor_limit() -> None:
-    """Raise the soft limit on open descriptors. By default it is often 1024, because programs that
-    call select() can't use more."""
+    """Raise the soft limit on open descriptors. The default is often 1024, because select() does
+    not support higher descriptor numbers."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = DESCRIPTORS_MAX if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS_MAX)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes calls on received descriptors in separate threads, because such calls can block.
 
-Any call on a descriptor of an unknown kind can block for as long as the process that sent it likes.
-Examples are close() of a TCP socket with SO_LINGER and close() of a file on FUSE. Therefore each
-user has a queue of such calls and a thread that makes the calls. The thread ends when the queue is
-empty. If more than THREADS_MAX users have calls at a time, further users share one queue and one
-thread.
+Any call on a descriptor of an unknown kind can block for a time that the sender of the descriptor
+controls. Examples are close() of a TCP socket with SO_LINGER and close() of a file on FUSE.
+Therefore each user has a queue of such calls and a thread that makes the calls. The thread ends
+when the queue is empty. If more than THREADS_MAX users have calls that have not returned, further
+users share one queue and one thread.
 
 A queue accepts every call, because a descriptor whose close() is refused would stay open forever.
-The length of a queue is limited where descriptors are received: the receiver refuses a user while
-too_many() is true for this user.
+The code that receives descriptors limits the length of the queues: it refuses or closes a user's
+connections while too_many() is true for this user.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ CLOSING_MAX = 64
 accepted. A shim needs few calls: at most 2 of its descriptors are of an unknown kind."""
 
 THREADS_MAX = 32
-"""Maximum number of threads that serve one user each; further users share one more thread. There is
-a maximum because one person can own 65,536 user IDs (subuid(5))."""
+"""Maximum number of threads that serve one user each; further users share one more thread. The
+number is limited because one person can own 65,536 user IDs (subuid(5))."""
 
 _SHARED = -1
 _lock = threading.Lock()
 _queues: dict[int, deque[Callable[[], object]]] = {}
-"""The queue of each user ID, and of _SHARED."""
+"""Queues by user ID. The key _SHARED is for the shared queue."""
 _served: set[int] = set()
 """Keys of the queues that have a thread."""
 _waiting: Counter[int] = Counter()

@@ -16,9 +16,9 @@ ALIVE_CHECK_S = 1.0
 class Backlog:
     """Counts the unhandled items of a queue and their bytes.
 
-    The counts limit what another process can put into the queue: when add() returns False, the
-    caller stops reading from that process until on_room() is called. Items that were read before
-    are still accepted.
+    The counts limit the memory that another process can occupy by filling the queue: when add()
+    returns False, the caller stops reading from that process until on_room() is called. add() also
+    counts items that the caller had read before it stopped.
     """
 
     def __init__(self, items_max: int, bytes_max: int, on_room: Callable[[], None]) -> None:

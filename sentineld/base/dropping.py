@@ -2,10 +2,10 @@
 """Closes connections whose receive queue may hold descriptors that the daemon has not received.
 
 The kernel closes such descriptors with the connection, in the thread that closes it. If such a
-descriptor is a TCP socket with SO_LINGER and unsent data, the thread waits for as long as the
-sender likes. An exiting process does not wait, because inet_release() tests PF_EXITING. Therefore
-a child process inherits these connections. The child exits after the daemon has closed its own
-copies of the connections.
+descriptor is a TCP socket with SO_LINGER and unsent data, the thread waits for a time that the
+sender of the descriptor has set. An exiting process does not wait, because inet_release() tests
+PF_EXITING. Therefore a child process inherits these connections. The child exits after the daemon
+has closed its own copies of the connections.
 """
 
 from __future__ import annotations

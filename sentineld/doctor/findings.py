@@ -29,8 +29,8 @@ class Finding:
 
     check: str  # the name of the check
     status: Status
-    cause: str  # what was found
-    fix: str = ""  # how to fix it, for warn and fail
+    cause: str  # a description of the finding
+    fix: str = ""  # how to fix the problem, for WARN and FAIL
     code: str = "failed"  # error code for the exit status, if this check is the first to fail
 
 

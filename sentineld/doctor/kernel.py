@@ -46,7 +46,7 @@ def kernel(system: System) -> Finding:
 
 
 def module(system: System) -> Finding:
-    """Whether the module is loaded; if not, whether it is built and may be loaded."""
+    """Whether the module is loaded; if not, whether it is built and, under lockdown, signed."""
     if re.search(r"^sentinel ", system.text("proc/modules") or "", re.MULTILINE):
         return Finding("module", Status.OK, "sentinel is loaded")
     file = _module_file(system)

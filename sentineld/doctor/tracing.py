@@ -76,7 +76,8 @@ def capabilities(system: System) -> Finding:
 
 
 def perf_paranoid(system: System) -> Finding:
-    """Whether perf events are restricted; the daemon's probes do not need them."""
+    """Whether perf events are restricted. Any setting works, because the daemon's probes need raw
+    tracepoints only."""
     value = system.text("proc/sys/kernel/perf_event_paranoid")
     if value is None:
         return Finding("perf", Status.SKIP, "the kernel has no perf events")
