@@ -27,7 +27,8 @@ class _Count:
 
 
 class LogLimit(logging.Filter):
-    """Passes at most SITE_LINES lines of a logging statement, and LINES in total, in PERIOD_S.
+    """In each period of PERIOD_S, passes at most SITE_LINES lines of each logging statement, and at
+    most LINES lines in total.
 
     If a logging statement writes lines about several users, SITE_LINES applies to each user, so
     that no user can suppress lines about another user's processes. The user is the statement's

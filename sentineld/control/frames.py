@@ -91,7 +91,7 @@ class FrameBuffer:
         return messages
 
     def add(self, data: bytes) -> None:
-        """Append data, for take()."""
+        """Append received data; take() decodes it."""
         self._bytes += data
 
     @property
@@ -294,7 +294,8 @@ class FrameSocket:
         )
 
     def hang_up(self) -> None:
-        """Shut the connection down, from any thread; its reader gets EOF and closes it."""
+        """Shut the connection down. The thread that reads it gets EOF and closes it. May be called
+        from any thread."""
         self.hung_up = True
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)

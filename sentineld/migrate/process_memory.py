@@ -92,7 +92,7 @@ class KernelMemory:
         """Do nothing: the kernel moves pages when it is asked to."""
 
     def best_node(self, tier: int) -> tuple[int, int]:
-        """Compare the nodes' free memory."""
+        """Compare the room of the tier's nodes; see Capacity.best_node()."""
         return self._capacity.best_node(tier)
 
     def close(self) -> None:

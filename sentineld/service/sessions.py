@@ -177,7 +177,8 @@ class Sessions:
         return {"tensors": tensors(self._of_caller(caller.uid, arguments))}
 
     def plan(self, caller: Caller, arguments: Message) -> Any:
-        """The plan as text and as values; with the argument "bound" also the fast-share bound."""
+        """The plan as text and as values for JSON; with the argument "bound" also the fast-share
+        bound."""
         return explain(self._of_caller(caller.uid, arguments), bool(arguments.get("bound")))
 
     def status(self, uid: int) -> list[dict[str, Any]]:

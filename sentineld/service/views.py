@@ -72,7 +72,7 @@ def tensors(session: Session) -> list[dict[str, Any]]:
 
 
 def explain(session: Session, with_bound: bool) -> dict[str, Any]:
-    """The plan as text and as values.
+    """The plan as text and as values for JSON.
 
     with_bound: also compute the fast-share bound, in a child process.
 

@@ -65,7 +65,7 @@ class Correcting:
         self._planned: Planned | None = None
         self._job: _Job | None = None
         self._spent: list[Floats] = []
-        self._began: tuple[int, int] = 0, 0  # (step, ns of delay owed) when recording began
+        self._began: tuple[int, int] = 0, 0  # (step, total delay owed in ns) when recording began
         self.recording = False
         """Whether steps are recorded for a correction."""
 
@@ -161,8 +161,8 @@ class Correcting:
 
     def _begin(self, planned: Planned, correction: Correction) -> None:
         log.info("process %d: %s; planning again", self._link.pid, correction.text)
-        # Planning requires a budget without unmanaged bytes. The plan's own budget does not include
-        # them, so it is passed on unchanged.
+        # Planning takes a budget without room for unmanaged bytes. The live plan's budget has no
+        # such room either, so it is passed on unchanged.
         budget_bytes = planned.plan.budget_bytes
         self._job = _Job(
             correction,
@@ -201,7 +201,7 @@ class Correcting:
 
 
 def correcting(link: ShimLink, machine: Machine) -> Correcting:
-    """The corrections of an attached process, on a machine with tiers."""
+    """Make the Correcting object of an attached process. The machine must have tiers."""
     tiers, planners = machine.tiers, machine.planners
     assert tiers is not None, "attach requires tiers"
 

@@ -161,7 +161,7 @@ class Following:
         return Verdict(True, f"the process now computes with {threads} threads")
 
     def on_step(self, step: Step) -> None:
-        """Handle a complete recorded step, which a correction may need."""
+        """Handle a complete recorded step. It is used if a correction needs the times of steps."""
         if self.correcting is not None:
             self.correcting.on_step(step)
 

@@ -125,8 +125,8 @@ class Recording(Request[Trace]):
         self._machine.probing.stop_recording(self._link.pid)
 
     def _gather(self, step: Step) -> bool:
-        """Handle a step before sampling. Begin to sample after enough steps in a row that allocate
-        identically; returns whether the recording has failed."""
+        """Handle a step that was recorded before sampling begins. Begin to sample after enough
+        steps in a row that allocate identically; returns whether the recording has failed."""
         if not recorded_completely(step):
             # Under a plan for varying sizes, this step lacks allocations, so its cursors have gaps.
             # A trace must not have gaps.
@@ -156,7 +156,8 @@ class Recording(Request[Trace]):
         return True
 
     def _begin_sampling(self) -> None:
-        """Sample one of the next steps: its pages, if the module is loaded, and its operators."""
+        """Begin to sample one of the next steps: its page accesses, if the module is loaded, and
+        its operators' accesses."""
         self._passed_steps, self._sampling_since_s = 0, time.monotonic()
         # Stop recording page faults: sampling itself causes page faults, because armed pages fault
         # on access.

@@ -69,7 +69,8 @@ class Request(Generic[Result]):
 
     @property
     def outcome(self) -> str:
-        """How the request ended, as a reason for the session's state."""
+        """Whether the request succeeded or why it failed, as text for the reason of the session's
+        state."""
         return self.doing if self._problem is None else f"not {self.doing}: {self._problem.message}"
 
     def _reject(self, reason: str) -> None:

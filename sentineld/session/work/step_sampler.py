@@ -246,7 +246,7 @@ class StepSampler:
         return operators.first if self._exact or self._waited_s() > OP_ACCESSES_WAIT_S else None
 
     def overdue(self) -> bool:
-        """Whether a step should have been found by now."""
+        """Whether the search for a step that was sampled completely has taken too long."""
         operators = self.operators
         unanswered = operators.first is not None and operators.accesses is None
         wait_s = OP_ACCESSES_WAIT_S if unanswered and not self._exact else WHOLE_STEP_WAIT_S
