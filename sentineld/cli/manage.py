@@ -61,10 +61,10 @@ def detach(daemon: Daemon, pid: int, as_json: bool) -> None:
 def meter(daemon: Daemon, pid: int, steps: int, as_json: bool) -> None:
     """Count which tier serves PID's accesses to tensor pages, for whole managed steps.
 
-    The unit is one page accessed in one stretch. To count the accesses, the kernel module
-    causes page faults, which slow the metered steps down. On emulated and paged tiers,
-    the accesses are taken from the profile, and each page's tier is taken from the
-    residency map.
+    All accesses to a page in one stretch count as one access. To count the accesses, the
+    kernel module causes page faults, which slow the metered steps down. On emulated and
+    paged tiers, the accesses are taken from the profile, and each page's tier is taken
+    from the residency map.
     """
     answer = daemon.ask_long("meter", pid=pid, steps=steps)
     if as_json:

@@ -52,7 +52,7 @@ def run(
     limit: str | None,
     command: tuple[str, ...],
 ) -> None:
-    """Run COMMAND under the shim and attach every process that it starts and that trains.
+    """Run COMMAND under the shim and attach each of its processes that trains a model.
 
     COMMAND may start Python directly, through torchrun, or from a shell script. Every
     Python process that it starts runs under the shim. Each process is attached
