@@ -252,8 +252,8 @@ class Driver:
         """Begin to manage a process, or to switch a managed process to another budget or policy.
 
         fast, policy_name: if None, a managed process keeps its current value, and any other process
-        gets the configured value. Returns the replanning to wait for if the process is
-        switched, else None. Raises SentinelError.
+        gets the configured value. Returns the replanning to wait for if the process is switched,
+        else None. Raises SentinelError.
         """
         self._require_own()
         if self.lifecycle.state is State.REGISTERED:
