@@ -54,7 +54,7 @@ static inline void note_fault(u32 pid, u64 address, u32 kind, u32 write)
 	fault->kind = kind;
 	fault->write = write;
 	fault->reserved = 0;
-	/* the daemon polls: a wakeup would cost the training process time */
+	/* the daemon polls the ring; waking it here would cost the training process time */
 	faults.ringbuf_submit(fault, BPF_RB_NO_WAKEUP);
 }
 

@@ -10,7 +10,7 @@
 #define MIGRATE_MODES 8
 
 struct migration_key {
-	u32 pid; /* of the task that moved pages: a process or a kernel thread (kswapd, kcompactd) */
+	u32 pid; /* id of the process or kernel thread (kswapd, kcompactd) that moved pages */
 	u16 mode;
 	u16 reason;
 };

@@ -200,8 +200,8 @@ struct sentinel_chunk *sentinel_chunk_get(struct sentinel_session *s, struct sen
 }
 
 /*
- * Allocates the chunk if [start, end) covers only a part of it: each page then needs a
- * bit of its own.
+ * Allocates the chunk if [start, end) covers only a part of it. As long as a chunk is not
+ * allocated, one bit in area->active applies to all of its pages.
  */
 static int split_chunk(struct sentinel_session *s, struct sentinel_area *area, unsigned long start,
 		       unsigned long end, unsigned long index)

@@ -65,8 +65,8 @@ static inline pte_t sentinel_pte_mkwrite(pte_t pte)
 
 /*
  * Returns argument n (counted from 0) of a traced function. A callback gets the arguments
- * even if FTRACE_OPS_FL_SAVE_REGS is not set. That flag would save and restore all
- * registers at each page fault of the system.
+ * even if FTRACE_OPS_FL_SAVE_REGS is not set. The flag is not set, because it would make
+ * ftrace save and restore all registers at each page fault of the system.
  */
 static inline unsigned long sentinel_ftrace_argument(struct ftrace_regs *fregs, unsigned int n)
 {

@@ -21,7 +21,7 @@ struct ended {
 	DECLARE_BITMAP(written, SENTINEL_CHUNK_PAGES);
 	DECLARE_BITMAP(lost, SENTINEL_CHUNK_PAGES);
 	DECLARE_BITMAP(examine, SENTINEL_CHUNK_PAGES); /* pages whose PTEs are examined */
-	DECLARE_BITMAP(unknown, SENTINEL_CHUNK_PAGES); /* result: an access may have been missed */
+	DECLARE_BITMAP(unknown, SENTINEL_CHUNK_PAGES); /* result: accesses may have been missed */
 };
 
 static void take(struct sentinel_session *s, struct sentinel_chunk *chunk, struct ended *ended)
@@ -40,8 +40,8 @@ static void take(struct sentinel_session *s, struct sentinel_chunk *chunk, struc
 	bitmap_zero(chunk->written, SENTINEL_CHUNK_PAGES);
 	bitmap_zero(chunk->lost, SENTINEL_CHUNK_PAGES);
 	/*
-	 * if the chunk's mappings are being changed, its pages may be unarmed again after
-	 * their examination: keep `suspect`
+	 * while other code changes the chunk's mappings, pages may become unarmed even after
+	 * they were examined: keep `suspect` for the next epoch
 	 */
 	if (!sentinel_changes(s, chunk->base, chunk->base + (1UL << SENTINEL_CHUNK_SHIFT)))
 		bitmap_zero(chunk->suspect, SENTINEL_CHUNK_PAGES);
@@ -118,7 +118,7 @@ static bool settle_page(struct sentinel_session *s, struct sentinel_chunk *chunk
 	    missed(s, chunk, ended, nr, pte))
 		__set_bit(nr, ended->unknown);
 	armed = ptep && sentinel_arm_page(s, chunk, nr, ptep);
-	/* in swap, under migration or not armable: a later access may cause no fault */
+	/* the page is in swap, under migration or not armable: later accesses may not fault */
 	if (!pte_none(pte) && !test_bit(nr, chunk->armed))
 		sentinel_note_unwatched(s, chunk, nr, nr + 1);
 	return armed;
@@ -175,7 +175,7 @@ static u64 settle_table(struct sentinel_session *s, struct sentinel_chunk *chunk
 	unsigned int nr;
 	u64 armed = 0;
 
-	/* one fault may have mapped more pages than the accessed one */
+	/* a fault that the kernel resolved may have mapped neighbours of the accessed page, too */
 	if (ended->resolved) {
 		bitmap_complement(unarmed, chunk->armed, SENTINEL_CHUNK_PAGES);
 		bitmap_or(ended->examine, ended->examine, unarmed, SENTINEL_CHUNK_PAGES);
@@ -332,7 +332,7 @@ static long begin(struct sentinel_session *s, struct sentinel_epoch *epoch, bool
 /*
  * Handles EPOCH on the daemon's descriptor and on epoch fds. User memory is
  * accessed only while no lock is held, because the process that owns the memory
- * decides how long a fault takes.
+ * can make a fault on it last arbitrarily long (for example, with userfaultfd).
  */
 long sentinel_epoch_ioctl(struct sentinel_session *s, void __user *arg, bool target_only)
 {

@@ -60,7 +60,7 @@ static bool restore_page(const struct watched_fault *fault, pte_t *ptep, bool wa
 		entry = sentinel_entry_restore(fault->vma, &ptep->pte, false, true,
 					       write || !precise_writes);
 	} else if (write && precise_writes) {
-		/* the entry may be read-only because a read came first */
+		/* the fault of an earlier read may have restored the entry read-only */
 		entry = sentinel_entry_restore(fault->vma, &ptep->pte, false, true, true);
 	}
 	if (fault->flags & FAULT_FLAG_UNSHARE)

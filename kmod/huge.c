@@ -41,7 +41,7 @@ pmd_t *sentinel_chunk_huge_lock(struct sentinel_session *s, struct sentinel_chun
 	return sentinel_huge_lock(s->mm, chunk->base, ptl);
 }
 
-/* Undoes the bookkeeping of sentinel_huge_arm(); returns true if the huge page counted as armed. */
+/* Undoes the bookkeeping of sentinel_huge_arm(); returns true if huge_armed was set. */
 bool sentinel_huge_clear_armed(struct sentinel_session *s, struct sentinel_chunk *chunk)
 {
 	if (!chunk->huge_armed)

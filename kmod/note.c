@@ -79,7 +79,7 @@ void sentinel_note_late(struct sentinel_session *s, struct sentinel_chunk *chunk
 	}
 	if (!write || __test_and_set_bit(nr, chunk->written))
 		goto out;
-	/* a read was logged before the page was unmapped: no later record would show the write */
+	/* a read was logged already, so no late record follows: log this write now */
 	if (s->precise_writes && !test_bit(nr, chunk->late))
 		sentinel_log_append(s,
 				    (struct sentinel_access){
@@ -220,7 +220,7 @@ void sentinel_change_end(struct sentinel_session *s, unsigned long start, unsign
 	spin_unlock(&s->lock);
 }
 
-/* Returns how many changes in progress may concern pages of [start, end); s->lock is held. */
+/* Returns how many changes in progress may affect pages of [start, end); s->lock is held. */
 unsigned int sentinel_changes(struct sentinel_session *s, unsigned long start, unsigned long end)
 {
 	unsigned int i, count = s->more_changes;
@@ -233,9 +233,9 @@ unsigned int sentinel_changes(struct sentinel_session *s, unsigned long start, u
 
 /*
  * Returns true if an access through this entry is possible without a fault, now or
- * later. If the page was touched in this epoch, only a write counts. The entry of a
- * page in swap or under migration can become present without a fault. The page-table
- * lock is held.
+ * later. If the page was touched in this epoch, returns true only if a write is
+ * possible. The entry of a page in swap or under migration can become present without a
+ * fault. The page-table lock is held.
  */
 static bool may_pass_unseen(const struct sentinel_chunk *chunk, unsigned int nr, pte_t pte)
 {
@@ -371,8 +371,8 @@ static void note_change_of_area(struct sentinel_session *s, struct sentinel_area
 		unsigned long base;
 
 		/*
-		 * If a chunk is not allocated, none of its watched pages is mapped. So it has to be
-		 * allocated only if the change maps pages.
+		 * If a chunk is not allocated, none of its watched pages is mapped. Then the chunk
+		 * has to be allocated only if the change maps pages.
 		 */
 		if (!chunk && kind == SENTINEL_CHANGE_MAPS && test_bit(i, area->active)) {
 			chunk = sentinel_chunk_get(s, area, i, GFP_NOWAIT | __GFP_NOWARN);

@@ -10,10 +10,10 @@
 #include <linux/ftrace.h>
 #include <linux/sched/mm.h>
 
-/* Written by sentinel_notify_hook_init(), and later under the fault hook's mutex. */
+/* These are written by sentinel_notify_hook_init(), then only under the fault hook's mutex. */
 static bool traceable; /* the filter is set; without it, move_ops would trace every function */
 static bool hooked;
-static bool works; /* hooking worked last time; before the first attempt: it is expected to work */
+static bool works; /* the last attempt to hook succeeded; before the first: same as traceable */
 
 static bool unarms(const struct mmu_notifier_range *range)
 {

@@ -158,9 +158,9 @@ static void flush_this_cpu(void *unused)
 }
 
 /*
- * Flushes the address space from all TLBs. CPUs that use it now are interrupted; the
- * other CPUs see the new generation when they next switch to the address space: see
- * sentinel_tlb_cpus().
+ * Flushes the address space from all TLBs. CPUs that use the address space now are
+ * interrupted. The other CPUs see the new TLB generation when they next switch to the
+ * address space: see sentinel_tlb_cpus().
  */
 void sentinel_flush_tlb(struct mm_struct *mm)
 {

@@ -36,8 +36,8 @@ static bool owned(struct task_struct *task, kuid_t uid)
 /*
  * Returns the address space if the task's owner is the expected one and the task is
  * dumpable, else ERR_PTR. exec() replaces the address space first and the credentials
- * later, both under exec_update_lock. Do not wait for this lock: closing files in exec()
- * can take a long time.
+ * later, both under exec_update_lock. This function does not wait for this lock, because
+ * exec() also closes files under it, which can take a long time.
  */
 static struct mm_struct *checked_mm(struct task_struct *task, kuid_t uid)
 {
@@ -56,7 +56,7 @@ static struct mm_struct *checked_mm(struct task_struct *task, kuid_t uid)
 	return mm;
 }
 
-/* Returns the address space of the process, with a reference for mmput_async(), or ERR_PTR. */
+/* Returns the process's address space, to be released with mmput_async(), or ERR_PTR. */
 struct mm_struct *sentinel_process_mm(const struct sentinel_attach *attach, pid_t *tgid)
 {
 	kuid_t uid = make_kuid(current_user_ns(), attach->uid);

@@ -104,7 +104,7 @@ static void rearm(struct work_struct *work)
 {
 	struct sentinel_session *s = container_of(work, struct sentinel_session, rearm_work);
 
-	/* skip a round that would have to wait: the target decides how long the wait lasts */
+	/* skip the round if a lock is not free: the target can make the wait arbitrarily long */
 	if (!mutex_trylock(&s->control))
 		return;
 	/* accesses before the first EPOCH belong to no stretch, so they need not be counted */
@@ -122,7 +122,7 @@ static enum hrtimer_restart period_over(struct hrtimer *timer)
 {
 	struct sentinel_session *s = container_of(timer, struct sentinel_session, rearm_timer);
 
-	/* without s->lock: a chunk that is missed here is found one period later */
+	/* s->lock is not needed: if this test misses a chunk, the next period finds it */
 	if (!list_empty_careful(&s->dirty))
 		sentinel_queue(&s->rearm_work);
 	hrtimer_forward_now(timer, s->rearm_period);

@@ -7,17 +7,19 @@
  * A session watches one address space (mm), that of the process to which it is attached
  * (the target). The session's areas are the ranges that user space added. An area is
  * divided into chunks of 2 MiB; one page table maps one chunk. A chunk's structure is
- * allocated when a walk finds memory in the chunk, when a page in it is touched, when
- * mremap() moves pages into it, or when only a part of it is armed or disarmed.
+ * allocated when a page-table walk finds a page table or a huge page in the chunk, when a
+ * page in it is touched, when mremap() moves pages into it, or when only a part of it is
+ * armed or disarmed.
  *
  * Locks, outermost first:
  *   session->control  serializes control operations (arm, disarm, epoch, ...)
  *   mmap_lock (read)  keeps the target's VMAs unchanged during a walk
  *   page-table lock   protects the PTEs and their armed bits
  *   session->lock     protects epoch, log, dirty list and all other bitmaps
- * No user memory is accessed while a lock is held. A task that waits for a target's
- * mmap_lock can be killed. The fault hook takes only the last two locks. It finds
- * sessions, areas and chunks under RCU; all three are freed after a grace period.
+ * No user memory is accessed while a lock is held. A task can be killed while it waits
+ * for a target's mmap_lock, because the target may hold the lock for a long time. The
+ * fault hook takes only the last two locks. It finds sessions, areas and chunks under
+ * RCU; all three are freed after a grace period.
  */
 #ifndef SENTINEL_H
 #define SENTINEL_H
@@ -42,21 +44,21 @@
 #define SENTINEL_CHUNK_SHIFT PMD_SHIFT
 #define SENTINEL_CHUNK_PAGES PTRS_PER_PTE
 #define SENTINEL_AREAS_MAX 64
-#define SENTINEL_AREA_BYTES_MAX (4ULL << 40) /* all areas together; chunk pointers take 16 MiB */
+#define SENTINEL_AREA_BYTES_MAX (4ULL << 40) /* of all areas; their chunk pointers take 16 MiB */
 #define SENTINEL_NODE_UNKNOWN 255
 
 struct sentinel_chunk {
 	unsigned long base; /* address of the chunk's first page, which is bit 0 of the bitmaps */
 	struct list_head dirty; /* entry in the list session->dirty, while queued is true */
-	u32 epoch; /* when the chunk was queued; accesses noted since then belong to this epoch */
+	u32 epoch; /* epoch in which the chunk was queued; accesses noted while queued belong to it */
 	bool queued;
-	bool resolved; /* the kernel handled faults in this epoch, and may have mapped pages */
+	bool resolved; /* the kernel handled faults here in this epoch and may have mapped pages */
 	bool huge_armed; /* the module made the PMD entry PROT_NONE; guarded by the entry's lock */
 	DECLARE_BITMAP(active, SENTINEL_CHUNK_PAGES); /* watched: from ARM until DISARM */
 	DECLARE_BITMAP(armed, SENTINEL_CHUNK_PAGES); /* the PTE is PROT_NONE until an access */
 	DECLARE_BITMAP(touched, SENTINEL_CHUNK_PAGES); /* accessed in this epoch */
 	DECLARE_BITMAP(late, SENTINEL_CHUNK_PAGES); /* touched, but not recorded yet */
-	DECLARE_BITMAP(born, SENTINEL_CHUNK_PAGES); /* late because the page was absent */
+	DECLARE_BITMAP(born, SENTINEL_CHUNK_PAGES); /* absent at its first access in this epoch */
 	DECLARE_BITMAP(written, SENTINEL_CHUNK_PAGES); /* touched by at least one write */
 	DECLARE_BITMAP(suspect, SENTINEL_CHUNK_PAGES); /* the page may be mapped, but not armed */
 	DECLARE_BITMAP(lost, SENTINEL_CHUNK_PAGES); /* an access to the page may have been missed */
@@ -109,7 +111,7 @@ struct sentinel_session {
 	struct mutex control;
 	bool ended; /* guarded by `control` */
 	struct sentinel_areas __rcu *areas; /* writes are guarded by `control` */
-	u64 *resident; /* scratch: resident pages by node; guarded by `control` */
+	u64 *resident; /* temporary counts of resident pages by node; guarded by `control` */
 	atomic_long_t armed_pages;
 	bool precise_writes; /* a read restores an armed page read-only, so a later write faults */
 	struct mmu_notifier notifier;
@@ -297,7 +299,7 @@ static inline u8 sentinel_node(const struct page *page)
 	return min(page_to_nid(page), SENTINEL_NODE_UNKNOWN);
 }
 
-/* Returns the flags of a late record, from the bitmaps of its epoch. */
+/* Returns the flags of page nr's late record; the bitmaps are those of the record's epoch. */
 static inline u8 sentinel_late_flags(const unsigned long *born, const unsigned long *written,
 				     unsigned int nr)
 {

@@ -49,7 +49,7 @@
  * may prevent SKIP.
  * INFO cannot tell whether ATTACH will return EBUSY because of kernel.ftrace_enabled.
  */
-#define SENTINEL_FEATURE_SKIP (1u << 0) /* the module resolves faults itself */
+#define SENTINEL_FEATURE_SKIP (1u << 0) /* the module resolves faults without handle_mm_fault() */
 #define SENTINEL_FEATURE_BIRTHS (1u << 1) /* first touches of absent pages are logged */
 #define SENTINEL_FEATURE_UNKNOWN (1u << 2) /* pages unarmed by other code are logged */
 #define SENTINEL_FEATURE_PRECISE_WRITE (1u << 3) /* SENTINEL_ATTACH_PRECISE_WRITE is supported */
@@ -80,7 +80,7 @@ struct sentinel_info {
  * on, pid and start_ticks name this process and no other.
  */
 struct sentinel_attach {
-	__s32 pid; /* of the process (not a thread), in the caller's namespace */
+	__s32 pid; /* id of the process, not of a thread, in the caller's namespace */
 	__u32 flags;
 	__u64 log_records; /* a power of two, 4096 .. 2^24 */
 	__u32 rearm_us; /* period of re-arming touched pages within an epoch; 0: never */

@@ -88,7 +88,7 @@ static void end(struct work_struct *work)
 		return;
 	}
 	sentinel_log_put(s);
-	/* after module_put() the module can be unloaded; unloading waits for this function */
+	/* after module_put() the module can be unloaded, but sentinel_exit() waits for this work */
 	module_put(THIS_MODULE);
 	complete_all(&s->has_ended);
 	sentinel_session_put(s);
