@@ -10,7 +10,10 @@ from contextlib import contextmanager
 
 @contextmanager
 def repeat_in_background(act: Callable[[], object]) -> Iterator[None]:
-    """Call act() repeatedly in a thread; leaving the context re-raises a RuntimeError of act()."""
+    """Call act() repeatedly in a thread during the context.
+
+    If act() raises RuntimeError, the calls end, and the error is raised at the end of the context.
+    """
     stop = threading.Event()
     failed: list[RuntimeError] = []
 

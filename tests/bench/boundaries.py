@@ -134,8 +134,8 @@ def recut(trace: Trace, everywhere: bool = False) -> Trace:
     """Return the trace with the access step's cuts replaced by those of the current choose_cuts().
 
     everywhere: cut before every allocation instead.
-    Page samples are left out, because they are tied to the recorded epochs. The framework's
-    accesses have times, so they can be assigned to the new stretches.
+    Page samples are left out, because each belongs to an epoch between recorded cuts. The
+    framework's accesses have times, so they can be assigned to the new stretches.
     """
     timed = trace.timed_step or trace.access_step
     if everywhere:

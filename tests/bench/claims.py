@@ -27,7 +27,7 @@ Verdict = Literal["reproduced", "in part", "not reproduced", "no plan"]
 
 @dataclass(frozen=True)
 class Found:
-    """What the simulator says about a claim under one preset."""
+    """The simulator's result for a claim under one preset."""
 
     figure: float | None  # geometric mean over `traces`; None: `traces` is empty
     traces: Mapping[str, float]  # the figure of each trace that is not in `without`
@@ -53,7 +53,7 @@ class Within:
         return f"{self.policy} within {self.most - 1:.0%} of all-fast"
 
     def check(self, cells: Mapping[str, Mapping[str, float]]) -> Found:
-        """cells: slowdowns by trace and policy."""
+        """Check the claim. cells: slowdowns by trace and policy."""
         ours = {trace: one[self.policy] for trace, one in cells.items() if self.policy in one}
         held = sum(value <= self.most for value in ours.values())
         verdict: Verdict = "in part" if held else "not reproduced"
@@ -62,11 +62,11 @@ class Within:
 
 @dataclass(frozen=True)
 class Ahead:
-    """A policy's steps are faster than the other policy's, which take (1 + lead) times as long.
+    """The steps of `policy` are faster than those of `other`, which take (1 + lead) times as long.
 
-    Reproduced if the mean lead is at least CLOSE times the published one and both policies have
-    plans for most traces; otherwise in part if the mean lead is positive. lead: None if no figure
-    was published.
+    Reproduced if the mean lead is at least CLOSE times the published lead and both policies have
+    plans for most traces. Otherwise reproduced in part if the mean lead is positive.
+    lead: None if no figure was published.
     """
 
     policy: str
@@ -82,7 +82,7 @@ class Ahead:
         return f"{self.policy} ahead of {self.other}{by}"
 
     def check(self, cells: Mapping[str, Mapping[str, float]]) -> Found:
-        """cells: slowdowns by trace and policy."""
+        """Check the claim. cells: slowdowns by trace and policy."""
         ours = {
             trace: one[self.other] / one[self.policy]
             for trace, one in cells.items()
@@ -121,7 +121,7 @@ docs/policies.md discusses all published claims."""
 
 
 def checked(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Check all claims; returns plain values for claims.json."""
+    """Check all claims; return the results as JSON values for claims.json."""
     presets = sorted({row["tiers"] for row in rows if row["fast_fraction"] == FRACTION})
     cells = {preset: _cells(rows, preset) for preset in presets}
     return [

@@ -51,7 +51,10 @@ class Ring(PageSampler):
 
 
 def access_step() -> tuple[Step, Records, Records, tuple[str, ...]]:
-    """Return (steady-state step, its first SAMPLES samples, op accesses, layer names)."""
+    """Record a steady-state step of NETWORK.
+
+    Returns (step, its first SAMPLES samples, its operators' accesses, names of its layers).
+    """
     trainer: Trainer = train(NETWORK, 4)
     step = StepCutter().feed(trainer.take_records())[-1]
     samples, ops = trainer.take_samples(), trainer.take_ops()
@@ -61,7 +64,8 @@ def access_step() -> tuple[Step, Records, Records, tuple[str, ...]]:
 
 
 def milliseconds(work: Callable[[], object], prepare: Callable[[], object]) -> Spread:
-    """Time REPEATS runs of work() after one warm-up run; prepare() runs before each."""
+    """Time REPEATS runs of work() after one warm-up run. Before each run, prepare() is called; its
+    time is not included."""
     times = []
     for repeat in range(REPEATS + 1):
         prepare()

@@ -45,8 +45,8 @@ def run(guest: Guest, verb: str, rounds: int, pages: int) -> list[dict[str, Any]
 
 
 def faults(guest: Guest, verb: str) -> dict[str, Any]:
-    """Return {operation: {"mean": [per round], "median": [per round]}}, in instructions per page,
-    record or call."""
+    """Run the costs program; return {operation: {"mean": [...], "median": [...]}}: a number of
+    instructions per page, record or call for each round."""
     lines = run(guest, verb, ROUNDS, PAGES)
     return {line["name"]: {key: line[key] for key in ("mean", "median")} for line in lines}
 

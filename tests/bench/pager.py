@@ -128,7 +128,7 @@ class Pager:
         self._move(evict=(0, 0), fetch=(0, self._pages))
 
     def prepare_both(self) -> None:
-        """Evict the second half of the region, and leave frames for the other half only."""
+        """Evict the second half of the region, and reduce the budget to the first half."""
         half = self._pages // 2
         self.prepare()
         self._move(evict=(half, half), fetch=(0, 0))
@@ -143,7 +143,7 @@ class Pager:
         self._paged.set_budget(resident_pages + SPARE_BYTES // PAGE)
 
     def transferred(self) -> tuple[int, int]:
-        """Bytes (written, read) since the start."""
+        """Bytes (written, read) by the pager so far."""
         counts = self._paged.counts()
         return counts.bytes_written, counts.bytes_read
 

@@ -78,7 +78,7 @@ def rows_of(
         least = bound_seconds(profile, tiers, budget_bytes)
     except SentinelError as error:
         notes.append(f"no bound: {error.message}")
-    # All-fast and all-slow times do not depend on the policy.
+    # One simulation gives the all-fast and all-slow times for all policies.
     slow = simulate(profile, policy("slow-only"), tiers, budget_bytes)
     rows = []
     for name in policies:
@@ -121,7 +121,7 @@ def _figures(
 
 def all_rows(cells: Sequence[tuple[Path, str, float]], policies: Sequence[str],
              jobs: int) -> Iterator[list[Row]]:  # fmt: skip
-    """Yield each cell's rows as they are completed."""
+    """Yield the rows of one cell after another, in the order in which cells are completed."""
     if jobs == 1:
         for cell in cells:
             yield cell_rows(*cell, policies)

@@ -40,7 +40,7 @@ class Usage:
     """Resource usage of a process since it started."""
 
     user_seconds: float
-    system_seconds: float  # the daemon spends most of it in move_pages()
+    system_seconds: float  # the daemon uses most of its system time in move_pages()
     children_cpu_seconds: float  # user and system time of children that have exited
     resident_kib: int
     anonymous_kib: int
@@ -80,7 +80,7 @@ def say(text: str) -> None:
 
 
 def step_offset(trainer: Trainer) -> int:
-    """Return the shim's number of a step minus the workload's number of the same step."""
+    """Return by how much the shim's number of a step exceeds the workload's number of this step."""
     line = trainer.wait_step()
     return int(control.session(trainer.pid)["step"]) - (line.number + 1)
 

@@ -49,14 +49,14 @@ class Training:
         self.losses: list[str] = []
 
     def steps(self, count: int) -> list[Usage]:
-        """Run `count` steps; return each one's usage. Raises TrainingEndedError."""
+        """Run `count` steps; return the usage of each step. Raises TrainingEndedError."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         try:
             self._process.stdin.write(f"{count}\n")
             self._process.stdin.flush()
         except BrokenPipeError:
-            pass  # the empty read below reports the exit status
+            pass  # the process has ended: readline() below returns ""
         line = self._process.stdout.readline()
         if not line:
             status = self._process.wait()
@@ -73,7 +73,7 @@ class Training:
     def close(self) -> None:
         """End the process."""
         assert self._process.stdin is not None
-        with suppress(BrokenPipeError):  # a request that the process did not read before it ended
+        with suppress(BrokenPipeError):  # the process ended before it read a request
             self._process.stdin.close()
         self._process.wait()
 

@@ -45,7 +45,7 @@ class Meter:
 
     def begin(self) -> None:
         """Look up the shim's control words and residency segment."""
-        # The shim's library is loaded with global symbols.
+        # The shim's library is loaded with global symbols, so CDLL(None) finds its functions.
         symbols = ctypes.CDLL(None)
         try:
             words, residency_fd = (

@@ -36,7 +36,7 @@ void series_pages(struct series *series, uint32_t *cost, uint64_t pages);
 void series_call(struct series *series, uint64_t instructions, uint64_t pages);
 void series_print(const struct series *series);
 
-char *map_fresh(uint64_t pages); /* no page is populated, no huge pages */
+char *map_fresh(uint64_t pages); /* maps small pages, without populating them */
 void unmap(char *memory, uint64_t pages);
 /* Access the first word of each page and record each access's cost. */
 void read_each(char *memory, uint32_t *cost, uint64_t pages);

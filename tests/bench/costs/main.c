@@ -21,8 +21,8 @@ unsigned int rounds;
 uint64_t pages;
 
 /*
- * Runs a loop of two instructions. Only under -icount shift=0 does the counter advance by two
- * for each iteration.
+ * Checks that the guest runs under -icount shift=0: only then does the counter advance by two
+ * for each iteration of a loop of two instructions.
  */
 void require_icount(void)
 {

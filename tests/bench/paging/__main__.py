@@ -11,7 +11,7 @@ some measured ones, while the others pause. The contestants:
 
     ram            no limit
     swap           Linux swap on the disk, with the kernel's default settings
-    swap-tuned     the same with the fastest of several settings
+    swap-tuned     Linux swap on the disk, with the fastest of several settings
     zram           Linux swap on zram; its compressed pages do not count towards the limit
     saved-tensors  PyTorch's hooks write activations to files; Linux swap holds other pages
     auto, sentinel sentineld on paged tiers, without swap

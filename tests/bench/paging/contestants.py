@@ -30,7 +30,7 @@ class Turn:
     """Figures of one turn; all but peak_bytes are means over the measured steps."""
 
     step_s: float
-    cpu_s: float  # of the training and its daemon
+    cpu_s: float  # CPU time of the training and its daemon
     disk_bytes_read: float | None  # None: the disk has no counters
     disk_bytes_written: float | None
     late_faults: float  # accesses that waited for a disk or for zram
@@ -40,7 +40,8 @@ class Turn:
 
 
 class Contestant:
-    """A training and its cgroup; InRam, Swapping and Managed run it in different ways."""
+    """A training and its cgroup. Each subclass runs the training in a different way: without a memory
+    limit, under swap, or under sentineld."""
 
     training: Training
 
@@ -52,7 +53,7 @@ class Contestant:
         self._disk = disk
 
     def prepare(self) -> str:
-        """Get ready to be measured; returns "", or the reason why the training is not measured."""
+        """Prepare the training; return "", or the reason why the training cannot be measured."""
         return ""
 
     def turn(self, settle: int, steps: int) -> Turn:
@@ -85,11 +86,11 @@ class Contestant:
         return anonymous_peak_bytes(self.training.pid)
 
     def running(self) -> AbstractContextManager[None]:
-        """The context in which this training runs steps."""
+        """The context in which the steps of a turn run."""
         return nullcontext()
 
     def other_cpu_s(self) -> float:
-        """CPU seconds of processes that serve the training."""
+        """CPU seconds used so far by other processes for the training."""
         return 0.0
 
     def faults(self) -> int:
@@ -190,7 +191,7 @@ class Managed(Contestant):
             tiers=f"paged:{disk.folder}",
             fast=str(fast_bytes),
             prefix=self.group.prefix,
-            # This gives the process a pager from its start, as `sentinelctl run` does.
+            # This variable gives the process a pager from its start, as `sentinelctl run` does.
             environment={FAST_VARIABLE: str(fast_bytes)},
         )
         self._corrected = corrected
@@ -209,7 +210,7 @@ class Managed(Contestant):
         return ""
 
     def other_cpu_s(self) -> float:
-        """CPU seconds of the daemon; those of the pager count as the training's."""
+        """CPU seconds of the daemon. The pager is part of the training process."""
         return self._managed.daemon_cpu_s()
 
     def faults(self) -> int:

@@ -7,11 +7,11 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-SECTOR_BYTES = 512  # in /sys/dev/block/*/stat, whatever the disk's sector size
+SECTOR_BYTES = 512  # unit of /sys/dev/block/*/stat, independent of the disk's sector size
 
 
 class Transferred(NamedTuple):
-    """Bytes since the machine's start."""
+    """Bytes that a disk has read and written since the machine's start."""
 
     read_bytes: int
     written_bytes: int

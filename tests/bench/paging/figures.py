@@ -26,12 +26,12 @@ OVER_BOUND_MAX = {0.4: 1.10, 0.2: 1.15}
 SWAP_MIN = {"swap": (2.0, 3.0), "zram": (1.5, 2.0)}
 """At a fast fraction of 40 %, a step under swap must take at least this many times as long as in
 RAM: (for each model, for the geometric mean over the models)."""
-LATE_SHARE_MAX = 0.01  # limit for late faults, as a share of the pages moved
+LATE_SHARE_MAX = 0.01  # limit for accesses that waited for a page, divided by the pages moved
 PREDICTED_WITHIN = 0.07  # allowed error of the prediction, as a share of the predicted time
 
 
 def rows(model: str, fraction: float, raw: Json) -> list[Json]:
-    """Return a row per contestant. raw: see measure().
+    """Return a row per contestant. raw: see measure() in measure.py.
 
     Each round has a bound of its own: this round's step time in RAM plus bound_extra_s. A drift in
     the machine's speed thus cancels out.
@@ -94,7 +94,7 @@ def goals(found: list[Json]) -> Json:
         "rows_above_limit": at_most(above, 0),
         "unequal_losses": at_most(sum(not row["losses_equal"] for row in measured), 0),
     }
-    # A training under Linux swap may end early; one under sentineld must not.
+    # A training that ends early is a failure under sentineld, but not under Linux swap.
     failed = [row for row in found if row["contestant"] in MANAGED and "note" in row]
     made["managed_not_measured"] = at_most(len(failed), 0)
     ours = [row for row in measured if row["contestant"] == OURS]

@@ -23,7 +23,7 @@ class Needs:
     """The memory that a model needs without a limit."""
 
     resident_bytes: int  # largest resident size, without mapped files
-    profile: Profile  # of a recorded step
+    profile: Profile  # profile of a recorded step
 
     def limit_bytes(self, fraction: float) -> int:
         """The memory limit that leaves room for this share of the tensors and for all other memory

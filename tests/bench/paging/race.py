@@ -33,12 +33,12 @@ Json = dict[str, Any]
 class Settings:
     """Settings of a run."""
 
-    folder: Path  # on the disk that all contestants use
+    folder: Path  # a folder on the disk that all contestants use
     rounds: int
-    settle: int  # unmeasured steps of a turn
+    settle: int  # unmeasured steps at the beginning of a turn
     steps: int  # measured steps of a turn
     grouped: bool = True  # whether each training has a memory cgroup
-    counted: bool = True  # whether the disk must have counters
+    counted: bool = True  # whether the disk must count the bytes read and written
     corrected: bool = True  # whether plans have time to be corrected before they are measured
 
 
@@ -53,8 +53,9 @@ def race(
     """Return each contestant's figures; "ram" must be one of the contestants.
 
     If a contestant's training ends, its further turns are left out, and its note gives the reason.
-    Linux kills a process whose cgroup it cannot keep below the limit, although swap is free. Raises
-    RuntimeError (also if the training of "ram" ends), OSError, SentinelError.
+    Linux kills a process if it cannot keep the process's cgroup below the limit, even while there
+    is free swap space. Raises RuntimeError (also if the training of "ram" ends), OSError,
+    SentinelError.
     """
     found: dict[str, Json] = {}
     turns: dict[str, list[Turn]] = {}
@@ -98,7 +99,7 @@ def race(
 
 
 class _Entrants:
-    """Starts contestants. They are closed when the exit stack is closed."""
+    """Starts contestants, which are closed when the exit stack `ending` is closed."""
 
     def __init__(
         self, model: str, needs: Needs, fraction: float, settings: Settings, ending: ExitStack

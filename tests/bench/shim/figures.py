@@ -126,7 +126,7 @@ def summarise(models: Mapping[str, Json]) -> Json:
 
     models: {name: {"cpu_s": {mode: [..]}, "minor_faults": {mode: [..]}, "max_rss_bytes":
         {mode: n}, "losses_equal": {mode: bool}, "replay": {...}, "grouped": {...}}}.
-        Values with the same index in two lists are a pair. See measure.py and tiered.py.
+        Values with the same index belong to the same round. See measure.py and tiered.py.
     """
     rows = [row for model, raw in models.items() for row in _rows(model, raw)]
     cpu = {

@@ -77,7 +77,7 @@ class Manager:
             steps = self._collect(cutter, lambda steps: any(one.number == number for one in steps))
         self._daemon.flags(0)
         with open(descriptor, "rb") as file:
-            file.seek(0)  # the writer shares the file offset and has left it at the end
+            file.seek(0)  # the shim wrote through the same open file: the offset is at the end
             ops = np.frombuffer(file.read(), OP_ACCESS_DTYPE)
         return build_profile(
             next(one for one in steps if one.number == number),
@@ -117,8 +117,8 @@ class Manager:
     def _collect(self, cutter: StepCutter, enough: Callable[[list[Step]], bool]) -> list[Step]:
         """Collect completed steps until enough(steps) is true.
 
-        One cutter must see all steps of a profile, to match a tensor's birth in one step with
-        its death in the next.
+        Pass the same cutter for all steps of a profile, because it matches a tensor's birth in one
+        step with its death in the next.
         """
         steps: list[Step] = []
         while not enough(steps):

@@ -72,7 +72,8 @@ def _compare(model: str, settings: Settings, folder: Path, say: Say) -> tuple[Js
             ending.callback(training.close)
             return training
 
-        # Start all processes at once, since imports take most of the start-up time.
+        # Start all processes before waiting for any: their imports, which take most of the start-up
+        # time, then run in parallel.
         recording, replaying = managed("recording"), managed("replay")
         modes = {
             "plain": unmanaged(),

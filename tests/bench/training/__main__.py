@@ -3,8 +3,8 @@
 
     python3 -m tests.bench.training [MODEL ...] [--rounds N] [--resume]
 
-Each model is trained under all policies side by side at 20 % fast memory, with one
-process and one daemon per policy. In each round, every training runs some unmeasured
+Each model is trained under all policies side by side with a budget of 20 % of the peak, with
+one process and one daemon per policy. In each round, every training runs some unmeasured
 steps and then one measured step. The unmeasured steps undo the effects of the pause in
 which the other trainings ran. The trainings share one CPU, with one torch thread each;
 daemons and this program run on the other CPUs. During the run, huge pages of 64 KiB are

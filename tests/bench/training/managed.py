@@ -44,12 +44,12 @@ class Setup:
     policy: str
     tiers: str  # the daemon's option --tiers
     fast: str = "20%"
-    prefix: tuple[str, ...] = ()  # see Training
-    environment: Mapping[str, str] = field(default_factory=dict)  # of the training
+    prefix: tuple[str, ...] = ()  # see Training.__init__()
+    environment: Mapping[str, str] = field(default_factory=dict)  # additional variables
 
 
 class ManagedTraining:
-    """A training with a daemon of its own. The daemon inherits this process's CPUs."""
+    """A training with a daemon of its own. The daemon inherits this process's CPU affinity."""
 
     def __init__(self, model: str, setup: Setup, folder: Path) -> None:
         self.policy = setup.policy

@@ -168,7 +168,7 @@ def scaled_to(profile: Profile, step_s: float) -> Profile:
 
 
 def simulated(plan: Plan, profile: Profile, fast_s: float, tiers: Tiers) -> Outcome:
-    """Simulate the plan at the speed at which the all-fast step takes fast_s."""
+    """Simulate the plan on a machine on which the all-fast step takes fast_s seconds."""
     by, scaled = policy(plan.policy), scaled_to(profile, fast_s)
     return simulate(scaled, by, tiers, plan.budget_bytes, plan=plan)
 
