@@ -51,15 +51,15 @@ integration: $(VENV)/.torch shim ## Run the integration tests on this machine
 hostile: $(VENV)/.torch shim ## Attack the daemon as another user of this machine (needs root)
 	$(PYTEST) tests/hostile -m "$(SELECT)" $(PYTEST_ARGS)
 
-# The tests need only the main image, unless SELECT includes long tests. IMAGES is empty to build
-# all images.
+# The tests need only the main image, unless SELECT includes long tests. An empty value builds all
+# images.
 IMAGES ?= --main
 
 # At most two guests run at a time. Tests marked "pair" need two guests and run first, while the
 # remaining images are built. Then two sequences of tests run in parallel, each with one guest at a
-# time. One sequence consists of the tests without the markers "second" and "apart", which share the
-# system guest. The other runs in a subshell: first the tests marked "second", which share another
-# guest of the same image, then the tests marked "apart", which use the other images, too.
+# time. One sequence consists of the tests without the markers "second" and "apart"; these tests
+# share one guest. The other sequence runs in a subshell: first the tests marked "second", which
+# share another guest of the same image, then the tests marked "apart", which also use other images.
 # `tail --pid` waits for the image builder, because `wait` works only for children of the subshell.
 # pytest exits with 5 if it selects no test. All tests marked "pair" are long, so pytest selects none
 # of them if SELECT excludes the long tests.
@@ -85,9 +85,9 @@ guest: $(VENV)/.torch vm-tools shim ## Run the tests in the two-tier guest
 
 # Building images and testing in guests take longest, and each rarely uses more than one CPU. So
 # everything else runs in parallel, niced in order not to delay them. The hostile tests mostly wait,
-# so they run in parallel with lint and the unit tests. They start once the first image is built,
-# because the tests in guests wait for it. The integration tests are divided among these sequences so
-# that all end at about the same time.
+# so they run in parallel with lint and the unit tests. They start only after the main image is
+# built, so that they do not delay this build, for which the tests in guests wait. The integration
+# tests are divided among these sequences so that all end at about the same time.
 .PHONY: test
 test: $(VENV)/.torch vm-tools shim ## Run lint and all tests except the long ones (used by continuous integration)
 	@echo "lint and the tests without guests run in parallel; their output follows at the end"

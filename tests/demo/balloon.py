@@ -6,8 +6,9 @@
 Each line of standard input is the number of bytes to leave: the sum of the node's free
 memory above the high watermarks and the anonymous memory that other processes have on the node.
 The balloon locks or frees memory bound to the node until the sum has this value, and prints one
-JSON line. Then it adapts every FOLLOW_SECONDS: if the page cache grows, for example, the balloon
-shrinks, so that the sum stays the same. The balloon frees all memory when its standard input ends.
+JSON line. Then it adjusts its size every FOLLOW_SECONDS, so that the sum stays the same: if the
+page cache grows, for example, the balloon shrinks. The balloon frees all memory when its standard
+input ends.
 """
 
 from __future__ import annotations
@@ -141,7 +142,7 @@ def _pages(size_bytes: int) -> int:
 
 
 def main() -> None:
-    """Inflate the balloon for each number that arrives on standard input; adapt it in between."""
+    """Inflate the balloon for each number that arrives on standard input; adjust it in between."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--node", type=int, required=True)
     options = parser.parse_args()

@@ -27,7 +27,7 @@ def ask(verb: str, **arguments: Any) -> Any:
 
 
 def attach(pid: int, policy: str, fast: str) -> None:
-    """Begin to manage a process. fast: a share ("100%") or a number of bytes."""
+    """Begin to manage a process. fast: the budget, as a share of the peak ("100%") or in bytes."""
     ask("attach", pid=pid, policy=policy, fast=fast)
 
 

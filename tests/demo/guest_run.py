@@ -258,7 +258,7 @@ def run_first_touch(trainer: Trainer, balloon_state: dict[str, Any]) -> None:
 
 
 def run_kernel_tiering(trainer: Trainer, balloon: Balloon, peak_bytes: int) -> None:
-    """Run kernel tiering in first-touch's process, starting from the placement of its pages."""
+    """Run kernel tiering in the process of `first-touch`, whose placement is the starting point."""
     # Move other memory off the fast node first. Otherwise the kernel would demote this other memory
     # during the run, and tensors could use the freed memory in addition to the budget.
     memory.clear_node(FAST_NODE, SLOW_NODE, except_pids=(trainer.pid, balloon.pid))
@@ -270,7 +270,8 @@ def run_kernel_tiering(trainer: Trainer, balloon: Balloon, peak_bytes: int) -> N
     finally:
         memory.set_kernel_tiering(False)
     seconds = trainer.steps[-1].seconds
-    # NUMA balancing is off now, but its remaining hint faults occur in the metered step
+    # NUMA balancing is off now; pages that it had already made PROT_NONE cause hint faults in the
+    # metered step
     metered = meter_and_count("kernel tiering", trainer)
     for step in metered:
         step["moved_bytes"] = settling["settle_moved_bytes"][-1]

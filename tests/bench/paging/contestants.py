@@ -40,8 +40,8 @@ class Turn:
 
 
 class Contestant:
-    """A training and its cgroup. Each subclass runs the training in a different way: without a memory
-    limit, under swap, or under sentineld."""
+    """A training and its cgroup. The subclasses run the training without a limit, under swap, or
+    under sentineld."""
 
     training: Training
 

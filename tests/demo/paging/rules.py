@@ -53,8 +53,8 @@ def _limit(title: str, one: Report) -> Verdict:
 
 
 def _budget(title: str, paging: Report, fast_bytes: int) -> list[Verdict]:
-    """Check with the pager's counters that tensors kept to their share of the memory, that the
-    pager kept to its budget, and that no write failed."""
+    """Check with the pager's counters that tensors stayed within their share of the memory, that
+    the pager stayed within its budget, and that no write failed."""
     budget_bytes = paging["budget_pages"] * PAGE_BYTES
     frames_bytes = paging["frames"] * PAGE_BYTES
     return [

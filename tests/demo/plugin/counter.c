@@ -12,17 +12,17 @@
  * counting is off, no memory access is instrumented.
  *
  * Each CPU has a cache of physical lines: L2_BYTES, L2_WAYS-way, LRU. A
- * direct-mapped filter of FILTER_LINES virtual lines in front of the cache saves
- * the address translation for repeated accesses to a line. Cache and filter are
- * cleared when counting starts. If the guest remaps a virtual line that is in the
+ * direct-mapped filter of FILTER_LINES virtual lines in front of the cache avoids
+ * repeated address translations when a line is accessed repeatedly. Cache and filter
+ * are cleared when counting starts. If the guest remaps a virtual line that is in the
  * filter, accesses to this line are not counted until another line replaces it in
  * the filter.
  *
  * Accesses by the last instruction of a translation block (a jump, a call, a system
  * call) are counted only if this instruction is a string operation. Any other last
- * instruction may leave the block from within a helper. If its accesses were counted,
- * QEMU 7.2 would then keep a pointer to the instruction's callbacks. This pointer would
- * dangle once counting is switched off.
+ * instruction may leave the block from within a helper. In that case, if its accesses
+ * were counted, QEMU 7.2 would keep a pointer to the instruction's callbacks, which
+ * would dangle once counting is switched off.
  */
 #include <errno.h>
 #include <fcntl.h>
