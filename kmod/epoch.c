@@ -198,8 +198,8 @@ static u64 settle_table(struct sentinel_session *s, struct sentinel_chunk *chunk
 }
 
 /*
- * Does the rest of settle_chunk() if the chunk is mapped by a huge page that cannot be armed,
- * such as the huge zero page: the chunk's pages may have been accessed without a fault.
+ * Completes settle_chunk() if the chunk is mapped by a huge page that cannot be armed, such as
+ * the huge zero page: the chunk's pages may have been accessed without a fault.
  */
 static void settle_unwatchable(struct sentinel_session *s, struct sentinel_chunk *chunk,
 			       struct ended *ended)

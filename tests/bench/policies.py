@@ -108,7 +108,7 @@ def _figures(
         found = simulate(profile, policy(name), tiers, budget_bytes, clock=time.perf_counter)
     except SentinelError as error:
         return {"note": "; ".join([error.message, *notes])}
-    except Exception as error:  # a bug in one policy must not lose the results of the others
+    except Exception as error:  # a bug in one policy must not stop the others' measurement
         return {"note": "; ".join([f"error: {type(error).__name__}: {error}", *notes])}
     return {
         "step_seconds": found.step_seconds,

@@ -60,7 +60,7 @@ class Signals:
                 signal.signal(number, handler)
 
     def forward_to(self, group: int) -> None:
-        """Choose the process group that a signal ends. If a signal came earlier, end the group."""
+        """Choose the process group that a signal ends. If a signal has come, end it now."""
         self._group = group
         if self.received:
             signal_group(group, signal.SIGTERM)
