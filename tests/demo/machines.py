@@ -92,8 +92,8 @@ def _guest(folder: Path) -> Iterator[Machine]:
     fast, slow = GUEST_FAST_MIB << 20, GUEST_SLOW_MIB << 20
     shared = folder / "counts"
     # For an access, QEMU 7.2 reports the sum of the physical address and of the offset at which the
-    # node's memory lies in QEMU's RAM. Node 1 begins at the physical address `fast` and at the offset
-    # `fast`, so its reported addresses begin at 2 * fast.
+    # node's memory lies in QEMU's RAM. For node 1, both the physical addresses and the offsets
+    # begin at `fast`, so the reported addresses begin at 2 * fast.
     counter = Counter(shared, [(0, fast), (2 * fast, 2 * fast + slow)])
     with Guest(
         fast_mib=GUEST_FAST_MIB, slow_mib=GUEST_SLOW_MIB, plugin=f"{plugin},counts={shared}"
