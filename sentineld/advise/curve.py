@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Step times by the amount of fast memory, and the knee of such a curve."""
+"""Curves of the step time by the amount of fast memory, and the knee of such a curve."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class Question:
 
 @dataclass(frozen=True)
 class Point:
-    """One point of a curve: the result of simulating a Question. The trainings are equal, so the
-    figures are those of the steady step of each of them."""
+    """One point of a curve: the result of simulating a Question. The values describe a steady step
+    of one training; they are the same for each training."""
 
     machine: str
     fast_bytes: int
@@ -54,7 +54,7 @@ class Point:
 
 
 def point_of(profile: Profile, policy_name: str, asked: Question, with_bound: bool) -> Point:
-    """Simulate a point. The simulation is the same as for a cell of the tables of `make
+    """Simulate a point. The simulation is the same as for an entry in the tables of `make
     bench-policies`."""
     machine, trainings = asked.machine, asked.trainings
     tiers, budget_bytes = machine.share(trainings), asked.fast_bytes // trainings

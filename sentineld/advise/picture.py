@@ -13,8 +13,8 @@ from sentineld.report.plots import load_pyplot, save_picture
 
 EXCESS_TICKS = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000)
 """Ticks of the axis of excess times, in per cent. The axis is linear up to LINEAR_TO and
-logarithmic above, so that the picture shows both a knee at a few per cent and the long steps of a
-slow disk clearly."""
+logarithmic above it, so that the picture shows both a knee at a few per cent and the long steps of
+a slow disk clearly."""
 LINEAR_TO = 2.0
 SHARE_TICKS_MAX = 12
 LEGEND_COLUMNS = 4
@@ -22,8 +22,8 @@ BYTES_TICKS = 5
 
 
 def draw_curves(curves: Curves, excess: float, title: str, path: Path) -> None:
-    """Draw a panel for each number of trainings, with a line for each machine. Raises
-    SentinelError."""
+    """Draw a panel for each number of trainings, with a line for each machine. Raises SentinelError
+    if matplotlib is not installed or the file cannot be written."""
     pyplot = load_pyplot()
     panels = range(1, curves.trainings_max + 1)
     figure, all_axes = pyplot.subplots(
@@ -118,6 +118,7 @@ def _panel(axes: Any, curves: Curves, trainings: int, excess: float) -> None:
 
 
 def _excess_percent(point: Point) -> float:
-    """How much longer than all-fast the step takes, in per cent. A step in which accesses to both
-    tiers overlap can be shorter than all-fast; such a step is drawn at 0."""
+    """The time by which the step is longer than if all memory were fast, in per cent of the latter.
+    A step in which accesses to both tiers overlap can be shorter than all-fast; such a step is
+    drawn at 0."""
     return 0.0 if point.slowdown is None else max(100 * (point.slowdown - 1), 0.0)

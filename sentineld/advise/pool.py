@@ -30,7 +30,7 @@ def simulated_points(
     with_bound: bool,
     processes: int,
 ) -> Generator[Point, None, None]:
-    """Yield the points as they are completed.
+    """Yield each point when its simulation is complete.
 
     If `processes` is 1, the points are simulated in this process. Otherwise, child processes are
     used; they are killed if the iterator is closed or if an exception, such as a KeyboardInterrupt,

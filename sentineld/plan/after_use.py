@@ -29,8 +29,8 @@ def after_use(plan: Plan, profile: Profile) -> Plan:
 
     - Every stretch uses the pages until their next promotion, their tensor's death or, for
       persistent tensors, the end of the step.
-    - Because of the delay, the pages would stay in memory in a stretch that exceeds the budget if
-      all demotions are postponed.
+    - The delay would keep the pages in memory during a stretch in which the plan, with all
+      demotions postponed, exceeds the budget.
     """
     delay = _delays(plan, profile)
     if not delay.any():

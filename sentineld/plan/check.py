@@ -228,8 +228,8 @@ def _kept_slow_pages(plan: Plan, profile: Profile) -> None:
     """Check that each tensor drops, at its death, the pages of slow regions that any move promotes.
 
     A late promotion can move such a page when the next tensor already lives on it. If the page were
-    kept at this tensor's death, it would stay in fast memory, and peak_fast_pages() would not count
-    it.
+    kept at the death of that tensor, it would stay in fast memory, and peak_fast_pages() would not
+    count it.
     """
     promoted = promoted_ranges(plan, profile.page_bytes)
     found = turnover(plan.layout, profile, (1,), promoted.ravel())
@@ -253,8 +253,8 @@ def _budget(charged: Integers, budget: int) -> None:
 def _gated_births(plan: Plan, profile: Profile, charged: Integers, budget: int) -> None:
     """Check that births fit the budget even if demotions are late.
 
-    The check charges the pages of a demotion to the budget until a boundary has waited for the
-    demotion.
+    The check charges the pages of a demotion to the budget until the process has waited for the
+    demotion at a boundary.
     """
     count = profile.stretch_count
     births = turnover(plan.layout, profile).births(profile)
@@ -263,7 +263,8 @@ def _gated_births(plan: Plan, profile: Profile, charged: Integers, budget: int) 
         down["boundary"], (down["bytes"] // profile.page_bytes).astype(np.int64), minlength=count
     )
     unsure = np.zeros(count)
-    # Make two passes, because demotions at the end of a step can be incomplete in the next step.
+    # Make two passes, because demotions at the end of a step can still be incomplete when the next
+    # step begins.
     for boundary in [*range(count), *range(count)]:
         age = (boundary - np.arange(count)) % count
         waited = int(plan.layout.waits[boundary])

@@ -27,9 +27,9 @@ RATE_TOLERANCE = 0.1
 """If the measured bandwidth is below the assumed one by at most this share, the drop is ignored."""
 FALL_TOLERANCE = 0.25
 """If the measured bandwidth is below the assumed one by more than this share and this does harm
-(STALL_SHARE, LATE_SHARE), the plan is corrected at once. A smaller drop has to last for
-WINDOW_STEPS steps, because a mover that waits for a CPU also measures a lower bandwidth, and a plan
-for less bandwidth is slower."""
+(STALL_SHARE, LATE_SHARE), the plan is corrected immediately. A smaller drop has to last for
+WINDOW_STEPS steps. The cause of a short drop can be that the mover waits for a CPU, and a plan that
+assumes less bandwidth is slower."""
 RATE_GAIN = 0.1
 """If the measured bandwidth is above the assumed one by more than this share, the plan is
 corrected, provided that the mover is busy (BUSY_SHARE). The bandwidth rises when other load ends. A
@@ -139,7 +139,8 @@ class Corrector:
         """Record that a plan, made from this profile for these tiers, went live."""
         self._plan, self._profile, self._tiers = plan, profile, tiers
         self._began = progress
-        # The counters at the first look() of each of the last WINDOW_STEPS steps.
+        # The counters at entered() and at the first look() of each step. Entries that are at least
+        # WINDOW_STEPS steps old are removed, except the newest of them.
         self._looks: deque[Progress] = deque([progress])
         self._last = progress
         self._timed_steps = -RECHECK_STEPS
@@ -185,8 +186,8 @@ class Corrector:
 
     @property
     def undecided(self) -> bool:
-        """Whether the plan can still get its first correction if the next steps are like the
-        previous ones."""
+        """Whether it is too early to rule out a first correction of the plan, even if the next
+        steps are like the previous ones."""
         open_ = not (self._pending or self._rejected) and self._step_bytes > 0
         return open_ and self._age_steps() < max(WINDOW_STEPS, self._min_age_steps + 1)
 
@@ -196,8 +197,8 @@ class Corrector:
         times_ns: (N, S), times that the stretches of N steps would take with all memory fast.
 
         If whole steps are slower than profiled, the times are first scaled down. A uniform slowdown
-        only gives the moves more time. A plan that relied on this time would be wrong once the
-        slowdown ends.
+        only gives the moves more time. A plan that relied on this additional time would be wrong
+        once the slowdown ends.
         """
         self._timed_steps = self._age_steps()
         assumed = self._profile.stretches["time_ns"].astype(np.float64)

@@ -104,7 +104,8 @@ def _touched_bytes(step: Step, allocs: Records, boundaries: Records) -> npt.NDAr
 
     The shim records allocations, not accesses. An optimizer passes once over everything that was
     live when the step began (parameters, gradients, optimizer state). The estimate assumes that the
-    optimizer's scratch allocations progress in proportion to this pass.
+    bytes touched after each scratch allocation of the optimizer are proportional to the
+    allocation's size.
     """
     sizes = allocs["bytes"].astype(np.float64)
     stretch = np.searchsorted(boundaries["bytes"], np.arange(len(allocs)), side="right") - 1

@@ -27,8 +27,8 @@ BIRTH_DTYPE = np.dtype(
     [
         ("stretch", "<u4"),
         ("tier", "u1"),  # UNKNOWN_TIER: first touch
-        ("survives", "?"),  # the tensor outlives the stretch
-        ("offset", "<u8"),  # in the arena
+        ("survives", "?"),  # the tensor outlives the stretch of its birth
+        ("offset", "<u8"),  # offset in the arena
         ("bytes", "<u8"),  # whole pages
     ]
 )
@@ -118,11 +118,11 @@ def _in_order(
 def useful_until(profile: Profile, plan: Plan) -> npt.NDArray[np.int64]:
     """(M,): the number of boundaries from each move's own boundary until the move is useless.
 
-    A promotion serves the accesses between its boundary and the next demotion of the same pages.
-    It is useless once the last stretch with such an access has begun. It is also useless once any
-    tensor that is alive on these pages at the promotion's boundary dies: the pages may then belong
-    to the next tensor, which the plan may keep slow. A demotion frees fast memory and is useful for
-    a whole step.
+    A promotion serves the accesses between its boundary and the next demotion of the same pages. It
+    is useless once the last stretch with such an access has begun. It is also useless once any
+    tensor that is alive on these pages at the promotion's boundary dies: the next tensor on these
+    pages may be one that the plan keeps slow. A demotion frees fast memory and is useful for a
+    whole step.
     """
     count, moves = profile.stretch_count, plan.moves
     result = np.full(len(moves), count, dtype=np.int64)
@@ -135,7 +135,7 @@ def useful_until(profile: Profile, plan: Plan) -> npt.NDArray[np.int64]:
         away = moves["boundary"][overlapping(moves, move) & (moves["tier"] != 0)]
         window = int(((away.astype(np.int64) - boundary) % count).min(initial=count)) or count
         here = overlapping(places, move)
-        lived = (boundary - birth) % count  # stretches of the life that have passed
+        lived = (boundary - birth) % count  # number of stretches since the birth
         alive = here & (((lived > 0) & (lived < length)) | (length == count))
         left = np.where(length < count, length - lived, count)
         window = min(window, int(left[alive].min(initial=count)))
@@ -197,10 +197,10 @@ def settled(plan: Plan, page_bytes: int) -> Table:
     """MOVE_DTYPE rows of resident pages that no planned move touches, each with the tier on which
     its pages belong.
 
-    Some rows come from Plan.initial. The others are arena pages in regions with a tier (for
-    example, the pool) that are kept when their tensors die. Such a page is born on another tier if
-    the region's tier is full. Later tensors would then reuse the page on the wrong tier, so the
-    page has to be moved.
+    Some rows come from Plan.initial. The others are arena pages that lie in regions with a tier
+    (for example, in the pool) and are kept when their tensors die. Such a page is born on another
+    tier if the region's tier is full. Later tensors would then reuse the page on the wrong tier, so
+    the page has to be moved.
     """
     slots = plan.layout.slots
     flags = slots["flags"] & (SLOT_PLANNED | SLOT_DROP)

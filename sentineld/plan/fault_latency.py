@@ -27,8 +27,8 @@ this share of the steps' time."""
 READS_MIN = 64
 """A measured latency counts only if it is the mean of at least this number of reads."""
 LATENCY_MAX_NS = 50e6
-"""No plan assumes a latency above this one, unless the latency of an idle disk is above it. Longer
-waits have other causes, such as a stopped process."""
+"""Limit on the latency that a plan assumes, unless the latency of an idle disk is above this limit.
+Longer waits have other causes, such as a stopped process."""
 RETRY_STEPS = 256
 """If no better plan was found for a measured latency, the latency is not corrected for this number
 of steps. The number doubles each time that this happens under the same plan."""
@@ -66,7 +66,8 @@ class FaultLatency:
     def entered(self, tiers: Tiers, counts: FaultCounts) -> None:
         """Record that a plan for these tiers went live."""
         self._tiers, self._began_steps = tiers, counts.steps
-        # The counters at the first observe() of each step, going back WINDOW_STEPS steps.
+        # The counters at the first observe() of each step. Entries that are at least WINDOW_STEPS
+        # steps old are removed, except the newest of them.
         self._looks: deque[FaultCounts] = deque()
         self._retry_steps, self._from_steps = RETRY_STEPS, 0
         self._last = counts

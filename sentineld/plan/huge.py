@@ -51,7 +51,7 @@ def with_huge_pages(
     are more than RANGES_MAX such ranges, only the largest of them are set.
 
     sizes: sizes of huge pages that the kernel offers, in bytes: HUGE_BYTES, a smaller one, or both.
-    whole_moves: a moved block may be a huge page if each of its moves covers all of it.
+    whole_moves: whether a moved block may be a huge page if each of its moves covers all of it.
     """
     unit = min(sizes)
     chosen = _blocks(plan, page_bytes, unit, whole_moves)

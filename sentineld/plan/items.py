@@ -62,8 +62,8 @@ class Items:
         return found
 
     def next_use(self) -> Integers:
-        """(S + 1, N): for each position, the first position from there on at which the chunk is
-        used, or 3 * S if there is none. In the last row (row S), all values are 3 * S."""
+        """(S + 1, N): for each position, the first position at or after it in which the chunk is
+        used; 3 * S if the chunk is not used again. All values in the last row are 3 * S."""
         count = self.stretch_count
         uses = np.full((count + 1, self.worth.shape[1]), 3 * count, np.int64)
         uses[:-1] = np.where(self.worth > 0, np.arange(count)[:, None], 3 * count)

@@ -108,7 +108,8 @@ def pack_as_born(sizes: Integers, birth: Integers, death: Integers) -> Packed:
 
 
 class _FreeRanges:
-    """The free ranges above a first offset, ascending and disjoint; the last one is unlimited."""
+    """The free ranges from a first offset on, ascending and disjoint; the last range is
+    unlimited."""
 
     def __init__(self, first: int) -> None:
         self._begins: list[int] = [first]

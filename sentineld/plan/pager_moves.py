@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The moves of a plan on paged tiers, in the form that the shim's pager carries out."""
+"""The moves of a plan on paged tiers, in the format that the shim's pager reads."""
 
 from __future__ import annotations
 

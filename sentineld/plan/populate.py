@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Choose the tensors whose pages the shim populates at birth, in one system call per tensor.
 
-Without this call, dropped pages come back one page fault at a time. One call for all pages of a
-tensor takes half as long as page faults of a single thread. Page faults of several threads in
-parallel are as fast as the call.
+Without this call, each dropped page becomes resident again by a page fault of its own. One call for
+all pages of a tensor takes half as long as the page faults of a single thread. If several threads
+cause page faults in parallel, the page faults are as fast as the call.
 """
 
 from __future__ import annotations

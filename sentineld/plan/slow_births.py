@@ -24,8 +24,8 @@ from sentineld.plan.schedule import coalesce
 def evict_slow_births(plan: Plan, profile: Profile) -> Plan:
     """Add a demotion of each range that is born slow, at the boundary after the range's birth.
 
-    Pages that are promoted at that boundary stay in memory, and pages whose tensor dies before it
-    need no demotion.
+    Pages that are promoted at that boundary stay in memory. No demotion is added for a tensor that
+    dies before that boundary.
     """
     count, page = profile.stretch_count, profile.page_bytes
     birth, length = lifetimes(profile)

@@ -58,7 +58,8 @@ def stall_boundaries(plan: Plan) -> Integers:
 
 
 class StallTrial:
-    """Decides for each boundary with late promotions in a plan whether the process stalls there.
+    """Decides, for each boundary at which a plan has late promotions, whether the process stalls
+    there.
 
     Other threads may read `decisions`: each new decision replaces the object, and no object is
     modified.

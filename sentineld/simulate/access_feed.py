@@ -15,7 +15,7 @@ from sentineld.simulate.world import NEVER, Item, World
 
 class AccessFeed:
     """Counts page accesses. At the first boundary after each interval of reactor.interval_ns,
-    reports the counts to the reactor and queues the moves that it requests."""
+    reports the counts to the reactor and queues the moves that the reactor requests."""
 
     def __init__(self, profile: Profile, cells: Cells, world: World, reactor: Reactor) -> None:
         everything = np.ones(len(profile.accesses), np.bool_)

@@ -36,7 +36,7 @@ class _Charges:
     """The time that accesses to slow pages add to a stretch; see AccessCosts."""
 
     def __init__(self, scripts: Scripts, script: Script, stretch: int, world: World) -> None:
-        """Compute the part of this time that is known when the stretch begins."""
+        """Compute the part of the added time that is known when the stretch begins."""
         self._direct_ns = float(script.costs_ns[stretch] @ world.slow)
         self._hideable_ns = self._hidden_ns = 0.0
         self._assumed: dict[Birth, int] = {}
@@ -53,11 +53,12 @@ class _Charges:
                     self._add(event, self._assumed[event])
 
     def born(self, birth: Birth, pages: int) -> float:
-        """Account for a birth; returns by how much it lengthens the stretch. pages: number of slow
-        pages in the birth's cells after the birth."""
+        """Account for a birth. Returns the time, in ns, by which the birth lengthens the stretch.
+        pages: number of slow pages in the birth's cells after the birth."""
         before_ns = self.ns
         self._add(birth, pages - self._assumed.get(birth, 0))
-        # Without overlap, the difference is this product, apart from rounding errors.
+        # Without overlap, the difference of the two times equals pages * birth.cost_ns, apart from
+        # rounding errors.
         return self.ns - before_ns if self._overlaps else pages * birth.cost_ns
 
     @property

@@ -72,9 +72,9 @@ class Script:
     """(S, C), AccessCosts.direct_ns of each page of a cell in a stretch if the page is slow when
     the stretch begins."""
     hideable_ns: Floats
-    """(S, C), the same for AccessCosts.hideable_ns."""
+    """(S, C), like costs_ns, but with AccessCosts.hideable_ns."""
     busy_ns: Floats
-    """(S, C), the same for Timing.busy_ns()."""
+    """(S, C), like costs_ns, but with Timing.busy_ns()."""
     events: tuple[tuple[Event, ...], ...]
     """The events of each stretch, in order."""
 

@@ -24,8 +24,8 @@ from sentineld.simulate.training import WARM_UP_STEPS, PolicyRun, Training
 from sentineld.simulate.world import World
 
 STEPS_MAX = 200
-"""Limit on the number of steps under plans, not counting trials of stalls (loop.py). Without
-noise, steps under sentineld's policies repeat before this limit is reached."""
+"""Limit on the number of steps under plans, not counting steps in which stalls are tried (loop.py).
+Without noise, steps under sentineld's policies repeat before this limit is reached."""
 
 PLANNING_S = 1.0
 """Assumed time to make a corrected plan; steps continue meanwhile. Policy `auto` usually needs

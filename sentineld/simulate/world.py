@@ -189,7 +189,7 @@ class World:
         self._busy_ns += float(back_ns @ self.slow)
 
     def occupied(self, busy_ns: float) -> None:
-        """Move no pages for this time, because accesses use the slow tier."""
+        """Move no pages for the time `busy_ns`, because accesses use the slow tier."""
         self._busy_ns += busy_ns
 
     def place(self, low: int, high: int, wanted: Integers) -> None:
@@ -234,9 +234,9 @@ class World:
         self._note_peak()
 
     def wait_for(self, due: int) -> None:
-        """Stall until all demotions that are due at or before boundary `due` are done, and then
-        until the promotions for which the process stalls at the current boundary are done, as far
-        as the fast tier has room for them."""
+        """Stall until all demotions due at or before boundary `due` are done. Then stall for the
+        promotions that the process waits for at the current boundary, but only for as many of their
+        pages as fit into the fast tier."""
         began_ns = self.now_ns
         while self.promote_ns < float("inf"):
             left = self.queue.due_demotions(due)

@@ -36,10 +36,11 @@ from sentineld.simulate.steady import steady_step_ns
 Attempts = tuple[tuple[int, int], ...]
 
 ATTEMPTS: Attempts = ((3000, 120_000), (600, 100_000))
-"""(limit on groups of tensors, limit on the solver's iterations) of each attempt. If there are more
-groups than the limit, the groups whose slow accesses cost least stay slow. If all attempts fail,
-the plan is a fixed placement. The nine traces of tests/bench need 500 to 19,000 iterations.
-tests/bench also has a step with 4004 groups; its 3000 costliest groups need 39,000 iterations."""
+"""(limit on the number of groups of tensors, limit on the solver's iterations) of each attempt. If
+there are more groups than the limit, the groups whose slow accesses cost least stay slow. If all
+attempts fail, the plan is a fixed placement. The nine traces of tests/bench need 500 to 19,000
+iterations. tests/bench also has a step with 4004 groups; its 3000 costliest groups need 39,000
+iterations."""
 
 CLEAN_GAIN_MIN = 1e-3
 """On paged tiers, the program is solved a second time if the first solution's step is longer than

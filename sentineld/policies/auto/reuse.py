@@ -21,7 +21,7 @@ TURNS = 2
 
 _EMPTY, _LIVE = -1, 1 << 62
 """States of an address range: _EMPTY is not resident, _LIVE is in use. Any other value means that
-the range holds dead pages; it is the moment of their tensor's death."""
+the range holds dead pages; the value is the moment of their tensor's death."""
 
 _ENDLESS = 1 << 50
 """End of the last range, in pages."""
@@ -87,10 +87,10 @@ class _Space:
     def take(self, pages: int, unit: int) -> int:
         """Place a birth at a multiple of `unit`; return its first page.
 
-        Take the place with the fewest absent pages. Among equal places, take the one that leaves
-        the fewest held pages unused beside it. These are the pages before the place in the range in
-        which the place begins, and the pages after it in the range in which it ends. If places are
-        still equal, take the lowest one.
+        Take the place with the fewest absent pages. Among equal places, take the one beside which
+        the fewest held pages remain unused. Two kinds of pages count: those that precede the place
+        in its first range, and those that follow the place in its last range. If places are still
+        equal, take the lowest one.
         """
         begin, state = self._begin, self._state
         end = np.append(begin[1:], _ENDLESS)

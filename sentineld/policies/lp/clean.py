@@ -192,12 +192,12 @@ class Places:
 def clean_rows(
     groups: Groups, columns: CleanColumns, places: Places, weight: float, row: int
 ) -> tuple[list[Entry], int]:
-    """Return (entries, the first row after the new rows). The sum of each new row has to be at
-    most 0.
+    """Make the rows that limit the columns of clean pages. The sum of each new row has to be at
+    most 0. Returns (entries, the first row after the new rows).
 
     The demotion of a clean page takes no time. Some entries therefore subtract these demotions from
     the rows that limit moves. If the program has the rows Places.timed, other entries subtract the
-    demoted clean pages from Places.timed, because a demoted clean page frees its room at once.
+    demoted clean pages from Places.timed, because a demoted clean page frees its room immediately.
 
     weight: time to demote a page, divided by the time to promote one. row: the first new row.
     """

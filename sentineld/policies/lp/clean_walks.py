@@ -25,12 +25,12 @@ class CleanGains:
     becomes dirty. Slow chunks that stay slow gain nothing.
     """
 
-    dirty_stays: Floats
-    dirty_leaves: Floats  # is demoted
-    dirty_renews: Floats  # the page is demoted and promoted again, which makes it clean
-    clean_stays: Floats
-    clean_leaves: Floats  # is demoted
-    enters: Floats  # is promoted
+    dirty_stays: Floats  # a dirty page stays dirty
+    dirty_leaves: Floats  # a dirty page is demoted
+    dirty_renews: Floats  # a dirty page is demoted and promoted again, which makes it clean
+    clean_stays: Floats  # a clean page stays clean
+    clean_leaves: Floats  # a clean page is demoted
+    enters: Floats  # a slow page is promoted
 
 
 @dataclass(frozen=True)

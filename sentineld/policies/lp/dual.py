@@ -87,7 +87,7 @@ def lower_bound(groups: Groups, limits: Limits, prices: Prices) -> LowerBound:
     lives: Lives | CleanLives
     clean = np.zeros(many, np.bool_)
     if groups.paged:
-        # A clean page that is demoted frees its room at once, without a move.
+        # A clean page that is demoted frees its room immediately, without a move.
         at_boundary = np.where(
             (position > 0) | groups.persistent[None, :], boundaries[stretch], 0.0
         )

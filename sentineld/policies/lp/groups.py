@@ -197,7 +197,7 @@ def groups_of(profile: Profile, timing: Timing, *, generous: bool = False) -> Gr
         # point. Assume the largest share, 1.
         points = replace(points, share=np.ones(len(points.share)))
     # A `length` is at most S stretches, but a tensor that dies one step after its birth, in the
-    # stretch of its birth, lives in S + 1. A bound ignores the last of these stretches.
+    # stretch of its birth, lives in S + 1 stretches. A bound ignores the last of these stretches.
     again = dies_in_birth_stretch_of(profile) & (not generous)
     death_stretch = (birth + length - 1 + again) % max(count, 1)
     birth_event = profile.tensors["birth_event"].astype(np.int64)

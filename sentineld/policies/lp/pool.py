@@ -79,10 +79,11 @@ def pool_rows(found: TransientGroups, columns: PoolColumns, points: int) -> tupl
     left, changes_tier = columns.left + each, columns.changes_tier + own
     behind = points + own
     return [
-        # One row per point: the number of dead pages left is at most the number left at the
-        # previous point, plus the pages whose tensors have died since, plus the pages that births
-        # have faulted in, minus the pages of all fast births. Dead pages that were born slow do not
-        # count: they lie in a region whose pages are born slow, so fast births cannot reuse them.
+        # One row per point: the number of dead pages left in fast memory is at most the number left
+        # there at the previous point, plus the pages whose tensors have died since, plus the pages
+        # that births have faulted in, minus the pages of all fast births. Dead pages that were born
+        # slow do not count: they lie in a region whose pages are born slow, so fast births cannot
+        # reuse them.
         (each, left, 1.0),
         (np.roll(each, -1), left, -1.0),
         (each, columns.made + each, -1.0),

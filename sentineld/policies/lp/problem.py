@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Input and output of the linear program: limits, positions of changes, solution.
 
-To keep the program small, a group may change its tier only after certain positions of its
-lifetime. These positions are dense near the group's uses; further away, where a slightly
-earlier or later move is equally good, the distances between them grow.
+To keep the program small, a group may change its tier only after certain positions of its lifetime.
+These positions are dense near the group's uses; further away, where a slightly earlier or later
+move is equally good, the distances between the positions grow.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Limits:
     this time."""
 
     iterations_max: int | None = None
-    """Limit on the solver's iterations; None: unlimited. This limits the work and not the
+    """Limit on the solver's iterations; None: unlimited. The limit is on the work and not on the
     time, so that the plan does not depend on the load of the machine."""
 
     generous: bool = False

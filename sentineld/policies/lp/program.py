@@ -110,9 +110,9 @@ class _Program:
       hide.
 
     If accesses prevent moves from using the slow tier, the row of a stretch's moves also contains
-    the accesses to slow pages. On paged tiers these are the faults; in a plan's program, the row
-    then also contains pages that have to be written to the file: those that a fault has fetched and
-    the stretch has changed, and those that are born slow.
+    the accesses to slow pages. On paged tiers, these accesses are the faults. In a plan's program
+    for paged tiers, the row also contains the pages that have to be written to the file: pages that
+    a fault has fetched and the stretch has changed, and pages that are born slow.
     """
 
     def __init__(
@@ -170,8 +170,8 @@ class _Program:
         self._promotions = self._after + points
         self._demoted = self._promotions + self._durations - self._demotions
         self._pool = self._demoted + (self._dying - self._demotions if limits.generous else 0)
-        # If everything is slow, accesses prevent moves from using the slow tier for a part of each
-        # stretch. (S,), in UNIT_PAGES: the memory that could be promoted in this time.
+        # (S,), in UNIT_PAGES: the memory that could be promoted in the time in which accesses
+        # prevent moves from using the slow tier, if everything is slow.
         self._kept_back: Floats = np.zeros(count)
         # (S,), in units of time: AccessCosts.hideable_ns of each stretch if everything is slow.
         self._hideable: Floats = np.zeros(count)
@@ -255,7 +255,7 @@ class _Program:
         # A plan that has room at all pressure points also has room at boundaries. If no group dies
         # in a stretch, all pages that are fast after its moves are still fast before the moves of
         # the next stretch. So the next stretch's rows imply the row for the room after the moves,
-        # unless there is a pool of dead pages, which can differ between the stretches.
+        # unless there is a pool of dead pages, whose size can differ between the stretches.
         needed[self._boundaries : self._before] = self._limits.generous
         every = self._limits.generous or self._transient is not None
         needed[self._after : self._promotions] = self._points_with_deaths() | every
@@ -381,7 +381,7 @@ class _Program:
         The fast pages may exceed the capacity by the number of pages that can be demoted between
         the beginning of the stretch and the pressure point. The time for these moves is the sum of
         two times: the wait at the beginning of the stretch (the stretch's duration minus the time
-        of its work), and the part of the time of its work that has passed at the point. One part of
+        of its work), and the part of the time of the work that has passed at the point. One part of
         this number of pages depends on columns: the method adds its matrix entries. The other part
         is constant: the method returns it.
 

@@ -122,13 +122,13 @@ def best_lives(items: Items, costs: Costs, generous: bool = False) -> Lives:
 
     A chunk may change its tier once in a stretch. A transient chunk may not do so in the stretch of
     its birth. In the stretch of a change, a chunk has the costs of fast room and of the move, and
-    its accesses are served from slow memory. In any other stretch, they are served from the chunk's
-    tier.
+    its accesses are served from slow memory. In any other stretch, its accesses are served from the
+    tier on which the chunk is.
 
     generous: for a bound, allow anything that a mover can do. If a chunk is fast at some moment of
-    a stretch, all accesses to it in this stretch are served fast. A chunk takes room in a
-    stretch only if it is fast already at the boundary where the stretch begins. It may be promoted
-    and demoted within one stretch.
+    a stretch, all accesses to it in this stretch are served fast. A chunk takes room in a stretch
+    only if it is already fast at the boundary at which the stretch begins. It may be promoted and
+    demoted within one stretch.
     """
     keep = items.worth - costs.room
     if generous:

@@ -47,7 +47,7 @@ from sentineld.policies.shares import page_moves_ns, usable_pages
 GAP = 1e-3
 RELAXATION_S, SEARCH_S = 60.0, 15.0
 """Time limits for the relaxation and for the search. If the relaxation is not solved in time,
-everything stays slow. If the search finds nothing, the tensors that the relaxation divides stay
+everything stays slow. If the search finds no solution, the tensors that the relaxation divides stay
 slow."""
 
 TRIES = 4

@@ -24,7 +24,7 @@ from sentineld.policies.require import scipy_missing
 
 BOUND_OPS = 15
 """In AutoTM's published code, the maximum distance of an asynchronous transfer from a use, in
-operators. Here, a transfer may use this number of stretches. If they take less time than
+operators. Here, a transfer may use this number of stretches. If these stretches take less time than
 transferring the tensor out and back in, the transfer may use as many stretches as are needed to
 reach this time."""
 
@@ -40,8 +40,8 @@ class Span(NamedTuple):
     """Positions [since, until] of a tensor's lifetime, each of which uses the tensor."""
 
     tensor: int
-    since: int  # in stretches from the birth
-    until: int  # may be past the step's end for a persistent tensor's last span
+    since: int  # first position, in stretches from the birth
+    until: int  # last position; past the step's end if the span wraps around
 
 
 class Gap(NamedTuple):
@@ -238,7 +238,7 @@ class _Model:
 
     Columns, in this order:
 
-    - for each span, whether it is fast;
+    - for each span, whether the tensor is fast;
     - for each gap, whether the tensor is swapped out;
     - for each gap, the part swapped out at each position, then the part swapped back in at each
       position;

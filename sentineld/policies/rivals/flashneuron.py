@@ -77,8 +77,8 @@ def relieve(book: Book, least_bytes: int) -> None:
 
 
 def saved(book: Book) -> list[Gap]:
-    """The gaps between the last use in a forward pass and the first in the backward pass, in the
-    order in which the tensors are generated."""
+    """The gaps between a tensor's last use in a forward pass and its first use in the backward
+    pass, in the order in which the tensors are generated."""
     profile = book.profile
     forward, backward = passes(profile)
     chosen = transient(profile)

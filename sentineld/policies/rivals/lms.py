@@ -3,8 +3,8 @@
 
 Based on LMS for TensorFlow, the first version (Le et al., TFLMS, ISMM 2019; arXiv 1807.02037): the
 graph of a step is rewritten. Each edge from an operation to another one that is more than
-`threshold` operations later in topological order gets a swap out after the first operation and a
-swap in before the second one. The swap in begins when an operation ends that is at least `lb`
+`threshold` operations later in topological order gets a swap-out after the first operation and a
+swap-in before the second one. The swap-in begins when an operation ends that is at least `lb`
 operations before the second one. The number of rewritten tensors (`n_tensors`) is not limited by
 default.
 
@@ -12,8 +12,8 @@ Adapted to memory tiers: distances are counted in layers (module calls), because
 operations. Gaps between two uses of a transient tensor replace the edges. Persistent tensors are
 not swapped, because the original does not rewrite variables. The threshold is the largest one at
 which everything fits: the policy begins with the longest distance and lowers the threshold until
-everything fits. The number of swapped tensors is not limited. The original waits for a swap in that
-is late. A plan's boundaries cannot wait for promotions, so the swap in begins earlier if the
+everything fits. The number of swapped tensors is not limited. If a swap-in is late, the original
+waits for it. A plan's boundaries cannot wait for promotions, so the swap-in begins earlier if the
 bandwidth does not suffice; a gap that is too short for its transfers is not used.
 
 `lms` never accesses slow memory, as on a GPU. If it can't make everything fit, it fails with the
@@ -77,7 +77,7 @@ def distance(book: Book, gap: Gap) -> int:
 
 
 def swap_in_at(book: Book, gap: Gap, lower_bound: int) -> int:
-    """The position at which the swap in begins: the beginning of the layer that is lower_bound
+    """The position at which the swap-in begins: the beginning of the layer that is lower_bound
     layers before the layer of the gap's second use. If the gap has fewer layers, the beginning of
     the gap's second layer."""
     begins = _begins(book, gap)
@@ -85,7 +85,8 @@ def swap_in_at(book: Book, gap: Gap, lower_bound: int) -> int:
 
 
 def _begins(book: Book, gap: Gap) -> list[int]:
-    """The positions between the two uses, and at the second one, at which a layer begins."""
+    """The positions after the gap's first use, up to and including its second use, at which a layer
+    begins."""
     positions = np.arange(gap.since + 1, gap.until + 1)
     stretches = (book.birth[gap.tensor] + positions) % book.profile.stretch_count
     kinds = book.profile.stretches["kind"][stretches]

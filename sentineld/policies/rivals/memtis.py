@@ -6,9 +6,9 @@ the binary logarithm of their access counts. From the hottest bin down, bins are
 hot pages together fill at most 97 % of the fast tier. If the hot pages fill less than three
 quarters of the fast tier, the next bin is warm: its pages are not demoted. The coldest bin is
 always cold. Hot slow pages are promoted, the hottest first; cold fast pages are demoted to make
-room, the coldest first. All counts are halved (cooled) after a fixed number of intervals
-(COOL_TICKS). Published interval of the migration thread: 500 ms. Left out: sampling (every access
-is counted, which favours the policy) and the splitting of huge pages.
+room, the coldest first. Each time a fixed number of intervals (COOL_TICKS) has passed, all counts
+are halved (cooled). Published interval of the migration thread: 500 ms. Left out: sampling (every
+access is counted, which favours the policy) and the splitting of huge pages.
 """
 
 from __future__ import annotations

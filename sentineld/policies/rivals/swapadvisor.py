@@ -59,9 +59,9 @@ SIZE_CLASSES = 32
 POPULATION = 6
 EVALUATIONS, EVALUATIONS_MIN = 24, 12
 WORK = 3_000_000
-"""A search evaluates at most WORK divided by the number of pairs (gap, stretch) plans. If this
-quotient is less than EVALUATIONS_MIN or more than EVALUATIONS, the limit is EVALUATIONS_MIN or
-EVALUATIONS."""
+"""The number of plans that a search evaluates is at most WORK divided by the number of pairs (gap,
+stretch). If this quotient is less than EVALUATIONS_MIN or more than EVALUATIONS, the limit is
+EVALUATIONS_MIN or EVALUATIONS."""
 
 TEMPERATURE = 0.3
 """Temperature of the softmax, as a share of the difference between the population's worst and best
@@ -200,7 +200,7 @@ class Step:
         left = placement[self.gap_item] == MANAGED
         taken: list[int] = []
         # For each gap, the largest (first) and smallest (last) distance to the next use at which a
-        # swap in the gap makes room. Each added swap can only lengthen the transfers of later
+        # swap during the gap makes room. Each added swap can only lengthen the transfers of later
         # swaps, so these ranges only shrink.
         first, last = (np.array([gap.until - gap.since for gap in self.gaps]), np.zeros(len(left)))
 

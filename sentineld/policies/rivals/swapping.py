@@ -52,7 +52,8 @@ class SwappingPolicy(ABC):
 
     synchronous: ClassVar[bool] = False
     """Whether the process waits at the end of a layer until the tensors that began to be swapped
-    out in this layer have left fast memory. On paged tiers it never waits at boundaries."""
+    out in this layer have left fast memory. On paged tiers, the process never waits at
+    boundaries."""
 
     @abstractmethod
     def relieve(self, book: Book, tiers: Tiers, value: float) -> str:

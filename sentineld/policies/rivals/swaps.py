@@ -121,18 +121,19 @@ class Book:
         return found
 
     def try_swap(self, gap: Gap, begin: int | None = None, at_once: bool = False) -> bool:
-        """If possible, plan a swap in the gap and add it to this book; see possible(). Returns
-        whether the swap was added."""
+        """If possible, plan a swap for the gap and add the swap to this book; see possible().
+        Returns whether the swap was added."""
         swap = self.possible(gap, begin, at_once)
         if swap is not None:
             self.add(swap)
         return swap is not None
 
     def possible(self, gap: Gap, begin: int | None = None, at_once: bool = False) -> Swap | None:
-        """A swap in the gap, which add() may add to this book unless other swaps are added before.
+        """Plan a swap for the gap. add() may add the swap to this book if no other swap is added
+        before.
 
-        begin: position at which the tensor begins to be swapped in; the swap in begins earlier if
-            the bandwidth from `begin` on does not suffice, and later if the swap out has not ended
+        begin: position at which the tensor begins to be swapped in; the swap-in begins earlier if
+            the bandwidth from `begin` on does not suffice, and later if the swap-out has not ended
             at `begin`. None: as late as possible.
         at_once: swap the whole tensor out in the first stretch of the gap, whatever the bandwidth
             is. The process has to wait until this is done.

@@ -73,9 +73,9 @@ class Pass:
     """The layers of a step, by the ordinal that layer_of_stretch() gives them."""
 
     layer: Integers  # (S,): the layer of each stretch
-    begin: Integers  # by layer: its first stretch
+    begin: Integers  # first stretch of each layer
     backward: int  # first stretch of the backward pass; S if there is none
-    heavy: Mask  # by layer, in both passes: whether the layer is treated as a convolution
+    heavy: Mask  # whether each layer, of either pass, is treated as a convolution
 
 
 def layers_of(profile: Profile) -> Pass:

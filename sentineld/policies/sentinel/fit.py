@@ -27,9 +27,9 @@ from sentineld.policies.lp.relax import (
 )
 
 BATCH = 256
-"""Number of chunks whose lives are chosen at once, each as if no other chunk used the remaining
-capacities. Together, the chosen lives can exceed the capacities. If a chunk's chosen life no longer
-fits, the chunk collides, and another life is chosen for it."""
+"""Number of chunks whose lives are chosen together. Each life is chosen as if no other chunk used
+the remaining capacities, so the chosen lives together can exceed the capacities. If a chunk's
+chosen life no longer fits, the chunk collides, and another life is chosen for it."""
 
 PRICE_FACTORS = (2.0, 1.0, 0.5, 0.2, 0.02)
 """Prices of each round, as multiples of Fitting.prices."""
@@ -172,8 +172,8 @@ class Fitting:
         return True
 
     def _offer(self, chunks: Integers, factors: tuple[float, ...]) -> None:
-        """Exchange the chunks' lives for better ones at falling prices, the chunks with the largest
-        gain per page first."""
+        """In rounds with falling prices, give chunks better lives where possible. In each round,
+        the chunks with the largest gain per page come first."""
         some = self.items.take(chunks)
         for factor in factors:
             scaled = Prices(
