@@ -39,16 +39,17 @@ def access_table(profile: Profile, layout: Layout, tiers: Tiers) -> npt.NDArray[
 
     - accesses in the stretch of the tensor's birth, if all pages of the tensor are dropped at its
       death: the pages are born again in every step, on the tier of their region;
-    - all accesses to a tensor that the step allocates outside the arena: its address in the heap
-      differs from step to step, so the tensor is assumed to be on the tier on which the heap's
-      pages are born (Layout.heap_tier);
+    - all accesses to a tensor that the step allocates outside the arena: the tensor's address in
+      the heap differs from step to step, so the tensor's tier is assumed to be Layout.heap_tier, on
+      which the heap's pages are born;
     - all accesses to a persistent tensor outside the heap: such a tensor was allocated before the
       shim started and counts as fast.
 
     If a tensor's slot also takes smaller tensors, the tensor's rows name the slot. There the shim
     finds the size of the tensor that was allocated last, and counts only the pages of that tensor.
-    In the stretch of the tensor's birth, these rows also have the flag AFTER: the shim counts the
-    access only when the next stretch begins, because the tensor's size is unknown before its birth.
+    In the stretch of the tensor's birth, these rows also have the flag AFTER. The shim then counts
+    the access only when the next stretch begins, because the tensor's size is unknown before its
+    birth.
     """
     rows, tensors = profile.accesses, profile.tensors[profile.accesses["tensor"]]
     pages = tensor_pages(profile)[rows["tensor"]]

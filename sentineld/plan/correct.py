@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Decide whether to replace a live plan because its assumptions do not match the measurements.
 
-A plan assumes a migration bandwidth, the time of each stretch and, on paged tiers, the latency of
-a fault. The daemon measures all of these while the plan is live; the simulator does not measure the
+A plan assumes a migration bandwidth, the time of each stretch and, on paged tiers, the latency of a
+fault. The daemon measures all of these while the plan is live; the simulator does not measure the
 latency. This module only makes decisions: the caller passes the measured values and carries out the
 decisions. A small deviation is ignored, because random scatter may explain it. A larger deviation
-is also ignored if it does no harm, unless the bandwidth has risen so far that a new plan could be
-faster, or faults have become faster.
+is also ignored if it does no harm. There are two exceptions: the bandwidth has risen so far that a
+new plan could be faster, or faults have become faster.
 """
 
 from __future__ import annotations
@@ -300,7 +300,7 @@ class Corrector:
         return passed.moved_bytes / passed.busy_ns * 1e9
 
     def _slow(self, passed: Progress, tolerance: float) -> float | None:
-        """The measured bandwidth if it is below the assumed one by more than the tolerance and
+        """The measured bandwidth if it is below the assumed one by more than the tolerance, and if
         waits or late moves do harm; else None."""
         rate = self._rate(passed)
         least = self._tiers.migration_bytes_per_s * (1 - tolerance)

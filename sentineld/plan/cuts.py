@@ -100,7 +100,7 @@ def before_optional(
 
 
 def _touched_bytes(step: Step, allocs: Records, boundaries: Records) -> npt.NDArray[np.int64]:
-    """For each allocation, an estimate of the bytes touched between it and the next one.
+    """For each allocation, an estimate of the bytes touched between this allocation and the next.
 
     The shim records allocations, not accesses. An optimizer passes once over everything that was
     live when the step began (parameters, gradients, optimizer state). The estimate assumes that the

@@ -2,10 +2,10 @@
 """The latency of a fault on paged tiers: decide when to correct the latency that plans assume.
 
 While pages move, the read of a fault competes with the I/O of the moves, so a fault takes longer
-than on an idle disk. How much longer depends on the plan. A plan that assumes slow faults causes
-fewer faults, and these faults become faster; a plan that assumes fast faults causes more faults,
-and these faults become slower. A session could therefore switch back and forth between two plans.
-To prevent this, a lower latency is accepted only after many steps.
+than on an idle disk. The additional time depends on the plan. A plan that assumes slow faults
+causes fewer faults, and these faults become faster. A plan that assumes fast faults causes more
+faults, and these faults become slower. A session could therefore switch back and forth between two
+plans. To prevent this, a lower latency is accepted only after many steps.
 """
 
 from __future__ import annotations

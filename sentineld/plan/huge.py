@@ -14,7 +14,7 @@ A move need not cover a whole block. A block with moved pages therefore consists
 unless whole_moves is set and every move that touches the block covers all of it.
 
 If the kernel also offers smaller huge pages, the same rules hold for blocks of their size. In a
-mapping that allows both sizes, the kernel uses the larger one wherever it fits. Therefore, if all
+mapping that allows both sizes, the kernel uses the larger size wherever it fits. Therefore, if all
 small blocks of a 2 MiB block qualify but the 2 MiB block as a whole does not, the first of the
 small blocks is left out. The kernel then cannot use a huge page of 2 MiB there.
 """

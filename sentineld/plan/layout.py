@@ -3,10 +3,10 @@
 
 An area is a set of tensors that is laid out as one region of the arena. Its pages are all born on
 one tier, or the kernel chooses the tier of each page. Tensors of an area form a block if they have
-the same lifetime in stretches and are accessed in the same stretches (then bit_strings() returns
-the same bit string for them). The tensors of a block are laid out side by side, the most accessed
-first, and the block is packed as a unit. Tensors that move at the same time therefore form one
-range. Areas without moves are packed tensor by tensor.
+the same lifetime in stretches and are accessed in the same stretches. bit_strings() returns equal
+strings for tensors that are accessed in the same stretches. The tensors of a block are laid out
+side by side, the most accessed first, and the block is packed as a unit. Tensors that move at the
+same time therefore form one range. Areas without moves are packed tensor by tensor.
 """
 
 from __future__ import annotations

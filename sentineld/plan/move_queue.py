@@ -5,16 +5,15 @@ The mover (migrate/batches.py) and the simulator (simulate/world.py) share the r
 mover applies them to pages of a process, and the simulator applies them to cells. Time is counted
 in boundaries since the first step: step * boundary_count + boundary.
 
-- Due demotions run first, in the order of their boundaries, and are never held back, because births
-  wait for them.
+- Due demotions run first, in the order of their boundaries. They are never delayed, because births
+  wait for these demotions.
 - Promotions run while the fast tier has room, earliest deadline first. A late promotion stays in
   the queue until its expiry and is then cancelled. The expiry is the beginning of the last stretch
   that uses the pages before their next demotion.
 - If nothing else can run, demotions run ahead of time, provided that their pages are not used again
   before the planned boundary. This helps if later stretches are shorter than planned.
-- The newest move of a page wins: a new move cancels the promotions that it overlaps,
-  a new promotion also cancels the demotions that it covers, and a drop cancels all
-  moves that it covers.
+- The newest move of a page wins. A new move cancels the promotions that it overlaps, and a new
+  promotion also cancels the demotions that it covers. A drop cancels all moves that it covers.
 - For promotions that are late by plan, the order depends on whether the process stalls at their
   deadline (plan/stall_trial.py). If the process stalls, it waits there until these promotions are
   done, unless the fast tier has no room for them. Demotions that are due at the deadline itself run
@@ -102,7 +101,7 @@ class QueuedMove(Protocol):
     yields: bool
 
     def covers(self, other: Self, /) -> bool:
-        """Whether all pages of the other move are pages of this one."""
+        """Whether all pages of the other move are pages of this move."""
 
     def overlaps(self, other: Self, /) -> bool:
         """Whether the two moves have a page in common."""

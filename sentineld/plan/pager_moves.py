@@ -19,7 +19,7 @@ def pager_moves(plan: Plan, profile: Profile) -> Records:
     """PAGER_MOVE_DTYPE rows, sorted by boundary, evictions first.
 
     A fetch (a promotion) is useful until the end of the last stretch that uses its pages before
-    they are evicted again: even during this stretch, a fetch reads the pages faster than page
+    they are evicted again. Even during this stretch, a fetch reads the pages faster than page
     faults would. An eviction is obsolete as soon as its pages are used, born or moved again.
     """
     count, moves = profile.stretch_count, plan.moves

@@ -2,8 +2,8 @@
 """Residency: the tier of each page of a plan in each stretch, and the fast pages charged in each
 stretch.
 
-The residency is computed from the profile and the plan (regions, slots, moves, initial tiers) and
-not from the policy's own data, so that checks and reports do not repeat the policy's mistakes.
+The residency is computed from the profile and the plan (regions, slots, moves, initial tiers). The
+policy's own data is not used, so that checks and reports do not repeat the policy's mistakes.
 
 Array dimensions: S stretches, T tensors, P pieces, M moments (turnover.py), A access rows.
 """
@@ -118,9 +118,9 @@ def residency(plan: Plan, profile: Profile) -> Residency:
 def charged_pages(plan: Plan, profile: Profile, found: Residency) -> Integers:
     """(S,): fast pages charged in each stretch, by a conservative rule.
 
-    A page counts in each stretch in which its tensor is alive and the page is fast or in flight. If
-    a tensor dies in the stretch of its birth, but one step later, those of its pages that are fast
-    at its death count a second time in this stretch. If a tensor in a region of the fast tier keeps
+    A page counts in each stretch in which its tensor is alive and the page is fast or in flight.
+    Some tensors die in the stretch of their birth, but one step later. Their pages that are fast at
+    the death count a second time in this stretch. If a tensor in a region of the fast tier keeps
     any of its pages at its death, the whole region counts in every stretch.
     """
     in_resident = _in_resident(plan, profile, found)
@@ -157,9 +157,9 @@ def occupied_pages(profile: Profile, found: Residency) -> Integers:
 def free_pages(profile: Profile, found: Residency, limit_pages: int) -> Integers:
     """(M,): fast pages that live tensors leave free at each moment; may be negative.
 
-    The moves of a stretch finish at an unknown moment of the stretch. Therefore the number of
-    occupied pages is computed twice for each moment, once with these moves pending and once with
-    these moves complete, and the larger result counts.
+    The moves of a stretch finish at an unknown moment of the stretch. Therefore the occupied pages
+    are counted twice for each moment: with these moves pending, and with these moves complete. The
+    larger number is used.
     """
     # There are two tiers, so a move makes a fast piece slow or a slow piece fast.
     after = (found.tier == 0) ^ found.moving
@@ -209,8 +209,8 @@ def fast_shares(profile: Profile, found: Residency) -> Floats:
     """(A,): for each access row, the share (0..1) of the tensor's pages that are on the fast tier.
 
     A page serves the accesses of a stretch from the tier that it is on when the stretch begins. A
-    page that is born later in the stretch serves them from the tier on which it is born. A page in
-    flight serves accesses from its source tier.
+    page that is born later in the stretch serves the accesses from the tier on which it is born. A
+    page in flight serves accesses from its source tier.
     """
     rows = profile.accesses
     share = np.zeros((profile.stretch_count, len(profile.tensors)))

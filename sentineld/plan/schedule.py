@@ -102,7 +102,7 @@ def coalesce(moves: Table, death: Integers | None = None) -> Table:
 
     death: (T,), see deaths(). Ranges of tensors that die in different stretches are not joined: the
         mover cancels a queued move only if all of its pages are dropped. None: join them.
-    The `tensor` of a joined range is that of its first part.
+    A joined range gets the `tensor` of its first part.
     """
     if not len(moves):
         return moves

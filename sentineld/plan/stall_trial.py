@@ -2,14 +2,14 @@
 """Test-and-trial: decide by trials whether the process stalls at a boundary for late promotions.
 
 An interval of policy `sentinel` can end with unfinished promotions although fast memory has room
-for them (case 3 of the Sentinel paper, HPCA'21). At the interval's end, the process can then either
-stall until they are done, or go on and access their pages in slow memory until they are done. A
-trial measures which is faster: the process stalls at the boundary in one step and does not stall in
-the next. The faster choice is then kept. The boundaries are tried one after another; each trial
-runs under the decisions that earlier trials have made.
+for them (case 3 of the Sentinel paper, HPCA'21). At the interval's end, the process can either
+stall until these promotions are done, or go on. If it goes on, it accesses the pages in slow memory
+until they have been promoted. A trial measures which is faster: the process stalls at the boundary
+in one step and does not stall in the next. The faster choice is then kept. The boundaries are tried
+one after another; each trial runs under the decisions that earlier trials have made.
 
-A step is measured from one arrival at the boundary to the next, because the decision influences all
-stretches of the step: pages that arrive late delay later moves.
+A step is measured from one arrival at the boundary to the next. The decision influences all
+stretches of the step, because pages that arrive late delay later moves.
 
 This module only makes decisions. The mover and the simulator report each boundary that the process
 reaches, and the time. Boundaries are counted since the first step: step * boundary_count +

@@ -58,7 +58,7 @@ class Item:
     """Whether the move has been counted in Counts.late_moves."""
 
     def covers(self, other: Item) -> bool:
-        """Whether all cells of the other move are cells of this one."""
+        """Whether all cells of the other move are cells of this move."""
         return self.low <= other.low and other.high <= self.high
 
     def overlaps(self, other: Item) -> bool:
@@ -213,7 +213,7 @@ class World:
         self.queue.drop(lambda item: low <= item.low and item.high <= high)
 
     def run(self, until_ns: float) -> None:
-        """Advance the clock to until_ns, moving pages meanwhile."""
+        """Advance the clock to until_ns and move pages during this time."""
         at_ns = min(self.now_ns + self._busy_ns, until_ns)
         self._busy_ns -= at_ns - self.now_ns
         while (work := self._next()) is not None:

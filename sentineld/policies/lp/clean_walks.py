@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The best lives of pages on paged tiers: walks through the states dirty, clean and slow.
 
-A fast page is clean if its copy in the file is current: from its fetch until a stretch writes to
-it. A clean page becomes slow without a write to the file.
+A fast page is clean if its copy in the file is current. It is clean from its fetch until a stretch
+writes to it. A clean page becomes slow without a write to the file.
 """
 
 from __future__ import annotations

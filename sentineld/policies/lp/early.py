@@ -25,9 +25,8 @@ def early_worth(groups: Groups, at: int, times_ns: Floats) -> Floats:
     The unit is the time that a move takes or the time that one use of a slow page costs, whichever
     is less.
 
-    Between two uses, a fast page has a cost in the stretches of the first half of the time and a
-    credit in those of the second half, so that the sum is about 0 for pages that stay fast
-    throughout.
+    Between two uses, a fast page has a cost in the first half of the time and a credit in the
+    second half. For pages that stay fast throughout, the sum is about 0.
     """
     length = int(groups.length[at])
     uses = np.flatnonzero(groups.used[:length, at])

@@ -135,8 +135,9 @@ class Groups:
 
     @cached_property
     def lived_points(self) -> tuple[tuple[Integers, Integers], ...]:
-        """For each group, the pressure points at which the group is alive, and for each of these
-        points, the position of the group's lifetime (0: the birth) that contains the point."""
+        """For each group, two arrays: the pressure points at which the group is alive, and the
+        position of the group's lifetime that contains each of these points. Position 0 is the
+        stretch of the birth."""
         return tuple(self._lived_points(group) for group in range(len(self.pages)))
 
     def _lived_points(self, group: int) -> tuple[Integers, Integers]:
@@ -161,8 +162,8 @@ def groups_of(profile: Profile, timing: Timing, *, generous: bool = False) -> Gr
 
     For a plan, only tensors that the plan can place are grouped.
 
-    generous: make the groups for a bound: also group the tensors that a plan cannot place, round
-        costs down, and count a tensor as absent in those parts of a stretch in which it is not
+    generous: make the groups for a bound. Then also group the tensors that a plan cannot place, and
+        round costs down. Count a tensor as absent in those parts of a stretch in which it is not
         known to be alive.
     """
     count = profile.stretch_count
@@ -196,8 +197,8 @@ def groups_of(profile: Profile, timing: Timing, *, generous: bool = False) -> Gr
         # stretch shorter. More than the point's share of the stretch's time then passes before the
         # point. Assume the largest share, 1.
         points = replace(points, share=np.ones(len(points.share)))
-    # A `length` is at most S stretches, but a tensor that dies one step after its birth, in the
-    # stretch of its birth, lives in S + 1 stretches. A bound ignores the last of these stretches.
+    # A `length` is at most S stretches. But a tensor that dies in the stretch of its birth, one
+    # step later, lives in S + 1 stretches. A bound ignores the last of these stretches.
     again = dies_in_birth_stretch_of(profile) & (not generous)
     death_stretch = (birth + length - 1 + again) % max(count, 1)
     birth_event = profile.tensors["birth_event"].astype(np.int64)

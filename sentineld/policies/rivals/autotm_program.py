@@ -104,7 +104,7 @@ def problem_of(profile: Profile, extra_ns: Floats, both_ns: float) -> Problem:
 
     The other tensors stay slow.
 
-    extra_ns: (A,), cost of each access row if it is slow.
+    extra_ns: (A,), cost of each access row if its accesses are slow.
     both_ns: time to transfer a page out and back in.
     """
     count = profile.stretch_count
@@ -322,7 +322,8 @@ class _Model:
     def _add_room(self, rows: _Rows) -> None:
         """For each stretch, add a row that defines the fast memory in use in the stretch. In the
         first stretch, this is the memory of the tensors that are fast then. In each later stretch,
-        it is that of the stretch before, plus births and promotions, minus deaths and demotions."""
+        it is the fast memory in use in the previous stretch, plus births and promotions, minus
+        deaths and demotions."""
         problem, count = self._problem, self._problem.profile.stretch_count
         at_begin: Terms = []
         changes: list[Terms] = [[] for _ in range(count)]

@@ -4,20 +4,20 @@
 Based on Capuchin (Peng et al., ASPLOS 2020): in one step's list of accesses, a gap between two
 accesses to a tensor is a candidate if it spans the memory peak. The free time of a gap is its
 length minus the time of the transfers out and back in. As long as the resident tensors exceed
-memory, the policy uses the candidate with the most free time: the tensor is swapped out right after
-the first access and swapped back in just in time for the second, or earlier if other transfers use
-the bandwidth.
+memory, the policy uses the candidate with the most free time. The tensor is swapped out right after
+the first access. It is swapped back in just in time for the second access, or earlier if other
+transfers use the bandwidth.
 
 Adapted to memory tiers: transfers in both directions share the time of a stretch, and a gap lies
 between two stretches that use the tensor, not between two single accesses. Recomputation is left
 out, because a memory policy can't recompute a tensor. Gaps without free time, for which the
 original considers recomputation, are therefore not used. The feedback from running steps is left
-out, too: in the original, a transfer that is still in flight when its tensor is accessed is started
-earlier in the next step, by 5 % of the time that it takes. Instead, several amounts of extra time
-for each transfer are tried (EARLIER). `capuchin` never accesses slow memory, as on a GPU. If it
-can't make everything fit, it fails with the error "infeasible as published". `capuchin+slow` is our
-extension: tensors that do not fit into fast memory stay on the slow tier, first those with the
-lowest cost per freed page.
+out, too. In the original, a transfer can still be in flight when its tensor is accessed. In the
+next step, the original starts this transfer earlier, by 5 % of the transfer's time. Instead,
+several amounts of extra time for each transfer are tried (EARLIER). `capuchin` never accesses slow
+memory, as on a GPU. If it can't make everything fit, it fails with the error "infeasible as
+published". `capuchin+slow` is our extension: tensors that do not fit into fast memory stay on the
+slow tier, first those with the lowest cost per freed page.
 """
 
 from __future__ import annotations

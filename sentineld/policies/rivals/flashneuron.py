@@ -3,10 +3,11 @@
 
 Based on FlashNeuron (Bae et al., FAST 2021; its artifact's offloading scheduler and
 saved_variable.cpp): only tensors that the forward pass saves for the backward pass are offloaded,
-and only those of at least 1 MB. The scheduler takes them in the order in which they are generated
-until the memory deficit is covered. While it does so, it simulates the queue of transfers: a
-transfer begins when those before it have ended, and a tensor takes up fast memory until its own
-transfer has ended. The backward pass prefetches the tensors as early as there is room.
+and only those of at least 1 MB. The scheduler takes these tensors in the order in which they are
+generated until the memory deficit is covered. Meanwhile, the scheduler simulates the queue of
+transfers. A transfer begins when the transfers before it have ended. A tensor takes up fast memory
+until its own transfer has ended. The backward pass prefetches the tensors as early as there is
+room.
 
 Adapted to memory tiers: there is one slow tier in place of the SSD, and transfers in both
 directions share the time of a stretch. A tensor is saved if a gap between two of its uses begins in

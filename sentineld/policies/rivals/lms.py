@@ -2,11 +2,11 @@
 """Policies `lms` and `lms+slow`: swap out the tensors that are used again after many layers.
 
 Based on LMS for TensorFlow, the first version (Le et al., TFLMS, ISMM 2019; arXiv 1807.02037): the
-graph of a step is rewritten. Each edge from an operation to another one that is more than
-`threshold` operations later in topological order gets a swap-out after the first operation and a
-swap-in before the second one. The swap-in begins when an operation ends that is at least `lb`
-operations before the second one. The number of rewritten tensors (`n_tensors`) is not limited by
-default.
+graph of a step is rewritten. An edge of the graph is rewritten if its second operation is more than
+`threshold` operations later in topological order than its first operation. The edge gets a swap-out
+after the first operation and a swap-in before the second. The swap-in begins when an operation ends
+that is at least `lb` operations before the second. The number of rewritten tensors (`n_tensors`) is
+not limited by default.
 
 Adapted to memory tiers: distances are counted in layers (module calls), because a profile has no
 operations. Gaps between two uses of a transient tensor replace the edges. Persistent tensors are
@@ -72,7 +72,8 @@ def relieve(book: Book, lower_bound: int) -> int:
 
 
 def distance(book: Book, gap: Gap) -> int:
-    """The number of layers from the gap's first use to its second one; 0: both are in one layer."""
+    """The number of layers from the gap's first use to its second use; 0: both uses are in one
+    layer."""
     return len(_begins(book, gap))
 
 

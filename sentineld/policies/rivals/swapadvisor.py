@@ -4,32 +4,33 @@
 Based on SwapAdvisor (Huang, Jin and Li, ASPLOS 2020). The input of its swap planner is a step with
 a given order of operators and a given memory allocation. If a pool of memory has no room for the
 tensors that are needed next, the planner swaps out a victim: the tensor of this pool whose next use
-is furthest in the future (Belady). The planner runs twice; the second pass begins with the tensors
-in memory that were there at the end of the first pass, so that a step ends as it begins. Tensors
-are swapped back in as early as there is room for them. A genetic search varies the order of the
-operators and the mapping of tensor sizes to pools. Its fitness is the step time that a dataflow
-simulator predicts; parents are chosen by softmax of the fitness and crossed at one random point,
-and their children are mutated gene by gene.
+is furthest in the future (Belady). The planner makes two passes. The second pass begins with those
+tensors in memory that were in memory at the end of the first pass, so that a step ends as it
+begins. Tensors are swapped back in as early as there is room for them. A genetic search varies the
+order of the operators and the mapping of tensor sizes to pools. Its fitness is the step time that a
+dataflow simulator predicts; parents are chosen by softmax of the fitness and crossed at one random
+point, and their children are mutated gene by gene.
 
 Adapted to memory tiers: there is one slow tier, transfers in both directions share the time of a
 stretch, and stretches replace operators. A victim is swapped out right after the use before its
-gap, not when its room is needed; if the bandwidth does not suffice for a victim, the next candidate
+gap, not when its room is needed. If the bandwidth does not suffice for a victim, the next candidate
 is taken. The order of operators belongs to the training and cannot be changed here. Instead of
 genes for this order, there are genes for the placement, which decide for each tensor whether it may
 be a victim. The planner ignores addresses, so memory cannot fragment, and a pool is only a share of
 the budget. This share is the largest number of the pool's pages that one stretch uses, plus a part
 of the remaining budget in proportion to the pool's other live pages. All transfers of a plan fit
-into the bandwidth, so no wait has to be simulated: the fitness is the time of slow accesses or, if
-slow memory can't be accessed, the pages in excess of the budget, integrated over time.
+into the bandwidth, so no wait has to be simulated. The fitness is the time of slow accesses. If
+slow memory can't be accessed, the fitness is the number of pages in excess of the budget,
+integrated over time.
 
 The original searches for about an hour. Here, a search evaluates at most EVALUATIONS plans, fewer
 for large steps (WORK), with a fixed seed.
 
 `swapadvisor` never accesses slow memory, as on a GPU. If it can't make everything fit, it fails
-with the error "infeasible as published". `swapadvisor+slow` is our extension: a gene may also
-place a tensor on the slow tier for its whole life, and if a plan still does not fit, more tensors
-stay slow, first those with the lowest cost per freed page. The policy tries all values in MUTATIONS
-and keeps the plan with the shortest predicted step.
+with the error "infeasible as published". `swapadvisor+slow` is our extension: a gene may also place
+a tensor on the slow tier for its whole life. If a plan still does not fit, more tensors stay slow,
+first those with the lowest cost per freed page. The policy tries all values in MUTATIONS and keeps
+the plan with the shortest predicted step.
 """
 
 from __future__ import annotations

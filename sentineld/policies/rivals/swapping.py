@@ -35,8 +35,8 @@ from sentineld.policies.shares import page_moves_ns
 @dataclass
 class SwappingPolicy(ABC):
     """A policy that makes a plan for each value in `sweep` and each size of the pool, and keeps the
-    plan with the shortest predicted step. For each plan it chooses swaps, and enters them in a
-    Book, until all tensors fit or no remaining gap makes room."""
+    plan with the shortest predicted step. For each plan, the policy chooses swaps and enters them
+    in a Book until all tensors fit or no remaining gap makes room."""
 
     name: str
 
@@ -151,7 +151,8 @@ def awaited_pages(book: Book) -> float:
 
 
 def with_layer_waits(waits: Integers, moves: Table, profile: Profile) -> Integers:
-    """Add waits: each layer waits for the demotions that began in the layer before it.
+    """Add waits: at the beginning of each layer, the process waits for the demotions that began in
+    the previous layer.
 
     waits: (S,), for each boundary, the last boundary whose demotions the process waits for, or -1.
     moves: MOVE_DTYPE.
@@ -220,8 +221,8 @@ def tier_ranges(tensor: int, slow: Mask, offset: int, page_bytes: int) -> Table:
 
 def _initial(book: Book, offset: Integers) -> Table:
     """Page ranges of persistent tensors and their tiers at boundary 0. A range is slow at boundary
-    0 if its tensor is always slow, or if the range is swapped out before this boundary and swapped
-    back in at or after it."""
+    0 if its tensor is always slow. It is also slow if it is swapped out before this boundary and
+    swapped back in at or after this boundary."""
     profile, count = book.profile, book.profile.stretch_count
     pages, page = tensor_pages(profile), profile.page_bytes
     tables = []

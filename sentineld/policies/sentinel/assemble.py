@@ -33,8 +33,8 @@ def chunks_of(profile: Profile, candidates: Integers) -> Items:
     """Cut tensors (rows of the profile) into chunks. The chunks are small, so that they can move in
     short stretches, but large enough that cutting adds at most CHUNKS_MAX chunks.
 
-    If a tensor dies in the stretch of its birth, but in the next step, its chunks get a worth of 0
-    and therefore stay slow: a schedule has only one tier for a chunk in a stretch, but such a
+    Some tensors die in the stretch of their birth, but in the next step. Their chunks get a worth
+    of 0 and therefore stay slow: a schedule has only one tier for a chunk in a stretch, but such a
     tensor has two lives in this stretch.
     """
     total = int(tensor_pages(profile)[candidates].sum())
@@ -94,8 +94,8 @@ def assemble(
         return finished(plan, profile, tiers)
     both, late = with_late(in_time, moves(placed.late), profile)
     if tiers.paged or profile.stretch_count == 1:
-        # The process cannot stall at a boundary: on paged tiers it waits for a page only when it
-        # accesses the page, and with a single stretch, the boundary would have to wait for its own
+        # The process cannot stall at a boundary. On paged tiers, it waits for a page only when it
+        # accesses the page. With a single stretch, the boundary would have to wait for its own
         # moves.
         return finished(replace(plan, moves=both), profile, tiers)
     # The prediction assumes that the process does not wait for late promotions, and that they come

@@ -159,7 +159,7 @@ class _Walk:
         self._late = np.zeros(shape, np.bool_)
 
     def run(self) -> Mask:
-        """Simulate steps until a step repeats the one before it, or until a group of steps repeats.
+        """Simulate steps until a step repeats the previous step, or until a group of steps repeats.
 
         Returns which chunks' lives differ between the steps of the group; none if a single step
         repeats. If nothing has repeated after STEPS_MAX steps, returns which chunks' lives differ
@@ -197,7 +197,7 @@ class _Walk:
         return fast.tobytes()
 
     def _step(self) -> Mask:
-        """Simulate a step; returns which chunks' lives differ from those in the step before it."""
+        """Simulate a step; returns which chunks' lives differ from those in the previous step."""
         fast, moving = self._fast.copy(), self._moving.copy()
         self._without_room = 0
         self._late[:] = False
@@ -234,9 +234,9 @@ class _Walk:
         self._now = fast ^ self._moving[stretch]
 
     def _born_fast(self, stretch: int, room: float) -> Integers:
-        """The chunks that are born fast in a stretch. In the order of the births, each tensor that
-        the rest of the interval or the next interval uses takes room for all of its chunks if they
-        fit."""
+        """The chunks that are born fast in a stretch. A tensor is born fast if the rest of the
+        interval or the next interval uses it and all of its chunks fit into the remaining room.
+        Tensors take room in the order of their births."""
         fast: list[Integers] = [np.zeros(0, np.int64)]
         for chunks in self._births[stretch]:
             size = float(self._items.pages[chunks].sum())

@@ -3,7 +3,7 @@
 
 An interval is a fixed number of consecutive stretches (the migration interval length, MIL). The
 pages that an interval uses are promoted in the interval before it. In `sentinel+spill`, they may
-also be promoted in the interval that uses them; when all moves are planned, Fitting.advance() may
+also be promoted in the interval that uses them. When all moves are planned, Fitting.advance() can
 make the promotions start earlier.
 """
 

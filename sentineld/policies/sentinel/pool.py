@@ -44,7 +44,7 @@ def split_of(profile: Profile, pooled: Integers, pool_pages: int) -> Split:
 def whole_pool(profile: Profile, limit: int) -> Split:
     """The division in which the pool holds all short-lived tensors, as published.
 
-    limit: fast memory, in pages. Raises SentinelError if the pool exceeds it.
+    limit: fast memory, in pages. Raises SentinelError if the pool exceeds this limit.
     """
     short = np.flatnonzero(short_lived(profile))
     _, size = area_offsets(profile, short, grouped=False)
