@@ -44,7 +44,7 @@ class TierOverrides:
 
 
 KINDS = {bool: "true or false", int: "an integer", float: "a number", str: "a string"}
-"""The kind of value that a setting needs, by the type of its default."""
+"""For each type of a setting's default: the kind of value that the setting needs, as text."""
 RANGES = {
     "metrics_port": (0, 65_535),
     "barrier_timeout_ms": (0, 3_600_000),
@@ -156,7 +156,7 @@ def _converted(file: Path, key: str, value: Any, default: Any) -> Any:
 
 
 def _check(file: Path, config: Config) -> None:
-    """Check the settings after `file` was applied. They were valid before, so any error is in
+    """Check the settings after `file` was applied. Before that they were valid, so any error is in
     `file`."""
 
     def value_of(setting: str) -> Any:

@@ -42,12 +42,12 @@ _waiting: Counter[int] = Counter()
 
 
 def close_untrusted(uid: int, fd: int) -> None:
-    """Close a descriptor that a process of this user sent; returns at once."""
+    """Close a descriptor that a process of this user sent; returns immediately."""
     run_untrusted(uid, lambda: os.close(fd))
 
 
 def run_untrusted(uid: int, call: Callable[[], object]) -> None:
-    """Make a call on a descriptor that a process of this user sent; returns at once.
+    """Make a call on a descriptor that a process of this user sent; returns immediately.
 
     The call may never return, and its OSErrors are ignored.
     """

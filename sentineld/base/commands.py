@@ -59,11 +59,11 @@ class Commands:
         self._queue: queue.SimpleQueue[Command] = queue.SimpleQueue()
 
     def put(self, command: Command) -> None:
-        """Have the owning thread run a command; returns at once."""
+        """Have the owning thread run a command; returns immediately."""
         self._queue.put(command)
 
     def get(self, timeout_s: float | None = None) -> Command | None:
-        """The next command; None if the queue was empty until the time-out. timeout_s: None waits
+        """Wait for the next command and return it; None after the time-out. timeout_s: None waits
         without a limit."""
         try:
             return self._queue.get(timeout=timeout_s)

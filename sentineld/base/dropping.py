@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Closes connections whose receive queue may hold descriptors that the daemon has not received.
 
-The kernel closes such descriptors with the connection, in the thread that closes it. If such a
-descriptor is a TCP socket with SO_LINGER and unsent data, the thread waits for a time that the
+When a thread closes such a connection, the kernel also closes these descriptors in this thread. If
+one of them is a TCP socket with SO_LINGER and unsent data, the thread waits for a time that the
 sender of the descriptor has set. An exiting process does not wait, because inet_release() tests
-PF_EXITING. Therefore a child process inherits these connections. The child exits after the daemon
-has closed its own copies of the connections.
+PF_EXITING. Therefore a child process inherits these connections, and the daemon closes its own
+copies of them. Then the child exits, which closes the connections without waiting.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ import time
 log = logging.getLogger(__name__)
 
 HELD_MAX = 512
-"""Maximum number of connections that wait to be dropped. At the maximum, listeners pause."""
+"""While this many connections wait to be dropped, listeners accept no connections."""
 BATCH = 256
 """Maximum number of connections that one child process drops."""
 BATCH_S = 0.05
 """Time for which connections are collected before a child process is started for them."""
 CHILDREN_MAX = 4
-"""Maximum number of child processes at a time. A child process ends at once unless closing one of
-its descriptors blocks in a kernel driver."""
+"""Maximum number of child processes at a time. A child process ends immediately unless closing one
+of its descriptors blocks in a kernel driver."""
 RETRY_S = 1.0
 
 _lock = threading.Lock()
@@ -40,7 +40,7 @@ _serving = False
 
 
 def drop(connection: socket.socket) -> None:
-    """Close a connection; returns at once."""
+    """Close a connection; returns immediately."""
     # From now on the peer can't send anything, so an empty queue stays empty.
     with contextlib.suppress(OSError):
         connection.shutdown(socket.SHUT_RDWR)

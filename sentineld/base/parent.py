@@ -11,9 +11,10 @@ _PR_SET_PDEATHSIG = 1
 
 
 def die_with(parent_pid: int) -> bool:
-    """Have the kernel kill this process when the thread of the parent that started it ends.
+    """Have the kernel kill this process when the parent's thread that started this process ends.
 
-    Returns False if the parent has already ended; then nothing kills this process.
+    Returns False if the parent has already ended; in this case the kernel does not kill this
+    process.
     """
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     return os.getppid() == parent_pid

@@ -87,7 +87,8 @@ def _connect(connection: socket.socket, path: Path, timeout_s: float) -> None:
     connect() again and again, and other clients could take each free place in the backlog first.
     """
     seconds, rest_s = divmod(timeout_s, 1)
-    timeval = struct.pack("ll", int(seconds), 1 + int(rest_s * 999_998))  # 0 means unlimited
+    # The number of microseconds is at least 1, because the kernel treats a time-out of 0 as none.
+    timeval = struct.pack("ll", int(seconds), 1 + int(rest_s * 999_998))
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, timeval)
     while not _connected(connection):
         connection.connect(str(path))

@@ -72,8 +72,8 @@ ANSWER_S = 10.0
 """Time limit for the client to receive an answer."""
 VERBS = Limits(of_user=16, of_root=32, total=32)
 """Limits of pending verbs, such as recordings; quick verbs are not counted. A verb is pending until
-the client has received the answer. One user may need several at once, because each rank of a
-training is a process."""
+the client has received the answer. One user may need several at the same time, because each rank of
+a training is a process."""
 QUICK_THREADS = 4
 
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Presets: the tiers of well-known kinds of machines, by name.
 
-docs/reference/timing.md gives the source of each figure. The bandwidth of a memory tier is the one
-that all cores of one processor socket reach together; a training with fewer than SOCKET_THREADS
-threads gets a share of it.
+docs/reference/timing.md gives the source of each figure. A memory tier's bandwidth is the total
+that all cores of one processor socket reach together. A training with fewer than SOCKET_THREADS
+threads gets a share of this bandwidth.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from sentineld.config import TierOverrides, load
 from sentineld.model.tiers import Overlap, Tier, Tiers
 
 SOCKET_THREADS = 12
-"""Number of threads that saturate a socket's DRAM: one thread reaches 1/12 of its bandwidth."""
+"""Number of threads that saturate a socket's DRAM: one thread reaches 1/12 of the bandwidth."""
 
 DRAM_BYTES_PER_S = 105e9
 """Under load, six channels of DDR4-2666 deliver 105.9 GB/s of sequential reads (Izraelevitz et al.
@@ -46,8 +46,8 @@ class Preset:
 
 
 PRESETS = {
-    # The slow tier is DRAM too. This preset is for checking that two tiers of the same speed cost
-    # no time.
+    # The slow tier is DRAM, too. This preset is for checking that a step with two tiers of the same
+    # speed takes no longer than a step with one tier.
     "dram": Preset(DRAM_BYTES_PER_S, DRAM_BYTES_PER_S, 10e9),
     # One memory expander with eight lanes.
     "cxl": Preset(24e9, 20e9, 10e9),
@@ -57,8 +57,8 @@ PRESETS = {
     "remote": Preset(62.4e9, 62.4e9, 10e9),
     # Six Optane DIMMs, interleaved.
     "optane": Preset(38e9, 12e9, 8e9),
-    # A file on an NVMe disk. The migration bandwidth is the harmonic mean of the two others: moving
-    # a page to the file and back takes one write and one read.
+    # A file on an NVMe disk. The migration bandwidth is the harmonic mean of the read and the write
+    # bandwidth, because moving a page to the file and back takes one write and one read.
     "nvme": Preset(1.05e9, 2.6e9, 2 / (1 / 1.05e9 + 1 / 2.6e9), 70e3, paged=True),
 }
 

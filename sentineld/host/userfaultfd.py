@@ -73,7 +73,7 @@ def require_move(device_path: Path = DEVICE) -> None:
 
 
 def register(descriptor: int, address: int, size_bytes: int) -> None:
-    """From now on, report each access to an absent page of the range as a fault. Raises OSError."""
+    """Make the userfaultfd report each access to an absent page of the range. Raises OSError."""
     range_and_mode = (address, size_bytes, _REGISTER_MODE_MISSING, 0)
     fcntl.ioctl(descriptor, _UFFDIO_REGISTER, struct.pack("QQQQ", *range_and_mode))
 

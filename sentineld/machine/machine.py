@@ -29,12 +29,13 @@ log = logging.getLogger(__name__)
 
 EBPF_REQUIRED_TIMEOUT_S = 180.0
 """Time limit for loading the probes if the daemon's start waits for them. To compile them, bcc
-takes 10 s in an emulated guest, and longer on a loaded machine."""
+takes 10 s in a guest with emulated CPUs, and longer on a loaded machine."""
 EBPF_TIMEOUT_S = 1800.0
-"""Time limit for loading the probes if nothing waits for them: it only ends a loader that hangs."""
+"""Time limit for loading the probes if nothing waits for them. It only serves to end a loader that
+hangs."""
 PROC_EVENTS_TIMEOUT_S = 60.0
-"""Time to wait for the first event of the proc connector. Importing pyroute2 takes seconds in an
-emulated guest. No session waits for this event."""
+"""Time to wait for the first event of the proc connector. Importing pyroute2 takes seconds in a
+guest with emulated CPUs. No session waits for this event."""
 
 
 def default_policy(config: Config) -> str:
@@ -100,8 +101,8 @@ class Machine:
             log.info("tiers are paged: tier 0 is memory, files in %s are tier 1", substrate.paged)
         machine = cls(config, substrate, tiers, problems)
         log.info("pages are observed by: %s", machine.backend().backend.name)
-        # In an emulated guest, it takes seconds to start following processes and to load the
-        # probes. Sessions need not wait for this, unless the config requires the probes.
+        # In a guest with emulated CPUs, it takes seconds to start following processes and to load
+        # the probes. Sessions need not wait for this, unless the config requires the probes.
         threading.Thread(target=machine._follow_processes, name="processes", daemon=True).start()
         if config.ebpf == "required":
             machine.probing.load(EBPF_REQUIRED_TIMEOUT_S)

@@ -21,7 +21,7 @@ from sentineld.observe.shim_link import ShimLink
 
 
 class KernelSubstrate:
-    """The kernel's nodes."""
+    """Tiers of the kernel's NUMA nodes."""
 
     emulated = paged = ""
     metered_by = MeteredBy.MODULE_EPOCHS
@@ -35,7 +35,7 @@ class KernelSubstrate:
         return tiers if self._figures.migration_bytes_per_s else measure_bytes_per_s(tiers)
 
     def require_allowed(self, link: ShimLink, tiers: Tiers) -> None:
-        """Checks the process's cpuset and its memory binding."""
+        """Check the process's cpuset and its memory binding."""
         try:
             cpuset = cpuset_nodes(link.pid)
         except OSError:

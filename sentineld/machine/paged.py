@@ -62,7 +62,7 @@ budget is a number of bytes. The remaining memory is for data that is not paged.
 
 
 def disk_tiers(folder: Path, given: TierOverrides, room_bytes: int) -> Tiers:
-    """Memory and the disk of a folder.
+    """Two tiers: memory, and the disk of a folder.
 
     given: figures to use instead of measured ones. room_bytes: the capacity of the slow tier.
 

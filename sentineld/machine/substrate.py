@@ -83,9 +83,9 @@ class Substrate(Protocol):
     def first_provision(
         self, link: ShimLink, fast: FastBudget | None
     ) -> AbstractContextManager[Provision]:
-        """The provision of a process that registers and is not attached yet. fast: the budget with
-        which it will be attached; None if that is not known or the process already has a layout.
-        Raises SentinelError."""
+        """The provision for a process that registers and is not attached yet. fast: the budget with
+        which the process will be attached; None if the budget is unknown, or if the process already
+        has a layout. Raises SentinelError."""
 
     def provision(self, link: ShimLink, layout: Layout) -> AbstractContextManager[Provision]:
         """The provision that the process needs before it takes the layout. The descriptors are open
@@ -93,7 +93,7 @@ class Substrate(Protocol):
 
 
 def require_no_nodes(overrides: TierOverrides, key: str) -> None:
-    """Raise SentinelError if the [tiers] table names nodes. key: the setting that excludes them."""
+    """Raise SentinelError if the [tiers] table names nodes. key: the setting that forbids nodes."""
     if overrides.fast or overrides.slow:
         raise SentinelError(
             "bad-config",

@@ -102,7 +102,7 @@ class Schedule:
             this tier would be moved.
         batch_pages: maximum number of pages in a batch.
         small_batch_pages: maximum number of pages in a batch with pages of several moves. While the
-            first queued promotion is urgent, it is also the maximum for a batch of promotions or
+            first queued promotion is urgent, this is also the maximum for a batch of promotions or
             early demotions. None: batch_pages.
         """
         queue = self.queue

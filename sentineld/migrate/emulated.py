@@ -31,7 +31,8 @@ CPU time of a batch hardly depends on its size. But the pages of a batch arrive 
 after 2.5 ms at 0.83 GB/s, or at the next boundary, which interrupts the batch."""
 SMALL_BATCH_PAGES = 64
 """A batch is at most this large if it has pages of several moves or of an urgent promotion (see
-batches.py), or if other processes' pages are moving. It takes 0.3 ms at 0.83 GB/s."""
+batches.py), or if other processes' pages are moving. A batch of this size takes 0.3 ms at 0.83
+GB/s."""
 
 Map = npt.NDArray[np.uint8]
 

@@ -350,8 +350,11 @@ class Mover:
         return self._spaces.pages_to_move(Space(move.space), move.offset, move.bytes, move.tier)
 
     def _wait_in_move(self, duration_ns: int) -> bool:
-        """See Wait. A move has to end when the mover is paused, resumed or stopped, and when the
-        process reaches a boundary, because the moves that are due there come first."""
+        """Wait during a move; returns True if the move has to end (see Wait).
+
+        A move has to end when the mover is paused, resumed or stopped. It also has to end when the
+        process reaches a boundary, because moves that are due there come first.
+        """
         with self._wake:
             return self._clock.wait(self._wake, lambda: self._fresh or self._stopping, duration_ns)
 

@@ -100,7 +100,7 @@ class PlanMover(Protocol):
         """Call begin(), which arms pages. From then on, moves must not be sampled as accesses."""
 
     def unwatch(self) -> None:
-        """End watch()."""
+        """End the effect of watch(): from now on, moves need not take sampling into account."""
 
     def stall_decisions(self) -> Decisions:
         """How the stall trials have been decided so far; see StallTrial."""

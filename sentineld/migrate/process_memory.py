@@ -89,7 +89,7 @@ class KernelMemory:
         return result
 
     def begin_series(self, since_ns: int) -> None:
-        """Do nothing: the kernel moves pages when it is asked to."""
+        """Do nothing: this class does not limit the bandwidth of moves."""
 
     def best_node(self, tier: int) -> tuple[int, int]:
         """Compare the room of the tier's nodes; see Capacity.best_node()."""

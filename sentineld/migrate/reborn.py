@@ -2,7 +2,8 @@
 """Pages that were dropped, and perhaps born again, during a move_pages call.
 
 The process keeps running during a call. If a tensor dies and the next one is born on its pages
-before the call reaches them, the call moves pages of the new tensor. Pure functions.
+before the call reaches them, the call moves pages of the new tensor. The functions of this
+module have no side effects.
 """
 
 from __future__ import annotations

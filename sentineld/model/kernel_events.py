@@ -39,15 +39,15 @@ FAULT_KINDS = (
 three are found while the kernel handles the fault, so a fault of these kinds has two records.
 "major": the page was read from swap. "hint": NUMA balancing had unmapped the page to see which node
 uses it. "in_motion": the page was being migrated. If a fault hits an armed page, or a page that
-NUMA balancing unmapped, its first record has a "missing" kind, because the page-table entry is not
-marked as present."""
+NUMA balancing unmapped, its first record has the kind "missing_read" or "missing_write", because
+the page-table entry is not marked as present."""
 
 FOUND_KINDS = tuple(map(FAULT_KINDS.index, ("major", "hint", "in_motion")))
 """Indices of the kinds that are found while the fault is handled."""
 
 WATCH_DTYPE = np.dtype(
     [
-        ("epoch", "<u4"),  # of the latest access
+        ("epoch", "<u4"),  # epoch of the latest access
         ("reserved", "<u4"),
         ("faults", "<u8", (8,)),  # one counter for each of FAULT_KINDS
         ("accesses", "<u8"),  # events of the tracepoint sentinel:page_access
@@ -69,8 +69,8 @@ MIGRATION_KEY_DTYPE = np.dtype([("pid", "<u4"), ("mode", "<u2"), ("reason", "<u2
 DISTURBANCE_KEY_DTYPE = np.dtype(
     [("owner", "<u4"), ("deed", "u1"), ("from", "u1"), ("to", "u1"), ("own", "?"), ("comm", "S16")]
 )
-"""struct disturbance_key: owner of the pages, action, nodes (255: none), and name of the actor.
-"own" is set if the actor is the owner itself."""
+"""struct disturbance_key: owner of the pages, action, the pages' nodes before and after the action
+(255: none), and name of the actor. "own" is set if the actor is the owner itself."""
 
 DISTURBANCE_DTYPE = np.dtype(
     [
@@ -110,7 +110,8 @@ PROGRAMS = {
     "page_fault_kernel": "on_page_fault",
     "page_access": "on_page_access",
     # The program for the end of a migration is attached before the program for its start. So, for
-    # a moment, the end of a migration can be seen without its start, which does no harm.
+    # a moment, the end of a migration can be seen without its start, which has no effect. In the
+    # opposite order, a start without its end could be seen, and would stay recorded.
     "mm_migrate_pages": "on_migrate_pages",
     "mm_migrate_pages_start": "on_migrate_pages_start",
     "mm_collapse_huge_page": "on_collapse",
@@ -142,7 +143,8 @@ TRACED = (
     Traced("remove_migration_pte", 4, "on_page_back", False, "page moves by others"),
     Traced("try_to_unmap_one", 4, "on_page_gone", True, "page reclaim"),
 )
-"""These functions are not a stable interface, so each is looked up in the kernel's BTF."""
+"""The kernel functions that programs are attached to. They are not a stable interface, so each
+function is looked up in the kernel's BTF."""
 
 
 class MigrationCounts(TypedDict):
@@ -167,14 +169,14 @@ class AccessCounts(TypedDict):
 
     accesses: int
     writes: int
-    epoch: int  # of the latest event
+    epoch: int  # epoch of the latest event
 
 
 class Disturbance(TypedDict):
     """Pages of a watched process that were moved, reclaimed or collapsed, but not by the daemon."""
 
     by: str  # name of the thread that did it
-    pid: int  # process of the latest thread of that name
+    pid: int  # pid of the latest thread of that name
     own: bool  # the watched process did it itself
     deed: str  # the kernel's name of the migration reason, or a value of DEEDS
     from_node: int | None  # None: unknown
@@ -186,7 +188,7 @@ class Disturbance(TypedDict):
 
 class EbpfCounters(TypedDict):
     """Counters since the programs were attached. The counters of a process begin when the daemon
-    begins to watch it."""
+    begins to watch the process."""
 
     faults: dict[int, dict[str, int]]  # by pid, then by one of FAULT_KINDS
     accesses: dict[int, AccessCounts]  # by pid

@@ -31,7 +31,7 @@ SLOT_DTYPE = np.dtype(
         ("bytes", "<u8"),  # largest size of the allocation
         ("offset", "<u8"),
         ("flags", "<u4"),
-        # The allocation may be smaller by up to this number times protocol.TENSOR_BYTES_MIN.
+        # The allocation can be smaller than `bytes`, by up to slack * protocol.TENSOR_BYTES_MIN.
         ("slack", "<u4"),
     ]
 )  # struct sentinel_slot

@@ -51,7 +51,8 @@ later write may have been missed."""
 ACCESS_AGAIN = 8
 """Not the page's first record in the epoch."""
 ACCESS_AGED = 16
-"""The accessed bit has been set since the last PageSampler.age(); the epoch is unknown."""
+"""PageSampler.age() found the page's accessed bit set: the page was accessed after the previous
+call of age(). The epoch of the access is unknown."""
 ACCESS_RESIDENCY = 128
 """The record has the number of pages that were resident on a node when the epoch began."""
 NO_ACCESS = ACCESS_UNKNOWN | ACCESS_AGED | ACCESS_RESIDENCY

@@ -23,9 +23,10 @@ as well, which costs the time of a birth.
 On paged tiers the slow tier is a file. An access to a slow page waits until the page has been read.
 So each slow page that an access touches costs its bytes x 1/R_slow, and each fault (faults_of())
 costs the latency of a read. These costs apply to reads and writes, and to tensors of any size. A
-promotion reads the file and a demotion writes it, so the times of a promoted and a demoted byte are
-proportional to 1/R_slow and 1/W_slow. The mean of these two times is 1 / migration bandwidth. On
-other tiers, a promoted byte and a demoted byte take the same time.
+promotion reads the file, so the time of a promoted byte is proportional to 1/R_slow. A demotion
+writes the file, so the time of a demoted byte is proportional to 1/W_slow. The mean of these two
+times is 1 / migration bandwidth. On other tiers, a promoted byte and a demoted byte take the same
+time.
 
 In the shapes of arrays, S is the number of stretches and A the number of rows in Profile.accesses.
 """
@@ -180,7 +181,7 @@ class AccessCosts:
     direct_ns: Floats
     """(A,), negative if a slow access takes load off the fast tier."""
     hideable_ns: Floats
-    """(A,)"""
+    """(A,): costs that the other work of the row's stretch can hide, up to hidden_ns in total."""
     hidden_ns: Floats
     """(S,): the largest hideable time that the stretch's other work can hide."""
 
@@ -225,8 +226,8 @@ def timing_of(tiers: Tiers) -> Timing:
     """The timing of the two fastest tiers.
 
     If the read bandwidth of a tier is unknown (0), reads of slow memory take no extra time. The
-    same holds for writes. If any of these bandwidths is unknown, nothing overlaps and moves do not
-    yield. If the migration bandwidth is unknown, no moves are possible.
+    same holds for writes. If any of these bandwidths is unknown, overlap is NONE and moves_yield is
+    False. If the migration bandwidth is unknown, no moves are possible.
     """
     rate = tiers.migration_bytes_per_s
     move = 1e9 / rate if rate > 0 else float("inf")

@@ -115,7 +115,7 @@ def _bpf(command: int, attr: ctypes.Structure) -> int:
 
 
 def check_permitted() -> None:
-    """Load a raw tracepoint program of two instructions that does nothing.
+    """Check that this process may load tracing programs: load one that does nothing.
 
     Raises OSError (EPERM) if CAP_BPF or CAP_PERFMON is missing. This check takes microseconds.
     Without it, the error would come only after bcc's compilation, which takes seconds.

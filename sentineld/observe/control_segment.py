@@ -44,10 +44,10 @@ class ShimWords:
     layout_id: int  # id of the live layout; 0: none
     small_bytes: int  # live bytes of tensors below 4 KiB
     fallback_bytes: int  # live bytes of larger tensors outside heap and arena
-    diverged_steps: int  # total number
+    diverged_steps: int  # total number of diverged steps
     diverged_in_row: int  # number of diverged steps in a row under the live layout
     barrier_timeouts: int  # barriers that timed out or found the heartbeat stale
-    barrier_wait_ns: int  # total waiting time
+    barrier_wait_ns: int  # total time that the process spent in barriers
 
     @property
     def unmanaged_bytes(self) -> int:
@@ -140,7 +140,8 @@ class ControlSegment:
         return int(self._header["barrier_timeout_ns"][0])
 
     def close(self) -> None:
-        """Unmap the segment. Words keep their last values; the shim does not see later changes."""
+        """Unmap the segment. This object keeps the last values of the words; the shim does not see
+        later changes of them."""
         # The mapping exists as long as an array views it, so all arrays are replaced. A thread that
         # is using an old array at this moment keeps this array and the mapping alive.
         self._header = self._header.copy()

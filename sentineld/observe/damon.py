@@ -294,7 +294,7 @@ def _lacking(kdamonds: Path) -> SentinelError | None:
             _write(kdamonds / "0/contexts/nr_contexts", 1)
         names = offered.read_text().split()
     except OSError:
-        return None  # kernels before 5.19 have no such file
+        return None  # kernels before 5.19 do not have avail_operations
     finally:
         if created:
             with contextlib.suppress(OSError):

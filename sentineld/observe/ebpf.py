@@ -376,9 +376,9 @@ class EbpfProbes:
 
 
 def _open_maps(fds: dict[str, int]) -> dict[str, BpfMap]:
-    """Take over the maps' fds. Closes all of them and raises SentinelError "failed" if one cannot
-    be used, for example because the files in bpf/ are of another version, in which the layout of
-    the map differs."""
+    """Take over the maps' fds. If one cannot be used, closes all of them and raises SentinelError
+    "failed". A possible cause is that the files in bpf/ are of another version, with another layout
+    of the map."""
     maps = {}
     for name, fd in fds.items():
         try:

@@ -24,7 +24,7 @@ class ModuleWatch:
     """A PageSampler and its ranges; closing the watch disarms all pages."""
 
     def __init__(self, target: Target) -> None:
-        """Attach. Raises SentinelError."""
+        """Attach to the target's process. Raises SentinelError."""
         self.sampler = PageSampler()
         try:
             self.sampler.attach(
@@ -46,9 +46,10 @@ class ModuleWatch:
         self.sampler.drain()
 
     def arm(self, ranges: Ranges) -> None:
-        """Arm the ranges, and stop watching others. The caller or the shim then begins an epoch.
+        """Arm the ranges, and stop watching all other ranges. The ranges must not overlap.
 
-        The records of the ranges are complete from that epoch on. The ranges must not overlap.
+        Afterwards, the caller or the shim has to begin an epoch. From that epoch on, the records of
+        the ranges are complete.
         """
         given = dict(ranges)
         # Each layout can have an arena at another address. The module refuses overlapping ranges

@@ -177,8 +177,8 @@ class PageSampler:
     def begin_epoch(self, residency: bool = False) -> int:
         """Begin the next epoch; returns its number.
 
-        An access during this call can be logged in the old or in the new epoch. Epochs are exact
-        only if the process begins them, with the epoch fd, at its boundaries.
+        An access during this call can be logged in the old or in the new epoch. An epoch begins
+        exactly at a boundary only if the process itself begins it there, with the epoch fd.
 
         residency: also log the number of resident pages on each node.
         """

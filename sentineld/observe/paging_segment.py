@@ -36,8 +36,9 @@ class PagingCounts:
     fault_reads: int
     """Reads of FAULT_BYTES made by the pager's thread that serves faults. A read is not counted if
     its fault also reads ahead, which affects the read's time, or if the read took longer than
-    50 ms. If several faults are raised at once, this thread makes only the last one's read; if no
-    page frame is free, it makes none. The remaining reads are left to other threads."""
+    50 ms. If several faults are raised at the same time, this thread makes only the read of the
+    last fault. If no page frame is free, it makes no read. Other threads make the remaining
+    reads."""
     fault_read_ns: int
     """Total time of the reads in fault_reads. The time of a read begins when the pager's thread has
     read the fault's event, and ends when the pages have arrived. It does not contain the time to

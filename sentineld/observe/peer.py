@@ -9,14 +9,14 @@ trace another user's process.
 How the process is identified:
 
 - By a pidfd, so that reuse of the pid is noticed. SO_PEERPIDFD (Linux 6.5) gives a pidfd of the
-  process that called connect(). On earlier kernels the daemon opens the pid of SO_PEERCRED instead.
-  If that pid was reused before the daemon opened it, the checks below apply to the process that
-  has the pid now.
+  process that called connect(). On earlier kernels the daemon opens a pidfd for the pid that
+  SO_PEERCRED gives. If that pid was reused before the daemon opened the pidfd, the checks below
+  apply to the process that has the pid now.
 - By the sender of the data: FrameSocket.receive() compares the sender that the kernel reports
   (SCM_CREDENTIALS) with SO_PEERCRED. A child that inherits the socket is therefore refused.
 
 require_own() checks that the user who connected owns the process. The daemon calls it at the hello,
-before each control command that looks into the process, once a second while the process is
+before each control command that inspects the process, once a second while the process is
 attached, and after a backend has opened a watch of the process. These conditions must hold:
 
 - The process has user memory, so it is not a kernel thread.
@@ -31,8 +31,8 @@ attached, and after a backend has opened a watch of the process. These condition
 - The process has not exited, according to its pidfd. This is checked after the files in /proc were
   read; if the process has not exited by then, the files belonged to it.
 
-If root connected, the owner of the files proves nothing. That is harmless, because root may look
-into any process.
+If root connected, the owner of the files proves nothing. That is harmless, because root may
+inspect any process.
 """
 
 from __future__ import annotations

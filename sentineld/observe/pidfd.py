@@ -59,13 +59,13 @@ class Pidfd:
     pidfd as readable."""
 
     def __init__(self, pid: int, start_ticks: int | None = None, fd: int | None = None) -> None:
-        """Open a process.
+        """Open or take over a pidfd of a process.
 
         start_ticks: refuse a process with another start time.
         fd: a pidfd of the process, which this object owns from now on; None: open a pidfd.
 
-        Raises OSError. Raises SentinelError "no-such-process" if there is no such process, the
-        start time differs or pid is the ID of a thread.
+        Raises OSError. Raises SentinelError "no-such-process" if no process has this pid, the start
+        time differs, or pid is the ID of a thread.
         """
         self.pid = pid
         try:

@@ -3,7 +3,7 @@
 
 pyroute2 opens the socket and subscribes. The kernel filters the events, and this module decodes
 them. pyroute2 0.9 would take more than 100 us to decode an event, so any user could keep the daemon
-busy by starting processes. Layout: include/uapi/linux/cn_proc.h.
+busy by starting processes. include/uapi/linux/cn_proc.h defines the layout of the events.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ class ProcConnector:
     """An open subscription. Needs CAP_NET_ADMIN and the initial network and pid namespaces."""
 
     def __init__(self) -> None:
-        """Raises OSError, and ImportError if pyroute2 is missing or has no proc connector."""
+        """Open the socket and subscribe. Raises OSError, and ImportError if pyroute2 is missing or
+        has no proc connector."""
         from pyroute2.netlink.connector.cn_proc import ProcEventSocket
 
         source = ProcEventSocket()

@@ -142,7 +142,7 @@ class ShimLink:
         self.segment.set_heartbeat(time.monotonic_ns())
 
     def clear_event(self) -> None:
-        """Empty the eventfd; does not block, whatever flags the process sets on it."""
+        """Reset the eventfd to 0; does not block, whatever flags the process sets on it."""
         with contextlib.suppress(BlockingIOError):
             # Offset -1 means no offset: an eventfd is not seekable.
             os.preadv(self.event_fd, [bytearray(8)], -1, os.RWF_NOWAIT)

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The socket at which training processes register.
 
-Any user may connect, so everything that a connection can hold or cause is limited.
+Every user can connect. Therefore this module limits how many descriptors, how much memory and how
+much of the event loop's time the connections of each user take.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ DESCRIPTORS_RESERVED = 96
 """Number of descriptors that sessions cannot use: the daemon needs them for sockets, eBPF maps, and
 connections of sentinelctl and of metrics readers."""
 DESCRIPTORS_PER_SESSION = 16
-"""A managed session has about ten descriptors. The remaining ones of this number are for planning
-processes and for descriptors that the daemon receives."""
+"""A managed session has about ten descriptors. The rest is for planning processes and for
+descriptors that the daemon receives."""
 
 FRAME_S = 10.0
 """Time in which a large frame must become complete if other connections of the same user wait for

@@ -5,7 +5,7 @@ A sample has a page and an epoch. The epoch identifies a stretch, and the access
 is attributed to the tensors that are on the page in this stretch. All (stretch, page)
 pairs are mapped to keys on one axis, on which a tensor has one interval for each
 stretch of its lifetime. A searchsorted over the beginnings and ends of the intervals
-then finds the tensors of many samples at once.
+then finds the tensors of many samples in one call.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Tenants:
     """
 
     ends: Integers  # keys at which the set of tenants changes, ascending
-    first: Integers  # for each part, its first index in `instance`; one more entry than parts
+    first: Integers  # index in `instance` at which each part's tenants begin; then len(instance)
     instance: Integers  # the tenants of all parts, part by part, as rows of the instances
 
     def find(self, keys: Integers) -> tuple[Integers, Integers]:

@@ -41,7 +41,7 @@ class StepMeter:
     step: int
     time_ns: int
     accesses: int
-    fast_accesses: int  # served by the fast tier
+    fast_accesses: int  # accesses that the fast tier served
     unknown_node: int  # accesses whose node is unknown
     unknown_pages: int  # pairs in which an access may have been missed; not counted in `accesses`
     charged_bytes_max: int

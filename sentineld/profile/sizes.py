@@ -71,7 +71,7 @@ class Sizes:
         return self.total_bytes < I64_MAX / 2
 
     def joined(self, other: Sizes) -> Sizes:
-        """These sizes joined with others, which must have the same number of allocations."""
+        """These sizes joined with `other`, which must have the same number of allocations."""
         vary = self.vary | other.vary | (self.largest_bytes != other.largest_bytes)
         largest_bytes = np.maximum(self.largest_bytes, other.largest_bytes)
         return Sizes(largest_bytes, vary, self.optional | other.optional)
@@ -189,7 +189,8 @@ class SeenSteps:
         return sum(one != other for one, other in pairwise(self._sequences))
 
     def steady(self, last: int | None = LAST_STEPS) -> bool:
-        """Whether most of the last steps have the same sequence. last: how many; None: all."""
+        """Whether most of the last steps have the same sequence. last: number of these steps; None:
+        all steps."""
         recent = self._sequences if last is None else self._sequences[-last:]
         return max(Counter(recent).values(), default=0) >= STEADY_SHARE * len(recent)
 
@@ -259,9 +260,9 @@ def with_sizes(profile: Profile, sizes: Sizes) -> Profile:
 
     The accesses of each tensor grow in proportion to its size. The times do not change: they should
     come from a step of about these sizes. Optional allocations get no place in the arena: their
-    tensors count as persistent, like others that can't be planned (lifetimes.unplanned()). If a
-    step lacks one of them, another allocation may take its slot, and a place that was planned for
-    this slot would not suit that allocation.
+    tensors count as persistent, like other tensors that can't be planned (lifetimes.unplanned()).
+    If a step lacks one of them, another allocation may take its slot, and a place that was planned
+    for this slot would not suit that allocation.
     """
     page = profile.page_bytes
     tensors, accesses = profile.tensors.copy(), profile.accesses.copy()

@@ -31,7 +31,7 @@ class Trace:
     cuts: npt.NDArray[np.uint32]
     """Allocation cursors of the cuts in the access step, ascending."""
     layers: tuple[str, ...]  # module paths by layer id
-    names: Mapping[int, TensorName] = field(default_factory=dict)  # of tensors, by address
+    names: Mapping[int, TensorName] = field(default_factory=dict)  # names of tensors, by address
     mappings: tuple[MemoryMapping, ...] = ()  # mappings that contain accessed pages
     tiers: Tiers | None = None  # the machine's tiers; None: it has only one
     page_bytes: int = PAGE_BYTES

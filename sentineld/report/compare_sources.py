@@ -42,7 +42,7 @@ class Difference:
     """A (tensor, layer call) pair that the framework reports and the module did not see."""
 
     tensor: int  # row in the profile's tensors
-    first_stretch: int  # of the layer call
+    first_stretch: int  # first stretch of the layer call
     why: DifferenceCause
 
 
@@ -50,7 +50,7 @@ class Difference:
 class Agreement:
     """The result of a comparison."""
 
-    pairs: int  # reported by the framework, for tensors of at least PAGES_MIN pages
+    pairs: int  # pairs that the framework reports for tensors of PAGES_MIN pages or more
     differences: tuple[Difference, ...]  # the pairs that the module did not see
 
     @property

@@ -55,8 +55,8 @@ class Phase:
     """Consecutive stretches of one phase of the step."""
 
     name: str
-    first: int  # stretch
-    past: int  # stretch, exclusive
+    first: int  # the first stretch
+    past: int  # the stretch after the last one
 
 
 def label(trace: Trace, profile: Profile) -> Labels:
