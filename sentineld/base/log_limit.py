@@ -27,7 +27,7 @@ class _Count:
 
 
 class LogLimit(logging.Filter):
-    """In each period of PERIOD_S, passes at most SITE_LINES lines of each logging statement, and at
+    """In each period (PERIOD_S), passes at most SITE_LINES lines of each logging statement, and at
     most LINES lines in total.
 
     If a logging statement writes lines about several users, SITE_LINES applies to each user, so
@@ -35,7 +35,8 @@ class LogLimit(logging.Filter):
     extra={"uid": uid} or, without that, the thread's LOGGED_USER. The last line before the limit
     says that lines will be left out. In the next period, a statement's first line gives the number
     of that statement's lines that were left out because of SITE_LINES. The first line of the next
-    period, from whichever statement, gives the number of lines that were left out because of LINES.
+    period, no matter which statement writes it, gives the number of lines that were left out
+    because of LINES.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

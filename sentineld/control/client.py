@@ -33,7 +33,7 @@ def request_file(
 ) -> tuple[Any, int]:
     """Send a verb whose answer carries a file, and return (answer, descriptor).
 
-    The caller owns the descriptor. Raises SentinelError as request() does.
+    The caller owns the descriptor. Raises the same errors as request().
     """
     result, fds = _request(path, verb, timeout_s, arguments)
     if len(fds) != 1:

@@ -14,8 +14,8 @@ class UnavailableError(Exception):
 
 
 def available_bytes(pid: int, proc: Path = Path("/proc")) -> int:
-    """Memory that a process can still get: the machine's MemAvailable, or the room in the process's
-    memory cgroup or in an ancestor of this group, whichever is smallest. Raises OSError."""
+    """Memory that a process can still get: the smallest of the machine's MemAvailable, the room in
+    the process's memory cgroup, and the room in each ancestor of this group. Raises OSError."""
     meminfo = re.search(r"^MemAvailable:\s*(\d+) kB", (proc / "meminfo").read_text(), re.MULTILINE)
     found = int(meminfo[1]) << 10 if meminfo else 0
     for kind, controller, files in (

@@ -64,10 +64,10 @@ class Substrate(Protocol):
         """The interface to a managed process's pages. Raises SentinelError."""
 
     def accesses(self, layout: Layout, profile: Profile | None, tiers: Tiers) -> Records | None:
-        """The step's accesses under this layout (protocol.ACCESS_DTYPE), which the shim meters. A
-        row also has the time by which the shim delays the training for each slow page; on paged
-        tiers this time is 0. Returns None on the kernel's nodes. profile: None for a layout that
-        only adds cuts."""
+        """The step's accesses under this layout (protocol.ACCESS_DTYPE). The shim meters these
+        accesses. A row also has the time by which the shim delays the training for each slow page;
+        on paged tiers this time is 0. Returns None on the kernel's nodes. profile: None for a
+        layout that only adds cuts."""
 
     def reserve_bytes(self, budget_bytes: int) -> int:
         """The part of a budget's fast memory that plans must leave free."""

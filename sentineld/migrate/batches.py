@@ -26,7 +26,7 @@ TRIES = 3
 
 @dataclass
 class Schedule:
-    """A plan's moves, and the queue of those that may begin."""
+    """A plan's moves, and the queue of the moves that are allowed to run."""
 
     moves: Table
     """MOVE_DTYPE, sorted by boundary."""
@@ -84,7 +84,7 @@ class Schedule:
                 self.queue.add(move)
 
     def move_now(self, row: np.void, reason: str) -> Pending:
-        """Return the move of a MOVE_DTYPE row, due now and with a whole step to finish."""
+        """Return a move for a MOVE_DTYPE row: due now, with a deadline that is one step later."""
         times = MoveTimes(0, 0, self.boundary_count, self.boundary_count)
         return self._pending(row, times, self.now, reason)
 

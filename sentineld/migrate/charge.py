@@ -57,7 +57,7 @@ class _Room:
 
 
 class Charge:
-    """The session's residency maps, updated as its steps pass.
+    """The session's residency maps, updated while the session's steps run.
 
     The charge of a stretch is its largest number of fast bytes: a tensor that dies makes room for a
     later birth in the same stretch, as in the plan. While the process waits at a barrier, room is

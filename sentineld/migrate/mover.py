@@ -306,9 +306,9 @@ class Mover:
         batch.
 
         Such a page may have been born again before the call moved it. The page is then on the tier
-        to which the call moved it, but in the map it is on the tier of its birth. If the page's
-        region is on a slow tier and the page is not, it is moved back, unless a promotion of it is
-        queued.
+        to which the call moved it, but in the map it is on the tier of its birth. If the page is
+        not on its region's tier and this tier is slow, the page is moved back, unless a promotion
+        of the page is queued.
 
         drops: DROP_DTYPE, the ranges that were dropped during the call.
         """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Paged tiers: requests to the pager of the process, which moves the pages.
+"""Paged tiers: requests to the process's pager, which moves the pages.
 
 UFFDIO_MOVE works within one address space, so the process itself moves its pages
 (sentineld/shim/native/pager/). The pager begins the queued moves one after the other, without

@@ -30,7 +30,7 @@ class TokenBucket:
     def busy_ns(self, now_ns: int, piece_bytes: int) -> int:
         """The time until all reserved transfers have ended; 0 if at most piece_bytes bytes of them
         are left. An interrupted transfer still occupies the bandwidth of the piece (page) under way
-        (see give_back()), but the next transfer may already be reserved."""
+        (see give_back()), but the caller can already reserve the next transfer."""
         with self._lock:
             left_ns = self._ready_ns - now_ns
         return round(left_ns) if left_ns > piece_bytes * self._ns_per_byte else 0

@@ -3,7 +3,7 @@
 
 The format is described in Documentation/bpf/btf.rst. The eBPF programs need only a few field
 offsets. Because BTF gives these offsets, the programs do not include the kernel's memory-management
-headers, which would take most of the compile time.
+headers. Otherwise, most of the compile time would be spent on these headers.
 """
 
 from __future__ import annotations

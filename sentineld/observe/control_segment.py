@@ -140,8 +140,8 @@ class ControlSegment:
         return int(self._header["barrier_timeout_ns"][0])
 
     def close(self) -> None:
-        """Unmap the segment. This object keeps the last values of the words; the shim does not see
-        later changes of them."""
+        """Unmap the segment. This object keeps the last values of the words. The shim does not see
+        values that are set later."""
         # The mapping exists as long as an array views it, so all arrays are replaced. A thread that
         # is using an old array at this moment keeps this array and the mapping alive.
         self._header = self._header.copy()

@@ -12,8 +12,8 @@ MAPPINGS_MAX = 65_536
 
 
 def read_mappings(pid: int, proc: Path = Path("/proc")) -> tuple[MemoryMapping, ...]:
-    """The process's mappings, ascending, at most the first MAPPINGS_MAX of them; those without a
-    name are called "anonymous".
+    """The process's first MAPPINGS_MAX mappings, ascending. A mapping without a name is called
+    "anonymous".
 
     Raises OSError if the process has exited or access is denied.
     """

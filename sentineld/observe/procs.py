@@ -47,9 +47,9 @@ class ProcessWatcher:
     """Watches process trees with two threads."""
 
     def __init__(self, deliver: Callable[[ProcessEvent], object]) -> None:
-        """deliver: called from both threads and from track(), with the watcher's lock held, so it
-        must not block (a queue's put is suitable). After untrack(), no more events of the tree are
-        delivered.
+        """deliver: called with the watcher's lock held, from both threads and from track().
+        Therefore it must not block; a queue's put() is suitable. After untrack(), no more events of
+        the tree are delivered.
         """
         self._deliver = deliver
         self._lock = threading.RLock()

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads records from a BPF_MAP_TYPE_RINGBUF map in batches.
 
-A mapping of the ring consists of the consumer's position (one page, writable), the
-producer's position (one page), and the data twice in a row, so that a record
-that wraps around is contiguous (kernel/bpf/ringbuf.c). Each record starts with
-an 8-byte header: its length, with the flags BUSY and DISCARDED in the two top
-bits, and a page offset for the kernel's use. Records are aligned to 8 bytes.
+A mapping of the ring consists of the consumer's position (one page, writable), the producer's
+position (one page), and the data. The data is mapped twice in a row, so that a record that wraps
+around is contiguous (kernel/bpf/ringbuf.c). Each record starts with an 8-byte header. The header
+has the record's length, with the flags BUSY and DISCARDED in the two top bits, and a page offset
+for the kernel's use. Records are aligned to 8 bytes.
 
 Consecutive records of the expected length are copied as one numpy array, which is
 about thirty times as fast as one callback per record.

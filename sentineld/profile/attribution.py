@@ -286,7 +286,7 @@ def _join_samples(
 ) -> tuple[_Joined, Floats, int]:
     """Divide the sampled pages and their accesses among the tensors on the pages.
 
-    Returns (amounts in pages, number of accesses to the pages of each amount, number of
+    Returns (amounts in pages, for each amount the number of accesses to its pages, number of
     (stretch, page) pairs without a live tensor).
     """
     keys, written, accesses = sampled_pairs(step, samples)

@@ -87,8 +87,8 @@ class Sizes:
         return self.joined(Sizes(largest_bytes, vary, optional))
 
     def with_small_optional(self) -> Sizes:
-        """The same sizes, but small allocations that vary may be missing, even if all steps seen so
-        far have them."""
+        """The same sizes, with small allocations of varying size marked as optional, even if all
+        steps seen so far have them."""
         return replace(self, optional=self.optional | (self.vary & self._small))
 
     @property
