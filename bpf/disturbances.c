@@ -25,7 +25,8 @@ struct disturbance_key {
 	u8 from; /* node of the pages before the disturbance, or NO_NODE */
 	u8 to; /* node after it, or NO_NODE */
 	u8 own; /* 1: the current task belongs to the owner */
-	char comm[16]; /* the mover's name; keys with its pid would need too many rows of the map */
+	/* the mover's name; keys with the mover's pid would need too many rows of the map */
+	char comm[16];
 };
 
 struct disturbance {

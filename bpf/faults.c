@@ -2,7 +2,8 @@
 /*
  * Counts the page faults of watched processes and, on request, records each of them.
  *
- * exceptions:page_fault_user and page_fault_kernel mark the start of a fault:
+ * The tracepoints exceptions:page_fault_user and exceptions:page_fault_kernel mark the start
+ * of a fault. Both have
  * TP_PROTO(unsigned long address, struct pt_regs *, unsigned long error_code).
  * The cause of some faults is visible from the functions that the kernel calls next. Such a
  * cause is counted and recorded in addition to the fault, with the page's address.
@@ -54,7 +55,7 @@ static inline void note_fault(u32 pid, u64 address, u32 kind, u32 write)
 	fault->kind = kind;
 	fault->write = write;
 	fault->reserved = 0;
-	/* the daemon polls the ring; waking it here would cost the training process time */
+	/* the daemon polls the ring; waking the daemon here would slow the training process down */
 	faults.ringbuf_submit(fault, BPF_RB_NO_WAKEUP);
 }
 

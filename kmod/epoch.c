@@ -175,7 +175,10 @@ static u64 settle_table(struct sentinel_session *s, struct sentinel_chunk *chunk
 	unsigned int nr;
 	u64 armed = 0;
 
-	/* a fault that the kernel resolved may have mapped neighbours of the accessed page, too */
+	/*
+	 * a fault that the kernel resolved may have mapped neighbours of the accessed page, too,
+	 * without arming them; so if there was such a fault, examine all unarmed pages
+	 */
 	if (ended->resolved) {
 		bitmap_complement(unarmed, chunk->armed, SENTINEL_CHUNK_PAGES);
 		bitmap_or(ended->examine, ended->examine, unarmed, SENTINEL_CHUNK_PAGES);
@@ -198,8 +201,10 @@ static u64 settle_table(struct sentinel_session *s, struct sentinel_chunk *chunk
 }
 
 /*
- * Completes settle_chunk() if the chunk is mapped by a huge page that cannot be armed, such as
- * the huge zero page: the chunk's pages may have been accessed without a fault.
+ * Does the rest of settle_chunk()'s work for a chunk without a page table. If the chunk is
+ * mapped by a huge page that cannot be armed, such as the huge zero page, the chunk's pages
+ * may have been accessed without a fault. So this function marks those watched pages that
+ * were not touched as unknown.
  */
 static void settle_unwatchable(struct sentinel_session *s, struct sentinel_chunk *chunk,
 			       struct ended *ended)

@@ -100,7 +100,8 @@ bool sentinel_huge_fault(struct sentinel_session *s, struct sentinel_chunk *chun
 {
 	bool write = flags & FAULT_FLAG_WRITE;
 	bool was_armed = sentinel_huge_clear_armed(s, chunk);
-	pte_t entry = __pte(pmd_val(READ_ONCE(*pmd))); /* a PMD entry has the same bits as a PTE */
+	/* the bits used here have the same positions in a PMD entry and in a PTE */
+	pte_t entry = __pte(pmd_val(READ_ONCE(*pmd)));
 
 	sentinel_note_huge(s, chunk, was_armed, sentinel_node(pmd_page(READ_ONCE(*pmd))), write);
 	if (pte_protnone(entry)) {

@@ -261,7 +261,10 @@ static void look_before_change(struct sentinel_chunk *chunk, const unsigned long
 	for_each_set_bit(nr, pages, SENTINEL_CHUNK_PAGES) {
 		bool suspect = test_bit(nr, chunk->suspect);
 
-		/* one fault that the kernel resolved may have mapped several unarmed pages */
+		/*
+		 * a fault that the kernel resolved may have mapped neighbours of the accessed
+		 * page, too, without arming them; so if there was such a fault, look at all pages
+		 */
 		if (!suspect && !chunk->resolved)
 			continue;
 		if ((suspect && overlap) || huge ||

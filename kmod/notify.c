@@ -10,7 +10,10 @@
 #include <linux/ftrace.h>
 #include <linux/sched/mm.h>
 
-/* These are written by sentinel_notify_hook_init(), then only under the fault hook's mutex. */
+/*
+ * The next three variables are written by sentinel_notify_hook_init(), and later only
+ * under the fault hook's mutex.
+ */
 static bool traceable; /* the filter is set; without it, move_ops would trace every function */
 static bool hooked;
 static bool works; /* the last attempt to hook succeeded; before the first: same as traceable */

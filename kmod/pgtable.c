@@ -99,7 +99,7 @@ struct page *sentinel_pte_page(pte_t pte)
 /* Returns the entry of a small or huge page, with its protection replaced. */
 static pte_t modified(pteval_t entry, bool huge, pgprot_t protection)
 {
-	if (huge) /* the bits used here are the same in a PMD entry as in a PTE */
+	if (huge) /* the bits used here have the same positions in a PMD entry and in a PTE */
 		return __pte(pmd_val(pmd_modify(__pmd(entry), protection)));
 	return pte_modify(__pte(entry), protection);
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Measures access frequency within an epoch: touched pages are armed again once in
- * each period, so the next access to each of them adds a record.
+ * Measures access frequency within an epoch: touched pages are armed again every
+ * rearm_us microseconds (struct sentinel_attach), so that the next access to each
+ * of them adds a record.
  */
 #include "sentinel.h"
 

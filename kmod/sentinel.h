@@ -50,9 +50,11 @@
 struct sentinel_chunk {
 	unsigned long base; /* address of the chunk's first page, which is bit 0 of the bitmaps */
 	struct list_head dirty; /* entry in the list session->dirty, while queued is true */
-	u32 epoch; /* epoch in which the chunk was queued; accesses noted while queued belong to it */
+	/* epoch in which the chunk was queued; accesses belong to it while the chunk is queued */
+	u32 epoch;
 	bool queued;
-	bool resolved; /* the kernel handled faults here in this epoch and may have mapped pages */
+	/* the kernel handled faults in this chunk in this epoch and may have mapped pages */
+	bool resolved;
 	bool huge_armed; /* the module made the PMD entry PROT_NONE; guarded by the entry's lock */
 	DECLARE_BITMAP(active, SENTINEL_CHUNK_PAGES); /* watched: from ARM until DISARM */
 	DECLARE_BITMAP(armed, SENTINEL_CHUNK_PAGES); /* the PTE is PROT_NONE until an access */

@@ -74,7 +74,7 @@ struct sentinel_info {
 
 /*
  * A process is named by its pid and the time at which it started: modules cannot
- * use pidfds, since the kernel exports neither pidfd_get_task() nor pidfd_pid(),
+ * use pidfds, because the kernel exports neither pidfd_get_task() nor pidfd_pid(),
  * and the type of a pidfd's file differs between kernels. A caller with a pidfd
  * reads the start time and then checks that the pidfd's process is alive: from then
  * on, pid and start_ticks name this process and no other.
@@ -118,7 +118,7 @@ struct sentinel_epoch {
 };
 
 struct sentinel_stats {
-	/* accesses to watched pages, not births; AGAIN records are counted for huge pages only */
+	/* accesses to watched pages, births excluded; AGAIN records count for huge pages only */
 	__u64 hits;
 	__u64 births; /* first touches of absent pages in armed ranges */
 	__u64 lost; /* records lost: the log was full, or the module got no memory */

@@ -86,8 +86,8 @@ static void *map_aligned(uint64_t bytes)
 	return base + before;
 }
 
-/* The plan chooses huge pages only for ranges in which they do not keep memory resident longer than
-   base pages would. */
+/* Use huge pages in the layout's ranges of huge pages, and base pages elsewhere. The plan chooses
+   huge pages only where they do not keep memory resident longer than base pages would. */
 static void choose_page_sizes(const struct arena *arena, const struct layout *layout)
 {
 	/* Ignore errors, for example on a kernel without huge pages. */

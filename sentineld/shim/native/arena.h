@@ -28,7 +28,7 @@ struct arena {
 	uint64_t live_pages;
 };
 
-/* Map the arena, and set its huge ranges and memory policies. On success takes
+/* Map the arena, and set its ranges of huge pages and its memory policies. On success takes
    ownership of the layout and returns NULL; otherwise returns a description of the problem. */
 const char *arena_new(struct arena **arena, struct layout *layout);
 
@@ -45,7 +45,7 @@ static inline bool arena_owns(const struct arena *arena, const void *address)
 void *arena_take(struct arena *arena, uint32_t slot, uint64_t bytes, uint32_t step);
 
 /* Fault in the pages of a newborn tensor if its slot has SENTINEL_SLOT_POPULATE. If the kernel does
-   not support this, each page is faulted in when it is first touched. */
+   not support MADV_POPULATE_WRITE, each page is faulted in when it is first touched. */
 void arena_populate(const struct arena *arena, uint32_t slot);
 
 /* The slot of the live tensor that begins at address, or -1. */

@@ -51,8 +51,9 @@ void diverge(void)
 	paging_pass(SCHEDULE_NOWHERE, true);
 }
 
-/* Store the position, then read the flags. The daemon sets SLEEPING, then reads the position, so
-   one of the two always sees the other's store. */
+/* Publish the position. If may_wake is set, wakes the daemon if it sleeps. The position is stored
+   before the flags are read, and the daemon sets SLEEPING before it reads the position. So at least
+   one of shim and daemon sees the other's store. */
 static void publish_position(uint64_t position, bool may_wake)
 {
 	__atomic_store_n(&shim.control->position, position, __ATOMIC_SEQ_CST);
@@ -141,8 +142,8 @@ static bool moves_done(uint64_t position)
 	return observe(moves_done) >= position;
 }
 
-/* The heartbeat can be a little later than `now`, because `now` was read before the heartbeat. A
-   heartbeat that is later by more than SENTINEL_HEARTBEAT_STALE_NS is invalid. */
+/* Whether the daemon's heartbeat is fresh. It can be a little later than `now`, because `now` was
+   read first. A heartbeat that is later by more than SENTINEL_HEARTBEAT_STALE_NS is invalid. */
 static bool daemon_alive(uint64_t now)
 {
 	uint64_t heartbeat = observe(heartbeat);

@@ -128,7 +128,8 @@ API void *sentinel_control_words(void)
 	return shim.control;
 }
 
-/* Takes ownership of the fd; -1: no more epochs. */
+/* Set the descriptor with which the shim begins the module's epochs, and take ownership of it. -1:
+   begin no more epochs. */
 API void sentinel_epoch_fd(int fd)
 {
 	pthread_mutex_lock(&shim.lock);
@@ -139,8 +140,9 @@ API void sentinel_epoch_fd(int fd)
 }
 
 /*
- * Without a daemon, a step begins as if no flag were set, and no barrier waits. The epoch
- * fd is closed, because it would keep the kernel module from unloading.
+ * Record whether the shim is connected to a daemon. Without a daemon, a step begins as if
+ * no flag were set, and no barrier waits. The epoch fd is closed, because it would keep
+ * the kernel module from unloading.
  */
 API void sentinel_connected(int connected)
 {
@@ -151,10 +153,10 @@ API void sentinel_connected(int connected)
 
 /*
  * Stop using the live layout and its arena. The arena stays mapped while it holds
- * live tensors. The mode changes because the owner may allocate tensors before the
- * next step begins: in a finalizer, or because another thread retires the layout
- * during the owner's step. The retired layout must not serve these allocations.
- * Needs the lock.
+ * live tensors. The mode REPLAY changes to DIVERGED, because the owner may
+ * allocate tensors before the next step begins: in a finalizer, or because another
+ * thread retires the layout during the owner's step. The retired layout must not
+ * serve these allocations. Needs the lock.
  */
 static void retire_arena(void)
 {

@@ -6,8 +6,8 @@
 
 #include "residency.h"
 
-#define PAY_NS_MIN 100000 /* smaller debts are carried over */
-#define SPIN_NS 80000 /* a sleep can overrun by this time, so spin at the end of a delay */
+#define PAY_NS_MIN 100000 /* smaller debts are paid later */
+#define SPIN_NS 80000 /* a sleep can take this much longer than requested, so spin at the end of a delay */
 /* If the wait takes longer than the delay to pay, the excess counts as paid, too, up to this limit. A
    larger excess means that the process was stopped or preempted. */
 #define CREDIT_NS_MAX 200000
@@ -59,7 +59,7 @@ static uint64_t slow_pages(const struct emulation *emulation, const struct senti
 }
 
 /* Count some of the stretch's accesses, and add their delay to the debt. after: count the accesses
-   with the flag SENTINEL_ACCESS_AFTER; if not set, count the others. */
+   with the flag SENTINEL_ACCESS_AFTER; if false, count those without this flag. */
 static void charge(struct emulation *emulation, uint32_t stretch, bool after, struct served *served)
 {
 	uint64_t owed_ps = 0, hidden_ps;

@@ -40,8 +40,8 @@ struct emulation {
 	uint64_t arena_pages;
 	uint64_t heap_pages;
 	struct slot_birth *slot_birth; /* by slot */
-	/* by slot: number of pages of the slot's last tensor; before its first tensor is born, number
-	   of pages of the slot */
+	/* by slot: number of pages of the slot's latest tensor (0 if the step skipped the slot);
+	   before the first tensor, number of pages of the slot */
 	uint64_t *born_pages;
 	uint8_t heap_birth; /* the map's value for pages born in the heap */
 	const struct layout *layout; /* NULL: detached */
@@ -89,8 +89,8 @@ void emulation_delete(struct emulation *emulation);
    nothing if emulation is NULL. */
 void emulation_slot_sized(struct emulation *emulation, uint32_t slot, uint64_t bytes);
 
-/* The step has diverged: forget the accesses that were to be counted when the next stretch begins.
-   Needs the shim's lock. Does nothing if emulation is NULL. */
+/* Forget the accesses that were to be counted when the next stretch begins, because the step has
+   diverged. Needs the shim's lock. Does nothing if emulation is NULL. */
 void emulation_diverged(struct emulation *emulation);
 
 /* Record births and drops in the map. All four functions need the shim's lock. They do nothing if
@@ -100,9 +100,9 @@ void emulation_slot_dropped(struct emulation *emulation, uint32_t slot);
 void emulation_heap_born(struct emulation *emulation, uint64_t page, uint64_t pages);
 void emulation_heap_dropped(struct emulation *emulation, uint64_t page, uint64_t pages);
 
-/* Recount the fast pages of the arena and of the heap's first heap_pages pages, once per step. The
-   running count drifts if this process and the daemon write a page's entry at the same time. Needs
-   the shim's lock. */
+/* Recount the fast pages of the arena and of the heap's first heap_pages pages. Call this once per
+   step, because the running count drifts if this process and the daemon write a page's entry at the
+   same time. Needs the shim's lock. */
 void emulation_recount(struct emulation *emulation, uint64_t heap_pages);
 
 /* Add to the debt the delays of the previous stretch's accesses with SENTINEL_ACCESS_AFTER and of

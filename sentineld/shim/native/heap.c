@@ -202,7 +202,8 @@ struct heap_block *heap_find(struct heap *heap, const void *address)
 	return &heap->blocks[index];
 }
 
-/* Merge block `next` into block `index`, which lies below it; both are free and in no bin. */
+/* Merge block `next` into block `index`, the adjacent block at lower addresses. Both are free and
+   in no bin. */
 static void merge(struct heap *heap, uint32_t index, uint32_t next)
 {
 	struct heap_block *low = &heap->blocks[index], *high = &heap->blocks[next];

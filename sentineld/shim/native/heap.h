@@ -14,7 +14,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Free lists: one for each size below 32 pages, then 16 from each power of two to the next. */
+/* Free lists: one for each size below 32 pages, then 16 for the sizes from each power of two up to
+   the next. */
 #define HEAP_EXACT_BINS 32
 #define HEAP_SPLITS 16
 #define HEAP_BINS (HEAP_EXACT_BINS + 27 * HEAP_SPLITS)
@@ -29,8 +30,8 @@ struct heap_birth {
 struct heap_block {
 	uint32_t page; /* first page */
 	uint32_t pages;
-	uint32_t before; /* block below by address */
-	uint32_t after; /* block above by address */
+	uint32_t before; /* the adjacent block at lower addresses */
+	uint32_t after; /* the adjacent block at higher addresses */
 	bool live;
 	uint32_t next; /* free block: the next in its bin; spare entry: the next spare entry */
 	uint32_t prev; /* free block: the previous in its bin */

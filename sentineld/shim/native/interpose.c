@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Interposes c10::alloc_cpu and c10::free_cpu. Because this library is loaded
- * with RTLD_GLOBAL before torch, every PLT binds to these two symbols instead
- * of libc10's; malloc is not interposed. Requests that the shim does not serve
- * go to libc10, which also raises allocation errors.
+ * with RTLD_GLOBAL before torch, the dynamic linker binds all calls of these
+ * two functions to this library instead of libc10. malloc is not interposed.
+ * Requests that the shim does not serve go to libc10, which also raises
+ * allocation errors.
  */
 #define _GNU_SOURCE
 #include "shim.h"
@@ -42,8 +43,8 @@ static int find_c10(struct dl_phdr_info *info, size_t size, void *found)
 }
 
 /*
- * Stores the address of libc10's function. Only libraries that link libc10 call the interposed
- * functions, so libc10 is loaded when resolve() runs.
+ * Stores the address of libc10's function `symbol` in *function. Only libraries that link
+ * libc10 call the interposed functions, so libc10 is loaded when resolve() runs.
  */
 static void resolve(const char *symbol, void *function)
 {

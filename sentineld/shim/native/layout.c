@@ -16,7 +16,8 @@
 #define SLOW_PS_MAX 1000000000000ull /* one second per page */
 #define HIDDEN_PS_MAX 1000000000000000ull /* 1000 seconds in a stretch */
 
-/* Uses pread: if the file were mapped and then truncated, an access would raise SIGBUS. */
+/* Read the layout's file into allocated memory, and set *bytes to its size. Returns NULL on
+   failure. Uses pread: if the file were mapped and then truncated, an access would raise SIGBUS. */
 static void *copy_of(int fd, uint64_t *bytes)
 {
 	struct stat status;

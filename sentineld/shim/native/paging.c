@@ -26,7 +26,7 @@ static struct {
 	struct paging_file file;
 	uint64_t budget_pages;
 	unsigned page_shift;
-	int wake; /* eventfd: the daemon has queued moves */
+	int wake; /* eventfd that the daemon signals when it has queued moves */
 	/* eventfd: wakes serve_moves() if it has work, the file is nearly full, or `wake` has
 	   changed */
 	int notify;
@@ -251,7 +251,7 @@ static const char *start(const struct heap *heap)
 		pager_stop(pager);
 		return "the pager's threads cannot be started";
 	}
-	pthread_detach(thread); /* it never ends */
+	pthread_detach(thread); /* the thread never ends */
 	paging.page_shift = heap->page_shift;
 	paging.base[1] = heap->base;
 	paging.pages[1] = heap->pages;
@@ -392,7 +392,8 @@ void paging_after_fork_in_child(void)
 		close(paging.notify);
 		if (paging.wake >= 0)
 			close(paging.wake);
-		/* A thread of the parent may have held the file's lock at the fork. */
+		/* If a thread of the parent held the file's lock at the fork, nothing would ever
+		   release the child's copy of the lock, so initialize it. */
 		pthread_mutex_init(&paging.file.lock, NULL);
 		paging.file.fd = paging.notify = paging.wake = -1;
 		paging.words = NULL;

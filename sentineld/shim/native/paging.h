@@ -25,9 +25,9 @@ struct paging_settings {
 };
 
 /*
- * Start the pager with the heap, or give a running pager new settings. Needs the shim's lock; call
- * this between two steps. Takes ownership of the descriptors. Returns NULL, or a description of the
- * problem.
+ * Start the pager and make it manage the heap, or give a running pager new settings. Needs the
+ * shim's lock; call this between two steps. Takes ownership of the descriptors. Returns NULL, or a
+ * description of the problem.
  */
 const char *paging_start(const struct heap *heap, const struct paging_settings *settings);
 

@@ -11,16 +11,16 @@
 
 #define GROWTH_BYTES_MIN (256ull << 20)
 
-/* If the disk has no room for even this growth, it counts as full. */
+/* If the disk has no room even for this growth, the disk counts as full. */
 #define GROWTH_BYTES_LEAST (4ull << 20)
 
-/* Time from a failed attempt to enlarge the file to the next attempt. The pager can signal many times per
-   second that the file is nearly full. */
+/* Time from a failed attempt to enlarge the file to the next attempt. It limits the number of attempts,
+   because the pager can signal many times per second that the file is nearly full. */
 #define RETRY_MS 5000u
 
-/* Whether the file's disk has this number of free bytes; true if the number of free bytes is
-   unknown. This is checked first, because fallocate() can allocate all free blocks of the disk before
-   it fails, so that for a moment no program can write. */
+/* Whether the file's disk has this number of free bytes; true if the number of free bytes is unknown.
+   enlarge() checks this before it calls fallocate(). If the disk has too little room, fallocate() can
+   allocate all free blocks of the disk before it fails, so that for a moment no program can write. */
 static bool has_room(int fd, uint64_t bytes)
 {
 	struct statvfs disk;
@@ -30,7 +30,8 @@ static bool has_room(int fd, uint64_t bytes)
 	return disk.f_bavail >= bytes / disk.f_frsize;
 }
 
-/* Returns 0 or -errno; -ENOMEM: no memory for the pager's tables. Needs the file's lock. */
+/* Enlarge the file to `bytes` bytes. Returns 0 or -errno; -ENOMEM: no memory for the pager's
+   tables. Needs the file's lock. */
 static int enlarge(struct paging_file *file, struct pager *pager, uint64_t bytes)
 {
 	int error, undone;
@@ -46,8 +47,9 @@ static int enlarge(struct paging_file *file, struct pager *pager, uint64_t bytes
 		file->bytes = bytes;
 		return 0;
 	}
-	/* Free the new blocks: ext4, for example, keeps those that it allocated before the disk was
-	   full. If ftruncate() fails, they stay allocated until the file is deleted. */
+	/* Free the blocks that fallocate() has added: ext4, for example, keeps the blocks that it
+	   allocated before the disk was full. If ftruncate() fails, these blocks stay allocated
+	   until the file is deleted. */
 	undone = ftruncate(file->fd, (off_t)file->bytes);
 	(void)undone;
 	return error;

@@ -16,7 +16,7 @@ struct paging_file {
 	/* constant while the pager runs */
 	int fd; /* -1: there is no file */
 	unsigned page_shift;
-	_Atomic uint64_t bytes; /* changes only with the lock while the pager runs */
+	_Atomic uint64_t bytes; /* while the pager runs, changes only under the lock */
 	/* paging_file_grow() does not enlarge the file beyond this size */
 	_Atomic uint64_t bytes_max;
 	/* paging_file_grow() does not enlarge the file before this time (CLOCK_MONOTONIC), because its

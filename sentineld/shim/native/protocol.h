@@ -15,10 +15,10 @@
  *              the kernel's page tables do on real nodes. If the shim's pager runs,
  *              the segment also has the queues of the daemon's moves.
  *
- * Each word has one writer; only the residency maps have two. Words that announce
- * other data, such as heads, tails and positions, are stored with release order and
- * loaded with acquire order; some counters use relaxed order. The daemon must validate
- * everything that it reads from these segments.
+ * Each word has one writer; only the residency maps have two writers. Words that
+ * announce other data, such as heads, tails and positions, are stored with release
+ * order and loaded with acquire order; some counters use relaxed order. The daemon
+ * must validate everything that it reads from these segments.
  */
 #ifndef SENTINELD_SHIM_PROTOCOL_H
 #define SENTINELD_SHIM_PROTOCOL_H
@@ -54,8 +54,8 @@ enum sentinel_mode {
 /* the daemon has sent a message; the shim ignores this flag, because it reads the socket after
    every step anyway */
 #define SENTINEL_FLAG_MESSAGE (1u << 4)
-/* paged tiers: if any thread waited for a page between two ring records, the difference of the
-   records' times excludes all time for which the step's owner slept between the two records */
+/* paged tiers: exclude stalls from the times of ring records. If any thread waited for a page
+   between two records, all time for which the step's owner slept between them counts as a stall. */
 #define SENTINEL_FLAG_NO_STALLS (1u << 5)
 
 /*
@@ -70,31 +70,32 @@ struct sentinel_control {
 	uint64_t ring_offset; /* bytes from the segment's start */
 	uint64_t ring_records; /* a power of two */
 	uint64_t heap_base; /* address of the shim's heap, which holds unplanned tensors >= 4 KiB */
-	uint64_t heap_bytes; /* reserved address space */
+	uint64_t heap_bytes; /* size of the heap's reserved address space */
 	uint64_t reserved0[9];
 	/* written by the shim at any time: number of diverged steps since the last step that
 	   followed the layout, or since the layout became live */
 	uint64_t diverged_in_row;
 
 	/* 0x080: written by the shim */
-	uint64_t ring_head; /* records written since the shim's start */
-	uint64_t ring_lost; /* records dropped because the ring was full */
-	uint64_t step; /* steps begun */
+	uint64_t ring_head; /* number of records written since the shim's start */
+	uint64_t ring_lost; /* number of records dropped because the ring was full */
+	uint64_t step; /* number of steps begun */
 	uint64_t position; /* step << 32 | index of the last passed boundary within the step */
-	/* allocations >= 4 KiB since the step began; optional ones that were missing count, too */
+	/* number of allocations >= 4 KiB since the step began; optional allocations that were
+	   missing count, too */
 	uint64_t cursor;
-	uint32_t layer; /* current layer id */
+	uint32_t layer; /* id of the current layer */
 	uint32_t mode; /* enum sentinel_mode */
 	uint64_t heap_used; /* high-water mark in bytes from heap_base */
-	uint64_t heap_live; /* live bytes, page-rounded */
+	uint64_t heap_live; /* bytes of live blocks, in whole pages */
 	uint64_t arena_base; /* address of the planned arena; 0: none */
 	uint64_t arena_bytes;
 	uint64_t layout_id; /* id of the live layout; 0: none */
 	uint64_t small_bytes; /* live bytes of tensors smaller than 4 KiB */
 	uint64_t fallback_bytes; /* live bytes of tensors >= 4 KiB that fit neither heap nor arena */
-	uint64_t diverged_steps; /* since the shim's start */
-	/* since the shim's start: barriers that timed out or found the heartbeat stale before the
-	   moves were done */
+	uint64_t diverged_steps; /* number of diverged steps since the shim's start */
+	/* number of barriers, since the shim's start, that timed out or found the heartbeat stale
+	   before the moves were done */
 	uint64_t barrier_timeouts;
 	uint64_t barrier_wait_ns; /* time spent in barriers since the shim's start */
 
@@ -102,7 +103,7 @@ struct sentinel_control {
 	uint32_t flags; /* SENTINEL_FLAG_* */
 	uint32_t reserved1;
 	uint64_t heartbeat; /* CLOCK_MONOTONIC ns, refreshed every 250 ms */
-	uint64_t ring_tail; /* records read since the shim's start */
+	uint64_t ring_tail; /* number of records read since the shim's start */
 	/* A position. All demotions that are due up to this position have ended. If the process
 	   stalls for a promotion, it waits until moves_done reaches the boundary before the
 	   promotion's deadline. The daemon publishes that boundary only when the promotion has ended
@@ -129,11 +130,11 @@ enum sentinel_event {
 	/* a step begins; address = epoch, bytes = step number */
 	SENTINEL_EVENT_STEP = 4,
 	/* emulated and paged tiers with SENTINEL_FLAG_RESIDENCY, after a boundary: address = bytes
-	   resident in fast memory, bytes = bytes resident in slow memory, value = page accesses of
-	   the stretch that begins */
+	   resident in fast memory, bytes = bytes resident in slow memory, value = number of page
+	   accesses of the stretch that begins */
 	SENTINEL_EVENT_SERVED = 5,
-	/* follows SERVED: value = page accesses served by fast memory, address = delay in ns that all
-	   other page accesses add to the debt, bytes = sentinel_residency.paid_ns */
+	/* follows SERVED: value = number of page accesses served by fast memory, address = delay in
+	   ns that all other page accesses add to the debt, bytes = sentinel_residency.paid_ns */
 	SENTINEL_EVENT_SERVED_FAST = 6,
 };
 
@@ -173,11 +174,11 @@ struct sentinel_record { /* 32 bytes */
 #define SENTINEL_SLOT_OPTIONAL (1u << 4)
 
 struct sentinel_slot { /* 24 bytes; index = cursor of the allocation within the step */
-	uint64_t bytes; /* largest size of the allocation; a larger one is a divergence */
+	uint64_t bytes; /* largest size of the allocation; a larger allocation is a divergence */
 	uint64_t offset; /* the slot's offset in the arena, page-aligned */
 	uint32_t flags;
 	/* how much smaller than `bytes` the allocation may be, in units of SENTINEL_TENSOR_BYTES_MIN;
-	   an even smaller one is a divergence */
+	   an even smaller allocation is a divergence */
 	uint32_t slack;
 };
 
@@ -218,7 +219,8 @@ struct sentinel_access { /* 40 bytes: emulated and paged tiers only; sorted by s
 	uint32_t stretch;
 	uint16_t flags;
 	int16_t node; /* node on which absent pages are born */
-	/* 1 + slot: count only pages of the tensor that was born last in this slot; 0: count all */
+	/* 1 + slot: count only pages of the tensor that was born last in this slot; 0: count all
+	   pages */
 	uint32_t slot;
 	uint32_t reserved;
 };
@@ -284,15 +286,15 @@ struct sentinel_paging {
 	uint64_t clean_pages;
 	uint64_t waits;
 	uint64_t overruns;
-	uint64_t frames; /* now */
+	uint64_t frames; /* page frames held now, free ones included */
 	uint64_t budget_pages;
 	uint64_t file_bytes; /* size of the file */
 	int64_t write_error;
 	/* counted since the segment was created: pages that the layout's moves began to evict or fetch */
 	uint64_t evicted_pages;
 	uint64_t fetched_pages;
-	/* the layout's fetches that moved pages after sentinel_move.deadline, or were incomplete at
-	   sentinel_move.end */
+	/* number of the layout's fetches that moved pages after sentinel_move.deadline, or were
+	   incomplete at sentinel_move.end */
 	uint64_t late_moves;
 	/* counted since the pager's start; see struct pager_counts */
 	uint64_t fault_reads;

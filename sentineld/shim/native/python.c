@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * The functions that the Python hooks call in every step. They are CPython built-in
- * functions, because a call of a built-in function takes a few tens of ns, and a
- * call through ctypes takes several hundred ns. The functions use only the stable
+ * functions, because a call of a built-in function takes a few tens of ns, whereas
+ * a call through ctypes takes several hundred ns. The functions use only the stable
  * ABI (PyMethodDef and a few functions), which is declared here so that no Python
  * headers are needed. native.py wraps these functions in Python objects with
  * PyCFunction_NewEx. CPython's symbols are bound lazily, inside the Python process.
@@ -95,7 +95,8 @@ static PyObject *py_forward_end(PyObject *self, PyObject *unused)
 	return return_none();
 }
 
-/* A grad_fn prehook: bound to its layer, called with the gradients. */
+/* A prehook of a grad_fn. The built-in function is bound to its layer; autograd passes the
+   gradients. */
 static PyObject *py_backward(PyObject *layer, PyObject *gradients)
 {
 	(void)gradients;

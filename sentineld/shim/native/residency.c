@@ -8,7 +8,8 @@
 
 uint64_t residency_fast_room(const struct emulation *emulation)
 {
-	/* unsigned: the daemon writes these words and is untrusted; signed overflow would be undefined */
+	/* computed with unsigned numbers: signed overflow would be undefined, and the daemon, which
+	   writes these words, is untrusted */
 	uint64_t moved = (uint64_t)__atomic_load_n(&emulation->segment->moved_fast, __ATOMIC_RELAXED);
 	uint64_t flying = __atomic_load_n(&emulation->segment->in_flight_fast, __ATOMIC_RELAXED);
 	int64_t room = (int64_t)(emulation->fast_limit - emulation->fast_own - moved - flying);

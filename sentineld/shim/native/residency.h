@@ -9,7 +9,7 @@
 #define RESIDENCY_FAST 1
 #define RESIDENCY_SLOW 2
 
-/* Free pages of the fast node; UINT64_MAX: unlimited. */
+/* Number of free pages on the fast node; UINT64_MAX: unlimited. */
 uint64_t residency_fast_room(const struct emulation *emulation);
 
 /* Publish fast_own, from which the daemon computes the fast node's free pages. */

@@ -56,7 +56,8 @@ static void count_stalls(void)
 	shim.stalls = stalls;
 }
 
-/* Allocate all pages now: if memory ran out later, a write to the mapping would raise SIGBUS. */
+/* Allocate all pages of the memfd now: if memory ran out later, a write to the mapping would raise
+   SIGBUS. */
 static int reserve(int fd, uint64_t bytes)
 {
 	struct rlimit limit;

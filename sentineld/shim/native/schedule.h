@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Paged tiers: keeps track of which of a layout's moves are due at the boundaries that the process
- * passes, and which have become obsolete. Uses no lock, clock or thread.
+ * Paged tiers: keeps track of the layout's moves that are due. A move is due from the boundary at
+ * which it begins until all its pages have begun to move, or until it becomes obsolete at the
+ * boundary `end`. Uses no lock, clock or thread.
  */
 #ifndef SENTINELD_SHIM_SCHEDULE_H
 #define SENTINELD_SHIM_SCHEDULE_H
@@ -29,13 +30,14 @@ struct due_moves {
 
 struct schedule {
 	struct sentinel_move *moves;
-	uint32_t *first; /* index of each boundary's first move; one more entry ends the table */
+	uint32_t *first; /* index of each boundary's first move; the additional last entry is `count` */
 	uint32_t count;
 	uint32_t boundaries;
 	bool follows; /* whether the process follows the layout */
 	uint64_t next; /* the first boundary not passed yet, counted since the first step */
 	struct due_moves evict, fetch;
-	uint64_t late; /* fetches that moved pages after the deadline, or were incomplete at `end` */
+	/* number of fetches that moved pages after the deadline, or were incomplete at `end` */
+	uint64_t late;
 };
 
 /* Copy the layout's moves. Returns false if there is no memory. */
@@ -43,11 +45,12 @@ bool schedule_init(struct schedule *schedule, const struct layout *layout);
 void schedule_destroy(struct schedule *schedule);
 
 /*
- * Report that the process is at this position: step << 32 | boundary, or SCHEDULE_NOWHERE. Adds the
- * moves of the boundaries passed since the last call, and removes moves that are obsolete.
- * SCHEDULE_NOWHERE removes all moves. The first call after SCHEDULE_NOWHERE also removes all moves,
- * and then adds those of the boundaries passed in the current step. So does a call whose position
- * is before the last call's position, or more than a step after it.
+ * Report that the process is at this position: step << 32 | boundary, or SCHEDULE_NOWHERE. Adds to
+ * the queues `evict` and `fetch` the moves of the boundaries that were passed since the last call.
+ * Removes the moves whose `end` has been reached. SCHEDULE_NOWHERE removes all moves. The first
+ * call after SCHEDULE_NOWHERE adds the moves of the boundaries passed in the current step. A call
+ * whose position is before the last call's position, or more than a step after it, first removes
+ * all moves and then does the same.
  */
 void schedule_pass(struct schedule *schedule, uint64_t position);
 

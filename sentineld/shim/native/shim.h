@@ -34,8 +34,8 @@ struct shim {
 	/* false: libc10 serves all allocations (not started, self-test failed, hooks do not fit
 	   torch, or forked child) */
 	_Atomic bool on;
-	_Atomic bool child; /* this is a forked child; the control segment is the parent's */
-	_Atomic bool drop_frees; /* a layout is live: the heap drops dead pages */
+	_Atomic bool child; /* true: this is a forked child, and the control segment is the parent's */
+	_Atomic bool drop_frees; /* true: a layout is live, so the heap drops dead pages */
 	pthread_mutex_t lock;
 	struct heap heap;
 	struct arena *arena; /* arena of the live layout, or NULL */
@@ -54,22 +54,23 @@ struct shim {
 
 	/* the step */
 	_Atomic pthread_t owner; /* 0: none */
-	bool recording; /* write ring records; set when a step begins, constant in the step */
+	bool recording; /* whether to write ring records; set when a step begins, constant in the step */
 	/* whether to advance the module's epoch at boundaries; set when a step begins, cleared if
 	   advancing fails */
 	bool epochs;
-	bool no_stalls; /* SENTINEL_FLAG_NO_STALLS; set when a step begins, constant in the step */
+	bool no_stalls; /* whether SENTINEL_FLAG_NO_STALLS was set and the pager ran when the step began */
 	uint64_t stalled_ns; /* time to subtract from the times of ring records */
 	/* values of now_ns(), the owner's CPU time and paging_stalls() when stalled_ns was last
 	   computed */
 	uint64_t wall_ns, cpu_ns, stalls;
-	_Atomic bool connected; /* to a daemon */
-	/* a leaf module's forward has ended: the next allocation passes an OUTSIDE boundary */
+	_Atomic bool connected; /* whether the shim is connected to a daemon */
+	/* a leaf module's forward has ended, and no boundary has been passed since: the next
+	   allocation passes an OUTSIDE boundary */
 	bool outside_pending;
 	enum sentinel_mode mode;
-	uint64_t step; /* steps begun */
+	uint64_t step; /* number of steps begun */
 	uint32_t index; /* index of the last passed boundary in the step */
-	uint32_t cursor; /* allocations >= SENTINEL_TENSOR_BYTES_MIN since the step began */
+	uint32_t cursor; /* number of allocations >= SENTINEL_TENSOR_BYTES_MIN since the step began */
 	uint32_t next_cut; /* index of the next cut in the layout's table of cuts */
 	uint32_t layer; /* layer of the last passed boundary */
 	uint64_t first_replay_step; /* number of the first step with the live layout; 0: not begun yet */
@@ -102,7 +103,8 @@ void ring_put(enum sentinel_event event, uint8_t detail, uint64_t address, uint6
 	      uint16_t layer);
 
 /* Set whether the times of later records exclude the time in which the owner sleeps because a page
-   is not in memory (see count_stalls()). The caller is the owner. Needs the lock. */
+   is not in memory. For paged tiers; see count_stalls(). The caller is the owner. Needs the
+   lock. */
 void stalls_begin(bool exclude);
 
 /* Write one ALLOC record with detail SENTINEL_ALLOC_LIVE for each live tensor of heap and arenas.
@@ -117,15 +119,15 @@ void ring_put_live(void);
  */
 uint64_t boundary_pass(enum sentinel_boundary kind, uint32_t layer);
 
-/* Wait until moves_done reaches the position, the timeout passes, or the daemon is gone. Returns at
-   once as long as moves_done is below shim.stuck_position. */
+/* Wait until moves_done reaches the position, the timeout passes, or the daemon is gone. Returns
+   immediately as long as moves_done is below shim.stuck_position. */
 void barrier_wait(uint64_t position);
 
 /* With emulated or paged tiers: add the delay of the new stretch to the debt (paged tiers: 0) and,
    with SENTINEL_FLAG_RESIDENCY, record which tiers serve the stretch's accesses. */
 void stretch_begin(void);
 
-/* A leaf module's forward has ended. */
+/* Record that a leaf module's forward has ended. */
 void boundary_leaf_ended(void);
 
 /* Pass the boundaries that are due before the owner's next allocation: first an OUTSIDE boundary,

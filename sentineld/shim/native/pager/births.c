@@ -202,13 +202,13 @@ static void return_frames(struct pager *pager, struct paged_range *range, uint64
 		frames_forget(&pager->frames, range->home + i);
 }
 
-/* Drop the pages [page, page + run), which are in memory. Returns single frames to the kernel, and
-   other frames, too, while the pager has more frames than its budget. */
+/* Drop the pages [page, page + run), which are in memory. Gives single frames (see frames.h) back
+   to the kernel and, while the pager has more frames than its budget, all other frames, too. */
 static void drop_run(struct pager *pager, struct paged_range *range, uint64_t page, uint64_t run)
 {
-	/* Number of frames to return to the kernel at once if the next frame cannot be moved, because
-	   the kernel has pinned it or a forked child shares it. The number doubles each time, because
-	   often many frames in a row cannot be moved. */
+	/* Number of frames to return together to the kernel if the next frame cannot be moved,
+	   because the kernel has pinned it or a forked child shares it. The number doubles each time,
+	   because often many frames in a row cannot be moved. */
 	uint32_t stuck = 1;
 
 	for (uint64_t at = page, end = page + run, done; at < end; at += done) {

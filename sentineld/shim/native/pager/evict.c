@@ -23,10 +23,10 @@
    less than a millisecond; a birth or a fault may have to wait that long. */
 #define LOCKED_PAGES 1024u
 
-/* After fork() the parent shares its pages with the child, and a shared page cannot be moved. A write
-   gives the parent a frame of its own. The write is an atomic operation, so it does not undo a
-   store that another thread makes at the same time. It is inline assembly, because a compiler may
-   remove an atomic operation that changes nothing, as clang does. */
+/* Write to the page without changing it. After fork() the parent shares its pages with the child, and
+   a shared page cannot be moved. A write gives the parent a frame of its own. The write is an atomic
+   operation, so it does not undo a store that another thread makes at the same time. It is inline
+   assembly, because a compiler may remove an atomic operation that changes nothing, as clang does. */
 static void stop_sharing(void *page)
 {
 	__asm__ volatile("lock orb $0, %0" : "+m"(*(uint8_t *)page));

@@ -57,8 +57,8 @@ static uint64_t tensor_begin(const struct paged_range *range, uint64_t page)
 	return begin ? (uint64_t)(begin - range->begins) : lowest;
 }
 
-/* Fetch [page, page + pages), unless other accesses wait for frames. Returns the number of
-   pages whose fetch has begun, counted from `page`. */
+/* Fetch [page, page + pages), unless other accesses wait for frames. Returns how many pages, from
+   `page` on, need no further call. */
 static uint32_t fetch_more(struct pager *pager, struct paged_range *range, uint64_t page, uint32_t pages)
 {
 	if (pager->wanted_count)
@@ -76,7 +76,7 @@ static void fetch_below(struct pager *pager, const struct read_ahead_fault *faul
 	uint64_t now = pager->wanted_count ? 0 : pages_fetch_below(pager, fault->range, page, run);
 
 	read_ahead_began_below(&pager->read_ahead, page - now, (uint32_t)(run - now));
-	/* The stream's next fault will fetch about as many pages as this one. */
+	/* The stream's next fault will fetch about as many pages as this fault. */
 	next += run - now;
 	left -= now;
 	pager->next_pages = out_below(fault->range, page - now, left < next ? left : next);

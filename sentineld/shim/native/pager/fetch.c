@@ -99,7 +99,7 @@ static void place(struct transit *transit, uint32_t first, uint32_t run)
 	pager->resident += run;
 }
 
-/* Page i was cut out of the transit (see pages.h): free its frame and its page in the file. */
+/* Free the frame and the file page of page i, which was cut out of the transit (see pages.h). */
 static void discard(struct transit *transit, uint32_t i)
 {
 	struct pager *pager = transit->pager;
@@ -202,8 +202,8 @@ uint64_t pages_fetch(struct pager *pager, struct paged_range *range, uint64_t pa
 	return done;
 }
 
-/* Begin to read the pages directly before `page`, at most `pages`, up to the first page that is not out
-   or for which no frame is free. Returns the number of pages. */
+/* Begin to read the pages directly before `page`, the last one first. Reads at most `pages`, and stops
+   at a page that is not out or for which no frame is free. Returns the number of pages. */
 static uint32_t begin_below(struct pager *pager, struct paged_range *range, uint64_t page, uint64_t pages)
 {
 	uint64_t free = fetch_ahead.frames(pager, fetch_ahead.pages);

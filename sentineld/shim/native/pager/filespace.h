@@ -34,7 +34,7 @@ struct filespace {
 bool filespace_init(struct filespace *space, uint64_t pages);
 void filespace_destroy(struct filespace *space);
 
-/* The file has grown to `pages` pages. Returns false if there is no memory. */
+/* Record that the file has grown to `pages` pages. Returns false if there is no memory. */
 bool filespace_grow(struct filespace *space, uint64_t pages);
 
 /* Take a run of at most `pages` pages. Returns the run's length, and sets *first to its first page.
@@ -44,7 +44,7 @@ uint64_t filespace_take(struct filespace *space, uint64_t pages, uint64_t *first
 /* The number of pages that filespace_take() could give out now; 0 while the file counts as full. */
 uint64_t filespace_available(const struct filespace *space);
 
-/* Give back a run of pages. A held page becomes free when no holder is left that holds it. */
+/* Give back a run of pages. A held page becomes free only when no hold includes it any more. */
 void filespace_give(struct filespace *space, uint64_t first, uint64_t pages);
 
 /* Hold all pages that are in use, so that they are not given out again before

@@ -62,7 +62,8 @@ void forget_children(struct pager *pager)
 		int pipe = (int)(uint32_t)event.data.u64;
 
 		/* Children that were forked later have inherited this descriptor. So close() alone
-		   would leave it in the epoll set, and the ended child would be counted again. */
+		   would leave the pipe in the epoll set, and epoll would report the ended child
+		   again. */
 		epoll_ctl(pager->children, EPOLL_CTL_DEL, pipe, NULL);
 		close(pipe);
 		filespace_release(&pager->space, event.data.u64);

@@ -15,7 +15,7 @@
 #endif
 
 /* Maximum number of blocks for huge pages. This many blocks of 2 MiB hold 128 GiB of frames. If the
-   budget is larger, the other frames are single. */
+   budget is larger, the remaining frames are single. */
 #define HUGE_BLOCKS_MAX (1u << 16)
 
 /* Number of blocks in addition to those that the budget's frames fill. They are needed because a block
@@ -50,7 +50,7 @@ static bool map(struct frames *frames, uint32_t blocks)
 	frames->huge_nursery = base + (-(uintptr_t)base & (huge - 1));
 	frames->staging = frames->huge_nursery + huge;
 	frames->nursery = frames->staging + staging;
-	/* A frame that a child process shares could not be moved. */
+	/* A frame that is shared with a forked child could not be moved. */
 	madvise(base, frames->bytes, MADV_DONTFORK);
 	madvise(base, frames->bytes, MADV_NOHUGEPAGE);
 	return true;
@@ -225,7 +225,7 @@ uint32_t frames_place(struct frames *frames, uint32_t *homes, char *to, uint32_t
 		if (moved == run)
 			continue;
 		/* After a read of the file into a frame, the kernel can keep the frame pinned for a
-		   moment. */
+		   moment. Copy such a page. */
 		if (*error != EBUSY ||
 		    !uffd_copy(frames->uffd, there + bytes_of(frames, moved), here + bytes_of(frames, moved),
 			       bytes_of(frames, 1), error)) {

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The pager's page frames, and the staging memory: the buffers for writes and reads of the
- * backing file. When a page is evicted, its frame moves into the staging memory. After the
- * page is written to the file, the frame is free for the next page that is read or born.
- * Planned moves neither zero frames nor copy pages, except pages whose frames the kernel keeps
- * pinned.
+ * backing file. When a page is evicted, its frame moves into the staging memory. After the page
+ * is written to the file, the frame is free for the next page that is read or born. Planned
+ * moves zero no frames, and they copy only pages whose frames the kernel keeps pinned.
  *
  * The speed of a disk can depend on the number of physically contiguous segments of a request.
  * Virtual disks, for example, can be several times as fast with segments of 16 pages as with
@@ -46,15 +45,16 @@ struct frames {
 	   are then moved to their homes. The first area has the size of a huge page; the second is for
 	   single frames. */
 	char *huge_nursery, *nursery;
-	void *memory; /* the mapping that contains all of these */
-	uint64_t bytes; /* of `memory` */
+	void *memory; /* the mapping that contains the staging memory and both areas */
+	uint64_t bytes; /* size of `memory` */
 	struct homes homes;
 	uint64_t pages; /* frames in the staging memory, free or not */
 };
 
-/* The caller has set uffd, pagemap and page_shift; all else is zero. pages: the number of frames
-   for which there should be homes. Returns NULL, or a description of the problem. Neither this
-   function nor frames_destroy() needs the lock. */
+/* Map the staging memory and the areas for new frames. The caller has set uffd, pagemap and
+   page_shift, and zeroed the other fields. pages: the number of frames for which there should be
+   homes. Returns NULL, or a description of the problem. Neither this function nor frames_destroy()
+   needs the lock. */
 const char *frames_init(struct frames *frames, uint64_t pages);
 void frames_destroy(struct frames *frames);
 

@@ -45,7 +45,7 @@ struct pager_counts {
 	uint64_t faults; /* accesses to pages that were out, or being fetched or evicted */
 	uint64_t births_by_fault; /* accesses to absent pages, and to born pages without a frame */
 	uint64_t clean_pages; /* pages that were evicted without a write */
-	uint64_t waits; /* those of births_by_fault that waited for a frame */
+	uint64_t waits; /* accesses counted in births_by_fault that waited for a frame */
 	/* Reads of 128 KiB by the thread that serves faults, and the sum of their times. The time of a
 	   read begins when the thread has read the fault's event, and ends when the pages have
 	   arrived. A read is not counted if its fault also reads other pages ahead, or if the read
@@ -79,7 +79,7 @@ void pager_publish(struct pager *pager, void *base, uint8_t *table);
 #define PAGER_FILE_LOW 16384u
 bool pager_file_low(struct pager *pager);
 
-/* The file has grown to this size. Returns false if there is no memory. */
+/* Report that the file has grown to this number of pages. Returns false if there is no memory. */
 bool pager_file_grown(struct pager *pager, uint64_t pages);
 
 /* Give frames to those of the `pages` pages at `address` that are absent. The content of these
@@ -97,11 +97,11 @@ bool pager_dropped(struct pager *pager, void *address, uint64_t pages);
 uint64_t pager_evict(struct pager *pager, void *address, uint64_t pages, uint64_t *done);
 
 /* Begin to fetch the pages that are out, as long as frames are free and no born or accessed page lacks
-   one. Returns the number of pages whose fetch this call has begun. *done: number of pages,
+   a frame. Returns the number of pages whose fetch this call has begun. *done: number of pages,
    counted from `address`, that need no further call. */
 uint64_t pager_fetch(struct pager *pager, void *address, uint64_t pages, uint64_t *done);
 
-/* Change the budget; begins to evict pages if it is exceeded. */
+/* Change the budget, and begin to evict pages if the new budget is exceeded. */
 void pager_set_budget(struct pager *pager, uint64_t pages);
 
 /* Wait until no page is being evicted or fetched, and no access waits for a page. */
@@ -112,7 +112,7 @@ void pager_read_counts(struct pager *pager, struct pager_counts *counts);
 /* A number that grows each time a thread has to wait for a page. */
 uint64_t pager_stalls(struct pager *pager);
 
-/* Call these around fork(). The first one waits like pager_settle(). */
+/* Call these around fork(). The first one waits, as pager_settle() does. */
 void pager_before_fork(struct pager *pager);
 void pager_after_fork_in_parent(struct pager *pager);
 void pager_after_fork_in_child(struct pager *pager);

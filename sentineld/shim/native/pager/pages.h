@@ -65,8 +65,9 @@ struct paged_range {
 	uint64_t top; /* first page above all pages that were ever in memory or pending */
 	uint8_t *state; /* enum page_state */
 	uint8_t *published; /* the table of pager_publish(), a copy of `state`; NULL: none */
-	/* 1: the page is planned to be in memory, because it was in memory at pager_add(), was born
-	   or was passed to pager_fetch(), and has not been passed to pager_evict() since then */
+	/* 1: the page is planned to be in memory. A page becomes planned at its birth, at
+	   pager_fetch(), and at pager_add() if it is in memory then; it stays planned until
+	   pager_evict(). */
 	uint8_t *planned;
 	uint8_t *stray; /* 1: the page is in memory, but is not planned to be there */
 	uint64_t strays; /* number of stray pages */
@@ -86,7 +87,7 @@ struct paged_range {
 struct paged_page {
 	struct paged_range *range; /* NULL: cut out of the transit */
 	uint64_t page;
-	bool recalled; /* put the page back when its eviction ends */
+	bool recalled; /* true: put the page back when its eviction ends */
 };
 
 /* Pages that are evicted or fetched together. Their frames are at home, in the staging memory. */
@@ -231,8 +232,9 @@ static inline void set_state(struct paged_range *range, uint64_t page, uint64_t 
 	find_strays(range, page, pages);
 }
 
-/* Set `planned` of the pages. To save time, skips the pages before the first one that changes: a
-   call that continues an incomplete move changes no page. */
+/* Set `planned` of the pages. To save time, begins with the first page whose value changes. A call
+   that continues an incomplete move usually changes no value, because the move's first call has set
+   all of them. */
 static inline void set_planned(struct paged_range *range, uint64_t page, uint64_t pages, bool planned)
 {
 	const uint8_t *first = memchr(range->planned + page, !planned, pages);
@@ -271,10 +273,10 @@ void transit_close(struct transit *transit);
 /* Number of pages, from page i on, that one request can read or write: they are adjacent in the file. */
 uint32_t transit_run(const struct transit *transit, uint32_t i);
 
-/* Read or write the file's copies of these pages. Returns 0 or -errno. */
+/* Read or write the file's copies of `run` pages, from page i on. Returns 0 or -errno. */
 int transit_transfer(const struct transit *transit, uint32_t i, uint32_t run, bool write);
 
-/* The address of a page of the transit in the staging memory. */
+/* The address, in the staging memory, of page i of the transit. */
 static inline char *transit_address(const struct transit *transit, uint32_t i)
 {
 	return frames_address(&transit->pager->frames, transit->home[i]);
@@ -303,9 +305,9 @@ bool frame_ready(struct pager *pager, uint64_t pages);
 /* Give free frames to the pages of recorded births. Returns false if some pages still have none. */
 bool births_continue(struct pager *pager);
 
-/* An absent page is accessed: give it a frame, or queue it if there is none, and give frames to the
-   pending pages that follow it. The content of pending pages is undefined; it may be old data of this
-   process. A page that is not pending is zeroed. */
+/* Give frames to an absent page that is accessed and to the pending pages that follow it. If no frame
+   is free, queue the accessed page. The content of pending pages is undefined; it can be old data of
+   this process. A page that is not pending is zeroed. */
 void page_born(struct pager *pager, struct paged_range *range, uint64_t page);
 
 /* Queue pages that an access waits for. */
@@ -344,8 +346,8 @@ void note_reuse(struct pager *pager, const struct paged_range *range, uint64_t p
    victims.c). */
 void make_room_of_strays(struct pager *pager, uint64_t pages);
 
-/* Like make_room(), for pages that will probably be accessed soon. Fewer pages are evicted, because
-   new frames that the budget still allows count as free. */
+/* Like make_room(), for pages that will probably be accessed soon. This function evicts fewer pages
+   than make_room(), because it counts new frames that the budget still allows as free. */
 void make_room_ahead(struct pager *pager, uint64_t pages);
 
 /* Cancel the eviction of a page: copy the page from the staging memory back to its address. If there is no
@@ -374,9 +376,9 @@ uint64_t pages_fetch(struct pager *pager, struct paged_range *range, uint64_t pa
 /* Number of pages directly before `page` that are out and not in transit, at most `pages`. */
 uint64_t out_below(const struct paged_range *range, uint64_t page, uint64_t pages);
 
-/* Begin to fetch the pages directly before `page`, the last one first, until `pages` are fetched, a page is
-   not out, or there are no more frames or transits. Returns the number of pages. The mode is
-   fetch_ahead. */
+/* Begin to fetch at most `pages` pages directly before `page`, the last one first. Stops at a page that
+   is not out, or when there are no more frames or transits. Returns the number of pages whose fetch has
+   begun. The mode is fetch_ahead. */
 uint64_t pages_fetch_below(struct pager *pager, struct paged_range *range, uint64_t page, uint64_t pages);
 
 /* Like pages_fetch(), but queues the pages for which there are no frames. mode: fetch_demanded or
@@ -385,14 +387,14 @@ void pages_want(struct pager *pager, struct paged_range *range, uint64_t page, u
 		const struct fetch_mode *mode);
 
 /* Fetch the pages that streams are still owed (see read_ahead.h), while frames are free and no access
-   waits for one. */
+   waits for a frame. */
 void streams_continue(struct pager *pager);
 
-/* The thread that serves faults. */
+/* The main function of the thread that serves faults. */
 void *serve_faults(void *pager);
 
 /* Close the pipes of children that have ended or called exec(), and release the pages of the file
-   that they held. */
+   that these children held. */
 void forget_children(struct pager *pager);
 
 /* Print an error and abort the process, because a page or its content cannot be provided. */

@@ -13,9 +13,9 @@ static bool ended(const struct stream *stream, uint32_t since)
 	return (int32_t)(stream->arrivals - since) < 0;
 }
 
-/* Whether the fault continues the stream, or accesses pages that the stream has fetched. The fault's page
+/* Whether the fault's page continues the stream, or is one that the stream has fetched already. The page
    need not be the stream's next page: several threads of an operator access pages out of order, and so
-   does a compute kernel that works on a few rows at once. */
+   does a compute kernel that works on a few rows at the same time. */
 static bool continues(const struct stream *stream, const struct read_ahead_fault *fault)
 {
 	uint64_t page = fault->page;

@@ -29,9 +29,9 @@
 
 struct paged_range;
 
-/* A sequence of accesses. If the stream descends, its last faults have fetched the pages [begin, next),
-   and `pages` is the number of these pages. Otherwise, the fault that fetched the highest page has
-   fetched `pages` pages: [next - pages, next). */
+/* A sequence of accesses. If the stream descends, [begin, next) are the pages that its most recent
+   faults have fetched, and `pages` is their number. Otherwise, [next - pages, next) are the pages
+   fetched by the fault that fetched the highest page. */
 struct stream {
 	struct paged_range *range; /* NULL: unused */
 	uint64_t begin; /* page of the first fault; if the stream descends, the lowest page fetched */
@@ -40,13 +40,13 @@ struct stream {
 	   would also have fetched if there had been free frames */
 	uint32_t owed;
 	/* the first page after the tensor that contains page next - 1; if the stream descends, the first
-	   page of the tensor that contains page `begin`. Can be nearer to the stream, because the search
-	   for the ends of a tensor is limited (TENSOR_PAGES_MAX in faults.c). */
+	   page of the tensor that contains page `begin`. `end` can be nearer to the stream, because the
+	   search for the ends of a tensor is limited (TENSOR_PAGES_MAX in faults.c). */
 	uint64_t end;
 	uint32_t arrivals; /* pager->arrivals at the last fault */
 	uint32_t pages;
 	uint32_t most; /* window of the last fault, in pages */
-	uint32_t row; /* if the stream descends, the number of pages that it accesses in ascending order */
+	uint32_t row; /* if the stream descends, number of pages of a row (see above) */
 	bool descends;
 };
 
@@ -68,8 +68,9 @@ struct read_ahead_fault {
 	   faults.c). */
 	uint64_t tensor_begin, tensor_end;
 	uint32_t arrivals; /* pager->arrivals */
-	/* Streams without a fault since pager->arrivals had this value have ended. Nevertheless, a fault
-	   at `next` or a little after it continues an ended stream, unless this stream descends. */
+	/* A stream has ended if its last fault came before pager->arrivals reached this value.
+	   Nevertheless, a fault at the page `next` of an ended stream, or a little after this page,
+	   continues the stream, unless the stream descends. */
 	uint32_t since;
 };
 
@@ -84,8 +85,8 @@ struct read_ahead_window read_ahead_window(struct read_ahead *read_ahead,
 void read_ahead_began(struct read_ahead *read_ahead, uint64_t page, uint32_t pages, uint64_t end,
 		      uint32_t owed);
 
-/* Record that the fault, whose window has pages below it, fetches all pages from `begin` up to the
-   pages of the stream's previous fault. owed: see struct stream. */
+/* Record that the fault, whose window has pages below the fault's page, fetches all pages from
+   `begin` up to the pages of the stream's previous fault. owed: see struct stream. */
 void read_ahead_began_below(struct read_ahead *read_ahead, uint64_t begin, uint32_t owed);
 
 /* The most recent stream with owed pages, or NULL. */
@@ -97,8 +98,8 @@ void read_ahead_paid(struct stream *stream, uint32_t pages);
 /* Number of consecutive pages from `page` on that a stream will probably access soon. A stream that
    ascends probably accesses the pages that its last fault fetched and the following pages, up to the end
    of the tensor or the first page of another stream. A stream that descends probably accesses the pages
-   that its faults fetched and the pages before them, down to the beginning of the tensor. Streams without
-   a fault since pager->arrivals had the value `since` do not count. */
+   that its faults fetched and the pages before them, down to the beginning of the tensor. A stream does
+   not count if its last fault came before pager->arrivals reached `since`. */
 uint64_t read_ahead_rest(const struct read_ahead *read_ahead, const struct paged_range *range, uint64_t page,
 			 uint32_t since);
 

@@ -9,7 +9,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-/* Like pthread_create(). The training's signal handlers do not run on the thread. */
+/* Like pthread_create(), but all signals are blocked in the new thread, so that the training's
+   signal handlers do not run on it. */
 static inline int thread_start(pthread_t *thread, void *(*run)(void *argument), void *argument)
 {
 	sigset_t all, before;

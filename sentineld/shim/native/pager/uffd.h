@@ -5,8 +5,8 @@
  *
  * System calls access tensors, too; for example, write(2) reads them when a
  * checkpoint is saved. A userfaultfd from /dev/userfaultfd also reports the faults of
- * these accesses. The system call userfaultfd(2) is not used, because for a process
- * without privileges its userfaultfd reports only faults in user mode.
+ * these accesses. The system call userfaultfd(2) is not used, because the userfaultfd
+ * that an unprivileged process gets from it reports only faults in user mode.
  */
 #ifndef SENTINELD_SHIM_UFFD_H
 #define SENTINELD_SHIM_UFFD_H

@@ -4,22 +4,21 @@
 
 #include "pages.h"
 
-/* A stray page is in memory, but is not planned to be there. It is not evicted as a stray page
-   while it is young, that is, among the young_pages() most recently fetched pages. An operator
-   accesses pages of several tensors, and a fault fetches many pages of one tensor. If a fetch for one
-   tensor evicted the pages just fetched for another, the operator would make no progress.
-   young_pages() is the budget divided by YOUNG_SHARE, but at least YOUNG_PAGES_MIN, and at most the
-   number of pages that all streams can read ahead at once. It is larger while pages are reused; see
-   note_reuse(). */
+/* A stray page is in memory, but is not planned to be there. It is not evicted as a stray page while
+   it is young, that is, among the young_pages() most recently fetched pages. An operator accesses
+   pages of several tensors, and a fault fetches many pages of one tensor. If a fetch for one tensor
+   evicted the pages just fetched for another, the operator would make no progress. young_pages() is
+   the budget divided by YOUNG_SHARE, but at least YOUNG_PAGES_MIN, and at most the number of pages
+   that all streams together can read ahead. It is larger while pages are reused; see note_reuse(). */
 #define YOUNG_PAGES_MIN 1024u
 #define YOUNG_SHARE 16u
 
 /* The distance of a reuse is the number of pages that arrive between two arrivals of the same page.
    For example, a matrix product reads one of its operands once for each block of the other operand;
-   the distance is the size of the first operand. Distances above REUSE_SHARE / 4 of the budget do not
-   count, because the reused pages would not fit in memory beside the other pages. A distance stays in
-   use for REUSE_TURNS times as many arrivals, because reused pages that are in memory do not arrive
-   and therefore do not renew it. */
+   the distance is the size of the operand that is read repeatedly. Distances above REUSE_SHARE / 4 of
+   the budget do not count, because the reused pages would not fit in memory beside the other pages. A
+   distance stays in use until REUSE_TURNS times as many pages have arrived. Reused pages that are in
+   memory do not arrive and therefore do not renew it. */
 #define REUSE_SHARE 3u
 #define REUSE_TURNS 2u
 

@@ -63,8 +63,8 @@ static void run(struct workers *workers, struct job *job)
 
 	++*running;
 	pthread_mutex_unlock(&workers->lock);
-	/* If job->run() returns false, the job has ended, and another thread may add it again at
-	   once. So do not access the job after that. */
+	/* If job->run() returns false, the job has ended, and another thread may immediately add it
+	   again. So do not access the job after that. */
 	again = job->run(job);
 	pthread_mutex_lock(&workers->lock);
 	--*running;

@@ -71,7 +71,8 @@ void workers_hurry(struct workers *workers, struct job *job);
 /* Whether a running read should return now and go on later, because demanded jobs go first. */
 bool workers_yield(struct workers *workers, const struct job *job);
 
-/* Read or write all bytes of the parts. Changes parts[]. Returns 0 or -errno. */
+/* Read or write all bytes of the parts, from `offset` in the file on. Changes parts[]. Returns 0 or
+   -errno. */
 int transfer_whole(int file, struct iovec *parts, int count, uint64_t offset, bool write);
 
 #endif
