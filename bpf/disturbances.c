@@ -4,11 +4,11 @@
  * that the daemon did not request.
  *
  * The kernel's tracepoints for migration and reclaim do not name the pages' owner. But
- * for each VMA that maps a page, the kernel calls a function with this VMA:
- * remove_migration_pte() at the end of a move, successful or not, and
- * try_to_unmap_one() when reclaim unmaps a page. The VMA leads to the owner, and the
- * mover is the current task. The tracepoint mm_migrate_pages_start, which precedes a
- * move, gives its reason.
+ * the kernel calls a function for each VMA that maps a page. At the end of a move,
+ * even a failed one, this function is remove_migration_pte(); when reclaim unmaps a
+ * page, it is try_to_unmap_one(). The VMA leads to the owner, and the mover is the
+ * current task. The tracepoint mm_migrate_pages_start, which precedes a move, gives
+ * its reason.
  */
 
 /* values of disturbance_key.deed in addition to those of the kernel's enum migrate_reason */

@@ -336,8 +336,9 @@ static long begin(struct sentinel_session *s, struct sentinel_epoch *epoch, bool
 
 /*
  * Handles EPOCH on the daemon's descriptor and on epoch fds. User memory is
- * accessed only while no lock is held, because the process that owns the memory
- * can make a fault on it last arbitrarily long (for example, with userfaultfd).
+ * accessed only while no lock is held. The process that owns the memory can
+ * make a fault on the memory last arbitrarily long, for example with
+ * userfaultfd.
  */
 long sentinel_epoch_ioctl(struct sentinel_session *s, void __user *arg, bool target_only)
 {

@@ -34,8 +34,8 @@ int sentinel_log_create(struct sentinel_session *s, u64 records)
 }
 
 /*
- * Drops one of the two references to the log. The open device file holds one; the
- * session holds the other until it ends.
+ * Drops one of the two references to the log. The open device file holds one
+ * reference. The session holds the other one until the session ends.
  */
 void sentinel_log_put(struct sentinel_session *s)
 {

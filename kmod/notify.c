@@ -16,7 +16,8 @@
  */
 static bool traceable; /* the filter is set; without it, move_ops would trace every function */
 static bool hooked;
-static bool works; /* the last attempt to hook succeeded; before the first: same as traceable */
+/* whether the last attempt to hook succeeded; before the first attempt: same as traceable */
+static bool works;
 
 static bool unarms(const struct mmu_notifier_range *range)
 {

@@ -16,10 +16,10 @@
  *   mmap_lock (read)  keeps the target's VMAs unchanged during a walk
  *   page-table lock   protects the PTEs and their armed bits
  *   session->lock     protects epoch, log, dirty list and all other bitmaps
- * No user memory is accessed while a lock is held. A task can be killed while it waits
- * for a target's mmap_lock, because the target may hold the lock for a long time. The
- * fault hook takes only the last two locks. It finds sessions, areas and chunks under
- * RCU; all three are freed after a grace period.
+ * No user memory is accessed while a lock is held. A task that waits for a target's
+ * mmap_lock can be killed, because the target may hold the lock for a long time. The fault
+ * hook takes only the last two locks. It finds sessions, areas and chunks under RCU; all
+ * three are freed after a grace period.
  */
 #ifndef SENTINEL_H
 #define SENTINEL_H

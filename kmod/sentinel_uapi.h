@@ -66,18 +66,18 @@ struct sentinel_info {
 };
 
 /* sentinel_attach.flags */
-/* also log a write after a read in the same epoch, at the cost of a second fault */
+/* also log a write that follows a read in the same epoch, at the cost of a second fault */
 #define SENTINEL_ATTACH_PRECISE_WRITE (1u << 0)
 
 #define SENTINEL_REARM_US_MIN 1000
 #define SENTINEL_REARM_US_MAX 10000000
 
 /*
- * A process is named by its pid and the time at which it started: modules cannot
- * use pidfds, because the kernel exports neither pidfd_get_task() nor pidfd_pid(),
- * and the type of a pidfd's file differs between kernels. A caller with a pidfd
- * reads the start time and then checks that the pidfd's process is alive: from then
- * on, pid and start_ticks name this process and no other.
+ * Names a process by its pid and the time at which it started. Modules cannot use
+ * pidfds, because the kernel exports neither pidfd_get_task() nor pidfd_pid(), and
+ * the type of a pidfd's file differs between kernels. A caller with a pidfd reads
+ * the start time and then checks that the pidfd's process is alive. If it is, pid
+ * and start_ticks name this process and no other.
  */
 struct sentinel_attach {
 	__s32 pid; /* id of the process, not of a thread, in the caller's namespace */
@@ -166,14 +166,13 @@ struct sentinel_epoch_fd {
  *                    first EPOCH on. An AGAIN record without further flags is left out, without
  *                    counting as lost, if the log is half full.
  *
- * The record of an access to a present page is appended at the access, with the
- * node that served it. The record of an access that the kernel had to resolve (a birth,
- * or an access to a page in swap or under migration) is appended later: before the page's
- * mapping changes again, or else at the end of the epoch. This record has the page's
- * node at the time of the append (255 if the page is gone or is the zero page).
- * Because such records come late, the log is not sorted by epoch. With precise writes, if the
- * kernel has to resolve a write after a recorded read, the write's record is appended at the
- * access, with node 255.
+ * The record of an access to a present page is appended at the access, with the node that
+ * served it. If the kernel had to resolve an access (a birth, or an access to a page in swap
+ * or under migration), the access's record is appended later: before the page's mapping
+ * changes again, or else at the end of the epoch. This record has the page's node at the time
+ * of the append (255 if the page is gone or is the zero page). Because such records come late,
+ * the log is not sorted by epoch. With precise writes, if the kernel has to resolve a write
+ * after a recorded read, the write's record is appended at the access, with node 255.
  *
  * If a page of an armed range has no record for an epoch, it was not accessed in the
  * epoch. The module may miss accesses to a page that other code unarms (mprotect, migration, a

@@ -6,10 +6,10 @@
 #include <linux/nodemask.h>
 
 /*
- * Arms one page, whose page-table lock is held; returns true if it was not armed
- * before and is armed now. If the entry is PROT_NONE already (because of NUMA balancing,
- * or because the target was forked from an armed process), the page counts as armed: the
- * next access to it faults, too.
+ * Arms one page, whose page-table lock is held; returns true if it was not armed before
+ * and is armed now. The entry can be PROT_NONE already, because of NUMA balancing or
+ * because the target was forked from an armed process. Then the page counts as armed,
+ * because the next access to it faults, too.
  */
 bool sentinel_arm_page(struct sentinel_session *s, struct sentinel_chunk *chunk, unsigned int nr,
 		       pte_t *ptep)
@@ -178,9 +178,10 @@ static int find_unarmed_in_table(struct sentinel_session *s, struct sentinel_are
 }
 
 /*
- * Finds pages that are present but not armed when the epoch ends: if a fault passed
- * the hook before its page was watched, the kernel may have mapped the page after
- * the arming walk. s->control and mmap_lock are held.
+ * Finds pages that are present but not armed when the epoch ends. There can be
+ * such pages: if a fault passed the hook before its page was watched, the
+ * kernel may have mapped the page after the arming walk. s->control and
+ * mmap_lock are held.
  */
 void sentinel_find_unarmed(struct sentinel_session *s, struct sentinel_area *area)
 {

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Emulated tiers: keeps track of the tier on which each page would be on a two-tier
- * machine, and of the delay that slow memory would cause. All memory of this machine
- * has one speed, so a map (struct sentinel_residency) takes the place of the page
- * table: this process writes births and drops, the daemon writes moves. Like a
- * page table, the map outlives the daemon. At each boundary, a stretch begins. The
- * shim computes the delay that this stretch owes for its slow pages, and adds this
- * delay to the debt. Before the next boundary, the shim pays the debt by waiting,
- * unless the debt is small.
+ * machine, and of the delay that slow memory would cause. All memory of this machine has
+ * one speed, so a map (struct sentinel_residency) takes the place of the page table.
+ * This process writes births and drops into the map, and the daemon writes moves. Like a
+ * page table, the map outlives the daemon. At each boundary, a stretch begins. The shim
+ * computes the delay that this stretch owes for its slow pages, and adds this delay to
+ * the debt. Before the next boundary, the shim pays the debt by waiting, unless the debt
+ * is small.
  *
  * emulate.c creates the map, residency.c changes it, delay.c computes and pays the debt.
  */

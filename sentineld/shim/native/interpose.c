@@ -220,8 +220,8 @@ static bool arena_free(void *address)
 	return true;
 }
 
-/* In a forked child: whether the tensor is in the parent's heap or arenas. The child never frees
-   such tensors. */
+/* In a forked child: whether the tensor was inherited from the parent, in its heap or arenas. The
+   child never frees such a tensor. */
 static bool inherited(const void *address)
 {
 	return heap_owns(&shim.heap, address) || arena_of(address);

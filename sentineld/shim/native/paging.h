@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Paged tiers: the pager manages the pages of the heap and of the arenas. This file
- * connects the shim with the pager: it reports births, drops and forks to the pager, and
- * makes the pager carry out the moves of the layout and those that the daemon queues.
- * pager/pager.h describes the pager itself.
+ * connects the shim with the pager. It reports births, drops and forks to the pager. It
+ * also makes the pager carry out the moves of the layout and the moves that the daemon
+ * queues. pager/pager.h describes the pager itself.
  */
 #ifndef SENTINELD_SHIM_PAGING_H
 #define SENTINELD_SHIM_PAGING_H

@@ -28,10 +28,11 @@ struct paging_file {
    description of the problem. */
 const char *paging_file_enlarge(struct paging_file *file, struct pager *pager, uint64_t bytes);
 
-/* If the file is nearly full, enlarge it by a quarter or 256 MiB, whichever is more, or by less if the
-   disk does not have that much room. If the disk is full, the file keeps its size, and pages stay
-   in memory. Returns the time in milliseconds after which to call this function again even if the
-   pager does not signal that the file is nearly full; -1: wait for this signal. */
+/* If the file is nearly full, enlarge it by a quarter or 256 MiB, whichever is more. If the disk or
+   bytes_max does not allow that much, enlarge the file by less. If the disk is full, the file keeps
+   its size, and pages stay in memory. Returns the time in milliseconds after which to call this
+   function again, even without a signal of the pager that the file is nearly full; -1: wait for
+   this signal. */
 int paging_file_grow(struct paging_file *file, struct pager *pager);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The shared memory between the shim (inside a training process) and the
- * daemon. protocol.py defines the same constants, and the same structs as numpy
- * dtypes; a test compares all of them.
+ * The shared memory between the shim (inside a training process) and the daemon.
+ * protocol.py defines the same constants, and has numpy dtypes for the same
+ * structs; a test compares both files.
  *
  * Three segments, all memfds sent with SCM_RIGHTS:
  *   control:   created by the shim, sent with its hello. Holds the control words, then the ring.

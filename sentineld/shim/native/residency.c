@@ -24,8 +24,8 @@ void residency_publish_fast(const struct emulation *emulation)
 	__atomic_store_n(&emulation->segment->fast_own, (int64_t)emulation->fast_own, __ATOMIC_RELAXED);
 }
 
-/* Give the absent pages a tier; resident pages keep their tier. In emulation, a
-   tensor's birth counts as the first touch of all its pages. */
+/* Give each absent page of the `pages` pages a tier; resident pages keep their tier. In emulation,
+   a tensor's birth counts as the first touch of all its pages. */
 static void born(struct emulation *emulation, uint8_t *map, uint64_t pages, uint8_t birth)
 {
 	uint64_t room = birth == RESIDENCY_FAST ? residency_fast_room(emulation) : 0;

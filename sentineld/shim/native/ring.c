@@ -42,8 +42,8 @@ void stalls_begin(bool exclude)
 }
 
 /* Add stalled time to stalled_ns. paging_stalls() does not tell which thread has waited for a page.
-   So if any thread has waited since the last call, all time in which the owner has slept since then
-   counts as stalled. Needs the lock. */
+   So if any thread has waited since the last call of count_stalls(), all time in which the owner
+   has slept since that call counts as stalled. Needs the lock. */
 static void count_stalls(void)
 {
 	uint64_t wall = now_ns(), cpu = clock_ns(CLOCK_THREAD_CPUTIME_ID), stalls = paging_stalls();

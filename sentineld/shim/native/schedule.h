@@ -34,7 +34,7 @@ struct schedule {
 	uint32_t count;
 	uint32_t boundaries;
 	bool follows; /* whether the process follows the layout */
-	uint64_t next; /* the first boundary not passed yet, counted since the first step */
+	uint64_t next; /* the next boundary to be passed, counted since the first step */
 	struct due_moves evict, fetch;
 	/* number of fetches that moved pages after the deadline, or were incomplete at `end` */
 	uint64_t late;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A 64-bit checksum of a page. The pager compares it with the checksum of the
- * page's copy in the file: when the page is read, to find corruption, and when
- * the page is evicted, to skip writing an unchanged page.
+ * A 64-bit checksum of a page. The pager compares this checksum with that of
+ * the page's copy in the file. When the page is read, the comparison finds
+ * corruption. When the page is evicted, it tells whether the page has changed
+ * and has to be written.
  */
 #ifndef SENTINELD_SHIM_CHECKSUM_H
 #define SENTINELD_SHIM_CHECKSUM_H

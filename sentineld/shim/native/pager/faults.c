@@ -82,8 +82,9 @@ static void fetch_below(struct pager *pager, const struct read_ahead_fault *faul
 	pager->next_pages = out_below(fault->range, page - now, left < next ? left : next);
 }
 
-/* Fetch a page that is out, the pages that follow it, and the pages before it that its stream of
-   faults has skipped or, if the stream descends, will access next. */
+/* Fetch a page that is out, and the pages that follow it. Also fetches pages before it: those that
+   its stream of faults has skipped or, if the stream descends, those that the stream will access
+   next. */
 static void fetch_run(struct pager *pager, struct paged_range *range, uint64_t page)
 {
 	struct read_ahead_fault fault = {

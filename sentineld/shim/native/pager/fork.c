@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * The pages that a forked child sees. The child inherits the pages that are in memory. The
- * pages that are out would read as zeros in the child, because a child does not
- * inherit userfaultfd registrations. So the child maps the file's copies of these
- * pages at their addresses, or reads the copies if there would be too many mappings. The
- * parent does not reuse a copy's part of the file until all children that were forked
- * while the file had the copy have ended or called exec(). To detect these events, the
- * parent creates a pipe for each child: the child holds the write end, and the parent
- * polls the read end for the hang-up.
+ * pages that are out would read as zeros in the child, because a child does not inherit
+ * userfaultfd registrations. So the child maps the file's copies of these pages at the
+ * pages' addresses. If there would be too many mappings, the child reads the copies
+ * instead. The parent does not reuse a copy's part of the file until all children that
+ * were forked while the file had the copy have ended or called exec(). To detect these
+ * events, the parent creates a pipe for each child: the child holds the write end, and the
+ * parent polls the read end for the hang-up.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>

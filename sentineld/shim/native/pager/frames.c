@@ -61,7 +61,8 @@ const char *frames_init(struct frames *frames, uint64_t pages)
 	uint64_t wanted = pages / BLOCK_PAGES + SPARE_BLOCKS;
 	uint32_t blocks = wanted < HUGE_BLOCKS_MAX ? (uint32_t)wanted : HUGE_BLOCKS_MAX;
 
-	/* Address space can be limited (RLIMIT_AS, vm.overcommit_memory). Fewer blocks work as well. */
+	/* Address space can be limited (RLIMIT_AS, vm.overcommit_memory). The pager also works with
+	   fewer blocks. */
 	while (!map(frames, blocks + SINGLE_BLOCKS) && blocks > SPARE_BLOCKS)
 		blocks /= 2;
 	if (!frames->memory || !homes_init(&frames->homes, blocks, SINGLE_BLOCKS)) {
@@ -108,7 +109,7 @@ static uint32_t arrived(const struct frames *frames, const void *to, const void 
 }
 
 /*
- * Move frames as uffd_move() does; returns the number of pages.
+ * Move frames, as uffd_move() does. Returns the number of pages moved.
  *
  * Linux 6.18 can move pages without counting them. If reclaim or migration holds a page, an attempt
  * to move it fails with EAGAIN, and move_pages() in mm/userfaultfd.c tries again. But the success of

@@ -21,12 +21,12 @@
  * together, to consecutive pages if possible. So frames that were separated are adjacent again
  * once they are free.
  *
- * Other frames are single: those of pages that existed before the pager started, those that
- * the kernel gave when the budget had no room for a huge page or the kernel had no huge page,
- * and those of copied pages. A single frame has a home only while it is in the staging memory;
- * this home is in one of the blocks for single frames.
- * If there are enough other free frames, single ones are returned to the kernel, so that the
- * budget has room for huge pages. Unless stated otherwise, the functions need the pager's lock.
+ * Other frames are single: the frames of pages that existed before the pager started, and of
+ * copied pages. The pager also gets single frames from the kernel when the budget has no room
+ * for a huge page, or the kernel has no huge page. A single frame has a home only while it is
+ * in the staging memory; this home is in one of the blocks for single frames. If there are
+ * enough other free frames, single ones are returned to the kernel, so that the budget has room
+ * for huge pages. Unless stated otherwise, the functions need the pager's lock.
  */
 #ifndef SENTINELD_SHIM_FRAMES_H
 #define SENTINELD_SHIM_FRAMES_H

@@ -71,9 +71,9 @@ uint32_t homes_find_unused(const struct homes *homes, uint32_t pages, uint32_t *
    many frames it has found. There must be a free frame. */
 uint32_t homes_find_free(struct homes *homes, uint32_t pages, uint32_t *home);
 
-/* Find at most `pages` consecutive free frames to return to the kernel: single ones or, if there are
-   none, those of the block with the fewest frames, so that the other blocks stay complete. Returns
-   how many. There must be a free frame. */
+/* Find at most `pages` consecutive free frames to return to the kernel. Finds single frames or, if
+   there are none, frames of the block with the fewest frames, so that the other blocks stay
+   complete. Returns how many frames it has found. There must be a free frame. */
 uint32_t homes_find_least(const struct homes *homes, uint32_t pages, uint32_t *home);
 
 /* The first home of a block without frames, for a huge page; HOME_NONE: every block has frames. */

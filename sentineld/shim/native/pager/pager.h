@@ -92,8 +92,8 @@ bool pager_dropped(struct pager *pager, void *address, uint64_t pages);
 
 /* Begin to evict the pages that are in memory. Returns the number of pages whose eviction this call
    has begun. Pages that the kernel has pinned stay in memory. *done: number of pages, counted from
-   `address`, that need no further call; less than `pages` if so many pages are already being evicted
-   or fetched that the other pages have to wait. */
+   `address`, that need no further call; less than `pages` if too many pages are already being
+   evicted or fetched, so that the other pages have to wait. */
 uint64_t pager_evict(struct pager *pager, void *address, uint64_t pages, uint64_t *done);
 
 /* Begin to fetch the pages that are out, as long as frames are free and no born or accessed page lacks

@@ -12,9 +12,9 @@
  *   read_ahead.c  how many pages a fault fetches
  *   fork.c     the pages that a forked child sees
  *
- * A page that is being evicted or fetched belongs to a transit: a job that writes
- * or reads up to TRANSIT_PAGES pages. A page of a transit is cut out of the transit
- * if it is dropped, or if it is accessed or has to be fetched while it is being evicted.
+ * A page that is being evicted or fetched belongs to a transit: a job that writes or reads
+ * up to TRANSIT_PAGES pages. A page is cut out of its transit if the page is dropped. A
+ * page that is being evicted is also cut out if it is accessed or has to be fetched.
  *
  * The lock guards everything except atomic counters and three things that belong to
  * a transit's job: its pages in the staging memory, `done` and `sum`. The transit's `home`
@@ -166,8 +166,8 @@ struct pager {
 /* Take the lock. While a thread waits here for the lock, threads that call this function later wait
    behind it. Without the gate, a thread that releases the lock and takes it again would be faster
    than a thread that sleeps until the lock is free. Threads of the program and the thread that
-   serves faults call this function, and so does pager_evict(), which releases the lock at times so
-   that the other threads can go on. */
+   serves faults call this function. pager_evict() calls it, too, because it releases the lock at
+   times so that these threads can go on. */
 static inline void pager_enter(struct pager *pager)
 {
 	pthread_mutex_lock(&pager->gate);

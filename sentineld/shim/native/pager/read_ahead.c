@@ -14,8 +14,8 @@ static bool ended(const struct stream *stream, uint32_t since)
 }
 
 /* Whether the fault's page continues the stream, or is one that the stream has fetched already. The page
-   need not be the stream's next page: several threads of an operator access pages out of order, and so
-   does a compute kernel that works on a few rows at the same time. */
+   need not be the stream's next page, because pages may be accessed out of order: by several threads of
+   an operator, or by a compute kernel that works on a few rows at the same time. */
 static bool continues(const struct stream *stream, const struct read_ahead_fault *fault)
 {
 	uint64_t page = fault->page;

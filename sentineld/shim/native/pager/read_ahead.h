@@ -6,10 +6,11 @@
  * accessed, this page was evicted before its use. Then the new fault fetches half as
  * many pages as the previous one.
  *
- * A sequence may also descend: the backward pass of a recurrent network goes through the
- * time steps in reverse, but accesses the pages of each time step, called a row, in
- * ascending order. So a fault a short distance before the first page of a sequence
- * fetches the pages up to this first page, and also some rows before the fault's page.
+ * A sequence may also descend. For example, the backward pass of a recurrent network
+ * goes through the time steps in reverse. Within a time step, it accesses the pages,
+ * called a row, in ascending order. So a fault a short distance before the first page
+ * of a sequence fetches the pages up to this first page, and also some rows before the
+ * fault's page.
  *
  * The sequences, called streams, also tell which pages will be accessed soon, so that
  * these are not evicted.

@@ -9,7 +9,8 @@
    pages of several tensors, and a fault fetches many pages of one tensor. If a fetch for one tensor
    evicted the pages just fetched for another, the operator would make no progress. young_pages() is
    the budget divided by YOUNG_SHARE, but at least YOUNG_PAGES_MIN, and at most the number of pages
-   that all streams together can read ahead. It is larger while pages are reused; see note_reuse(). */
+   that all streams together can read ahead. It can be larger while pages are reused; see
+   note_reuse(). */
 #define YOUNG_PAGES_MIN 1024u
 #define YOUNG_SHARE 16u
 
