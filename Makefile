@@ -39,8 +39,9 @@ SELECT ?= not long and not alone
 unit: $(VENV)/.torch shim ## Run the unit tests
 	$(PYTEST) tests/unit -m "$(SELECT)" $(PYTEST_ARGS)
 
-# Integration tests to run. `make test` runs them in three parts: tests/integration/shim after the
-# hostile tests, those of paged tiers after the tests in guests, and the others after the unit tests.
+# Integration tests to run. `make test` runs all of them in three parts: tests/integration/shim after
+# the hostile tests, the tests of paged tiers after the tests in guests, and the other integration
+# tests after the unit tests.
 INTEGRATION ?= tests/integration
 
 .PHONY: integration
@@ -197,8 +198,8 @@ vm-shell: $(VENV)/.dev vm-tools ## Open a shell in the guest
 	$(PY) -m tests.vm shell
 
 # The demo's second part runs even if the first part fails, unless a signal ended the first part
-# (exit status 128 or more). Status 3 means that this machine cannot run the first part; it does not
-# count as a failure. The variable DEMO_FOLDER names a folder on the disk to use.
+# (exit status 128 or more). Status 3 means that this machine cannot run the first part, which does
+# not count as a failure. The variable DEMO_FOLDER names a folder on the disk to use.
 .PHONY: demo
 demo: $(VENV)/.torch shim ## Train in less memory than needed, then under five policies; writes build/demo/*.md
 	@status=0; $(PY) -m tests.demo.paging || status=$$?; \

@@ -23,7 +23,7 @@ struct disturbance_key {
 	u32 owner; /* process that maps the pages */
 	u8 deed; /* migration reason or DEED_*: how the pages were disturbed */
 	u8 from; /* node of the pages before the disturbance, or NO_NODE */
-	u8 to; /* node after it, or NO_NODE */
+	u8 to; /* node of the pages after the disturbance, or NO_NODE */
 	u8 own; /* 1: the current task belongs to the owner */
 	/* the mover's name; keys with the mover's pid would need too many rows of the map */
 	char comm[16];

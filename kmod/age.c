@@ -85,7 +85,7 @@ int sentinel_age(struct sentinel_session *s, struct sentinel_area *area,
 	inc_tlb_flush_pending(s->mm);
 	ret = sentinel_visit_tables(s, area, range->start, range->start + range->bytes, age_table,
 				    &range->pages_done);
-	/* the CPU sets the bit only on a TLB miss: without a flush, hot pages would look cold */
+	/* the CPU sets accessed bits only on TLB misses; without a flush, hot pages look cold */
 	if (range->pages_done)
 		sentinel_flush_tlb(s->mm);
 	dec_tlb_flush_pending(s->mm);

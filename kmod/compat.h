@@ -51,8 +51,8 @@
 #endif
 
 /*
- * Makes a PTE writable. Takes no VMA: only the PTE of a shadow stack would need it, and such
- * PTEs are never armed.
+ * Makes a PTE writable. Takes no VMA, because the VMA matters only for the PTEs of shadow
+ * stacks, which are never armed.
  */
 static inline pte_t sentinel_pte_mkwrite(pte_t pte)
 {

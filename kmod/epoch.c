@@ -56,8 +56,9 @@ static void take(struct sentinel_session *s, struct sentinel_chunk *chunk, struc
 }
 
 /*
- * Logs runs of pages as UNKNOWN: an access may have been missed. With AGAIN in the
- * flags, a write may have been missed.
+ * Logs runs of pages as UNKNOWN, because an access to them may have been missed.
+ * With AGAIN in the flags, an access was recorded, but a later write may have been
+ * missed.
  */
 static void record_unknown(struct sentinel_session *s, struct sentinel_chunk *chunk,
 			   const unsigned long *pages, u32 epoch, u8 flags)
@@ -118,7 +119,7 @@ static bool settle_page(struct sentinel_session *s, struct sentinel_chunk *chunk
 	    missed(s, chunk, ended, nr, pte))
 		__set_bit(nr, ended->unknown);
 	armed = ptep && sentinel_arm_page(s, chunk, nr, ptep);
-	/* the page is in swap, under migration or not armable: later accesses may not fault */
+	/* the page is in swap, under migration or not armable: later accesses may cause no fault */
 	if (!pte_none(pte) && !test_bit(nr, chunk->armed))
 		sentinel_note_unwatched(s, chunk, nr, nr + 1);
 	return armed;

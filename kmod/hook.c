@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The fault hook: an ftrace callback at the entry of handle_mm_fault(). The hook
- * notes the access, restores the page and, if that resolves the fault, makes
+ * The fault hook: an ftrace callback at the entry of handle_mm_fault(). The hook notes
+ * the access, restores the page and, if that resolves the fault, makes
  * handle_mm_fault() return 0 without running. If handle_mm_fault() ran, it could find
- * the entry PROT_NONE again because of a concurrent re-arm. It would then handle a NUMA
- * hint fault: it would unarm the page and might migrate it.
+ * the entry PROT_NONE again because of a concurrent re-arm. Then handle_mm_fault()
+ * would handle a NUMA hint fault: it would unarm the page, and perhaps migrate the
+ * page.
  *
  * The hook runs with preemption off. handle_mm_fault() is never called in
  * interrupt context, so plain spinlocks suffice.
@@ -18,7 +19,8 @@
 static DEFINE_MUTEX(hook_mutex);
 static struct ftrace_ops *attached; /* guarded by hook_mutex; NULL: not hooked */
 static unsigned int users; /* guarded by hook_mutex */
-static bool skips = true; /* handle_mm_fault() can be skipped; assumed until the first attach() */
+/* whether handle_mm_fault() can be skipped; true until the first attach() */
+static bool skips = true;
 
 /* A fault on a page that a session watches. */
 struct watched_fault {

@@ -2,8 +2,8 @@
 /*
  * Notes changes that code outside this module makes to the target's mappings. Everything
  * that unarms a page without a fault calls the MMU notifiers first. But mremap() can move
- * pages that are not armed into an armed range, and does not notify for this range. So
- * copy_vma(), which mremap() calls, is hooked.
+ * pages that are not armed into an armed range, and does not call the notifiers for this
+ * range. So copy_vma(), which mremap() calls, is hooked.
  */
 #include "sentinel.h"
 
@@ -14,7 +14,8 @@
  * The next three variables are written by sentinel_notify_hook_init(), and later only
  * under the fault hook's mutex.
  */
-static bool traceable; /* the filter is set; without it, move_ops would trace every function */
+/* whether the filter is set; without a filter, move_ops would trace every function */
+static bool traceable;
 static bool hooked;
 /* whether the last attempt to hook succeeded; before the first attempt: same as traceable */
 static bool works;
@@ -23,7 +24,7 @@ static bool unarms(const struct mmu_notifier_range *range)
 {
 	switch (range->event) {
 	case MMU_NOTIFY_PROTECTION_PAGE: /* fork() write-protects pages: armed pages stay armed */
-	case MMU_NOTIFY_SOFT_DIRTY: /* clear_refs does the same as fork() */
+	case MMU_NOTIFY_SOFT_DIRTY: /* a write to clear_refs write-protects pages, too */
 		return false;
 	default:
 		return true;

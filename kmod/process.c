@@ -19,7 +19,7 @@ static u64 start_ticks(const struct task_struct *task)
 	return div_u64(timens_add_boottime_ns(task->start_boottime), TICK_NSEC_OF_USER);
 }
 
-/* Returns true if all four user ids of the task are the expected one. */
+/* Returns true if all four user ids of the task equal uid. */
 static bool owned(struct task_struct *task, kuid_t uid)
 {
 	const struct cred *cred;

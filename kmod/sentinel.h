@@ -7,9 +7,9 @@
  * A session watches one address space (mm), that of the process to which it is attached
  * (the target). The session's areas are the ranges that user space added. An area is
  * divided into chunks of 2 MiB; one page table maps one chunk. A chunk's structure is
- * allocated when a page-table walk finds a page table or a huge page in the chunk, when a
- * page in it is touched, when mremap() moves pages into it, or when only a part of it is
- * armed or disarmed.
+ * allocated when it is first needed: when a page-table walk finds a page table or a huge
+ * page in the chunk, when a page of the chunk is touched, when mremap() moves pages into
+ * the chunk, or when only a part of the chunk is armed or disarmed.
  *
  * Locks, outermost first:
  *   session->control  serializes control operations (arm, disarm, epoch, ...)
@@ -44,19 +44,21 @@
 #define SENTINEL_CHUNK_SHIFT PMD_SHIFT
 #define SENTINEL_CHUNK_PAGES PTRS_PER_PTE
 #define SENTINEL_AREAS_MAX 64
-#define SENTINEL_AREA_BYTES_MAX (4ULL << 40) /* of all areas; their chunk pointers take 16 MiB */
+/* of all areas together; their chunk pointers take 16 MiB */
+#define SENTINEL_AREA_BYTES_MAX (4ULL << 40)
 #define SENTINEL_NODE_UNKNOWN 255
 
 struct sentinel_chunk {
 	unsigned long base; /* address of the chunk's first page, which is bit 0 of the bitmaps */
 	struct list_head dirty; /* entry in the list session->dirty, while queued is true */
-	/* epoch in which the chunk was queued; accesses belong to it while the chunk is queued */
+	/* epoch in which the chunk was queued; accesses to the queued chunk belong to this epoch */
 	u32 epoch;
 	bool queued;
 	/* the kernel handled faults in this chunk in this epoch and may have mapped pages */
 	bool resolved;
 	bool huge_armed; /* the module made the PMD entry PROT_NONE; guarded by the entry's lock */
-	DECLARE_BITMAP(active, SENTINEL_CHUNK_PAGES); /* watched: from ARM until DISARM */
+	/* the page is watched, from ARM until DISARM */
+	DECLARE_BITMAP(active, SENTINEL_CHUNK_PAGES);
 	DECLARE_BITMAP(armed, SENTINEL_CHUNK_PAGES); /* the PTE is PROT_NONE until an access */
 	DECLARE_BITMAP(touched, SENTINEL_CHUNK_PAGES); /* accessed in this epoch */
 	DECLARE_BITMAP(late, SENTINEL_CHUNK_PAGES); /* touched, but not recorded yet */

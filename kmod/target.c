@@ -6,7 +6,7 @@
 #include <linux/sched/mm.h>
 
 static DEFINE_HASHTABLE(sessions, 6);
-static DEFINE_MUTEX(sessions_mutex); /* serializes changes of the hash */
+static DEFINE_MUTEX(sessions_mutex); /* serializes changes of the hash table */
 static unsigned int session_count;
 
 /*

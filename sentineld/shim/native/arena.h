@@ -57,7 +57,8 @@ void arena_drop(struct arena *arena, uint32_t slot);
 /* Mark the slot free. */
 void arena_give(struct arena *arena, uint32_t slot);
 
-/* mbind [address, address + bytes) with MPOL_PREFERRED; node -1: default policy. Returns 0 or -errno. */
+/* Make [address, address + bytes) prefer the node (mbind with MPOL_PREFERRED); node -1: default policy.
+   Returns 0 or -errno. */
 int memory_prefer(void *address, uint64_t bytes, int32_t node);
 
 #endif

@@ -153,10 +153,10 @@ API void sentinel_connected(int connected)
 
 /*
  * Stop using the live layout and its arena. The arena stays mapped while it holds
- * live tensors. The mode REPLAY changes to DIVERGED, because the owner may
- * allocate tensors before the next step begins: in a finalizer, or because another
- * thread retires the layout during the owner's step. The retired layout must not
- * serve these allocations. Needs the lock.
+ * live tensors. The mode REPLAY changes to DIVERGED, because the retired layout
+ * must not serve allocations that the owner makes before the next step begins.
+ * There are such allocations if a finalizer allocates tensors, or if another
+ * thread retires the layout during the owner's step. Needs the lock.
  */
 static void retire_arena(void)
 {
@@ -212,7 +212,8 @@ API const char *sentinel_paging(int file, uint64_t bytes, uint64_t bytes_max, in
 	};
 	const char *problem;
 
-	/* paging_start() reads heap.top_page; the lock keeps other threads from raising it. */
+	/* paging_start() reads heap.top_page; the lock keeps other threads from raising
+	   top_page. */
 	pthread_mutex_lock(&shim.lock);
 	problem = paging_start(&shim.heap, &settings);
 	pthread_mutex_unlock(&shim.lock);

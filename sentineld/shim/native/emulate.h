@@ -32,7 +32,7 @@ struct emulation {
 	struct sentinel_residency *segment;
 	uint64_t bytes;
 	int fd; /* memfd of the segment */
-	bool paged; /* the pager writes the maps */
+	bool paged; /* whether the pager writes the maps */
 	unsigned page_shift;
 	uint8_t *arena; /* the arena's map, a byte per page: 0 absent, otherwise 1 + node */
 	uint8_t *heap; /* the heap's map */

@@ -27,8 +27,8 @@ static struct {
 	uint64_t budget_pages;
 	unsigned page_shift;
 	int wake; /* eventfd that the daemon signals when it has queued moves */
-	/* eventfd: wakes serve_moves() if it has work, the file is nearly full, or `wake` has
-	   changed */
+	/* eventfd that wakes serve_moves() if it has work, if the file is nearly full, or if `wake`
+	   has changed */
 	int notify;
 	struct sentinel_paging *words; /* NULL: no residency segment */
 	char *base[2]; /* the arena's base, the heap's base */
@@ -38,7 +38,8 @@ static struct {
 	uint64_t done[2];
 	struct schedule schedule; /* the layout's moves */
 	_Atomic uint64_t position; /* see paging_pass() */
-	uint64_t evicted_pages, fetched_pages; /* pages that the layout's moves began to evict or fetch */
+	/* number of pages that the layout's moves began to evict or fetch */
+	uint64_t evicted_pages, fetched_pages;
 } paging = {
 	.lock = PTHREAD_MUTEX_INITIALIZER,
 	.position = SCHEDULE_NOWHERE,

@@ -31,7 +31,7 @@ struct paging_settings {
  */
 const char *paging_start(const struct heap *heap, const struct paging_settings *settings);
 
-/* Whether the pager runs. Once it has been started, it never stops. */
+/* Whether the pager runs. A pager that has been started never stops. */
 bool paging_runs(void);
 
 /* If the pager runs, make it manage an arena. Returns NULL, or a description of the problem. */

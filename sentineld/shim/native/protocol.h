@@ -165,7 +165,8 @@ struct sentinel_record { /* 32 bytes */
 };
 
 /* slot.flags */
-#define SENTINEL_SLOT_PLANNED (1u << 0) /* offset is valid; if not set, the heap serves the allocation */
+/* offset is valid; without this flag, the heap serves the allocation */
+#define SENTINEL_SLOT_PLANNED (1u << 0)
 #define SENTINEL_SLOT_DROP (1u << 1) /* drop the pages (MADV_DONTNEED) when the tensor dies */
 #define SENTINEL_SLOT_POPULATE (1u << 2) /* at the tensor's birth, fault in all its pages in one call */
 #define SENTINEL_SLOT_DROP_PARTS (1u << 3) /* when the tensor dies, drop only the slot's parts */
@@ -245,8 +246,11 @@ struct sentinel_residency { /* 128 bytes */
 	uint64_t owed_ns;
 	/* total time waited to pay owed_ns; can exceed owed_ns, because a wait can overrun */
 	uint64_t paid_ns;
-	int64_t moved_fast; /* written by the daemon: pages moved to node 0 minus pages moved from it */
-	/* written by the daemon: pages in flight to node 0, where room is reserved for them */
+	/* written by the daemon: number of pages moved to node 0, minus number of pages moved
+	   from node 0 */
+	int64_t moved_fast;
+	/* written by the daemon: number of pages in flight to node 0, which has room reserved for
+	   them */
 	uint64_t in_flight_fast;
 	int64_t fast_own; /* number of pages used on node 0, minus moved_fast */
 	uint64_t fast_limit; /* capacity of node 0 in pages; 0: unlimited */
@@ -290,7 +294,8 @@ struct sentinel_paging {
 	uint64_t budget_pages;
 	uint64_t file_bytes; /* size of the file */
 	int64_t write_error;
-	/* counted since the segment was created: pages that the layout's moves began to evict or fetch */
+	/* number of pages that the layout's moves began to evict or fetch since the segment was
+	   created */
 	uint64_t evicted_pages;
 	uint64_t fetched_pages;
 	/* number of the layout's fetches that moved pages after sentinel_move.deadline, or were
@@ -312,7 +317,7 @@ struct sentinel_huge { /* 16 bytes: a range with MADV_HUGEPAGE; other ranges hav
 };
 
 /* wait.flags */
-#define SENTINEL_WAIT_ENABLED (1u << 0) /* wait; if not set, `boundary` is ignored */
+#define SENTINEL_WAIT_ENABLED (1u << 0) /* wait; without this flag, `boundary` is ignored */
 #define SENTINEL_WAIT_STEP_BEFORE (1u << 1) /* `boundary` belongs to the previous step */
 
 struct sentinel_wait { /* 8 bytes; index = boundary within the step */
@@ -321,14 +326,16 @@ struct sentinel_wait { /* 8 bytes; index = boundary within the step */
 };
 
 /* move.flags */
-#define SENTINEL_MOVE_EVICT (1u << 0) /* from memory to the file; if not set, from the file to memory */
+/* from memory to the file; without this flag, from the file to memory */
+#define SENTINEL_MOVE_EVICT (1u << 0)
 #define SENTINEL_MOVE_HEAP (1u << 1) /* `page` counts from the heap's base, not the arena's */
 
 struct sentinel_move { /* 32 bytes: paged tiers only; sorted by boundary */
 	uint64_t page; /* first page, counted from the base of the arena or the heap */
 	uint32_t pages;
 	uint32_t boundary; /* the move begins when the process passes this boundary of the step */
-	/* deadline, end: number of boundaries after `boundary`, 1 to boundary_count */
+	/* deadline, end: boundaries, given by their distance from `boundary`: 1 to
+	   boundary_count */
 	uint32_t deadline; /* a fetch that moves pages after this boundary is late */
 	uint32_t end; /* at this boundary, the move becomes obsolete */
 	uint32_t flags;
@@ -343,12 +350,12 @@ struct sentinel_move { /* 32 bytes: paged tiers only; sorted by boundary */
 struct sentinel_layout {
 	uint64_t magic;
 	uint32_t version;
-	uint32_t slot_count; /* allocations >= 4 KiB in a step, optional ones included */
+	uint32_t slot_count; /* number of allocations >= 4 KiB in a step, optional allocations included */
 	uint64_t layout_id;
 	uint64_t arena_bytes;
 	uint32_t cut_count;
 	uint32_t region_count;
-	uint32_t boundary_count; /* boundaries in a step, cuts and boundary 0 included */
+	uint32_t boundary_count; /* number of boundaries in a step, cuts and boundary 0 included */
 	int32_t heap_node; /* births in the heap prefer this node; -1: no policy */
 	uint64_t slots_offset;
 	uint64_t cuts_offset;

@@ -17,10 +17,10 @@
 
 struct due_move {
 	const struct sentinel_move *move;
-	/* number of pages, from the first one on, whose move has begun, or which need no move */
+	/* number of the move's first pages that have begun to move or need no move */
 	uint64_t done;
 	uint64_t deadline, end; /* boundaries, counted since the first step */
-	bool late; /* already counted in schedule.late */
+	bool late; /* whether the move is already counted in schedule.late */
 };
 
 struct due_moves {

@@ -95,7 +95,7 @@ static inline bool is_owner(void)
 
 uint64_t now_ns(void);
 
-/* ring.c: creates the control segment. Returns 0 or -errno. */
+/* Create the control segment (ring.c). Returns 0 or -errno. */
 int control_new(uint64_t ring_records);
 
 /* Append a record, or count it as lost if the ring is full. Needs the lock. */
@@ -123,8 +123,9 @@ uint64_t boundary_pass(enum sentinel_boundary kind, uint32_t layer);
    immediately as long as moves_done is below shim.stuck_position. */
 void barrier_wait(uint64_t position);
 
-/* With emulated or paged tiers: add the delay of the new stretch to the debt (paged tiers: 0) and,
-   with SENTINEL_FLAG_RESIDENCY, record which tiers serve the stretch's accesses. */
+/* With emulated or paged tiers: add the delay of the new stretch to the debt; on paged tiers, this
+   delay is 0. With SENTINEL_FLAG_RESIDENCY, also record which tiers serve the stretch's
+   accesses. */
 void stretch_begin(void);
 
 /* Record that a leaf module's forward has ended. */

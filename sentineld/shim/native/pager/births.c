@@ -116,8 +116,8 @@ bool births_continue(struct pager *pager)
 	return !kept;
 }
 
-/* Record a birth for births_continue(). If too many are recorded, the oldest one is forgotten; its
-   pages get frames when they are accessed. */
+/* Record a birth for births_continue(). If too many births are recorded, the oldest one is
+   forgotten; its pages get frames when they are accessed. */
 static void record_birth(struct pager *pager, struct paged_range *range, uint64_t page, uint64_t end)
 {
 	if (pager->births_count == BIRTHS_MAX) {
@@ -158,7 +158,7 @@ static bool give_demanded(struct pager *pager, struct paged_range *range, uint64
 	uint64_t run;
 
 	if (range->state[page] != PAGE_ABSENT)
-		return true; /* the page has got a frame meanwhile */
+		return true; /* the page has a frame by now */
 	run = pending_run(range, page);
 	if (run > READ_AHEAD_PAGES_MIN && pager->wanted_count > 1)
 		run = READ_AHEAD_PAGES_MIN; /* other accesses wait for frames, too */
@@ -181,7 +181,8 @@ void page_born(struct pager *pager, struct paged_range *range, uint64_t page)
 	wanted_add(pager, (struct wanted){.range = range, .page = page, .pages = 1, .birth = true});
 }
 
-/* Free the frames of [page, page + pages), none of which is single. Returns how many were freed. */
+/* Free the frames of [page, page + pages), none of which is single. Returns the number of frames
+   freed. */
 static uint64_t free_frames(struct pager *pager, struct paged_range *range, uint64_t page, uint32_t pages)
 {
 	uint32_t *homes = range->home + page;

@@ -37,8 +37,8 @@ static inline uint32_t bits_next(const uint64_t *words, uint32_t count, uint32_t
 	return count * 64;
 }
 
-/* Whether a run of `length` bits is better than one of `other` bits if `wanted` bits are needed. If
-   the other run is too short, a longer run is better; otherwise, a shorter run is better if it is
+/* Whether a run of `length` bits suits `wanted` bits better than a run of `other` bits. If the
+   other run is too short, every longer run is better. Otherwise, a shorter run is better if it is
    long enough. */
 static inline bool bits_better(uint32_t length, uint32_t other, uint32_t wanted)
 {

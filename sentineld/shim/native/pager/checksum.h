@@ -10,10 +10,10 @@
 
 #include <stdint.h>
 
-/* bytes: a multiple of 256. */
+/* The checksum of `bytes` bytes of data. bytes: a multiple of 256. */
 uint64_t checksum(const void *data, uint64_t bytes);
 
-/* The same function without vector instructions. */
+/* The same function as checksum(), but without vector instructions. */
 uint64_t checksum_portable(const void *data, uint64_t bytes);
 
 #endif

@@ -26,7 +26,7 @@
 /* Write to the page without changing it. After fork() the parent shares its pages with the child, and
    a shared page cannot be moved. A write gives the parent a frame of its own. The write is an atomic
    operation, so it does not undo a store that another thread makes at the same time. It is inline
-   assembly, because a compiler may remove an atomic operation that changes nothing, as clang does. */
+   assembly, because a compiler may remove an atomic operation that changes nothing; clang does so. */
 static void stop_sharing(void *page)
 {
 	__asm__ volatile("lock orb $0, %0" : "+m"(*(uint8_t *)page));
@@ -40,8 +40,9 @@ static void get_own_frame(struct pager *pager, struct paged_range *range, uint64
 }
 
 /* Move the frames of [page, page + pages) to their homes, and add the homes to the transit. Returns
-   how many moved. If not all moved, sets *error to the reason why the next frame did not move, as
-   frames_collect() does. *tries: number of further tries for a busy frame; see BUSY_TRIES. */
+   how many frames moved. If not all moved, sets *error to the reason why the next frame did not
+   move, as frames_collect() does. *tries: number of further tries for a busy frame; see
+   BUSY_TRIES. */
 static uint32_t collect(struct transit *transit, struct paged_range *range, uint64_t page, uint32_t pages,
 			int *tries, int *error)
 {
@@ -70,7 +71,8 @@ static uint32_t collect(struct transit *transit, struct paged_range *range, uint
 	}
 }
 
-/* Add pages that are in memory to a transit; returns how many. *tries: see collect(). */
+/* Add pages that are in memory to a transit. Returns how many pages it has added. *tries: see
+   collect(). */
 static uint32_t add(struct transit *transit, struct paged_range *range, uint64_t page, uint32_t pages,
 		    int *tries)
 {

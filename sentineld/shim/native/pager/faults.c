@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Accesses to pages that are not in memory. */
+/* Serves faults: accesses to pages that are not in memory. */
 #define _GNU_SOURCE
 #include <poll.h>
 #include <string.h>
@@ -38,7 +38,7 @@ static uint32_t out_run(const struct paged_range *range, uint64_t page, uint32_t
 }
 
 /* The first page after the tensor that contains the page, if it is at most TENSOR_PAGES_MAX pages
-   further on; otherwise the page at this distance. */
+   after `page`; otherwise the page at this distance. */
 static uint64_t tensor_end(const struct paged_range *range, uint64_t page)
 {
 	uint64_t most = pages_below_top(range, page + 1, TENSOR_PAGES_MAX);
@@ -48,7 +48,7 @@ static uint64_t tensor_end(const struct paged_range *range, uint64_t page)
 }
 
 /* The first page of the tensor that contains the page, if it is at most TENSOR_PAGES_MAX pages before
-   it; otherwise the page at this distance. */
+   `page`; otherwise the page at this distance. */
 static uint64_t tensor_begin(const struct paged_range *range, uint64_t page)
 {
 	uint64_t lowest = page > TENSOR_PAGES_MAX ? page - TENSOR_PAGES_MAX : 0;
@@ -97,7 +97,8 @@ static void fetch_run(struct pager *pager, struct paged_range *range, uint64_t p
 	};
 	struct read_ahead_window window = read_ahead_window(&pager->read_ahead, &fault);
 	uint32_t run = out_run(range, page, window.pages);
-	/* If the stream descends, fetch the rest of the row now: it will certainly be accessed. */
+	/* If the stream descends, fetch the rest of the row now, because it will certainly be
+	   accessed. */
 	uint32_t now = run < READ_AHEAD_PAGES_MIN || window.below ? run : READ_AHEAD_PAGES_MIN;
 	uint64_t gap = page - window.skipped;
 	uint32_t owed;

@@ -150,8 +150,8 @@ uint64_t out_below(const struct paged_range *range, uint64_t page, uint64_t page
 	return run;
 }
 
-/* Begin to read pages that are out and not in transit. Returns the number of pages; 0 if no frame or
-   no transit is free. */
+/* Begin to read pages that are out and not in transit. Returns the number of pages whose read has
+   begun; 0 if no frame or no transit is free. */
 static uint32_t begin(struct pager *pager, struct paged_range *range, uint64_t page, uint32_t pages,
 		      const struct fetch_mode *mode)
 {
@@ -203,7 +203,8 @@ uint64_t pages_fetch(struct pager *pager, struct paged_range *range, uint64_t pa
 }
 
 /* Begin to read the pages directly before `page`, the last one first. Reads at most `pages`, and stops
-   at a page that is not out or for which no frame is free. Returns the number of pages. */
+   at a page that is not out or for which no frame is free. Returns the number of pages whose read has
+   begun. */
 static uint32_t begin_below(struct pager *pager, struct paged_range *range, uint64_t page, uint64_t pages)
 {
 	uint64_t free = fetch_ahead.frames(pager, fetch_ahead.pages);
@@ -275,7 +276,8 @@ void pages_want(struct pager *pager, struct paged_range *range, uint64_t page, u
 			   (struct wanted){.range = range, .page = page + done, .pages = pages - done});
 }
 
-/* Begin to fetch some of the pages that the stream is owed. Returns how many. */
+/* Begin to fetch some of the pages that the stream is owed. Returns the number of pages whose fetch
+   has begun. */
 static uint32_t continue_stream(struct pager *pager, const struct stream *stream)
 {
 	uint64_t next = stream->next;

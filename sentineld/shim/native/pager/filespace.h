@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Keeps track of the free pages of the backing file. Pages are given out in runs of
- * consecutive pages (next fit), so that pages that are evicted together can be
- * written and read with one request. Page 0 is never given out.
+ * consecutive pages (next fit). So one request can write or read pages that are
+ * evicted together. Page 0 is never given out.
  */
 #ifndef SENTINELD_SHIM_FILESPACE_H
 #define SENTINELD_SHIM_FILESPACE_H

@@ -23,7 +23,7 @@
 #define SPARE_BLOCKS 64u
 
 /* Number of blocks whose homes are for single frames. All transits together can hold 128 x 256
-   single frames; the remaining homes are for free ones. */
+   single frames; the remaining homes are for free single frames. */
 #define SINGLE_BLOCKS 80u
 
 /* Number of single frames that the nursery holds. */
@@ -40,7 +40,7 @@ static bool map(struct frames *frames, uint32_t blocks)
 	uint64_t huge = bytes_of(frames, BLOCK_PAGES), staging = blocks * huge;
 	char *base;
 
-	/* One huge page more than needed, to align the addresses. */
+	/* The size includes one huge page more than needed, to align the addresses. */
 	frames->bytes = huge + staging + bytes_of(frames, NURSERY_PAGES) + huge;
 	base = mmap(NULL, frames->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
 		    -1, 0);
@@ -178,7 +178,8 @@ uint32_t frames_collect(struct frames *frames, char *from, uint32_t *homes, uint
 
 void frames_free(struct frames *frames, const uint32_t *homes, uint32_t pages)
 {
-	/* Whether to return single frames to the kernel, to make room for huge pages. */
+	/* Whether to return single frames to the kernel, so that the budget has room for huge
+	   pages. */
 	bool exchange =
 		frames->homes.free_pages >= BLOCK_PAGES && frames->homes.fresh < frames->homes.huge_count;
 
@@ -253,8 +254,8 @@ static uint32_t grow_huge(struct frames *frames, uint32_t home)
 	uint32_t moved = 0;
 	int error = 0;
 
-	/* Frames that were moved away leave a page table behind. Where there is one, the kernel gives no
-	   huge page, so the nursery is mapped anew. */
+	/* Frames that were moved away leave a page table behind. Where there is a page table, the kernel
+	   gives no huge page, so the nursery is mapped anew. */
 	if (mmap(frames->huge_nursery, 2 * half, PROT_READ | PROT_WRITE,
 		 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == MAP_FAILED)
 		return 0;

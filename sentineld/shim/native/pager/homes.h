@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Keeps account of which homes have frames, and which of these frames are free; see frames.h. The
+ * Records which homes have frames, and which of these frames are free; see frames.h. The
  * functions move no frames. A range of `pages` consecutive homes is given by its first home. The
  * range must lie in one block, except in homes_in_block().
  */

@@ -2,8 +2,8 @@
 /*
  * The pager holds at most `budget_pages` page frames for tensors (for exceptions see
  * `overruns`). It keeps the content of all other pages in a file. The pager runs in the
- * training process, because UFFDIO_MOVE works within one address space, and because
- * the process still needs its pages after the daemon has ended.
+ * training process, because UFFDIO_MOVE works only within one address space, and
+ * because the process still needs its pages after the daemon has ended.
  *
  * A page is absent (never born, or dropped), in memory, or out (in the file):
  *
@@ -30,7 +30,7 @@ struct pager;
 struct pager_settings {
 	int device; /* an open /dev/userfaultfd; -1: the pager opens it */
 	int file; /* backing file, opened with O_DIRECT; the caller keeps it open */
-	uint64_t file_pages; /* size of the file */
+	uint64_t file_pages; /* size of the file in pages */
 	uint64_t budget_pages;
 	unsigned requests; /* maximum number of reads and writes in flight, 1 to 32 */
 	/* eventfd, written when an incomplete pager_evict() or pager_fetch() can go on, or when the file

@@ -151,11 +151,11 @@ struct pager {
 	/* whether the fault that kept_job serves reads READ_AHEAD_PAGES_MIN pages and no further ones */
 	bool kept_alone;
 	uint64_t next_pages; /* number of pages that the stream of the last fault will fetch next */
-	uint64_t fetches; /* pages whose fetch has begun since the start */
-	uint32_t arrivals; /* pages fetched or recalled since the start */
+	uint64_t fetches; /* number of pages whose fetch has begun since the start */
+	uint32_t arrivals; /* number of pages fetched or recalled since the start */
 	uint32_t reuse; /* see note_reuse() */
 	uint32_t reuse_at; /* value of `arrivals` when note_reuse() last recorded a reuse */
-	bool file_full; /* counts.write_error is set because the file had no free page */
+	bool file_full; /* true: counts.write_error is set because the file had no free page */
 	/* a pager_evict() or pager_fetch() was incomplete, and `notify` has not been signalled since */
 	bool incomplete;
 	pthread_t thread; /* serves faults */
@@ -247,7 +247,8 @@ static inline void set_planned(struct paged_range *range, uint64_t page, uint64_
 	find_strays(range, page + same, pages - same);
 }
 
-/* How many of the `pages` pages from `page` on are below range->top. The others are absent. */
+/* How many of the `pages` pages from `page` on are below range->top. All pages from range->top on
+   are absent. */
 static inline uint64_t pages_below_top(const struct paged_range *range, uint64_t page, uint64_t pages)
 {
 	uint64_t below = page < range->top ? range->top - page : 0;
@@ -289,7 +290,7 @@ uint32_t transit_index(const struct transit *transit, const struct paged_range *
    page has no copy in the file afterwards. */
 void transit_cut(struct pager *pager, struct paged_range *range, uint64_t page);
 
-/* Number of frames that planned fetches leave free, for faults. */
+/* Number of free frames that planned fetches leave for faults. */
 uint64_t frames_floor(const struct pager *pager);
 
 /* Make sure that there is a free frame. If there is none, gets new frames within the budget: those
@@ -302,7 +303,8 @@ bool frame_free(struct pager *pager, uint64_t pages);
    transit is in use, gets one frame, even beyond the budget, and returns true. */
 bool frame_ready(struct pager *pager, uint64_t pages);
 
-/* Give free frames to the pages of recorded births. Returns false if some pages still have none. */
+/* Give free frames to the pages of recorded births. Returns false if some pages still have no
+   frame. */
 bool births_continue(struct pager *pager);
 
 /* Give frames to an absent page that is accessed and to the pending pages that follow it. If no frame
@@ -313,16 +315,17 @@ void page_born(struct pager *pager, struct paged_range *range, uint64_t page);
 /* Queue pages that an access waits for. */
 void wanted_add(struct pager *pager, struct wanted wanted);
 
-/* Forget the entries of the queue, and the recorded births, whose pages lie in [page, end). A thread
-   that still waits for one of these pages raises its fault again. */
+/* Forget those entries of the queue, and those recorded births, whose pages lie in [page, end). A
+   thread that still waits for one of these pages raises its fault again. */
 void wanted_forget(struct pager *pager, const struct paged_range *range, uint64_t page, uint64_t end);
 
 /* Evict pages beyond the budget, serve the queue of wanted pages, and continue births. Call this when
    frames have become free or the budget has changed. */
 void pages_continue(struct pager *pager);
 
-/* Begin to evict the pages of [page, page + pages) that are in memory. Returns the number of pages
-   whose eviction this call has begun. spare: as for transit_open(). *done: see pager_evict(). */
+/* Begin to evict those pages of [page, page + pages) that are in memory. Returns the number of
+   pages whose eviction this call has begun. spare: as for transit_open(). *done: see
+   pager_evict(). */
 uint64_t pages_evict(struct pager *pager, struct paged_range *range, uint64_t page, uint64_t pages,
 		     unsigned spare, uint64_t *done);
 
@@ -368,8 +371,8 @@ struct fetch_mode {
 extern const struct fetch_mode fetch_planned, fetch_demanded, fetch_faulted, fetch_ahead;
 
 /* Begin to fetch the pages of [page, page + pages) that are out, in order, until there are no more
-   frames or transits. Also recalls those of the pages that are being evicted. Returns the number of
-   pages, counted from `page`, that need no further call. */
+   frames or transits. Also recalls those pages that are being evicted. Returns the number of pages,
+   counted from `page`, that need no further call. */
 uint64_t pages_fetch(struct pager *pager, struct paged_range *range, uint64_t page, uint64_t pages,
 		     const struct fetch_mode *mode);
 

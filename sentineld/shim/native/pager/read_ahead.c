@@ -27,9 +27,9 @@ static bool continues(const struct stream *stream, const struct read_ahead_fault
 	return !stream->descends && page <= stream->next + READ_AHEAD_PAGES_MIN;
 }
 
-/* Whether the fault continues the stream downwards. For this, the stream must not have ended, and the
-   fault's page must be below the stream's first page in the same tensor. The distance of these two pages
-   must be at most the stream's length, and at most READ_AHEAD_PAGES_MAX. */
+/* Whether the fault continues the stream downwards. This requires that the stream has not ended, and
+   that the fault's page is below the stream's first page, in the same tensor. The distance of these two
+   pages must be at most the stream's length, and at most READ_AHEAD_PAGES_MAX. */
 static bool precedes(const struct stream *stream, const struct read_ahead_fault *fault)
 {
 	uint64_t page = fault->page;
@@ -55,7 +55,7 @@ static uint32_t larger_window(uint32_t most)
 	return most < READ_AHEAD_PAGES_MAX ? 2 * most : most;
 }
 
-/* The window of a fault below the stream. */
+/* The window of a fault below the stream's first page. */
 static struct read_ahead_window descend(struct stream *stream, const struct read_ahead_fault *fault)
 {
 	uint32_t distance = (uint32_t)(stream->begin - fault->page);

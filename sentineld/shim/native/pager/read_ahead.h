@@ -3,8 +3,8 @@
  * How many pages a fault fetches. A fault that continues a sequence of accesses
  * fetches twice as many pages as the sequence's previous fault, as in the kernel's
  * mm/readahead.c. If the previous fault had already fetched the page that is now
- * accessed, this page was evicted before its use. Then the new fault fetches half as
- * many pages as the previous one.
+ * accessed, the page was evicted before its use. Then the new fault fetches half as
+ * many pages as the previous fault.
  *
  * A sequence may also descend. For example, the backward pass of a recurrent network
  * goes through the time steps in reverse. Within a time step, it accesses the pages,

@@ -106,13 +106,13 @@ static bool can_go(const struct pager *pager, const struct paged_range *range, u
 	return candidates == ALL || !rest_of_stream(pager, range, page);
 }
 
-/* Begin to evict pages at the hand, until this many frames are free or about to be free. */
+/* Begin to evict candidates from the hand on, until `pages` frames are free or about to be free. */
 static void evict_at_hand(struct pager *pager, uint64_t pages, enum candidates candidates)
 {
 	bool stray = candidates == STRAYS;
 	/* A turn of the hand ends after the last range. To find stray pages, the hand needs one full
-	   turn. For other pages it needs two, because the first turn only clears `recent`. The hand
-	   can start in the middle of a turn, so one more turn is allowed. */
+	   turn. To find other pages, it needs two full turns, because the first turn only clears
+	   `recent`. The hand can start in the middle of a turn, so one more turn is allowed. */
 	int turns = stray ? 2 : 3;
 
 	while (pager->frames.homes.free_pages + pager->leaving < pages && turns && can_write(pager)) {

@@ -186,7 +186,7 @@ int transfer_whole(int file, struct iovec *parts, int count, uint64_t offset, bo
 				    : preadv(file, parts, count, (off_t)offset);
 
 		if (!got)
-			return -EIO; /* the file is shorter than it was */
+			return -EIO; /* the file has become shorter */
 		if (got < 0 && errno != EINTR)
 			return -errno;
 		if (got < 0)

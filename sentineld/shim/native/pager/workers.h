@@ -29,7 +29,7 @@ enum job_kind {
 
 struct job {
 	struct job *next;
-	bool (*run)(struct job *job); /* returns true if it has to be called again, to go on */
+	bool (*run)(struct job *job); /* returns true if it has to be called again to complete the job */
 	enum job_kind kind;
 };
 
@@ -68,7 +68,7 @@ void workers_run(struct workers *workers, struct job *job);
    must not have ended. */
 void workers_hurry(struct workers *workers, struct job *job);
 
-/* Whether a running read should return now and go on later, because demanded jobs go first. */
+/* Whether a running read should return now and go on later, because demanded jobs come first. */
 bool workers_yield(struct workers *workers, const struct job *job);
 
 /* Read or write all bytes of the parts, from `offset` in the file on. Changes parts[]. Returns 0 or
