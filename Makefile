@@ -39,9 +39,9 @@ SELECT ?= not long and not alone
 unit: $(VENV)/.torch shim ## Run the unit tests
 	$(PYTEST) tests/unit -m "$(SELECT)" $(PYTEST_ARGS)
 
-# Integration tests to run. `make test` runs all of them in three parts: tests/integration/shim after
-# the hostile tests, the tests of paged tiers after the tests in guests, and the other integration
-# tests after the unit tests.
+# Integration tests to run. `make test` runs all of them in three parts: tests/integration/shim
+# after the hostile tests, the tests of paged tiers after the tests in guests, and the other
+# integration tests after the unit tests.
 INTEGRATION ?= tests/integration
 
 .PHONY: integration
@@ -85,10 +85,11 @@ guest: $(VENV)/.torch vm-tools shim ## Run the tests in the two-tier guest
 	exit $$status
 
 # Building images and testing in guests take longest, and each rarely uses more than one CPU. So
-# everything else runs in parallel, niced in order not to delay them. The hostile tests mostly wait,
-# so they run in parallel with lint and the unit tests. They start only after the main image is
-# built, so that they do not delay this build, for which the tests in guests wait. The integration
-# tests are divided among these sequences so that all end at about the same time.
+# everything else runs in parallel to them, at a lower priority (nice). The hostile tests mostly
+# wait, so they run in parallel to lint and the unit tests. The tests in guests wait for the build
+# of the main image. So that the hostile tests do not delay this build, they start only after it.
+# The integration tests are divided among these sequences so that all sequences end at about the
+# same time.
 .PHONY: test
 test: $(VENV)/.torch vm-tools shim ## Run lint and all tests except the long ones (used by continuous integration)
 	@echo "lint and the tests without guests run in parallel; their output follows at the end"
