@@ -85,8 +85,8 @@ guest: $(VENV)/.torch vm-tools shim ## Run the tests in the two-tier guest
 	exit $$status
 
 # Building images and testing in guests take longest, and each rarely uses more than one CPU. So
-# everything else runs in parallel to them, at a lower priority (nice). The hostile tests mostly
-# wait, so they run in parallel to lint and the unit tests. The tests in guests wait for the build
+# everything else runs in parallel with them, at a lower priority (nice). The hostile tests mostly
+# wait, so they run in parallel with lint and the unit tests. The tests in guests wait for the build
 # of the main image. So that the hostile tests do not delay this build, they start only after it.
 # The integration tests are divided among these sequences so that all sequences end at about the
 # same time.
