@@ -30,7 +30,7 @@ GENERATED = ("docs/metrics.md", "docs/reference/cli.md")
 
 
 def main() -> None:
-    """Write each page, and the dashboard, if its generated text has changed."""
+    """Generate all pages and the dashboard, and write those whose text has changed."""
     from docs.cli_page import cli_page
     from docs.dashboard import dashboard
     from docs.metrics_page import metrics_page

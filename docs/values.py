@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The constants that the pages quote from the code, so that text and code cannot differ.
+"""The constants that the documentation quotes from the code, so that text and code cannot differ.
 
 A page quotes a constant between two comments, which Markdown does not show:
 
@@ -149,9 +149,10 @@ SOURCES: dict[str, tuple[str, str]] = {
     "bench_train.predicted_within": ("tests/bench/training/figures.py", "PREDICTED_WITHIN"),
     "bench_train.injected_within": ("tests/bench/training/figures.py", "INJECTED_WITHIN"),
 }
-"""Name: (module, attribute), or (file, name) for a C file's #define or a Python file's NAME =
-number. Modules that need torch, or that have side effects when they are imported (such as the
-shim's), are read as files. An attribute may have dots and [index] or [key]."""
+"""For each name, the place of the constant: (module, attribute), or (file, name). In a C file, the
+constant is a #define; in a Python file, it is an assignment NAME = number. Modules that need torch,
+or that have side effects when they are imported (such as the shim's), are read as files. An
+attribute may have dots and [index] or [key]."""
 
 _NUMBER = {".c": r"^#define {} ([\d.]+)", ".py": r"^{} = ([\d.e+-]+)(?:  #.*)?$"}
 

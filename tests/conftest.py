@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shared pytest setup: hypothesis profiles, reported at the top of every run."""
+"""pytest setup of all tests: deactivates the shim and selects a hypothesis profile.
+
+The header of each test run names the profile.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ import sentineld.shim
 sentineld.shim.disarm()
 
 COUNTS = {"ci": 60, "long": 2000}
-"""Examples per property in each profile; SENTINELD_HYPOTHESIS selects the profile."""
+"""Number of examples per property in each profile; SENTINELD_HYPOTHESIS selects the profile."""
 
 settings.register_profile(
     "ci",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Repeat an action in a background thread."""
+"""Repeats an action in a background thread."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from contextlib import contextmanager
 
 @contextmanager
 def repeat_in_background(act: Callable[[], object]) -> Iterator[None]:
-    """Call act() repeatedly in a thread during the context.
+    """Call act() repeatedly in a thread while the context is active.
 
-    If act() raises RuntimeError, the calls end, and the error is raised at the end of the context.
+    If act() raises RuntimeError, the calls end, and the error is raised when the context ends.
     """
     stop = threading.Event()
     failed: list[RuntimeError] = []

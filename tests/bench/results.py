@@ -16,7 +16,7 @@ Json = dict[str, Any]
 
 
 def earlier_models(output: Path, settings: Json) -> Json:
-    """Return the models already in the file. Raises RuntimeError if the file has other settings."""
+    """Return the results by model from the file. Raises RuntimeError if it has other settings."""
     try:
         found = json.loads(output.read_text())
     except FileNotFoundError:
@@ -56,7 +56,7 @@ def exit_status(summary: Json) -> int:
 
 
 def write_models(output: Path, summary: Json, settings: Json, raw: Json) -> None:
-    """Write all models measured so far, the settings and the machine."""
+    """Write the results of all models measured so far, the settings and facts about the machine."""
     machine = {"cpus": os.cpu_count(), "kernel": platform.release(), "threads": 1}
     write(output, {**summary, "settings": settings, "machine": machine, "raw": raw})
 

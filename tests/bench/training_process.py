@@ -67,7 +67,7 @@ class Training:
         return [Usage(*used) for used, _ in taken]
 
     def stepping(self) -> AbstractContextManager[None]:
-        """Run steps in the background during the context."""
+        """Run steps in a background thread while the context is active."""
         return repeat_in_background(lambda: self.steps(1))
 
     def close(self) -> None:

@@ -120,8 +120,8 @@ class Balloon:
         return False
 
     def _grow(self, more_bytes: int) -> None:
-        """Lock small pages, at most as many as are free. To lock more pages, the kernel would
-        reclaim other pages or invoke the OOM killer."""
+        """Lock small pages, at most as many as are free. Locking more would make the kernel reclaim
+        other pages or invoke the OOM killer."""
         while more_bytes > 0 and (free := free_above_high_bytes(self._node)) >= PIECE_BYTES:
             piece = _pages(min(more_bytes, max(free // 8, PIECE_BYTES)))
             self._fine.grow(piece)

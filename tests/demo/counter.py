@@ -23,8 +23,8 @@ GRAIN_BYTES = 256 << 20
 PLACES = ("tensors", "user_other", "kernel")
 
 SWITCH_SECONDS = 60.0
-"""Time-out for the plugin to begin or end counting when `wanted` changes. The plugin usually does
-so at once, because each CPU reads this word at each kernel entry, many times a second."""
+"""Time within which the plugin must begin or end counting after a change of `wanted`. It usually
+takes milliseconds, because each CPU reads this word at each kernel entry, many times a second."""
 
 
 class Range(ctypes.Structure):

@@ -73,7 +73,7 @@ class NoThread:
 
 
 class TurnedSession(Session):
-    """A session without a thread: the fuzz target calls turn() instead."""
+    """A session without a thread: the fuzz target calls turn(), which does the thread's work."""
 
     def __init__(self, *arguments: Any) -> None:
         """arguments: see Session."""
@@ -185,7 +185,7 @@ class Daemon:
         raise AssertionError(f"error in the event loop: {error}") from error.get("exception")
 
     def begin(self, choice: int) -> None:
-        """Send a verb to all sessions; for most choices the verb is attach."""
+        """Send attach, meter or detach to all sessions; `choice` selects the verb and arguments."""
         for session in self.sessions:
             if session.ended:
                 continue
@@ -207,8 +207,9 @@ class Daemon:
             self.turn()
         assert not self._table.all(), "the table keeps an ended session"
         self.sessions.clear()
-        # The next input simulates another process, which must not find the state files of this one.
-        # Their names would be the same, because the pid and the start time are the same.
+        # The next input simulates another process, which must not find the state files of this
+        # input's process. Both processes have the same pid and start time, so the files have the
+        # same names.
         shutil.rmtree(self._state, ignore_errors=True)
 
 

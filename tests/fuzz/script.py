@@ -30,7 +30,7 @@ class Script:
         return self._at < len(self._data)
 
     def take(self, count: int) -> bytes:
-        """The next `count` bytes, fewer at the end."""
+        """The next `count` bytes, or all remaining bytes if there are fewer."""
         taken = self._data[self._at : self._at + count]
         self._at += len(taken)
         return taken

@@ -149,7 +149,7 @@ def leave_the_socket(say: Say, path: str) -> None:
 
 
 def with_pid(pid: int) -> subprocess.Popen[bytes] | None:
-    """Start a process with this pid; returns None if other processes always took the pid."""
+    """Start a process with this pid; returns None if another process took the pid in each try."""
     last = Path("/proc/sys/kernel/ns_last_pid")
     for _ in range(REUSE_TRIES):
         last.write_text(str(pid - 1))

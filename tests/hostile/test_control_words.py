@@ -105,8 +105,8 @@ def test_impossible_words_cost_no_memory(attack: Attack, when: str) -> None:
 def full_ring(say: Say, path: str, control: str, records: int) -> None:
     """Send a hello with a ring of `records` records, and report the type of the answer.
 
-    If the daemon accepts the hello, several times mark all records of the ring as new, attach in
-    between, and report "attached" or the error's code.
+    If the daemon accepts the hello, mark all records of the ring as new again and again. Attach
+    after the second time, and at the end report "attached" or the error's code.
     """
     client, segment = ShimClient(Path(path)), Segment(records)
     os.close(client.register(segment))

@@ -21,8 +21,9 @@ from tests.hostile.shim_client import registered
 from tests.hostile.toy_training import ToyTraining
 
 WARM_UP = 600
-"""The daemon's allocators retain free memory. The retained amount grows by about 5 % in the first
-200 sessions after the first managed one, and by less than 2 % in the 200 sessions after those."""
+"""Number of sessions before the first measurement. The daemon's allocators retain free memory. The
+retained amount grows by about 5 % in the first 200 sessions after the first managed one, and by
+less than 2 % in the next 200 sessions."""
 LONG_WARM_UP = 2000
 SHARE = 0.05
 """Allowed growth since the warm-up, as a share of the value after the warm-up."""
@@ -82,10 +83,9 @@ def _attached(shims: str, control: str) -> None:
     client, segment = registered(Path(shims))
     pid = os.getpid()
     try:
-        with contextlib.suppress(SentinelError):
-            # The daemon refuses to attach a resumed session. It resumes no session here, because
-            # the hello does not name an earlier session, so no refusal is expected.
-            request(Path(control), "attach", pid=pid, fast="20%", policy="static")
+        # The hello names no earlier session, so the daemon does not resume one and the attach
+        # succeeds.
+        request(Path(control), "attach", pid=pid, fast="20%", policy="static")
         request(Path(control), "detach", pid=pid)
     finally:
         client.close()
@@ -139,7 +139,7 @@ def run_sessions(daemon: Daemon, count: int) -> None:
 def resources(daemon: Daemon, log_begin: int, sessions: int) -> Resources:
     """Wait until all sessions have ended; return the resources that the daemon then uses.
 
-    log_begin: size of the log before the sessions. sessions: their number.
+    log_begin: size of the log before the sessions. sessions: number of sessions.
     """
     deadline_s = time.monotonic() + SETTLE_S
     while daemon.status()["sessions"]:
@@ -157,8 +157,8 @@ def resources(daemon: Daemon, log_begin: int, sessions: int) -> Resources:
 
 
 def soak(daemon: Daemon, warm_up: int, sessions: int) -> None:
-    """Run a warm-up and then sessions; check that the latter hardly increase the daemon's use of
-    resources."""
+    """Run `warm_up` sessions, then `sessions` further ones. Check that the further sessions hardly
+    increase the daemon's use of resources."""
     begin = daemon.log_bytes()
     run_sessions(daemon, warm_up)
     before = resources(daemon, begin, warm_up)
@@ -168,8 +168,8 @@ def soak(daemon: Daemon, warm_up: int, sessions: int) -> None:
     print(f"after {warm_up} sessions: {before}")
     print(f"after {sessions} more: {after}")
     assert after.descriptors <= before.descriptors
-    # The daemon starts the threads of its pool for quick verbs on demand. So some of them may have
-    # started only after the warm-up.
+    # The daemon starts the threads of its pool for quick verbs on demand. Some of these threads may
+    # have started only after the warm-up.
     assert after.threads < before.threads + QUICK_THREADS
     assert after.resident_bytes <= before.resident_bytes * (1 + SHARE)
     assert after.log_bytes_per_session <= before.log_bytes_per_session * (1 + SHARE)

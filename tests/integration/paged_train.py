@@ -190,7 +190,7 @@ def pinned(training: Training) -> Accesses:
 
 def forks(training: Training) -> Accesses:
     """A child reads all tensors at the fork, and again after the parent's next step. Other children
-    call exec(), exit at once, or are killed."""
+    call exec(), exit immediately, or are killed."""
     child: list[tuple[int, socket.socket, int]] = []
 
     def read_twice(own: socket.socket) -> None:

@@ -4,12 +4,12 @@
  * AddressSanitizer: `threads SEED STEPS`.
  *
  * Each training thread runs steps as Python does: it calls hooks with the GIL, and
- * allocates and frees tensors without the GIL. Between two steps it makes the calls
- * that a daemon's messages lead to (layouts, detach, epoch descriptors). A lock ensures
- * that only one thread at a time makes these calls. The steps are not locked: a thread can
- * begin a step while the other thread is within one. The workers allocate tensors at any
- * time and free tensors of all threads. A further thread stands in for the daemon: it
- * writes the control words.
+ * allocates and frees tensors without the GIL. Between two steps it makes the calls that
+ * the shim makes for messages of the daemon (layouts, detach, epoch descriptors). A lock
+ * ensures that only one thread at a time makes these calls. The steps are not locked: a
+ * thread can begin a step while the other thread is within a step. The workers allocate
+ * tensors at any time and free tensors of all threads. A further thread acts as the
+ * daemon: it writes the control words.
  */
 #define _GNU_SOURCE
 #include "shim.h"
@@ -45,7 +45,7 @@ extern void sentinel_detach(void);
 extern void *_ZN3c109alloc_cpuEm(size_t bytes);
 extern void _ZN3c108free_cpuEPv(void *address);
 
-/* A stand-in for Python. A mutex takes the place of the GIL. The address of a layer's object is the
+/* Functions that replace Python's. A mutex replaces the GIL. The address of a layer's object is the
    layer's number. */
 
 typedef struct _object PyObject;

@@ -25,7 +25,7 @@ FreshGuest = Callable[..., Guest]
 
 @dataclasses.dataclass(frozen=True)
 class GuestKind:
-    """Identifies a shared guest. Tests that need the same kind of guest share one."""
+    """Identifies a shared guest. Tests that need the same kind of guest share one guest."""
 
     suite: str  # Debian suite of the image
     tcg_thread: Literal["multi", "single"]  # see Guest
@@ -33,7 +33,7 @@ class GuestKind:
     @property
     def cpus(self) -> int:
         """Number of CPUs: 1 if one thread emulates all CPUs, because a second CPU would make
-        programs up to twice as slow. KVM guests have the same number of CPUs."""
+        programs up to twice as slow; otherwise 2. Under KVM, the number is the same."""
         return 1 if self.tcg_thread == "single" else 2
 
 
@@ -133,8 +133,8 @@ def _shared_guest(config: pytest.Config, kind: GuestKind) -> Guest:
 def _hold_hook(guest: Guest) -> None:
     """Keep a session open, so that the module's fault hook stays installed.
 
-    Otherwise each test that opens a session would install the hook and remove it again, and
-    both patch running code: see `tcg_thread` in Guest.
+    Otherwise each test that opens a session would install the hook and remove it again. Both
+    operations patch running code: see `tcg_thread` in Guest.
     """
     hold = f"cd {TREE} && PYTHONPATH={TREE} exec python3 tests/vm/inside/hold.py"
     holder = guest.start(hold)

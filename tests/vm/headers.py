@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The kernel headers of any Debian suite, downloaded and unpacked in the cache.
 
-With them, the main image builds the module for the suite's kernel, so no image of the suite itself
-is needed; see place_headers(). The folder is build/vm/headers-<suite>-<hash of this file>.
+With these headers, the compiler of the main image builds the module for the suite's kernel, so no
+image of the suite itself is needed; see place_headers(). The folder is
+build/vm/headers-<suite>-<hash of this file>.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def ensure_headers(suite: str) -> Path:
     try:
         with phase(f"kernel headers of Debian {suite}"):
             _download(suite, partial)
-        if not final.is_dir():  # another process may have downloaded them meanwhile
+        if not final.is_dir():  # another process may have made it meanwhile
             partial.rename(final)
     finally:
         if partial.is_dir():

@@ -40,7 +40,7 @@ class MachineError(RuntimeError):
 
 
 def find_tool(name: str) -> str | None:
-    """The path of a program, also in sbin folders that PATH lacks; None if not found."""
+    """The path of a program in PATH, /usr/sbin or /sbin; None if it is not found."""
     return shutil.which(name, path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin")
 
 
@@ -80,7 +80,7 @@ def say(text: str) -> None:
 
 @contextlib.contextmanager
 def phase(name: str) -> Iterator[None]:
-    """Print NAME and the seconds that the block took, even if it fails."""
+    """Print NAME and the seconds that the block took, even if the block fails."""
     start = time.monotonic()
     try:
         yield
@@ -121,7 +121,7 @@ def spawn_with_parent(command: list[str], log: Path) -> subprocess.Popen[bytes]:
 
 
 def make_work_folder() -> Path:
-    """Create a folder for one guest's files; removes the folders of exited processes."""
+    """Create a folder for one guest's files; also removes those that exited processes left."""
     parent = Path(tempfile.gettempdir())
     for old in parent.glob(f"{WORK_PREFIX}*-*"):
         pid = old.name.removeprefix(WORK_PREFIX).partition("-")[0]

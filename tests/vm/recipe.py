@@ -110,7 +110,7 @@ UNITS_OFF = (
     "remote-fs.target",
     "systemd-pstore.service",
 )
-"""Installed but not started at boot; a test may start them."""
+"""Units that are installed, but not started at boot. A test may start them."""
 
 UNITS_MASKED = (
     # Not needed: the initrd has mounted the root read-write and set up the network.

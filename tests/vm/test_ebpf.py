@@ -35,7 +35,7 @@ def test_the_compilers_process_and_memory_are_freed(report: dict[str, Any]) -> N
     before, after = loaded["rss_kib"]
     print(f"\nloaded in {loaded['load_seconds']:.1f} s, RSS {before} -> {after} KiB")
     assert loaded["children"] == []
-    # if this process itself compiled with bcc, the difference would be over 100 MiB
+    # if the process of inside/ebpf.py itself ran the compiler, its RSS would grow by over 100 MiB
     assert after - before < 16 << 10
 
 

@@ -51,8 +51,8 @@ def test_sysfs_has_the_speed_of_both_nodes(guest: Guest, access: str) -> None:
 
 
 def test_pages_move_between_the_nodes(guest: Guest) -> None:
-    # No code is moved: QEMU writes slowly to pages that have contained executed code, so programs
-    # that later reuse the pages from which code was moved would be slow.
+    # This test moves data, but no code. QEMU writes slowly to pages that have contained executed
+    # code, so programs that later reuse the pages from which code was moved would be slow.
     script = "import numpy, time; a = numpy.ones(1 << 23); print(flush=True); time.sleep(300)"
     process = guest.start(f"exec numactl --membind 0 python3 -c {script!r}")
     assert process.stdout is not None

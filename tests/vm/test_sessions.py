@@ -308,7 +308,7 @@ def test_each_boundary_with_late_promotions_is_decided_in_two_steps(training: Tr
 
 
 class Stop(NamedTuple):
-    """The commands that stop and continue a process; {pid} stands for its pid."""
+    """The commands that stop and continue a process; {pid} is replaced by the process's pid."""
 
     stop: str
     resume: str

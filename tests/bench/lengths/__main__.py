@@ -8,9 +8,9 @@ A transformer is trained on emulated tiers (preset cxl), with a process and a da
 combination of lengths and policy. "eight" takes one of eight lengths at random in each step;
 "padded" takes the longest of eight sentences of random length, as dynamic padding does. Each of the
 eight lengths also has a training of its own, whose plan is for this length only. All trainings have
-the same budget: 20 % of the peak of the first one. The trainings take turns. They share one CPU,
-and the daemons run on the others. Exit status 0 if every goal holds, 1 if not, 2 if something could
-not be measured.
+the same budget: 20 % of the first training's peak. The trainings take turns. They share one CPU,
+and the daemons run on the other CPUs. Exit status 0 if every goal holds, 1 if not, 2 if something
+could not be measured.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Contestant:
     steps."""
 
     def __init__(self, names: tuple[str, str], fast: str, folder: Path, cpu: int) -> None:
-        """names: (lengths, policy). Raises RuntimeError and SentinelError."""
+        """names: (lengths, policy). Raises RuntimeError or SentinelError."""
         self.names = names
         self._varies = not names[0].isdigit()
         setup = Setup(names[1], TIERS, fast, pinned(cpu))
@@ -116,7 +116,7 @@ def align(found: list[Contestant]) -> None:
 
 
 def measure(wanted: tuple[str, ...], rounds: int, cpu: int) -> list[Contestant]:
-    """Measure all contestants in turn. Raises RuntimeError, OSError and SentinelError."""
+    """Measure all contestants in turn. Raises RuntimeError, OSError or SentinelError."""
     found: list[Contestant] = []
     with tempfile.TemporaryDirectory() as name, ExitStack() as ending:
         fast = "20%"

@@ -90,7 +90,7 @@ class Contestant:
         return nullcontext()
 
     def other_cpu_s(self) -> float:
-        """CPU seconds used so far by other processes for the training."""
+        """CPU seconds that other processes have used for the training so far."""
         return 0.0
 
     def faults(self) -> int:

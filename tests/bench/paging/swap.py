@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Swap on a disk or on zram for the duration of a context. Settings are restored at the end."""
+"""Swap on a disk or on zram, and settings for swap, each for the duration of a context."""
 
 from __future__ import annotations
 
@@ -23,12 +23,15 @@ BLOCK = Path("/sys/block")
 class SwapSettings:
     """Kernel settings for swap; see Documentation/admin-guide/sysctl/vm.rst."""
 
-    page_cluster: int = 3  # log2 of the number of pages that a swap-in reads at once
+    page_cluster: int = 3  # log2 of the number of pages that one swap-in reads
     swappiness: int = 60
 
     @contextmanager
     def applied(self) -> Iterator[None]:
-        """Set the settings for the duration of the context. Raises OSError."""
+        """Apply the settings while the context is active, then restore the old ones.
+
+        Raises OSError.
+        """
         wanted = dict(zip(SETTINGS, (self.page_cluster, self.swappiness), strict=True))
         before = {name: (VM / name).read_text() for name in wanted}
         try:
@@ -63,7 +66,8 @@ class Swap:
 
     @contextmanager
     def on(self) -> Iterator[None]:
-        """Swap to the file or device. At the end, the kernel reads all swapped pages back."""
+        """Swap to the file or device while the context is active. At its end, the kernel reads all
+        swapped pages back."""
         _run("swapon", self._path)
         try:
             yield

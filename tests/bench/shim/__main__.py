@@ -33,7 +33,7 @@ PAIRS_MAX = 60
 
 
 def write(output: Path, found: dict[str, Any], settings: Settings) -> dict[str, Any]:
-    """Write all models measured so far; return the summary."""
+    """Write the results of all models measured so far; return the summary."""
     summary = figures.summarise(found)
     results.write_models(output, summary, asdict(settings), found)
     return summary

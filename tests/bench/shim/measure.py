@@ -32,8 +32,11 @@ MORE_PAIRS = 10
 class Settings:
     """Settings of a run."""
 
-    pairs: int  # pairs of steps for each ratio
-    pairs_max: int  # maximum number of pairs; pairs are added until both plain modes agree
+    # Number of rounds measured at first. A round runs one step in each mode, so it gives one pair
+    # of steps for each ratio of two modes.
+    pairs: int
+    # Maximum number of rounds. Rounds are added until the CPU times of both plain modes agree.
+    pairs_max: int
 
 
 def tcmalloc() -> str:
@@ -134,8 +137,8 @@ class StepCosts:
     def rounds(self, count: int, counted: bool = True) -> None:
         """Run `count` rounds of one step per mode.
 
-        The order is random. Otherwise each mode would always follow the same other mode and find
-        that mode's data in the caches.
+        The modes run in random order. Otherwise each mode would always run after the same other
+        mode and find that mode's data in the caches.
         """
         for _ in range(count):
             for mode in self._random.permutation(list(self._modes)):

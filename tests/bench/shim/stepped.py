@@ -65,7 +65,7 @@ class SteppedTraining:
         return StepUse(now.cpu_s - before.cpu_s, now.minor_faults - before.minor_faults, now.loss)
 
     def stepping(self) -> AbstractContextManager[None]:
-        """Run steps in the background during the context."""
+        """Run steps in a background thread while the context is active."""
         return repeat_in_background(self.step)
 
     def max_rss_bytes(self) -> int:

@@ -97,7 +97,10 @@ def common_settings(
 
 
 def write(output: Path, found: dict[str, Any], common: dict[str, Any]) -> dict[str, Any]:
-    """Write all models measured so far; return the summary. common: see common_settings()."""
+    """Write the results of all models measured so far; return the summary.
+
+    common: see common_settings().
+    """
     summary = figures.summarise(found)
     what = f"emulated tiers (preset {common['tiers']}, one thread): no slow memory was used"
     results.write_models(output, {"what": what, **summary}, common, found)

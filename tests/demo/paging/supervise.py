@@ -51,7 +51,7 @@ class Signals:
 
     @contextlib.contextmanager
     def caught(self) -> Iterator[None]:
-        """Catch the signals during the context."""
+        """Catch the signals NUMBERS while the context is active."""
         before = {number: signal.signal(number, self._on_signal) for number in self.NUMBERS}
         try:
             yield
@@ -60,7 +60,7 @@ class Signals:
                 signal.signal(number, handler)
 
     def forward_to(self, group: int) -> None:
-        """Choose the process group that a signal ends. If a signal has come, end it now."""
+        """Choose the process group that a signal ends. If a signal has come, end the group now."""
         self._group = group
         if self.received:
             signal_group(group, signal.SIGTERM)
@@ -82,7 +82,7 @@ def supervised(
 
     command: returns the command line; its argument is a new folder in `folder` for the files of the
         command.
-    signals: its context caught() must have been entered.
+    signals: the caller must have entered the context signals.caught().
     Raises InterruptedBySignalError after a signal, and RuntimeError if a change cannot be undone.
     """
     before = kernel_settings()

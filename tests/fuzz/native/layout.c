@@ -24,7 +24,7 @@ static uint64_t size_in(const struct sentinel_slot *slot, int step)
 							       : slot->bytes - slack;
 }
 
-/* Do a step that the layout describes, up to limits on tensors and boundaries. */
+/* Does the step that the layout describes, but with limited numbers of tensors and boundaries. */
 static void train(const uint8_t *file, int step)
 {
 	uint32_t boundaries = header.boundary_count - header.cut_count;

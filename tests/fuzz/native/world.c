@@ -109,7 +109,10 @@ int world_clock_nanosleep(clockid_t clock, int flags, const struct timespec *unt
 	return 0;
 }
 
-/* Only a barrier calls nanosleep(): check that the daemon is alive and the timeout has not passed. */
+/*
+ * Only waits at barriers call nanosleep(). Checks that the heartbeat is not stale, and that the waits
+ * of one call into the shim do not exceed the largest time-outs.
+ */
 int world_nanosleep(const struct timespec *wanted, struct timespec *left)
 {
 	uint64_t heartbeat = observe(heartbeat);

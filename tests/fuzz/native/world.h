@@ -7,8 +7,9 @@
  * does not write it.
  *
  * Not covered: torch's own libc10 (c10.c replaces it), the Python API (four
- * functions in world.c replace it), concurrent threads (tests/sanitize has them), mappings that the
- * kernel refuses, and the module's epoch ioctl (every fd here rejects it).
+ * functions in world.c replace it), concurrent threads (tests/sanitize has them),
+ * mappings that the kernel refuses, and the module's epoch ioctl (every fd here
+ * rejects it).
  */
 #ifndef SENTINELD_FUZZ_WORLD_H
 #define SENTINELD_FUZZ_WORLD_H
@@ -65,7 +66,7 @@ enum hook { HOOK_FORWARD, HOOK_FORWARD_END, HOOK_BACKWARD, HOOK_OPTIMIZER, HOOK_
 
 void world_hook(enum hook hook, uint32_t layer);
 
-/* Allocate and mark a tensor; no-op if the table is full or the tensor has less than 8 bytes. */
+/* Allocate and mark a tensor. No-op if the table is full or if `bytes` is less than 8. */
 void tensor_new(uint64_t bytes);
 
 /* Check and free the tensor with this number, modulo the number of tensors. */

@@ -235,8 +235,8 @@ def overlay(first: Records, second: Records) -> tuple[Records, int]:
     """Plan slots for tensors, largest first, each at the lowest free offset.
 
     Returns the slots and the arena's size in bytes. A tensor that lives longer than a whole step,
-    such as a loop variable, is still alive when the next step allocates its successor. It can have
-    no fixed offset and stays in the heap.
+    such as the value of a loop variable, is still alive when the next step makes the same
+    allocation. Such a tensor can have no fixed offset and stays in the heap.
     """
     tensors = _lifetimes(first, second)
     step_events = len(_memory_events(first))

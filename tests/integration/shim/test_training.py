@@ -26,7 +26,7 @@ from tests.unit.links import received_writes
 
 @pytest.fixture
 def place() -> Place:
-    """Where these trainings run; tests/vm overrides it."""
+    """Where these trainings run; tests/vm overrides this fixture."""
     pytest.importorskip("torch")
     return HERE
 

@@ -63,7 +63,7 @@ class Observer:
         return self.probes.counters()["disturbances"][target.pid]
 
     def drain_faults(self, target: Target) -> dict[str, int]:
-        """Drain the records; returns the number of faults in the region by kind."""
+        """Drain the records; returns for each kind of fault the number of records in the region."""
         records = self.probes.drain()
         inside = (records["address"] >= target.address) & (
             records["address"] < target.address + PAGES * PAGE
@@ -73,7 +73,7 @@ class Observer:
 
     def report(self, target: Target) -> dict[str, Any]:
         """The process's disturbances, the text that describes them to users, the process's fault
-        counters, and the number of recorded faults in the region by kind."""
+        counters, and for each kind of fault the number of records in the region."""
         rows = self.rows(target)
         return {
             "rows": rows,
@@ -105,7 +105,7 @@ def chosen(text: str) -> str:
 
 @contextmanager
 def setting(*values: tuple[Path | str, object]) -> Iterator[None]:
-    """Set kernel files to other values for the duration of the block."""
+    """Write values to kernel files for the duration of the block, then restore the old values."""
     before = [(Path(path), chosen(Path(path).read_text())) for path, _ in values]
     try:
         for path, value in values:
@@ -143,7 +143,7 @@ def udev_stopped() -> Iterator[None]:
 
 
 class Filler:
-    """Another process that allocates memory on the fast node and frees it when it ends."""
+    """A process that allocates memory on the fast node and frees it only when the process ends."""
 
     def __init__(self) -> None:
         # Without --membind, allocations would fall back to the next node before kswapd runs.

@@ -9,7 +9,7 @@
 #define PAGES 1100u
 #define EPOCHS 16u
 
-/* The operations on a page in an epoch. If the page is absent, a READ writes it instead. */
+/* The operations on a page in an epoch. If the page is absent, READ writes to it instead. */
 enum life { REST, READ, WRITE, WRITE_DROP, DROP, DROP_WRITE, WRITE_DROP_WRITE, LIVES };
 
 static enum life planned(uint32_t page, uint32_t epoch)

@@ -19,7 +19,7 @@
 #define PAGE 4096ul
 #define ANY_NODE (-1)
 
-/* Unless CONDITION holds, prints the location and a message, and fails the check. */
+/* If CONDITION is false, prints the location and a message, and fails the check. */
 #define CHECK(condition, ...)                                                                                \
 	do {                                                                                                 \
 		if (!(condition)) {                                                                          \

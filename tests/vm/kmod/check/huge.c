@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Huge pages are armed, hit and counted as a whole until they are split. */
+/* Huge pages are armed, recorded and counted as a whole until they are split. */
 #define _GNU_SOURCE
 #include "check.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Checks the node in each access record, also after moves, and the resident pages by node. */
+/* Checks the node in each access record, also after moves, and the count of resident pages by node. */
 #define _GNU_SOURCE
 #include "check.h"
 

@@ -32,7 +32,10 @@ int attach_exactly(int fd, struct sentinel_attach how)
 	return ioctl(fd, SENTINEL_IOC_ATTACH, &how) ? -errno : 0;
 }
 
-/* Leaves the structure as it is if there is no such process. */
+/*
+ * Fills in uid and start_ticks of the process how->pid. If this process does not exist, changes
+ * nothing.
+ */
 void identify(struct sentinel_attach *how)
 {
 	char path[64], line[1024], *field;

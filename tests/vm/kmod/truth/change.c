@@ -94,7 +94,7 @@ void run_mremap(struct worker *worker, const long *arg)
 	mark_changed(from, count, MARK_DROPPED | MARK_CHANGED);
 	mark_changed(to, count, MARK_DROPPED | MARK_CHANGED | MARK_MOVED_IN);
 	if (!remap_to(from, to, count)) {
-		/* the pages are in several mappings: move each page by itself */
+		/* the pages are in several mappings: move them one by one */
 		CHECK(errno == EFAULT, "mremap: %s", strerror(errno));
 		for (uint32_t i = 0; i < count; i++)
 			CHECK(remap_to(from + i, to + i, 1), "mremap: %s", strerror(errno));
@@ -184,7 +184,7 @@ void run_spin(struct worker *worker, const long *arg)
 	while ((now.tv_sec - start.tv_sec) * 1000 + (now.tv_nsec - start.tv_nsec) / 1000000 < arg[0]);
 }
 
-/* Maximum number of children that live on after their `fork` verb; further children end at once. */
+/* Maximum number of children that outlive their `fork` verb; further children end within the verb. */
 #define CHILDREN 64
 
 static struct child {

@@ -30,8 +30,8 @@ static const struct verb verbs[] = {
 	{"clear-refs", THREAD, 1, run_clear_refs, NULL}, /* ARG1: digit to write to /proc/self/clear_refs */
 	{"spin", THREAD, 1, run_spin, NULL}, /* busy for ARG1 milliseconds */
 	/*
-	 * A child checks the pages and writes its copies: at once if ARG3 is 0, at the end of this
-	 * epoch if it is 1, at the end of the next epoch if it is 2, and so on.
+	 * A child checks the pages and writes to its copies: immediately if ARG3 is 0, at the end
+	 * of this epoch if ARG3 is 1, at the end of the next epoch if ARG3 is 2, and so on.
 	 */
 	{"fork", THREAD, 3, run_fork, NULL},
 	/* verbs of the controller */

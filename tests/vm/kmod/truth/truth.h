@@ -98,7 +98,7 @@ struct program {
 	struct region region[REGIONS];
 	struct range range[REGIONS];
 	struct item item[ITEMS];
-	uint32_t epoch_item[EPOCHS + 2]; /* first item of each epoch; then `items`, the end of the last one */
+	uint32_t epoch_item[EPOCHS + 2]; /* first item of each epoch; after the last epoch: `items` */
 };
 
 /* Memory shared by controller and target. */
