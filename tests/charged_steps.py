@@ -23,8 +23,8 @@ def meter_within(
     most_bytes, all steps are metered again.
 
     session: returns the session's status.
-    timeouts_before: the value of `barrier_timeouts` before an event, such as a new budget, that may
-        have made barriers time out; None: no barrier can have timed out shortly before this call.
+    timeouts_before: the value of `barrier_timeouts` before an event that may have made barriers
+        time out, such as a new budget; None: there was no such event shortly before this call.
     """
 
     def timeouts() -> int:

@@ -8,7 +8,7 @@ from typing import Any
 
 
 def panels(board: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """All panels, those of collapsed rows included."""
+    """All panels, including those of collapsed rows."""
     for panel in board["panels"]:
         yield panel
         yield from panel.get("panels") or []

@@ -21,7 +21,7 @@ WELCOMED = "registered\n"
 
 
 def main() -> None:
-    """Say hello and wait."""
+    """Send the hello, and wait for a signal."""
     connection = socket.socket(socket.AF_UNIX)
     connection.connect(sys.argv[1])
     shim = FrameSocket(connection)

@@ -56,9 +56,9 @@ class Boundaries:
     stretches: int
     cuts: int
     touched: float  # most bytes touched by a stretch, divided by the limit
-    finest_touched: float  # the same with a cut before every allocation
+    finest_touched: float  # `touched` with a cut before every allocation
     time: float  # duration of the longest stretch, divided by the limit
-    finest_time: float  # the same with a cut before every allocation
+    finest_time: float  # `time` with a cut before every allocation
     known_share: float  # share of tensor bytes whose accesses the framework reports
     estimated_share: float  # share of tensor bytes whose accesses are only estimated
     outside_share: float | None  # unmanaged bytes divided by the peak, if known
@@ -66,8 +66,11 @@ class Boundaries:
 
     @property
     def holds(self) -> bool:
-        """Whether `touched` is at most 1 or at most NEAR times `finest_touched`, and `time` is at
-        most 1 or at most NEAR times `finest_time`."""
+        """Whether neither `touched` nor `time` is too large.
+
+        `touched` may be at most 1 or NEAR times `finest_touched`, whichever is larger. The same
+        rule applies to `time` and `finest_time`.
+        """
         return self.touched <= max(1.0, NEAR * self.finest_touched) and self.time <= max(
             1.0, NEAR * self.finest_time
         )

@@ -39,7 +39,8 @@ class Found:
 class Within:
     """A policy's step takes at most `most` times as long as the all-fast step.
 
-    Reproduced if this holds for every trace, in part if it holds for some.
+    The claim is reproduced if this holds for every trace, and reproduced in part if it holds for
+    some traces.
     """
 
     policy: str

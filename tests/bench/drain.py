@@ -64,8 +64,8 @@ def access_step() -> tuple[Step, Records, Records, tuple[str, ...]]:
 
 
 def milliseconds(work: Callable[[], object], prepare: Callable[[], object]) -> Spread:
-    """Time REPEATS runs of work() after one warm-up run. Before each run, prepare() is called; its
-    time is not included."""
+    """Time REPEATS runs of work() after one warm-up run. Before each run, prepare() is called; the
+    time of this call is not included."""
     times = []
     for repeat in range(REPEATS + 1):
         prepare()

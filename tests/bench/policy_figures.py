@@ -64,8 +64,8 @@ def by_policy(rows: Sequence[Row]) -> dict[str, list[Row]]:
 
 
 def policies_table(rows: Sequence[Row]) -> str:
-    """Format a line per policy and one for the bound. Slowdowns are averaged by the geometric mean:
-    for each preset and fraction over the traces, and once over all cells."""
+    """Format a line per policy and a line for the bound. Slowdowns are averaged by the geometric
+    mean: for each preset and fraction over the traces, and once over all cells."""
     columns = sorted({(row["tiers"], row["fast_fraction"]) for row in rows})
     head = [
         "step / all-fast step",
@@ -156,8 +156,10 @@ def verdicts(rows: Sequence[Row]) -> list[str]:
 
 
 def better_than_ours(rows: Sequence[Row]) -> dict[Cell, tuple[str, float]]:
-    """Return, for each cell (trace, tiers, fraction) in which a policy beats `auto` by more than
-    TIE, the best policy and the share of `auto`'s step time that this policy saves.
+    """Find the cells (trace, tiers, fraction) in which a policy beats `auto` by more than TIE.
+
+    Returns for each of these cells the best policy and the share of `auto`'s step time that this
+    policy saves.
 
     Policies that model hardware, or that may exceed the budget, are not considered.
     """

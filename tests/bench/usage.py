@@ -22,8 +22,8 @@ class Usage(NamedTuple):
     cpu_ns: int  # user and system time of all threads
     system_ns: int  # system time of all threads
     queued_ns: int  # time in which the calling thread waited for a CPU
-    waited_ns: int  # waits for moves at the plan's boundaries
-    delayed_ns: int  # injected delays for slow pages on emulated tiers
+    waited_ns: int  # time of waits for moves at the plan's boundaries
+    delayed_ns: int  # time of injected delays for slow pages on emulated tiers
     faults: int  # minor page faults
 
     def since(self, before: Usage) -> Usage:

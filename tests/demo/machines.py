@@ -44,7 +44,7 @@ CPU. Also reloads the udev rules, loads the module and starts the daemon."""
 
 @dataclass
 class Machine:
-    """A machine with sentineld running."""
+    """A machine on which sentineld runs."""
 
     description: str
     command: list[str]  # starts guest_run.py on the machine
@@ -61,8 +61,8 @@ def has_two_tiers(sys_root: Path = Path("/sys")) -> bool:
 
 @contextlib.contextmanager
 def choose() -> Iterator[Machine]:
-    """Yield the demo's machine, on which sentineld runs. A guest is shut down at the end of the
-    context. Raises MachineError."""
+    """Yield the demo's machine, on which sentineld runs. If it is a guest, it is shut down when the
+    context ends. Raises MachineError."""
     if has_two_tiers():
         yield _this_machine()
         return

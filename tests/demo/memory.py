@@ -47,7 +47,7 @@ class Zone:
     name: str
     free: int
     high: int  # the high watermark
-    reserve: int  # lowmem_reserve: not available to user memory
+    reserve: int  # lowmem_reserve: pages that are not available to user memory
 
 
 def zones(text: str) -> list[Zone]:

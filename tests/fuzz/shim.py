@@ -45,7 +45,7 @@ DAEMON_WORDS = ("flags", "heartbeat", "ring_tail", "moves_done")
 
 
 class Training:
-    """The training of a small model under the shim. After each begin(), it has the same losses."""
+    """The training of a small model under the shim. begin() restarts it, with the same losses."""
 
     def __init__(self, path: Path) -> None:
         """Load the shim before torch, as sentineld.shim.start does."""

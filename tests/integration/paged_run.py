@@ -25,7 +25,8 @@ def tiers(folder: Path) -> tuple[str, ...]:
 
 
 def paging(run: ManagedRun) -> dict[str, int]:
-    """The pager's counters. Asserts that the pager kept to its budget and that no write failed."""
+    """The pager's counters. Asserts that the pager stayed within its budget, and that no write
+    failed."""
     counts: dict[str, int] = run.status()["paging"]
     assert counts["frames"] <= counts["budget_pages"]
     assert counts["overruns"] == counts["write_error"] == 0

@@ -146,7 +146,7 @@ def train(command: list[str], environment: dict[str, str]) -> subprocess.Popen[s
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, list[str]]:
-    """(exit status, losses that were not read yet) of a training."""
+    """Wait until a training ends; return its exit status and the losses that were not read yet."""
     losses, _ = process.communicate()
     return process.returncode, losses.split()
 

@@ -92,7 +92,7 @@ def command_line(
     if hardware.icount:
         # Each instruction advances guest time and the time stamp counter by one nanosecond.
         command += ["-icount", "shift=0,sleep=on"]
-    # QEMU 7.2 has bugs in AVX2: numpy's vectorised sorts crash at times.
+    # QEMU 7.2 has bugs in AVX2: numpy's vectorised sorts sometimes crash.
     command += ["-cpu", "max,-avx2" if accelerator_option.startswith("tcg") else "max"]
     command += ["-smp", f"{hardware.cpus},sockets=1", "-m", memory]
     command += _node_options(hardware)

@@ -31,7 +31,7 @@ MODULE_LICENSE("GPL");
 
 
 def node_speed(guest: Guest, node: int, access: str) -> NodeSpeed:
-    """The speed of a node in sysfs for ACCESS, "read" or "write"."""
+    """The speed of a node for ACCESS ("read" or "write"), as sysfs reports it."""
     folder = f"/sys/devices/system/node/node{node}/access0/initiators"
     values = guest.run(f"cat {folder}/{access}_latency {folder}/{access}_bandwidth").stdout
     latency_ns, bandwidth_mib = (int(value) for value in values.split())

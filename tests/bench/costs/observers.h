@@ -15,7 +15,7 @@ struct observer {
 	const char *(*missing)(void); /* why the observer is unavailable, or NULL */
 	void (*begin)(char *memory);
 	void (*epoch_begin)(char *memory);
-	void (*epoch_end)(char *memory, uint8_t *seen); /* fills seen, one byte per page */
+	void (*epoch_end)(char *memory, uint8_t *seen); /* sets the flags of each page in `seen` */
 	void (*end)(char *memory);
 };
 

@@ -39,7 +39,7 @@ class Settings:
     steps: int  # measured steps of a turn
     grouped: bool = True  # whether each training has a memory cgroup
     counted: bool = True  # whether the disk must count the bytes read and written
-    corrected: bool = True  # whether plans have time to be corrected before they are measured
+    corrected: bool = True  # whether to let the daemon correct plans before the measurement
 
 
 def race(

@@ -66,8 +66,8 @@ class Swap:
 
     @contextmanager
     def on(self) -> Iterator[None]:
-        """Swap to the file or device while the context is active. At its end, the kernel reads all
-        swapped pages back."""
+        """Swap to the file or device while the context is active. When the context ends, the kernel
+        reads all swapped pages back."""
         _run("swapon", self._path)
         try:
             yield

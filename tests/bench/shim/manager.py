@@ -77,7 +77,7 @@ class Manager:
             steps = self._collect(cutter, lambda steps: any(one.number == number for one in steps))
         self._daemon.flags(0)
         with open(descriptor, "rb") as file:
-            file.seek(0)  # the shim wrote through the same open file: the offset is at the end
+            file.seek(0)  # the shim shares the file offset and has left it at the end
             ops = np.frombuffer(file.read(), OP_ACCESS_DTYPE)
         return build_profile(
             next(one for one in steps if one.number == number),

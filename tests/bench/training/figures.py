@@ -77,7 +77,7 @@ def rows(model: str, raw: Json) -> list[Json]:
 def parts(one: Json, fast: Json, fast_s: float) -> Json:
     """Break the measured steps down into parts: medians in seconds, with predictions.
 
-    own_extra_seconds: the step time minus delay, wait and the all-fast step of the same round.
+    own_extra_seconds: the step time minus delay, wait and the all-fast step time of the same round.
         This time is real, not emulated. The timing model predicts only the part that births take.
     cpu_extra_seconds: the CPU time minus that of the all-fast step of the same round. Load from
         other processes changes this figure less than it changes own_extra_seconds.

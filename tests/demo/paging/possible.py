@@ -47,9 +47,9 @@ class LeftOut:
 class Possible:
     """The features of the first part that work on this machine."""
 
-    grouped: bool  # each training has a memory cgroup
+    grouped: bool  # whether each training has a memory cgroup
     swap: bool
-    counted: bool  # the disk counts the bytes read and written
+    counted: bool  # whether the disk counts the bytes read and written
     left_out: tuple[LeftOut, ...]
 
 

@@ -315,7 +315,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	for (unsigned actions = 0; at < end && actions < ACTIONS_MAX; actions++)
 		act();
 	check_all();
-	/* Check the counters in a new segment: the input may have overwritten the old segment's. */
+	/* Check the counters in a new segment: the input may have overwritten those in the old segment. */
 	new_segment();
 	require(!emulation_paging(emulation)->write_error);
 	require(emulation_paging(emulation)->overruns - overruns <= OVERRUNS_MAX);

@@ -28,7 +28,7 @@ static uint32_t boundaries;
 
 /* The daemon's actions. */
 
-/* A value near a meaningful value, or any value. */
+/* Takes a value from the input: one near a meaningful value (a count, a position, a time), or any value. */
 static uint64_t take_value(void)
 {
 	uint8_t kind = take8();

@@ -24,7 +24,7 @@ class Place:
     """For each kind of training that cannot run in this place: the reason."""
 
     def command(self, arguments: Sequence[str], environment: Mapping[str, str]) -> list[str]:
-        """Command that runs `python ARGUMENTS` with the given variables added.
+        """Command that runs `python ARGUMENTS` with variables added to its environment.
 
         The command execs Python, so that signals to the started process reach Python.
         """

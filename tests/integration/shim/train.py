@@ -149,7 +149,7 @@ def main() -> None:
         "--sizes",
         type=int,
         nargs="+",
-        help="sizes of batches, of which each step takes one at random",
+        help="batch sizes; each step takes one of them at random",
     )
     parser.add_argument("--fixed", action="store_true", help="the same batch in every step")
     parser.add_argument(

@@ -4,8 +4,8 @@
 The program maps CHUNKS chunks and one more after them, and prints the address of the first chunk.
 WAY names a method by which another process can track the program's writes. If WAY is given, the
 program opens the descriptors that this method needs and sends them over the socket. With or without
-WAY, the program reads commands from stdin, one per line, and answers each with a line; it answers
-`loop` with one line when the loop starts and another when it ends.
+WAY, the program reads commands from stdin, one per line, and answers each with a line. The command
+`loop` has two answers: a line when the loop starts and a line when it ends.
 """
 
 from __future__ import annotations

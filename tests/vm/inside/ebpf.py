@@ -95,7 +95,7 @@ def move(probes: EbpfProbes, observed: Target) -> dict[str, Any]:
 
 
 def overflow(probes: EbpfProbes, observed: Target) -> dict[str, Any]:
-    """Cause more faults between two drains than the ring holds."""
+    """Cause more faults between two drains than the ring has room for."""
     probes.record(observed.pid)
     before = probes.counters()
     observed.do("write", PAGES, PAGES + BURST_PAGES)

@@ -135,7 +135,7 @@ void check_age(void)
 		CHECK(found[SENTINEL_ACCESS_AGED] == THIRD, "round %d: %lu logged", round,
 		      found[SENTINEL_ACCESS_AGED]);
 	}
-	/* an access to an armed page still takes a fault, and AGE finds the page accessed, too */
+	/* an access to an armed page still takes a fault; AGE reports such a page as accessed, too */
 	sampler_arm(&sampler, address, PAGES);
 	target_call(&target, read_pages, address, THIRD);
 	CHECK(!range_call(sampler.fd, SENTINEL_IOC_AGE, address, PAGES * PAGE, &range), "AGE");

@@ -19,7 +19,7 @@ int main(void)
 		pid = fork();
 		if (pid == 0) {
 			setpgid(0, 0);
-			/* messages of failed checks belong to the results */
+			/* messages of failed checks are part of the results */
 			dup2(STDOUT_FILENO, STDERR_FILENO);
 			alarm(PROGRAM_SECONDS);
 			control_run();
