@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Temporary memory management settings for benchmarks.
 
-The settings are global to the machine. They are restored when the context ends. If
-the process is not permitted to change a setting, it stays unchanged. bench-train writes
-the values in effect to its result file.
+Each setting is global to the machine, and is restored when its context ends. If the
+process is not permitted to change a setting, the setting stays unchanged. bench-train
+writes the values in effect to its result file.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ Json = dict[str, Any]
 
 
 def earlier_models(output: Path, settings: Json) -> Json:
-    """Return the results by model from the file. Raises RuntimeError if it has other settings."""
+    """Return the file's results by model. Raises RuntimeError if the file has other settings."""
     try:
         found = json.loads(output.read_text())
     except FileNotFoundError:

@@ -91,9 +91,9 @@ def variant_rows(trace: Path, name: str, policies: Sequence[str]) -> list[Row]:
 def summary_of(rows: Sequence[Row], variant: str) -> Json:
     """Geometric means over the traces of one variant: step time / all-fast step time.
 
-    `best_other` is the best of the other policies that run in software, stay within the budget and
-    have a plan for every trace; None if there is no such policy. The slowdown of `auto` is None if
-    `auto` has no plan for some trace.
+    `best_other` is the best policy other than `auto`. Only policies that run in software, keep the
+    budget and have a plan for every trace are considered; None if there is no such policy. The
+    slowdown of `auto` is None if `auto` has no plan for some trace.
     """
     mine = [row for row in rows if row["tiers"] == variant]
     means = {}

@@ -32,7 +32,7 @@ def attach(pid: int, policy: str, fast: str) -> None:
 
 
 def session(pid: int) -> dict[str, Any]:
-    """The session of a process, as `status` returns it. Raises ControlError without a session."""
+    """The session of a process, as `status` returns it. Raises ControlError if it has none."""
     for found in ask("status")["sessions"]:
         if found["pid"] == pid:
             row: dict[str, Any] = found

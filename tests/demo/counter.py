@@ -24,7 +24,7 @@ PLACES = ("tensors", "user_other", "kernel")
 
 SWITCH_SECONDS = 60.0
 """Time within which the plugin must begin or end counting after a change of `wanted`. It usually
-takes milliseconds, because each CPU reads this word at each kernel entry, many times a second."""
+takes much less time, because each CPU reads this word at each kernel entry, many times a second."""
 
 
 class Range(ctypes.Structure):

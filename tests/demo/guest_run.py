@@ -72,7 +72,7 @@ def request(event: str, **values: Any) -> str:
 
 @contextlib.contextmanager
 def started_trainer(policy: str, prefix: tuple[str, ...] = ()) -> Iterator[Trainer]:
-    """Start a trainer, which begins with its imports; kill it on exit.
+    """Start a trainer, which begins with its imports; kill it when the context ends.
 
     The imports allocate on the slow node only, to leave the fast memory to a trainer that runs at
     the same time.

@@ -153,7 +153,8 @@ class Daemon:
 
 @contextmanager
 def running(*options: str, **arguments: Any) -> Iterator[Daemon]:
-    """A daemon that answers, until the end of the block. The arguments are those of Daemon."""
+    """Start a daemon and yield it once it answers; stop it when the context ends. The arguments are
+    those of Daemon."""
     daemon = Daemon(*options, **arguments)
     try:
         daemon.wait_ready()

@@ -92,7 +92,7 @@ class Segment:
 
 
 class ShimClient:
-    """A connection to the shims' socket. Each message is sent by a call of the caller."""
+    """A connection to the shims' socket. Only calls of its methods send messages."""
 
     def __init__(
         self, path: Path | None, connected: socket.socket | None = None, wait: bool = True

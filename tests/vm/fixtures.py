@@ -33,7 +33,8 @@ class GuestKind:
     @property
     def cpus(self) -> int:
         """Number of CPUs: 1 if one thread emulates all CPUs, because a second CPU would make
-        programs up to twice as slow; otherwise 2. Under KVM, the number is the same."""
+        programs up to twice as slow; otherwise 2. A guest of the same kind has this number under
+        KVM, too."""
         return 1 if self.tcg_thread == "single" else 2
 
 

@@ -48,7 +48,7 @@ def ensure_headers(suite: str) -> Path:
     try:
         with phase(f"kernel headers of Debian {suite}"):
             _download(suite, partial)
-        if not final.is_dir():  # another process may have made it meanwhile
+        if not final.is_dir():  # another process may have made the folder meanwhile
             partial.rename(final)
     finally:
         if partial.is_dir():

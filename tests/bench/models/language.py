@@ -71,7 +71,7 @@ def trained(
 
 
 def imported() -> Any:
-    """Import the transformers package. Raises SystemExit without it."""
+    """Import the transformers package. Raises SystemExit if it is not installed."""
     try:
         import transformers
     except ImportError:

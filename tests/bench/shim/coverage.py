@@ -16,8 +16,8 @@ from sentineld.plan.packing import circular_peak
 class Coverage:
     """How many of a step's allocations of 4 KiB and more a layout places in the arena."""
 
-    planned_share: float  # number of placed allocations divided by that of all
-    planned_bytes_share: float  # bytes of placed allocations divided by those of all
+    planned_share: float  # placed allocations divided by all allocations
+    planned_bytes_share: float  # bytes of the placed allocations divided by bytes of all
     # Peak of the planned tensors, each rounded up to whole pages: the smallest possible arena.
     peak_bytes: int
 

@@ -37,7 +37,7 @@ class PlainTraining:
         self._losses: list[str] = []
 
     def losses(self, steps: int) -> list[str]:
-        """The first `steps` losses. Continues the training until it has computed this many."""
+        """The first `steps` losses. Continues the training if it has computed fewer losses."""
         if len(self._losses) < steps:
             os.kill(self._pid, signal.SIGCONT)
             while len(self._losses) < steps:

@@ -209,7 +209,7 @@ def _step(draw: DrawFn, kind: Kind, regions: list[Region], threads: int) -> list
 
 @st.composite
 def _verb(draw: DrawFn, kind: Kind, shared: list[Region], own: list[Region]) -> str:
-    """One line of a thread. _step() replaces @ by the thread's number."""
+    """One line of a thread. _step() replaces @ with the thread's number."""
     region = draw(st.sampled_from(shared + own))
     names: tuple[str, ...] = ACCESSES * 2 + SHARED
     if region.count > 1:
