@@ -225,7 +225,7 @@ def _measured(folder: Path) -> Tiers:
 
 
 def _sizes(text: str, peak_bytes: int) -> list[int]:
-    """The amounts of fast memory in bytes that a value of --fast names."""
+    """The amounts of fast memory, in bytes, given by one value of --fast."""
     if ".." not in text:
         return [FastBudget.parse(text).resolve(peak_bytes)]
     match = re.fullmatch(r"\s*(\d+)%?\.\.(\d+)%(?:/(\d+)%?)?\s*", text)

@@ -59,7 +59,7 @@ def detach(daemon: Daemon, pid: int, as_json: bool) -> None:
 @json_option
 @click.pass_obj
 def meter(daemon: Daemon, pid: int, steps: int, as_json: bool) -> None:
-    """Count which tier serves PID's accesses to tensor pages, for whole managed steps.
+    """Count PID's accesses to tensor pages by tier, for whole managed steps.
 
     All accesses to a page in one stretch count as one access. To count the accesses, the
     kernel module causes page faults, which slow the metered steps down. On emulated and

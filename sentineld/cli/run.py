@@ -29,7 +29,8 @@ POLL_S = 0.5
 UNLIMITED = LimitedCommand(())
 SHIM_FOLDER = Path(shim.__file__).parent
 SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
-"""Signals to forward to the command. A terminal sends SIGINT and SIGQUIT to the command itself."""
+"""Signals to forward to the command. SIGINT and SIGQUIT are not forwarded, because a terminal sends
+them to the command, too."""
 
 
 @click.command(

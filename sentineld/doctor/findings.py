@@ -40,7 +40,7 @@ class System:
 
     root: Path = Path("/")
     tiers: Mapping[str, object] = field(default_factory=dict)  # the config's [tiers]
-    ebpf: str = Config.ebpf  # the config's setting
+    ebpf: str = Config.ebpf  # the config's setting `ebpf`: auto, off or required
     # The daemon's answer to the verb `status`, or an error that says why there is no answer.
     daemon: Mapping[str, Any] | SentinelError = field(
         default_factory=lambda: SentinelError(

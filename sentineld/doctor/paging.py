@@ -63,10 +63,10 @@ def paging(system: System) -> Finding:
 
 
 def _rotating(system: System, place: Path) -> bool:
-    """Whether the disk of a directory is a rotating one, as far as the kernel can tell."""
+    """Whether the disk of a directory is a rotating disk, as far as the kernel reports it."""
     device = place.stat().st_dev
     number = f"sys/dev/block/{os.major(device)}:{os.minor(device)}"
-    # A partition has no queue of its own; its disk is the parent directory.
+    # A partition has no directory `queue` in sysfs; its parent directory is that of the disk.
     found = system.text(f"{number}/queue/rotational") or system.text(
         f"{number}/../queue/rotational"
     )

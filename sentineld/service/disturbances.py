@@ -15,7 +15,7 @@ class _Words(NamedTuple):
     """Texts for one kind of disturbance."""
 
     says: str  # predicate of the message; the name of the cause precedes it
-    fix: str  # the command or action that stops it
+    fix: str  # the command or action that stops the disturbance
 
 
 _WORDS = {

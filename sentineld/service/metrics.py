@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Prometheus metrics; metrics_server.py serves them.
 
-Each scrape takes one consistent snapshot. METRICS and SCRAPE_DURATION list the
-daemon's own metrics; docs/metrics.md is generated from them. The series of a session
-disappear when the session ends. Labels have few values: no tensor, layer or address is
-a label.
+Each scrape takes one consistent snapshot. METRICS and SCRAPE_DURATION list the daemon's own
+metrics; docs/metrics.md is generated from them. The series of a session disappear when the session
+ends. Labels have few values: no tensor, layer or address is a label.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ class SessionSnapshot:
     samples: Mapping[str, int] = field(default_factory=dict)  # page samples, by backend
     fast_share: float | None = None  # fast share of the last metered step, 0..1
     plan_duration_s: float | None = None  # time to make the live plan
-    page_faults: Mapping[str, int] = field(default_factory=dict)  # by kind; eBPF
+    page_faults: Mapping[str, int] = field(default_factory=dict)  # by kind; counted by eBPF
     page_accesses: Mapping[str, int] = field(default_factory=dict)
     """Accesses to armed pages, as counted by two sources: module, tracepoint."""
     emulated_delay_ns: Mapping[str, int] = field(default_factory=dict)
@@ -70,7 +69,8 @@ class SessionSnapshot:
     paging_faults: int | None = None  # accesses that waited for a page
     paging_overruns: int | None = None  # page frames taken beyond the budget
     disturbed_pages: Mapping[tuple[str, str], int] = field(default_factory=dict)
-    """Disturbed pages by (reason, result), as counted by by_reason() in disturbances.py; eBPF."""
+    """Disturbed pages by (reason, result), as by_reason() in disturbances.py adds them up from the
+    eBPF counters."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class DaemonSnapshot:
     emulated: str = ""  # preset of the emulated tiers; "": the tiers are not emulated
     kernel_migrations: Mapping[tuple[str, str], int] = field(default_factory=dict)
     """Pages handled by the kernel's migrate_pages() on the whole machine, by (reason, result);
-    eBPF."""
+    counted by eBPF."""
     # Events that the eBPF programs dropped, by kind of event (kernel_events.DROPS).
     events_dropped: Mapping[str, int] = field(default_factory=dict)
     sessions: tuple[SessionSnapshot, ...] = ()

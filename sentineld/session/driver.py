@@ -221,7 +221,8 @@ class Driver:
         self._requests.finish()
 
     def _send_plan(self, planned: Planned, what: str, why: str) -> None:
-        """Begin to enter a plan. The live plan is followed until the process takes the layout.
+        """Begin to enter a plan. If another plan is live, it is followed until the process takes
+        the new layout.
 
         Raises EOFError, and SentinelError, for example if other sessions have reserved the budget
         since the plan was made."""
@@ -234,7 +235,7 @@ class Driver:
         self.lifecycle.enter(State.ENTERING, why)
 
     def _enter_plan(self) -> None:
-        """Follow the plan that was sent, once its layout is live."""
+        """If the layout that was sent is live, begin to follow its plan."""
         live = self.following.enter()
         if live is None:
             return
@@ -352,10 +353,10 @@ class Driver:
     # State transitions.
 
     def resume(self) -> None:
-        """Answer the hello. If an earlier daemon left a session of this process, resume it: follow
-        its plan if the plan is still live and resumable (Saved.resumable()), else attach the
-        process again. If no session was left, attach the process if auto_attach is configured.
-        Raises the same errors as turn()."""
+        """Answer the hello. If an earlier daemon saved a session of this process, resume this
+        session: follow its plan if the plan is still live and resumable (Saved.resumable()), else
+        attach the process again. If no session was saved, auto_attach in the configuration decides
+        whether to attach the process. Raises the same errors as turn()."""
         layout_id = self._link.segment.words().layout_id
         welcome(self._link, self._machine, self.name, has_layout=bool(layout_id))
         if self._link.hello.get("session") != self.name:
@@ -384,8 +385,8 @@ class Driver:
         self.lifecycle.enter(State.MANAGED, "resumed after the daemon's restart")
 
     def unmanage(self, reason: str) -> None:
-        """Return to the state REGISTERED: nothing is armed or recorded, and the daemon moves no
-        pages. Does nothing after end()."""
+        """Return to the state REGISTERED, in which nothing is armed or recorded and the daemon
+        moves no pages. Does nothing after end()."""
         if self.ended:
             return
         self._stop_managing(reason)
@@ -419,7 +420,7 @@ class Driver:
     def _begin_profiling(self, goal: Goal, left: Shape | None = None) -> None:
         if self._link.segment.words().layout_id:
             # Make the process leave its layout. Otherwise the layout's cuts would be recorded as
-            # boundaries of its steps.
+            # boundaries of the process's steps.
             self._link.send({"type": "detach"})
         self._profiling = Profiling(
             self._link,
@@ -444,7 +445,7 @@ class Driver:
         plan from a new profile."""
         left = self.following.leave(reason)
         self._stop_managing(reason)
-        self._settle_budget()  # a switch under way may have reserved a larger budget
+        self._settle_budget()  # a pending replanning may have reserved a larger budget
         self._states.attached(self.name, self._saved())
         assert self.goal is not None
         self._begin_profiling(self.goal, left)

@@ -15,7 +15,7 @@ CALLED_EXEC = "the process called exec"
 class State(StrEnum):
     """State of a session; docs/architecture.md has the diagram."""
 
-    REGISTERED = "registered"  # the shim said hello; only `sentinelctl record` has steps recorded
+    REGISTERED = "registered"  # not attached; steps are recorded only for `sentinelctl record`
     ATTACHED = "attached"  # recording begins with the next step
     WARM_UP = "warm-up"
     ALLOCATION = "allocation"  # steps are recorded until the shape of the plan is chosen
@@ -50,9 +50,9 @@ class Status(NamedTuple):
 
 
 class Lifecycle:
-    """The only owner of a session's state. The session's thread changes it; any thread reads it.
+    """Holds a session's state. Only the session's thread changes the state; any thread may read it.
 
-    `status` is replaced as a whole: one read gives the state and the reason of the same moment.
+    `status` is replaced as a whole, so that a reader gets a state together with its own reason.
     """
 
     def __init__(
@@ -66,7 +66,8 @@ class Lifecycle:
         return self.status.state
 
     def can_enter(self, state: State) -> bool:
-        """Whether the change is allowed. REGISTERED and ENDED can follow any state but ENDED."""
+        """Whether the change to this state is allowed. REGISTERED and ENDED can follow any state
+        but ENDED."""
         if self.state is State.ENDED:
             return False
         return state in (State.ENDED, State.REGISTERED) or state in _NEXT[self.state]

@@ -34,7 +34,7 @@ class Requests:
         self._machine = machine
         self._sample = sample
         self._replanning: Replanning | None = None
-        self._abandoned: Replanning | None = None  # its planning may still run
+        self._abandoned: Replanning | None = None  # cancelled, but its planning may still run
         self.current: Request[Any] | None = None
 
     def require_none(self) -> None:
@@ -64,7 +64,7 @@ class Requests:
         """Begin to plan for another budget or policy. Raises SentinelError, and RuntimeError if no
         thread can be started.
 
-        Refused with "busy" while the planning of an abandoned request still runs. Otherwise, a
+        The error is "busy" while the planning of an abandoned request still runs. Otherwise, a
         caller could start any number of threads by repeatedly beginning a request and hanging up.
         """
         self.require_none()
@@ -82,7 +82,7 @@ class Requests:
         return replanning
 
     def replanned(self) -> Replanning | None:
-        """The replanning, if its planning has ended; finish() must still be called for it."""
+        """The replanning whose planning has ended, or None. The caller must still call finish()."""
         replanning = self._replanning
         return replanning if replanning is not None and replanning.ready() else None
 
@@ -120,7 +120,7 @@ class Requests:
         return self.current is not None and self.current.on_op_accesses(accesses)
 
     def fail(self, reason: str) -> None:
-        """Wake the waiting thread, if there is one, with an error."""
+        """Fail the current request, if there is one: its waiting thread gets an error."""
         if self.current is not None:
             self.current.fail(f"process {self._link.pid}: {reason}")
             self._clear()

@@ -2,11 +2,11 @@
 """A session: one registered process and the thread that serves it.
 
 The driver (driver.py) handles commands, messages and records in the session's own thread. This
-thread also waits while a plan is made from a new profile, and moves the persistent tensors to the
-plan's initial tiers. Separate threads carry out all other moves and make plans that replace a live
-plan. Other threads put commands into the queue of the session's thread.
-While the process is attached or recorded, the session's thread also takes a turn at intervals
-(_poll_s()): it checks the process and reads its records.
+thread also blocks while a plan is made from a new profile, and it moves the persistent tensors to
+the plan's initial tiers. Separate threads carry out all other moves and make plans that replace a
+live plan. Other threads put commands into the queue of the session's thread. While the process is
+attached or recorded, the session's thread also takes a turn at intervals (_poll_s()): it checks the
+process and reads its records.
 """
 
 from __future__ import annotations
@@ -40,19 +40,20 @@ log = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
 POLL_S = 0.25
-"""Shortest interval of the session's checks while the process writes no records."""
+"""Shortest interval between two turns if the process writes no records."""
 STAYS = threading.Event()
 """The `gone` event of a caller that never hangs up; it is never set."""
 RECORDING_POLL_S = 0.05
-"""Shortest interval of the session's checks while the process writes records. In this time, a
-training process fills only a small part of the ring."""
+"""Shortest interval between two turns while the process writes records. In this time, a training
+process fills only a small part of the ring."""
 QUIET_S = 1.0
-"""The session's checks are POLL_S apart if the process has written no record for this time."""
+"""A process that has written no record for this time counts as one that writes no records."""
 MESSAGES_MAX = 64
 MESSAGE_BYTES_MAX = 16 << 20
-"""Limits on a process's unhandled messages: their number and their bytes. Messages wait, for
-example, while a plan is made. At either limit the daemon stops reading the connection. A shim sends
-at most a few messages per step while its process is profiled, and hardly any at other times."""
+"""Limits on a process's unhandled messages: their number and their bytes. Messages stay unhandled,
+for example, while a plan is made. At either limit the daemon stops reading the connection. A shim
+sends at most a few messages per step while its process is profiled, and hardly any at other
+times."""
 FAILURES_MAX = 100
 """Limit on the number of errors of a session; one more ends the session. The number is limited
 because each error writes to the log."""
@@ -69,8 +70,8 @@ class Session:
         turns: Turns,
         before: Session | None = None,
     ) -> None:
-        """before: the process's earlier session, or None. The new session waits until it has
-        ended."""
+        """before: the process's earlier session, or None. The new session waits until the earlier
+        session has ended."""
         self.link = link
         self.machine = machine
         self._driver = Driver(link, machine, states, self._mover_ended)
@@ -115,7 +116,8 @@ class Session:
     def on_message(self, message: Message | None, size_bytes: int) -> bool:
         """Take a message from the shim; None: the connection is closed. size_bytes: see Receiver.
 
-        Returns whether to read on. If not, link.on_room() is called when there is room again.
+        Returns whether the caller may read the next message now. If not, link.on_room() is called
+        when there is room for messages again.
         """
         if message is None:
             self.end("the process closed its connection")
@@ -140,7 +142,8 @@ class Session:
     ) -> None:
         """Begin to manage the process, or switch it to another budget or policy if it is managed.
 
-        A switch blocks until the new plan is made; if planning fails, the live plan stays.
+        A switch blocks until the new plan is made; if planning fails, the process keeps the live
+        plan.
         fast, policy_name: see Driver.attach().
         """
         self._wait_entered(gone)
@@ -151,7 +154,7 @@ class Session:
             self._result_of(replanning, gone)
 
     def detach(self, gone: threading.Event = STAYS) -> None:
-        """Stop managing; the process runs on."""
+        """Stop managing the process, which continues to run."""
         self._call(self._driver.detach, gone)
 
     def meter(self, steps: int, gone: threading.Event = STAYS) -> list[StepMeter]:
@@ -169,8 +172,8 @@ class Session:
         return self._result_of(request, gone)
 
     def _wait_entered(self, gone: threading.Event) -> None:
-        """Wait while another plan replaces the live one, so that verbs see the session as
-        managed."""
+        """Wait while another plan replaces the live plan. In this time the session's state is
+        ENTERING, in which the driver would refuse the verb."""
         while self.lifecycle.state is State.ENTERING and self.following.managed is not None:
             if gone.wait(RECORDING_POLL_S):
                 raise _hung_up()
@@ -223,8 +226,8 @@ class Session:
             return result
         except EOFError:
             if gone.is_set():
-                # The session's thread may be running unless_gone() just now. It runs undo() after
-                # that.
+                # The session's thread may be running unless_gone() at this moment. It runs undo()
+                # after unless_gone() has returned.
                 self._commands.put(undo)
                 raise _hung_up() from None
             raise self.not_yet("can't be reached") from None
@@ -277,7 +280,7 @@ class Session:
 
     def _poll_s(self) -> float | None:
         """The time from one turn to the next; None: no turn is needed, because the process is only
-        registered and not recorded. The exit of such a process is reported by note_exit()."""
+        registered and not recorded. If such a process exits, note_exit() ends the session."""
         recording = self._driver.recording
         self._take_turns(recording or self.lifecycle.state is not State.REGISTERED)
         if not self._takes_turns:
@@ -301,11 +304,12 @@ class Session:
         except EOFError:
             self._driver.end("the process does not read its socket")
         except ProcessLookupError:
-            # The module and move_pages may notice the exit before the next check of the pidfd.
+            # A call to the module or move_pages may fail because of the exit before the next check
+            # of the pidfd.
             self._driver.end(EXITED)
         except (OSError, RuntimeError) as error:
             # An error of the daemon, such as EMFILE, or RuntimeError if no thread can be started.
-            # The process did not cause it and stays registered.
+            # The process did not cause this error and stays registered.
             self._fail(f"an error of the daemon: {error}")
 
     def _fail(self, reason: str) -> None:

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """State files, from which the next daemon restores this daemon's sessions.
 
-A session has a file NAME.json, with the parameters of its attach and a row for each plan. Each
-plan also has a file NAME.LAYOUT.npz, with the plan and its profile. NAME is the process's pid
-and start time, so that no process inherits a plan by reusing a pid. exec() keeps both, so
-Driver.resume() removes the files of an earlier program. LAYOUT is the id of the plan's layout.
-While a plan replaces another, both are saved; the process's control words identify the plan
+A session has a file NAME.json, with the parameters of its attach and a row for each plan. Each plan
+also has a file NAME.LAYOUT.npz, with the plan and its profile. NAME is the process's pid and start
+time, so that no process inherits a plan by reusing a pid. exec() keeps the pid and the start time,
+so Driver.resume() removes the files of an earlier program. LAYOUT is the id of the plan's layout.
+While a plan replaces another, both plans are saved; the process's control words identify the plan
 that is live.
 """
 
@@ -54,14 +54,14 @@ class Saved:
     emulated: str = ""  # preset of emulated tiers; "": the tiers are not emulated
     paged: str = ""  # directory of the files of paged tiers; "": the tiers are not paged
     nodes: Nodes = ()  # the tiers' nodes; empty in files of earlier versions
-    plans: tuple[SavedPlan, ...] = ()  # live or being entered; empty while profiling
+    plans: tuple[SavedPlan, ...] = ()  # the live plan and the plan being entered, if any
 
     def resumable(self, emulated: str, paged: str, nodes: Nodes) -> bool:
-        """Whether a daemon with these tiers can resume the plans.
+        """Whether a daemon with these tiers can resume the plans: the tiers have not changed since
+        the plans were saved, and they are not paged.
 
-        It cannot if a tier has other nodes now: the plans' figures and initial places would be
-        wrong. On paged tiers it cannot, because the process needs an eventfd of the daemon and gets
-        it only with a new layout.
+        If a tier had other nodes, the plans' figures and initial tiers would be wrong. On paged
+        tiers, the process needs an eventfd of the new daemon and gets it only with a new layout.
         """
         same = self.emulated == emulated and self.nodes == nodes
         return same and not self.paged and not paged
@@ -78,7 +78,7 @@ class Restored(NamedTuple):
 class StateFiles:
     """The sessions' folder below the daemon's state directory. A failed write is only logged, and
     the session goes on. The next daemon may then attach the process again instead of resuming the
-    plan, or not restore the session at all."""
+    plan, or it may not restore the session."""
 
     def __init__(self, state_dir: Path) -> None:
         self._folder = state_dir / "sessions"
@@ -214,6 +214,6 @@ class StateFiles:
 
 
 def _with_goal(row: SavedPlan, saved: Saved) -> SavedPlan:
-    """The row with budget and policy. A row of an earlier version lacks them and gets those of
-    `saved`."""
+    """The row with its budget and policy. A row that an earlier version wrote has neither, and gets
+    those of `saved`."""
     return replace(row, fast=row.fast or saved.fast, policy=row.policy or saved.policy)

@@ -16,7 +16,7 @@ TURNS_PER_S = 100
 
 
 class Turns:
-    """The number of each user's sessions that check their processes. Thread-safe."""
+    """Counts, for each user, the sessions that take turns. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -18,8 +18,8 @@ def welcome(link: ShimLink, machine: Machine, name: str, *, has_layout: bool) ->
     """Answer the hello. On paged tiers, a process started by `sentinelctl run` also gets its pager.
 
     name: the session's name. has_layout: whether the process still has the layout of an earlier
-        daemon; on paged tiers, it then has a pager, too. Raises EOFError if the process does not
-        read its socket.
+        daemon. On paged tiers, a process with a layout also has its pager already. Raises EOFError
+        if the process does not read its socket.
     """
     message: Message = {"type": "welcome", "session": name}
     fast = None if has_layout else _announced(link, machine.config.fast)
@@ -33,7 +33,8 @@ def welcome(link: ShimLink, machine: Machine, name: str, *, has_layout: bool) ->
 
 def _announced(link: ShimLink, default: str) -> FastBudget | None:
     """The budget with which `sentinelctl run` will attach the process; None if `sentinelctl run`
-    did not start the process. default: the configuration's budget."""
+    did not start the process or if the announced budget is invalid. default: the configuration's
+    budget."""
     announced = link.hello.get("fast")
     if not isinstance(announced, str):
         return None

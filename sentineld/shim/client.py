@@ -22,8 +22,8 @@ SOCKET_VARIABLE = "SENTINELD_SHIM_SOCKET"
 SOCKET_PATH = "/run/sentineld/shim.sock"
 FAST_VARIABLE = "SENTINELD_FAST"
 """Set by `sentinelctl run`: the budget with which the process will be attached. "" means the budget
-of the daemon's configuration. On paged tiers, a process with this variable has a pager from its
-start."""
+of the daemon's configuration. On paged tiers, a process with this variable gets a pager when it
+starts."""
 RETRY_SECONDS = 1.0
 REFUSED_SECONDS = 60.0
 """Delay before reconnecting after the daemon has refused this process, for example because of the
@@ -47,7 +47,7 @@ class Client:
     """A connection to the daemon; tries to connect at most once per RETRY_SECONDS."""
 
     def __init__(self, path: str | None = None) -> None:
-        """Does not connect yet; connect() does.
+        """Create a client that is not connected yet; connect() connects it.
 
         path: the daemon's socket; default SENTINELD_SHIM_SOCKET or SOCKET_PATH.
         """
@@ -131,15 +131,15 @@ class Client:
                 self._outgoing[0] = (frame[sent:], [])
 
     def wait(self, seconds: float) -> None:
-        """Wait until data arrives, but at most for this time."""
+        """Wait until data arrives, but at most `seconds`."""
         if self._socket is not None:
             self._poll.poll(max(round(seconds * 1000), 0))
 
     def receive(self) -> list[Message]:
         """Return the complete messages that have arrived, after at most READS_MAX reads.
 
-        If the daemon has hung up or sent garbage, closes the connection and returns the messages
-        that arrived before that, without their descriptors.
+        If the daemon has hung up or violated the protocol, closes the connection. The messages
+        received before the error are still returned, but their descriptors are closed.
         """
         messages: list[Message] = []
         if self._socket is None or not self._poll.poll(0):

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hooks into torch that report layer boundaries and the end of each step.
 
-Global forward hooks and grad_fn prehooks do not change the allocation sequence. Full backward
-hooks and dispatch modes would change it, so they are not used. Only leaf modules make layer
-boundaries. Every hook returns None, because torch would use any other value in place of the
+Global forward hooks and grad_fn prehooks do not change the allocation sequence. Full backward hooks
+and dispatch modes would change it, so they are not used. Layer boundaries are reported for leaf
+modules only. Every hook returns None, because torch would use any other value in place of the
 hooked call's arguments or output. While torch.compile traces, the hooks do nothing.
 """
 
@@ -88,10 +88,10 @@ def _is_leaf(module: torch.nn.Module) -> bool:
 class Hooks:
     """The four global hooks.
 
-    The hooks are methods, not closures: torch.compile guards the contents of a closure's cells,
-    and recompiles when, for example, an empty dictionary in a cell gets its first entry. For an
-    object, torch.compile guards only the attributes that traced code reads. While the hooks are
-    traced, they read no attribute, because they return at once if is_compiling().
+    The hooks are methods, not closures: torch.compile guards the contents of a closure's cells, and
+    recompiles when, for example, an empty dictionary in a cell gets its first entry. For an object,
+    torch.compile guards only the attributes that traced code reads. A traced hook reads no
+    attribute: it first calls is_compiling(), which is true, and returns.
     """
 
     def __init__(
@@ -102,13 +102,13 @@ class Hooks:
         missing_steps: MissingSteps,
         step_ended: Callable[[], None],
     ) -> None:
-        """Does not register the hooks; install() does.
+        """Create the hooks without registering them; install() registers them.
 
         native: receives the boundaries.
         layers: assigns the layer ids.
         tensors: each optimizer is added to this collection.
-        missing_steps: its after_forward() is called after each forward while
-            `missing_steps.active` is set and `layers.enabled` is not.
+        missing_steps: its after_forward() is called after each forward while `missing_steps.active`
+            is true and `layers.enabled` is false.
         step_ended: called after each training step.
         """
         self._native = native
@@ -148,7 +148,7 @@ class Hooks:
         if not layer:
             return
         # -1: no backward pass is running. In a backward pass, a forward only recomputes a layer
-        # (activation checkpointing), and its end is not reported.
+        # (activation checkpointing), and the end of this forward is not reported.
         if self._graph_task() == -1:
             self._native.forward_end()
         node = grad_fn(output)

@@ -17,10 +17,10 @@ from sentineld.base.text import json_end
 from sentineld.model.protocol import TENSOR_BYTES_MIN
 
 NAMES_MAX = 20_000
-"""Maximum number of names. All names go in one message, and the daemon accepts messages up to
+"""Maximum number of names. All names are sent in one message, and the daemon accepts messages up to
 5 MiB."""
 NAME_BYTES_MAX = 200
-"""Limit on a name's bytes in JSON."""
+"""Maximum size of one name, encoded as JSON."""
 
 Row = tuple[int, str, str]
 """(address of the storage, role, name); sentineld.model.records.TensorName lists the roles."""

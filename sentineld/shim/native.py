@@ -25,27 +25,29 @@ HEAP_PER_MEMORY = 2
 """Bytes of heap address space per byte of RAM. A value above 1 leaves room for fragmentation;
 address space that is never touched takes no memory."""
 HEAP_PAGES_MAX = (1 << 32) - 3
-"""Largest size of the heap (heap_init() in native/heap.c): 16 TiB with pages of 4 KiB."""
+"""Maximum size of the heap, in pages (heap_init() in native/heap.c): 16 TiB with pages of 4 KiB."""
 
 _SOURCES = Path(__file__).parent / "native"
 _COMPILE_FLAGS = (
     *("-O2", "-g", "-std=gnu11", "-fPIC", "-fvisibility=hidden", "-fexceptions", "-pthread"),
     *("-shared", "-Wl,-z,lazy", f"-Wl,-soname,{LIBRARY_NAME}"),
 )
-"""The flags of native/Makefile without the warning options. The Makefile explains some of them."""
+"""The flags of native/Makefile without the warning options. The Makefile explains some of these
+flags."""
 
 
 class ShimUnavailableError(Exception):
-    """The shim cannot work in this process; the message says why. Training goes on without it."""
+    """The shim cannot work in this process; the message says why. The training continues without
+    the shim."""
 
 
 def library_path() -> Path:
     """Path of the C library.
 
-    If SENTINELD_SHIM_LIBRARY is set, returns its value. Otherwise returns the packaged library if
-    there is one and no source file is newer than this library. Otherwise returns a library in the
-    cache, after building it if necessary. If the build fails, returns the packaged library if there
-    is one.
+    If SENTINELD_SHIM_LIBRARY is set, returns its value. Otherwise, returns the packaged library,
+    provided that it exists and no source file is newer. In all other cases, returns a library in
+    the cache, which is built if it does not exist yet. If the build fails, a packaged library is
+    returned even if a source file is newer.
 
     Raises:
         ShimUnavailableError: there is no packaged library, and none can be built.

@@ -64,7 +64,7 @@ class _Allocation:
 class _Touched:
     """Memory that a subtree of events has touched."""
 
-    # Addresses for which _Walk.rows already has a read, and addresses for which it has a write.
+    # Addresses for which _Walk.rows already contains a read (`read`) or a write (`written`).
     read: set[int] = field(default_factory=set)
     written: set[int] = field(default_factory=set)
     # Allocations in the subtree that were made outside all operators of the subtree.

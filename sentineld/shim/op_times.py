@@ -3,9 +3,9 @@
 
 torch.profiler stamps events with wall time derived from the cycle counter; the shim stamps the
 ring's records with CLOCK_MONOTONIC. An allocation or free of 4 KiB or more that both the profiler
-and the ring have recorded gives one pair of times (a pin), unless the profiler missed other
-allocations or frees at the same address. Times between two pins are interpolated and stay between
-these pins, so an access never moves across a birth or death that is a pin.
+and the ring have recorded gives one pair of times, called a pin. There is no pin if the profiler
+missed other allocations or frees at the same address. Times between two pins are interpolated and
+stay between these pins, so the mapping never moves an access across a birth or death that is a pin.
 """
 
 from __future__ import annotations
@@ -88,7 +88,8 @@ class TimeMap:
                 pins += zip(times, kept["time_ns"][indices].tolist(), strict=True)
                 seen[indices] = True
             elif times:
-                # The profiler missed some of the events at this address, so they give no pins.
+                # The profiler missed some of the allocations (or frees) at this address, so none of
+                # them gives a pin.
                 seen[indices] = True
         unreported = ~seen & (kept["event"] == protocol.Event.ALLOC)
         self._unreported: npt.NDArray[np.void] = kept[unreported]

@@ -228,7 +228,7 @@ class Shim:
         residency, fds = self._residency()
         answer = {
             "type": "layout",
-            # If the daemon sent another type, the value can be nested too deeply for json.dumps().
+            # A layout_id that is not an integer can be nested too deeply for json.dumps().
             "layout_id": layout_id if type(layout_id) is int else None,
             "ok": not problem,
             "error": problem,

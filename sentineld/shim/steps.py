@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Detects when a training step ends: when the optimizer that steps least often finishes step().
+"""Detects the end of each training step.
+
+A training step ends when the optimizer that steps least often has finished step().
 
 Training is a cycle. A step may begin at any point of the cycle, provided that every step begins
 at the same point. If there are several optimizers (as in a GAN), one of them is chosen: the one
@@ -11,7 +13,7 @@ from __future__ import annotations
 import weakref
 
 FORGOTTEN_AFTER = 64
-"""If the other optimizers make this many steps, and the chosen one makes none meanwhile, the chosen
+"""If the other optimizers make this many steps while the chosen optimizer makes none, the chosen
 optimizer counts as no longer used."""
 
 

@@ -4,7 +4,8 @@
 One descriptor is for the process's pagemap. The other is preferably a userfaultfd with asynchronous
 write protection: the kernel lets each write through and marks the page as written. The protection
 ends when the last copy of the userfaultfd is closed. If the kernel or a seccomp filter refuses a
-userfaultfd, /proc/self/clear_refs is used for soft-dirty bits instead.
+userfaultfd, the second descriptor is /proc/self/clear_refs, through which the soft-dirty bits are
+cleared.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def protect_writes(start: int, length_bytes: int) -> int:
 def open_write_watch(start: int, length_bytes: int) -> tuple[str, tuple[int, int]]:
     """Return (SCAN or SOFT_DIRTY, (pagemap, userfaultfd or clear_refs)); the caller closes both.
 
-    Raises OSError if the process may not open its own files in /proc.
+    Raises OSError if the process is not allowed to open its own files in /proc.
     """
     pagemap_fd = os.open("/proc/self/pagemap", os.O_RDONLY | os.O_CLOEXEC)
     try:

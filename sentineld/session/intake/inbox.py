@@ -35,7 +35,7 @@ class Inbox:
     def __init__(self, link: ShimLink, observing: Observing) -> None:
         self.layers: tuple[str, ...] = ()
         self.threads = _threads_of(link.hello)
-        """Number of threads that compute in torch; 0: not reported."""
+        """Number of torch's compute threads; 0: not reported."""
         self.layout_id = 0
         self.layout_live = False
         self._lines_left = LOGGED_MAX
@@ -43,7 +43,8 @@ class Inbox:
         self._observing = observing
 
     def expect_layout(self, layout_id: int) -> None:
-        """Record that a layout was sent: layout_live is false until the process has taken it."""
+        """Record that a layout was sent: layout_live is false until the process has taken this
+        layout."""
         self.layout_id, self.layout_live = layout_id, False
 
     def take(self, message: Message) -> OpAccesses | None:

@@ -32,9 +32,9 @@ from sentineld.observe.writefds import ReceivedWriteFds, WriteFds
 WAY_CHARACTERS_MAX = 20
 REFUSAL_CHARACTERS_MAX = 200
 SAMPLES_PER_PAGE_MAX = 8
-"""Maximum number of pages that the kept samples may represent, per page of the machine's memory. It
-allows a sample of each page in each of 8 stretches. The limit is needed because a process can begin
-any number of epochs, and each epoch adds samples."""
+"""Maximum number of pages that the kept samples may represent, per page of the machine's memory.
+This number allows a sample of each page in each of 8 stretches. The limit is needed because a
+process can begin any number of epochs, and each epoch adds samples."""
 REPEATS_PER_PAGE_MAX = 1
 """If the kept samples represent more than this number of pages per page of the machine's memory,
 repeated accesses to a page in an epoch are dropped. The profile still has the first access to each
@@ -66,7 +66,7 @@ class Sampling:
         self._samples: list[npt.NDArray[np.void]] = []
         self._pages = 0  # number of pages that self._samples represents
         self._repeats = True  # whether repeated accesses to a page in an epoch are kept
-        self._lost_before = 0  # `lost` at the last arm()
+        self._lost_before = 0  # value of `lost` at the last arm()
         self._armed = False
         self.total = 0
         self.accesses = 0
@@ -141,7 +141,8 @@ class Sampling:
         self._pages += sampled_page_count(samples)
 
     def _drop_repeats(self) -> None:
-        """Drop the repeated accesses kept so far, and those of later calls of collect()."""
+        """Drop the repeated accesses that were kept so far. Later calls of collect() drop repeated
+        accesses, too."""
         kept = self._samples
         self._clear()
         self._repeats = False
@@ -185,8 +186,8 @@ class Sampling:
         self._link.set_flags(off=protocol.Flag.EPOCHS | protocol.Flag.RESIDENCY)
         self._watch.close()
         if self._module is not None:
-            # The process's epoch fd has no effect from now on, but while it is open, the module
-            # can't be unloaded.
+            # Make the process close its epoch fd. The fd has no effect from now on, but while it is
+            # open, the module can't be unloaded.
             with contextlib.suppress(EOFError):
                 self._link.send({"type": "epoch_fd_close"})
 
@@ -196,7 +197,7 @@ class Samples:
     """Counters of the module's samples."""
 
     taken: int = 0
-    accesses: int = 0  # samples that are accesses; others have a flag in NO_ACCESS
+    accesses: int = 0  # samples of accesses; all other samples have a flag of NO_ACCESS
     lost: int = 0  # samples that the module lost; see SamplerStats
 
     def plus(self, sampling: Sampling | None) -> Samples:
@@ -211,7 +212,8 @@ class Samples:
 
 
 class Observing:
-    """Opens the sampling of one process when it is first needed; stop() ends it.
+    """Opens the sampling of one process when the sampling is first needed; stop() ends the
+    sampling.
 
     Profiling uses sampling(), which chooses the best backend. Requests use exact_sampling(), which
     accepts only the module. All calls but samples() come from the session's thread.
@@ -293,8 +295,8 @@ class Observing:
     def exact_sampling(self) -> Sampling:
         """The sampling by the module, which assigns accesses to stretches. Call this only outside
         profiling. Raises SentinelError if the module can't be used."""
-        # An open sampling uses the module, because samplings by other backends end with the
-        # profiling.
+        # If a sampling is open now, it uses the module, because samplings by other backends end
+        # with the profiling.
         if self._sampling is None:
             watch = MODULE.open(Target(self._link.pid, self._log_records, uid=self._link.uid))
             self._sampling = Sampling(self._link, MODULE, watch)

@@ -35,8 +35,8 @@ class StepFeed:
     def steps(self) -> Iterator[Step]:
         """Yields the steps that ended since the last call. The caller must exhaust the iterator.
 
-        The steps are not gathered in a list, because many short steps with many live tensors take
-        much memory. Raises SentinelError if a step is implausible.
+        The steps are not gathered in a list, because many short steps with many live tensors would
+        take much memory. Raises SentinelError if a step is implausible.
         """
         lost = self._segment.ring_lost()
         records = self._segment.drain()

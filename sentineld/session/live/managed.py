@@ -33,8 +33,8 @@ log = logging.getLogger(__name__)
 
 
 class Managed:
-    """The plan, its mover, and a thread that wakes when the shim writes to the session's eventfd,
-    and then reports the process's position to the mover."""
+    """The plan, its mover and the boundary thread. The boundary thread wakes when the shim writes
+    to the session's eventfd, and reports the process's position to the mover."""
 
     def __init__(
         self,
@@ -130,7 +130,7 @@ class Managed:
         )
 
     def stall_decisions(self) -> Decisions:
-        """How the trials of stalls were decided so far; see StallTrial."""
+        """Number of boundaries with each decision of the stall trials so far: see StallTrial."""
         return self.mover.stall_decisions()
 
     def fast_bytes(self) -> int:

@@ -14,7 +14,7 @@ from sentineld.plan.layout_wire import NO_TABLES, Tables, pack_layout
 
 
 def new_layout_id() -> int:
-    """A layout id that is unique across restarts of the daemon: layouts outlive the daemon."""
+    """A layout id; unique across restarts of the daemon, because layouts outlive the daemon."""
     return time.time_ns()
 
 

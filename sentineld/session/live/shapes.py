@@ -62,14 +62,14 @@ class Planned:
 
     shape: Shape
     profile: Profile
-    # Emulated delays are computed from this profile: that of a second step, or `profile` if no
-    # second step was observed.
+    # The profile from which emulated delays are computed: the profile of a second step, or
+    # `profile` if no second step was observed.
     charged: Profile
     plan: Plan
-    budget_bytes: int  # the session's budget: plan.budget_bytes + unmanaged + reserve_bytes()
+    budget_bytes: int  # the session's budget; includes unmanaged bytes and reserve_bytes()
     plan_duration_s: float | None  # time to make the plan; None: an earlier daemon made it
     migration_bytes_per_s: float = 0.0  # bandwidth that the plan assumes; 0: the machine's figure
-    spare: Spare | None = None  # a plan for less bandwidth
+    spare: Spare | None = None  # a plan made in advance; see plan/spare.py
     # On paged tiers: the latency of a fault that the plan assumes; None: the machine's figure. A
     # session on paged tiers is never resumed, so this value is not saved.
     fault_latency_ns: float | None = None
@@ -98,7 +98,8 @@ class Shapes:
         return len(self._planned)
 
     def fitting(self, step: Step, threads: int) -> Planned | None:
-        """The plan for the step's own shape, or else one for varying sizes that fits the step."""
+        """The plan for the step's own shape, or else a plan for varying sizes that fits the step,
+        or None."""
         planned = self.find(Shape.of(step, threads))
         return planned or self.fitting_most([births(step)], step, threads, 1.0)
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Correcting a live plan: measured bandwidth, times and latency of faults are compared with the
-assumed ones, and another plan is made in the background if needed (plan/correct.py decides)."""
+"""Corrects a live plan. The measured bandwidth, stretch times and latency of faults are compared
+with the assumed values. If they differ too much (plan/correct.py decides this), another plan is
+made in the background."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ log = logging.getLogger(__name__)
 
 PlanAgain = Callable[[Correction, int, Plan], Plan | None]
 """A function that plans again, given a correction, the budget in bytes for tensor pages, and the
-live plan. Returns None if no plan is faster; may raise SentinelError."""
+live plan. Returns None if the new plan is not faster than the live plan; may raise
+SentinelError."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,8 @@ class Correcting:
         self._corrector.entered(planned.plan, planned.profile, self.tiers, progress)
 
     def left(self) -> None:
-        """Stop checking: the plan is no longer live. Drops a correction that is being planned."""
+        """Stop checking the plan, which is no longer live. Drop a correction that is being
+        planned."""
         self._planned = self._managed = self._job = None
         self.recording = False
 
@@ -161,8 +164,8 @@ class Correcting:
 
     def _begin(self, planned: Planned, correction: Correction) -> None:
         log.info("process %d: %s; planning again", self._link.pid, correction.text)
-        # Planning takes a budget without room for unmanaged bytes. The live plan's budget has no
-        # such room either, so it is passed on unchanged.
+        # PlanAgain takes the budget for tensor pages, which does not include unmanaged bytes.
+        # plan.budget_bytes does not include them either.
         budget_bytes = planned.plan.budget_bytes
         self._job = _Job(
             correction,

@@ -34,8 +34,8 @@ class Entering:
         planned: Planned,
         what: str,
     ) -> None:
-        """what: the name of the plan in the reason that status shows. Raises SentinelError for an
-        impossible layout."""
+        """what: the name of the plan in the status reason, for example "the corrected plan". Raises
+        SentinelError for an impossible layout."""
         self.what = what
         self.layout_id = new_layout_id()
         layout = planned.plan.layout
@@ -72,6 +72,7 @@ class Entering:
 
     def require_in_time(self) -> None:
         """Raise SentinelError if the answer is late. Do not call this while another plan is live:
-        in that case the process may answer much later, for example after an evaluation."""
+        in that case the process may answer much later, for example after an evaluation, in which no
+        training step ends."""
         if time.monotonic() > self._deadline_s:
             raise SentinelError("failed", "the process did not take the layout in time")

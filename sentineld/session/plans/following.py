@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The plans that a process follows, one after the other: entering, following and leaving each."""
+"""Enters, follows and leaves the plans of a process, one after the other."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Following:
         """The plan that is being entered or was entered last, even if that plan has been left
         since."""
         self.managed: Managed | None = None
-        """None: no plan is live."""
+        """The live plan; None: no plan is live."""
         self.shapes = Shapes()
         self.correcting: Correcting | None = None
         self.corrections: Counter[str] = Counter()
@@ -86,7 +86,7 @@ class Following:
 
     def prepare(self, planned: Planned, what: str) -> int:
         """Prepare a plan for send(); returns the id of its layout. what: the name of the plan in
-        the reason that status shows."""
+        the status reason, for example "the corrected plan"."""
         self.shapes.keep(planned)
         self.planned = planned
         self._entering = Entering(self._link, self._machine, self.tiers, self._inbox, planned, what)
@@ -99,8 +99,8 @@ class Following:
         self._entering.send()
 
     def enter(self) -> str | None:
-        """Once the layout is live, follow the plan. If necessary, move the persistent tensors to
-        the plan's initial tiers first.
+        """If the layout is live, begin to follow the plan. If necessary, first move the persistent
+        tensors to the plan's initial tiers.
 
         Returns the status reason; None: the layout is not live yet. Raises ProcessLookupError, and
         SentinelError, for example if the process does not answer in time.
@@ -116,8 +116,8 @@ class Following:
         self._stop_managed()
         managed = self._manage(planned)
         if first or not policy(managed.plan.policy).charges_budget:
-            # If there was a live plan and the new plan stays within the budget, enter() is not
-            # needed: the new plan's own moves soon bring the fast pages within the budget.
+            # If another plan was live before and the new plan stays within the budget, enter() is
+            # not needed: the new plan's own moves soon reduce the fast pages to the budget.
             managed.enter()
         self._start(planned, managed)
         what, self._entering = self._entering.what, None  # frees the layout, which is large
@@ -161,7 +161,7 @@ class Following:
         return Verdict(True, f"the process now computes with {threads} threads")
 
     def on_step(self, step: Step) -> None:
-        """Handle a complete recorded step. It is used if a correction needs the times of steps."""
+        """Handle a complete recorded step, whose times a correction may need."""
         if self.correcting is not None:
             self.correcting.on_step(step)
 
@@ -186,7 +186,8 @@ class Following:
             self.correcting.stop_recording()
 
     def plan_input(self) -> PlanInput:
-        """The input for planning for another budget or policy, while a plan is live."""
+        """The input for planning for another budget or policy. Call this only while a plan is
+        live."""
         planned = self.planned
         assert planned is not None
         # Unmanaged bytes vary within a step, so the live plan may have reserved room for more of

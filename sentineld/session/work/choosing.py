@@ -12,14 +12,15 @@ from sentineld.profile.steps import Step
 from sentineld.session.live.shapes import Planned, Shape, Shapes
 
 OTHER_SHAPE_STEPS = 8
-"""Within this number of steps after a plan was left, the session enters that plan again only if
-two steps in a row have its shape; later, a single step of its shape is enough. If the plan that was
-left had not paid off, the session enters or makes a plan only after SIZES_STEPS steps, or after
-OTHER_SHAPE_STEPS steps if all of them are identical."""
+"""Within this number of steps after a plan was left, the session enters that plan again only if two
+steps in a row have its shape. Later, a single step of its shape is enough. If the plan that was
+left had not paid off, the session waits for SIZES_STEPS steps before it enters or makes a plan. It
+waits for only OTHER_SHAPE_STEPS steps if all of them are identical."""
 SIZES_STEPS = 16
 """Number of steps to record before a plan for varying sizes is made. Its slots are as large as the
-largest allocations in these steps; larger steps will not fit. If the lengths of batches are
-distributed uniformly, the longest of 16 exceeds 94 % of all lengths on average."""
+largest allocations in these steps; steps with larger allocations will not fit the plan. If the
+lengths of batches are distributed uniformly, the longest of 16 exceeds 94 % of all lengths on
+average."""
 SIZE_CHANGES_MIN = 2
 """A plan for varying sizes is made only if the sequence of allocations changes from one step to the
 next at least this number of times in the recorded steps. After a single change, a long phase of
@@ -47,7 +48,7 @@ class Choosing:
         self._seen = SeenSteps()
 
     def warm_up(self, step: Step) -> None:
-        """Take a step of the warm-up into account when deciding whether steps differ. Chooses no
+        """Add a step of the warm-up to the steps that show whether steps differ. Chooses no
         plan."""
         self._seen.add(step)
 
@@ -76,7 +77,7 @@ class Choosing:
         return known
 
     def _decided(self) -> bool:
-        """Whether the steps seen so far, fewer than SIZES_STEPS, already show that steps repeat."""
+        """Whether the recorded steps, although fewer than SIZES_STEPS, show that steps repeat."""
         if self._shapes.unsteady:
             return self._seen.count >= OTHER_SHAPE_STEPS and self._seen.identical()
         return self._seen.steady()
@@ -89,8 +90,8 @@ class Choosing:
         return found if repeated or not returned or self._steps > OTHER_SHAPE_STEPS else None
 
     def _similar(self, threads: int) -> Planned | Sample | None:
-        """The known plan that fits most of the recorded steps, or a Sample for a new plan; None if
-        the steps differ in other ways than in the sizes of allocations."""
+        """A known plan that fits at least SIMILAR_SHARE of the recorded steps, or a Sample for a
+        new plan. None if there is no such plan and none can be made."""
         seen = self._seen
         similar = seen.most_similar(SIMILAR_SHARE)
         if similar is None:

@@ -54,7 +54,8 @@ class Metering(Request[list[StepMeter]], ABC):
 
 
 class ModuleMetering(Metering):
-    """Metering by the kernel module: it logs each page's node at its first access in a stretch."""
+    """Metering by the kernel module, which logs a page's node at the page's first access in a
+    stretch."""
 
     def __init__(
         self, link: ShimLink, managed: Managed, sampling: Sampling, tiers: Tiers, steps: int

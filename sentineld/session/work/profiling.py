@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Profiling: from a session's first recorded step to a verified plan.
 
-After the warm-up, steps are recorded until the shape of the plan is chosen (choosing.py); then
-one step is sampled (step_sampler.py), with the cuts that a plan will have. On
-emulated tiers, the framework observes one more step, from which the delays are
-computed. A child process makes the plan.
+After the warm-up, steps are recorded until the shape of the plan is chosen (choosing.py); then one
+step is sampled (step_sampler.py), with the cuts that a plan will have. On emulated tiers, the
+framework observes one more step, from which the delays are computed. A child process makes the
+plan.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ class Profiling:
 
         shapes: the session's plans.
         tiers: the tiers, with the bandwidth that the plan should assume.
-        left: the shape whose plan the steps no longer follow, or None. The first state is ATTACHED
-        if left is None, else ALLOCATION, because the process then needs no warm-up.
+        left: the shape whose plan the steps no longer follow, or None. If left is None, the first
+        state is ATTACHED. Otherwise it is ALLOCATION, because the process needs no second warm-up.
         """
         self._link = link
         self._machine = machine
@@ -260,9 +260,9 @@ class Profiling:
         return with_fast_times(profile, slow_shares(profile, slow), timing_of(self._tiers))
 
     def _second_profile(self) -> Profile | None:
-        """The profile of a second step, once the framework has observed such a step. Emulated
-        delays are computed from this profile, because a plan must not be tested with the same
-        recording from which it was made."""
+        """The profile of a second step, which only the framework observes; None as long as there is
+        no such profile. Emulated delays are computed from this profile, because a plan must not be
+        tested with the same recording from which it was made."""
         if self._second is None:
             self._second = OperatorSteps(self._link, KEPT_RECORDS)
             self._second.request()

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Recording a trace: some steps without sampling, then one step whose accesses are sampled.
 
-A process without a plan gets the cuts that a plan would have, in a layout that
-plans no tensor; afterwards the process is detached. A managed process is recorded
-under its live plan: it keeps its cuts and its layout, and its pages go on moving.
+A process without a plan gets the cuts that a plan would have, in a layout that plans no tensor;
+afterwards the process is detached. A managed process is recorded under its live plan: it keeps its
+cuts and its layout, and its pages continue to be moved.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Recording(Request[Trace]):
         operators = OperatorSteps(link, KEPT_RECORDS, steps_min=ACCESS_STEPS_MIN)
         self._sampler = StepSampler(link, machine.substrate, max(steps, 2), operators)
         self._ring_lost = link.segment.words().ring_lost
-        self._passed_steps = 0  # steps since sampling began; before that, since recording began
+        self._passed_steps = 0  # steps since sampling began or, before that, since recording began
         self._sampling: Sampling | None = None
         self._sampling_since_s: float | None = None
         self._sampled: SampledStep | None = None
@@ -125,8 +125,8 @@ class Recording(Request[Trace]):
         self._machine.probing.stop_recording(self._link.pid)
 
     def _gather(self, step: Step) -> bool:
-        """Handle a step that was recorded before sampling begins. Begin to sample after enough
-        steps in a row that allocate identically; returns whether the recording has failed."""
+        """Handle a step that was recorded before sampling begins. Begin to sample once enough steps
+        in a row have allocated identically; returns whether the recording has failed."""
         if not recorded_completely(step):
             # Under a plan for varying sizes, this step lacks allocations, so its cursors have gaps.
             # A trace must not have gaps.

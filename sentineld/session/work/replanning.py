@@ -31,8 +31,8 @@ class Replanning(Request[Planned]):
         return self._making.result
 
     def finish(self) -> None:
-        """Wake the waiting thread. Call this after the plan was sent to the process, planning has
-        failed, or the request was rejected."""
+        """Wake the waiting thread. Call this when the plan has been sent to the process, planning
+        has failed, or the request has been rejected."""
         if self._problem is None:
             self._result, self._problem = self._making.result, self._making.problem
         super().finish()

@@ -2,9 +2,9 @@
 """Sampling one step of a process: its page accesses, and its operators' accesses.
 
 First, steps are recorded without sampling until enough of them in a row allocate identically, or
-differ in the sizes of allocations only. Then the process gets the cuts that a plan would have, its
-pages are armed, and torch.profiler is requested. The sampled step is a later step that ran with the
-cuts, the armed pages and, normally, torch.profiler.
+differ only in the sizes of allocations. Then the process gets the cuts that a plan would have, its
+pages are armed, and its shim is told to run torch.profiler. The sampled step is a later step that
+ran with the cuts, the armed pages and, normally, torch.profiler.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ from sentineld.session.live.sending import send_layout
 WHOLE_STEP_WAIT_S = 5.0
 """Time to wait for a step that was observed from its beginning to its end."""
 REQUESTS_MAX = 24
-"""Maximum number of requests for a step's accesses. Each request costs time, and the framework may
-observe a step of another shape at every request."""
+"""Maximum number of requests for a step's accesses. Each request costs time, and the step that the
+framework then observes may have another shape."""
 OP_ACCESSES_WAIT_S = 60.0
 """Time to wait for the framework's answer to a request: the operators' accesses of one step."""
 
@@ -141,9 +141,9 @@ class StepSampler:
         return len(self.gathered) == self.gathered.maxlen
 
     def expect(self, similar: Similar) -> None:
-        """Choose the kind of step to sample: a step that differs from these steps at most in the
-        sizes of allocations, and that lacks none of their allocations. The cuts are chosen for the
-        largest of these steps."""
+        """Choose the kind of step to sample: a step that differs from the steps of `similar` at
+        most in the sizes of allocations, and that lacks none of their allocations. The cuts are
+        chosen for the largest of the steps of `similar`."""
         self.gathered.clear()
         self.gathered.append(similar.largest)
         self._sizes, self._structure = similar.sizes, structure_digest(similar.largest)
@@ -177,8 +177,8 @@ class StepSampler:
         if sampling is not None:
             sampling.arm([heap_range(segment, segment.words())], residency=False)
         self._link.set_flags(off=Flag.NO_STALLS)
-        # The pages are armed before the layout is sent. Arming takes a long time, and a step
-        # that begins with the new cuts must be sampled from its beginning.
+        # The pages are armed before the layout is sent. Arming takes a long time, and a step that
+        # begins with the new cuts must be sampled from its beginning.
         tables = Tables(self._substrate.accesses(layout, None, tiers))
         send_layout(self._link, layout, tiers, tables)
         self._begin(sampling)
