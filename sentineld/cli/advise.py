@@ -124,7 +124,7 @@ def advise(
 
     `sentinelctl record` writes TRACE, on any machine. The recorded step is simulated, as
     by `sentinelctl simulate`, for each combination of an amount of fast memory and a kind
-    of slow memory; by default, one of the kinds is a disk. The tables show the time of a
+    of slow memory. By default, one of the kinds is a disk. The tables show the time of a
     step, divided by its time if all memory were fast. Ctrl-C ends the simulation; the
     results so far are printed. docs/how-to.md explains the results and their assumptions.
     """

@@ -108,7 +108,8 @@ class Found:
 @click.option(
     "--threads",
     type=click.IntRange(min=1),
-    help="Number of measuring threads; use as many as the training.  [default: one per CPU]",
+    help="Number of measuring threads; should be the training's number of threads.  "
+    "[default: one per CPU]",
 )
 @json_option
 def calibrate(
@@ -121,10 +122,11 @@ def calibrate(
 ) -> None:
     """Measure the memory nodes and write the figures into the config.
 
-    Measures the bandwidth of sequential reads, writes and random reads on each node; the
-    bandwidth of page migration between the two fastest tiers, with different numbers of
-    pages per call; and the time of the first touch of new pages. The measurements take
-    seconds. Run this verb on an idle machine, then restart the daemon.
+    On each node, measures the bandwidth of sequential reads, of writes and of random
+    reads. Also measures the bandwidth of page migration between the two fastest tiers,
+    with different numbers of pages per call, and the time of the first touch of new
+    pages. The measurements take seconds. Run this verb on an idle machine, then restart
+    the daemon.
     """
     size_bytes = parse_bytes(size)
     if size_bytes < SIZE_MIN_BYTES:

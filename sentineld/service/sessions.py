@@ -125,7 +125,7 @@ class Sessions:
     # Verbs: (caller, arguments) -> JSON-serialisable result, or WithFile.
 
     def attach(self, caller: Caller, arguments: Message) -> Any:
-        """Start managing a process, or switch a managed one to another budget or policy.
+        """Start managing a process, or switch a managed process to another budget or policy.
 
         If "fast" or "policy" is missing, a managed process keeps its current value, and any other
         process gets the configured value.

@@ -246,8 +246,8 @@ class Session:
         try:
             if self._before is not None:
                 # Both sessions watch the same pid and have state files of the same name. If the
-                # earlier session ended after this one had begun, it would release resources that
-                # this one uses.
+                # earlier session ended after this session had begun, it would release resources
+                # that this session uses.
                 self._before.join()
                 self._before = None
             self._guarded(driver.resume)
@@ -308,8 +308,8 @@ class Session:
             # of the pidfd.
             self._driver.end(EXITED)
         except (OSError, RuntimeError) as error:
-            # An error of the daemon, such as EMFILE, or RuntimeError if no thread can be started.
-            # The process did not cause this error and stays registered.
+            # An error of the daemon: an OSError such as EMFILE, or a RuntimeError because no thread
+            # can be started. The process did not cause this error and stays registered.
             self._fail(f"an error of the daemon: {error}")
 
     def _fail(self, reason: str) -> None:

@@ -81,7 +81,8 @@ class Layers:
 
 
 def _is_leaf(module: torch.nn.Module) -> bool:
-    # The hooks do not see calls inside a compiled module, so the module counts as one layer.
+    # The hooks report no boundaries inside a compiled module, so the compiled module counts as one
+    # layer.
     return not module._modules or type(module).__name__ == "OptimizedModule"
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks a process's reported sizes, before the daemon allocates memory in proportion to them.
 
-The daemon keeps a byte or more for each page of a process's heap and arena, and a process can write
+The daemon keeps a byte or more for each page of a process's heap and arena. But a process can write
 any number into its control words and records. The limits here are larger than the sizes of any real
 process.
 """

@@ -26,7 +26,7 @@ LAYER_NAMES_CHARACTERS_MAX = 1 << 18
 names in memory."""
 THREADS_MAX = 1 << 16
 LOGGED_MAX = 50
-"""Largest number of log lines that one process can cause by its notes and by invalid messages."""
+"""Maximum number of log lines that one process can cause by its notes and by invalid messages."""
 
 
 class Inbox:

@@ -247,8 +247,8 @@ class Observing:
     def take(self, message: Message) -> None:
         """Take the process's answer to prepare().
 
-        An answer that was not requested is ignored. Its descriptors then stay in the connection
-        and count towards the connection's limit."""
+        An answer that was not requested is ignored. Its descriptors then stay in the connection and
+        count towards the connection's limit on descriptors (FDS_MAX)."""
         if not self._asked:
             return
         self._asked = False

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decides when diverged steps are reason enough to leave a plan for another one.
+"""Decides when diverged steps justify leaving a plan for another plan.
 
 A diverged step costs little: the shim just allocates the step's tensors in the heap instead of the
 arena. Another plan costs some recorded steps and, if the shape is new, a profile. So a plan is left

@@ -145,7 +145,8 @@ class Correcting:
         return extra_ns + made_ns
 
     def look(self, words: ShimWords) -> Corrected | None:
-        """Compare progress with the plan's assumptions; returns a better plan once there is one."""
+        """Compare progress with the plan's assumptions; returns a corrected plan if there is one
+        now."""
         planned, managed = self._planned, self._managed
         if planned is None or managed is None:
             return None

@@ -72,7 +72,7 @@ class Entering:
 
     def require_in_time(self) -> None:
         """Raise SentinelError if the answer is late. Do not call this while another plan is live:
-        in that case the process may answer much later, for example after an evaluation, in which no
-        training step ends."""
+        in that case the process may answer much later. It answers when a training step ends, and no
+        step ends during an evaluation."""
         if time.monotonic() > self._deadline_s:
             raise SentinelError("failed", "the process did not take the layout in time")

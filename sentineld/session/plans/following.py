@@ -117,7 +117,7 @@ class Following:
         managed = self._manage(planned)
         if first or not policy(managed.plan.policy).charges_budget:
             # If another plan was live before and the new plan stays within the budget, enter() is
-            # not needed: the new plan's own moves soon reduce the fast pages to the budget.
+            # not needed. The new plan's own moves soon reduce the fast pages to the budget.
             managed.enter()
         self._start(planned, managed)
         what, self._entering = self._entering.what, None  # frees the layout, which is large
@@ -190,8 +190,8 @@ class Following:
         live."""
         planned = self.planned
         assert planned is not None
-        # Unmanaged bytes vary within a step, so the live plan may have reserved room for more of
-        # them than there are now.
+        # The number of unmanaged bytes varies within a step. The live plan may therefore have
+        # reserved room for more unmanaged bytes than there are now.
         reserve_bytes = self._machine.substrate.reserve_bytes(planned.budget_bytes)
         reserved_bytes = planned.budget_bytes - planned.plan.budget_bytes - reserve_bytes
         unmanaged_bytes = max(reserved_bytes, self._link.segment.words().unmanaged_bytes)

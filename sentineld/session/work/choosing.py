@@ -22,9 +22,9 @@ largest allocations in these steps; steps with larger allocations will not fit t
 lengths of batches are distributed uniformly, the longest of 16 exceeds 94 % of all lengths on
 average."""
 SIZE_CHANGES_MIN = 2
-"""A plan for varying sizes is made only if the sequence of allocations changes from one step to the
-next at least this number of times in the recorded steps. After a single change, a long phase of
-identical steps may follow, for which a plan for one sequence is better."""
+"""Minimum number of changes of the allocation sequence, from one recorded step to the next, for
+which a plan for varying sizes is made. After a single change, a long phase of identical steps may
+follow. For such a phase, a plan for one sequence is better."""
 SIMILAR_SHARE = 0.75
 """Minimum share of the recorded steps that a plan for varying sizes must fit."""
 

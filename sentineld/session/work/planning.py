@@ -39,14 +39,14 @@ class PlanInput:
     charged: Profile  # see Planned
     tiers: Tiers  # the tiers, with the figures that the plan should assume
     unmanaged_bytes: int  # tensor bytes outside heap and arena; charged to the budget, too
-    sizes: Sizes | None = None  # the sizes that the plan must fit; None: those of the profile only
+    sizes: Sizes | None = None  # the sizes that the plan must fit; None: only the profile's sizes
 
 
 def planned_for(goal: Goal, given: PlanInput, machine: Machine, link: ShimLink) -> Planned:
     """Make a plan for the goal; blocks while the planning processes run. Raises SentinelError."""
     budget_bytes = goal.fast.resolve(given.profile.peak_bytes)
-    # This only checks the budget. The session reserves it, in its own thread, when it enters the
-    # plan.
+    # This only checks the budget. The session reserves the budget, in its own thread, when it
+    # enters the plan.
     machine.budgets.require(link, budget_bytes)
     reserved_bytes = given.unmanaged_bytes + machine.substrate.reserve_bytes(budget_bytes)
     arguments = given.profile, given.tiers, budget_bytes - reserved_bytes

@@ -145,8 +145,8 @@ class Recording(Request[Trace]):
         return self._given_up()
 
     def _given_up(self) -> bool:
-        """Whether too many steps have passed without enough identical ones; the recording then
-        fails."""
+        """If too many steps have passed without enough identical steps in a row, let the recording
+        fail. Returns whether it has failed."""
         if self._passed_steps <= self._wanted + STEPS_WITHOUT_REPEAT_MAX:
             return False
         self._reject(

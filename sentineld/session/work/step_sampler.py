@@ -232,8 +232,8 @@ class StepSampler:
         another shape, another request is sent.
 
         If pages are sampled and the framework has not answered the first request, the first whole
-        step is used: immediately with an exact backend, and only after a long wait with other
-        backends.
+        step is used. With an exact backend it is used immediately; with other backends, only after
+        a long wait.
         """
         operators = self.operators
         if operators.accesses is not None:
