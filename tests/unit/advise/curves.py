@@ -17,7 +17,8 @@ SIZES = tuple(PEAK_BYTES * tenth // 10 for tenth in range(1, 6))
 
 
 def points(name: str, slowdowns: Sequence[float | None], trainings: int = 1) -> list[Point]:
-    """Points at 10%, 20%, ... of the peak. A slowdown of None: there is no plan."""
+    """Points of a curve at budgets of 10%, 20%, ... of the peak. A slowdown of None: no plan is
+    feasible."""
     missing = SentinelError("failed", "infeasible", "")
     return [
         Point(name, size, trainings, value, error=missing if value is None else None)
@@ -29,7 +30,8 @@ def curves_of(
     alone: Mapping[str, Sequence[float | None]],
     shared: Mapping[str, Sequence[float | None]] | None = None,
 ) -> Curves:
-    """Curves of machines by the names of their presets."""
+    """Curves of machines that are named after their presets. alone, shared: the slowdowns by
+    preset, if one training or two trainings use the machine."""
     found = Curves(
         replace(toy_profile(), peak_bytes=PEAK_BYTES),
         "auto",

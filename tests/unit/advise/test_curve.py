@@ -28,7 +28,8 @@ NETWORK = Network(blocks=3, weight_bytes=MIB // 4, activation_bytes=MIB // 2, by
         ([1.3, 1.2, 1.05, 1.02, 1.0], 2, 1),
         ([1.04, 1.02, 1.0, 1.0, 1.0], 0, None),
         ([1.3, 1.2, 1.1, 1.08, 1.06], None, None),
-        # The second size is within the limit only by chance, because the third size is not.
+        # The second size is within the limit, but it is not the knee: the third, larger size is not
+        # within the limit.
         ([1.3, 1.04, 1.06, 1.01, 1.0], 3, 2),
         ([None, None, 1.01, 1.0, 1.0], 2, 1),
         ([1.0, 1.0, 1.0, 1.0, None], None, None),

@@ -43,7 +43,7 @@ def test_no_process_is_left_if_the_caller_stops() -> None:
         next(found)
         children = active_children()
         assert len(children) == 2
-        # The terminal sends Ctrl-C to the children, too.
+        # When a user presses Ctrl-C, the terminal sends SIGINT to the children, too.
         for child in children:
             assert child.pid is not None
             os.kill(child.pid, signal.SIGINT)

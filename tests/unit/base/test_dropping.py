@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""drop() returns at once, even if a connection's receive queue holds descriptors whose close()
+"""drop() returns immediately, even if a connection's receive queue holds descriptors whose close()
 blocks."""
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def test_an_unread_descriptor_whose_close_blocks_does_not_block() -> None:
         stuck.close()
         begin_s = time.monotonic()
         drop(ours)
-        assert theirs.recv(1) == b""  # the peer sees the connection's end at once
+        assert theirs.recv(1) == b""  # the peer sees the connection's end immediately
         wait(lambda: not held())
         assert time.monotonic() - begin_s < LINGER_S / 2
     theirs.close()

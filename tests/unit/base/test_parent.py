@@ -29,7 +29,8 @@ def test_a_process_is_killed_when_its_parent_is() -> None:
         assert told.readline() == "True\n"
         os.kill(parent.pid, signal.SIGKILL)
         parent.wait()
-        # The pipe reaches its end once the child, which also has it open, has ended.
+        # The child has inherited the pipe's write end, so end-of-file shows that the child has
+        # ended.
         assert select.select([told], [], [], 60)[0]
         assert told.read() == ""
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Standard output stays clean while a C++ library prints."""
+"""The output of a C++ library to standard output is discarded; the program's own output is kept."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def test_cutting_before_every_allocation_gives_the_finest_figures(trace: Trace) 
 
 def test_touched_is_the_maximum_over_stretches(trace: Trace) -> None:
     profile = profile_of(trace)
-    # The toy's operators touch whole tensors, and each tensor fills whole pages.
+    # The toy trainer's operators touch whole tensors, and each tensor fills whole pages.
     sizes = profile.tensors["bytes"][profile.accesses["tensor"]].astype(np.float64)
     touched = np.bincount(profile.accesses["stretch"], sizes)
     limit = profile.peak_bytes * TOUCHED_LIMIT_OVER_PEAK

@@ -69,7 +69,7 @@ def test_the_table_has_a_line_per_policy_and_the_bound() -> None:
 def test_cells_in_which_auto_is_beaten_are_reported() -> None:
     rows = [
         row("auto", 1.2),
-        row("close", 1.1995),  # a tie
+        row("close", 1.1995),  # so close to auto that it counts as a tie
         row("better", 1.15),
         row("best", 1.14),
         row("fast-only", 1.0),

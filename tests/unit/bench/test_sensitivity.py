@@ -12,7 +12,8 @@ from tests.bench.sensitivity import VARIANTS, report, summary_of
 
 
 def rows(variant: str, steps: dict[str, float | None]) -> list[Row]:
-    """Rows of one trace. steps: the step time of each policy; the all-fast step takes 1 s."""
+    """Rows of one trace. steps: the step time of each policy in seconds. The all-fast step takes
+    one second."""
     return [
         {
             "trace": "bert",

@@ -142,7 +142,7 @@ def test_a_disk_that_cannot_be_measured_is_reported(trace: Path, tmp_path: Path)
     assert (
         error.message == f"cannot measure the disk: {tmp_path / 'none'}: No such file or directory"
     )
-    # /proc cannot hold files
+    # No file can be created in /proc.
     error = refused(trace, "--disk", "/proc")
     assert error.message.startswith("cannot measure the disk: /proc: its file system cannot")
 
@@ -168,7 +168,7 @@ def test_an_interrupt_keeps_the_results(trace: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(module, "simulated_points", interrupted)
     options = ("--policy", "static", "--tiers", "cxl", "--fast", "10%..50%")
     result = run(trace, *options)
-    assert result.exit_code == 1  # in click's test runner; entry.py exits with 130
+    assert result.exit_code == 1  # click's test runner returns 1; entry.py would exit with 130
     assert "incomplete: 3 of 10 steps were simulated" in result.stderr
     column = [line.split()[3] for line in result.stdout.splitlines() if "% " in line[:4]]
     assert column.count("?") == 2  # the table for two trainings is omitted

@@ -16,8 +16,8 @@ LINGER_S = 60
 
 @contextmanager
 def lingering() -> Iterator[socket.socket]:
-    """A TCP socket with unsent data. Its last close() blocks, at the longest until the context
-    ends."""
+    """A TCP socket with unsent data. Its last close() blocks for LINGER_S, or until the context
+    ends if that is earlier."""
     with socket.socket() as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         listener.bind(("127.0.0.1", 0))

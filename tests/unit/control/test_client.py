@@ -82,8 +82,8 @@ def test_a_socket_that_the_user_may_not_open_is_not_permitted() -> None:
         "try: request(pathlib.Path(sys.argv[1]), 'status')\n"
         "except SentinelError as error: print(error.code)\n"
     )
-    # The socket is not in tmp_path, because other users cannot enter that folder, so the socket's
-    # mode would make no difference.
+    # Other users cannot enter tmp_path. In this folder, the socket's mode would make no difference,
+    # so the socket is in another folder.
     with (
         tempfile.TemporaryDirectory() as folder,
         socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener,

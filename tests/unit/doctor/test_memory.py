@@ -100,7 +100,8 @@ def test_who_sets_numa_balancing(system: System) -> None:
     assert "set by /usr/lib/sysctl.d/50-tiering.conf" in memory.numa_balancing(system).cause
     write(system.root, "etc/sysctl.d/60-mine.conf", "-kernel/numa_balancing=1\n")
     assert "set by /etc/sysctl.d/60-mine.conf" in memory.numa_balancing(system).cause
-    # A file in /etc replaces the file of the same name in /usr/lib, whatever it contains.
+    # A file in /etc replaces the file of the same name in /usr/lib, even if it does not contain the
+    # same settings.
     write(system.root, "etc/sysctl.d/50-tiering.conf", "vm.swappiness = 1\n")
     (system.root / "etc/sysctl.d/60-mine.conf").unlink()
     assert "set by" not in memory.numa_balancing(system).cause

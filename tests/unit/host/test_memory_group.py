@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The memory that a process can still get."""
+"""The amount of memory that a process can still get."""
 
 from __future__ import annotations
 

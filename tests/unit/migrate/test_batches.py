@@ -24,7 +24,8 @@ NO_DROPS = np.zeros(0, DROP_DTYPE)
 
 
 class World:
-    """A schedule and its pages. move() moves pages at once, except pages in `pinned`."""
+    """A schedule and its pages. move() moves a batch's pages immediately, except those in
+    `pinned`."""
 
     def __init__(
         self,
@@ -149,7 +150,7 @@ def test_done_waits_for_demotions_only() -> None:
     world.tier[0:2] = 1
     world.schedule.now = 4
     world.schedule.pass_boundary(NO_DROPS)
-    assert world.schedule.done() == 1 << 32 | 1  # the pending promotion does not count
+    assert world.schedule.done() == 1 << 32 | 1  # done() ignores the pending promotion
     world.schedule.pass_boundary(NO_DROPS)
     assert world.schedule.done() == 1 << 32 | 1
     world.move(world.next(room=0))
@@ -460,8 +461,8 @@ def test_a_process_that_stalls_does_not_wait_without_room() -> None:
 
 
 def test_if_the_process_does_not_stall_other_promotions_go_first() -> None:
-    # The promotion of pages 8-9 begins later and expires later than that of pages 0-1, but it is
-    # not late by plan.
+    # The promotion of pages 8-9 has a later boundary and a later deadline than the promotion of
+    # pages 0-1, but it is not late by plan.
     world = World([(1, 2, 0, 0, 2), (2, 6, 0, 8, 2)], count=8, useful=[2, 4], late=True)
     first, second = world.schedule.times
     world.schedule.times = [first, second._replace(late=False)]

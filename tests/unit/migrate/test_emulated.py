@@ -188,7 +188,7 @@ def test_moves_of_several_processes_take_turns() -> None:
     maps[Space.ARENA][:6] = 1
     wanted = addresses([(Space.ARENA, page) for page in range(6)])
     clock.sleep(second_ns)
-    bucket.take(3 * PAGE, clock.now_ns())  # by the other process
+    bucket.take(3 * PAGE, clock.now_ns())  # the other process moves 3 pages
     found = pages.move_pages(wanted, 1, lambda _: True)  # a boundary interrupts the wait
     assert (found.error, found.status.tolist()) == (errno.EINTR, [0] * 6)
     found = pages.move_pages(wanted, 1)

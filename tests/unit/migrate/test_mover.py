@@ -175,7 +175,7 @@ def test_stop_without_start(run: Run) -> None:
 
 
 class SlowMemory:
-    """All heap pages are on one node, and each move waits until the event `let` is set."""
+    """Memory whose heap pages are all on one node. Each move waits until the event `let` is set."""
 
     batch_pages = small_batch_pages = 4
     exact = False
@@ -203,7 +203,7 @@ class SlowMemory:
 
 
 class BusyMemory(SlowMemory):
-    """The heap's last two pages are busy during the first move."""
+    """Memory whose last two heap pages are busy during the first move."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -239,7 +239,7 @@ def test_a_move_whose_last_pages_are_late_is_counted_once() -> None:
 
 
 class WaitingMemory(BusyMemory):
-    """The first move is interrupted after two pages; later moves are not interrupted."""
+    """Memory whose first move is interrupted after two pages. Later moves are not interrupted."""
 
     def move_pages(self, pages: Addresses, node: int, wait: Wait | None = None) -> MoveResult:
         self.asked.set()
@@ -276,7 +276,8 @@ def test_a_paused_or_stopped_mover_ends_the_move_under_way(end: str) -> None:
 
 
 class Watcher:
-    """Until `begun` is set, disarm() raises the module's error for unknown ranges."""
+    """A watcher whose disarm() raises the module's error for unknown ranges until `begun` is
+    set."""
 
     def __init__(self) -> None:
         self.begun = threading.Event()
@@ -319,7 +320,7 @@ def test_births_that_wait_for_demotions_are_not_charged() -> None:
     with running(memory, births) as run:
         run.mover.start(1 << 32 | 2)
         assert memory.asked.wait(PATIENCE_S)
-        assert run.mover.fast_bytes() == (4 + 3) * PAGE  # heap and unmanaged
+        assert run.mover.fast_bytes() == (4 + 3) * PAGE  # 4 heap pages and 3 unmanaged pages
         memory.let.set()
         assert run.wait_published(1 << 32 | 2)
-        assert run.mover.fast_bytes() == (3 + 3) * PAGE  # births and unmanaged
+        assert run.mover.fast_bytes() == (3 + 3) * PAGE  # 3 born pages and 3 unmanaged pages

@@ -78,9 +78,9 @@ def moves(process: Process) -> Iterator[PagerMoves]:
 def test_entering_queues_the_moves_to_the_initial_tiers(
     process: Process, moves: PagerMoves
 ) -> None:
-    process.maps[Space.HEAP][4] = OUT  # half of the parameter
+    process.maps[Space.HEAP][4] = OUT  # half of the parameter is in the file
     moves.enter()
-    assert process.queued("evict") == [(2, 2, 1)]  # half of the state
+    assert process.queued("evict") == [(2, 2, 1)]  # half of the state is to be evicted
     assert process.queued("fetch") == [(4, 1, 1)]
     assert moves.ledger.totals() == {
         Entry("demote", "initial", "moved"): 2 * PAGE,

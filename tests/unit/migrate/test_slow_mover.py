@@ -104,7 +104,7 @@ class Process:
 
 
 class SlowMemory:
-    """The pages of a Process; call_ns has the time of each call of move_pages()."""
+    """The pages of a Process. call_ns yields the duration in ns of each call of move_pages()."""
 
     batch_pages = small_batch_pages = 512
     exact = waits = True
@@ -205,8 +205,8 @@ def no_fast_page_is_overlooked(mover: Mover, process: Process) -> None:
 def test_pages_that_are_born_during_a_call_are_not_overlooked(
     seed: int, name: str, tensors: int, stretches: int, share: float
 ) -> None:
-    """One call in seven takes as long as seven stretches. It moves pages of tensors that die
-    meanwhile, and of the tensors that are born on the same pages."""
+    """About one call in seven takes as long as seven stretches. Such a call moves pages of tensors
+    that die meanwhile, and of the tensors that are then born on the same pages."""
     profile = random_profile(seed, tensors, stretches)
     table = profile.stretches.copy()
     table["time_ns"] = CALL_STRETCH_NS

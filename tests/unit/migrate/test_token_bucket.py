@@ -63,7 +63,8 @@ def test_bandwidth_that_nothing_could_use_is_lost() -> None:
 def test_an_interrupted_transfer_gives_back_its_other_pieces(
     count: int, size: int, share: float
 ) -> None:
-    """The transfer is interrupted after a share of its time."""
+    """The transfer is interrupted after `share` times its duration; if `share` is above 1, after
+    its end."""
     bucket = TokenBucket(RATE)
     began_ns = 10 * SLACK_NS
     end_ns = bucket.take(count * size, began_ns)
@@ -71,7 +72,7 @@ def test_an_interrupted_transfer_gives_back_its_other_pieces(
     left = bucket.give_back(count, size, end_ns - now_ns)
     assert 0 <= left <= count
     transferred_ns = (count - left) * size * NS_PER_BYTE
-    assert began_ns + transferred_ns >= min(now_ns, end_ns)  # the piece under way is kept
+    assert began_ns + transferred_ns >= min(now_ns, end_ns)  # a begun piece is transferred
     assert left == 0 or began_ns + transferred_ns < now_ns + size * NS_PER_BYTE
     assert bucket.take(0, began_ns) == pytest.approx(began_ns + transferred_ns, abs=1)
 

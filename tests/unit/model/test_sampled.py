@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records that represent one page, and records that represent many."""
+"""Records that represent one page, and records that represent many pages."""
 
 from __future__ import annotations
 

@@ -88,7 +88,8 @@ def test_an_arena_may_overlap_the_earlier_one(areas: Areas, arena: tuple[int, in
 def test_a_range_that_cannot_be_removed_is_still_watched(
     areas: Areas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The next call of arm() tries to remove the range again."""
+    """If the module cannot remove a range, arm() fails. The next call of arm() tries to remove the
+    range again."""
     watched, ranges = watch(), [(ARENA, PAGE)]
     watched.arm(ranges)
 

@@ -35,7 +35,7 @@ class Probes:
         self.ring: list[Any] = []
         self.dropped = 0
         self.closed = False
-        self.refused = 0  # the pid of a process that cannot be watched
+        self.refused = 0  # pid of a process that cannot be watched; 0: none
 
     def start(self, timeout_s: float) -> None:
         assert timeout_s > 0

@@ -63,7 +63,7 @@ def test_every_kind_is_closed(kind: str) -> None:
     }[kind]()
     close_received(3000, fd)
     if kind != "socket":
-        assert not closing(3000)  # closed at once: closing these kinds never blocks
+        assert not closing(3000)  # already closed, because close() of these kinds never blocks
     wait(lambda: not os.path.exists(f"/proc/self/fd/{fd}"))
     made.close()
     other.close()

@@ -26,7 +26,7 @@ def sealed(size: int, seals: int = fcntl.F_SEAL_SHRINK) -> int:
 
 
 def refusal(fd: int) -> str:
-    """The reason why map_segment() refuses a file if a segment has one or two pages."""
+    """The reason why map_segment() refuses a file as a segment of one or two pages."""
     try:
         with pytest.raises(SentinelError) as error:
             map_segment(fd, "control", PAGE, 2 * PAGE)

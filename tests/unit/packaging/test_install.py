@@ -100,7 +100,7 @@ def test_the_shim_is_enabled_by_its_environment_variable(
 
 
 def unit_of(stage: Path) -> configparser.SectionProxy:
-    # systemd allows a setting more than once.
+    # A unit file may contain the same setting more than once.
     unit = configparser.ConfigParser(interpolation=None, strict=False)
     unit.optionxform = str  # type: ignore[assignment, method-assign]
     unit.read(stage / "usr/local/lib/systemd/system/sentineld.service")

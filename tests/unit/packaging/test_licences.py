@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each source file names its licence: GPL-2.0-only in the kernel and QEMU, else Apache-2.0."""
+"""Each source file names its licence: GPL-2.0-only if it runs in the kernel or in QEMU, otherwise
+Apache-2.0."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def test_its_memory_is_limited() -> None:
 
 
 def test_it_ends_with_the_daemon(tmp_path: Path) -> None:
-    # The stand-in for the daemon never sends a request.
+    # The script below takes the daemon's place. It never sends a request to the planning process.
     said = tmp_path / "stderr"
     script = f"""
 import os, subprocess

@@ -34,8 +34,8 @@ def test_a_pickled_request_gives_the_same_answer() -> None:
 
 
 def test_on_paged_tiers_the_prediction_is_the_simulated_step() -> None:
-    # Memory holds one of two tensors, which are used in alternation. The file is too slow to swap
-    # them in time.
+    # Memory has room for one of two tensors, which are used alternately. The file is too slow to
+    # swap the tensors in time.
     profile, tiers = lap(6, Life(64, (0,)), Life(64, (3,))), paged_tiers(10.0, 20.0)
     budget = 64 * PAGE
     plan = PlanRequest("g10+slow", profile, tiers, budget).answer()
