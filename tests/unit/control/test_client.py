@@ -82,8 +82,8 @@ def test_a_socket_that_the_user_may_not_open_is_not_permitted() -> None:
         "try: request(pathlib.Path(sys.argv[1]), 'status')\n"
         "except SentinelError as error: print(error.code)\n"
     )
-    # Other users cannot enter tmp_path. In this folder, the socket's mode would make no difference,
-    # so the socket is in another folder.
+    # Other users cannot enter tmp_path, so a socket there would be inaccessible with any mode.
+    # Therefore the socket is in another folder, which all users may enter.
     with (
         tempfile.TemporaryDirectory() as folder,
         socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener,

@@ -462,7 +462,7 @@ def test_a_process_that_stalls_does_not_wait_without_room() -> None:
 
 def test_if_the_process_does_not_stall_other_promotions_go_first() -> None:
     # The promotion of pages 8-9 has a later boundary and a later deadline than the promotion of
-    # pages 0-1, but it is not late by plan.
+    # pages 0-1. But it is not late by plan.
     world = World([(1, 2, 0, 0, 2), (2, 6, 0, 8, 2)], count=8, useful=[2, 4], late=True)
     first, second = world.schedule.times
     world.schedule.times = [first, second._replace(late=False)]

@@ -323,4 +323,4 @@ def test_births_that_wait_for_demotions_are_not_charged() -> None:
         assert run.mover.fast_bytes() == (4 + 3) * PAGE  # 4 heap pages and 3 unmanaged pages
         memory.let.set()
         assert run.wait_published(1 << 32 | 2)
-        assert run.mover.fast_bytes() == (3 + 3) * PAGE  # 3 born pages and 3 unmanaged pages
+        assert run.mover.fast_bytes() == (3 + 3) * PAGE  # births of 3 pages, and 3 unmanaged pages

@@ -94,7 +94,8 @@ def test_every_field_of_the_header_is_in_the_dtypes() -> None:
 
 
 def test_no_table_of_a_layout_has_gaps() -> None:
-    """numpy does not initialise gaps between fields, so they would expose the daemon's memory."""
+    """numpy does not initialise gaps between fields, so a gap would expose old contents of the
+    daemon's memory to the process."""
     for table in (
         *(protocol.LAYOUT_DTYPE, protocol.SLOT_DTYPE, protocol.REGION_DTYPE, protocol.PART_DTYPE),
         *(protocol.HUGE_DTYPE, protocol.WAIT_DTYPE, protocol.ACCESS_DTYPE),

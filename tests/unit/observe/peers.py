@@ -34,7 +34,7 @@ while True:
 class Other:
     """A process that is connected to the socket at `path`.
 
-    user: its uid, or None for the test's own user.
+    user: uid of the process; None: the test's own user.
     """
 
     def __init__(self, path: str, user: int | None = USER, pass_fds: Sequence[int] = ()) -> None:

@@ -180,7 +180,7 @@ def test_a_shim_of_another_version_is_told_why(server: Server) -> None:
 
 
 def closed(connection: socket.socket) -> bool:
-    """Whether the server has closed the connection; discards what the server sent before."""
+    """Whether the server has closed the connection. Discards received data."""
     connection.setblocking(False)
     try:
         return not connection.recv(1 << 16)

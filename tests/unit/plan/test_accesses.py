@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The access table: the shim gets it on emulated tiers, and without costs on paged tiers."""
+"""The access table. On emulated tiers, the shim gets it with the costs of slow accesses; on paged
+tiers, without costs."""
 
 from __future__ import annotations
 

@@ -180,7 +180,7 @@ def test_huge_pages_make_no_further_pages_resident(case: tuple[Plan, list[Life]]
     plan, lives = case
     chosen = found(plan)
     small, large = (np.zeros(BLOCK * BLOCKS, np.bool_) for _ in range(2))
-    by_block = large.reshape(BLOCKS, BLOCK)  # the same pages
+    by_block = large.reshape(BLOCKS, BLOCK)  # a view of `large`: one row per block
     seen_small, seen_large = [], []
     for _ in range(3):
         for event in range(EVENTS):
@@ -200,8 +200,8 @@ def test_huge_pages_make_no_further_pages_resident(case: tuple[Plan, list[Life]]
     for event in range(EVENTS):
         steady = seen_small[event + 2 * EVENTS]
         assert (seen_large[event + 2 * EVENTS] == steady).all()
-        # In the first step, huge pages may make a page resident before its tensor is born, but only
-        # if the page is also resident at the same event of a steady step.
+        # In the first step, huge pages may make a page resident before its tensor is born. But then
+        # the page must also be resident at the same event of a steady step.
         assert (seen_small[event] <= seen_large[event]).all()
         assert (seen_large[event] <= steady).all()
 

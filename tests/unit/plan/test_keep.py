@@ -74,15 +74,16 @@ def test_slow_pages_with_long_gaps_are_dropped() -> None:
     plan, profile = step(lives)
     flags = slot_flags(keep(plan, profile, 6).layout, profile)
     assert all(flag & SLOT_DROP for flag in flags)
-    # If later tensors of the step need both pairs at once, both pairs are kept in all gaps.
+    # If later tensors of the step need both pairs at the same time, both pairs are kept in all
+    # gaps.
     plan, profile = step([*lives, (6, 2, 4, 7, False), (8, 2, 5, 6, False)])
     flags = slot_flags(keep(plan, profile, 6).layout, profile)
     assert not any(flag & SLOT_DROP for flag in flags)
 
 
 def test_slow_pages_with_promotions_are_dropped() -> None:
-    # Two tensors use the slow pages 6-7 in turn. The first one is promoted, but only its first
-    # page. If that promotion is late, it moves page 6 of the second tensor.
+    # Two tensors use the slow pages 6-7 in turn. Only the first page of the first tensor is
+    # promoted. If this promotion is late, it moves page 6 of the second tensor.
     plan, profile = step([(6, 2, 0, 3, False), (6, 2, 4, 7, False)])
     promotion = (1, 1, 0, Space.ARENA, 0, 6 * PAGE, PAGE)
     kept = keep(replace(plan, moves=np.array([promotion], MOVE_DTYPE)), profile, 6)

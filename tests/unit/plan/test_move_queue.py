@@ -31,7 +31,8 @@ class Move:
 
 
 class Queue(MoveQueue[Move]):
-    """Records the lower end of each cancelled move's range, and the reason."""
+    """A queue that records the lower end of each cancelled move's range, and the reason for the
+    cancellation."""
 
     def __init__(self, *moves: Move) -> None:
         self.cancelled: list[tuple[int, str]] = []

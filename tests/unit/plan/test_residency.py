@@ -81,8 +81,8 @@ def test_a_move_at_a_birth_moves_only_the_pages_previous_tensor() -> None:
 
 
 def test_tensors_that_use_a_page_in_turn_count_once() -> None:
-    # Both tensors use the fast pages 0-1 in stretch 0. Tensor 0 dies at event 0, after it was born
-    # at event 3 of the step before; tensor 1 lives from event 1 to 2.
+    # Both tensors use the fast pages 0-1 in stretch 0. Tensor 0 dies at event 0; it was born at
+    # event 3 of the previous step. Tensor 1 lives from event 1 to event 2.
     plan, profile = step([(0, 2, 3, 0, True), (0, 2, 1, 2, True)], per_stretch=4)
     found = residency(plan, profile)
     assert peak_fast_pages(plan, profile, found).tolist() == [2]

@@ -20,7 +20,7 @@ def test_the_working_set_is_what_a_stretch_uses_at_one_moment() -> None:
 
 
 def test_tensors_that_are_not_alive_together_do_not_add_up() -> None:
-    # Stretch 1 is the only one in which both tensors are alive. It does not use the first tensor.
+    # Only in stretch 1 are both tensors alive, but stretch 1 does not use the first tensor.
     profile = lap(3, Life(10, (0,), (0, 1)), Life(7, (1, 2), (1, 2)))
     assert working_set_pages(profile).tolist() == [10, 7, 7]
 

@@ -82,7 +82,8 @@ def test_pages_are_attributed_by_stretch() -> None:
         (16, 5, ACCESS_WRITE), (17, 5, 0), (16, 6, 0), (19, 6, 0), (17, 6, 0), (30, 5, 0)
     )
     profile = build_profile(two_stretches(), seen, NO_OPS, [""])
-    # stretch, tensor, read, written, pages; page 17 in stretch 1 and page 30 have no tensor
+    # Columns: stretch, tensor, bytes read, bytes written, pages. No tensor lives on page 17 in
+    # stretch 1 or on page 30.
     assert rows(profile) == [
         (0, 0, PAGE, PAGE, 2),
         (1, 1, PAGE, 0, 1),

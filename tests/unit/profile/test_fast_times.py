@@ -75,8 +75,9 @@ def test_the_time_of_slow_accesses_is_removed(
 
 
 def test_a_stretch_takes_at_least_its_fast_accesses() -> None:
-    # In units of 2**20 ns: stretch 0 takes 6 and, according to the model, slow memory adds 5 of
-    # these 6. But the accesses of this stretch take 2 in fast memory, so 2 are left, not 1.
+    # In units of 2**20 ns: stretch 0 takes 6. According to the model, slow memory adds 5 of these
+    # 6. But the accesses of this stretch alone take 2 in fast memory, so the result is 2, not 6 - 5
+    # = 1.
     short = replace(WHOLE, stretches=WHOLE.stretches.copy())
     short.stretches["time_ns"][0] = 6 * MIB
     found = with_fast_times(short, np.ones(3), TIMING)

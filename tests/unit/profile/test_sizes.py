@@ -43,15 +43,15 @@ class Operation:
     boundary: bool
     base: int  # size of the allocation, per unit of length
     constant: bool  # the size is the base in MiB, whatever the length
-    lives: int  # operations until the free; the next step frees tensors that are left
+    lives: int  # operations until the free; the next step frees tensors that are still alive
 
     def size(self, length: int) -> int:
         return self.base * MIB if self.constant else self.base * length
 
 
-# Each base is more than twice the next smaller one, and no length is more than twice another. So if
-# an allocation is missing because it is below 4 KiB, all later allocations are too large for its
-# slot.
+# Each base is more than twice the next smaller base, and no length is more than twice another
+# length. So if a step lacks an allocation because it is below 4 KiB, all allocations that the step
+# has are too large for the missing allocation's slot.
 OPERATIONS = st.lists(
     st.builds(
         Operation,

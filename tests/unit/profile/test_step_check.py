@@ -90,7 +90,8 @@ KINDS = st.sampled_from([*Event, *Alloc, *Boundary, 255])
 
 @st.composite
 def garbled(draw: st.DrawFn, table: Records) -> Records:
-    """Some of the table's records, roughly in order, with some random fields."""
+    """A copy of the table in which a few fields are random, a few records are swapped and a few are
+    missing."""
     rows = table.copy()
     for _ in range(draw(st.integers(0, 6))):
         at = draw(st.integers(0, len(rows) - 1))

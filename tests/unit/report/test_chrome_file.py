@@ -47,7 +47,7 @@ def a_profile(path: Path, begin_us: float, base_ns: int) -> list[dict[str, Any]]
 def test_a_profile_of_the_same_time_is_not_shifted(tmp_path: Path, name: str) -> None:
     one = exporter()
     begin_us = one.span_us()[0] + 3.0
-    base_ns = one.base_ns - 10**12  # another base
+    base_ns = one.base_ns - 10**12  # not the exporter's base
     torch = a_profile(tmp_path / name, begin_us + 1e9, base_ns)
     written = write_events(one, tmp_path / "it.json", tmp_path / name)
     document = load(tmp_path / "it.json")

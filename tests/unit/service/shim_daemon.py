@@ -70,7 +70,7 @@ def say(shim: FrameSocket, message: Message, fds: list[int]) -> None:
 
 def greet(daemon: Daemon, session: str = "") -> FrameSocket:
     """Connect a shim on emulated tiers and wait until it is registered. session: the name of the
-    session in which it was welcomed before."""
+    session in which the shim was welcomed before, if any."""
     shim, segment = connected(daemon), Writer()
     hello = {**HELLO, "residency": True, "session": session}
     say(shim, hello, [segment.fd, os.eventfd(0), residency()])

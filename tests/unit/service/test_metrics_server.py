@@ -67,7 +67,7 @@ def test_silent_connections_are_limited_and_expire(
     ]
     for connection in silent:
         connection.settimeout(30)
-        assert connection.recv(1) == b""  # refused, or expired
+        assert connection.recv(1) == b""  # refused by the server, or expired there
         connection.close()
     wait(lambda: "test_value 7.0" in scrape(server))
 

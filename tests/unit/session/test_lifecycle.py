@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A session's states have an order. A session can end in any state, and no state follows the
-end."""
+"""A session passes through its states in a fixed order. It can end in any state, and no state
+follows the end."""
 
 from __future__ import annotations
 

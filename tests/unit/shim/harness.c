@@ -46,7 +46,7 @@ void *test_heap_take(struct heap *heap, uint64_t bytes)
 	return heap_take(heap, &birth);
 }
 
-/* Returns 0 if no live block begins at address. */
+/* Frees the live block that begins at address and returns 1. Returns 0 if there is no such block. */
 int test_heap_give(struct heap *heap, void *address)
 {
 	struct heap_block *block = heap_find(heap, address);
@@ -61,7 +61,7 @@ uint64_t test_heap_live_pages(const struct heap *heap)
 	return heap->live_pages;
 }
 
-/* Number of blocks; 0 if they do not cover the heap exactly, or if two free blocks are adjacent. */
+/* Returns the number of blocks; 0 if they do not cover the heap exactly, or if two free blocks are adjacent. */
 uint32_t test_heap_blocks(const struct heap *heap)
 {
 	uint32_t count = 0, page = 0;
@@ -99,7 +99,7 @@ void test_arena_free(struct arena *arena, uint32_t slot)
 	arena_give(arena, slot);
 }
 
-/* The emulation owns its layout; free both with test_emulation_delete. */
+/* Makes emulated tiers for the layout in the file fd. test_emulation_delete() frees them and the layout. */
 struct emulation *test_emulation_new(int fd, struct heap *heap, struct emulation *before, uint32_t step,
 				     const char **problem)
 {
@@ -128,7 +128,7 @@ int test_emulation_fd(const struct emulation *emulation)
 	return emulation->fd;
 }
 
-/* served: receives served.accesses and served.fast */
+/* Charges the stretch; writes its accesses to served[0], and those to fast pages to served[1]. */
 void test_emulation_charge(struct emulation *emulation, uint32_t stretch, uint32_t *served)
 {
 	struct served found = emulation_charge(emulation, stretch);
@@ -160,7 +160,7 @@ void test_schedule_delete(struct schedule *schedule)
 	free(schedule);
 }
 
-/* rows: receives the index of each due move, in order. Returns the number of due moves. */
+/* Writes the index of each due move to `rows`, in order, and returns the number of due moves. */
 uint32_t test_schedule_due(const struct schedule *schedule, int evict, uint32_t *rows)
 {
 	const struct due_moves *due = evict ? &schedule->evict : &schedule->fetch;
@@ -170,7 +170,7 @@ uint32_t test_schedule_due(const struct schedule *schedule, int evict, uint32_t 
 	return due->count;
 }
 
-/* schedule_done() for the first due move. */
+/* Calls schedule_done() for the first due move. */
 int test_schedule_done(struct schedule *schedule, int evict, uint64_t pages, uint64_t began)
 {
 	struct due_moves *due = evict ? &schedule->evict : &schedule->fetch;

@@ -27,7 +27,7 @@ DEVICE = "/dev/userfaultfd"
 
 
 def pager_problem() -> str | None:
-    """Why no pager can run on this machine, or None."""
+    """The reason why no pager can run on this machine; None if one can run."""
     release = tuple(int(part) for part in os.uname().release.split(".")[:2])
     if release < (6, 8):
         return "needs Linux 6.8 or later for UFFDIO_MOVE"
@@ -280,7 +280,8 @@ def file_full(library: ctypes.CDLL, folder: Path) -> None:
 
 
 def fork_children(library: ctypes.CDLL, folder: Path) -> None:
-    """Children read pages that were evicted before the fork, while the parent changes them."""
+    """Children read pages that were evicted before the fork. Meanwhile, the parent changes its own
+    copies of these pages."""
     paged = filled_and_evicted(library, folder)
     children = []
     for seed in (1, 2, 3):

@@ -80,7 +80,7 @@ def test_the_simulator_and_emulated_tiers_agree(
         f"simulated {expected_moved_bytes / MIB:.1f}"
     )
     assert (moved_bytes > 0) == (name != "static")
-    # The tolerance is relative to the time that slow memory adds. Relative to the whole step, it
-    # would be too lax.
+    # The tolerance is relative to the time that slow memory adds. A tolerance relative to the whole
+    # step would be too lax.
     assert step_s - fast_s == pytest.approx(expected.step_seconds - fast_s, rel=WITHIN)
     assert moved_bytes == pytest.approx(expected_moved_bytes, rel=WITHIN)

@@ -188,7 +188,7 @@ def test_heap_pages_beyond_a_smaller_fast_node_are_slow(harness: ctypes.CDLL) ->
     second = Emulation(harness, no_accesses(), first, fast_pages=2)
     assert second.heap_map[:4].tolist() == [1, 1, 2, 0]
     harness.test_emulation_delete(first.handle)
-    # Blocks that were born in the step that has just ended get no fast page: the next step
+    # Blocks that were born in the step that has just ended get no fast page. The next step
     # allocates such tensors again, in the arena, where they need the fast pages.
     third = Emulation(harness, no_accesses(), second, fast_pages=5, step=0)
     assert third.heap_map[:4].tolist() == [2, 2, 2, 0]
@@ -201,20 +201,21 @@ def test_heap_pages_beyond_a_smaller_fast_node_are_slow(harness: ctypes.CDLL) ->
 
 ACCESS = st.tuples(
     st.integers(0, STRETCHES - 1),
-    st.booleans(),  # in the heap
-    st.booleans(),  # at birth
+    st.booleans(),  # whether the pages are in the heap
+    st.booleans(),  # whether the access is at a birth
     st.integers(0, HEAP_PAGES + 2),
     st.integers(0, 8),
     st.integers(0, 8),
     st.integers(0, 10_000_000),
     st.integers(0, 1),
     st.integers(0, len(SLOTS)),  # 1 + slot, or 0 for no slot
-    st.booleans(),  # counted after the stretch
+    st.booleans(),  # whether the access is counted after the stretch
 )
 
 
 def own_pages(page: int, pages: int, slot: int, sizes: list[int]) -> int:
-    """How many pages of an access lie in its slot's tensor; all pages if the access has no slot."""
+    """Number of an access's pages that lie in its slot's tensor; all of its pages if it has no
+    slot."""
     if not slot:
         return pages
     before = page - int(SLOTS["offset"][slot - 1]) // PAGE

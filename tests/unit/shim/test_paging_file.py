@@ -144,7 +144,8 @@ print(json.dumps([right(), grown_mib, time.monotonic() - now_s]))
 
 @pytest.mark.parametrize("free_mib", [3, 60])
 def test_no_more_space_is_tried_than_is_free(preload: str, tmp_path: Path, free_mib: int) -> None:
-    """An attempt for more space would allocate the last block of the disk, and then free it."""
+    """An attempt to get more space than is free would allocate the last block of the disk, and then
+    free it."""
     right, grown = paged(
         f"""{FULL}
 rewrite(2)

@@ -100,8 +100,8 @@ def test_a_wrong_size_of_the_heap_is_named(torch_folder: Path, size: str) -> Non
 
 
 def test_a_library_that_cannot_be_built_leaves_torch_alone(torch_folder: Path) -> None:
-    # The packaged library is missing, and no new library can be stored, because the cache folder is
-    # a file and there is no folder for temporary files.
+    # The packaged library is missing. No new library can be stored, because the cache folder is a
+    # file and there is no folder for temporary files.
     cache = torch_folder / "cache"
     cache.touch()
     code = (

@@ -88,10 +88,10 @@ def test_births_of_dropped_pages_take_time() -> None:
 
 
 def test_a_late_promotion_leaves_the_rest_slow() -> None:
-    # A promotion of 128 pages takes 1.5 s. The stretch before their use takes 1 s plus the cost of
-    # the slow gradient, so 85 pages arrive in time. The page that is in flight at the end of this
-    # stretch is finished, too; the moves of the other pages expire. The demotion of the 86 promoted
-    # pages takes 8 ms longer than stretch 0, so it is late, too.
+    # A promotion of 128 pages takes 1.5 s. The stretch before the use of these pages takes 1 s plus
+    # the cost of the slow gradient, so 85 pages arrive in time. The page that is in flight at the
+    # end of this stretch is finished, too; the moves of the other pages expire. The demotion of the
+    # 86 promoted pages takes 8 ms longer than stretch 0, so it is late, too.
     _, steps = replayed(large_plan(), STATE / 1.5)
     last = steps[-1]
     came = int((1e9 + 2 * LARGE * PAGE_NS) // (1.5e9 / STATE))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The time of a steady step with waits and late moves. Predictions do not include these two."""
+"""The time of a steady step, including waits and late moves, which predictions do not include."""
 
 from __future__ import annotations
 

@@ -102,8 +102,8 @@ def dropping(plan: Plan) -> Plan:
 @pytest.mark.parametrize("share", [1.0, 0.0, 0.5])
 def test_the_toys_steady_step_by_hand(share: float) -> None:
     # In the steady step, slow memory serves 2 units of 64 pages in stretch 2 and 4 units in stretch
-    # 3; the stretches access 6 and 8 units in all. A unit takes 65,536 ns in fast memory and 4
-    # times as long in slow memory. share: the time of computation, divided by the time that all
+    # 3. In all, these two stretches access 6 and 8 units. A unit takes 65,536 ns in fast memory and
+    # 4 times as long in slow memory. share: the time of computation, divided by the time that all
     # accesses would take in fast memory.
     profile = large_profile()
     units, slow_units = np.array([3, 2, 6, 8]), np.array([0, 0, 2, 4])

@@ -325,7 +325,7 @@ def access(one: World, cell: int, cost_ns: float = 0.0, written: bool = False) -
 
 
 def rest(one: World) -> None:
-    """Begin a stretch that uses nothing."""
+    """Begin a stretch that uses no cell."""
     one.accessed(np.zeros(3), np.zeros(3, np.bool_), np.zeros(3))
 
 

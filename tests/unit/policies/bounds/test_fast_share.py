@@ -50,7 +50,8 @@ def test_without_accesses_everything_is_fast() -> None:
 
 
 def test_a_tensor_takes_no_room_before_its_birth() -> None:
-    """Two tensors of one page each, alive one after the other, share a budget of one page.
+    """Two tensors of one page each, alive one after the other, share a budget of one page. (1) is
+    an access to one page, as in toy_profile().
 
     stretch       0 step      1 forward        2 backward
     first         [born (1)   (1) dies]

@@ -35,8 +35,9 @@ def test_without_moves_the_bound_is_the_best_placement() -> None:
     # whole step. Activation and gradient are both alive in stretch 2, so one of them is slow (4
     # uses). The state is slow, too (4 uses).
     assert bound(4, 0.0) == pytest.approx(8 * LARGE * PAGE_S, rel=2e-3)
-    # With two fast pages, a page of the parameter (used in stretches 1, 2 and 3) gains as much as a
-    # page that the gradient (used in 2 and 3) and the scratch (used in 0) share: 3 uses.
+    # With two fast pages, a page of the parameter serves 3 uses, in stretches 1, 2 and 3. A page
+    # that the gradient and the scratch share serves 3 uses, too: the gradient's in stretches 2 and
+    # 3, and the scratch's in stretch 0.
     assert bound(2, 0.0) == pytest.approx((19 - 6) * LARGE * PAGE_S, rel=2e-3)
     assert bound(0, 0.0) == pytest.approx(19 * LARGE * PAGE_S, rel=2e-3)
 

@@ -7,7 +7,7 @@ large     (x)                     (x)         64 pages, gap of five
 other     (x)         (x)(x)          (x)     64 pages
 guest                 [x   x]                 16 pages, born in 3, dead after 4
 
-The budget of 144 pages holds the three persistent tensors; while the guest is alive, the budget is
+The budget of 144 pages holds the three persistent tensors. While the guest is alive, the budget is
 16 pages too small.
 """
 

@@ -8,7 +8,7 @@ first           [x                           x]         16 pages, saved: gap of 
 second              [x                   x]             64 pages, saved: gap of five
 gradient                        [x  x]                  16 pages
 
-The budget of 144 pages holds the parameter and the two saved tensors; while the gradient is alive,
+The budget of 144 pages holds the parameter and the two saved tensors. While the gradient is alive,
 in stretches 4 and 5, the budget is 16 pages too small.
 """
 
@@ -75,9 +75,9 @@ def test_a_tensor_makes_room_when_the_queue_before_it_has_been_transferred(
     first: int, late: list[int]
 ) -> None:
     # The gradient lives in stretches 5 and 6. There is room for the gradient only if both saved
-    # tensors have left. At 32 pages a second, a first tensor of 16 pages leaves in stretch 2 and
-    # the second one in stretches 3 and 4, just in time. A first tensor of 64 pages takes stretches
-    # 2 and 3, so that half of the second one leaves in stretch 5.
+    # tensors have left. At 32 pages a second, a first tensor of 16 pages leaves in stretch 2. The
+    # second tensor leaves in stretches 3 and 4, just in time. A first tensor of 64 pages leaves in
+    # stretches 2 and 3, so that half of the second tensor leaves as late as stretch 5.
     profile = in_passes(
         lap(
             16,

@@ -22,9 +22,9 @@ def tiers() -> Tiers:
 
 def test_interleave_takes_turns_by_hand() -> None:
     # Each birth adds half of its pages to a balance; a fast birth then subtracts all of its pages.
-    # A birth is fast if the balance is at least half of its pages: the activation (128 pages,
-    # balance 64, then -64), but not the scratch (63 pages, balance -32.5) or the gradient (128
-    # pages, balance 31.5).
+    # A birth is fast if the balance is at least half of its pages. So the activation (128 pages) is
+    # born fast: its birth raises the balance to 64 and then reduces it to -64. The scratch (63
+    # pages, balance -32.5) and the gradient (128 pages, balance 31.5) are born slow.
     born, stays = interleaved(large_profile(), 0.5)
     assert born.tolist() == [True, False, False, False, False]
     assert stays.tolist() == [0, 0, 0, 2 * LARGE, LARGE]

@@ -71,7 +71,7 @@ def test_distances_are_counted_in_layers() -> None:
     profile = with_cuts(lap(10, Life(16, (0, 9))), 3, 4, 7)
     book = open_book(profile, moving(64), ROOM)
     gap = Gap(0, 0, 9)
-    # Layers begin at 1, 2, 5, 6, 8 and 9.
+    # After stretch 0, layers begin in stretches 1, 2, 5, 6, 8 and 9.
     assert distance(book, gap) == 6
     assert [swap_in_at(book, gap, bound) for bound in (1, 2, 3, 5, 20)] == [8, 6, 5, 1, 1]
     # The distance of a gap within one layer is 0.

@@ -107,10 +107,10 @@ def test_a_victim_whose_transfers_do_not_fit_is_passed_over() -> None:
 
 def test_the_second_pass_begins_as_the_first_one_ended() -> None:
     # Guests are alive in stretches 2 and 3, and in stretches 8 and 9. In stretch 2, the first pass
-    # evicts the first tensor, because its next use, in stretch 7, is later than that of the second
-    # tensor, in stretch 5. In stretch 8, the first pass evicts the second tensor, whose next use is
-    # in stretch 5 of the next step. The second pass begins with the second tensor swapped out, so
-    # the first guest has room.
+    # evicts the first tensor: its next use is in stretch 7, and the next use of the second tensor
+    # is in stretch 5. In stretch 8, the first pass evicts the second tensor, whose next use is in
+    # stretch 5 of the next step. The second pass begins with the second tensor swapped out, so the
+    # first guest has room.
     profile = lap(
         10,
         Life(64, (0, 7, 8, 9)),

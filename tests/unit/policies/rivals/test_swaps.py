@@ -54,7 +54,7 @@ def test_a_swap_frees_room_between_its_transfers() -> None:
     assert book.lanes == pytest.approx([64, 0, 64, 64, 0, 64])
     assert not book.over.any()
     # No bandwidth is left in stretches 1 and 4. Thus tensor 2 could leave only in stretch 5 and
-    # return only in stretch 0 of the next step, and no stretch lies between these two.
+    # return only in stretch 0 of the next step. No stretch lies between these two.
     assert not book.try_swap(Gap(2, 3, 8))
 
 

@@ -108,7 +108,7 @@ def test_what_an_interval_leaves_for_lack_of_time_is_promoted_late() -> None:
 
 def test_the_less_accessed_tensors_stay_slow_if_steps_are_not_alike() -> None:
     # There is room for one of the three chunks, and each chunk is used in a different stretch. If
-    # no chunk was kept slow, the chunks would be promoted in turn, each in a different step.
+    # no chunk were kept slow, the chunks would be promoted in turn, each in a different step.
     found = scheduled(items((0,), (2,), (4,), stretches=5), 1, room=1.0, moves=2.0)
     assert lives(found) == ["sssss", "sssss", "DssUF"]
     assert found.unsteady == 2

@@ -43,8 +43,8 @@ def test_with_room_for_all_of_the_toy_nothing_moves(name: str) -> None:
 
 
 def test_what_has_no_room_stays_slow() -> None:
-    # The pool holds the scratch and takes 1 of the 8 pages in all stretches. Births come first,
-    # then the parameter, which is accessed more often than the state:
+    # The pool holds the scratch and takes 1 of the 8 pages in all stretches. The other fast pages
+    # go to births first, then to the parameter, which is accessed more often than the state:
     # stretch      0     1     2     3
     # activation   2     2     2           born fast, used in 0 and 2
     # gradient     2           2     2     born fast in 2, dies in 0; used in 2 and 3

@@ -179,7 +179,7 @@ def test_pages_are_moved_to_the_first_plans_initial_tiers(process: Process) -> N
     process.enter()
     brought = process.following.moves().moved_by_entry()[BROUGHT]
     assert brought >= PAGE
-    # If a plan is entered while another plan is live, no page is moved to its initial tier: the
+    # If a plan is entered while another plan is live, no page is moved to its initial tier. The
     # scheduled moves of the new plan bring the fast pages within the budget.
     process.pages.heap[4] = SLOW
     process.enter()

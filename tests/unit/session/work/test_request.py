@@ -10,7 +10,7 @@ from sentineld.session.work.request import Request
 
 
 class Counting(Request[int]):
-    """A request that ends at once."""
+    """A request that has a result as soon as it is made, or is rejected with `problem`."""
 
     doing = "counted"
 

@@ -17,13 +17,14 @@ static struct read_ahead_window fault_at(struct read_ahead *read_ahead, struct p
 	return read_ahead_window(read_ahead, &fault);
 }
 
-/* The stream has accessed rows of 40 pages. It has fetched the pages from page `owed` on. The pages before
-   page `owed` are owed to the stream: they would have been fetched, too, if there had been frames. The fault
-   is at `page`, a few pages before page `owed`. */
+/* Passes read_ahead.c a fault at `page`, a few pages before page `owed`, and returns the stream's fields
+   after this fault. Before the fault, the stream has accessed rows of 40 pages and has fetched the pages from
+   page `owed` on. The pages before page `owed` are owed to the stream: they would have been fetched, too, if
+   there had been free frames. */
 struct rows test_row_that_begins_earlier(uint64_t owed, uint64_t page)
 {
 	static struct read_ahead read_ahead;
-	struct paged_range *range = (struct paged_range *)&read_ahead; /* only compared */
+	struct paged_range *range = (struct paged_range *)&read_ahead; /* compared, never read */
 
 	read_ahead = (struct read_ahead){0};
 	fault_at(&read_ahead, range, owed + 80);

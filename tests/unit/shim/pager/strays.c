@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Counts the stray pages of the first range (pages that are in memory, but not planned to be there), and the
-   searches of the range's table of stray pages. Link this file with -Wl,--wrap=memchr. */
+/* Counts the stray pages of the first range and the searches of the range's table of stray pages. A page is
+   stray if it is in memory, but not planned to be there. Link this file with -Wl,--wrap=memchr. */
 #include "pages.h"
 
 static const uint8_t *table;
@@ -19,7 +19,7 @@ void *__wrap_memchr(const void *bytes, int value, size_t count)
 	return __real_memchr(bytes, value, count);
 }
 
-/* Returns -1 if the pager's table or its count is wrong. */
+/* Returns the number of stray pages, or -1 if the pager's table of them or its count of them is wrong. */
 int test_strays(struct pager *pager)
 {
 	int found = 0;

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A born page gets a free frame at once. If no frame is free, the page gets a frame that is freed
-later, at the latest when the page is accessed."""
+"""A born page immediately gets a free frame. If no frame is free, the page gets a frame that is
+freed later, at the latest when the page is accessed."""
 
 from __future__ import annotations
 

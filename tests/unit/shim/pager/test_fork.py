@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A forked child maps only so many runs of pages that it can make other mappings, too."""
+"""A forked child limits the number of page runs that it maps from the file, so that it can still
+make other mappings."""
 
 from __future__ import annotations
 

@@ -96,8 +96,8 @@ def test_a_descending_sequence_reads_ahead(start: Callable[..., Paged]) -> None:
         access(paged, [page])
         if paged.counts().faults > before:
             faults.append(page)
-    # The first two faults read the last row. Each of the other faults reads its row and at most 1,
-    # 1, 3, 6 and 12 rows before it; before row 320, only 8 rows are left.
+    # The first two faults read the last row. Each of the other five faults reads its row and, in
+    # this order, 1, 1, 3, 6 and at most 12 rows before it. Only 8 rows lie before page 320.
     assert faults == [960, 992, 920, 840, 760, 600, 320]
     assert paged.counts().bytes_read == 1000 * PAGE
 
@@ -181,7 +181,8 @@ def test_reading_ahead_ends_at_the_next_tensor(start: Callable[..., Paged]) -> N
 
 
 def test_many_sequences_of_faults_read_ahead(start: Callable[..., Paged]) -> None:
-    """Batch normalization accesses one channel of every image in turn."""
+    """Access the first page of every image, then the second page of every image, and so on. Batch
+    normalization accesses the channels of images in this order."""
     images, pages = 17, 200
     paged = start(pages=images * pages, budget=images * pages)
     paged.fill_and_evict(images * pages)

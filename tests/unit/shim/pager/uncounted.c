@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* An ioctl() that reports only the first half of the moved pages in every third successful
-   UFFDIO_MOVE, as Linux 6.18 does after an attempt that failed with EAGAIN. Link this file with
+   UFFDIO_MOVE. Linux 6.18 does the same after an attempt that failed with EAGAIN. Link this file with
    -Wl,--wrap=ioctl. */
 #include <errno.h>
 #include <sys/ioctl.h>
