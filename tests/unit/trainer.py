@@ -38,7 +38,7 @@ class Trainer:
 
     bytes_per_s: float = 1e9  # rate at which operators touch memory
     op_ns: int = 20_000  # fixed time per operator
-    epochs: bool = True  # whether boundaries carry sampling epochs
+    epochs: bool = True  # whether step and boundary records contain the epoch
     now_ns: int = 1_000_000
     layers: list[str] = field(default_factory=lambda: [""])  # layer names in order of first use
     rows: list[tuple[int, ...]] = field(default_factory=list)

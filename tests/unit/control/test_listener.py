@@ -77,7 +77,7 @@ def test_a_user_has_a_limited_number_of_connections(server: Server) -> None:
 
 
 def duplicate() -> int | None:
-    """Open a new descriptor; returns None if the process may open no more."""
+    """Open a new descriptor; returns None if the process has reached its limit of descriptors."""
     try:
         return os.dup(0)
     except OSError:

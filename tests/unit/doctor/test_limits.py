@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of cpusets, memory limits and numbers of mappings, on fake root folders."""
+"""Checks of cpusets, memory limits and the number of memory mappings, on fake root folders."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from sentineld.plan.layout_wire import pack_layout
 
 TIERS = Tiers((Tier((0,), 1 << 30), Tier((1,), 1 << 40)), 1e9, "paged", paged=True)
 ARENA_PAGES = 100
-COUNT = 5  # boundaries of a step
+COUNT = 5  # number of boundaries in a step
 NOWHERE = (1 << 64) - 1
 EVICT = int(MoveFlag.EVICT)
 
