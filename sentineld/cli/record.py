@@ -28,7 +28,7 @@ from sentineld.report.summary import summary_json, summary_lines
     type=click.IntRange(1, 100),
     default=2,
     show_default=True,
-    help="Number of whole steps to record at full speed, before the profiled step.",
+    help="Number of whole steps to record without sampling, before the profiled step.",
 )
 @json_option
 @click.pass_obj

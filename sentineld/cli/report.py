@@ -113,9 +113,10 @@ def tensors(recorded: Recorded, sort: str, reverse: bool, top: int | None, as_js
     """List the step's tensors: size, lifetime, accesses.
 
     LIFE is the lifetime in stretches. LAYERS is the number of different layers in these
-    stretches. PAGES counts sampled accesses: one per page and stretch. FAULTS counts page
-    faults of all kinds in a step at full speed; --json lists them by kind. HOTNESS is the
-    number of bytes read and written in a step, divided by the tensor's size.
+    stretches. PAGES counts sampled accesses: one per page and stretch. FAULTS is the mean
+    number of page faults of all kinds in a step that was recorded without sampling; --json
+    lists them by kind. HOTNESS is the number of bytes read and written in a step, divided by
+    the tensor's size.
     """
     found = tensor_faults(recorded.trace)
     rows = sort_rows(tensor_rows(recorded.profile, recorded.labels, found), sort, reverse)

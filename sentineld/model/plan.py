@@ -23,7 +23,7 @@ class Space(IntEnum):
     """The address range in which a move lies. The move's offset counts from the range's base."""
 
     ARENA = 0  # offset from the base of the planned arena
-    HEAP = 1  # offset from the base of the shim's heap, which holds the persistent tensors
+    HEAP = 1  # offset from the base of the shim's heap, where the persistent tensors are
 
 
 SLOT_DTYPE = np.dtype(

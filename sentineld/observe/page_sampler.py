@@ -112,9 +112,9 @@ class PageSampler:
         call, another process can get its pid. In that case, the caller must either hold a pidfd and
         check it after the call, or pass a start time that it read while it held a pidfd.
 
-        Raises SentinelError no-such-process, not-permitted, wrong-state (the process or this
-        sampler is already attached, the process is executing another program, or ftrace is
-        disabled) or failed.
+        Raises SentinelError with the code "no-such-process", "not-permitted", "failed" or
+        "wrong-state". "wrong-state" means that the process or this sampler is already attached,
+        that the process is executing another program, or that ftrace is disabled.
         """
         try:
             start_ticks = start_time_ticks(pid) if start_ticks is None else start_ticks

@@ -320,7 +320,7 @@ class Corrector:
 
 
 def _fault_counts(progress: Progress) -> FaultCounts:
-    """The counters that concern faults."""
+    """The counters that FaultLatency needs."""
     return FaultCounts(
         progress.steps,
         progress.time_ns,

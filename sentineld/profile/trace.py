@@ -23,7 +23,7 @@ class Trace:
     """Steps with the same sequence of allocations, and the accesses of the last step."""
 
     steps: tuple[Step, ...]
-    """Oldest first. The last one is the access step; those before it ran at full speed."""
+    """Oldest first. The last one is the access step; those before it were not sampled."""
     samples: Records
     """SAMPLE_DTYPE of the access step; empty if the kernel module did not sample it."""
     op_accesses: Records
@@ -49,7 +49,7 @@ class Trace:
 
     @property
     def timed_step(self) -> Step | None:
-        """The last step that ran at full speed; None if there is none."""
+        """The last step that was not sampled; None if there is none."""
         return self.steps[-2] if len(self.steps) > 1 else None
 
     @property

@@ -28,7 +28,7 @@ def checked(profile: Profile, source: str, capabilities: Capabilities, areas: Ar
     pages.
 
     source: the backend's name.
-    areas: AREA_DTYPE of the window.
+    areas: the memory that was accessed in the window, as Watch.end() returns it; AREA_DTYPE.
     """
     reported = profile.accesses
     if not capabilities.reads:

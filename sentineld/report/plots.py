@@ -232,8 +232,8 @@ def _address_ticks(heat: Heatmap) -> dict[int, str]:
 
 
 def _side(share: float) -> str:
-    """Alignment that keeps a text inside the picture. share: the text's horizontal position as a
-    share of the picture's width."""
+    """The horizontal alignment with which a text stays inside the picture. share: the text's
+    horizontal position as a share of the picture's width."""
     if share < 0.3:
         return "left"
     return "right" if share > 0.7 else "center"

@@ -129,7 +129,8 @@ class StateFiles:
     def load(self, name: str, layout_id: int) -> Restored | None:
         """Restore a session. layout_id: the layout that is live in the process; 0: none.
 
-        Returns None if no parameters were saved. Damaged files are logged and not used.
+        Returns None if the session's NAME.json is missing or damaged. If no plan is live, or if the
+        live plan's file is damaged, the result has no plan. Damaged files are logged.
         """
         saved = self._read(name)
         if saved is None:

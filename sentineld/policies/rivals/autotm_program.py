@@ -45,7 +45,8 @@ class Span(NamedTuple):
 
 
 class Gap(NamedTuple):
-    """The time between two spans of a tensor. Positions past the step's end wrap around."""
+    """The time between two spans of a tensor. Positions count stretches from the birth. If the gap
+    extends into the next step, its last positions lie past the end of the step."""
 
     tensor: int
     before: int  # index of the span before the gap

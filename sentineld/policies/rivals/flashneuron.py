@@ -6,8 +6,8 @@ saved_variable.cpp): only tensors that the forward pass saves for the backward p
 and only those of at least 1 MB. The scheduler takes these tensors in the order in which they are
 generated until the memory deficit is covered. Meanwhile, the scheduler simulates the queue of
 transfers. A transfer begins when the transfers before it have ended. A tensor takes up fast memory
-until its own transfer has ended. The backward pass prefetches the tensors as early as there is
-room.
+until its own transfer has ended. The backward pass prefetches each tensor as soon as there is room
+for it.
 
 Adapted to memory tiers: there is one slow tier in place of the SSD, and transfers in both
 directions share the time of a stretch. A tensor is saved if a gap between two of its uses begins in
@@ -61,7 +61,7 @@ class FlashNeuron(SwappingPolicy):
         return f"saved tensors of at least {format_bytes(int(value))}"
 
     def improve(self, book: Book) -> None:
-        """Prefetch tensors as early as there is room."""
+        """Prefetch each tensor as soon as there is room for it."""
         book.hasten()
 
 

@@ -16,12 +16,12 @@ stretch, and stretches replace operators. A victim is swapped out right after th
 gap, not when its room is needed. If the bandwidth does not suffice for a victim, the next candidate
 is taken. The order of operators belongs to the training and cannot be changed here. Instead of
 genes for this order, there are genes for the placement, which decide for each tensor whether it may
-be a victim. The planner ignores addresses, so memory cannot fragment, and a pool is only a share of
-the budget. This share is the largest number of the pool's pages that one stretch uses, plus a part
-of the remaining budget in proportion to the pool's other live pages. All transfers of a plan fit
-into the bandwidth, so no wait has to be simulated. The fitness is the time of slow accesses. If
-slow memory can't be accessed, the fitness is the number of pages in excess of the budget,
-integrated over time.
+be a victim. The planner ignores addresses: memory cannot fragment, and a pool is an amount of
+memory, not an address range. This amount is the largest number of the pool's pages that one stretch
+uses, plus a part of the remaining budget in proportion to the pool's other live pages. All
+transfers of a plan fit into the bandwidth, so no wait has to be simulated. The fitness is the time
+of slow accesses. If slow memory can't be accessed, the fitness is the number of pages in excess of
+the budget, integrated over time.
 
 The original searches for about an hour. Here, a search evaluates at most EVALUATIONS plans, fewer
 for large steps (WORK), with a fixed seed.
@@ -173,8 +173,8 @@ class Step:
 
     def cost(self, genes: Integers) -> float:
         """The cost of a plan: the time of slow accesses or, if slow memory can't be accessed, the
-        pages in excess of the budget, integrated over time. The cost is infinite if the pool of
-        short-lived tensors leaves no room."""
+        pages in excess of the budget, integrated over time. If slow memory can be accessed, but the
+        pool of short-lived tensors alone exceeds the budget, the cost is infinite."""
         book = self.planned(genes)
         if not self.accesses_slow:
             excess = np.maximum(book.usage - book.limit, 0)

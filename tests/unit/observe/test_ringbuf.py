@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The consumer of a BPF ring buffer, with a writer that lays out records like the kernel."""
+"""The consumer of a BPF ring buffer, with a writer that lays out records as the kernel does."""
 
 from __future__ import annotations
 

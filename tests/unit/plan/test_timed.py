@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All-fast times derived from steps that were measured under a plan."""
+"""The times of stretches with all memory fast, derived from steps measured under a plan."""
 
 from __future__ import annotations
 

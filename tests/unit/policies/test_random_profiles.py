@@ -26,8 +26,8 @@ MAY_FAIL = ("infeasible", "the profile holds no accesses")
     share=st.sampled_from([0.02, 0.1, 0.2, 0.4, 0.9]),
     preset=st.sampled_from(["cxl", "optane", "nvme"]),
 )
-# A tensor that dies in the next step, in the stretch of its birth, needs room for two lives in this
-# stretch.
+# In these examples, a tensor dies in the next step, in the stretch in which it was born. This
+# stretch needs room for both the tensor of the last step and that of this step.
 @example(profile=random_profile(1034457690, 61, 11), share=0.02, preset="cxl")
 @example(profile=random_profile(81841045, 106, 40), share=0.1, preset="nvme")
 def test_a_plan_is_valid(name: str, profile: Profile, share: float, preset: str) -> None:
