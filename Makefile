@@ -84,22 +84,26 @@ guest: $(VENV)/.torch vm-tools shim ## Run the tests in the two-tier guest
 	cat $(BUILD)/test-guests.log; \
 	exit $$status
 
-# Building images and testing in guests take longest, and each rarely uses more than one CPU. So
-# everything else runs in parallel with them, at a lower priority (nice). The hostile tests mostly
-# wait, so they run in parallel with lint and the unit tests. The tests in guests wait for the build
-# of the main image. So that the hostile tests do not delay this build, they start only after it.
-# The integration tests are divided among these sequences so that all sequences end at about the
-# same time.
+# Building images and testing in guests take longest, and each rarely uses more than one CPU. So the
+# main image is built while pip installs the tests' dependencies, and everything else runs in
+# parallel with image building and guests, at a lower priority (nice). The hostile tests mostly wait,
+# so they run in parallel with lint and the unit tests. The tests in guests wait for the build of the
+# main image. So that the hostile tests do not delay this build, they start only after it. The
+# integration tests are divided among these sequences so that all sequences end at about the same
+# time.
 .PHONY: test
-test: $(VENV)/.torch vm-tools shim ## Run lint and all tests except the long ones (used by continuous integration)
-	@echo "lint and the tests without guests run in parallel; their output follows at the end"
-	@nice -n 2 $(MAKE) --no-print-directory -k lint unit integration \
+test: $(BUILD)/.apt-build vm-tools ## Run lint and all tests except the long ones (used by continuous integration)
+	@$(PYTHON) -m tests.vm build --main & image=$$!; \
+	$(MAKE) --no-print-directory $(VENV)/.torch shim || { kill $$image; exit 1; }; \
+	echo "lint and the tests without guests run in parallel; their output follows at the end"; \
+	nice -n 2 $(MAKE) --no-print-directory -k lint unit integration \
 		INTEGRATION="tests/integration --ignore=tests/integration/shim --ignore-glob=*/test_paged*" >$(BUILD)/test-host.log 2>&1 & host=$$!; \
-	( $(PY) -m tests.vm build --main; \
+	( tail --pid=$$image -f /dev/null; \
 	  exec nice -n 2 $(MAKE) --no-print-directory -k hostile integration \
 		INTEGRATION=tests/integration/shim \
 	) >$(BUILD)/test-hostile.log 2>&1 & hostile=$$!; \
-	status=0; $(MAKE) --no-print-directory guest || status=$$?; \
+	status=0; wait $$image || status=$$?; \
+	$(MAKE) --no-print-directory guest || status=$$?; \
 	$(MAKE) --no-print-directory integration INTEGRATION="tests/integration/test_paged*.py" || status=$$?; \
 	wait $$host || status=$$?; \
 	wait $$hostile || status=$$?; \

@@ -35,10 +35,11 @@ $(BUILD)/.apt-tcmalloc: tests/tools.mk
 $(BUILD)/.apt-fuzz: tests/tools.mk
 	@$(call apt,$(APT_FUZZ))
 
-# tests.vm has the list of the host tools that it needs, and installs them.
+# tests.vm has the list of the host tools that it needs, and installs them. It uses only Python's
+# standard library, so it needs no virtual environment.
 .PHONY: vm-tools
-vm-tools: $(VENV)/.dev
-	@$(PY) -m tests.vm tools
+vm-tools:
+	@$(PYTHON) -m tests.vm tools
 
 .PHONY: venv
 venv: $(VENV)/.torch ## Create build/venv with the tests' Python dependencies
