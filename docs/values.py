@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The constants that the documentation quotes from the code, so that text and code cannot differ.
+"""Quotes constants from the code in the documentation, so that both state the same values.
 
 A page quotes a constant between two comments, which Markdown does not show:
 

@@ -45,8 +45,8 @@ class DiskRates:
 def measure_disk(folder: Path, scratch_bytes: int = SCRATCH_BYTES) -> DiskRates:
     """Measure the folder's disk by writing and reading an unnamed file in the folder.
 
-    scratch_bytes: size of the file, a multiple of REQUEST_BYTES. Raises SentinelError; see
-    open_paging_file().
+    scratch_bytes: size of the file, a multiple of REQUEST_BYTES. Raises SentinelError if the file
+    cannot be created or the disk cannot be measured.
     """
     file = open_paging_file(folder, scratch_bytes)
     buffers = io_buffers(REQUESTS, REQUEST_BYTES)

@@ -41,7 +41,7 @@ class FaultTime(NamedTuple):
 def measure_faults(file: int, file_bytes: int) -> FaultTime:
     """Measure accesses, each of which causes a read of FAULT_BYTES at a random place in the file.
 
-    file: a descriptor opened with O_DIRECT. file_bytes: size of the file. Raises OSError and
+    file: a descriptor opened with O_DIRECT. file_bytes: size of the file. Raises OSError or
     SentinelError.
     """
     places = random.Random(1).choices(range(0, file_bytes, FAULT_BYTES), k=FAULTS)

@@ -21,7 +21,8 @@ def open_paging_file(folder: Path, size_bytes: int) -> int:
 
     The kernel deletes the file when no descriptor or mapping refers to it any more, so nothing
     remains after a crash. The descriptor is opened with O_DIRECT, so all reads and writes through
-    it are direct. Raises SentinelError.
+    it are direct. Raises SentinelError if the file cannot be created or its space cannot be
+    reserved.
     """
     flags = os.O_TMPFILE | os.O_RDWR | os.O_DIRECT | os.O_CLOEXEC
     try:

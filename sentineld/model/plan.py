@@ -23,7 +23,7 @@ class Space(IntEnum):
     """The address range in which a move lies. The move's offset counts from the range's base."""
 
     ARENA = 0  # offset from the base of the planned arena
-    HEAP = 1  # offset from the base of the shim's heap, where the persistent tensors are
+    HEAP = 1  # offset from the base of the shim's heap, for moves of persistent tensors
 
 
 SLOT_DTYPE = np.dtype(

@@ -104,7 +104,7 @@ class ShimLink:
         return self._wake_fd
 
     def take_residency(self, message: Message) -> None:
-        """Map the residency segment if the message has one. Raises SentinelError and OSError."""
+        """Map the residency segment if the message has one. Raises SentinelError or OSError."""
         if message.get("residency") is not True:
             return
         (fd,) = self._take_fds(1, "residency message")

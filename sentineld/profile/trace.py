@@ -25,9 +25,10 @@ class Trace:
     steps: tuple[Step, ...]
     """Oldest first. The last one is the access step; those before it were not sampled."""
     samples: Records
-    """SAMPLE_DTYPE of the access step; empty if the kernel module did not sample it."""
+    """Samples of the access step, SAMPLE_DTYPE; empty if the kernel module did not sample it."""
     op_accesses: Records
-    """OP_ACCESS_DTYPE of the access step; empty if the framework reports none."""
+    """Operators' accesses in the access step, OP_ACCESS_DTYPE; empty if the framework reports
+    none."""
     cuts: npt.NDArray[np.uint32]
     """Allocation cursors of the cuts in the access step, ascending."""
     layers: tuple[str, ...]  # module paths by layer id
@@ -39,8 +40,8 @@ class Trace:
     arena: tuple[int, int] = (0, 0)  # (address, bytes) of the shim's arena; (0, 0): none
     facts: Mapping[str, Any] = field(default_factory=dict)  # JSON values: pid, torch, kernel, ...
     faults: Records = field(default_factory=lambda: np.empty(0, FAULT_DTYPE))
-    """FAULT_DTYPE of the steps before the access step; no pages were armed in those steps. Valid if
-    facts["faults_recorded"] is true."""
+    """Page-fault records of the steps before the access step, FAULT_DTYPE; no pages were armed in
+    those steps. Valid if facts["faults_recorded"] is true."""
 
     @property
     def access_step(self) -> Step:

@@ -37,16 +37,20 @@ WHOLE = 1e-6
 
 
 class Span(NamedTuple):
-    """Positions [since, until] of a tensor's lifetime, each of which uses the tensor."""
+    """Positions [since, until] of a tensor's lifetime; the tensor is used in each of them.
+
+    Position p is the stretch (birth + p) % S. Here, `birth` is the tensor's birth stretch, 0 for a
+    persistent tensor, and S is the number of stretches. Positions of a persistent tensor can be S
+    or more: they are in the next step.
+    """
 
     tensor: int
     since: int  # first position, in stretches from the birth
-    until: int  # last position; past the step's end if the span wraps around
+    until: int  # last position
 
 
 class Gap(NamedTuple):
-    """The time between two spans of a tensor. Positions count stretches from the birth. If the gap
-    extends into the next step, its last positions lie past the end of the step."""
+    """The time between two spans of a tensor. Positions are defined as in Span."""
 
     tensor: int
     before: int  # index of the span before the gap

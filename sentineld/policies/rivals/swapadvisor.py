@@ -6,7 +6,7 @@ a given order of operators and a given memory allocation. If a pool of memory ha
 tensors that are needed next, the planner swaps out a victim: the tensor of this pool whose next use
 is furthest in the future (Belady). The planner makes two passes. The second pass begins with those
 tensors in memory that were in memory at the end of the first pass, so that a step ends as it
-begins. Tensors are swapped back in as early as there is room for them. A genetic search varies the
+begins. Tensors are swapped back in as soon as there is room for them. A genetic search varies the
 order of the operators and the mapping of tensor sizes to pools. Its fitness is the step time that a
 dataflow simulator predicts; parents are chosen by softmax of the fitness and crossed at one random
 point, and their children are mutated gene by gene.

@@ -41,12 +41,15 @@ pages of the tensor."""
 
 
 class Gap(NamedTuple):
-    """The time between two uses of a tensor. Positions are stretches counted from the tensor's
-    birth."""
+    """The time between two uses of a tensor.
+
+    The uses are given as positions. Position p is the stretch (birth + p) % S. Here, `birth` is the
+    tensor's birth stretch, 0 for a persistent tensor, and S is the number of stretches.
+    """
 
     tensor: int
     since: int  # the first use
-    until: int  # the second use; past the step's length if the gap wraps around
+    until: int  # the second use; S or more if it is a persistent tensor's use in the next step
 
 
 class Part(NamedTuple):
