@@ -111,7 +111,7 @@ test: $(BUILD)/.apt-build vm-tools ## Run lint and all tests except the long one
 	exit $$status
 
 .PHONY: test-long
-test-long: $(VENV)/.trainer ## Run all tests, including the long ones, with the full number of examples; then run fuzz
+test-long: $(VENV)/.trainer ## Run all tests, including the long ones, with the full number of Hypothesis examples; then run fuzz
 	@status=0; \
 	SENTINELD_HYPOTHESIS=long $(MAKE) test SELECT="not alone" IMAGES= \
 		PYTEST_ARGS="--timeout 7200 $(PYTEST_ARGS)" || status=$$?; \
@@ -165,7 +165,7 @@ bench-sensitivity: $(VENV)/.trainer shim ## Simulate every policy under variants
 	$(PY) -m tests.bench.sensitivity
 
 .PHONY: bench-noise
-bench-noise: $(VENV)/.trainer shim ## Simulate auto with random variation of layer times; writes build/bench/noise.json
+bench-noise: $(VENV)/.trainer shim ## Simulate the policy auto with random variation of layer times; writes build/bench/noise.json
 	$(PY) -m tests.bench.noise
 
 .PHONY: bench-attacks

@@ -6,9 +6,9 @@
  * The kernel's tracepoints for migration and reclaim do not name the pages' owner. But
  * the kernel calls a function for each VMA that maps a page. At the end of a move,
  * even a failed one, this function is remove_migration_pte(); when reclaim unmaps a
- * page, it is try_to_unmap_one(). The VMA leads to the owner, and the mover is the
- * current task. The tracepoint mm_migrate_pages_start, which precedes a move, gives
- * its reason.
+ * page, it is try_to_unmap_one(). The VMA leads to the owner. The task that disturbs the
+ * pages, which this file calls the mover, is the current task. The reason for a move comes
+ * from the tracepoint mm_migrate_pages_start, which precedes the move.
  */
 
 /* values of disturbance_key.deed in addition to those of the kernel's enum migrate_reason */
@@ -31,7 +31,7 @@ struct disturbance_key {
 
 struct disturbance {
 	u64 pages; /* number of pages moved, reclaimed or collapsed */
-	u64 kept; /* number of pages that failed to move, counted at each attempt */
+	u64 kept; /* number of pages that failed to move; each failed attempt counts a page again */
 	u64 last_ns; /* CLOCK_MONOTONIC */
 	u32 mover; /* pid of the latest mover with the name `comm` */
 	u32 reserved;

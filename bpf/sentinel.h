@@ -4,10 +4,10 @@
  *
  * The loader joins this file and the programs' files into one text for bcc, because
  * bcc rewrites map accesses only in the file that it is given.
- * sentineld/model/kernel_events.py has the same structures as numpy dtypes. No
- * kernel headers are included, because compiling them would take most of the
- * compile time. The programs need only a few offsets of fields in kernel
- * structures. These are constants, taken from the kernel's BTF
+ * sentineld/model/kernel_events.py defines the structures of the maps again, as numpy
+ * dtypes. No kernel headers are included, because compiling them would take most of the
+ * compile time. The programs need only a few offsets of fields in kernel structures. The
+ * loader passes these offsets as macros, which it takes from the kernel's BTF
  * (sentineld/observe/ebpf_kernel.py).
  */
 

@@ -20,7 +20,7 @@ struct ended {
 	DECLARE_BITMAP(born, SENTINEL_CHUNK_PAGES);
 	DECLARE_BITMAP(written, SENTINEL_CHUNK_PAGES);
 	DECLARE_BITMAP(lost, SENTINEL_CHUNK_PAGES);
-	DECLARE_BITMAP(examine, SENTINEL_CHUNK_PAGES); /* pages whose PTEs are examined */
+	DECLARE_BITMAP(examine, SENTINEL_CHUNK_PAGES); /* pages whose PTEs are to be examined */
 	DECLARE_BITMAP(unknown, SENTINEL_CHUNK_PAGES); /* result: accesses may have been missed */
 };
 
@@ -137,7 +137,10 @@ static void settle_foreign(struct sentinel_session *s, struct sentinel_chunk *ch
 	sentinel_note_unwatched(s, chunk, nr, nr + 1);
 }
 
-/* Does the work of settle_chunk() for a chunk mapped by a huge page, whose lock is held. */
+/*
+ * Does the work of settle_chunk() for a chunk mapped by a huge page. pmd is the huge page's
+ * entry; the entry's lock is held.
+ */
 static u64 settle_huge(struct sentinel_session *s, struct sentinel_chunk *chunk,
 		       struct ended *ended, pmd_t *pmd)
 {

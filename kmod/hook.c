@@ -2,10 +2,10 @@
 /*
  * The fault hook: an ftrace callback at the entry of handle_mm_fault(). The hook notes
  * the access, restores the page and, if that resolves the fault, makes
- * handle_mm_fault() return 0 without running. If handle_mm_fault() ran, it could find
- * the entry PROT_NONE again because of a concurrent re-arm. Then handle_mm_fault()
- * would handle a NUMA hint fault: it would unarm the page, and perhaps migrate the
- * page.
+ * handle_mm_fault() return 0 without running. If handle_mm_fault() ran after the page was
+ * restored, it could find the entry PROT_NONE again because of a concurrent re-arm. It
+ * would then mistake the fault for a NUMA hint fault: it would unarm the page, and perhaps
+ * migrate the page.
  *
  * The hook runs with preemption off. handle_mm_fault() is never called in
  * interrupt context, so plain spinlocks suffice.
@@ -294,7 +294,7 @@ int sentinel_hook_get(void)
 	return ret;
 }
 
-/* Removes one user. After the last one, removes the hook and waits until no task is inside it. */
+/* Removes one user; without users, removes the hook and waits until no task is inside the hook. */
 void sentinel_hook_put(void)
 {
 	mutex_lock(&hook_mutex);

@@ -52,8 +52,8 @@ bool sentinel_huge_clear_armed(struct sentinel_session *s, struct sentinel_chunk
 }
 
 /*
- * Arms the chunk's huge page, whose lock is held, if all of its pages are watched.
- * Returns true if the page is armed now and was not before.
+ * Arms the chunk's huge page if all pages of the chunk are watched; the lock of pmd is held.
+ * Returns true if the huge page is armed now and was not before.
  */
 bool sentinel_huge_arm(struct sentinel_session *s, struct sentinel_chunk *chunk, pmd_t *pmd)
 {
@@ -92,7 +92,7 @@ u64 sentinel_huge_disarm(struct sentinel_session *s, struct sentinel_chunk *chun
 }
 
 /*
- * Handles a fault on the chunk's huge page, whose lock is held; returns true if the fault
+ * Handles a fault on the chunk's huge page; the lock of pmd is held. Returns true if the fault
  * is resolved.
  */
 bool sentinel_huge_fault(struct sentinel_session *s, struct sentinel_chunk *chunk,
@@ -118,9 +118,9 @@ bool sentinel_huge_fault(struct sentinel_session *s, struct sentinel_chunk *chun
 }
 
 /*
- * Examines a huge page at the end of the epoch and arms it again; its lock is held.
- * Returns true if the page was not armed. In that case, if no access to the page was
- * noted, an access may have been missed. Sets *armed to true if this call armed the
+ * Examines a huge page at the end of the epoch and arms it again; the lock of pmd is held.
+ * Returns true if the page was not armed before this call. In that case, if no access to the
+ * page was noted, an access may have been missed. Sets *armed to true if this call armed the
  * page, else to false.
  */
 bool sentinel_huge_settle(struct sentinel_session *s, struct sentinel_chunk *chunk, pmd_t *pmd,

@@ -16,8 +16,8 @@
  *   mmap_lock (read)  keeps the target's VMAs unchanged during a walk
  *   page-table lock   protects the PTEs and their armed bits
  *   session->lock     protects epoch, log, dirty list and all other bitmaps
- * No user memory is accessed while a lock is held. A task that waits for a target's
- * mmap_lock can be killed, because the target may hold the lock for a long time. The fault
+ * No user memory is accessed while a lock is held. The target may hold its mmap_lock for a
+ * long time, so a task that waits for this lock can be killed while it waits. The fault
  * hook takes only the last two locks. It finds sessions, areas and chunks under RCU; all
  * three are freed after a grace period.
  */
@@ -44,7 +44,7 @@
 #define SENTINEL_CHUNK_SHIFT PMD_SHIFT
 #define SENTINEL_CHUNK_PAGES PTRS_PER_PTE
 #define SENTINEL_AREAS_MAX 64
-/* of all areas together; their chunk pointers take 16 MiB */
+/* limit on the size of all areas together; at this limit, the chunk pointers take 16 MiB */
 #define SENTINEL_AREA_BYTES_MAX (4ULL << 40)
 #define SENTINEL_NODE_UNKNOWN 255
 
@@ -72,7 +72,8 @@ struct sentinel_area {
 	unsigned long start;
 	unsigned long end;
 	unsigned long chunk_count;
-	unsigned long *active; /* for chunks not allocated yet: a bit per chunk, true if watched */
+	/* one bit per chunk: its pages are watched; used only until the chunk is allocated */
+	unsigned long *active;
 	struct sentinel_chunk **chunk;
 	/* a part of the area was armed in this epoch, see sentinel_find_unarmed() */
 	bool fresh; /* guarded by `control` */
@@ -128,7 +129,7 @@ struct sentinel_session {
 	struct list_head dirty;
 	struct sentinel_change change[SENTINEL_CHANGES_KEPT];
 	unsigned int changes; /* entries of change[] in use */
-	unsigned int more_changes; /* changes in progress that do not fit into change[] */
+	unsigned int more_changes; /* number of changes in progress that do not fit into change[] */
 	u64 hits;
 	u64 births;
 	u64 passed_on;

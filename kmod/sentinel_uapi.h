@@ -118,7 +118,7 @@ struct sentinel_epoch {
 };
 
 struct sentinel_stats {
-	/* accesses to watched pages, births excluded; AGAIN records count for huge pages only */
+	/* accesses to watched pages, births excluded; repeated ones (AGAIN) count on huge pages only */
 	__u64 hits;
 	__u64 births; /* first touches of absent pages in armed ranges */
 	__u64 lost; /* records lost: the log was full, or the module got no memory */
@@ -160,11 +160,11 @@ struct sentinel_epoch_fd {
  * counter & (records - 1). If the log is full, new records are dropped and counted
  * in lost.
  *
- * In each epoch, the first access to a page adds one record. Two options add records:
+ * In each epoch, the first access to a page adds one record. Two options add further records:
  *   precise writes   WRITE and AGAIN: a write after a read
- *   rearm_us         AGAIN: one for each period in which the page was accessed again, from the
- *                    first EPOCH on. An AGAIN record without further flags is left out, without
- *                    counting as lost, if the log is half full.
+ *   rearm_us         AGAIN: one for each period in which the page was accessed again, but none
+ *                    before the first EPOCH. If the log is half full, an AGAIN record without
+ *                    further flags is left out and does not count as lost.
  *
  * The record of an access to a present page is appended at the access, with the node that
  * served it. If the kernel had to resolve an access (a birth, or an access to a page in swap

@@ -75,8 +75,9 @@ def check_kernel_headers() -> None:
 
 
 def check_permitted() -> None:
-    """Raise SentinelError "not-permitted" if this process may not load tracing programs, and
-    "failed" if the kernel refuses them for another reason."""
+    """Check that the kernel loads a tracing program for this process. Raises SentinelError
+    "not-permitted" if this process lacks a capability, or "failed" if the kernel refuses the
+    program for another reason."""
     try:
         bpfmap.check_permitted()
     except OSError as error:

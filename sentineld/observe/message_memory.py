@@ -33,7 +33,7 @@ class Account:
     uid: int
     admitted_bytes: int = 0  # bytes of the incomplete frame if it is large, else 0
     admitted_s: float = 0.0  # when this frame was admitted, by time.monotonic()
-    unhandled_bytes: int = 0  # bytes of complete messages
+    unhandled_bytes: int = 0  # bytes of complete messages that are not handled yet
     closed: bool = False
 
 

@@ -40,7 +40,7 @@ class RangeResult:
 class SamplerStats:
     """The module's counters of one attached process; struct sentinel_stats."""
 
-    # accesses to watched pages, births excluded; AGAIN records are counted for huge pages only
+    # accesses to watched pages, births excluded; repeated ones (AGAIN) count on huge pages only
     hits: int
     births: int  # first touches of absent pages in armed ranges
     lost: int  # records lost: the log was full, or the module got no memory
@@ -230,8 +230,8 @@ class PageSampler:
 
     def close(self) -> None:
         """Disarm all pages and close the device; a second call does nothing."""
-        # The mapping keeps the open file alive, and the module disarms the pages only when the
-        # file is released. So the mapping must be closed, too.
+        # The module disarms the pages when this process closes the descriptor. But a mapping would
+        # keep the open file alive, and with it the log's memory, so the log is unmapped, too.
         self.unmap()
         if self._fd >= 0:
             os.close(self._fd)

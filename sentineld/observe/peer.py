@@ -60,7 +60,7 @@ class Peer:
     def of(cls, connection: FrameSocket) -> Peer:
         """The peer of a connection, checked by require_own().
 
-        Raises SentinelError "not-permitted" or "no-such-process", and OSError if no descriptor is
+        Raises SentinelError "not-permitted" or "no-such-process", or OSError if no descriptor is
         free.
         """
         pid, uid, gid = connection.peer()
@@ -81,7 +81,7 @@ class Peer:
     def require_own(self) -> None:
         """Check that the user who connected owns the process; see the module's docstring.
 
-        Raises SentinelError "not-permitted" or "no-such-process", and OSError if no descriptor is
+        Raises SentinelError "not-permitted" or "no-such-process", or OSError if no descriptor is
         free.
         """
         folder = Path(f"/proc/{self.pid}")

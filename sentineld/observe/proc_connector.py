@@ -51,10 +51,11 @@ class EventsLostError(Exception):
 
 
 class ProcConnector:
-    """An open subscription. Needs CAP_NET_ADMIN and the initial network and pid namespaces."""
+    """An open subscription. Needs the initial network and pid namespaces and, before Linux 6.6,
+    CAP_NET_ADMIN."""
 
     def __init__(self) -> None:
-        """Open the socket and subscribe. Raises OSError, and ImportError if pyroute2 is missing or
+        """Open the socket and subscribe. Raises OSError, or ImportError if pyroute2 is missing or
         has no proc connector."""
         from pyroute2.netlink.connector.cn_proc import ProcEventSocket
 

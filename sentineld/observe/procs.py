@@ -86,7 +86,7 @@ class ProcessWatcher:
     def track(self, pid: int) -> None:
         """Watch a process and its descendants; each existing descendant is reported as a fork.
 
-        Raises SentinelError "no-such-process", and OSError if no descriptor is free.
+        Raises SentinelError "no-such-process", or OSError if no descriptor is free.
         """
         with self._lock:
             if pid not in self._tracked:
@@ -140,8 +140,8 @@ class ProcessWatcher:
             del self._trees[root]
 
     def _scan(self) -> None:
-        """Find descendants without a fork event: they were forked before track(), or their event
-        was lost."""
+        """Find descendants whose fork event did not arrive: they were forked before track(), or the
+        event was lost."""
         pending = list(self._tracked)
         while pending:
             parent = pending.pop()

@@ -55,7 +55,7 @@ class ShimLink:
             )
         self.on_room: Callable[[], None] = lambda: None
         """Called from the session's thread when the session has room for messages again, and by
-        close(). Set by the server, which then continues to read the connection."""
+        close(). Set by the server; the call makes the server read the connection again."""
         self.on_handled: Callable[[int], None] = lambda size_bytes: None
         """Called from the session's thread with the estimated bytes of each handled message; set by
         the server."""
@@ -87,7 +87,8 @@ class ShimLink:
             failed.pop_all()
 
     def send(self, message: Message, fds: Sequence[int] = ()) -> None:
-        """Send a message, which the shim reads when its next step begins. Raises EOFError."""
+        """Send a message, which the shim reads when its next step begins. Raises EOFError if the
+        shim has hung up or its receive buffer is full."""
         self.connection.send(message, fds)
         self.set_flags(on=protocol.Flag.MESSAGE)
 
@@ -98,7 +99,8 @@ class ShimLink:
 
     def wake_fd(self) -> int:
         """An eventfd that wakes the process's pager after moves have been queued. The process gets
-        the descriptor with a layout. Raises OSError if the daemon lacks descriptors."""
+        the descriptor in each message that has paging settings. Raises OSError if the daemon lacks
+        descriptors."""
         if self._wake_fd is None:
             self._wake_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         return self._wake_fd

@@ -27,7 +27,7 @@ Row = tuple[int, str, str]
 
 
 class Names:
-    """Collects outermost modules and optimizers and names their tensors."""
+    """Collects the outermost modules and the optimizers, and gives their tensors names."""
 
     def __init__(self) -> None:
         self._roots: list[weakref.ref[torch.nn.Module]] = []

@@ -173,9 +173,9 @@ class PagingSettings(NamedTuple):
 class Native:
     """The loaded C library.
 
-    The five attributes below are CPython built-in functions (python.c explains why). While the
-    shim passes all allocations through to libc10, the functions do nothing. On a thread that does
-    not own the step, only step_begin has an effect.
+    The five attributes below are CPython built-in functions (python.c explains why). Each reports
+    the event in its comment. While the shim passes all allocations through to libc10, the functions
+    do nothing. On a thread that does not own the step, only step_begin has an effect.
     """
 
     # A leaf module's forward begins.
