@@ -4,11 +4,11 @@
  *
  * The loader joins this file and the programs' files into one text for bcc, because
  * bcc rewrites map accesses only in the file that it is given.
- * sentineld/model/kernel_events.py defines the structures of the maps again, as numpy
- * dtypes. No kernel headers are included, because compiling them would take most of the
- * compile time. The programs need only a few offsets of fields in kernel structures. The
- * loader passes these offsets as macros, which it takes from the kernel's BTF
- * (sentineld/observe/ebpf_kernel.py).
+ * sentineld/model/kernel_events.py repeats the structures as numpy dtypes. No kernel
+ * headers are included, because compiling them would take most of the compile time. The
+ * programs need only a few offsets of fields in kernel structures. The loader takes these
+ * offsets from the kernel's BTF (sentineld/observe/ebpf_kernel.py) and passes them as
+ * macros.
  */
 
 enum fault_kind {

@@ -107,7 +107,10 @@ struct sentinel_session {
 	struct kref refs;
 	struct mm_struct *mm; /* pinned by mmgrab() until the session ends */
 	pid_t tgid;
-	/* files_struct of the attaching process; its last close of the file ends the session */
+	/*
+	 * file table of the attaching process; when this process closes its last descriptor of
+	 * /dev/sentinel, the session ends
+	 */
 	void *owner;
 	unsigned long state; /* SENTINEL_ENDING */
 	struct delayed_work end_work;

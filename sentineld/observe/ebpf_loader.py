@@ -76,8 +76,8 @@ def check_kernel_headers() -> None:
 
 def check_permitted() -> None:
     """Check that the kernel loads a tracing program for this process. Raises SentinelError
-    "not-permitted" if this process lacks a capability, or "failed" if the kernel refuses the
-    program for another reason."""
+    "not-permitted" if this process has no permission, or "failed" if the kernel refuses the program
+    for another reason."""
     try:
         bpfmap.check_permitted()
     except OSError as error:

@@ -35,7 +35,7 @@ class PagingCounts:
     """The number of accesses in `births_by_fault` that waited for a page frame."""
     fault_reads: int
     """Reads of FAULT_BYTES made by the pager's thread that serves faults. A read is not counted if
-    its fault also reads ahead, which affects the read's time, or if the read took longer than
+    its fault also reads ahead (this affects the read's time), or if the read took longer than
     50 ms. If several faults are raised at the same time, this thread makes only the read of the
     last fault. If no page frame is free, it makes no read. Other threads make the remaining
     reads."""

@@ -41,7 +41,7 @@ def take(data: npt.NDArray[np.uint8], consumer: int, producer: int, dtype: np.dt
     data: the ring's data mapped twice in a row (2 x a power of two bytes).
     consumer, producer: positions in bytes since the ring was created.
 
-    Stops at the first record that is busy, because its writer has not finished.
+    Stops at the first busy record: its writer has not finished it yet.
     """
     mask = data.size // 2 - 1
     slot = np.dtype([("header", "<u4"), ("page", "<u4"), ("record", dtype)])

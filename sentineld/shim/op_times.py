@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Maps the profiler's clock to the clock of the ring's records.
+"""Maps the profiler's clock to the clock of the records in the shim's ring.
 
 torch.profiler stamps events with wall time derived from the cycle counter; the shim stamps the
 ring's records with CLOCK_MONOTONIC. An allocation or free of 4 KiB or more that both the profiler
