@@ -106,7 +106,7 @@ void emulation_heap_dropped(struct emulation *emulation, uint64_t page, uint64_t
 void emulation_recount(struct emulation *emulation, uint64_t heap_pages);
 
 /* Add to the debt the delays of the previous stretch's accesses with SENTINEL_ACCESS_AFTER and of
-   the new stretch's other accesses. Call this after the new stretch's barrier. */
+   the new stretch's accesses without this flag. Call this after the new stretch's barrier. */
 struct served emulation_charge(struct emulation *emulation, uint32_t stretch);
 
 /* Resident bytes of the arena and of the heap's first heap_pages pages, in fast and slow memory. */

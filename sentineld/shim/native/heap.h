@@ -24,7 +24,7 @@
 struct heap_birth {
 	uint64_t bytes; /* requested size */
 	uint32_t step; /* low 32 bits of the step's number */
-	uint32_t cursor; /* ~0: the allocation was not in the step's sequence */
+	uint32_t cursor; /* ~0: none, because the allocating thread was not the step's owner */
 };
 
 struct heap_block {

@@ -66,7 +66,8 @@ static void account(void *address, bool birth)
 	if (!address || !shim.control || shim.child)
 		return;
 	bytes = malloc_usable_size(address);
-	/* malloc can round a small request up by less than 64 bytes. */
+	/* malloc can make a small allocation up to 63 bytes larger than requested, so this limit is
+	   64 bytes higher. */
 	word = bytes < SENTINEL_TENSOR_BYTES_MIN + 64 ? &shim.control->small_bytes
 						      : &shim.control->fallback_bytes;
 	if (birth)
@@ -220,8 +221,8 @@ static bool arena_free(void *address)
 	return true;
 }
 
-/* In a forked child: whether the tensor was inherited from the parent, in its heap or arenas. The
-   child never frees such a tensor. */
+/* In a forked child: whether the tensor lies in the heap or an arena, both of which the child has
+   inherited from its parent. The child never frees such a tensor. */
 static bool inherited(const void *address)
 {
 	return heap_owns(&shim.heap, address) || arena_of(address);

@@ -31,8 +31,8 @@ const char *paging_file_enlarge(struct paging_file *file, struct pager *pager, u
 /* If the file is nearly full, enlarge it by a quarter or 256 MiB, whichever is more. If the disk or
    bytes_max does not allow that much, enlarge the file by less. If the disk is full, the file keeps
    its size, and pages stay in memory. Returns the time in milliseconds after which to call this
-   function again, even without a signal of the pager that the file is nearly full; -1: wait for
-   this signal. */
+   function again, even if the pager does not signal that the file is nearly full; -1: call it again
+   only after this signal. */
 int paging_file_grow(struct paging_file *file, struct pager *pager);
 
 #endif

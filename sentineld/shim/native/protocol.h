@@ -104,10 +104,10 @@ struct sentinel_control {
 	uint32_t reserved1;
 	uint64_t heartbeat; /* CLOCK_MONOTONIC ns, refreshed every 250 ms */
 	uint64_t ring_tail; /* number of records read since the shim's start */
-	/* A position. All demotions that are due up to this position have ended. If the process
-	   stalls for a promotion, it waits until moves_done reaches the boundary before the
-	   promotion's deadline. The daemon publishes that boundary only when the promotion has ended
-	   or fast memory has no room for promotions. */
+	/* A position. All demotions that are due up to this position have ended. A barrier for a
+	   promotion waits until moves_done reaches the boundary before the promotion's deadline.
+	   The daemon publishes that boundary only when the promotion has ended or fast memory has
+	   no room for promotions. */
 	uint64_t moves_done;
 	uint64_t barrier_timeout_ns; /* 0: do not wait at barriers */
 	uint64_t reserved2[27];
@@ -118,11 +118,12 @@ struct sentinel_control {
 
 enum sentinel_event {
 	SENTINEL_EVENT_NONE = 0,
-	/* address, bytes, value = cursor of this allocation, or ~0 if it is not in the step's
-	   sequence, detail = enum sentinel_alloc; address 0: neither heap nor arena had room, so
-	   libc10 serves the allocation */
+	/* address, bytes, detail = enum sentinel_alloc, value = cursor of this allocation, or ~0 if
+	   detail is not SENTINEL_ALLOC_STEP; address 0: neither heap nor arena had room, so libc10
+	   serves the allocation */
 	SENTINEL_EVENT_ALLOC = 1,
-	/* address, bytes, value = cursor at birth, or ~0 if not born in this step's sequence */
+	/* address, bytes, value = cursor at birth, or ~0 if the tensor was born before this step or
+	   not allocated by the step's owner */
 	SENTINEL_EVENT_FREE = 2,
 	/* address = epoch that begins (0: none), bytes = cursor, value = boundary index, layer = id
 	   of the boundary's layer, detail = enum sentinel_boundary */
@@ -139,7 +140,7 @@ enum sentinel_event {
 };
 
 enum sentinel_alloc {
-	SENTINEL_ALLOC_STEP = 0, /* an allocation in the step's sequence */
+	SENTINEL_ALLOC_STEP = 0, /* an allocation by the step's owner */
 	SENTINEL_ALLOC_LIVE = 1, /* not a birth: a tensor that was live when the step began; value ~0 */
 	SENTINEL_ALLOC_OTHER = 2, /* an allocation by a thread that is not the step's owner; value ~0 */
 };

@@ -95,8 +95,8 @@ static PyObject *py_forward_end(PyObject *self, PyObject *unused)
 	return return_none();
 }
 
-/* A prehook of a grad_fn. The built-in function is bound to its layer; autograd passes the
-   gradients. */
+/* A prehook of a grad_fn. native.py binds this function to a layer's number, which is the first
+   argument. Autograd passes the gradients. */
 static PyObject *py_backward(PyObject *layer, PyObject *gradients)
 {
 	(void)gradients;

@@ -99,7 +99,7 @@ void schedule_pass(struct schedule *schedule, uint64_t position)
 		schedule->evict.count = schedule->fetch.count = 0;
 		schedule->follows = true;
 		/* A process begins to follow a layout only at the beginning of a step. So it has
-		   passed this step's earlier boundaries, too: add their moves. */
+		   followed the layout at this step's earlier boundaries, too: add their moves. */
 		schedule->next = now - boundary;
 	}
 	for (; schedule->next <= now; schedule->next++) {

@@ -49,8 +49,8 @@ void schedule_destroy(struct schedule *schedule);
  * the queues `evict` and `fetch` the moves of the boundaries that were passed since the last call.
  * Removes the moves whose `end` has been reached. SCHEDULE_NOWHERE removes all moves. The first
  * call, and the first call after SCHEDULE_NOWHERE, add the moves of the boundaries passed in the
- * current step. A call whose position is before the last call's position, or more than a step
- * after it, first removes all moves and then does the same.
+ * current step. If the position is before the last call's position, or more than a step after it,
+ * the call removes all moves and then adds those of the boundaries passed in the current step.
  */
 void schedule_pass(struct schedule *schedule, uint64_t position);
 

@@ -5,10 +5,11 @@
  * Threads: the owner of a step is the thread that began the step. Only the
  * owner's allocations and boundaries belong to the step. Any thread may become
  * the owner by beginning a step, even before another thread has ended its step.
- * So everything that is not atomic is read and written under `lock`, and a
- * function that releases the lock checks the ownership again. No thread holds the
- * lock while it waits for moves or page frames or pays a delay. The exception is
- * fork(), which waits with the lock held until the pager is idle.
+ * So everything that is not atomic is read and written under `lock`. When a
+ * function has released the lock and taken it again, it checks whether its thread
+ * is still the owner. No thread holds the lock while it waits for moves or page
+ * frames or pays a delay. The exception is fork(), which waits with the lock held
+ * until the pager is idle.
  */
 #ifndef SENTINELD_SHIM_SHIM_H
 #define SENTINELD_SHIM_SHIM_H
@@ -25,7 +26,8 @@
 
 #define API __attribute__((visibility("default")))
 #define unlikely(x) __builtin_expect(!!(x), 0)
-/* In record.value and heap_birth.cursor: the allocation is not in the step's sequence. */
+/* In record.value and heap_birth.cursor: the tensor has no cursor. It was not allocated by the
+   step's owner or, in record.value, it was allocated before this step. */
 #define NOT_IN_SEQUENCE UINT32_MAX
 #define ARENAS_MAX 8
 
@@ -149,8 +151,8 @@ void skip_optional(uint64_t bytes);
 /* End the step. Marks it as diverged if allocations or boundaries are missing. */
 void step_end(void);
 
-/* Begin a step with its boundary 0; the caller becomes the owner. Returns the position
-   with which to call barrier_wait(), or 0, like boundary_pass(). */
+/* Begin a step and pass its boundary 0; the calling thread becomes the step's owner. Returns the
+   position with which to call barrier_wait(), or 0, like boundary_pass(). */
 uint64_t step_begin(void);
 
 /* Mark the step as different from the layout: the heap serves the rest of the step. Needs the lock. */

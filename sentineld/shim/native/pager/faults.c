@@ -168,7 +168,7 @@ static void serve(struct pager *pager, uintptr_t address)
 	if (range->state[page] == PAGE_ABSENT) {
 		/* The page is pending, the program itself has dropped it, or the tensor was
 		   allocated before pager_add() and not used until now. In the last two cases,
-		   the kernel would give a zeroed page if there were no pager. */
+		   page_born() zeroes the page, as the kernel would do without a pager. */
 		pager->counts.births_by_fault++;
 		page_born(pager, range, page);
 		return;

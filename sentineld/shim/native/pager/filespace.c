@@ -105,8 +105,8 @@ static uint64_t first_free(const struct filespace *space, uint64_t from, uint64_
 
 uint64_t filespace_available(const struct filespace *space)
 {
-	/* A holder for whose hold there was no memory may read any page that was in use at the call of
-	   filespace_hold(), so give out no page. */
+	/* If a holder has no hold, because there was no memory for it, nothing records which free
+	   pages this holder may still read. So give out no page. */
 	return space->closed ? 0 : space->free_pages;
 }
 

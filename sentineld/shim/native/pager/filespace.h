@@ -25,7 +25,7 @@ struct filespace {
 	/* one bit per page: the page was given back while it was held; it becomes free when no hold
 	   includes it any more */
 	uint64_t *released;
-	unsigned closed; /* number of holders for whose hold there was no memory */
+	unsigned closed; /* number of holders that have no hold, because there was no memory for it */
 	uint64_t free_pages;
 	uint64_t next; /* where the next search begins */
 };

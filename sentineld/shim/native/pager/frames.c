@@ -131,7 +131,8 @@ static uint32_t move(struct frames *frames, char *to, char *from, uint32_t pages
 		uncounted = arrived(frames, to + at + moved, from + at + moved, pages - done);
 		if (!uncounted)
 			return done;
-		/* The kernel has woken only the threads that wait for counted pages. */
+		/* The kernel has woken only the threads that wait for counted pages, so wake the
+		   others. */
 		uffd_wake(frames->uffd, to + at + moved, (uint64_t)uncounted << frames->page_shift);
 		done += uncounted;
 		*error = 0;

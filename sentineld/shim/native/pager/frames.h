@@ -3,7 +3,7 @@
  * The pager's page frames, and the staging memory: the buffers for writes and reads of the
  * backing file. When a page is evicted, its frame moves into the staging memory. After the page
  * is written to the file, the frame is free for the next page that is read or born. Planned
- * moves zero no frames, and they copy only pages whose frames the kernel keeps pinned.
+ * moves do not zero frames, and they copy a page only if the kernel keeps its frame pinned.
  *
  * The speed of a disk can depend on the number of physically contiguous segments of a request.
  * Virtual disks, for example, can be several times as fast with segments of 16 pages as with
@@ -17,9 +17,9 @@
  *                            |      |
  *                            page   page
  *
- * A page is evicted to its frame's home. Frames that are free next to each other are lent
- * together, to consecutive pages if possible. So frames that were separated are adjacent again
- * once they are free.
+ * A page is evicted to its frame's home. Free frames with adjacent homes are lent together, to
+ * consecutive pages if possible. Frames that were lent to separate pages are next to each other
+ * again when they have returned to their homes.
  *
  * Other frames are single: the frames of pages that existed before the pager started, and of
  * copied pages. The pager also gets single frames from the kernel when the budget has no room

@@ -106,7 +106,8 @@ static bool search(const struct homes *homes, uint32_t block, uint32_t end, uint
 	for (block = next_lender(homes, block); block < end; block = next_lender(homes, block + 1)) {
 		uint32_t first, run;
 
-		/* The block has no better run. */
+		/* Skip a block that cannot have a better run: *best is too short, and the block has
+		   no more free frames than *best has pages. */
 		if (best->pages < pages && homes->blocks[block].free_frames <= best->pages)
 			continue;
 		run = bits_best_run(homes->blocks[block].free, BLOCK_WORDS, pages, &first);

@@ -124,7 +124,7 @@ const char *pager_add(struct pager *pager, void *base, uint64_t bytes, uint64_t 
 
 	if (!range)
 		return "no memory for the tables of paged memory";
-	/* Moving a part of a huge page would split the huge page. */
+	/* Use base pages: moving a part of a huge page would split the huge page. */
 	madvise(base, bytes, MADV_NOHUGEPAGE);
 	pthread_mutex_lock(&pager->lock);
 	if (uffd_register(pager->uffd, base, bytes)) {

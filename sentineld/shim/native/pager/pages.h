@@ -150,7 +150,9 @@ struct pager {
 	struct job *kept_job; /* see fetch_faulted */
 	/* whether the fault that kept_job serves reads READ_AHEAD_PAGES_MIN pages and no further ones */
 	bool kept_alone;
-	uint64_t next_pages; /* number of pages that the stream of the last fault will fetch next */
+	/* number of pages that will probably be fetched next for the last fault's stream (see
+	   read_ahead.h) */
+	uint64_t next_pages;
 	uint64_t fetches; /* number of pages whose fetch has begun since the start */
 	uint32_t arrivals; /* number of pages fetched or recalled since the start */
 	uint32_t reuse; /* see note_reuse() */
@@ -166,8 +168,8 @@ struct pager {
 /* Take the lock. While a thread waits here for the lock, threads that call this function later wait
    behind it. Without the gate, a thread that releases the lock and takes it again would be faster
    than a thread that sleeps until the lock is free. Threads of the program and the thread that
-   serves faults call this function. pager_evict() calls it, too, because it releases the lock at
-   times so that these threads can go on. */
+   serves faults call this function. So does pager_evict(), which releases the lock now and then so
+   that these threads can go on. */
 static inline void pager_enter(struct pager *pager)
 {
 	pthread_mutex_lock(&pager->gate);
@@ -315,8 +317,8 @@ void page_born(struct pager *pager, struct paged_range *range, uint64_t page);
 /* Queue pages that an access waits for. */
 void wanted_add(struct pager *pager, struct wanted wanted);
 
-/* Forget those entries of the queue, and those recorded births, whose pages lie in [page, end). A
-   thread that still waits for one of these pages raises its fault again. */
+/* Forget those entries of the queue, and those recorded births, whose pages lie in [page, end).
+   Wakes the threads that still wait for one of the queued pages; they raise their faults again. */
 void wanted_forget(struct pager *pager, const struct paged_range *range, uint64_t page, uint64_t end);
 
 /* Evict pages beyond the budget, serve the queue of wanted pages, and continue births. Call this when
@@ -350,7 +352,8 @@ void note_reuse(struct pager *pager, const struct paged_range *range, uint64_t p
 void make_room_of_strays(struct pager *pager, uint64_t pages);
 
 /* Like make_room(), for pages that will probably be accessed soon. This function evicts fewer pages
-   than make_room(), because it counts new frames that the budget still allows as free. */
+   than make_room(): frames that the budget still allows count as free, although the pager does not
+   have them yet. */
 void make_room_ahead(struct pager *pager, uint64_t pages);
 
 /* Cancel the eviction of a page: copy the page from the staging memory back to its address. If there is no

@@ -27,9 +27,9 @@ static bool continues(const struct stream *stream, const struct read_ahead_fault
 	return !stream->descends && page <= stream->next + READ_AHEAD_PAGES_MIN;
 }
 
-/* Whether the fault continues the stream downwards. This requires that the stream has not ended, and
-   that the fault's page is below the stream's first page, in the same tensor. The distance of these two
-   pages must be at most the stream's length, and at most READ_AHEAD_PAGES_MAX. */
+/* Whether the fault continues the stream downwards. This requires that the stream has not ended,
+   and that the fault's page is below the stream's first page, in the same tensor. The distance
+   between these two pages must be at most the stream's length, and at most READ_AHEAD_PAGES_MAX. */
 static bool precedes(const struct stream *stream, const struct read_ahead_fault *fault)
 {
 	uint64_t page = fault->page;
@@ -63,7 +63,8 @@ static struct read_ahead_window descend(struct stream *stream, const struct read
 
 	stream->begin = fault->page;
 	if (distance < row / 4) {
-		/* The row begins a little earlier: the compute kernel accessed its pages out of order. */
+		/* The fault's page belongs to the same row: the compute kernel accessed the row's
+		   pages out of order. */
 		stream->pages += distance;
 		if (stream->descends) /* this fault fetches the first of the owed pages */
 			stream->owed -= (uint32_t)smaller(stream->owed, distance);

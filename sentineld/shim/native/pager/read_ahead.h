@@ -6,8 +6,8 @@
  * accessed, the page was evicted before its use. Then the new fault fetches half as
  * many pages as the previous fault.
  *
- * A sequence may also descend. For example, the backward pass of a recurrent network
- * goes through the time steps in reverse. Within a time step, it accesses the pages,
+ * A sequence can also descend. For example, the backward pass of a recurrent network
+ * goes through the time steps in reverse. It accesses the pages of each time step,
  * called a row, in ascending order. So a fault a short distance before the first page
  * of a sequence fetches the pages up to this first page, and also some rows before the
  * fault's page.
@@ -24,7 +24,7 @@
 #define READ_AHEAD_PAGES_MIN 32u
 #define READ_AHEAD_PAGES_MAX 512u
 
-/* An operator may access its tensors at many places in turn. Batch normalization, for example,
+/* An operator can access its tensors at many places in turn. Batch normalization, for example,
    computes one channel after another, and for each channel goes through all images. */
 #define READ_AHEAD_STREAMS 64u
 

@@ -50,7 +50,8 @@ void note_reuse(struct pager *pager, const struct paged_range *range, uint64_t p
 
 	if (distance > pager->budget / 4 * REUSE_SHARE)
 		return;
-	/* Add a quarter, because some of the pages that arrive are read ahead for other streams. */
+	/* Increase the distance by a quarter, because some of the pages that arrive are read ahead
+	   for other streams. */
 	distance += distance / 4;
 	if (!reusing(pager) || distance > pager->reuse)
 		pager->reuse = distance;

@@ -135,7 +135,8 @@ void workers_add(struct workers *workers, struct job *job, enum job_kind kind)
 	job->kind = kind;
 	put(&workers->queues[kind], job);
 	pthread_mutex_unlock(&workers->lock);
-	/* A thread that is woken while the lock is held would only wait for the lock. */
+	/* Signal after the unlock: a thread that is woken while the lock is held would only wait
+	   for the lock. */
 	pthread_cond_signal(&workers->wake);
 }
 
