@@ -104,10 +104,10 @@ struct sentinel_control {
 	uint32_t reserved1;
 	uint64_t heartbeat; /* CLOCK_MONOTONIC ns, refreshed every 250 ms */
 	uint64_t ring_tail; /* number of records read since the shim's start */
-	/* A position. All demotions that are due up to this position have ended. A barrier for a
-	   promotion waits until moves_done reaches the boundary before the promotion's deadline.
-	   The daemon publishes that boundary only when the promotion has ended or fast memory has
-	   no room for promotions. */
+	/* A position. All demotions that are due up to this position have ended. At a barrier for a
+	   promotion, the shim waits until moves_done reaches the boundary before the promotion's
+	   deadline. The daemon publishes that boundary only when the promotion has ended or fast
+	   memory has no room for promotions. */
 	uint64_t moves_done;
 	uint64_t barrier_timeout_ns; /* 0: do not wait at barriers */
 	uint64_t reserved2[27];
@@ -206,8 +206,9 @@ struct sentinel_region { /* 24 bytes: births in [offset, offset + bytes) prefer 
 #define SENTINEL_ACCESS_HEAP (1u << 0) /* offset counts from the heap's base, not the arena's */
 /* the pages are born in this stretch: `node` gives their node, and the map is not read */
 #define SENTINEL_ACCESS_AT_BIRTH (1u << 1)
-/* count the access only when the next stretch begins, because the tensor's size is unknown before
-   its birth. So the map is read after the wait at the boundary that ends this stretch. */
+/* count the access only when the next stretch begins: the tensor is born in this stretch, and its
+   size is unknown before its birth. So the map is read after the wait at the boundary that ends
+   this stretch. */
 #define SENTINEL_ACCESS_AFTER (1u << 2)
 /* not an access: computation hides the first `slow_ps` ps of the stretch's delay */
 #define SENTINEL_ACCESS_HIDES (1u << 3)

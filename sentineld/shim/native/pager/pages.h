@@ -41,7 +41,7 @@
 #define TRANSITS_MAX 128u
 #define TRANSIT_PAGES 256u
 
-/* Number of births that are recorded for births_continue(). */
+/* Maximum number of births that are recorded for births_continue(). */
 #define BIRTHS_MAX 16u
 
 /* Planned moves and reading ahead leave this number of transits unused, for faults and births. */
