@@ -120,7 +120,7 @@ def advise(
     output: Path | None,
     as_json: bool,
 ) -> None:
-    """Show how much fast memory the training of TRACE needs.
+    """Show how much fast memory the training recorded in TRACE needs.
 
     `sentinelctl record` writes TRACE, on any machine. The recorded step is simulated, as
     by `sentinelctl simulate`, for each combination of an amount of fast memory and a kind

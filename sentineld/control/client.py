@@ -87,7 +87,7 @@ def _connect(connection: socket.socket, path: Path, timeout_s: float) -> None:
     connect() again and again, and other clients could take each free place in the backlog first.
     """
     seconds, rest_s = divmod(timeout_s, 1)
-    # The number of microseconds is at least 1, because the kernel treats a time-out of 0 as none.
+    # The number of microseconds is at least 1, because the kernel treats 0 as no time-out.
     timeval = struct.pack("ll", int(seconds), 1 + int(rest_s * 999_998))
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, timeval)
     while not _connected(connection):
@@ -113,7 +113,8 @@ def _exchange(
     buffer = FrameBuffer(ANSWER)
     fds: list[int] = []
     try:
-        # A daemon that refuses a connection can close it before it reads the request.
+        # A daemon that refuses the connection can close it without reading the request. Sending
+        # then fails, but the daemon's refusal may have arrived.
         with contextlib.suppress(ConnectionError):
             connection.sendall(
                 encode({"version": CONTROL_VERSION, "verb": verb, "arguments": arguments})

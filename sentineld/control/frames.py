@@ -164,8 +164,8 @@ class FrameSocket:
         """
         if self._peeked is None:
             self._peeked = bytearray()
-            # Each peek continues where the last one ended. Without this option, every peek would
-            # end at the first data that carries descriptors.
+            # With this option, each peek continues where the previous one ended. Without it, every
+            # peek would end at the first data that carries descriptors.
             self._socket.setsockopt(socket.SOL_SOCKET, _SO_PEEK_OFF, 0)
         while not self._has_frame(self._peeked):
             try:
@@ -197,7 +197,7 @@ class FrameSocket:
         A call returns after READS_MAX reads or MESSAGES_MAX messages. The next call returns the
         remaining messages; see has_message().
 
-        Raises FrameError on invalid data, EOFError if the peer closed the connection, and
+        Raises FrameError on invalid data, EOFError if the peer closed the connection, or
         SentinelError "not-permitted" if data was sent by a process other than the one that
         connected.
         """

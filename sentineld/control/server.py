@@ -110,8 +110,8 @@ def listen(path: Path, mode: int, group: str | None) -> socket.socket:
 
 
 def _remove_dead_socket(path: Path) -> None:
-    """Remove a socket at which no daemon listens. Raises OSError, and SentinelError if a daemon
-    listens there."""
+    """Remove a socket at which no daemon listens. Raises SentinelError if a daemon listens there,
+    or OSError."""
     try:
         is_socket = stat.S_ISSOCK(path.lstat().st_mode)
     except FileNotFoundError:
@@ -319,7 +319,7 @@ class _Answer:
         self._fd = fd
 
     async def send(self, client: FrameSocket) -> None:
-        """Send the answer. Raises TimeoutError if the client does not take it within ANSWER_S, and
+        """Send the answer. Raises TimeoutError if the client does not take it within ANSWER_S, or
         _HungUpError if the client has closed its connection."""
         try:
             async with asyncio.timeout(ANSWER_S):
@@ -359,7 +359,7 @@ def _refuse(connection: socket.socket, error: SentinelError) -> None:
 
 
 async def _receive(client: FrameSocket) -> Message:
-    """The next request. Raises _HungUpError, FrameError and SentinelError."""
+    """The next request. Raises _HungUpError, FrameError or SentinelError."""
     while True:
         try:
             requests = client.receive()

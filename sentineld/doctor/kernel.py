@@ -114,8 +114,8 @@ def _lockdown(system: System) -> bool:
 
 
 def _is_unsigned(file: Path) -> bool:
-    """Whether the module has no signature. Also False for a file that is compressed by zstd,
-    because not every supported Python can decompress it."""
+    """Whether the module is known to have no signature. False for a file compressed by zstd, which
+    is not examined, because not every supported Python can decompress zstd."""
     content = file.read_bytes()
     if file.suffix == ".xz":
         content = lzma.decompress(content)

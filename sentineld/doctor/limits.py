@@ -63,7 +63,8 @@ def memory_limit(system: System) -> Finding:
 
 
 def mappings(system: System) -> Finding:
-    """Whether sessions can create more mappings: a range with a memory policy needs a mapping."""
+    """Whether sessions can create more mappings: each range with a memory policy is a mapping of
+    its own."""
     most = int(system.text("proc/sys/vm/max_map_count") or DEFAULT_MAX_MAP_COUNT)
     counts = {
         name: len((system.text(f"proc/{process}/maps") or "").splitlines())

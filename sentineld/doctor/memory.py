@@ -16,7 +16,8 @@ from sentineld.host.tiers import discover
 
 DEFAULT_MAX_MAP_COUNT = 65530
 SYSCTL_FOLDERS = ("etc/sysctl.d", "run/sysctl.d", "usr/local/lib/sysctl.d", "usr/lib/sysctl.d")
-"""If several folders have a file of the same name, the first folder's is used; see sysctl.d(5)."""
+"""If several folders have a file of the same name, the file in the first of these folders is used;
+see sysctl.d(5)."""
 TUNED_FOLDERS = ("etc/tuned", "etc/tuned/profiles", "usr/lib/tuned", "usr/lib/tuned/profiles")
 
 VIRTIO_BALLOON_F_REPORTING = 5
@@ -129,7 +130,8 @@ def huge_pages(system: System) -> Finding:
 
 
 def max_map_count(system: System) -> Finding:
-    """Whether vm.max_map_count is sufficient; each range with a memory policy needs a mapping."""
+    """Whether vm.max_map_count is sufficient: each range with a memory policy is a mapping of its
+    own."""
     value = int(system.text("proc/sys/vm/max_map_count") or DEFAULT_MAX_MAP_COUNT)
     if value < DEFAULT_MAX_MAP_COUNT:
         return Finding(

@@ -66,7 +66,8 @@ def _rotating(system: System, place: Path) -> bool:
     """Whether the disk of a directory is a rotating disk, as far as the kernel reports it."""
     device = place.stat().st_dev
     number = f"sys/dev/block/{os.major(device)}:{os.minor(device)}"
-    # A partition has no directory `queue` in sysfs; its parent directory is that of the disk.
+    # A partition has no directory `queue` in sysfs, but the disk has one. The disk's directory is
+    # the parent of the partition's directory.
     found = system.text(f"{number}/queue/rotational") or system.text(
         f"{number}/../queue/rotational"
     )

@@ -56,7 +56,7 @@ def group_of(proc: Path, pid: str, kind: str, controller: str) -> tuple[Path, Pa
     kind: type of the file system.
     controller: the controller of a v1 hierarchy; "" for v2.
 
-    Raises UnavailableError and OSError.
+    Raises UnavailableError or OSError.
     """
     for line in (proc / "self/mounts").read_text().splitlines():
         _, mount, found, options, *_ = line.split()

@@ -79,7 +79,7 @@ def _by_systemd(limit_bytes: int, proc: Path) -> LimitedCommand:
 def v2_parent(proc: Path) -> Path:
     """A cgroup (v2) whose children have a memory controller: this process's cgroup or its parent.
 
-    Raises UnavailableError and OSError.
+    Raises UnavailableError or OSError.
     """
     _, own = group_of(proc, "self", "cgroup2", "")
     # Except for the root group, a group that has processes cannot give controllers to its children
@@ -92,7 +92,7 @@ def v2_parent(proc: Path) -> Path:
 
 
 def v1_parent(proc: Path) -> Path:
-    """The cgroup (v1) of this process. Raises UnavailableError and OSError."""
+    """The cgroup (v1) of this process. Raises UnavailableError or OSError."""
     return group_of(proc, "self", "cgroup", "memory")[1]
 
 

@@ -49,7 +49,7 @@ PRESETS = {
     # The slow tier is DRAM, too. This preset is for checking that a step with two tiers of the same
     # speed takes no longer than a step with one tier.
     "dram": Preset(DRAM_BYTES_PER_S, DRAM_BYTES_PER_S, 10e9),
-    # One memory expander with eight lanes.
+    # One CXL memory expander with eight lanes.
     "cxl": Preset(24e9, 20e9, 10e9),
     # The same expander, but pages of 4 KiB move one by one, which is slower.
     "cxl-4k": Preset(24e9, 20e9, 3.5e9),

@@ -39,8 +39,8 @@ def discover(sys_root: Path = Path("/sys"), overrides: Mapping[str, object] | No
         `migration_bytes_per_s` is a number; 0 selects the default. with_figures() lists the other
         keys.
 
-    Raises SentinelError "no-second-tier" if only one tier is found, and "bad-config" for invalid
-    values and for nodes without memory.
+    Raises SentinelError "no-second-tier" if only one tier is found, or "bad-config" for invalid
+    values or for nodes without memory.
     """
     config = dict(overrides or {})
     rate = _rate(config.get("migration_bytes_per_s"))
@@ -196,7 +196,8 @@ def _by_distance(sys_root: Path, nodes: tuple[int, ...]) -> tuple[tuple[int, ...
     """One tier of all nodes with CPUs, then one tier for each distance of CPU-less nodes from the
     nearest CPU.
 
-    The nodes of several sockets form one tier, because each is local to the CPUs of its socket.
+    The nodes of several sockets form one tier, because each node is local to the CPUs of its
+    socket.
     """
     cpus = sysfs.cpu_nodes(sys_root)
     online = sysfs.online_nodes(sys_root)

@@ -20,13 +20,14 @@ class Budgets:
         self._held: dict[Hashable, int] = {}
 
     def require(self, holder: Hashable, budget_bytes: int) -> None:
-        """Check that the budget and all other holders' budgets fit into the capacity together.
-        Raises SentinelError."""
+        """Check that the sum of this budget and all other holders' budgets does not exceed the
+        capacity. Raises SentinelError."""
         with self._lock:
             self._require(holder, budget_bytes)
 
     def reserve(self, holder: Hashable, budget_bytes: int) -> None:
-        """Raise the holder's budget to this size; if it is larger already, keep it.
+        """Raise the holder's budget to budget_bytes. A budget that is already larger stays as it
+        is.
 
         Only settle() lowers a budget, because a plan for the larger budget may still be live.
         Raises SentinelError if the tier has no room.

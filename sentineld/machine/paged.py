@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Paged tiers: the fast tier is memory, the slow tier is a file for each process.
 
-The pager in the process (shim/native/pager/) moves the pages. The daemon creates the file, and
-sends the pager's budget and the plan's moves with the layout.
+The pager in the process (shim/native/pager/) moves the pages. The daemon creates the file. With the
+layout, it sends the pager's budget and the plan's moves to the process.
 """
 
 from __future__ import annotations
@@ -78,8 +78,8 @@ def disk_tiers(folder: Path, given: TierOverrides, room_bytes: int) -> Tiers:
     dram = DRAM_BYTES_PER_S / SOCKET_THREADS
     fast = Tier((FAST_NODE,), memory_bytes, dram, dram)
     slow = Tier((SLOW_NODE,), room_bytes, read, write, latency_ns, wake_ns=wake_ns)
-    # The harmonic mean of both directions, because a page that moves out and back is written once
-    # and read once.
+    # The harmonic mean of the read and the write bandwidth, because a page that moves out and back
+    # is written once and read once.
     both = given.migration_bytes_per_s or 2 / (1 / read + 1 / write)
     tiers = Tiers((fast, slow), both, "paged", paged=True)
     return with_figures(tiers, figures_of(given))
@@ -178,7 +178,8 @@ class PagedSubstrate:
 
     @contextmanager
     def provision(self, link: ShimLink, layout: Layout) -> Iterator[Provision]:
-        """The file, unless the process has one, and the eventfd that wakes its pager."""
+        """The eventfd that wakes the process's pager; also a new file, if the process has no pager
+        yet."""
         held_bytes = layout.arena_bytes + link.segment.words().heap_used
         size_bytes = int(held_bytes * FILE_SPARE) // FILE_ALIGN_BYTES * FILE_ALIGN_BYTES
         size_bytes += FILE_ALIGN_BYTES

@@ -64,8 +64,8 @@ class SessionSnapshot:
     """For emulated tiers only. owed: delay that the timing model has computed so far; paid: delay
     injected so far."""
     paging_bytes: Mapping[str, int] = field(default_factory=dict)
-    """Bytes read from the file and written to it. This and the next two values are for paged tiers
-    only."""
+    """Bytes read from the file (read) and written to it (written). This and the next two values are
+    for paged tiers only."""
     paging_faults: int | None = None  # accesses that waited for a page
     paging_overruns: int | None = None  # page frames taken beyond the budget
     disturbed_pages: Mapping[tuple[str, str], int] = field(default_factory=dict)
@@ -345,8 +345,8 @@ METRICS: tuple[MetricSpec, ...] = (
     _session_by(
         "sentineld_page_faults_total",
         "counter",
-        "Page faults of the process by kind: the access that faulted, or a cause that the kernel "
-        "found while it handled the fault (eBPF).",
+        "Page faults of the process by kind: the type of the access that faulted, or a cause that "
+        "the kernel found while it handled the fault (eBPF).",
         ("kind",),
         lambda s: _keyed(s.page_faults),
     ),

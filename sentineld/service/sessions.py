@@ -155,7 +155,7 @@ class Sessions:
     def record(self, caller: Caller, arguments: Message) -> WithFile:
         """Record a trace; blocks until it is complete.
 
-        The result carries the trace as an open file: the client writes it to disk with its own
+        The result carries the trace as an open file: the client writes it to disk with the client's
         permissions.
         """
         session = self._of_caller(caller.uid, arguments)

@@ -18,8 +18,8 @@ def describe(session: Session, disturbances: Sequence[Disturbance]) -> dict[str,
     """A session's entry in the answer to `sentinelctl status`.
 
     disturbances: the disturbances of the session's process. The caller reads the disturbances of
-        all sessions at once, because each read fetches the counters of all watched processes from
-        the kernel.
+        all sessions in a single read, because each read fetches the counters of all watched
+        processes from the kernel.
     """
     words, status = session.link.segment.words(), session.lifecycle.status
     goal, following, meter = session.goal, session.following, session.last_meter

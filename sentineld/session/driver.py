@@ -42,8 +42,8 @@ check takes 50 microseconds."""
 class Driver:
     """The driver of one session. All calls but not_yet() come from the session's thread.
 
-    Other threads may read ended, lifecycle, goal, observing and following: each is either
-    thread-safe or only replaced as a whole. Session.close() sets keeps_files.
+    Other threads may read ended, lifecycle, goal, observing and following: each of these attributes
+    is either thread-safe or only replaced as a whole. Session.close() sets keeps_files.
     """
 
     def __init__(
@@ -101,13 +101,13 @@ class Driver:
     def turn(self) -> None:
         """Read the ring and act on its records. Raises SentinelError if the process can't be
         managed any longer, EOFError if the process does not read its socket, ProcessLookupError if
-        the process exits during the turn, and OSError if the daemon lacks descriptors."""
+        the process exits during the turn, or OSError if the daemon lacks descriptors."""
         if self._process.exited():
             self.end(EXITED)
             return
         if self.lifecycle.state is not State.REGISTERED and time.monotonic() > self._own_check_s:
             # If no descriptor is free, the next turn repeats the check. Another user can cause this
-            # shortage, so it must not make this process unmanaged.
+            # shortage, so the failed check must not make this process unmanaged.
             with contextlib.suppress(OSError):
                 self._require_own()
         self.observing.collect()
@@ -224,8 +224,8 @@ class Driver:
         """Begin to enter a plan. If another plan is live, it is followed until the process takes
         the new layout.
 
-        Raises EOFError, and SentinelError, for example if other sessions have reserved the budget
-        since the plan was made."""
+        Raises EOFError or SentinelError. SentinelError is raised, for example, if other sessions
+        have reserved the budget since the plan was made."""
         self._machine.budgets.reserve(self._link, planned.budget_bytes)
         layout_id = self.following.prepare(planned, what)
         # Save the plan before sending it: the next daemon needs the plan of any layout that may be

@@ -61,11 +61,12 @@ class Requests:
         return recording
 
     def plan_again(self, goal: Goal, plan_input: PlanInput) -> Replanning:
-        """Begin to plan for another budget or policy. Raises SentinelError, and RuntimeError if no
+        """Begin to plan for another budget or policy. Raises SentinelError, or RuntimeError if no
         thread can be started.
 
-        The error is "busy" while the planning of an abandoned request still runs. Otherwise, a
-        caller could start any number of threads by repeatedly beginning a request and hanging up.
+        SentinelError "busy" is raised while the planning of an abandoned request still runs.
+        Otherwise, a caller could start any number of threads by repeatedly beginning a request and
+        hanging up.
         """
         self.require_none()
         if self._abandoned is not None and not self._abandoned.ready():

@@ -304,8 +304,8 @@ class Session:
         except EOFError:
             self._driver.end("the process does not read its socket")
         except ProcessLookupError:
-            # A call to the module or move_pages may fail because of the exit before the next check
-            # of the pidfd.
+            # The process has exited. Before the next check of the pidfd detects the exit, a call to
+            # the module or to move_pages() can fail because of it.
             self._driver.end(EXITED)
         except (OSError, RuntimeError) as error:
             # An error of the daemon: an OSError such as EMFILE, or a RuntimeError because no thread

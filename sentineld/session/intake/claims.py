@@ -39,9 +39,9 @@ def heap_range(segment: ControlSegment, words: ShimWords) -> Range:
 
 
 def arena_range(words: ShimWords, layout_bytes: int) -> Range:
-    """The arena of the live layout; (0, 0): there is none. layout_bytes: the arena's size in the
-    layout that the daemon sent. Raises SentinelError if the process reports another size or an
-    impossible address."""
+    """The arena of the live layout; (0, 0): the process has no arena. layout_bytes: the arena's
+    size in the layout that the daemon sent. Raises SentinelError if the process reports another
+    size or an impossible address."""
     base, size = words.arena_base, words.arena_bytes
     if not size:
         return 0, 0

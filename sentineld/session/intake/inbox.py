@@ -50,7 +50,7 @@ class Inbox:
     def take(self, message: Message) -> OpAccesses | None:
         """Handle a message; returns the operators' accesses if the message has any.
 
-        Raises SentinelError if the process refuses its layout or reports impossible accesses, and
+        Raises SentinelError if the process refuses its layout or reports impossible accesses, or
         OSError if the daemon lacks descriptors.
         """
         kind = message.get("type")
@@ -98,7 +98,8 @@ class Inbox:
 
 
 def _layers_of(names: list[Any]) -> tuple[str, ...]:
-    """The names of layers by their ids; names beyond LAYER_NAMES_CHARACTERS_MAX become empty."""
+    """The names of layers by their ids. Once the names have LAYER_NAMES_CHARACTERS_MAX characters
+    in total, the remaining names become empty."""
     left, found = LAYER_NAMES_CHARACTERS_MAX, []
     for name in names[:LAYERS_MAX]:
         text = text_of(name, min(LAYER_CHARACTERS_MAX, left))

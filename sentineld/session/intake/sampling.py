@@ -57,8 +57,8 @@ class Sampling:
     collects the accesses to them."""
 
     def __init__(self, link: ShimLink, backend: Backend, watch: Watch) -> None:
-        """Take over the watch, and send the module's epoch fd to the shim. Raises EOFError, and the
-        errors of Peer.require_own()."""
+        """Take over the watch. If the watch uses the module, send its epoch fd to the shim. Raises
+        EOFError or an error of Peer.require_own()."""
         self.backend = backend
         self._link = link
         self._watch = watch
@@ -72,8 +72,9 @@ class Sampling:
         self.accesses = 0
         self.lost = 0
         try:
-            # Check again, because the watch was opened by pid. If the process has called exec()
-            # since the last check, the watch belongs to another address space.
+            # Check again that the process belongs to the user who connected, because the watch was
+            # opened by pid. If the process has called exec() since the last check, the watch
+            # belongs to another address space.
             link.peer.require_own()
             if self._module is not None:
                 _send_epoch_fd(link, self._module.sampler)
@@ -232,9 +233,10 @@ class Observing:
     def prepare(self) -> None:
         """Without the module, request the fds by which the process's writes can be watched.
 
-        The process answers each request with fds, but take() accepts only one answer. So nothing is
-        requested while an answer is pending, for example after a detach and another attach between
-        two steps of the process. The pending answer is valid for the second attach, too.
+        The process answers each request with fds, but take() accepts only one answer at a time.
+        Therefore nothing is requested while an answer is pending, for example after a detach and
+        another attach between two steps of the process. The pending answer is valid for the second
+        attach, too.
         """
         if self._asked or MODULE.probe() is None:
             return

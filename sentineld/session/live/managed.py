@@ -50,7 +50,7 @@ class Managed:
         memory: returns the interface to the process's pages; see Substrate.memory().
         on_exit: called from the mover's thread if the mover can't continue, with the reason.
         patience: decides how long the session keeps a plan that does not fit.
-        Raises SentinelError, and OSError if no descriptor is free.
+        Raises SentinelError, or OSError if no descriptor is free.
         """
         self.plan = plan = planned.plan
         self.profile = profile = planned.profile
@@ -130,7 +130,8 @@ class Managed:
         )
 
     def stall_decisions(self) -> Decisions:
-        """Number of boundaries with each decision of the stall trials so far: see StallTrial."""
+        """For each decision of the stall trial, the number of boundaries that have it now; see
+        StallTrial."""
         return self.mover.stall_decisions()
 
     def fast_bytes(self) -> int:

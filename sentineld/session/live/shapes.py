@@ -52,7 +52,7 @@ class Shape:
 
     @classmethod
     def of_similar(cls, step: Step, threads: int) -> Shape:
-        """The shape of all steps that differ from this one only in the sizes of allocations."""
+        """The shape of all steps that differ from `step` at most in the sizes of allocations."""
         return cls(threads, structure_digest(step), sizes_vary=True)
 
 
@@ -89,8 +89,8 @@ class Shapes:
 
     def __init__(self) -> None:
         self.unsteady = False
-        """Whether the plan that was left last did not pay off. The next plan should then fit more
-        than one sequence, if possible."""
+        """Whether the most recently left plan had not paid off (EARNED_STEPS) when it was left. The
+        next plan should then fit more than one sequence, if possible."""
         self._planned: dict[Shape, Planned] = {}
         self._strikes: dict[Shape, int] = {}
 
@@ -130,7 +130,8 @@ class Shapes:
         return planned
 
     def keep(self, planned: Planned) -> None:
-        """Add a plan. The least recently used plan is dropped if there are too many."""
+        """Add a plan. If there are then more than SHAPES_MAX plans, the least recently used one is
+        dropped."""
         if self._planned.get(planned.shape) is not planned:
             self.forget(planned.shape)
             self._planned[planned.shape] = planned

@@ -67,7 +67,7 @@ class Correcting:
         self._planned: Planned | None = None
         self._job: _Job | None = None
         self._spent: list[Floats] = []
-        self._began: tuple[int, int] = 0, 0  # (step, total delay owed in ns) when recording began
+        self._began: tuple[int, int] = 0, 0  # (step, total delay in ns) when recording began
         self.recording = False
         """Whether steps are recorded for a correction."""
 

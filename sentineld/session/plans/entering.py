@@ -60,7 +60,7 @@ class Entering:
         self._send = partial(send_layout, link, layout, tiers, tables, self.layout_id)
 
     def send(self) -> None:
-        """Send the layout. Raises SentinelError and EOFError."""
+        """Send the layout. Raises SentinelError or EOFError."""
         with self._provision() as provision:
             self._send(provision)
         self._inbox.expect_layout(self.layout_id)

@@ -94,7 +94,7 @@ class Following:
 
     def send(self) -> None:
         """Send the prepared layout. If a plan is live, it is followed until the process takes the
-        new layout. Raises SentinelError and EOFError."""
+        new layout. Raises SentinelError or EOFError."""
         assert self._entering is not None
         self._entering.send()
 
@@ -102,8 +102,8 @@ class Following:
         """If the layout is live, begin to follow the plan. If necessary, first move the persistent
         tensors to the plan's initial tiers.
 
-        Returns the status reason; None: the layout is not live yet. Raises ProcessLookupError, and
-        SentinelError, for example if the process does not answer in time.
+        Returns the status reason; None: the layout is not live yet. Raises ProcessLookupError or
+        SentinelError. SentinelError is raised, for example, if the process does not answer in time.
         """
         planned = self.planned
         assert planned is not None
@@ -146,7 +146,7 @@ class Following:
         assert self.correcting is not None
         managed.start()
         if planned.shape.sizes_vary:
-            self.correcting.left()  # times and moves vary with the sizes
+            self.correcting.left()  # such a plan is never corrected: times and moves vary
         else:
             self.correcting.entered(planned, managed, self._link.segment.words())
 

@@ -48,7 +48,7 @@ class Choosing:
         self._seen = SeenSteps()
 
     def warm_up(self, step: Step) -> None:
-        """Add a step of the warm-up to the steps that show whether steps differ. Chooses no
+        """Add a step of the warm-up to the recorded steps that add() compares. Does not choose a
         plan."""
         self._seen.add(step)
 

@@ -97,8 +97,9 @@ class ModuleMetering(Metering):
 
 
 class ResidencyMetering(Metering):
-    """Metering by the residency map: at each boundary, the shim reports the number of the stretch's
-    accesses according to the profile, and how many of these accesses are to fast pages."""
+    """Metering by the residency map. At each boundary, the shim reports for the stretch that begins
+    there: the number of its accesses according to the profile, and how many of these accesses are
+    to fast pages."""
 
     def __init__(self, link: ShimLink, managed: Managed, steps: int) -> None:
         super().__init__(link, managed, steps)

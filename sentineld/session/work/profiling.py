@@ -103,7 +103,7 @@ class Profiling:
 
     def _new_sampler(self) -> StepSampler:
         # The stretches' times are taken from the last step before sampling begins. On paged tiers,
-        # a plan needs these times without the waits for pages.
+        # a plan needs these times without the waits for pages, which NO_STALLS leaves out.
         self._link.set_flags(on=Flag.NO_STALLS)
         operators = OperatorSteps(self._link, KEPT_RECORDS)
         return StepSampler(self._link, self._machine.substrate, 2, operators)
@@ -115,7 +115,7 @@ class Profiling:
         self._unmanaged_bytes = max(self._unmanaged_bytes, now_bytes)
 
     def on_step(self, step: Step) -> None:
-        """Handle a complete recorded step. Raises SentinelError and EOFError."""
+        """Handle a complete recorded step. Raises SentinelError or EOFError."""
         if self._lifecycle.state is State.ATTACHED:
             self._lifecycle.enter(State.WARM_UP, "the first whole step was recorded")
         state = self._lifecycle.state
@@ -138,7 +138,7 @@ class Profiling:
 
     def planned(self) -> Planned | None:
         """The plan; None if more steps or accesses are needed. Blocks while the child process
-        plans. Raises SentinelError and EOFError."""
+        plans. Raises SentinelError or EOFError."""
         if self._found is not None:
             return self._found
         if self._profile is None:
@@ -168,7 +168,7 @@ class Profiling:
 
     def _on_allocation_step(self, step: Step) -> None:
         if self._found is not None or cut_count(step):
-            return  # a step with cuts began before the process had received `detach`
+            return  # ignore a step with cuts: it began before the process received `detach`
         repeated = self._sampler.gather(step)
         choice = self._choosing.add(step, self._inbox.threads, repeated)
         if isinstance(choice, Planned):
@@ -210,7 +210,8 @@ class Profiling:
         if self._access_steps > ACCESS_STEPS_MIN and self._sampler.overdue():
             self._sampler.cancel()
             self._observing.end_sampling()
-            # Steps must be gathered without the sampler's layout: its cuts count as boundaries.
+            # Steps must be gathered without the sampler's layout, because its cuts would be
+            # recorded as boundaries.
             self._link.send({"type": "detach"})
             self._sampler, self._sizes = self._new_sampler(), None
             self._choosing = Choosing(self._shapes, self._left)

@@ -73,8 +73,8 @@ class Recording(Request[Trace]):
         layers: Callable[[], tuple[str, ...]],
         steps: int,
     ) -> None:
-        """sample: returns the session's sampling, done by the module; raises SentinelError if the
-        module can't be used.
+        """sample: returns the session's sampling by the module; raises SentinelError if the module
+        can't be used.
 
         layers: returns the names of the layers that are known so far.
         steps: number of steps to record before the sampled one.
@@ -128,8 +128,9 @@ class Recording(Request[Trace]):
         """Handle a step that was recorded before sampling begins. Begin to sample once enough steps
         in a row have allocated identically; returns whether the recording has failed."""
         if not recorded_completely(step):
-            # Under a plan for varying sizes, this step lacks allocations, so its cursors have gaps.
-            # A trace must not have gaps.
+            # The live plan is for varying sizes, and this step lacks some of the plan's
+            # allocations. Missing allocations count, too, so the step's cursors have gaps. A trace
+            # must not have gaps.
             return self._given_up()
         enough = self._sampler.gather(step)
         self._since_ns = _begin_ns(self._sampler.gathered[0])

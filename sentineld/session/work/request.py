@@ -46,7 +46,8 @@ class Request(Generic[Result]):
         self._finished.set()
 
     def fail(self, reason: str) -> None:
-        """Wake the waiting thread with an error. The session itself stops moves and sampling."""
+        """Wake the waiting thread with an error. Unlike finish(), this does not stop observing: the
+        session, which is about to stop managing the process, stops moves and sampling itself."""
         self._reject(reason)
         self._release()
         self._finished.set()

@@ -169,7 +169,7 @@ class StepSampler:
             self.cuts = before_optional(self.cuts, self._sizes.optional)
 
     def begin(self, sampling: Sampling | None, tiers: Tiers) -> None:
-        """Begin to sample a process without a plan. Raises SentinelError and EOFError."""
+        """Begin to sample a process without a plan. Raises SentinelError or EOFError."""
         step, segment = self.gathered[-1], self._link.segment
         layout = provisional_layout(step, self.cuts)
         if self._sizes is not None:
