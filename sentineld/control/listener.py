@@ -63,8 +63,8 @@ class Listener:
         on_refused: Callable[[socket.socket, SentinelError], None] = lambda _, __: None,
         refused_pause_s: float = 0.0,
     ) -> None:
-        """on_connection: takes over a connection and its user ID; calls release() when the
-        connection no longer counts.
+        """on_connection: takes over a connection and its user ID. When the connection should no
+        longer count towards the limits, its new owner calls release().
         on_refused: may send the reason before a connection is closed.
         refused_pause_s: pause after REFUSED_MAX refused connections. The backlog can become full
         during the pause. Therefore use a pause only if the clients' connect() waits while the

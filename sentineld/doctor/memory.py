@@ -110,7 +110,8 @@ def _writer(system: System) -> str | None:
 
 
 def demotion(system: System) -> Finding:
-    """Whether reclaim may demote pages, even pages that the plan keeps in fast memory."""
+    """Whether reclaim may demote pages. If so, it may demote even pages that a plan keeps in
+    fast memory."""
     if system.text("sys/kernel/mm/numa/demotion_enabled") != "true":
         return Finding("demotion", Status.OK, "the kernel does not demote pages")
     return Finding(

@@ -51,7 +51,7 @@ PRESETS = {
     "dram": Preset(DRAM_BYTES_PER_S, DRAM_BYTES_PER_S, 10e9),
     # One CXL memory expander with eight lanes.
     "cxl": Preset(24e9, 20e9, 10e9),
-    # The same expander, but pages of 4 KiB move one by one, which is slower.
+    # The same expander, but pages of 4 KiB are moved, which is slower than moving pages of 2 MiB.
     "cxl-4k": Preset(24e9, 20e9, 3.5e9),
     # The DRAM of another socket, behind three UPI links.
     "remote": Preset(62.4e9, 62.4e9, 10e9),

@@ -147,7 +147,7 @@ class Machine:
     def huge_pages(self) -> tuple[int, ...]:
         """Huge page sizes, in bytes, that a layout may use now (docs/explanation/huge-pages.md)."""
         if self.substrate.paged:
-            return ()  # the pager moves base pages
+            return ()  # the pager moves base pages only
         wanted = ("auto", "on") if self.substrate.emulated else ("on",)
         if self.config.huge_pages not in wanted or MODULE.probe() is None:
             return ()

@@ -274,7 +274,7 @@ class Observing:
         rearm_us: interval at which the module arms accessed pages again.
         """
         if self._sampling is not None and self._sampling.exact:
-            self.stop()  # opened by exact_sampling(), so it does not arm accessed pages again
+            self.stop()  # exact_sampling() opened it without arming accessed pages again
         if self._sampling is None:
             writes = self._refusal if self._writes is None else self._writes.take()
             self._writes = None

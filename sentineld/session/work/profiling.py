@@ -52,7 +52,7 @@ SECOND_STEP_REQUESTS = 4
 the framework may observe a step of another shape."""
 KEPT_RECORDS = 500_000
 """Limit on the ring records and live tensors in the steps that are kept until the framework has
-reported its operators' accesses; see kept_records()."""
+reported the operators' accesses of a step; see kept_records()."""
 
 
 class Profiling:

@@ -50,8 +50,8 @@ ACCESS_STEPS_MIN steps and at least ACCESS_WAIT_S seconds. Dozens of steps of a 
 pass before the shim's message with the accesses is read."""
 KEPT_RECORDS = 1 << 19
 """Limit on the ring records and live tensors in the steps that are kept until the framework has
-reported its operators' accesses; see kept_records(). ACCESS_STEPS_MIN steps are kept even if they
-exceed this limit."""
+reported the operators' accesses of a step; see kept_records(). ACCESS_STEPS_MIN steps are kept even
+if they exceed this limit."""
 RECORDED_RECORDS_MAX = 1 << 21
 """Limit on the records and live tensors in all recorded steps together; the records take at most
 64 MiB. 100 steps with 10,000 births each have 2 million records of births and frees."""
