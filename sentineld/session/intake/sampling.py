@@ -97,8 +97,8 @@ class Sampling:
         """Watch (start, bytes) ranges. With the module, boundaries begin epochs from the next step
         on.
 
-        residency: whether the module also logs how many pages are resident on each node when an
-        epoch begins.
+        residency: whether the module also logs, at the beginning of each epoch, how many pages are
+        resident on each node.
         """
         self._armed = True
         self._clear()
