@@ -27,10 +27,10 @@ class Machine:
     def share(self, trainings: int) -> Tiers:
         """The bandwidths that each of several equal trainings gets if all run at the same time.
 
-        Each gets an equal part of the migration bandwidth and, on paged tiers, of the disk. This
-        assumes that all of them move pages all the time. Bandwidths of memory are divided only if
-        they are a socket's bandwidths (see `socket_threads`) and the trainings together have more
-        than SOCKET_THREADS threads. The latency of a disk does not change.
+        Each gets an equal part of the migration bandwidth and, on paged tiers, of the disk's
+        bandwidth. This assumes that all of them move pages all the time. Bandwidths of memory are
+        divided only if they are a socket's bandwidths (see `socket_threads`) and the trainings
+        together have more than SOCKET_THREADS threads. The latency of a disk does not change.
         """
         fast, slow = self.tiers.tiers[:2]
         memory = 1.0

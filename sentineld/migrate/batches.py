@@ -67,10 +67,10 @@ class Schedule:
     def rejoin(self, target: int, drops_of: Callable[[int], Table]) -> None:
         """Follow the plan again, from any boundary of the step.
 
-        While the plan was not followed, pages may have been moved to other tiers than the plan's.
-        The planned moves after target would take a whole step to bring all of these pages to their
-        planned tiers. So this method queues the moves of the step that ends at target, except those
-        that later moves or drops in that step made obsolete.
+        While the plan was not followed, pages may have been moved to tiers other than those in the
+        plan. The planned moves after target would take a whole step to bring all of these pages to
+        their planned tiers. So this method queues the moves of the step that ends at target, except
+        those that later moves or drops in that step made obsolete.
 
         target: the current boundary, counted since the first step.
         drops_of: returns the ranges that the process drops in a stretch (DROP_DTYPE).
@@ -189,8 +189,8 @@ class Schedule:
         )
 
     def _is_urgent(self, promotion: Pending) -> bool:
-        """Whether the next stretch may access the promotion's pages. Pages of a large batch could
-        still be in flight when that stretch begins."""
+        """Whether batches must be small because the next stretch may access the promotion's pages.
+        Pages of a large batch could still be in flight when that stretch begins."""
         return promotion.yields or promotion.deadline <= self.now + 1
 
     def _take(

@@ -59,9 +59,10 @@ class _Room:
 class Charge:
     """The session's residency maps, updated while the session's steps run.
 
-    The charge of a stretch is its largest number of fast bytes: a tensor that dies makes room for a
-    later birth in the same stretch, as in the plan. While the process waits at a barrier, room is
-    reserved for the births after the barrier, but these births are not charged yet.
+    The charge of a stretch is the largest number of fast bytes at any moment of the stretch. So, as
+    in the plan, a tensor that dies makes room for a later birth in the same stretch. While the
+    process waits at a barrier, room is reserved for the births after the barrier, but these births
+    are not charged yet.
 
     charged_bytes() and resident_bytes() may be called from any thread, the other methods
     from the mover's thread only. Results describe the moment of the last boundary that the mover
@@ -134,7 +135,8 @@ class Charge:
         with self._lock:
             residency.apply(pages, status)
         if (status < 0).any():
-            # An absent page may be born in fast memory in this stretch or the next.
+            # Compute the room again when it is next needed: an absent page may be born in fast
+            # memory in this stretch or the next one.
             self._room = None
         elif self._room is not None:
             self._update(self._room, space, pages, before)
@@ -281,7 +283,8 @@ class Charge:
         return self._now - (self._stretch - wait) % self._step.boundary_count > self.done
 
     def _others_bytes(self, snapshot: _Snapshot) -> int:
-        """Charged bytes outside the arena, without future births."""
+        """Charged bytes outside the arena: those that are resident in the heap now, and unmanaged
+        bytes."""
         return self._fast_bytes(snapshot.heap) + self._unmanaged_bytes()
 
     def _fast_bytes(self, nodes: Nodes) -> int:

@@ -150,8 +150,9 @@ class EmulatedMemory:
 
     def _pace(self, pages: int, wait: Wait | None) -> int:
         """Wait as long as the move of some pages takes; returns how many of them have arrived."""
-        # Reserve bandwidth only when it is free: if another move were reserved after this one, an
-        # interruption would leave a gap between the two.
+        # Wait until earlier moves have ended before reserving bandwidth. Otherwise, reservations
+        # would queue up, and if a move with another reservation behind it were interrupted, no move
+        # would use the bandwidth between the two.
         page_bytes = self._page_bytes
         while (busy_ns := self._bucket.busy_ns(self._clock.now_ns(), page_bytes)) > 0:
             pages = min(pages, self.small_batch_pages)

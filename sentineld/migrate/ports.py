@@ -82,7 +82,7 @@ class PlanMover(Protocol):
 
     def enter(self) -> None:
         """Move persistent tensors to their initial tiers, or queue these moves. Raises
-        ProcessLookupError and SentinelError."""
+        ProcessLookupError or SentinelError."""
 
     def start(self, position: int) -> None:
         """Follow the process from this position (step << 32 | boundary) on."""
@@ -97,7 +97,8 @@ class PlanMover(Protocol):
         """Report that the process follows the plan again, from this position on."""
 
     def watch(self, backend: PageBackend, begin: Callable[[], None]) -> None:
-        """Call begin(), which arms pages. From then on, moves must not be sampled as accesses."""
+        """Call begin(), which arms pages. From then on, moves must not appear as accesses in the
+        samples."""
 
     def unwatch(self) -> None:
         """End the effect of watch(): from now on, moves need not take sampling into account."""

@@ -99,8 +99,8 @@ class PageMaps:
             space: ResidencyMap(start, length, page_bytes)
             for space, (start, length) in ranges.items()
         }
-        # _elsewhere[tier][node]: whether the node is in another tier. The second index is an entry
-        # of a map, read as an unsigned byte. The element for ABSENT is False.
+        # _elsewhere[tier][node]: whether the node is in another tier. `node` is a map's entry, read
+        # as an unsigned byte; for ABSENT, the element is False.
         tier_of = np.full(256, -1, dtype=np.int8)
         for index, tier in enumerate(tiers.tiers):
             tier_of[list(tier.nodes)] = index

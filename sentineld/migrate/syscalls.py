@@ -128,7 +128,7 @@ def move_pages(
     """Move pages to nodes, batch by batch.
 
     pages: distinct addresses; of each huge page only the first address (see move_huge).
-    nodes: one for all pages, or one for each.
+    nodes: one node for all pages, or one for each page.
 
     A batch that fails (ENOMEM: the node is full) ends the move; the remaining pages are only
     queried. Raises ProcessLookupError if pid is gone, SentinelError if the kernel refuses.

@@ -149,8 +149,9 @@ class Timing:
         return found
 
     def busy_ns(self, profile: Profile) -> Floats:
-        """(A,): the time during which the accesses of each row prevent moves if all of the row's
-        pages are slow. On paged tiers: the part of extra_ns() in which the file is busy."""
+        """(A,): the time during which no pages can move because the accesses of each row use the
+        slow tier, if all of the row's pages are slow. On paged tiers: the part of extra_ns() in
+        which the file is busy."""
         if self.moves_yield and not self.paged:
             return self.fast_ns(profile) + self.extra_ns(profile)
         if not self.paged:
@@ -183,7 +184,7 @@ class AccessCosts:
     hideable_ns: Floats
     """(A,): costs that the other work of the row's stretch can hide, up to hidden_ns in total."""
     hidden_ns: Floats
-    """(S,): the largest hideable time that the stretch's other work can hide."""
+    """(S,): upper limit on the hideable costs that the other work of each stretch can hide."""
 
     def least_ns(self, profile: Profile) -> Floats:
         """(S,): a lower bound on the time of each stretch, for any placement of the pages."""

@@ -45,11 +45,10 @@ def access_table(profile: Profile, layout: Layout, tiers: Tiers) -> npt.NDArray[
     - all accesses to a persistent tensor outside the heap: such a tensor was allocated before the
       shim started and counts as fast.
 
-    If a tensor's slot also takes smaller tensors, the tensor's rows name the slot. There the shim
-    finds the size of the tensor that was allocated last, and counts only the pages of that tensor.
-    In the stretch of the tensor's birth, these rows also have the flag AFTER. The shim then counts
-    the access only when the next stretch begins, because the tensor's size is unknown before its
-    birth.
+    If a tensor's slot also takes smaller tensors, the tensor's rows name the slot. The shim looks
+    up the size of the slot's latest tensor and counts only the pages of that tensor. In the stretch
+    of the tensor's birth, these rows also have the flag AFTER. The shim then counts the access only
+    when the next stretch begins, because the tensor's size is unknown before its birth.
     """
     rows, tensors = profile.accesses, profile.tensors[profile.accesses["tensor"]]
     pages = tensor_pages(profile)[rows["tensor"]]

@@ -28,8 +28,8 @@ RATE_TOLERANCE = 0.1
 FALL_TOLERANCE = 0.25
 """If the measured bandwidth is below the assumed one by more than this share and this does harm
 (STALL_SHARE, LATE_SHARE), the plan is corrected immediately. A smaller drop has to last for
-WINDOW_STEPS steps. The cause of a short drop can be that the mover waits for a CPU, and a plan that
-assumes less bandwidth is slower."""
+WINDOW_STEPS steps. A small drop that is also short does not justify a correction: the mover may
+only have waited for a CPU, and a plan that assumes less bandwidth has slower steps."""
 RATE_GAIN = 0.1
 """If the measured bandwidth is above the assumed one by more than this share, the plan is
 corrected, provided that the mover is busy (BUSY_SHARE). The bandwidth rises when other load ends. A
@@ -64,9 +64,9 @@ no new plan, the next correction also comes at least this number of steps later.
 latency of faults have other rules; see fault_latency.py."""
 
 PATIENCE_STEPS = 8
-"""If a plan was corrected early, the bandwidth and times of the next plan are not corrected before
-it has been live for this number of steps. Each further early correction doubles this minimum
-age."""
+"""If a plan was corrected early, the bandwidth and times that the next plan assumes are not
+corrected before the next plan has been live for this number of steps. Each further early correction
+doubles this minimum age."""
 PATIENCE_STEPS_MAX = 4096
 EARNED_STEPS = 512
 """The correction of a plan is early if the plan has been live for fewer steps than this. Any other
@@ -186,8 +186,9 @@ class Corrector:
 
     @property
     def undecided(self) -> bool:
-        """Whether it is too early to rule out a first correction of the plan, even if the next
-        steps are like the previous ones."""
+        """Whether the plan may still be corrected for the first time even if all further steps are
+        like the previous ones. This is the case while the plan is younger than the measuring window
+        or than the minimum age for a correction."""
         open_ = not (self._pending or self._rejected) and self._step_bytes > 0
         return open_ and self._age_steps() < max(WINDOW_STEPS, self._min_age_steps + 1)
 
@@ -196,9 +197,10 @@ class Corrector:
 
         times_ns: (N, S), times that the stretches of N steps would take with all memory fast.
 
-        If whole steps are slower than profiled, the times are first scaled down. A uniform slowdown
-        only gives the moves more time. A plan that relied on this additional time would be wrong
-        once the slowdown ends.
+        If whole steps are slower than profiled, the times are first scaled down to the profiled
+        time of the step. A uniform slowdown is no reason for a correction, because it only gives
+        the moves more time, and a plan that relied on this additional time would be wrong once the
+        slowdown ends.
         """
         self._timed_steps = self._age_steps()
         assumed = self._profile.stretches["time_ns"].astype(np.float64)

@@ -79,7 +79,7 @@ def tensor_pages(profile: Profile) -> Integers:
 
 
 def lifetimes(profile: Profile) -> tuple[Integers, Integers]:
-    """(birth stretch, number of stretches in the lifetime) of each tensor, each of shape (T,).
+    """Two arrays (T,): each tensor's birth stretch, and the number of stretches in its lifetime.
 
     A lifetime has at most S stretches; a persistent tensor lives in all S, from stretch 0 on.
     """

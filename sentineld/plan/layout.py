@@ -157,7 +157,8 @@ def area_offsets(
 
 
 def _lives(profile: Profile, tensors: Integers) -> tuple[Integers, Integers]:
-    """(birth, death) in events, each (N,); a wrapping lifetime has its death in the next step."""
+    """Two arrays (N,), in events: births, and deaths. If a lifetime wraps, event_count is added to
+    its death."""
     rows = profile.tensors[tensors]
     birth, death = rows["birth_event"].astype(np.int64), rows["death_event"].astype(np.int64)
     return birth, np.where(rows["wraps"], death + profile.event_count, death)

@@ -85,8 +85,9 @@ def pack_as_born(sizes: Integers, birth: Integers, death: Integers) -> Packed:
     """Find offsets as an allocator would: serve the births of a step in order, by best fit.
 
     Each block takes the smallest free range that is large enough, and the lowest of several equally
-    small ranges. The order begins at the event with the smallest total size of live blocks. Blocks
-    that were born earlier and are still alive at that event get ranges that no other block shares.
+    small ranges. The first event to be served is the one at which the total size of the live blocks
+    is smallest. Blocks that were born earlier and are still alive at that event get ranges that no
+    other block shares.
     """
     events = int(max(birth.max(initial=0), death.max(initial=0))) + 1
     begin = _emptiest(sizes, birth, death, events)

@@ -54,7 +54,7 @@ class Residency:
 
 
 def places(plan: Plan, profile: Profile) -> tuple[Integers, Integers]:
-    """(space, offset) of each tensor, each (T,).
+    """Two arrays (T,): the space and the offset of each tensor.
 
     space: a Space, or -1 if the tensor's address is not part of the plan.
     offset: bytes from the space's base; heap offsets are rounded down to a page.
@@ -224,7 +224,8 @@ def fast_shares(profile: Profile, found: Residency) -> Floats:
 
 
 def served_pages(profile: Profile, found: Residency) -> tuple[Floats, Floats]:
-    """(page accesses, page accesses served by the fast tier) of each access row, each (A,)."""
+    """Two arrays (A,), one entry per access row: all page accesses, and those that the fast tier
+    serves."""
     worth = access_pages(profile)
     return worth, worth * fast_shares(profile, found)
 
@@ -275,7 +276,8 @@ def _resident_regions(plan: Plan, profile: Profile) -> Mask:
 def _pieces(
     plan: Plan, space: Integers, offset: Integers, pages: Integers, page_bytes: int
 ) -> tuple[Integers, Integers, Integers]:
-    """(tensor, first page within the tensor, pages) of each piece, each (P,).
+    """Three arrays (P,), one entry per piece: tensor, first page within the tensor, number of
+    pages.
 
     Tensors are cut wherever a move, an initial range or a region begins or ends within them.
 

@@ -72,8 +72,8 @@ class Turnover:
         return pages.astype(np.int64)
 
     def used(self, which: Integers, moments: int) -> Integers:
-        """(M,): the number of dead pages that some tenancies hold at each moment if they keep
-        their pages. which: indices of these tenancies."""
+        """(M,): the number of dead pages that are resident at each moment if some tenancies keep
+        their pages when their tensors die. which: indices of these tenancies."""
         death, pages = self.death[which], self.pages[which]
         return pages_there(moments, death, death + self.gap[which], pages)
 
@@ -88,7 +88,7 @@ def slot_flags(layout: Layout, profile: Profile) -> npt.NDArray[np.uint32]:
 
 
 def life_moments(tensors: npt.NDArray[np.void]) -> tuple[Integers, Integers]:
-    """(birth, death), in moments, of each of these rows of a profile's tensors.
+    """Two arrays, in moments: the births and the deaths of these rows of a profile's tensors.
 
     A tensor is alive in the moments [birth, death). A death at the end of the step has the value M.
     """

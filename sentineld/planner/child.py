@@ -49,11 +49,12 @@ def main() -> None:
 
 def _limit(memory_bytes: int, nice: int) -> None:
     os.nice(nice)
-    # RLIMIT_AS would count address space that is only reserved, such as the address space of BLAS
-    # threads.
+    # Do not limit RLIMIT_AS: it would also count address space that is only reserved, such as the
+    # address space of BLAS threads.
     resource.setrlimit(resource.RLIMIT_DATA, (memory_bytes, memory_bytes))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    # If the systemd unit's MemoryMax is reached, the kernel kills this process and not the daemon.
+    # With this score, the kernel kills this process, and not the daemon, if the systemd unit's
+    # MemoryMax is reached.
     with open("/proc/self/oom_score_adj", "w") as file:
         file.write(str(_OOM_SCORE_MAX))
 

@@ -90,7 +90,7 @@ def build_profile(
     """The profile of an access step.
 
     step: the sampled step; its boundary records contain the epochs.
-    samples: SAMPLE_DTYPE; those of other epochs are ignored.
+    samples: SAMPLE_DTYPE; those of epochs outside the step are ignored.
     op_accesses: OP_ACCESS_DTYPE; those outside the step are ignored.
     cuts: allocation cursors of planned boundaries in the step.
     timed: a step of the same structure that was not sampled. The stretches get their times from
@@ -227,7 +227,8 @@ class SampledPairs(NamedTuple):
 
 
 def sampled_pairs(step: Step, samples: Records) -> SampledPairs:
-    """The step's accessed pairs. Raises SentinelError if a boundary of the step has no epoch."""
+    """The step's (stretch, page) pairs with sampled accesses. Raises SentinelError if a boundary of
+    the step has no epoch."""
     epochs = boundary_records(step)["address"].astype(np.int64)
     if not np.all(epochs > 0):
         raise SentinelError(
@@ -246,7 +247,7 @@ def sampled_pairs(step: Step, samples: Records) -> SampledPairs:
 def unknown_pairs(step: Step, samples: Records) -> int:
     """Number of (stretch, page) pairs for which it is unknown whether the page was accessed,
     because the page can't be armed, or because something other than the module unarmed it. Raises
-    SentinelError like sampled_pairs()."""
+    SentinelError in the same case as sampled_pairs()."""
     seen = sampled_pairs(step, samples).keys
     first, past = unknown_ranges(step, samples)
     if not len(first):
@@ -260,7 +261,7 @@ def unknown_pairs(step: Step, samples: Records) -> int:
 
 
 def unknown_ranges(step: Step, samples: Records) -> tuple[Integers, Integers]:
-    """Ranges of keys (first, past-the-end) marked as unknown.
+    """Ranges of keys (first, past-the-end) for which an access may have been missed.
 
     The ranges may overlap, and may contain keys for which an access was seen.
     """

@@ -218,8 +218,8 @@ def _persistent(step: Step, events: Records) -> list[tuple[int, int]]:
     return sorted(
         (address, live.bytes)
         for address, live in step.live.items()
-        # A tensor that the previous step allocated and that is still live is not persistent state:
-        # it has a slot, because this step allocates the same slot again.
+        # A tensor that the previous step allocated and this step does not free is not persistent
+        # state: this step allocates its slot again.
         if address not in freed and (live.cursor is None or live.age > 1)
     )
 
@@ -269,7 +269,7 @@ def _instances(
     before["bytes"] = [step.live[address].bytes for address in wrap_address[wrapping].tolist()]
     before["last_stretch"] = tensors["death_stretch"][wrapping]
     before["dead_ns"] = times[deaths[wrapping]]
-    # An allocation for which neither heap nor arena had room has address 0.
+    # Leave out allocations with address 0: neither heap nor arena had room for them.
     return np.concatenate([own[own["address"] != 0], before])
 
 

@@ -33,8 +33,8 @@ from sentineld.profile.steps import (
 STRUCTURES_MAX = 8
 """Maximum number of structures (steps.structure_digest()) for which a step is kept."""
 RECORDS_MAX = 1 << 19
-"""Limit on the records and live tensors in the largest steps of all structures together. One step
-is kept even if it exceeds this limit."""
+"""Limit on the total number of records and live tensors in the kept steps, which are the largest
+step of each structure. One step is kept even if it exceeds this limit."""
 OPTIONAL_BYTES_MAX = 16 * TENSOR_BYTES_MIN
 """Steps may lack an allocation of varying size if its largest size is below this limit. For
 example, if the size of such an allocation is proportional to the length of the batch, the

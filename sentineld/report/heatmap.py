@@ -85,7 +85,8 @@ class Heatmap:
         """live, accessed and unknown as [row, column], and the first stretch of each column.
 
         count: maximum number of columns. A stretch gets several columns if there is room. Otherwise
-        a column covers one or more stretches, and its share is the largest of their shares.
+        a column covers one or more stretches, and each of its shares (live, accessed, unknown) is
+        the largest among these stretches.
         """
         shares = (self.live, self.accessed, self.unknown)
         stretches = self.live.shape[1]
@@ -149,7 +150,8 @@ def heatmap(trace: Trace, rows: int) -> Heatmap:
 
 
 def _add_op_accesses(trace: Trace, axis: Axis, edges: Integers, accessed: Floats) -> None:
-    """Add the pages accessed by operators in each stretch."""
+    """Set accessed[row, stretch] to the number of the row's pages that operators access in the
+    stretch."""
     step, page_bytes, ops = trace.access_step, trace.page_bytes, trace.op_accesses
     begins = boundary_records(step)["time_ns"].astype(np.int64)
     time = ops["time_ns"].astype(np.int64)
@@ -164,7 +166,8 @@ def _add_op_accesses(trace: Trace, axis: Axis, edges: Integers, accessed: Floats
 
 
 def _add_unknown(trace: Trace, axis: Axis, edges: Integers, unknown: Floats) -> None:
-    """For each stretch, add the pages for which an access may have been missed."""
+    """Set unknown[row, stretch] to the number of the row's pages for which an access may have been
+    missed in the stretch."""
     first, past = unknown_ranges(trace.access_step, trace.samples)
     stretch = first >> PAGE_BITS
     for at in np.unique(stretch).tolist():

@@ -57,8 +57,8 @@ class _Charges:
         pages: number of slow pages in the birth's cells after the birth."""
         before_ns = self.ns
         self._add(birth, pages - self._assumed.get(birth, 0))
-        # Without overlap, the difference of the two times equals pages * birth.cost_ns, apart from
-        # rounding errors.
+        # Without overlap, compute the time directly: the difference of the two values of `ns` would
+        # be the same, but with rounding errors.
         return self.ns - before_ns if self._overlaps else pages * birth.cost_ns
 
     @property

@@ -89,7 +89,7 @@ class Scripts:
     hidden_ns: Floats | None
     """(S,), AccessCosts.hidden_ns; None: nothing overlaps."""
     overlap: Overlap
-    """See Timing, also for moves_yield."""
+    """Tiers describes this field and the next one."""
     moves_yield: bool
     first: Script
     """The first step, in which the pages of all transient tensors are born."""

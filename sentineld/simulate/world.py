@@ -142,8 +142,8 @@ class World:
         """Give pages to the absent cells among [low, high). Pages that do not fit into the fast
         tier are born slow. Returns the number of slow pages in [low, high).
 
-        busy_ns: the time for which each slow page prevents moves from using the slow tier in this
-            stretch.
+        busy_ns: the time in this stretch during which accesses to one slow page use the slow tier,
+            so that no pages can move.
         """
         for cell in range(low, high):
             if self.fast[cell] or self.slow[cell]:
