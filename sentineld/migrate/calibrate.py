@@ -40,7 +40,7 @@ def measure(
 ) -> Rates:
     """Move a scratch mapping from the fastest tier to the next and back, batch_pages per call.
 
-    The mapping is at most half of the free memory of the fuller node. Raises SentinelError
+    The mapping is at most half as large as the free memory of either node. Raises SentinelError
     "failed" if there is no room or the pages do not move, "not-permitted" if the kernel refuses.
     """
     capacity = Capacity(tiers)

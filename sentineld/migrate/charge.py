@@ -52,8 +52,8 @@ class _Room:
     exact: bool
     """Whether size_bytes is the room itself, not only a lower bound."""
     turning_over: npt.NDArray[np.bool_]
-    """Whether each arena page is born or dropped in this stretch or in the next one. When such a
-    page moves, the largest numbers of fast bytes in the two stretches need not change."""
+    """Whether each arena page is born or dropped in this stretch or in the next one. A move of such
+    a page need not change the largest number of fast bytes in either stretch."""
 
 
 class Charge:
@@ -173,7 +173,8 @@ class Charge:
             )
             return most_bytes + self._others_bytes(snapshot)
         # Unplanned tensors that are alive at the boundary are alive in the stretch before it and in
-        # the stretch after it. Their bytes therefore exceed neither stretch's heap_bytes.
+        # the stretch after it. Their bytes are therefore at most the smaller heap_bytes of the two
+        # stretches.
         heap_bytes = min(self._step.heap_bytes[[snapshot.stretch - 1, snapshot.stretch]])
         return (
             self._fast_bytes(snapshot.without_births())

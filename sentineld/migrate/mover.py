@@ -145,7 +145,7 @@ class Mover:
         self.begin(position)
         thread = threading.Thread(target=self._run, name=f"mover-{self.pid}", daemon=True)
         thread.start()
-        self._thread = thread  # stop() can't join a thread that could not be started
+        self._thread = thread  # set last: stop() can't join a thread that was not started
 
     def notify(self, position: int) -> None:
         """Report that the process has reached a position (step << 32 | boundary)."""

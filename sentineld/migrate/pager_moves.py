@@ -99,8 +99,8 @@ class PagerMoves:
         """Do nothing: watch() only calls begin(), so there is nothing to undo."""
 
     def stall_decisions(self) -> Decisions:
-        """Return zeros: there are no stall trials, because accesses wait for their pages in the
-        pager."""
+        """Return zeros: on paged tiers there are no stall trials, because accesses to pages that
+        are not in memory wait in the pager."""
         return Decisions(0, 0, 0)
 
     def fast_bytes(self, barriers_hold: bool = True) -> int:

@@ -6,8 +6,8 @@ from __future__ import annotations
 import threading
 
 SLACK_NS = 2_000_000
-"""If a transfer is requested at most this much later than it could have begun, the delay counts as
-a scheduling delay, and the bandwidth that was unused meanwhile remains available."""
+"""If a transfer is requested at most this much later than it could have begun, the cause is assumed
+to be the scheduler, and the bandwidth that was unused during the delay remains available."""
 
 
 class TokenBucket:

@@ -2,8 +2,8 @@
 """Records and counters of the eBPF programs: the structures of bpf/*.h and bpf/*.c.
 
 BpfMap compares the sizes of the counters and their keys with the value and key sizes of the
-kernel's maps, and raises an error if they differ. Without this check, a change of a structure only
-in C, or only in Python, could make counters wrong.
+kernel's maps, and raises an error if they differ. Without this check, counters could be wrong after
+a structure was changed in C but not in Python, or the other way round.
 """
 
 from __future__ import annotations

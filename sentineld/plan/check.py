@@ -227,9 +227,9 @@ def _tiers(plan: Plan, profile: Profile, found: Residency) -> None:
 def _kept_slow_pages(plan: Plan, profile: Profile) -> None:
     """Check that each tensor drops, at its death, the pages of slow regions that any move promotes.
 
-    A late promotion can move such a page when the next tensor already lives on it. If the page were
-    kept at the death of that tensor, it would stay in fast memory, and peak_fast_pages() would not
-    count it.
+    A late promotion can move such a page when the page already belongs to the next tensor. If the
+    page were kept at the death of that next tensor, it would stay in fast memory, and
+    peak_fast_pages() would not count it.
     """
     promoted = promoted_ranges(plan, profile.page_bytes)
     found = turnover(plan.layout, profile, (1,), promoted.ravel())

@@ -119,9 +119,9 @@ def useful_until(profile: Profile, plan: Plan) -> npt.NDArray[np.int64]:
     """(M,): the number of boundaries from each move's own boundary until the move is useless.
 
     A promotion serves the accesses between its boundary and the next demotion of the same pages. It
-    is useless once the last stretch with such an access has begun. It is also useless once any
-    tensor that is alive on these pages at the promotion's boundary dies: the next tensor on these
-    pages may be one that the plan keeps slow. A demotion frees fast memory and is useful for a
+    is useless once the last stretch with such an access has begun. It is also useless once a tensor
+    that is alive on these pages at the promotion's boundary dies, because the plan may keep the
+    next tensor on these pages in slow memory. A demotion frees fast memory and is useful for a
     whole step.
     """
     count, moves = profile.stretch_count, plan.moves

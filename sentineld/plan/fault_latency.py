@@ -22,8 +22,8 @@ ENTERING_STEPS = 2
 """For this number of steps after a plan has become live, faults are not measured, because pages are
 not yet on the tiers that the plan gives them."""
 SHARE = 0.02
-"""The latency is corrected if the time of the faults differs from the assumed time by more than
-this share of the steps' time."""
+"""The latency is corrected if the total time of the faults differs from the time that the plan
+assumes for them by more than this share of the steps' time."""
 READS_MIN = 64
 """A measured latency counts only if it is the mean of at least this number of reads."""
 LATENCY_MAX_NS = 50e6

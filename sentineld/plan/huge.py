@@ -6,9 +6,10 @@ therefore be a huge page in two cases:
 
 - its pages are allocated and freed together: every tensor that overlaps the block covers all of
   it, and drops either all of it or nothing;
-- its pages are never freed: no tensor drops a page of it, and tensors cover all of its pages. Such
-  a block is fully resident from the end of the plan's first step, whether or not it is a huge page.
-  In the first step, parts of the block can become resident before their tensors are born.
+- its pages are never freed: no tensor drops a page of it, and each of its pages holds a tensor at
+  some time of the step. Such a block is fully resident from the end of the plan's first step,
+  whether or not it is a huge page. In the first step, parts of the block can become resident before
+  their tensors are born.
 
 A move need not cover a whole block. A block with moved pages therefore consists of small pages,
 unless whole_moves is set and every move that touches the block covers all of it.

@@ -52,8 +52,9 @@ def keep(
     death of that tensor, they would stay in fast memory, and peak_fast_pages() would not count
     them.
 
-    limit_pages: size of fast memory. keeps_slow: whether slow pages are kept. False on paged tiers,
-    where the next birth would read the dead content of a kept slow page from the file.
+    limit_pages: size of fast memory. keeps_slow: whether slow pages are kept. This is False on
+    paged tiers, where the next birth on a kept slow page would read the page's dead content from
+    the file.
     """
     found = residency(plan, profile)
     birth = profile.tensors["birth_stretch"][found.tensor].astype(np.int64)

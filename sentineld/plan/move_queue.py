@@ -11,7 +11,8 @@ in boundaries since the first step: step * boundary_count + boundary.
   the queue until its expiry and is then cancelled. The expiry is the beginning of the last stretch
   that uses the pages before their next demotion.
 - If nothing else can run, demotions run ahead of time, provided that their pages are not used again
-  before the planned boundary. This helps if later stretches are shorter than planned.
+  before the planned boundary. Then fewer moves are left for later stretches, which may be shorter
+  than planned.
 - The newest move of a page wins. A new move cancels the promotions that it overlaps, and a new
   promotion also cancels the demotions that it covers. A drop cancels all moves that it covers.
 - For promotions that are late by plan, the order depends on whether the process stalls at their
@@ -120,7 +121,8 @@ class MoveQueue(Generic[M]):
         self.demotions: list[M] = []
         self.promotions: list[M] = []
         self.blocked = False
-        """Set by the promotion callback of next_work() if no promotion could run."""
+        """Whether the last call of next_work() found that no queued promotion could run. Set by the
+        promotion callback of next_work()."""
         self._cancelled = cancelled
 
     def add(self, move: M) -> None:

@@ -27,6 +27,6 @@ def sizes_of(layout: Layout) -> Sizes:
     """The sizes for which with_slack() made the layout."""
     slots = layout.slots
     optional = (slots["flags"] & SLOT_OPTIONAL) != 0
-    # A slot of TENSOR_BYTES_MIN has no slack even if its size varies: its allocation either has
-    # this size or is missing.
+    # A slot of TENSOR_BYTES_MIN has no slack even if its size varies: the slot's allocation either
+    # has this size or is missing. Such a slot is optional.
     return Sizes(slots["bytes"], (slots["slack"] > 0) | optional, optional)

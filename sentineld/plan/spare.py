@@ -2,8 +2,8 @@
 """Spare plan: a plan made in advance for half of the migration bandwidth.
 
 Replanning takes as long as several steps. If the bandwidth drops, the process waits for late moves
-in each of these steps, because the old plan is still live. A spare plan avoids this, because it is
-already made.
+in each of these steps, because the old plan is still live. A spare plan avoids these waits, because
+it exists already when the bandwidth drops.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ for them (case 3 of the Sentinel paper, HPCA'21). At the interval's end, the pro
 stall until these promotions are done, or go on. If it goes on, it accesses the pages in slow memory
 until they have been promoted. A trial measures which is faster: the process stalls at the boundary
 in one step and does not stall in the next. The faster choice is then kept. The boundaries are tried
-one after another; each trial runs under the decisions that earlier trials have made.
+one after another; during each trial, the decisions of all earlier trials apply.
 
 A step is measured from one arrival at the boundary to the next. The decision influences all
 stretches of the step, because pages that arrive late delay later moves.

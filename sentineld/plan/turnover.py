@@ -3,8 +3,8 @@
 kept.
 
 A dead page is either dropped or kept for the next tensor. A kept page takes up memory until the
-next birth on it. It saves that birth a page fault, which can take as long as reading the page from
-slow memory.
+next birth on it. Because the page is kept, this birth causes no page fault. A page fault can take
+as long as reading the page from slow memory.
 
 Time is counted in moments. A stretch has one moment before each of its events (births
 and deaths) and one after the last of them, so a step has M = events + S moments.

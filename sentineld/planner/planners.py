@@ -73,8 +73,8 @@ class Planners:
         If this fails, make the plan with the first of the fallbacks that can make a valid plan. A
         note of the plan then says why the named policy failed. Raises the named policy's error if
         the fallbacks fail, too, or if the error's code is not "failed". Before the fallbacks are
-        tried, require() is called, which raises SentinelError if a precondition that all fallbacks
-        share does not hold.
+        tried, require() raises SentinelError if one of the preconditions that all fallbacks share
+        does not hold.
         """
         try:
             return self._answer(uid, PlanRequest(name, profile, tiers, budget_bytes))

@@ -48,9 +48,8 @@ class StepMeter:
     moved_bytes: int
     late_moves: int
     page_touches: tuple[int, ...]
-    """[k]: number of pages accessed in exactly k stretches. For any N, these numbers give the
-    accesses that the fast tier would have served if the N most accessed pages had always been on
-    it."""
+    """[k]: number of pages accessed in exactly k stretches. For any N, these numbers show how many
+    accesses the fast tier would have served if the N most accessed pages had always been on it."""
     stretches: tuple[StretchMeter, ...]
     delay_owed_ns: int = 0
     """Emulated tiers: delay that the timing model gives for the step's accesses to slow pages."""

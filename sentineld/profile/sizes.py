@@ -66,8 +66,8 @@ class Sizes:
 
     @property
     def possible(self) -> bool:
-        """Whether sums of the sizes fit in 64 bits. The sizes come from the training process, and
-        step_check.py has checked single steps only."""
+        """Whether sums of the sizes fit in 64 bits. This must be checked here, because the sizes
+        come from the training process, and step_check.py checks only the sums of single steps."""
         return self.total_bytes < I64_MAX / 2
 
     def joined(self, other: Sizes) -> Sizes:

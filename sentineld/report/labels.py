@@ -66,8 +66,8 @@ def label(trace: Trace, profile: Profile) -> Labels:
     for tensor in profile.tensors:
         kind = _OF_KIND[Kind(int(tensor["kind"]))]
         # Names were recorded by address between two steps, so only tensors that were live between
-        # the two steps have names. Another tensor can have the same address at another time, but
-        # must not get the name.
+        # the two steps have names. A tensor that had the same address at another time must not get
+        # the name.
         in_both_steps = kind == "persistent" or bool(tensor["wraps"])
         named = trace.names.get(int(tensor["address"])) if in_both_steps else None
         if named is not None:

@@ -36,8 +36,9 @@ GAIN_MIN = 0.002
 """A new plan replaces the live plan only if it saves more than this share of the step's time."""
 
 SPARE_TRIED_SHARES = (0.75, 0.65, 0.55)
-"""Shares of the migration bandwidth, tried in this order. The spare plan is used up to the first of
-these shares at which it is faster than the live plan."""
+"""Shares of the migration bandwidth, tried in this order. The spare plan is used only while the
+measured bandwidth is at most the first of these shares at which the spare plan is faster than the
+live plan."""
 
 Steps = tuple[Step, ...]
 

@@ -13,9 +13,10 @@ On paged tiers the world also has these rules of the pager (docs/explanation/pag
 - A page is not demoted in a stretch that uses it.
 - A page is clean if it has been fetched and has not been changed since then. The demotion of a
   clean page takes no time.
-- All pages are born into memory. A birth waits for free frames as long as queued demotions can free
-  some. Pages for which no frame is free after this wait, and pages that are born slow under the
-  plan, do not stay in memory: they are written to the file in the stretch of their birth.
+- All pages are born into memory. A birth waits for free frames until there are enough, or until no
+  queued demotion can free another one. Pages for which no frame is free after this wait, and pages
+  that are born slow under the plan, do not stay in memory: they are written to the file in the
+  stretch of their birth.
 """
 
 from __future__ import annotations
@@ -281,7 +282,8 @@ class World:
         boundary, but no more than fit into the fast tier."""
         left = self.queue.stalling(self.boundary)
         pages = sum(int(self.slow[item.low : item.high].sum()) for item in left)
-        # Don't wait for more pages than fit: drops can make more room only after the wait.
+        # Don't wait for more pages than fit: only drops could make more room, and nothing is
+        # dropped while the process waits.
         return min(pages, max(self.room() + self._held(), 0))
 
     def state(self) -> bytes:
