@@ -230,7 +230,8 @@ class Schedule:
         return Batch(parts[0][0].tier, tuple(parts), ends_move) if parts else None
 
     def _untried(self, move: Pending) -> Pages:
-        """Pages still to move; pages left behind are tried again after all others."""
+        """The move's pages that are still to be moved. Pages that the kernel has left behind are
+        tried again after all other pages."""
         wanted = self.pages_of(move)
         if not len(move.stuck):
             return wanted

@@ -41,7 +41,8 @@ def measure(
     """Move a scratch mapping from the fastest tier to the next and back, batch_pages per call.
 
     The mapping is at most half as large as the free memory of either node. Raises SentinelError
-    "failed" if there is no room or the pages do not move, "not-permitted" if the kernel refuses.
+    with code "failed" if there is no room or the pages do not move, or with code "not-permitted" if
+    the kernel refuses to move pages.
     """
     capacity = Capacity(tiers)
     fast, fast_free = capacity.best_node(0)

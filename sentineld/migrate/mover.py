@@ -222,8 +222,8 @@ class Mover:
             self._ended(str(error))
 
     def _wait(self) -> int | None:
-        """Wait until there is something to do, at most IDLE_S. Returns the time at which the mover
-        got something to do (after a time-out: now), or None if the mover is stopping."""
+        """Wait until there is something to do, but for at most IDLE_S. Returns the time at which
+        the mover got something to do (after a time-out: now), or None if the mover is stopping."""
         with self._wake:
             if not (self._fresh or self._stopping):
                 self._wake.wait(IDLE_S)

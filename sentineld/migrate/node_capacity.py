@@ -61,8 +61,8 @@ class Capacity:
             self._read[node] = read_ns, room_bytes - size_bytes
 
     def forget(self, node: int) -> None:
-        """Read the node's meminfo again at the next node_bytes(): there was less room than
-        expected."""
+        """Make the next node_bytes() read the node's meminfo again. To be called when the node had
+        less room for a move than expected."""
         self._read.pop(node, None)
 
     def _node_bytes(self, node: int) -> int:

@@ -51,7 +51,8 @@ def planned_moves(
 
 
 def with_late(moves: Table, late: Table, profile: Profile) -> tuple[Table, Mask]:
-    """(moves and late promotions in one sorted table, Plan.late for this table).
+    """Returns two arrays: moves and late promotions in one sorted table, and Plan.late for this
+    table.
 
     moves: MOVE_DTYPE, sorted.
     late: MOVE_DTYPE, the promotions that are late by plan. Their deadline becomes the next

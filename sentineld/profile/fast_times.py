@@ -2,9 +2,9 @@
 """Computes how long stretches would take with all memory fast.
 
 On a machine whose fast tier is full, a process has slow pages before it is managed. Accesses to
-them lengthen the measured times. The times under the plan are shorter, so a plan that was made for
-the measured times would assume too much time for its moves. Therefore the times with all memory
-fast are computed from the measured times.
+these pages lengthen the measured times of its stretches. The times under the plan are shorter, so a
+plan that was made for the measured times would assume too much time for its moves. Therefore the
+times with all memory fast are computed from the measured times.
 """
 
 from __future__ import annotations

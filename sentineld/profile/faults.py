@@ -50,7 +50,7 @@ class TensorFaults:
 
     by_tensor: npt.NDArray[np.float64]  # [tensor of the profile, class of CLASSES]
     elsewhere: npt.NDArray[np.float64]  # [class of CLASSES]: on no tensor of the profile
-    steps: int  # number of these steps
+    steps: int  # number of recorded steps before the access step
 
 
 def tensor_faults(trace: Trace) -> TensorFaults | None:

@@ -80,7 +80,8 @@ def meter_step(
 
     boundaries: RECORD_DTYPE; the step's BOUNDARY records and a record for the step's end. Each has
         the epoch that begins there.
-    samples: SAMPLE_DTYPE; records of at least these epochs, including residency records.
+    samples: SAMPLE_DTYPE; records of these epochs and perhaps of others, including residency
+    records.
     unmanaged_fast_bytes: fast memory of tensors outside heap and arena.
     """
     epochs = boundaries["address"].astype(np.int64)

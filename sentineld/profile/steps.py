@@ -129,9 +129,9 @@ class StepCutter:
         return list(self.steps(records))
 
     def steps(self, records: Records) -> Iterator[Step]:
-        """Add records; yields the steps that they complete, oldest first. The caller must
-        exhaust the iterator before it adds more records. Steps beyond WORK_MAX are discarded as
-        if their records were lost; see gap().
+        """Add records; yields the steps that they complete, oldest first. The caller must exhaust
+        the iterator before adding more records. Steps beyond WORK_MAX are discarded as if their
+        records were lost; see gap().
 
         Raises SentinelError if a step or the number of live tensors exceeds its limit.
         """

@@ -282,8 +282,8 @@ class World:
         boundary, but no more than fit into the fast tier."""
         left = self.queue.stalling(self.boundary)
         pages = sum(int(self.slow[item.low : item.high].sum()) for item in left)
-        # Don't wait for more pages than fit: only drops could make more room, and nothing is
-        # dropped while the process waits.
+        # Don't wait for more pages than fit: only drops could make more room, and the process drops
+        # nothing while it waits.
         return min(pages, max(self.room() + self._held(), 0))
 
     def state(self) -> bytes:
