@@ -42,7 +42,7 @@ def measure(
 
     The mapping is at most half as large as the free memory of either node. Raises SentinelError
     with code "failed" if there is no room or the pages do not move, or with code "not-permitted" if
-    the kernel refuses to move pages.
+    the kernel refuses mbind or the move.
     """
     capacity = Capacity(tiers)
     fast, fast_free = capacity.best_node(0)

@@ -81,7 +81,7 @@ def meter_step(
     boundaries: RECORD_DTYPE; the step's BOUNDARY records and a record for the step's end. Each has
         the epoch that begins there.
     samples: SAMPLE_DTYPE; records of these epochs and perhaps of others, including residency
-    records.
+        records.
     unmanaged_fast_bytes: fast memory of tensors outside heap and arena.
     """
     epochs = boundaries["address"].astype(np.int64)

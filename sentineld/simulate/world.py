@@ -282,8 +282,7 @@ class World:
         boundary, but no more than fit into the fast tier."""
         left = self.queue.stalling(self.boundary)
         pages = sum(int(self.slow[item.low : item.high].sum()) for item in left)
-        # Don't wait for more pages than fit: only drops could make more room, and the process drops
-        # nothing while it waits.
+        # Don't wait for more pages than fit: the process makes no room by drops while it waits.
         return min(pages, max(self.room() + self._held(), 0))
 
     def state(self) -> bytes:
