@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The access table. On emulated tiers, the shim gets it with the costs of slow accesses; on paged
-tiers, without costs."""
+"""The access table, which the daemon sends to the shim: on emulated tiers with the costs of slow
+accesses, on paged tiers without costs."""
 
 from __future__ import annotations
 
@@ -89,6 +89,6 @@ def test_slots_that_take_smaller_tensors_are_named() -> None:
     slots["slack"][[0, 2]] = 1
     table = access_table(toy_profile(), replace(layout, slots=slots), two_tiers())
     assert table["slot"].tolist() == [1, 0, 0, 1, 3, 0, 3, 0, 0]
-    # AFTER: the access is counted when the next stretch begins, because the tensor's size is
-    # unknown before its birth.
+    # AFTER: the access is in the stretch of the tensor's birth. It is counted when the next stretch
+    # begins, because the tensor's size is unknown before the birth.
     assert table["flags"].tolist() == [AT_BIRTH | AFTER, 0, HEAP, 0, AFTER, HEAP, 0, HEAP, HEAP]

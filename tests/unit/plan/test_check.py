@@ -22,8 +22,10 @@ def slots(plan: Plan, name: str, slot: int, value: int) -> Plan:
 
 
 def parts(plan: Plan, *rows: tuple[int, int, int]) -> Plan:
-    """The plan with this table of dropped parts, and with slot 2 set to drop only parts. rows:
-    (offset, bytes, slot)."""
+    """The plan, changed so that slot 2 drops only parts.
+
+    rows: the table of dropped parts, as (offset, bytes, slot).
+    """
     table = np.array([(*row, 0) for row in rows], PART_DTYPE)
     return with_layout(slots(plan, "flags", 2, SLOT_PLANNED | SLOT_DROP_PARTS), parts=table)
 

@@ -140,7 +140,7 @@ def test_births_and_drops_of_planned_slots_in_whole_pages() -> None:
         (2, 1, True, 8 * PAGE, 2 * PAGE),
     ]
     assert step.drops.tolist() == [(0, 8 * PAGE, 2 * PAGE), (2, 0, 2 * PAGE)]
-    # A death makes room for a later birth in the same stretch.
+    # In stretches 0 and 2, a tensor dies before another one is born: the drop comes first.
     assert step.events.tolist() == [
         (0, False, 0, 8 * PAGE, 2 * PAGE),
         (0, True, 0, 0, 2 * PAGE),
@@ -250,7 +250,8 @@ def test_settled_pages_are_never_moved_or_dropped() -> None:
 
 
 def test_a_promotion_is_useless_once_a_tensor_on_its_pages_has_died() -> None:
-    # Tensor 0 lives on pages 0 and 1 of the arena until stretch 2, then tensor 3 lives there.
+    # In this test, tensor 3 has a place in the arena, too. Tensor 0 lives on pages 0 and 1 until
+    # stretch 2; tensor 3 is born on the same pages in stretch 3.
     one = profile()
     one.tensors["birth_stretch"][3] = 3
     more = np.array([(3, 3, 1, 0, 1, 1)], ACCESS_DTYPE)
@@ -258,5 +259,6 @@ def test_a_promotion_is_useless_once_a_tensor_on_its_pages_has_died() -> None:
     arena = (0, Space.ARENA, 0, 0)
     made = plan([(1, 2, *arena, 2 * PAGE), (3, 0, *arena, 2 * PAGE)])
     made.layout.slots[3] = (8192, 0, SLOT_PLANNED, 0)
-    # The second move is at tensor 3's birth, before which no tensor lives on the pages.
+    # The second move is at the boundary of stretch 3. No tensor lives on the pages before tensor 3
+    # is born in this stretch.
     assert useful_until(one, made).tolist() == [1, 0]

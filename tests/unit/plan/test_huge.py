@@ -54,7 +54,10 @@ def plan_of(
     borders: tuple[int, ...] = (),
     pages: int = BLOCK * BLOCKS,
 ) -> Plan:
-    """moves: (first page, pages, space). borders: pages at which a new region begins."""
+    """A plan for tensors with these lives.
+
+    moves: (first page, pages, space). borders: pages at which a new region begins.
+    """
     slots = np.zeros(len(lives), SLOT_DTYPE)
     parts = np.zeros(0, PART_DTYPE)
     for at, (first, count, _, _, flags) in enumerate(lives):
@@ -94,7 +97,7 @@ def found(plan: Plan, whole_moves: bool = False) -> list[int]:
 
 
 def test_a_dropping_tensor_must_cover_whole_blocks() -> None:
-    # block     0    1    2    3
+    # block     0    1    2    3      (of four pages; one letter is one page)
     # A (drops) AAAA AAAA AA..
     # B (drops) .... BBBB ....        lives after A
     # D (drops) .... .... .... DDDD
@@ -107,17 +110,17 @@ def test_a_dropping_tensor_must_cover_whole_blocks() -> None:
 
 
 def test_a_tensor_that_drops_parts_must_drop_whole_blocks() -> None:
-    # block     0    1    2    3
+    # block     0    1    2    3      (of four pages; one letter is one page)
     # A         AAAA AAAA AA..        8 or 10 pages; all but the first 4 are dropped
     assert found(plan_of([(0, 8, 0, 2, PARTLY)])) == [0, 1]
     assert found(plan_of([(0, 10, 0, 2, PARTLY)])) == [0, 1]
-    # B         ..BB BBBB BBBB        drops its pages from page 6 on
+    # B         ..BB BBBB BBBB        10 pages; all but the first 4 are dropped
     # C         CC..                  never dropped; B and C together fill block 0
     assert found(plan_of([(2, 10, 0, 2, PARTLY), (0, 2, 0, 2, KEPT)])) == [0, 2]
 
 
 def test_a_block_that_is_never_dropped_must_be_full() -> None:
-    # block     0    1    2    3
+    # block     0    1    2    3      (of four pages; one letter is one page)
     # A         AAAA AA..
     # B         .... ..BB B...        block 2 is never full
     # C                        CCC.

@@ -36,7 +36,7 @@ def test_lifetimes_wrap_around_the_step_and_are_at_most_a_step_long() -> None:
     assert birth.tolist() == [0, 0, 2, 0, 0]
     assert length.tolist() == [3, 1, 3, 4, 4]
     profile = toy_profile()
-    # The gradient is freed in the next step, in the same stretch in which it was born.
+    # The gradient is now born in stretch 2 and freed in stretch 2 of the next step.
     profile.tensors["death_stretch"][GRADIENT] = 2
     assert lifetimes(profile)[1][GRADIENT] == 4
 
@@ -57,7 +57,7 @@ def test_accesses_are_summed_by_position_of_the_lifetime() -> None:
     profile = toy_profile()
     summed = by_position(profile, access_pages(profile))
     assert summed[:, ACTIVATION].tolist() == [2, 0, 2, 0]
-    # The gradient is born in stretch 2: this is its first position.
+    # The gradient is born in stretch 2, which is the first position of its life.
     assert summed[:, GRADIENT].tolist() == [2, 2, 0, 0]
     assert summed[:, PARAMETER].tolist() == [0, 2, 2, 2]
     # An access to the gradient in stretch 0 of the next step, before the gradient's death, is at

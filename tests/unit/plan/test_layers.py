@@ -30,7 +30,7 @@ def test_a_tensor_that_lives_across_a_cut_of_its_layer_is_short_lived() -> None:
 
 def test_a_tensor_that_lives_into_the_next_step_is_not_short_lived() -> None:
     profile = toy_profile()
-    # The gradient is freed in the next step, in the same stretch in which it was born.
+    # The gradient is now born in stretch 2 and freed in stretch 2 of the next step.
     profile.tensors["death_stretch"][GRADIENT] = 2
     profile.tensors["death_event"][GRADIENT] = 4
     assert not short_lived(profile)[GRADIENT]

@@ -49,8 +49,8 @@ def test_a_layout_survives_packing_and_unpacking() -> None:
     ]
     asked, before = int(protocol.WaitFlag.ENABLED), int(protocol.WaitFlag.STEP_BEFORE)
     assert found.huge.tolist() == [(one.offset, one.bytes) for one in layout.huge]
-    # Boundary 0 waits for boundary 3 of the previous step. In the same step, boundary 2 waits for
-    # boundary 1, and boundary 3 for boundary 0.
+    # Boundary 0 waits for the moves of boundary 3 of the previous step. Boundary 1 does not wait.
+    # Boundary 2 waits for boundary 1 of its own step, and boundary 3 for boundary 0.
     assert found.waits.tolist() == [(3, asked | before), (0, 0), (1, asked), (0, asked)]
 
 

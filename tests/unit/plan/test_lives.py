@@ -37,7 +37,7 @@ def test_a_chunk_takes_fast_memory_while_it_is_fast_or_in_flight() -> None:
         ("FFFF", "FFFF", [4, 6]),
         ("ssss", "ssss", [0, 0]),
         ("DsUF", "DsUF", [4, 2]),
-        ("FFFD", "FFFD", [0, 4]),  # accesses to pages in flight are slow
+        ("FFFD", "FFFD", [0, 4]),  # accesses to pages in flight count as slow
         ("sssU", "sssU", [0, 0]),
     ],
 )

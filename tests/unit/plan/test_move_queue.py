@@ -109,7 +109,7 @@ def test_done_is_held_by_demotions_and_by_promotions_for_which_the_process_stall
     assert queue.done(6) == queue.done(7) == 5  # boundary 6 is not done yet
     assert queue.done(8) == 8  # the process has passed the deadline
     queue.blocked = True
-    assert queue.done(6) == 5  # there may be room when the process reaches the deadline
+    assert queue.done(6) == 5  # until the deadline, room may still become free
     assert queue.done(7) == 7
     assert Queue(Move(0, 1, 1, due=0)).done(3) == 0
 

@@ -53,7 +53,8 @@ def test_charged_pages_of_the_toy() -> None:
 def test_served_pages_of_the_toy() -> None:
     plan, profile = toy_plan(), toy_profile()
     worth, served = served_pages(profile, residency(plan, profile))
-    #                             act scr par act grad par grad state par
+    # Accesses, in order, to: activation, scratch, parameter, activation, gradient, parameter,
+    # gradient, state, parameter.
     assert worth.tolist() == [2, 1, 2, 2, 2, 2, 2, 4, 2]
     assert served.tolist() == [2, 1, 2, 2, 0, 2, 0, 2, 2]
     expected = predicted(plan, profile, two_tiers())

@@ -76,8 +76,8 @@ def test_a_wait_is_needed_only_if_births_would_not_fit() -> None:
     # charged      9  5  6  2
     # births       .  2  1  1
     # unfinished   .  4  7  3   pages whose demotion is possibly unfinished
-    # In stretch 2, 6 + 7 = 13 pages exceed the limit of 10, so its births wait for the first
-    # demotion. After this wait, 6 + 3 = 9 pages fit.
+    # In stretch 2, 6 + 7 = 13 pages exceed the limit of 10, so the births of this stretch wait for
+    # the demotion at boundary 0. After this wait, 6 + 3 = 9 pages fit.
     charged, births = np.array([9, 5, 6, 2]), np.array([0, 2, 1, 1])
     waits = needed_waits(charged, births, [(0, 4), (1, 3)], 10)
     assert waits.tolist() == [-1, -1, 0, -1]

@@ -14,8 +14,9 @@ from tests.unit.policies.rivals.laps import Life, lap
 
 
 def test_the_working_set_is_what_a_stretch_uses_at_one_moment() -> None:
-    # In stretch 0: the activation and the scratch. 1: the parameter. 2: the activation, the
-    # gradient and the parameter. 3: the gradient, the state and the parameter.
+    # Stretch 0 uses the activation and the scratch; stretch 1, the parameter; stretch 2, the
+    # activation, the gradient and the parameter; stretch 3, the gradient, the state and the
+    # parameter.
     assert working_set_pages(toy_profile()).tolist() == [3, 2, 6, 8]
 
 

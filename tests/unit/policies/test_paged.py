@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Policies on paged tiers: each makes a valid plan or reports that none is feasible, and no
-simulated step is shorter than the bound."""
+simulated step is shorter than the step-time bound."""
 
 from __future__ import annotations
 

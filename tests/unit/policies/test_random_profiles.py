@@ -26,8 +26,8 @@ MAY_FAIL = ("infeasible", "the profile holds no accesses")
     share=st.sampled_from([0.02, 0.1, 0.2, 0.4, 0.9]),
     preset=st.sampled_from(["cxl", "optane", "nvme"]),
 )
-# In these examples, a tensor dies in the next step, in the stretch in which it was born. This
-# stretch needs room for both the tensor of the last step and that of this step.
+# In these examples, a tensor is born in some stretch and dies in the same stretch of the next step.
+# So this stretch needs room for two tensors: the one of the previous step and the one of this step.
 @example(profile=random_profile(1034457690, 61, 11), share=0.02, preset="cxl")
 @example(profile=random_profile(81841045, 106, 40), share=0.1, preset="nvme")
 def test_a_plan_is_valid(name: str, profile: Profile, share: float, preset: str) -> None:

@@ -27,7 +27,7 @@ DEVICE = "/dev/userfaultfd"
 
 
 def pager_problem() -> str | None:
-    """The reason why no pager can run on this machine; None if one can run."""
+    """The reason why no pager can run on this machine; None if a pager can run."""
     release = tuple(int(part) for part in os.uname().release.split(".")[:2])
     if release < (6, 8):
         return "needs Linux 6.8 or later for UFFDIO_MOVE"
@@ -420,7 +420,7 @@ def kernel_reads(library: ctypes.CDLL, folder: Path) -> None:
 
 def several_operands(library: ctypes.CDLL, folder: Path) -> None:
     """An operation on three ranges that are planned to be in the file. Nearly all frames hold pages
-    that are planned to be in memory. The operands must not evict each other endlessly."""
+    that are planned to be in memory. The operands must not evict each other's pages endlessly."""
     paged = Paged(library, backing_file(folder, 8192), 8192, 4000, 1300)
     for first in range(0, 4000, 100):
         paged.born(first, 100)

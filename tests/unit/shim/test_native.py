@@ -140,7 +140,8 @@ def test_a_folder_that_others_can_change_is_not_used(temporary: Path, kind: str)
 
 
 def refusal(library: Path) -> str:
-    """Why a library is refused. Another process loads it, so that it does not stay loaded here."""
+    """The message with which a library is refused. Another process loads the library, so that it
+    does not stay loaded in this process."""
     script = (
         "import sys\n"
         "from pathlib import Path\n"

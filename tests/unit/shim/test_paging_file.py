@@ -138,14 +138,14 @@ print(json.dumps([right(), grown_mib, time.monotonic() - now_s]))
         DISK_SIGNALS="4",
     )
     assert (right, grown_mib) == (True, 256)
-    # After a failed growth, the next attempt would begin five seconds later.
+    # If a growth failed, the next attempt would begin five seconds later.
     assert growth_s < 15
 
 
 @pytest.mark.parametrize("free_mib", [3, 60])
 def test_no_more_space_is_tried_than_is_free(preload: str, tmp_path: Path, free_mib: int) -> None:
-    """An attempt to get more space than is free would allocate the last block of the disk, and then
-    free it."""
+    """An attempt to get more space than is free would fill the disk completely, until the attempt
+    fails and the space is freed again."""
     right, grown = paged(
         f"""{FULL}
 rewrite(2)
@@ -159,6 +159,6 @@ print(json.dumps([right(), grown()]))
         DISK_FREE=str(free_mib * MIB),
     )
     assert right
-    # An attempt begins with 256 MiB and halves this amount until it is free on the disk, but not
-    # below 4 MiB.
+    # An attempt begins with 256 MiB and halves this amount until the disk has so much free space,
+    # but not below 4 MiB.
     assert grown >= 1 if free_mib == 60 else grown == 0

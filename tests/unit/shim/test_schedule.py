@@ -90,7 +90,7 @@ def test_moves_are_due_at_their_boundaries_and_end(harness: ctypes.CDLL) -> None
         assert (made.due(True), made.due(False)) == ([], [])
         made.at(0, 1)
         assert (made.due(True), made.due(False)) == ([1], [0])
-        # Rows 0 and 2 have the same deadline, so they keep their order.
+        # The deadline of rows 0 and 2 is boundary 3 (1 + 2 and 2 + 1), so they keep their order.
         made.at(0, 2)
         assert (made.due(True), made.due(False)) == ([1], [0, 2])
         made.at(0, 3)

@@ -19,8 +19,8 @@ NAME = "a_module_for_torch"
 
 @pytest.fixture
 def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """Names of the pieces of code that ran, in order: "before", "torch", "after". The module itself
-    appends "torch"."""
+    """Names of the pieces of code that ran, in order: "before", "torch", "after". The module that
+    stands in for torch appends "torch" itself."""
     (tmp_path / f"{NAME}.py").write_text("import sys\nsys.ran_for_test.append('torch')\n")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(torch_import, "NAME", NAME)

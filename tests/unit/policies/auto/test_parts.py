@@ -55,8 +55,8 @@ def test_large_groups_have_a_larger_grain() -> None:
 
 
 def test_parts_of_a_tensor_that_moves_in_two_steps() -> None:
-    # 64 pages of the state are always fast, 64 more are fast in its positions 2 and 3, and the
-    # other pages are slow.
+    # 64 pages of the state are always fast, 64 more pages are fast in positions 2 and 3 of the
+    # state's life, and the other pages are slow.
     groups = toy_groups().take(np.array([STATE]))
     items, lives = parts(groups, levels(groups, np.array([[64.0], [64.0], [128.0], [128.0]])))
     assert items.tensor.tolist() == [STATE] * 3

@@ -22,7 +22,8 @@ ACTIVATION, SCRATCH, GRADIENT = range(3)
 def births(
     profile: Profile, rows: list[int], fast: dict[int, int], moved: tuple[int, ...] = ()
 ) -> Births:
-    """rows: the tensors to place. fast: pages born fast, by tensor. moved: tensors that move."""
+    """Births for lay_out(). rows: the tensors to place. fast: number of pages that are born fast,
+    by tensor. moved: tensors that move."""
     count = len(profile.tensors)
     fast_pages, moves = np.zeros(count, np.int64), np.zeros(count, np.bool_)
     fast_pages[list(fast)] = list(fast.values())
@@ -69,8 +70,8 @@ def test_tensors_that_are_never_alive_together_share_a_line() -> None:
     one, other = Life(64, (0, 1), (0, 1)), Life(32, (2, 3), (2, 3))
     profile = lap(4, one, other)
     layout = lay_out(profile, births(profile, [0, 1], {0: 16, 1: 24}))
-    # The tensors lie across the border of two regions. The first region holds the longest fast
-    # part. The second region holds the longest slow part.
+    # Both tensors lie across the border of the two regions. The first region is as long as the
+    # longer fast part (24 pages), the second one as long as the longer slow part (48 pages).
     assert regions(layout) == [("fast-born part", 0, 24), ("slow-born part", 1, 48)]
     assert (layout.slots["offset"] // PAGE).tolist() == [8, 0]
     together = lap(4, one, Life(32, (1, 2), (1, 2)))

@@ -188,7 +188,7 @@ def test_the_smallest_and_the_largest_budgets(training: Profile) -> None:
 
 
 def solved(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Records the number of groups of each program that is solved from now on."""
+    """A list to which each later call of solve() appends the number of groups of its program."""
     found: list[int] = []
 
     def noting(groups: Groups, limits: Limits, changes: Changes, needed_by: str) -> Solution | None:

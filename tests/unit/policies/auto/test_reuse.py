@@ -46,9 +46,10 @@ def test_tensors_that_live_together_share_no_page(
 @pytest.mark.parametrize(
     ("stay", "free", "expected"),
     [
-        # The third tensor is born where the second one died: all of its pages are resident.
+        # The third tensor is born where the second one died, because all pages there are resident.
         ([True, True, True], 9, [0, 3, 3]),
-        # The second tensor was moved away, so only the first tensor's pages are resident.
+        # The second tensor was moved away. Only the first tensor's pages are resident, so the third
+        # tensor is born there.
         ([True, False, True], 9, [0, 3, 0]),
         # No dead page may be kept, so the tensors are packed as tightly as possible.
         ([True, True, True], 0, [0, 3, 0]),

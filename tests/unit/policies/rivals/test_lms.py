@@ -26,7 +26,7 @@ from tests.unit.policies.rivals.laps import PAGE, Life, lap, moving
 from tests.unit.policies.rivals.passes import PAGES, passes
 
 ROOM = 3 * PAGES * PAGE
-"""Without swaps, five inputs are alive in stretch 6. With them, three are fast at most."""
+"""Room for three inputs. In stretch 6, five inputs are alive, so two have to be swapped out."""
 
 
 def moved(plan: Plan) -> list[tuple[int, int, int]]:
@@ -49,8 +49,8 @@ def test_the_threshold_is_the_largest_that_suffices(
 
 def test_swaps_begin_after_the_first_use_and_a_layer_before_the_second_one() -> None:
     # LMS begins with the inputs whose two uses are furthest apart. If those of layers 2 and 3 are
-    # swapped out, at most three inputs are fast. With a lower bound of 1, each of the two returns
-    # in the layer before its use.
+    # swapped out, at most three inputs are fast. With a lower bound of 1, each of these two inputs
+    # returns in the layer before its use.
     plan = policy("lms").plan(passes(), moving(64), ROOM)
     verify(plan, passes(), ROOM)
     assert moved(plan) == [(2, 3, 1), (3, 4, 1), (3, 9, 0), (2, 10, 0)]
@@ -98,7 +98,8 @@ def test_variables_are_not_swapped() -> None:
     profile = lap(8, Life(PAGES, (0, 7)), Life(PAGES, (3, 4), (3, 4)))
     with pytest.raises(SentinelError, match="infeasible as published: swapping"):
         policy("lms").plan(profile, moving(64), PAGES * PAGE)
-    # G10 swaps the variable out while the other tensor is alive.
+    # The persistent tensor is a variable. Unlike LMS, G10 swaps it out while the other tensor is
+    # alive.
     verify(policy("g10").plan(profile, moving(64), PAGES * PAGE), profile, PAGES * PAGE)
     plan = policy("lms+slow").plan(profile, moving(64), PAGES * PAGE)
     verify(plan, profile, PAGES * PAGE)

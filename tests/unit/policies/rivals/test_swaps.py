@@ -203,7 +203,7 @@ def test_a_copy_changes_independently() -> None:
     copy = book.copy()
     swap = copy.possible(Gap(0, 0, 5))
     assert swap is not None
-    assert copy.swaps == []  # a possible swap is not added yet
+    assert copy.swaps == []  # possible() does not add the swap
     copy.add(swap)
     copy.make_slow(1)
     assert (copy.swaps, copy.slow.any()) == ([swap], True)

@@ -29,12 +29,12 @@ from tests.unit.policies.rivals.passes import PAGES, passes
 from tests.unit.policies.tiering import paged_tiers
 
 ROOM = 3 * PAGES * PAGE
-"""Without offloads, five inputs are alive in stretch 6. With them, three are fast at most."""
+"""Room for three inputs. In stretch 6, five inputs are alive, so two have to be offloaded."""
 
 
 def with_heavy(*layers: int) -> Profile:
-    """The step of passes.py, but these layers take three times as long in the forward pass as the
-    other layers."""
+    """The step of passes.py, but in the forward pass, each of the given layers takes three times as
+    long as another layer."""
     profile = passes()
     stretches = profile.stretches.copy()
     stretches["time_ns"][list(layers)] *= 3

@@ -70,7 +70,8 @@ def test_late_promotions_may_be_waited_for_but_are_not_predicted_to_arrive(
     assert stall_boundaries(plan).tolist() == [deadline]
     assert plan.moves["boundary"][plan.late].tolist() == [boundary]
     assert plan.layout.waits[deadline] == boundary
-    # Without the promotion, the parameter is slow in all stretches.
+    # The predictions equal those of a plan in which the parameter is never promoted and is slow in
+    # all stretches.
     fast[:, 3] = False
     never = Lives(np.zeros(4), fast, np.zeros_like(late))
     placed = Placement(split, items, never, 12, np.zeros_like(late))

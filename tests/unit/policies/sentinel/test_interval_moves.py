@@ -41,13 +41,14 @@ def lives(found: IntervalSchedule) -> list[str]:
 @pytest.mark.parametrize(
     ("use", "stretches", "life"),
     [
-        # The chunk is promoted in the interval before its use and evicted as soon as it is cold.
+        # The chunk is promoted in the interval before its use and evicted in the interval after it.
         (3, 1, "DsUF"),
         (0, 1, "FDsU"),
         # The chunk stays fast in the interval 0-1, because the next interval uses it.
         (3, 2, "FFFF"),
-        # In stretch 1, neither the interval 0-1 nor the interval 2-3 uses the chunk any more. In
-        # stretch 2, the next interval uses it.
+        # In stretch 1, the chunk is evicted: its use in the interval 0-1 is over, and the interval
+        # 2-3 does not use it. In stretch 2, it is promoted: the interval after 2-3 is 0-1 of the
+        # next step, which uses it.
         (0, 2, "FDUF"),
         # If the interval is the whole step, it is also the next interval.
         (2, 4, "FFFF"),
@@ -91,8 +92,9 @@ def test_counts_of_intervals_with_promotions_left() -> None:
     # interval.
     some = items((6,), (6,), (6,), stretches=7)
     found = scheduled(some, 3, room=2.0, moves=1.0)
-    # Chunks are promoted in interval 3-5 and are cold in interval 0-2. Interval 3-5 is the only one
-    # that ends with a chunk left to promote.
+    # Two of the chunks are promoted in interval 3-5. They are evicted in interval 0-2, because
+    # neither this interval nor the next one uses them. Interval 3-5 is the only interval at whose
+    # end a chunk still has to be promoted.
     assert lives(found) == ["DssUFFF", "FDssUFF", "sssssss"]
     assert found.without_room == 1
 
@@ -100,7 +102,7 @@ def test_counts_of_intervals_with_promotions_left() -> None:
 def test_what_an_interval_leaves_for_lack_of_time_is_promoted_late() -> None:
     # Intervals of two: 0-1, 2-3, 4-5 and 6. There is room for all chunks, and each stretch of
     # interval 4-5 has time to move one chunk. The third chunk begins to move in the last stretch of
-    # interval 4-5.
+    # interval 4-5, too late to be fast in stretch 6 by plan.
     found = scheduled(items((6,), (6,), (6,), stretches=7), 2, room=3.0, moves=1.0)
     assert lives(found) == ["DsssUFF", "FDsssUF", "FFDssLF"]
     assert found.without_room == 0
@@ -115,8 +117,9 @@ def test_the_less_accessed_tensors_stay_slow_if_steps_are_not_alike() -> None:
 
 
 def test_evictions_come_before_promotions() -> None:
-    # In stretch 2, chunk 0 becomes cold and chunk 1 has to be promoted. The first schedule below
-    # has time for only one of these two moves.
+    # In stretch 2, chunk 0 has to be evicted, because its use in stretch 1 is over, and chunk 1 has
+    # to be promoted for its use in stretch 3. The first schedule below has time for only one of
+    # these two moves.
     assert lives(scheduled(items((1,), (3,)), 1, moves=1.0)) == ["LFDs", "DsLF"]
     assert lives(scheduled(items((1,), (3,)), 1, moves=2.0)) == ["UFDs", "DsUF"]
 
@@ -208,7 +211,8 @@ def test_every_schedule_is_steady_and_keeps_to_the_capacities(
     assert np.array_equal(found.fast[1:][continues], after[:-1][continues])
     lasting = some.persistent
     assert np.array_equal(found.fast[0, lasting], after[-1, lasting])
-    # A transient tensor does not exist yet when the stretch of its birth begins.
+    # A transient tensor does not exist yet when the stretch of its birth begins, so it can't move
+    # in this stretch.
     assert not found.moving[0, ~lasting].any()
     for one in np.unique(some.tensor[~lasting]):
         assert len(set(found.fast[0, some.tensor == one].tolist())) == 1

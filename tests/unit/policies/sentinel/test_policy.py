@@ -75,7 +75,8 @@ def test_plans_keep_to_the_budget_and_are_near_the_bound(name: str, share: float
 
 @pytest.mark.parametrize("share", [0.2, 0.5])
 def test_where_the_constraints_can_be_met_all_accesses_are_fast(share: float) -> None:
-    # This property is the purpose of the Sentinel paper's two constraints on the interval length.
+    # The purpose of the Sentinel paper's two constraints on the interval length is that all
+    # accesses are fast.
     training = training_step()
     budget = int(training.peak_bytes * share)
     plan = policy("sentinel").plan(training, two_tiers(2 * RATE), budget)

@@ -22,7 +22,7 @@ BLOCK_PAGES = 512  # homes.h
 
 def compile_pager(path: Path, added: str | None = None, replaced: str | None = "ioctl") -> None:
     """Compile the pager. added: a C file in this folder that is linked with the pager. replaced:
-    the function that this file replaces, or None."""
+    the function that the added file replaces, or None."""
     sources = sorted(map(str, (NATIVE / "pager").glob("*.c")))
     flags = "-std=gnu11 -O2 -g -Wall -Wextra -Werror -fPIC -shared -pthread".split()
     if added is not None:
@@ -34,7 +34,8 @@ def compile_pager(path: Path, added: str | None = None, replaced: str | None = "
 
 @pytest.fixture(scope="session", params=["counted", "uncounted"])
 def library_path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The compiled pager. "uncounted": with the defect of Linux 6.18 that frames.c works around."""
+    """The compiled pager. "uncounted": its ioctl() has the defect of Linux 6.18 that frames.c works
+    around."""
     path = tmp_path_factory.mktemp("pager") / "pager.so"
     compile_pager(path, "uncounted.c" if request.param == "uncounted" else None)
     return path

@@ -25,7 +25,7 @@ def test_pinned_pages_are_tried_often_only_once(tmp_path: Path) -> None:
     busy_to.value, busy_from.value = first + PINNED * PAGE, first
     assert paged.evict(0, 300) == 300 - PINNED
     paged.settle()
-    # The pager tries to move one of the pinned pages nine times, and each of the others twice.
+    # The pager tries to move one of the pinned pages nine times, and each other pinned page twice.
     assert ctypes.c_uint.in_dll(library, "busy_tries").value == 9 + 2 * (PINNED - 1)
     assert paged.holds(50, PINNED, 1)
     assert paged.counts().faults == 0

@@ -26,7 +26,7 @@ def test_a_child_leaves_mappings_for_other_purposes(tmp_path: Path) -> None:
     paged.fill(0, PAGES, 1)
     for page in range(0, PAGES, 2):
         while not paged.evict(page, 1):
-            paged.settle()  # too many pages were on their way to the file
+            paged.settle()  # evict() moves no page while too many pages are on their way
     paged.settle()
     pid = paged.fork()
     if pid == 0:

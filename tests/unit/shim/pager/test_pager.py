@@ -180,10 +180,10 @@ def test_pages_that_the_program_drops_itself_read_as_zeros(start: Callable[..., 
     paged = start(budget=2 * BLOCK_PAGES)
     paged.born(0, 100)
     paged.fill(0, 100, 1)
-    paged.dropped(50, 50)  # leaves free frames that still have their old content
+    paged.dropped(50, 50)  # frees frames that still have their old content
     paged.discard(10, 20)
     assert not paged.words[10:20].any()
-    assert paged.evict(0, 50) == 40  # finds that pages 20 to 29 are absent
+    assert paged.evict(0, 50) == 40  # pages 20 to 29 are absent: discarded, and not read since
     paged.settle()
     assert not paged.words[20:30].any()
     assert paged.holds(0, 10, 1)
@@ -195,7 +195,7 @@ def test_pages_that_the_program_drops_itself(start: Callable[..., Paged]) -> Non
     paged.born(0, 100)
     paged.fill(0, 100, 1)
     paged.discard(10, 20)
-    paged.fill(10, 5, 2)  # The pager still regards these pages as present.
+    paged.fill(10, 5, 2)  # The pager still regards the discarded pages as present.
     assert paged.evict(0, 100) == 85
     paged.settle()
     paged.fill(15, 15, 2)
