@@ -60,8 +60,8 @@ def test_a_plan_without_moves_needs_no_spare() -> None:
 def test_no_spare_is_planned_on_paged_tiers(caplog: pytest.LogCaptureFixture) -> None:
     live, profile = toy_plan(), toy_profile()
     assert len(live.moves)
-    # Every planning process exceeds this time limit, and the daemon then logs a message. So an
-    # empty log shows that no planning process has run.
+    # Every planning process exceeds this time limit, and Planners then logs a message. So an empty
+    # log shows that no planning process has run.
     planners = Planners(1, MEMORY, 0.001)
     caplog.set_level("INFO")
     assert planners.spare(UID, profile, two_tiers(), BUDGET, live) is None

@@ -36,7 +36,8 @@ segment.set_heartbeat(time.monotonic_ns())
 native.enable(True)
 native.connected(True)
 """
-"""Serve torch's tensors from the heap, and record as if a daemon were connected."""
+"""The part of the script that lets the shim serve torch's tensors from the heap, and record as if a
+daemon were connected."""
 
 
 def run(script: str, **environment: str) -> Any:

@@ -64,7 +64,7 @@ def right():
 
 tensors = [made(number) for number in range(TENSORS)]
 """
-"""Makes 40 tensors of 1 MiB each for a budget of 8 MiB."""
+"""The beginning of a script: makes 40 tensors of 1 MiB each; the budget is 8 MiB."""
 
 
 def paged(script: str, folder: Path, **environment: str) -> Any:

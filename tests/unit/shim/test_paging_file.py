@@ -35,7 +35,8 @@ def rewrite(rounds):
         for tensor in tensors:
             tensor.sub_(1)
 """
-"""Starts the pager with a file that may grow from 16 to 400 MiB; there are 40 MiB of tensors."""
+"""The beginning of a script: starts the pager with a file that may grow from 16 to 400 MiB. The
+tensors have 40 MiB."""
 
 
 @pytest.fixture(scope="session")

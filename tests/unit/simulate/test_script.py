@@ -81,8 +81,8 @@ def test_accesses_at_birth_cost_by_the_tier_of_birth() -> None:
 
 
 def test_moves_begin_once_their_pages_are_unused() -> None:
-    # The state is used in stretch 3 only. Its demotion at boundary 0 cannot begin earlier. Its
-    # promotion at boundary 2 does not begin ahead of time.
+    # The state is used in stretch 3 only, so its demotion at boundary 0 cannot begin earlier.
+    # Promotions, such as the one at boundary 2, never begin ahead of time.
     found = [
         [(move.low, move.high, move.tier, move.times.ahead) for move in stretch]
         for stretch in made().moves

@@ -46,7 +46,7 @@ def test_tensors_that_live_together_share_no_page(
 @pytest.mark.parametrize(
     ("stay", "free", "expected"),
     [
-        # The third tensor is born where the second one died, because all pages there are resident.
+        # The third tensor is born where the second one died: all pages there are still resident.
         ([True, True, True], 9, [0, 3, 3]),
         # The second tensor was moved away. Only the first tensor's pages are resident, so the third
         # tensor is born there.

@@ -33,8 +33,8 @@ ROOM = 3 * PAGES * PAGE
 
 
 def with_heavy(*layers: int) -> Profile:
-    """The step of passes.py, but in the forward pass, each of the given layers takes three times as
-    long as another layer."""
+    """The step of passes.py, but in the forward pass, the given layers take three times as long as
+    the others."""
     profile = passes()
     stretches = profile.stretches.copy()
     stretches["time_ns"][list(layers)] *= 3

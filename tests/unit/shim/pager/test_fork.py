@@ -25,8 +25,9 @@ def test_a_child_leaves_mappings_for_other_purposes(tmp_path: Path) -> None:
     paged.born(0, PAGES)
     paged.fill(0, PAGES, 1)
     for page in range(0, PAGES, 2):
+        # evict() returns 0 while too many other pages are on their way to the file.
         while not paged.evict(page, 1):
-            paged.settle()  # evict() moves no page while too many pages are on their way
+            paged.settle()
     paged.settle()
     pid = paged.fork()
     if pid == 0:
