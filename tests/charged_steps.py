@@ -17,10 +17,10 @@ def meter_within(
 ) -> list[dict[str, Any]]:
     """Meter steps, and assert that each is charged at most most_bytes.
 
-    On a slow machine, a barrier can time out because the mover has not finished. It also counts as
-    a time-out if a barrier passes because the daemon's heartbeat is stale. After a time-out,
-    tensors are born although the moves that make room for them are not done. If steps then exceed
-    most_bytes, all steps are metered again.
+    On a slow machine, a barrier can time out because the mover has not finished. A barrier also
+    counts as timed out if the shim stops waiting because the daemon's heartbeat is stale. After a
+    time-out, tensors are born although the moves that make room for them are not done. If steps
+    then exceed most_bytes, all steps are metered again.
 
     session: returns the session's status.
     timeouts_before: the value of `barrier_timeouts` before an event that may have made barriers

@@ -16,7 +16,8 @@ def decisions_in_time(
 ) -> int:
     """Wait until the trials of all boundaries of a managed session have ended, and assert that they
     took no more steps than SETTLING_STEPS and STEPS_PER_BOUNDARY allow. Returns the number of
-    boundaries, which can be 0: a correction can replace the plan by one without late promotions.
+    boundaries that had a trial. It can be 0: a correction can replace the plan with one that has no
+    late promotions.
 
     session: returns the session's status, or None if the daemon did not answer. wait: waits until
         a function returns a true value, and returns this value.

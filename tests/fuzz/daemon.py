@@ -114,8 +114,8 @@ class TurnedSession(Session):
         self._driver_call(self._driver.detach)
 
     def _driver_call(self, act: Callable[[], object]) -> None:
-        """Have turn() call act(). Commands.call() would pass a SentinelError to its caller; here
-        the error is ignored."""
+        """Queue act() as a command, which turn() then carries out. A SentinelError that act()
+        raises is ignored; Commands.call() would pass it to the caller."""
 
         def command() -> None:
             with contextlib.suppress(SentinelError):
@@ -151,8 +151,8 @@ class Daemon:
 
     def _hello(self, link: ShimLink) -> Any:
         receive = self._table.hello(link)
-        # All sessions of an input belong to this process. The table keeps only the newest session
-        # of a process, but the fuzz target needs all sessions.
+        # The fuzz target needs all sessions of an input. The table keeps only the newest of them,
+        # because they all belong to this process.
         self.sessions.append(receive.__self__)  # type: ignore[attr-defined]
         return receive
 

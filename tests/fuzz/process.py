@@ -113,7 +113,7 @@ class Process:
                 pass
 
     def _hello(self) -> None:
-        """Send a valid hello, or one with the fault that the script chooses."""
+        """Send a hello; the script chooses whether the hello is valid or which mistake it has."""
         wrong = self._script.byte() % 8
         version = protocol.SHIM_VERSION
         hello = json.dumps({"type": "hello", "version": version, "pid": os.getpid()})

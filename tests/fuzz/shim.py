@@ -107,10 +107,11 @@ class Daemon:
         )
 
     def begin(self, script: Script) -> None:
-        """Set the script, and set the words as a terminated daemon leaves them.
+        """Set the script, and set the control words to the values that a terminated daemon leaves
+        in them.
 
-        Marks all moves as done. Otherwise, after a time-out of a barrier in this input, no barrier
-        would wait for moves in the next inputs."""
+        Marks all moves as done: after a time-out, barriers wait again only when the moves have
+        caught up. Otherwise, a time-out in this input would affect the next inputs."""
         self._script = script
         done = int(self._words["position"][0])
         self.set(flags=0, heartbeat=0, moves_done=done, barrier_timeout_ns=0)
@@ -148,7 +149,7 @@ class Daemon:
         self._read_all()
 
     def close(self) -> None:
-        """Act as a killed daemon."""
+        """Accept a pending connection and hang up, as if the daemon had been killed."""
         self._accept()
         self._hang_up()
 

@@ -95,8 +95,8 @@ class ManagedTraining:
         return float(begun[1] - begun[0]) / max(end_s - begin_s, 1e-9)
 
     def pin(self) -> None:
-        """Give the training a CPU to itself. Its daemon and this process get the other CPU. The
-        attackers are forked from this process, so they use the other CPU, too."""
+        """Give the training a CPU to itself. The training's daemon and this process get another
+        CPU. The attackers are forked from this process, so they use that other CPU, too."""
         pin([self.pid], TRAINING_CPU)
         pin([self._daemon.process.pid, os.getpid()], OTHER_CPU)
 

@@ -106,7 +106,8 @@ def full_ring(say: Say, path: str, control: str, records: int) -> None:
     """Send a hello with a ring of `records` records, and report the type of the answer.
 
     If the daemon accepts the hello, mark all records of the ring as new again and again. Attach
-    after the second time, and at the end report "attached" or the error's code.
+    after marking them for the second time. At the end, report "attached", or the error's code if
+    the attach failed.
     """
     client, segment = ShimClient(Path(path)), Segment(records)
     os.close(client.register(segment))

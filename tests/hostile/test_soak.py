@@ -83,8 +83,8 @@ def _attached(shims: str, control: str) -> None:
     client, segment = registered(Path(shims))
     pid = os.getpid()
     try:
-        # The hello names no earlier session, so the daemon does not resume one and the attach
-        # succeeds.
+        # The hello names no earlier session, so the daemon does not resume an earlier session, and
+        # this attach succeeds.
         request(Path(control), "attach", pid=pid, fast="20%", policy="static")
         request(Path(control), "detach", pid=pid)
     finally:

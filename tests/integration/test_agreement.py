@@ -75,8 +75,8 @@ def test_delays_and_fast_memory_agree_without_moves(run: ManagedRun) -> None:
         budget_bytes = run.manage(name)["budget_bytes"]
         metered = run.meter(STEPS_UNTIL_STEADY + 2)[STEPS_UNTIL_STEADY:]
         expected = simulated(run)
-        # The simulator's peak includes the first steps, in which even slow-only still has fast
-        # pages.
+        # The simulator's peak includes the first steps, in which some pages are still fast even
+        # under the policy slow-only.
         peak_bytes = 0 if name == "slow-only" else expected.peak_fast_bytes
         slow_ns = slow_ns_of(expected)
         assert slow_ns > 0

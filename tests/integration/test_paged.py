@@ -79,7 +79,8 @@ def test_planned_moves_use_the_pager(start: Start) -> None:
     pytest.importorskip("scipy")
     run = start("perceptron", alone=())  # no sleep, so that pages move during the steps
     run.manage("auto", "40%")
-    # On a busy machine, the moves of one step can be carried out during the next one.
+    # On a busy machine, the moves of one step can be carried out during the next step. So the moves
+    # of several steps are added up.
     assert sum(step["moved_bytes"] for step in run.meter(4)) > 0
     run.check_losses()
 

@@ -22,7 +22,7 @@ def open_descriptors() -> set[str]:
 
 @contextmanager
 def no_descriptors() -> Iterator[None]:
-    """In this context, every call that needs a new descriptor fails with EMFILE."""
+    """While this context is active, every call that needs a new descriptor fails with EMFILE."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))  # descriptors 0 to 2 only
     try:

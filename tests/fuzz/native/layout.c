@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Fuzzes the layout memfd; the input is its contents. If the shim accepts them, a few steps run. */
+/*
+ * Fuzzes the layout that the shim reads from a memfd. The input is the memfd's contents. If
+ * the shim accepts the layout, a few steps run.
+ */
 #include "world.h"
 
 #include <string.h>

@@ -172,7 +172,10 @@ static void send_odd_layout(void)
 		close(pipes[1]);
 }
 
-/* The shim takes ownership of the fd. The fd is never the module's, so no epoch begins. */
+/*
+ * Passes an epoch fd to the shim, which then owns it. The fd is never one of the kernel
+ * module, so no epoch begins.
+ */
 static void send_epoch_fd(void)
 {
 	switch (take8() % 4) {

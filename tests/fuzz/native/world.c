@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #define TIMEOUT_NS_MAX 60000000000ull /* a barrier's longest wait, as in boundary.c */
-#define BARRIERS_PER_CALL 2 /* one allocation can pass two boundaries */
+#define BARRIERS_PER_CALL 2 /* one allocation can pass two boundaries, each with a barrier */
 #define START_NS 1000000000000000ull
 #define TICK_NS 1000
 
@@ -25,7 +25,7 @@ extern void _ZN3c108free_cpuEPv(void *address);
 
 struct input input;
 
-static struct shim pristine; /* the state before the first start */
+static struct shim pristine; /* the shim's state before its first start */
 static uint64_t clock_ns;
 static uint64_t slept_ns; /* simulated sleep since the current call into the shim began */
 static void (*daemon_acts)(void);

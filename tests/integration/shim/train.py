@@ -187,7 +187,7 @@ def main() -> None:
         if args.keep:
             kept = [*kept[-2:], output]
         if args.fixed:
-            del output  # otherwise freed only after the next step's output is allocated
+            del output  # or else it is freed only after the next step's output is allocated
         print(loss.item().hex(), *(old.sum().item().hex() for old in kept), flush=True)
         if args.rest:
             time.sleep(args.rest / 1000)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LogLimit limits the number of log lines in total, and for each user and log statement."""
+"""LogLimit limits the number of log lines in total, and for each log statement and user
+together."""
 
 from __future__ import annotations
 

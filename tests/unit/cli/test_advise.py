@@ -171,7 +171,8 @@ def test_an_interrupt_keeps_the_results(trace: Path, monkeypatch: pytest.MonkeyP
     assert result.exit_code == 1  # click's test runner returns 1; entry.py would exit with 130
     assert "incomplete: 3 of 10 steps were simulated" in result.stderr
     column = [line.split()[3] for line in result.stdout.splitlines() if "% " in line[:4]]
-    assert column.count("?") == 2  # the table for two trainings is omitted
+    assert column.count("?") == 2
+    # The table for two trainings is omitted.
     assert "of each of 2 trainings" not in result.stdout
     partial = json.loads(run(trace, *options, "--json").stdout)
     assert not partial["complete"]

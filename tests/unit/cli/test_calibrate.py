@@ -129,7 +129,8 @@ def test_bandwidths_of_two_tiers_are_averaged_and_rounded(tmp_path: Path) -> Non
     file.write_text(found.toml())
     tiers = load(file).tiers
     assert (tiers.fast, tiers.slow) == ((0, 1), (2,))
-    assert tiers.fast_read_bytes_per_s == 52.2e9  # the mean of nodes 0 and 1, to three digits
+    # The mean of nodes 0 and 1, rounded to three significant digits.
+    assert tiers.fast_read_bytes_per_s == 52.2e9
     assert tiers.slow_write_bytes_per_s == 5e9
     # The bandwidth of the slower direction, measured with batches of the daemon's size.
     assert tiers.migration_bytes_per_s == 3e9

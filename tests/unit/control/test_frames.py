@@ -126,7 +126,7 @@ def test_many_small_messages_are_received_in_parts() -> None:
     received = receiver.receive()
     assert len(received) == MESSAGES_MAX
     # The other messages have already been read from the socket, so an event loop would not notice
-    # them.
+    # them. has_message() reports them.
     while receiver.has_message():
         received += receiver.receive()
     assert [message["number"] for message in received] == list(range(3 * MESSAGES_MAX))

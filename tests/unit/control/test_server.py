@@ -113,7 +113,7 @@ def test_an_answer_that_is_not_taken_counts_as_pending(tmp_path: Path) -> None:
     with serving(tmp_path / "control.sock", large) as path:
         clients = [ask(path, "large") for _ in range(PENDING_MAX)]
         for client in clients:
-            client.recv(1)  # its answer is being sent
+            client.recv(1)  # the server has begun to send this client's answer
         with pytest.raises(SentinelError) as refused:
             request(path, "large")
         assert refused.value.code == "busy"

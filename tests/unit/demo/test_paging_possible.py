@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The demo's first part detects and refuses a folder in memory."""
+"""The survey of the demo's first part refuses a folder on an in-memory filesystem (tmpfs), because
+paging needs a disk."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def test_paged_tiers_are_checked_only_if_they_are_selected(system: System, paged
     assert paging.paging(system).status is Status.SKIP
     found = paging.paging(paged)
     assert (found.status, found.cause) == (Status.OK, "/data has 100.0 GiB of room")
-    # If a daemon runs, its tiers are checked, not those of the configuration.
+    # If a daemon is running, its tiers are checked instead of the configured ones.
     assert paging.paging(replace(paged, daemon={"paged": ""})).status is Status.SKIP
     assert paging.paging(replace(system, daemon={"paged": "/data"})).status is Status.OK
 

@@ -444,7 +444,7 @@ def test_a_process_that_stalls_waits_at_the_deadline_of_a_promotion() -> None:
     assert world.schedule.done() == 1
     batch = world.next()
     assert batch is not None
-    assert not batch.parts[0][0].late  # late by plan, so not counted as late
+    assert not batch.parts[0][0].late  # late by plan, so not counted as a late move
     world.move(batch)
     assert world.next() is None
     assert world.schedule.done() == 3
@@ -461,8 +461,8 @@ def test_a_process_that_stalls_does_not_wait_without_room() -> None:
 
 
 def test_if_the_process_does_not_stall_other_promotions_go_first() -> None:
-    # The promotion of pages 8-9 has a later boundary and a later deadline than the promotion of
-    # pages 0-1. But it is not late by plan.
+    # The promotion of pages 0-1 is late by plan. The promotion of pages 8-9 is not late by plan, so
+    # it goes first, although its boundary and its deadline are later.
     world = World([(1, 2, 0, 0, 2), (2, 6, 0, 8, 2)], count=8, useful=[2, 4], late=True)
     first, second = world.schedule.times
     world.schedule.times = [first, second._replace(late=False)]

@@ -32,8 +32,8 @@ def make(
     waits: tuple[int, int, int, int] = (-1, -1, -1, -1),
     heap_pages: tuple[int, int, int, int] = (0, 0, 0, 0),
 ) -> Charge:
-    """order: the events of each stretch in order. None: in each stretch, the births come before the
-    drops."""
+    """order: the births and drops, in the order in which they happen. None: in each stretch, the
+    births come before the drops."""
     if order is None:
         order = [(s, True, t, o, n) for s, t, _, o, n in births]
         order += [(s, False, 0, o, n) for s, o, n in drops]
@@ -132,7 +132,7 @@ def test_unfinished_demotions_make_no_room() -> None:
     charge = make([(1, 0, True, 0, 4)], [], budget_pages=8)
     charge.spaces.maps[Space.HEAP].nodes[:3] = 0
     charge.begin(0)
-    assert charge.room_bytes() == 1 * PAGE  # budget 8 - 3 not demoted yet - 4 births
+    assert charge.room_bytes() == 1 * PAGE  # budget 8 - 3 pages not demoted yet - 4 births
     charge.moved(Space.HEAP, np.arange(3), np.full(3, 1, np.int32))
     assert charge.room_bytes() == 4 * PAGE
 

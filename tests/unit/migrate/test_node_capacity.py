@@ -70,7 +70,7 @@ def test_the_node_with_the_most_room_is_best(machine: Machine) -> None:
     capacity = machine.capacity()
     assert capacity.best_node(0) == (0, 10 * KIB)
     assert capacity.best_node(1) == (2, 300 * KIB)
-    machine.node(2, 50)  # the files are read again, because there is little room
+    machine.node(2, 50)  # a node with little room is read again each time
     assert capacity.best_node(1) == (1, 100 * KIB)
 
 

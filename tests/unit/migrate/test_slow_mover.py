@@ -193,7 +193,7 @@ def test_no_step_exceeds_the_budget(name: str, stretches_per_call: float) -> Non
 
 
 def no_fast_page_is_overlooked(mover: Mover, process: Process) -> None:
-    """The mover counts all fast pages. It may also count pages that are not born yet."""
+    """Check that the mover counts all fast pages. It may also count pages that are not born yet."""
     fast = sum(int(np.count_nonzero(nodes == 0)) for nodes in process.nodes.values())
     assert mover.by_tier(barriers_hold=False)[0] >= fast * PAGE
 

@@ -72,7 +72,7 @@ def test_an_interrupted_transfer_gives_back_its_other_pieces(
     left = bucket.give_back(count, size, end_ns - now_ns)
     assert 0 <= left <= count
     transferred_ns = (count - left) * size * NS_PER_BYTE
-    assert began_ns + transferred_ns >= min(now_ns, end_ns)  # a begun piece is transferred
+    assert began_ns + transferred_ns >= min(now_ns, end_ns)  # a piece that has begun is finished
     assert left == 0 or began_ns + transferred_ns < now_ns + size * NS_PER_BYTE
     assert bucket.take(0, began_ns) == pytest.approx(began_ns + transferred_ns, abs=1)
 

@@ -19,7 +19,7 @@ REPOSITORY = Path(__file__).resolve().parents[3]
 def test_the_programs_define_every_map_and_function_that_the_daemon_uses() -> None:
     text = ebpf_loader.program_text()
     defined = set(re.findall(r"BPF_\w+\((?:\"\w+\", struct \w+, struct \w+, )?(\w+),", text))
-    assert defined == {*MAP_VALUE_BYTES, "moving"}  # only the programs use "moving"
+    assert defined == {*MAP_VALUE_BYTES, "moving"}  # the daemon does not use "moving"
     functions = re.findall(r"^int (\w+)\(struct bpf_raw_tracepoint_args", text, re.MULTILINE)
     assert set(functions) == {*PROGRAMS.values(), *(traced.program for traced in TRACED)}
     assert len(functions) == len(set(functions))

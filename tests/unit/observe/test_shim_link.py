@@ -126,7 +126,7 @@ def test_accesses_are_limited(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_the_event_is_cleared_without_blocking_whatever_the_process_does(peer: Peer) -> None:
-    os.set_blocking(peer.event_fd, True)  # both ends share the open file and its flags
+    os.set_blocking(peer.event_fd, True)  # also makes the link's descriptor blocking
     cleared = threading.Thread(target=peer.link.clear_event, daemon=True)
     cleared.start()
     cleared.join(10)

@@ -22,7 +22,7 @@ def test_toy_step() -> None:
     # stretch    0     1     1     1     2     2       3: optimizer, no event
     # saved            [-----------------------)
     # scratch                [-----)
-    # gradient   )                       [----------   wraps
+    # gradient   )                       [----------   wraps: lives across the step's end
     # parameter  -----------------------------------   persistent
     found = step_lifetimes(toy())
     saved, scratch, gradient, parameter = found.tensors

@@ -47,7 +47,7 @@ class Managed:
         welcomed: bool = True,
     ) -> None:
         """nodes: the tiers' nodes when the plan was saved. welcomed: whether an earlier daemon has
-        welcomed the program."""
+        welcomed the program that the process runs."""
         self.linked = toy_linked(layout_id=LAYOUT_ID)
         substrate = ToySubstrate(ToyPages())
         self.machine = Machine(Config(huge_pages="off"), substrate, two_tiers(1e12), [])

@@ -169,8 +169,8 @@ def test_the_pagers_reads_for_faults_are_counted(
 def test_a_plan_that_cannot_be_followed_leaves_nothing_open(
     place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each object that represents the process's memory has an open descriptor, as on paged
-    tiers."""
+    """In this test, each object that represents the process's memory has an open descriptor, as on
+    paged tiers."""
     linked, open_memories = toy_linked(), 0
 
     class OpenMemory:

@@ -105,7 +105,7 @@ def session() -> Iterator[Session]:
 
 
 def harmed(session: Session) -> None:
-    """Run a step with half of the bandwidth; wait until planning begins."""
+    """Run a step with half of the assumed bandwidth; wait until planning begins."""
     session.live.step(PROMISED / 2, stall=0.2)
     assert session.look() is None
     wait(lambda: session.asked)
@@ -184,7 +184,7 @@ def test_a_spare_plan_is_returned_at_once(rate: float) -> None:
     assert planned.spare is not None
     assert corrected.planned.plan is planned.spare.plan
     assert corrected.planned.migration_bytes_per_s == PROMISED / 2
-    # A spare plan is valid for one profile and bandwidth only.
+    # A spare plan is valid for one profile and one bandwidth only, so the corrected plan has none.
     assert corrected.planned.spare is None
     assert not session.asked
     session.correcting.entered(corrected.planned, session.live, session.words())  # type: ignore[arg-type]
@@ -230,7 +230,8 @@ def steps_of(network: Network) -> list[Step]:
 
 def timed(network: Network, paged: bool = False) -> Session:
     """A session under a plan for NETWORK, after it has recorded the times of `network`'s steps."""
-    fast, slow = Tier((0,), 1 << 30), Tier((1,), 1 << 30)  # no speeds: slow accesses are free
+    # The tiers have no speeds, so accesses to slow pages take no extra time.
+    fast, slow = Tier((0,), 1 << 30), Tier((1,), 1 << 30)
     if paged:
         slow = replace(slow, read_bytes_per_s=200e6, write_bytes_per_s=200e6)
     tiers = Tiers((fast, slow), 200e6, "toy", paged=paged)

@@ -107,8 +107,8 @@ def test_only_without_a_live_plan_the_answer_has_to_come_in_time(
         process.following.enter()
     process.enter()
     process.send()
-    # A process with a live plan can be late in taking the next layout, for example because the
-    # training runs a long evaluation.
+    # This time, enter() raises no error: a process with a live plan can be late in taking the next
+    # layout, for example because the training runs a long evaluation.
     assert process.following.enter() is None
 
 
@@ -167,7 +167,8 @@ def test_a_plan_for_varying_sizes_is_planned_again_for_the_same_sizes(process: P
     assert sizes is not None
     assert (sizes.vary.tolist(), sizes.optional.tolist()) == (vary.tolist(), vary.tolist())
     assert sizes.largest_bytes.tolist() == PLAN.layout.slots["bytes"].tolist()
-    # Times and moves vary with the sizes, so they say nothing about the plan's assumptions.
+    # The times and the moved bytes of steps vary with the sizes of allocations, so they do not show
+    # whether the plan's assumptions are right.
     for step in range(1, 4 * WINDOW_STEPS):
         process.linked.set(step=step, barrier_wait_ns=step * 10**9)
         assert process.following.corrected() is None

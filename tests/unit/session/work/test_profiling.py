@@ -396,7 +396,7 @@ def widen(profiled: Profiled) -> Planned:
 @pytest.fixture(scope="module")
 def wide() -> Planned:
     profiled = Profiled(Shapes())
-    steps = varying(SIZES_STEPS)  # the warm-up's steps count, too
+    steps = varying(SIZES_STEPS)  # the warm-up's steps count towards SIZES_STEPS, too
     assert profiled.tell(*steps[:-1]) is None
     assert profiled.states[-1] is State.ALLOCATION
     assert profiled.tell(steps[-1]) is None

@@ -97,8 +97,9 @@ void check_again(void)
 	sampler_count_flags(&sampler, address, THIRD, found);
 	CHECK(found[0] == THIRD, "%lu first accesses", found[0]);
 	/*
-	 * Each round re-arms a page once, so a page has at most one record per round. At least
-	 * four records per page show that a page's records measure a frequency.
+	 * Each round of re-arming arms a page at most once, so a page has at most one
+	 * further record per round. With at least four further records per page on average,
+	 * the number of a page's records shows how often the page is accessed.
 	 */
 	CHECK(found[AGAIN] >= 4 * THIRD && found[AGAIN] <= rounds * THIRD,
 	      "%lu further accesses in %lu rounds", found[AGAIN], rounds);
