@@ -24,7 +24,7 @@ def two_tiers() -> Tiers:
 
 
 def recorded(network: Network = SMALL, steps: int = 2, cuts: tuple[int, ...] = (20, 30)) -> Trace:
-    """A trace of a toy network: `steps` allocation steps, then one access step."""
+    """A trace of a toy network: `steps` steps, then the access step."""
     trainer = train(network, steps + 3, cuts)
     names = {
         HEAP + number * network.weight_bytes: TensorName(

@@ -33,12 +33,12 @@ def a_trace() -> Trace:
     trainer.finish()
     heap = HEAP // PAGE
     samples = [
-        (heap, epoch - 1, 0, 0, 0),  # A's
-        (heap, epoch, 0, 0, 0),  # B's, at A's former address
-        (heap + 2, epoch - 1, 0, 0, 0),  # the memory of B, before B is born
-        (heap + 2, epoch, 0, 0, 0),  # B's
-        (heap + 3, epoch - 1, 0, 0, 0),  # T's
-        (heap + 3, epoch, 0, 0, 0),  # T's
+        (heap, epoch - 1, 0, 0, 0),  # an access to A
+        (heap, epoch, 0, 0, 0),  # an access to B, at A's former address
+        (heap + 2, epoch - 1, 0, 0, 0),  # an access to B's memory, before B is born
+        (heap + 2, epoch, 0, 0, 0),  # an access to B
+        (heap + 3, epoch - 1, 0, 0, 0),  # an access to T's memory
+        (heap + 3, epoch, 0, 0, 0),  # an access to T's memory
         (heap + 100, epoch, 0, 0, 0),  # no tensor
         (5, epoch, 0, 0, 0),  # no tensor, in another mapping
         (7, epoch, 0, 0, 0),  # in no known mapping

@@ -28,7 +28,7 @@ from tests.unit.toyprocess import ToyPages, ToySubstrate, toy_linked
 from tests.unit.waiting import PATIENCE_S, wait
 
 LAYOUT_ID = 7
-NODES = ((0,), (1,))  # of two_tiers()
+NODES = ((0,), (1,))  # the nodes of two_tiers()
 CAPACITY_BYTES = 1 << 30
 PLAN = replace(toy_plan(), policy="sentinel")
 PLANNED = Planned(Shape(1, "toy"), toy_profile(), toy_profile(), PLAN, 7 * PAGE, 0.5)

@@ -152,8 +152,8 @@ def full() -> dict[str, object]:
 
 @contextmanager
 def filled(node: int, leave_bytes: int) -> Iterator[None]:
-    """A child fills the node. The node's free memory is then leave_bytes above its high
-    watermark."""
+    """While the context is active, a child process occupies the node's memory, except for
+    leave_bytes above the node's high watermark."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:

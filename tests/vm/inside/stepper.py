@@ -3,9 +3,9 @@
 
 Runs in the guest. The program acts like the shim towards the mover, but without torch:
 it publishes its position, waits for moves_done at the boundaries in WAITS, and allocates
-and frees the tensors below. Each stretch checks the data of the tensors that it uses.
-It reports the fast bytes of the process and, except for S, how many pages of each of
-these tensors are slow.
+and frees the tensors below. Each stretch checks the data of the tensors that it uses,
+and reports the fast bytes of the process. Except for S, it also reports how many pages
+of each of these tensors are slow.
 
     stretch      0    1     2      3      4      5      6      7
     P (heap)    use  use   use    use    use    use    use    use    always fast

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A request gives its waiting thread a result or an error, and undoes its own setup."""
+"""A request gives the thread that waits for it a result or an error, and undoes the request's
+setup."""
 
 from __future__ import annotations
 

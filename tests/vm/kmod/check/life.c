@@ -177,7 +177,7 @@ void check_fork(void)
 	target_stop(&target);
 }
 
-/* In a forked child of the controller: waits for a message, then expects an ended session. */
+/* In a forked child of the controller: waits for a message, then checks that the session has ended. */
 static void expect_ended_session(int signal_fd, int fd, pid_t pid, uint64_t address)
 {
 	char byte;
