@@ -125,7 +125,8 @@ def main() -> None:
 
 
 def _printer(trainer: Trainer) -> Any:
-    """The callback that would print a summary after this script's losses."""
+    """The Trainer's own callback, which prints a summary after this script's losses unless it is
+    removed."""
     callbacks = trainer.callback_handler.callbacks
     return next(one for one in callbacks if type(one).__name__ == "PrinterCallback")
 
