@@ -64,7 +64,8 @@ class Baseline:
 
 
 def _all_on(profile: Profile, tier: int) -> npt.NDArray[np.void]:
-    """MOVE_DTYPE: all persistent tensors of the heap, on this tier at boundary 0."""
+    """MOVE_DTYPE: page ranges that put all persistent tensors of the heap on this tier at
+    boundary 0."""
     page = profile.page_bytes
     tensors = profile.tensors
     rows = np.flatnonzero((tensors["slot"] < 0) & (tensors["address"] >= profile.heap_base))

@@ -48,10 +48,11 @@ def parts(groups: Groups, fast: Integers) -> tuple[Items, Lives]:
         start = 0
         for row, pages in zip(members.tolist(), groups.sizes[at].tolist(), strict=True):
             inside = [0, *(edges[(edges > start) & (edges < start + pages)] - start).tolist()]
-            # The first page of each part is rounded down. So the pages between the rounded and the
-            # exact first page belong to the later part, which is fast at fewer positions. These
-            # pages are slow more often than in the program's solution, so the plan stays within the
-            # budget.
+            # The first page of each part is rounded down to a multiple of GRAIN_PAGES. The pages
+            # between the rounded and the exact first page then belong to this part instead of the
+            # previous one. This part is fast at fewer positions than the previous one. So these
+            # pages are slow more often than in the program's solution, and the plan stays within
+            # the budget.
             begins = [begin // GRAIN_PAGES * GRAIN_PAGES for begin in inside]
             for edge, begin, end in zip(inside, begins, [*begins[1:], pages], strict=True):
                 if end > begin:

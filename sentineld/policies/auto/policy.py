@@ -84,10 +84,11 @@ class Auto:
         # that is already allocated.
         if not solved or not births.any() or tiers.paged:
             return finished(plan, profile, tiers)
-        # Births take time. The program can put a price on this time, and it can let moves run in
-        # this time. But the program overestimates how many dead pages are reused, because it
-        # ignores addresses. Therefore make up to four plans (with and without a price on births,
-        # with and without moves in the time of births), simulate all of them and keep the fastest.
+        # On other tiers, births take time. The program can add this time to the step's cost as a
+        # price on births, and it can let moves run while births take place. But the program
+        # overestimates how many dead pages are reused, because it ignores addresses. Therefore make
+        # up to four plans (with and without a price on births, with and without moves in the time
+        # of births), simulate all of them and keep the fastest.
         once = ATTEMPTS[:1]
         drafts = [plan]
         drafts.append(planner.plan(replace(limits, times_ns=limits.times_ns + births), once)[0])

@@ -87,10 +87,10 @@ class _Space:
     def take(self, pages: int, unit: int) -> int:
         """Place a birth at a multiple of `unit`; return its first page.
 
-        Take the place with the fewest absent pages. Among equal places, take the one beside which
-        the fewest held pages remain unused. Two kinds of pages count: those that precede the place
-        in its first range, and those that follow the place in its last range. If places are still
-        equal, take the lowest one.
+        Take the place with the fewest absent pages. Among equal places, take the one that leaves
+        the fewest held pages unused beside it. These are the held pages before the place, in the
+        range where the place begins, and the held pages after the place, in the range where it
+        ends. If places are still equal, take the lowest one.
         """
         begin, state = self._begin, self._state
         end = np.append(begin[1:], _ENDLESS)

@@ -122,7 +122,7 @@ def clean_segments(segment: Integers, writes: Mask, persistent: bool) -> Integer
     """
     written = np.bincount(segment, writes, minlength=int(segment.max()) + 1) > 0
     if not persistent:
-        written[0] = True  # a tensor's content is new at its birth
+        written[0] = True  # the pages of a newborn tensor are dirty
     if len(written) == 1:
         written[0] = True  # without a change of tier, no page leaves memory
     found: Integers = np.flatnonzero(~written)

@@ -86,8 +86,8 @@ class Groups:
     uses it."""
 
     busy_ns: Floats
-    """(S, G): time for which each slow page prevents moves from using the slow tier; see
-    Timing.busy_ns()."""
+    """(S, G): for each slow page, the time in which accesses to it use the slow tier, so that no
+    pages can move; see Timing.busy_ns()."""
 
     def take(self, which: Integers) -> Groups:
         """The groups with these indices, in the given order."""
@@ -181,8 +181,8 @@ def groups_of(profile: Profile, timing: Timing, *, generous: bool = False) -> Gr
     busy = by_position(profile, timing.busy_ns(profile)) / np.maximum(pages, 1)
     busy *= np.divide(cost, each, out=np.ones(each.shape), where=each > 0)
     if generous and not timing.paged:
-        # In the stretch of its birth, a tensor prevents moves from using the slow tier only after
-        # its birth. A part of this time can lie in the next stretch, so a bound ignores all of it.
+        # In the stretch of a tensor's birth, accesses to the tensor use the slow tier only after
+        # the birth. A part of this time can lie in the next stretch, so a bound ignores all of it.
         busy[0, transient(profile)] = 0.0
     writes = np.zeros(cost.shape, np.bool_)
     if timing.paged:
@@ -253,8 +253,8 @@ def _of_members(busy: Floats, members: tuple[Integers, ...], generous: bool) -> 
     Members of a group have equal costs, but can have different busy times. A bound uses
     the smallest of these times, a plan their mean.
 
-    busy: (S, T), for each tensor, the time for which a slow page prevents moves from using the slow
-        tier.
+    busy: (S, T), for each tensor, the time in which accesses to one of its pages use the slow tier
+        if this page is slow.
     """
     found = np.zeros((len(busy), len(members)))
     for at, rows in enumerate(members):

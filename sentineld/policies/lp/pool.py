@@ -19,7 +19,7 @@ from sentineld.policies.lp.groups import Groups
 
 @dataclass(frozen=True)
 class TransientGroups:
-    """P groups that are born and die within a step and are alive at a pressure point."""
+    """P transient groups that are alive at one or more pressure points."""
 
     rows: Integers
     """(P,): the indices of these groups."""

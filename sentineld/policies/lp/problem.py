@@ -159,8 +159,8 @@ def _changes(groups: Groups, group: int, grid: tuple[int, float], generous: bool
         first = 0 if generous else 1
         found = {position for position in found if first <= position < length - 1}
     if groups.paged and not generous:
-        # A plan can't evict a page in a stretch that uses the page. Nor is a promotion in this
-        # stretch useful, because a fault fetches the page earlier.
+        # A plan can't evict a page in a stretch that uses the page. A promotion in such a stretch
+        # would be useless, because the first access faults and so fetches the page anyway.
         found -= set(uses)
     return np.array(sorted(found), dtype=np.int64)
 

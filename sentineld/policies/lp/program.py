@@ -109,10 +109,10 @@ class _Program:
     - if accesses overlap with other work: the time of slow accesses that each stretch does not
       hide.
 
-    If accesses prevent moves from using the slow tier, the row of a stretch's moves also contains
-    the accesses to slow pages. On paged tiers, these accesses are the faults. In a plan's program
-    for paged tiers, the row also contains the pages that have to be written to the file: pages that
-    a fault has fetched and the stretch has changed, and pages that are born slow.
+    If no pages can move while accesses to slow pages use the slow tier, the row of a stretch's
+    moves also contains these accesses. On paged tiers, these accesses are the faults. In a plan's
+    program for paged tiers, the row also contains the pages that have to be written to the file:
+    pages that a fault has fetched and the stretch has changed, and pages that are born slow.
     """
 
     def __init__(
@@ -170,8 +170,8 @@ class _Program:
         self._promotions = self._after + points
         self._demoted = self._promotions + self._durations - self._demotions
         self._pool = self._demoted + (self._dying - self._demotions if limits.generous else 0)
-        # (S,), in UNIT_PAGES: the memory that could be promoted in the time in which accesses
-        # prevent moves from using the slow tier, if everything is slow.
+        # (S,), in UNIT_PAGES: the memory that could be promoted in the time in which, if everything
+        # is slow, accesses use the slow tier and no pages can move.
         self._kept_back: Floats = np.zeros(count)
         # (S,), in units of time: AccessCosts.hideable_ns of each stretch if everything is slow.
         self._hideable: Floats = np.zeros(count)
@@ -340,7 +340,9 @@ class _Program:
         return all_slow
 
     def _put_busy(self, at: int) -> None:
-        """Add the times in which slow pages prevent moves from using the slow tier."""
+        """Add a group to the rows of the stretches' moves: while accesses to the group's slow pages
+        use the slow tier, no pages can move. On paged tiers, a plan's program also counts the
+        writes of these pages to the file."""
         groups, limits = self._groups, self._limits
         length, stretch = int(groups.length[at]), groups.stretches[at]
         pages = read = groups.busy_ns[:length, at] / limits.promote_ns
@@ -381,9 +383,9 @@ class _Program:
         The fast pages may exceed the capacity by the number of pages that can be demoted between
         the beginning of the stretch and the pressure point. The time for these moves is the sum of
         two times: the wait at the beginning of the stretch (the stretch's duration minus the time
-        of its work), and the part of the time of the work that has passed at the point. One part of
-        this number of pages depends on columns: the method adds its matrix entries. The other part
-        is constant: the method returns it.
+        of its work), and the part of the time of the work that has passed at the point. One term of
+        the number of pages depends on columns: the method adds the entries of this term to the
+        matrix. The other term is constant: the method returns it.
 
         all_slow: (S,), time of each stretch if everything is slow.
         move: time to demote a unit of memory.
@@ -447,8 +449,8 @@ class _Program:
         self._put(row, there, -1.0)
         self._put(row, column, -1.0)
         if self._limits.generous:
-            # Without this row, demoting slow pages would make room. In a plan's program, demotions
-            # make no room within their stretch.
+            # Without this row, demoting slow pages would make room. A plan's program does not need
+            # this row, because there a demotion makes no room within its own stretch.
             row = self._demoted + column - self._demotions
             self._put(row, column, 1.0)
             self._put(row, here, -1.0)

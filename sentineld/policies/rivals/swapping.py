@@ -162,8 +162,8 @@ def with_layer_waits(waits: Integers, moves: Table, profile: Profile) -> Integer
     for began in np.unique(moves["boundary"][moves["tier"] != 0]).tolist():
         following = int(begins[np.searchsorted(begins, began, side="right") % len(begins)])
         known = int(found[following])
-        # A boundary has one wait. A wait for the demotions of a later boundary includes the
-        # demotions of all earlier boundaries.
+        # A boundary has only one wait. A wait for the demotions that begin at some boundary
+        # includes the demotions that begin at earlier boundaries, so keep the latest boundary.
         if following != began and (
             known < 0 or (following - began) % count < (following - known) % count
         ):

@@ -94,9 +94,9 @@ def assemble(
         return finished(plan, profile, tiers)
     both, late = with_late(in_time, moves(placed.late), profile)
     if tiers.paged or profile.stretch_count == 1:
-        # The process cannot stall at a boundary. On paged tiers, it waits for a page only when it
-        # accesses the page. With a single stretch, the boundary would have to wait for its own
-        # moves.
+        # In these two cases, the process cannot stall at a boundary. On paged tiers, it waits for a
+        # page only when it accesses the page. With a single stretch, the boundary would have to
+        # wait for the moves that start at this boundary.
         return finished(replace(plan, moves=both), profile, tiers)
     # The prediction assumes that the process does not wait for late promotions, and that they come
     # too late for any access.

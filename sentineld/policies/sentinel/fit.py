@@ -156,8 +156,8 @@ class Fitting:
         self.moving[:, chunks] = False
 
     def _give_all(self, chunks: Integers, fast: Mask, moving: Mask) -> bool:
-        """Insert removed chunks of one tensor, all with this life. If they do not fit together,
-        insert none of them and return False."""
+        """Insert removed chunks of one tensor, all with this life. If there is not enough room or
+        time for all of them, insert none and return False."""
         lives = Lives(
             np.zeros(len(chunks)),
             np.repeat(fast, len(chunks), axis=1),
@@ -236,7 +236,7 @@ class Fitting:
         return fits
 
     def _count(self, place: Integers, held: Mask, moving: Mask, size: int) -> None:
-        """Add pages to the remaining capacities. `+=` counts a repeated index only once. This is
-        correct here, because no stretch occurs twice in a life."""
+        """Add pages to the remaining capacities. If an index is repeated, `+=` adds to its element
+        only once. This causes no error here, because no stretch occurs twice in a life."""
         self._room[place[held]] += size
         self._moves[place[moving]] += size

@@ -58,7 +58,8 @@ class IntervalScheduler:
         self._items, self._room, self._moves = items, room, moves
         count = items.stretch_count
         position = (np.arange(count)[:, None] - items.birth[None, :]) % max(count, 1)
-        # Stretches left in the life, this one included; 0 or less if the chunk is not alive.
+        # Number of stretches left in the chunk's life, including the current one; 0 or less if the
+        # chunk is not alive.
         self._left = items.length[None, :] - position
         self._old = (self._left > 0) & (items.persistent[None, :] | (position > 0))
         # Stretches until the next use in the chunk's life. If there is none, a number larger than
@@ -76,9 +77,9 @@ class IntervalScheduler:
         """The schedule for intervals of this number of stretches. It never exceeds the room. Only
         late promotions can exceed the number of pages that can be moved in a stretch.
 
-        If no step repeats the previous one, the lives of some tensors still change from step to
-        step. The less accessed half of these tensors is then kept slow, and the search starts
-        again.
+        If the simulated steps do not become steady (see _Walk.run()), the lives of some tensors
+        keep changing from step to step. The less accessed half of these tensors is then kept slow,
+        and the simulation starts again.
         """
         uses = self._uses(stretches)
         slow = np.zeros(len(self._of_tensor), np.bool_)

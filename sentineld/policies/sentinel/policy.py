@@ -113,8 +113,8 @@ def _best(items: Items, room: float, moves: Floats, judge: _Judge) -> tuple[_Jud
 
 def _lengths(constraints: Constraints, count: int) -> list[Interval]:
     """The interval lengths to try in a step of `count` stretches, ascending: all that meet both
-    constraints. If no length does, one length for each possible number of intervals: the shortest
-    length, because its intervals differ least in size."""
+    constraints. If no length meets both, the list has one length for each possible number of
+    intervals: the shortest one, because its intervals differ least in size."""
     found = [constraints.interval(length) for length in range(1, count + 1)]
     allowed = [one for one in found if one.fits_space and one.fits_time]
     shortest = {-(-count // one.stretches): one for one in reversed(found)}
