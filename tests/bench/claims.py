@@ -20,7 +20,8 @@ FRACTION = 0.2
 fraction. AutoTM's are for slow memory in place of 50 to 80 % of the DRAM, and the other papers used
 ratios of their own."""
 CLOSE = 0.75
-"""A lead counts as reproduced if it is at least this share of the published one."""
+"""The lead of one policy over another (see Ahead) counts as reproduced if it is at least this share
+of the published lead."""
 
 Verdict = Literal["reproduced", "in part", "not reproduced", "no plan"]
 

@@ -23,8 +23,9 @@ GRAIN_BYTES = 256 << 20
 PLACES = ("tensors", "user_other", "kernel")
 
 SWITCH_SECONDS = 60.0
-"""Time within which the plugin must begin or end counting after a change of `wanted`. It usually
-takes much less time, because each CPU reads this word at each kernel entry, many times a second."""
+"""Time within which the plugin must begin or end counting after a change of `wanted`. The plugin
+usually needs much less time, because each CPU reads `wanted` at each kernel entry, many times a
+second."""
 
 
 class Range(ctypes.Structure):

@@ -171,8 +171,8 @@ def count_one_step(policy: str, trainer: Trainer) -> None:
 
 
 def meter_and_count(policy: str, trainer: Trainer, steps: int = 1) -> list[dict[str, Any]]:
-    """Meter steps, and have the plugin count one step: the step in which the daemon prepares the
-    metering, just before the metered steps, or a later one if the plugin is busy."""
+    """Meter steps, and have the plugin count one step. This is the step just before the metered
+    ones, in which the daemon prepares the metering, or a later step if the plugin is busy."""
     with ThreadPoolExecutor(1) as pool:
         metering = pool.submit(control.meter, trainer.pid, steps)
         count_one_step(policy, trainer)
@@ -234,7 +234,7 @@ def settle(trainer: Trainer, peak_bytes: int) -> dict[str, Any]:
         moved_a_step.append(moved - moved_before)
         moved_before = moved
         quiet = [bytes_ < SETTLED_SHARE * peak_bytes for bytes_ in moved_a_step[-3:]]
-        # if no page has moved so far, tiering has not begun
+        # if no page has moved so far, tiering has not begun, so it cannot have settled
         settled = len(quiet) == 3 and all(quiet) and any(moved_a_step)
     return {
         "settle_seconds": round(time.monotonic() - begin, 1),

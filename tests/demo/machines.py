@@ -111,7 +111,8 @@ def _guest(folder: Path) -> Iterator[Machine]:
 
 
 def stage(folder: Path) -> None:
-    """Run `make install` with DESTDIR=FOLDER/root and the guest's Python, at native speed."""
+    """Run `make install` with DESTDIR=FOLDER/root and the guest's Python. The command runs
+    on the host, in the guest's root file system, because an emulated CPU in the guest is slow."""
     artifacts = build_artifacts()
     work = {folder: "/root/stage"}
     for path in artifacts.values():

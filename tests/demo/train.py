@@ -121,7 +121,9 @@ def wait_for(path: Path) -> None:
 def parse(arguments: list[str]) -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--steps", type=int, default=20, help="0: train until killed")
+    parser.add_argument(
+        "--steps", type=int, default=20, help="number of steps; 0: train until killed"
+    )
     parser.add_argument("--blocks", type=int, default=16)
     parser.add_argument("--sequences", type=int, default=2)
     parser.add_argument("--positions", type=int, default=256)

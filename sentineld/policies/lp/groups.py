@@ -86,8 +86,8 @@ class Groups:
     uses it."""
 
     busy_ns: Floats
-    """(S, G): for each slow page, the time in which accesses to it use the slow tier, so that no
-    pages can move; see Timing.busy_ns()."""
+    """(S, G): for each slow page, the time in which no pages can move because accesses to this page
+    use the slow tier; see Timing.busy_ns()."""
 
     def take(self, which: Integers) -> Groups:
         """The groups with these indices, in the given order."""
@@ -182,7 +182,8 @@ def groups_of(profile: Profile, timing: Timing, *, generous: bool = False) -> Gr
     busy *= np.divide(cost, each, out=np.ones(each.shape), where=each > 0)
     if generous and not timing.paged:
         # In the stretch of a tensor's birth, accesses to the tensor use the slow tier only after
-        # the birth. A part of this time can lie in the next stretch, so a bound ignores all of it.
+        # the birth. A part of the time of these accesses can lie in the next stretch, so a bound
+        # ignores all of it.
         busy[0, transient(profile)] = 0.0
     writes = np.zeros(cost.shape, np.bool_)
     if timing.paged:
@@ -253,8 +254,8 @@ def _of_members(busy: Floats, members: tuple[Integers, ...], generous: bool) -> 
     Members of a group have equal costs, but can have different busy times. A bound uses
     the smallest of these times, a plan their mean.
 
-    busy: (S, T), for each tensor, the time in which accesses to one of its pages use the slow tier
-        if this page is slow.
+    busy: (S, T), for each tensor, the time in which no pages can move because of accesses to one
+        slow page of the tensor.
     """
     found = np.zeros((len(busy), len(members)))
     for at, rows in enumerate(members):

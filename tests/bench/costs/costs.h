@@ -28,11 +28,11 @@ void require_icount(void);
 
 struct series series_new(const char *name);
 /*
- * Adds a round with the cost of each page. Each cost includes the instructions that read the
- * counter and access the page; this function subtracts them.
+ * Adds a round to the series, given the cost of each page. Each cost includes the instructions that
+ * read the counter and access the page; this function subtracts them.
  */
 void series_pages(struct series *series, uint32_t *cost, uint64_t pages);
-/* Adds a round in which one call processed this number of pages. */
+/* Adds a round to the series: one call processed `pages` pages in `instructions` instructions. */
 void series_call(struct series *series, uint64_t instructions, uint64_t pages);
 void series_print(const struct series *series);
 

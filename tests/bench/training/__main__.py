@@ -5,11 +5,12 @@
 
 Each model is trained under all policies side by side, with one process and one daemon per policy.
 The budget is 20 % of the peak. In each round, every training runs some unmeasured steps and then
-one measured step. The unmeasured steps undo the effects of the pause in which the other trainings
-ran. The trainings share one CPU, with one torch thread each; daemons and this program run on the
-other CPUs. During the run, huge pages of 64 KiB are enabled if the kernel has them, and fewer free
-pages are reported to a hypervisor (see memory_settings.py). Exit status 0 if every goal holds, 1 if
-not, 2 if something could not be measured.
+one measured step. While a training pauses for the turns of the others, its daemon goes on moving
+its pages; the unmeasured steps undo the effects of these moves. The trainings share one CPU, with
+one torch thread each; daemons and this program run on the other CPUs. During the run, huge pages of
+64 KiB are enabled if the kernel has them, and fewer free pages are reported to a hypervisor (see
+memory_settings.py). Exit status 0 if every goal holds, 1 if not, 2 if something could not be
+measured.
 """
 
 from __future__ import annotations

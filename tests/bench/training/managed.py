@@ -105,7 +105,8 @@ class ManagedTraining:
     def turn(self, settle: int) -> Turn:
         """Run `settle` unmeasured steps and a measured one.
 
-        Moves continued while the training was idle; the unmeasured steps undo their effect.
+        Between two turns, the training pauses while the other trainings take theirs, but the daemon
+        goes on moving its pages. The unmeasured steps undo the effect of these moves.
         """
         before_s, began_s = self.daemon_cpu_s(), time.monotonic()
         used = self.training.steps(settle + 1)[-1]

@@ -81,7 +81,7 @@ static qemu_plugin_id_t plugin;
 static struct shared *shared;
 static struct cache caches[CPUS_MAX];
 
-/* Looks the line up and makes it the most recently used; true on a hit. */
+/* Looks the line up and makes it the most recently used one; returns true on a hit. */
 static bool cache_access(struct cache *cache, uint64_t line)
 {
 	uint64_t *set = cache->lines[line % L2_SETS];
