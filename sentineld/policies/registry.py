@@ -62,7 +62,7 @@ def policy(name: str) -> Policy:
 def managing_policy(name: str) -> Policy:
     """The policy with this name, for managing a process.
 
-    Raises SentinelError("unknown-policy") if there is no such policy, and SentinelError("usage") if
+    Raises SentinelError("unknown-policy") if there is no such policy, or SentinelError("usage") if
     the policy runs in the simulator only.
     """
     found = policy(name)

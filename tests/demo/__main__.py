@@ -38,7 +38,7 @@ def count_row(counter: Counter, seconds: float) -> dict[str, Any]:
 
 
 def run_all(machine: machines.Machine, begin: float) -> rules.Report:
-    """Start guest_run.py, serve its requests and collect its results. Raises MachineError, and
+    """Start guest_run.py, serve its requests and collect its results. Raises MachineError, or
     TimeoutError if the QEMU plugin (see counter.py) does not react."""
     process = subprocess.Popen(
         machine.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1

@@ -116,7 +116,10 @@ def align(found: list[Contestant]) -> None:
 
 
 def measure(wanted: tuple[str, ...], rounds: int, cpu: int) -> list[Contestant]:
-    """Measure all contestants in turn. Raises RuntimeError, OSError or SentinelError."""
+    """Measure all contestants in alternating turns.
+
+    Raises RuntimeError, OSError or SentinelError.
+    """
     found: list[Contestant] = []
     with tempfile.TemporaryDirectory() as name, ExitStack() as ending:
         fast = "20%"

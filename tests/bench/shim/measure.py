@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measures one model: all modes in turn, then its arena on two tiers."""
+"""Measures one model: all modes in alternation, then its arena on two tiers."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def measure(model: str, settings: Settings, say: Say) -> Json:
 
 
 def _compare(model: str, settings: Settings, folder: Path, say: Say) -> tuple[Json, list[str]]:
-    """Measure all modes in turn; return the figures and the plain training's losses."""
+    """Measure all modes in alternation; return the figures and the plain training's losses."""
     began_s = time.monotonic()
     rival = tcmalloc()
     with ExitStack() as ending:

@@ -52,8 +52,8 @@ class SteppedTraining:
         self._before: StepUse | None = None
 
     def step(self) -> StepUse:
-        """Run a step. Raises RuntimeError if the process exits during the step, and BrokenPipeError
-        if it exited before."""
+        """Run a step. Raises RuntimeError if the process exits during the step, or BrokenPipeError
+        if it exited before the step."""
         if self._before is None:
             self._before = self._read()
         assert self._process.stdin is not None

@@ -118,7 +118,8 @@ def summarise(models: Mapping[str, Json]) -> Json:
 
 
 def goals(found: list[Json]) -> Json:
-    """Return each goal's value, limit and result; goals for `auto` only if it was measured."""
+    """Return each goal's value, limit and result. The goals for `auto` are left out if `auto` was
+    not measured."""
     measured = [row for row in found if "step_seconds" in row]
     injected = [
         abs(row["paid_over_owed"] - 1) for row in measured if row["paid_over_owed"] is not None

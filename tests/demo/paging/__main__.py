@@ -107,7 +107,7 @@ def main(arguments: list[str]) -> int:
 
 
 def run(options: argparse.Namespace, signals: Signals, say: Callable[[str], None]) -> int:
-    """Measure and report; return the exit status. Raises ImpossibleError, RuntimeError, OSError and
+    """Measure and report; return the exit status. Raises ImpossibleError, RuntimeError, OSError or
     InterruptedBySignalError."""
     begin = time.monotonic()
     possible = survey(options.folder, swap_wanted=not options.without_swap)

@@ -83,7 +83,7 @@ def supervised(
     command: returns the command line; its argument is a new folder in `folder` for the files of the
         command.
     signals: the caller must have entered the context signals.caught().
-    Raises InterruptedBySignalError after a signal, and RuntimeError if a change cannot be undone.
+    Raises InterruptedBySignalError after a signal, or RuntimeError if a change cannot be undone.
     """
     before = kernel_settings()
     with (
