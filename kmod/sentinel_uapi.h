@@ -118,7 +118,7 @@ struct sentinel_epoch {
 };
 
 struct sentinel_stats {
-	/* accesses to watched pages, births excluded; repeated ones (AGAIN) count on huge pages only */
+	/* accesses to watched pages, births excluded; AGAIN counts on huge pages only */
 	__u64 hits;
 	__u64 births; /* first touches of absent pages in armed ranges */
 	__u64 lost; /* records lost: the log was full, or the module got no memory */
