@@ -175,7 +175,9 @@ class World:
 
         busy_ns: (C,), time that the file needs to fetch one slow page of each cell after a fault.
         changed: (C,), whether the stretch writes to the cell's pages.
-        back_ns: (C,), time to write back a page that a fault fetched but that stays slow.
+        back_ns: (C,), time to write one page of each cell back to the file. It is charged for pages
+            that a fault fetches although the fast tier has no lasting room for them, so that they
+            count as slow again after the access.
         """
         self._changed, self._used = changed, busy_ns > 0
         if self._in_flight is not None and self._used[self._in_flight[1]]:

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Policy `sentinel+spill`: our own schedule for the published layout.
 
-The layout is that of `sentinel`. But each chunk of a long-lived tensor gets a life of its own,
-chosen at prices for room and moves, instead of moving with the intervals. The policy also makes a
-plan if the short-lived tensors together exceed the budget: the largest of them are then planned
+The layout is that of `sentinel`. But the chunks of a long-lived tensor do not move with the
+intervals. Instead, each chunk gets a life of its own, chosen by weighing its fast accesses against
+a price for each fast page and each move (see Prices in policies/lp/relax.py). The policy also makes
+a plan if the short-lived tensors together exceed the budget: the largest of them are then planned
 like long-lived ones. docs/policies.md describes the policy.
 """
 
