@@ -98,8 +98,8 @@ async def run(config: Config) -> None:
         quick={"status": status},
     )
     control.listen(listen(Path(config.control_socket), 0o660, config.socket_group))
-    # Every user can connect, to train under the shim. observe/peer.py identifies the sender of a
-    # hello.
+    # Every user may connect, so that every user can train under the shim. observe/peer.py
+    # identifies the sender of a hello.
     shims = ShimServer(listen(Path(config.shim_socket), 0o666, None), sessions.hello)
     beat = asyncio.create_task(_beat(sessions))
     notify("READY=1")

@@ -113,8 +113,8 @@ class Launch:
                 return status if status >= 0 else 128 - status
 
     def _attach_new(self, root: int) -> None:
-        """Attach the sessions of those processes that have trained a step: `root` and its
-        descendants."""
+        """Attach `root` and its descendants, but only processes that have trained a step and that
+        were not attached before."""
         try:
             for session in self._daemon.ask("status")["sessions"]:
                 if self._is_new(session) and descends(session["pid"], root):

@@ -67,10 +67,10 @@ class Schedule:
     def rejoin(self, target: int, drops_of: Callable[[int], Table]) -> None:
         """Follow the plan again, from any boundary of the step.
 
-        While the plan was not followed, pages may have been moved to tiers other than those in the
-        plan. The planned moves after target would take a whole step to bring all of these pages to
-        their planned tiers. So this method queues the moves of the step that ends at target, except
-        those that later moves or drops in that step made obsolete.
+        Moves were skipped while the plan was not followed, so pages may be on tiers other than
+        those in the plan. The planned moves after target would take a whole step to bring all of
+        these pages to their planned tiers. So this method queues the moves of the step that ends at
+        target, except those that later moves or drops in that step made obsolete.
 
         target: the current boundary, counted since the first step.
         drops_of: returns the ranges that the process drops in a stretch (DROP_DTYPE).
@@ -221,8 +221,8 @@ class Schedule:
                 elif not move.moved_bytes:
                     self.cancelled(move, "already-there")
                 continue
-            # If the process stalls for a promotion, the promotion is late on purpose and does not
-            # count as late.
+            # A promotion for which the process stalls is late by plan, so it does not count as
+            # late.
             move.late = move.late or (is_late(move, self.now) and not move.stalls)
             ends_move = len(pages) <= limit - taken
             parts.append((move, pages[: limit - taken]))

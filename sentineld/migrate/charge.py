@@ -260,8 +260,8 @@ class Charge:
         with self._lock:
             arena, heap = (self._nodes(space) for space in (Space.ARENA, Space.HEAP))
             if not self._begun:
-                # Between two stretches, no birth of the next stretch has been applied to the maps
-                # yet, whether or not a barrier delays these births.
+                # Between two stretches, the maps do not contain the births of the next stretch yet,
+                # so barriers_hold makes no difference.
                 follower = (self._now + 1) % self._step.boundary_count
                 return _Snapshot(follower, False, arena, self._born_pages, heap)
             born = not (barriers_hold and self._is_waited_for())

@@ -38,7 +38,7 @@ Map = npt.NDArray[np.uint8]
 
 
 class _Part(NamedTuple):
-    """Those pages of a query or a move that lie in one of the spaces."""
+    """The pages of a query or move that lie in one space."""
 
     inside: npt.NDArray[np.int64] | slice
     """The pages' indices in the query or move."""
@@ -70,7 +70,7 @@ class EmulatedMemory:
     ) -> None:
         """maps: the entry of each page of a space (0: absent, else 1 + node); shared memory.
         spaces: (start, bytes) of each space.
-        moved_fast: called after each batch with the change of the number of fast pages.
+        moved_fast: called after each batch with the change in the number of fast pages.
         in_flight_fast: called with the number of pages in flight to the fast tier; their room is
         reserved, so that no birth takes it.
         fast_room: returns the number of the fast tier's free pages minus the pages in flight to
@@ -106,8 +106,8 @@ class EmulatedMemory:
         A page that the process drops during the move stays absent, and a page that is born during
         the move stays where it is born. Pages for which the fast tier has no room stay where they
         are; the result's error is then ENOMEM. A move that `wait` interrupts ends with EINTR. If
-        other processes' pages are moving, the move waits for its turn; a move of more than
-        small_batch_pages pages then ends after that many, also with EINTR.
+        other processes' pages are moving, the move waits for its turn and then moves at most
+        small_batch_pages pages; if more pages are left, it also ends with EINTR.
         """
         parts = self._parts(pages)
         before = self._status(parts, len(pages))
@@ -151,8 +151,8 @@ class EmulatedMemory:
     def _pace(self, pages: int, wait: Wait | None) -> int:
         """Wait as long as the move of some pages takes; returns how many of them have arrived."""
         # Wait until earlier moves have ended before reserving bandwidth. Otherwise, reservations
-        # would queue up, and if a move with another reservation behind it were interrupted, no move
-        # would use the bandwidth between the two.
+        # would queue up: after an interrupted move, no page would move until the time that is
+        # reserved for the next move.
         page_bytes = self._page_bytes
         while (busy_ns := self._bucket.busy_ns(self._clock.now_ns(), page_bytes)) > 0:
             pages = min(pages, self.small_batch_pages)

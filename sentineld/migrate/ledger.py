@@ -112,9 +112,10 @@ class Ledger:
             self._current().call_ns += duration_ns
 
     def paced(self, size: int, duration_ns: int) -> None:
-        """Count a batch that is large enough to measure the bandwidth with, unless the mover was
-        stopped during the batch. The first two batches always count, because the median of fewer
-        than three batches cannot show an outlier. size: more than 0."""
+        """Count a batch that is large enough to measure the bandwidth with. A batch is left out if
+        the mover was probably stopped during the batch; see STOPPED_OVER_MEDIAN. The first two
+        batches always count, because the median of fewer than three batches cannot show an outlier.
+        size: more than 0."""
         with self._lock:
             took = duration_ns / size
             self._ns_per_byte.append(took)

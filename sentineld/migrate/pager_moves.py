@@ -40,7 +40,7 @@ class PagerMoves:
         process: ProcessPorts,
         page_bytes: int = PAGE_BYTES,
     ) -> None:
-        """process.position must be set."""
+        """process.position must not be None."""
         self._memory, self._process = memory, process
         self._initial = plan.initial
         self._settled = settled(plan, page_bytes)

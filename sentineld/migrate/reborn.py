@@ -19,7 +19,7 @@ from sentineld.model.plan import MOVE_DTYPE, Region, Space
 
 
 def dropped_pages(moved: Pages, drops: Table, page_bytes: int) -> Pages:
-    """Those of the moved pages of the arena that were dropped during the call.
+    """The moved arena pages that were dropped during the call.
 
     drops: DROP_DTYPE, the ranges that were dropped during the call.
     """

@@ -40,7 +40,8 @@ class RangeResult:
 class SamplerStats:
     """The module's counters of one attached process; struct sentinel_stats."""
 
-    # accesses to watched pages, births excluded; repeated ones (AGAIN) count on huge pages only
+    # accesses to watched pages, births excluded; further accesses to a page in an epoch
+    # (ACCESS_AGAIN) are counted only if the page is huge
     hits: int
     births: int  # first touches of absent pages in armed ranges
     lost: int  # records lost: the log was full, or the module got no memory

@@ -179,7 +179,8 @@ class Driver:
             self.following.on_step(step)
 
     def _plan(self) -> None:
-        """If the plan of the profiling is ready, send its layout."""
+        """If profiling has found a plan or can make one now, send the plan's layout. Blocks while
+        the plan is made."""
         assert self._profiling is not None
         planned = self._profiling.planned()
         if planned is None:

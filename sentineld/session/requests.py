@@ -103,7 +103,8 @@ class Requests:
         return True
 
     def collect(self) -> None:
-        """Drain the kernel's buffers. Call this often, so that the buffers don't overflow."""
+        """Drain the kernel's buffers that the current request reads, if any. Call this often, so
+        that the buffers don't overflow."""
         if self.current is not None:
             self.current.collect()
 

@@ -274,7 +274,8 @@ class Observing:
         rearm_us: interval at which the module arms accessed pages again.
         """
         if self._sampling is not None and self._sampling.exact:
-            self.stop()  # exact_sampling() opened it without arming accessed pages again
+            # exact_sampling() opened this sampling without rearm_us, so open another one below.
+            self.stop()
         if self._sampling is None:
             writes = self._refusal if self._writes is None else self._writes.take()
             self._writes = None

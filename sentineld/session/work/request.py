@@ -37,7 +37,8 @@ class Request(Generic[Result]):
         return False
 
     def collect(self) -> None:
-        """Drain the kernel's buffers. Call this often, so that the buffers don't overflow."""
+        """Drain the kernel's buffers that this request reads, if any. Call this often, so that the
+        buffers don't overflow."""
 
     def finish(self) -> None:
         """Stop observing and wake the waiting thread; the session goes on."""
@@ -70,8 +71,8 @@ class Request(Generic[Result]):
 
     @property
     def outcome(self) -> str:
-        """Whether the request succeeded or why it failed, as text for the reason of the session's
-        state."""
+        """The request's success, or the reason for its failure, as text for lifecycle.Status.reason
+        of the session."""
         return self.doing if self._problem is None else f"not {self.doing}: {self._problem.message}"
 
     def _reject(self, reason: str) -> None:
