@@ -67,7 +67,7 @@ class Target:
 
     def begin(self, name: str, control: bool) -> Attack:
         if self._managed_training is None:
-            unpin()  # An earlier ManagedTraining.pin() can have pinned this process.
+            unpin()  # An earlier ManagedTraining.pin() may have pinned this process.
             pause_ms = PINNED_PAUSE_MS if self._measure_speed else PAUSE_MS
             self._managed_training = ManagedTraining(self._daemon(False), pause_ms)
             self._managed_training.manage()

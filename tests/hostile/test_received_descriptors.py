@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Attack: descriptors that block or cost memory when they are used or closed.
 
-Each kind of descriptor is sent in every place of the protocol where the daemon takes descriptors.
+Each kind of descriptor is sent at each place in the protocol where the daemon takes descriptors.
 """
 
 from __future__ import annotations
@@ -198,7 +198,7 @@ PLACES: dict[str, Callable[[Path, Opener], None]] = {
 
 
 def once(say: Say, path: str, place: Callable[[Path, Opener], None], open_one: Opener) -> None:
-    """Send descriptors from open_one() at one place of the protocol (see PLACES), then close this
+    """Send descriptors from open_one() at one place in the protocol (see PLACES), then close this
     process's copies, so that only the daemon's copies are left."""
     with contextlib.suppress(OSError, AssertionError, EOFError):
         place(Path(path), open_one)
@@ -208,7 +208,7 @@ def once(say: Say, path: str, place: Callable[[Path, Opener], None], open_one: O
 
 
 def send_everywhere(attack: Attack, open_one: Opener) -> None:
-    """Send descriptors from open_one() in each place; then check that another user can register."""
+    """Send descriptors from open_one() at each place; then check that another user can register."""
     # Start a process for each place, because the attacker may block, too.
     for place in PLACES.values():
         attack.start(once, str(attack.daemon.shims), place, open_one)

@@ -132,7 +132,7 @@ def test_bandwidths_of_two_tiers_are_averaged_and_rounded(tmp_path: Path) -> Non
     # The mean of nodes 0 and 1, rounded to three significant digits.
     assert tiers.fast_read_bytes_per_s == 52.2e9
     assert tiers.slow_write_bytes_per_s == 5e9
-    # The bandwidth of the slower direction, measured with batches of the daemon's size.
+    # The bandwidth of the slower direction, measured with batches of the size that the daemon uses.
     assert tiers.migration_bytes_per_s == 3e9
     assert configured_tiers(tiers).tiers[1].read_bytes_per_s == 10e9
     assert configured_tiers(tiers).birth_ns_per_byte == 0.123

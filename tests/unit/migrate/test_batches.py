@@ -431,8 +431,8 @@ def test_a_batch_is_clipped_to_the_node_s_free_pages() -> None:
 
 
 def test_a_process_that_stalls_waits_at_the_deadline_of_a_promotion() -> None:
-    # The process stalls at boundary 3, the promotion's deadline, until done() returns at least 2.
-    # done() returns less than 2 until the promotion is finished.
+    # The process stalls at boundary 3, the promotion's deadline, until done() returns at least 2,
+    # the boundary before the deadline. done() returns less than 2 until the promotion is finished.
     world = World([(1, 3, 0, 0, 2)], count=4, late=True)
     world.schedule.stalls = lambda boundary: boundary == 3
     world.tier[0:2] = 1

@@ -63,8 +63,8 @@ def test_forks_execs_and_exits_of_a_tree(
     seen += wait_for(events, lambda event: event.kind == "exit")
 
     assert {event.root for event in seen} == {root}
-    # The threads that the tree's root starts cause no fork events, and the root's exec came before
-    # track().
+    # No events are expected for the threads that the tree's root starts, nor for the root's exec,
+    # which came before track().
     kinds = [(event.kind, event.pid) for event in seen]
     assert kinds == [("fork", child), ("exec", child), ("exit", child), ("exit", root)]
     assert watching.processes(root) == []
@@ -109,7 +109,7 @@ def test_lost_events_are_recovered_after_a_flood(tree: Tree) -> None:
     def deliver(event: ProcessEvent) -> None:
         events.put(event)
         if not tracked.is_set():
-            return  # track() needs the lock, which is held during this call
+            return  # this call holds the watcher's lock, which track() needs, so do not block yet
         slow.set()
         go_on.wait()  # no time limit: starting 3000 threads can take more than a minute
 

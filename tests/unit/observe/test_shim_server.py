@@ -347,8 +347,8 @@ def test_messages_count_until_they_are_handled(server: Server) -> None:
     message = {"text": "x" * 100_000}
     push(server, shims, encode(message) * 20)
     taken = server.taken
-    # The limit of 1 MiB (see little_memory) is about ten messages. The server may have read a few
-    # more messages.
+    # The limit of 1 MiB (see little_memory) is the size of about ten messages. The server may have
+    # read a few more messages.
     assert 10 <= taken <= 12
     while server.unhandled:
         link, size_bytes = server.unhandled.pop()

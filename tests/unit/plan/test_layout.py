@@ -127,7 +127,7 @@ def test_regions_that_can_hold_a_huge_page_are_aligned() -> None:
 
 def test_the_most_accessed_tensors_of_a_block_come_first() -> None:
     # Three tensors of two pages each are alive together and are accessed in the same stretch. The
-    # module saw each of their pages once, and the second tensor's pages twice more.
+    # module saw 2, 6 and 3 page accesses to them.
     profile = large_step([2, 2, 2])
     tensors = profile.tensors.copy()
     tensors["birth_event"], tensors["death_event"] = [0, 1, 2], [3, 4, 5]

@@ -85,8 +85,9 @@ def step(
 def steps(draw: st.DrawFn) -> tuple[Plan, Profile]:
     """Tensors on ten pages; each event is one birth or one death.
 
-    A tensor that lives into the next step does not die in the stretch of its birth; otherwise,
-    residency() would count the tensor for the whole stretch.
+    A tensor that lives into the next step never dies there in the stretch with the number of its
+    birth stretch. Such tensors are not generated, because residency() would count them for that
+    whole stretch.
     """
     per_stretch = draw(st.integers(1, 4))
     wanted = draw(

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ring is untrusted: the daemon either refuses its records or can compute with them."""
+"""The ring is untrusted: the daemon either refuses its records or can process them
+without an error."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
  * LD_PRELOAD library: fallocate() as on a file system that has no room for files larger than
  * DISK_ROOM bytes (environment variable). As on ext4, a call that fails keeps the blocks that it has
  * allocated before the failure. The first DISK_SIGNALS calls (environment variable; default: 0) are
- * interrupted by a signal; each other call takes at least DISK_SECONDS (environment variable;
+ * interrupted by a signal; all later calls take at least DISK_SECONDS (environment variable;
  * default: 0). fstatvfs() reports DISK_FREE free bytes (environment variable; default: the bytes
  * that are free on the disk).
  */

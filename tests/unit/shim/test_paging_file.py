@@ -99,8 +99,8 @@ print(json.dumps([right(), counts(segment).bytes_written / MIB, allocations("fai
     assert right
     assert written_mib > 200
     # After a failure, the next attempt to enlarge the file begins five seconds later. An attempt
-    # makes at most seven calls of fallocate(), for 256, 128, ... and 4 MiB. The first attempts
-    # enlarge the file.
+    # makes at most seven calls of fallocate(), for 256, 128, ... and 4 MiB. No delay follows an
+    # attempt that enlarges the file, as the first attempts do.
     assert failed <= 7 * (seconds // 5 + 4)
 
 
@@ -160,6 +160,6 @@ print(json.dumps([right(), grown()]))
         DISK_FREE=str(free_mib * MIB),
     )
     assert right
-    # An attempt begins with 256 MiB and halves this amount until the disk has so much free space,
+    # An attempt begins with 256 MiB and halves this amount until the disk has that much free space,
     # but not below 4 MiB.
     assert grown >= 1 if free_mib == 60 else grown == 0

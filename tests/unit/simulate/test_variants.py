@@ -174,8 +174,8 @@ def test_accesses_after_a_late_birth_keep_moves_from_the_slow_tier_in_the_next_s
 
 def test_under_overlapping_computation_births_only_lengthen_the_stretch() -> None:
     # The activation is born on the pages of a slow tensor that died shortly before. If the
-    # simulator counted these pages as the activation's from the beginning of the stretch, the state
-    # would have more time to move out than it has.
+    # simulator counted these pages as the activation's from the beginning of the stretch, it would
+    # overestimate the time before the birth, in which the state moves out.
     state, activation, small, room = 1000, 1000, 100, 1144
     profile = step(
         [Tensor(state), Tensor(small, 10, 210), Tensor(activation, 250, 310),

@@ -74,10 +74,11 @@ def test_tensors_leave_in_the_order_of_generation() -> None:
 def test_a_tensor_makes_room_when_the_queue_before_it_has_been_transferred(
     first: int, late: list[int]
 ) -> None:
-    # The gradient lives in stretches 5 and 6. There is room for the gradient only if both saved
-    # tensors have left. At 32 pages a second, a first tensor of 16 pages leaves in stretch 2. The
-    # second tensor leaves in stretches 3 and 4, just in time. A first tensor of 64 pages leaves in
-    # stretches 2 and 3, so that half of the second tensor leaves as late as stretch 5.
+    # The gradient lives in stretches 5 and 6. There is room for the gradient only once the second
+    # saved tensor has left, and this tensor leaves after the first one. At 32 pages a second, a
+    # first tensor of 16 pages leaves in stretch 2. The second tensor leaves in stretches 3 and 4,
+    # just in time. A first tensor of 64 pages leaves in stretches 2 and 3, so that half of the
+    # second tensor leaves as late as stretch 5.
     profile = in_passes(
         lap(
             16,

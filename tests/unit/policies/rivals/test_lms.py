@@ -50,7 +50,7 @@ def test_the_threshold_is_the_largest_that_suffices(
 def test_swaps_begin_after_the_first_use_and_a_layer_before_the_second_one() -> None:
     # LMS begins with the inputs whose two uses are furthest apart. If those of layers 2 and 3 are
     # swapped out, at most three inputs are fast. With a lower bound of 1, each of these two inputs
-    # returns in the layer before its use.
+    # returns in the layer before its second use.
     plan = policy("lms").plan(passes(), moving(64), ROOM)
     verify(plan, passes(), ROOM)
     assert moved(plan) == [(2, 3, 1), (3, 4, 1), (3, 9, 0), (2, 10, 0)]

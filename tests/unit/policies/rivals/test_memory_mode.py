@@ -15,10 +15,10 @@ from tests.unit.plan.toys import LARGE, PAGE, large_profile
 
 def test_lines_by_hand() -> None:
     cache = _Cache(4)
-    assert cache.access(0, 3, writes=True) == (3, 0)  # lines: pages 0 1 2, all dirty; 1 free
+    assert cache.access(0, 3, writes=True) == (3, 0)  # pages 0, 1, 2, all dirty; one free line
     assert cache.access(0, 3, writes=False) == (0, 0)
-    assert cache.access(4, 2, writes=False) == (2, 2)  # lines: pages 4 5 2; 1 free
-    assert cache.access(0, 2, writes=False) == (2, 0)  # lines: pages 0 1 2; 1 free
+    assert cache.access(4, 2, writes=False) == (2, 2)  # pages 4, 5, 2; one free line
+    assert cache.access(0, 2, writes=False) == (2, 0)  # pages 0, 1, 2; one free line
     # Page 3 fills the free line, pages 4, 5 and 6 replace pages 0, 1 and 2, and page 7 replaces
     # page 3. Of the replaced pages, pages 2 and 3 are dirty.
     assert cache.access(3, 5, writes=True) == (5, 2)

@@ -54,8 +54,9 @@ def offloaded(profile: Profile, mode: Mode) -> set[int]:
 
 
 def test_offloads_follow_the_last_forward_use_and_the_next_layer_waits() -> None:
-    # Each layer takes a second, so all layers are heavy. A layer then prefetches for the next layer
-    # only, so each input returns in the layer before its use.
+    # A layer is heavy if it takes at least the mean time of the layers. Each layer takes a second,
+    # so all layers are heavy. A layer then prefetches for the next layer only, so each input
+    # returns in the layer before its use in the backward pass.
     profile = passes()
     plan = policy("vdnn").plan(profile, moving(64), ROOM)
     verify(plan, profile, ROOM)

@@ -59,6 +59,7 @@ def test_candidate_lengths() -> None:
 
 def test_moves_of_tiny_stretches_count_to_the_one_before() -> None:
     pooled = pooled_moves(np.array([1.0, 5.0, 1.0, 1.5]), 2)
-    # The capacity of stretch 3 is added to that of stretch 2, which then has enough. The capacity
-    # of stretch 0 is added to that of the stretch before it, stretch 3 of the previous step.
+    # The largest chunk has 2 pages. The capacity of stretch 3 is added to that of stretch 2, which
+    # can then move such a chunk. The capacity of stretch 0 is added to that of the stretch before
+    # it, stretch 3 of the previous step.
     assert pooled.tolist() == [0.0, 5.0, 2.5, 1.0]
