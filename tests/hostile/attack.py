@@ -71,8 +71,8 @@ class ManagedTraining:
         _wait(lambda: self._state() == "managed", "managed")
 
     def managed(self) -> bool:
-        """Whether the training is still managed after manage(). This includes the time in which the
-        daemon enters a corrected plan."""
+        """Whether the training is still managed after manage(). Also true while the daemon enters a
+        corrected plan."""
         return self._state() in ("managed", "entering")
 
     def _state(self) -> str | None:
