@@ -17,8 +17,8 @@ static bool maybe_written(struct sentinel_session *s, struct sentinel_chunk *chu
 }
 
 /*
- * Notes that accesses to the untouched pages of a huge page may have been missed. The kernel
- * maps a huge page as a whole, even if only one of its pages was recorded as touched.
+ * Notes that accesses to those pages of a huge page that are not recorded as touched may have
+ * been missed: while the huge page was not armed, all of its pages were accessible.
  */
 static void note_untouched(struct sentinel_session *s, struct sentinel_chunk *chunk)
 {

@@ -45,7 +45,7 @@
  * sentinel_info.features. INFO itself hooks nothing: page faults are hooked only from
  * the first ATTACH until the last session ends. So before the first ATTACH, SKIP and
  * UNKNOWN are set if they are expected to work. Afterwards, they are set if they
- * worked when the functions were last hooked: another user of ftrace (a livepatch)
+ * worked when page faults were last hooked: another user of ftrace (a livepatch)
  * may prevent SKIP.
  * INFO cannot tell whether ATTACH will return EBUSY because of kernel.ftrace_enabled.
  */
@@ -118,10 +118,10 @@ struct sentinel_epoch {
 };
 
 struct sentinel_stats {
-	/* accesses to watched pages, births excluded; AGAIN counts on huge pages only */
+	/* accesses to watched pages, births excluded; AGAIN records count on huge pages only */
 	__u64 hits;
 	__u64 births; /* first touches of absent pages in armed ranges */
-	__u64 lost; /* records lost: the log was full, or the module got no memory */
+	__u64 lost; /* records lost: the log was full, or an allocation failed */
 	__u64 armed_pages; /* number of pages that are armed now */
 	__u64 passed_on; /* faults that the kernel had to resolve, births excluded */
 	__u64 unarmed; /* pages logged as UNKNOWN */

@@ -228,7 +228,8 @@ class Shim:
         residency, fds = self._residency()
         answer = {
             "type": "layout",
-            # A layout_id that is not an integer can be nested too deeply for json.dumps().
+            # If layout_id is not an integer, answer with None: it may be a list that is nested too
+            # deeply for json.dumps().
             "layout_id": layout_id if type(layout_id) is int else None,
             "ok": not problem,
             "error": problem,

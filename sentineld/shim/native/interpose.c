@@ -67,7 +67,7 @@ static void account(void *address, bool birth)
 		return;
 	bytes = malloc_usable_size(address);
 	/* malloc can make a small allocation up to 63 bytes larger than requested, so this limit is
-	   64 bytes higher. */
+	   64 bytes above SENTINEL_TENSOR_BYTES_MIN. */
 	word = bytes < SENTINEL_TENSOR_BYTES_MIN + 64 ? &shim.control->small_bytes
 						      : &shim.control->fallback_bytes;
 	if (birth)

@@ -57,9 +57,9 @@ static uint64_t give_birth(struct pager *pager, struct paged_range *range, uint6
 	return born;
 }
 
-/* Number of consecutive pending pages from `page` on, at most TRANSIT_PAGES. The run ends at the first
-   page whose `planned` differs from that of `page`: since the birth, the plan has evicted only one of
-   these two pages. */
+/* Number of consecutive pending pages from `page` on, at most TRANSIT_PAGES. The run ends at the
+   first page whose `planned` differs from that of `page`: since the birth, pager_evict() was called
+   for only one of these two pages. */
 static uint64_t pending_run(const struct paged_range *range, uint64_t page)
 {
 	uint64_t most = pages_below_top(range, page, TRANSIT_PAGES), run = 0;
@@ -78,9 +78,9 @@ static void resume_moves(struct pager *pager)
 	}
 }
 
-/* Give free frames to the pending pages of [page, end), in order. Skips pages that the plan has evicted
-   since their birth. Such pages get frames when they are accessed. Returns the first page, apart from
-   skipped ones, that got no frame; `end` if all got one. */
+/* Give free frames to the pending pages of [page, end), in order. Skips pages for which
+   pager_evict() was called after their birth: they get frames only when they are accessed. Returns
+   the first page, apart from skipped ones, that got no frame; `end` if all got one. */
 static uint64_t give_frames(struct pager *pager, struct paged_range *range, uint64_t page, uint64_t end)
 {
 	while (page < end) {

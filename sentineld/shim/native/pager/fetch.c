@@ -202,9 +202,10 @@ uint64_t pages_fetch(struct pager *pager, struct paged_range *range, uint64_t pa
 	return done;
 }
 
-/* Begin to read the pages directly before `page`, the last one first. Reads at most `pages`, and stops
-   at a page that is not out or for which no frame is free. Returns the number of pages whose read has
-   begun. */
+/* Begin to read, in one transit, a run of pages that ends directly before `page`. All pages of the
+   run are out and not in transit. The run is as long as possible, but it has at most `pages` pages,
+   and no more pages than there are free frames or than fetch_ahead allows for one transit. Returns
+   the number of pages whose read has begun. */
 static uint32_t begin_below(struct pager *pager, struct paged_range *range, uint64_t page, uint64_t pages)
 {
 	uint64_t free = fetch_ahead.frames(pager, fetch_ahead.pages);

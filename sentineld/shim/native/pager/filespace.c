@@ -22,7 +22,8 @@ bool filespace_init(struct filespace *space, uint64_t pages)
 	space->used = calloc(pages / WORD_BITS + 1, sizeof(*space->used));
 	if (!space->used)
 		return false;
-	/* Mark the bits after the last page as used, so that a search never returns such a page. */
+	/* Mark the bits after the last page as used, so that no search returns a page beyond the
+	   end of the file. */
 	for (uint64_t page = pages; page < (pages / WORD_BITS + 1) * WORD_BITS; page++)
 		set_used(space, page);
 	set_used(space, 0);

@@ -4,10 +4,10 @@
  * pages that are out would read as zeros in the child, because a child does not inherit
  * userfaultfd registrations. So the child maps the file's copies of these pages at the
  * pages' addresses. If there would be too many mappings, the child reads the copies
- * instead. Until the child ends or calls exec(), it may read any copy that the file had at
- * the fork(), so the parent does not reuse the copies' parts of the file before then. To
- * detect both events, the parent creates a pipe for each child: the child holds the write
- * end, and the parent polls the read end for the hang-up.
+ * instead. Until the child ends or calls exec(), it may read any copy that was in the file
+ * at the fork(), so the parent does not reuse these parts of the file before then. To detect
+ * both events, the parent creates a pipe for each child: the child holds the write end, and
+ * the parent polls the read end for the hang-up.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>

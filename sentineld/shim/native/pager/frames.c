@@ -26,7 +26,7 @@
    single frames; the remaining homes are for free single frames. */
 #define SINGLE_BLOCKS 80u
 
-/* Number of single frames that the nursery holds. */
+/* Size, in pages, of the area in which single frames are populated (frames.nursery). */
 #define NURSERY_PAGES 256u
 
 static uint64_t bytes_of(const struct frames *frames, uint64_t pages)
@@ -34,7 +34,8 @@ static uint64_t bytes_of(const struct frames *frames, uint64_t pages)
 	return pages << frames->page_shift;
 }
 
-/* Map the nurseries, and staging memory for this number of blocks. Returns whether this worked. */
+/* Map the two areas in which new frames are populated, and staging memory for this number of
+   blocks. Returns whether this worked. */
 static bool map(struct frames *frames, uint32_t blocks)
 {
 	uint64_t huge = bytes_of(frames, BLOCK_PAGES), staging = blocks * huge;
@@ -256,7 +257,7 @@ static uint32_t grow_huge(struct frames *frames, uint32_t home)
 	int error = 0;
 
 	/* Frames that were moved away leave a page table behind. Where there is a page table, the kernel
-	   gives no huge page, so the nursery is mapped anew. */
+	   gives no huge page, so the area is mapped anew. */
 	if (mmap(frames->huge_nursery, 2 * half, PROT_READ | PROT_WRITE,
 		 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == MAP_FAILED)
 		return 0;

@@ -382,9 +382,9 @@ uint64_t pages_fetch(struct pager *pager, struct paged_range *range, uint64_t pa
 /* Number of pages directly before `page` that are out and not in transit, at most `pages`. */
 uint64_t out_below(const struct paged_range *range, uint64_t page, uint64_t pages);
 
-/* Begin to fetch at most `pages` pages directly before `page`, the last one first. Stops at a page that
-   is not out, or when there are no more frames or transits. Returns the number of pages whose fetch has
-   begun. The mode is fetch_ahead. */
+/* Begin to fetch at most `pages` pages directly before `page`, one run after another, the run
+   nearest to `page` first. Stops at a page that is not out, or when there are no more frames or
+   transits. Returns the number of pages whose fetch has begun. The mode is fetch_ahead. */
 uint64_t pages_fetch_below(struct pager *pager, struct paged_range *range, uint64_t page, uint64_t pages);
 
 /* Like pages_fetch(), but queues the pages for which there are no frames. mode: fetch_demanded or

@@ -8,9 +8,9 @@
  *
  * A sequence can also descend. For example, the backward pass of a recurrent network
  * goes through the time steps in reverse. It accesses the pages of each time step,
- * called a row, in ascending order. So a fault a short distance before the first page
- * of a sequence fetches the pages up to this first page, and also some rows before the
- * fault's page.
+ * called a row, in ascending order. So if a fault's page lies a short distance before
+ * the first page of a sequence, the fault fetches the pages from its page up to this
+ * first page, and also some rows before its page.
  *
  * The sequences, called streams, also tell which pages will be accessed soon, so that
  * these are not evicted.

@@ -17,9 +17,10 @@
 /* The distance of a reuse is the number of pages that arrive between two arrivals of the same page.
    For example, a matrix product reads one of its operands once for each block of the other operand;
    the distance is the size of the operand that is read repeatedly. Distances above REUSE_SHARE / 4 of
-   the budget do not count, because the reused pages would not fit in memory beside the other pages. A
-   distance stays in use until REUSE_TURNS times as many pages have arrived. Reused pages that are in
-   memory do not arrive and therefore do not renew it. */
+   the budget do not count, because the reused pages would not fit in memory beside the other pages.
+   A distance stays in use until REUSE_TURNS times as many pages have arrived since the last reuse
+   that note_reuse() recorded. An access to a reused page that is in memory causes no fault, so it
+   is not recorded. */
 #define REUSE_SHARE 3u
 #define REUSE_TURNS 2u
 
@@ -50,8 +51,8 @@ void note_reuse(struct pager *pager, const struct paged_range *range, uint64_t p
 
 	if (distance > pager->budget / 4 * REUSE_SHARE)
 		return;
-	/* Increase the distance by a quarter, because some of the pages that arrive are read ahead
-	   for other streams. */
+	/* Add a quarter as a margin: before the next reuse, more pages may arrive, because pages are
+	   also read ahead for other streams. */
 	distance += distance / 4;
 	if (!reusing(pager) || distance > pager->reuse)
 		pager->reuse = distance;
