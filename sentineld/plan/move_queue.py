@@ -207,8 +207,8 @@ class MoveQueue(Generic[M]):
         """Return the last boundary, at most `now`, up to which all due demotions are complete.
 
         If the process stalls at the deadline of a promotion, the boundary before the deadline is
-        done only if the promotion is complete, too. Once the process has reached the deadline, the
-        promotion need not be complete if no promotion is possible (`blocked`).
+        returned only if the promotion is complete, too. Once the process has reached the deadline,
+        the promotion need not be complete if no promotion is possible (`blocked`).
         """
         held = [move.due for move in self.demotions]
         # A process that stalls at a promotion's deadline waits until boundary deadline - 1 is

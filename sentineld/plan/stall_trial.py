@@ -124,5 +124,6 @@ class StallTrial:
         self._stalled_at = None
 
     def _plan_stall(self, first: int) -> None:
-        """Let the process stall when it next reaches the tried boundary, at `first` or later."""
+        """Let the process stall at the first occurrence of the tried boundary that is not before
+        boundary `first`."""
         self._stalled_at = first + (self._left[0] - first) % self._count

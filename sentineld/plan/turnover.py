@@ -139,8 +139,8 @@ def turnover(
     for region, ends in zip(layout.regions, borders, strict=True):
         begin, past = np.searchsorted(edges, ends)
         wanted[begin:past] = region.tier in tiers
-    # Make one entry for each tensor and each range between two neighbouring edges that the tensor
-    # covers. `cell` is the index of the range.
+    # The edges divide the arena into ranges. Make one entry for each tensor and each range that the
+    # tensor covers. `cell` is the index of the range.
     low, high = np.searchsorted(edges, start), np.searchsorted(edges, end)
     of = np.repeat(np.arange(len(rows)), high - low)
     cell = ranges(low, high - low)

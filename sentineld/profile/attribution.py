@@ -181,7 +181,7 @@ def find_tenants(
 
 
 def _pieces(first: Integers, last: Integers, count: int) -> list[tuple[int, int]]:
-    """Ranges of stretches, end exclusive, each with about LIVES_MAX intervals at most.
+    """Ranges of stretches, end exclusive, each with at most about LIVES_MAX intervals.
 
     first, last: the first and last stretch of each instance; first > last: no stretch.
     """
@@ -252,7 +252,8 @@ def unknown_pairs(step: Step, samples: Records) -> int:
     first, past = unknown_ranges(step, samples)
     if not len(first):
         return 0
-    # Count overlapping parts once: each range is counted from the end of the ranges before it.
+    # Count overlapping parts once: of each range, only the part after the end of all earlier ranges
+    # counts.
     order = np.argsort(first, kind="stable")
     first, past = first[order], np.maximum.accumulate(past[order])
     begin = np.maximum(first, np.append(first[0], past[:-1]))

@@ -185,7 +185,7 @@ def save_picture(figure: Any, path: Path) -> None:
 
 
 def _mark_phases(axes: Any, spans: list[tuple[Phase, float, float]], whole: float) -> None:
-    """Mark with lines where phases begin, and label the phases that are wide enough."""
+    """Mark the beginnings of phases with lines, and label the phases that are wide enough."""
     for phase, begin, end in spans:
         if begin > 0:
             axes.axvline(begin, color="black", linewidth=0.7, linestyle="--")

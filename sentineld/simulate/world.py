@@ -249,7 +249,7 @@ class World:
                 pages, page_ns = self._stalling_pages(), self.promote_ns
             if not pages:
                 break
-            # The page in flight arrives first, and may belong to a promotion.
+            # The page in flight is moved first. If it is being promoted, add the time of its move.
             flight = self._held()
             spent_ns = self._done_ns if not flight else 0.0
             ahead_ns = (pages + flight * self.promote_ns / page_ns) * page_ns - spent_ns

@@ -40,8 +40,8 @@ def reusing_offsets(
 
     birth, death: moments of a step (plan/turnover.py). If the death is not after the birth, it is
     in the next step.
-    stay: which tensors' pages may be held after the tensor's death.
-    free: number of pages that may be held at each moment.
+    stay: which tensors' pages may be held, that is, left resident after the tensor's death.
+    free: number of dead pages that may be held at each moment.
     units: alignment of each tensor, in pages.
     """
     moments, count = len(free), len(pages)

@@ -196,8 +196,9 @@ def clean_rows(
     most 0. Returns (entries, the first row after the new rows).
 
     The demotion of a clean page takes no time. Some entries therefore subtract these demotions from
-    the rows that limit moves. If the program has the rows Places.timed, other entries subtract the
-    demoted clean pages from Places.timed, because a demoted clean page frees its room immediately.
+    the rows that limit moves. If the program has the rows that begin at Places.timed, other entries
+    subtract the demoted clean pages from these rows, too, because a demoted clean page frees its
+    room immediately.
 
     weight: time to demote a page, divided by the time to promote one. row: the first new row.
     """

@@ -194,9 +194,9 @@ def groups_of(profile: Profile, timing: Timing, *, generous: bool = False) -> Gr
     chosen = np.flatnonzero(matters)
     points = pressure_points_of(profile, chosen[~lasts[chosen]])
     if generous and timing.overlap == Overlap.TIERS:
-        # If accesses to both tiers overlap, a tensor that is born slow after a point can make the
-        # stretch shorter. More than the point's share of the stretch's time then passes before the
-        # point. Assume the largest share, 1.
+        # `share` is the part of the stretch's time that has passed at each point. If accesses to
+        # both tiers overlap, a tensor that is born slow after a point can make the stretch shorter.
+        # The part that has passed at the point is then larger. Assume the largest part, 1.
         points = replace(points, share=np.ones(len(points.share)))
     # A `length` is at most S stretches. But a tensor that dies in the stretch of its birth, one
     # step later, lives in S + 1 stretches. A bound ignores the last of these stretches.

@@ -170,8 +170,8 @@ class _Program:
         self._promotions = self._after + points
         self._demoted = self._promotions + self._durations - self._demotions
         self._pool = self._demoted + (self._dying - self._demotions if limits.generous else 0)
-        # (S,), in UNIT_PAGES: the memory that could be promoted in the time in which, if everything
-        # is slow, accesses use the slow tier and no pages can move.
+        # If everything is slow, accesses use the slow tier for a part of each stretch, and no pages
+        # can move during this part. (S,), in UNIT_PAGES: the memory that could be promoted in it.
         self._kept_back: Floats = np.zeros(count)
         # (S,), in units of time: AccessCosts.hideable_ns of each stretch if everything is slow.
         self._hideable: Floats = np.zeros(count)
@@ -383,9 +383,9 @@ class _Program:
         The fast pages may exceed the capacity by the number of pages that can be demoted between
         the beginning of the stretch and the pressure point. The time for these moves is the sum of
         two times: the wait at the beginning of the stretch (the stretch's duration minus the time
-        of its work), and the part of the time of the work that has passed at the point. One term of
-        the number of pages depends on columns: the method adds the entries of this term to the
-        matrix. The other term is constant: the method returns it.
+        of its work), and the part of the time of the work that has passed at the point. The terms
+        of the number of pages that depend on columns are added to the matrix. The sum of the
+        constant terms is returned, (C,), in UNIT_PAGES.
 
         all_slow: (S,), time of each stretch if everything is slow.
         move: time to demote a unit of memory.

@@ -200,8 +200,8 @@ class Step:
         usage = np.array([np.where(pool == one, fast, 0) @ self.lives for one in range(POOLS)])
         left = placement[self.gap_item] == MANAGED
         taken: list[int] = []
-        # For each gap, the largest (first) and smallest (last) distance to the next use at which a
-        # swap during the gap makes room. Each added swap can only lengthen the transfers of later
+        # For each gap: a swap in this gap makes room only in stretches whose distance to the next
+        # use is between last and first. Each added swap can only lengthen the transfers of later
         # swaps, so these ranges only shrink.
         first, last = (np.array([gap.until - gap.since for gap in self.gaps]), np.zeros(len(left)))
 

@@ -243,7 +243,7 @@ class Book:
         for part in swap.back:
             gone[part.position - first :] -= part.pages
         start = int(self.birth[swap.gap.tensor]) + first
-        # All positions lie in different stretches, because a gap is no longer than the step.
+        # All positions lie in different stretches, because a gap is at most as long as the step.
         self.usage[np.arange(start, start + len(gone)) % self.profile.stretch_count] += sign * gone
 
 

@@ -191,7 +191,8 @@ class Fitting:
                 order = np.concatenate([again, rest]) if len(again) < len(batch) else rest
 
     def _trade(self, chunks: Integers, room_cost: Floats, move_cost: Floats) -> Integers:
-        """Give chunks better lives; return the indices (into `chunks`) of the collided ones."""
+        """Give chunks better lives. Returns the indices (into `chunks`) of the chunks that collide,
+        that is, whose new lives no longer fit; see BATCH."""
         some, places = self.items.take(chunks), self.stretch[:, chunks]
         fast, moving = self.fast[:, chunks], self.moving[:, chunks]
         held = fast | moving
