@@ -114,7 +114,8 @@ def turnover(
 ) -> Turnover:
     """Find the tenancies of all regions whose pages are born on one of the given tiers.
 
-    tiers: tiers of births; None selects the regions in which the kernel chooses the tier.
+    tiers: tiers of births; the element None selects the regions in which the kernel chooses the
+        tier.
     cuts: further arena pages at which to cut the page ranges.
     """
     page, moments = profile.page_bytes, int(first_moments(profile)[-1])

@@ -113,8 +113,8 @@ def assemble(
 
 
 def _without_late(placed: Placement) -> Lives:
-    """The lives if late promotions never arrive: the chunks stay slow until their next eviction,
-    which then moves nothing."""
+    """The lives without the late promotions and without the next eviction after each of them: in
+    between, the chunks stay slow."""
     items, fast, moving = placed.items, placed.lives.fast.copy(), placed.lives.moving.copy()
     count = items.stretch_count
     for position, chunk in np.argwhere(placed.late).tolist():

@@ -119,7 +119,7 @@ class _Uses:
     """The uses of N chunks in S stretches, prepared for the rules in the module's docstring."""
 
     old: Mask  # (S, N): the chunk exists at the boundary that begins the stretch
-    soon: Mask  # (S, N): this stretch, the rest of the interval or the next one uses the chunk
+    soon: Mask  # (S, N): this or the next interval uses the chunk, in this stretch or later
     next: Mask  # (S, N): `old` and not `dies`, and the next interval uses the chunk
     dies: Mask  # (S, N): the chunk's tensor dies before the interval ends
     rank: Floats  # (S, N): page accesses to the chunk's tensor in the next interval
