@@ -52,8 +52,8 @@ integration: $(VENV)/.torch shim ## Run the integration tests on this machine
 hostile: $(VENV)/.torch shim ## Attack the daemon as another user of this machine (needs root)
 	$(PYTEST) tests/hostile -m "$(SELECT)" $(PYTEST_ARGS)
 
-# The tests need only the main image, unless SELECT includes long tests. An empty value builds all
-# images.
+# The tests need only the main image, unless SELECT includes long tests. If IMAGES is empty, all images
+# are built.
 IMAGES ?= --main
 
 # At most two guests run at a time. Tests marked "pair" need two guests and run first, while the
@@ -88,9 +88,9 @@ guest: $(VENV)/.torch vm-tools shim ## Run the tests in the two-tier guest
 # main image is built while pip installs the tests' dependencies, and everything else runs in
 # parallel with image building and guests, at a lower priority (nice). The hostile tests mostly wait,
 # so they run in parallel with lint and the unit tests. The tests in guests wait for the build of the
-# main image. So that the hostile tests do not delay this build, they start only after it. The
-# integration tests are divided among these sequences so that all sequences end at about the same
-# time.
+# main image. So that the hostile tests do not delay this build, they start only after it. Three
+# sequences thus run in parallel: lint and unit tests, hostile tests, and tests in guests. Each of
+# them continues with a part of the integration tests, so that all end at about the same time.
 .PHONY: test
 test: $(BUILD)/.apt-build vm-tools ## Run lint and all tests except the long ones (used by continuous integration)
 	@$(PYTHON) -m tests.vm build --main & image=$$!; \

@@ -23,9 +23,9 @@ MODULES_LOAD = $(PREFIX)/lib/modules-load.d/sentineld.conf
 # The module has the version number of its UAPI, not that of the daemon.
 DKMS_VERSION := $(shell sed -n 's/^PACKAGE_VERSION="\(.*\)"/\1/p' kmod/dkms.conf)
 DKMS_SOURCE = /usr/src/sentinel-$(DKMS_VERSION)
-# The output of `dkms status`, which has one line for each kernel, is not piped. If the reader ended
-# after the first line, as `grep -q` does, dkms could be killed by SIGPIPE, and -o pipefail would
-# report a failure.
+# The recipes do not pipe the output of `dkms status`, which has one line for each kernel, into a
+# program that ends after the first line, such as `grep -q`: dkms could be killed by SIGPIPE, and
+# -o pipefail would report a failure.
 DKMS_MODULE = sentinel/$(DKMS_VERSION)
 # The .pth file lies in a folder below PREFIX that the system's Python searches for packages, so
 # that `python3 -m sentineld.shim train.py` works. If there is no such folder, the file lies in

@@ -136,9 +136,10 @@ def _access_shares(trace: Trace, profile: Profile) -> tuple[float, float]:
 def recut(trace: Trace, everywhere: bool = False) -> Trace:
     """Return the trace with the access step's cuts replaced by those of the current choose_cuts().
 
-    everywhere: cut before every allocation instead.
     Page samples are left out, because each belongs to an epoch between recorded cuts. The
     framework's accesses have times, so they can be assigned to the new stretches.
+
+    everywhere: ignore choose_cuts() and cut before every allocation.
     """
     timed = trace.timed_step or trace.access_step
     if everywhere:

@@ -80,7 +80,7 @@ def say(text: str) -> None:
 
 
 def step_offset(trainer: Trainer) -> int:
-    """Return by how much the shim's number of a step exceeds the workload's number of this step."""
+    """Return the shim's number of a step minus the workload's number of the same step."""
     line = trainer.wait_step()
     return int(control.session(trainer.pid)["step"]) - (line.number + 1)
 

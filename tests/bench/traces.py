@@ -2,8 +2,8 @@
 """Record a trace of each of the nine models: `python -m tests.bench.traces [MODEL ...]`.
 
 Runs the real daemon, shim and `sentinelctl record` on this machine. Neither a
-second tier nor the module is needed; without the module the traces contain only
-what the framework reports. Writes build/bench/traces/MODEL.npz.
+second tier nor the module is needed; without the module, the traces contain no
+accesses but those that the framework reports. Writes build/bench/traces/MODEL.npz.
 """
 
 from __future__ import annotations

@@ -33,8 +33,9 @@ class Training:
         options: tuple[str, ...] = (),
     ) -> None:
         """prefix: command that runs the training by exec(), so that the process id stays the same.
-        environment: variables to add to this process's environment; with SENTINELD_SHIM_SOCKET the
-        training runs under the shim. options: command-line options of tests/bench/turns.py."""
+        environment: variables that the training gets in addition to those of this process; with
+        SENTINELD_SHIM_SOCKET, it runs under the shim. options: command-line options of
+        tests/bench/turns.py."""
         added = environment or {}
         under = ("-m", "sentineld.shim") if "SENTINELD_SHIM_SOCKET" in added else ()
         self._process = subprocess.Popen(

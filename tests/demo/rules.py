@@ -52,7 +52,8 @@ def best_fixed_share(page_touches: list[int], pages: int) -> float:
 
 
 def check(report: Report) -> list[Verdict]:
-    """Check all rules in order. If a run is missing, check only the rule that every policy ran."""
+    """Check all rules in order. If a run is missing, check only the first rule, which is that every
+    policy ran."""
     missing = [policy for policy in POLICIES if run_of(report, policy) is None]
     verdicts = [Verdict("every policy ran", not missing, f"missing: {missing or 'none'}")]
     if missing:

@@ -72,8 +72,8 @@ class EmulatorError(MachineError):
 class Guest:
     """One machine with memory tiers, running from `__enter__` to `__exit__`.
 
-    variant: "two-tier" (node 0 fast, node 1 slow) or "three-tier" (also node 2,
-        slowest, persistent memory).
+    variant: "two-tier" (node 0 is fast, node 1 is slow) or "three-tier" (also with node 2,
+        which is persistent memory and the slowest).
     plugin: argument of QEMU's -plugin (PATH[,NAME=VALUE...]); forces TCG. The
         plugin's output is in `plugin_log`.
     tcg_thread: "single" runs all CPUs in one thread, "multi" one thread per CPU. Only

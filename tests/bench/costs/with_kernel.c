@@ -227,7 +227,7 @@ static void perf_faults_epoch_end(char *memory, uint8_t *seen)
 		/*
 		 * All record sizes are multiples of 8 bytes, so no header wraps around the end of
 		 * the ring. A sample has 16 bytes and could wrap only after a PERF_RECORD_LOST,
-		 * which has 24 bytes. No sample is lost, because the ring has room for 131,072
+		 * which has 24 bytes. But no sample is lost, because the ring has room for 131,072
 		 * samples, far more than the faults of an epoch.
 		 */
 		uint64_t place = at % (PERF_PAGES * PAGE);

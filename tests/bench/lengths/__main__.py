@@ -103,8 +103,8 @@ def contests(wanted: tuple[str, ...]) -> Iterator[tuple[str, str]]:
 
 
 def align(found: list[Contestant]) -> None:
-    """Bring trainings of the same lengths to the same number of steps. Their next steps then have
-    the same lengths. Raises RuntimeError."""
+    """Bring all trainings that differ only in the policy to the same number of steps, so that the
+    sequences of their next steps have the same lengths. Raises RuntimeError."""
     taken: defaultdict[str, int] = defaultdict(int)
     for one in found:
         steps = len(one.managed.training.losses)

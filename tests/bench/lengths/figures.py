@@ -48,8 +48,8 @@ def summarise(
 ) -> Json:
     """Rows and goals.
 
-    steps: the measured steps of each training, by lengths and policy. The steps of two policies
-    have the same lengths in the same order.
+    steps: the measured steps of each training, by lengths and policy. In trainings that differ only
+    in the policy, the steps have the same sequence lengths in the same order.
     diverged: how many steps of each training diverged while these steps ran.
     """
     rows = [

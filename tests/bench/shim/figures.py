@@ -76,7 +76,7 @@ def geomean(values: Sequence[float] | Floats) -> float:
 
 
 def of_pairs(over: Sequence[float], under: Sequence[float]) -> Interval:
-    """Return the median of the pairs' ratios over / under, with its interval."""
+    """Return the median, with its interval, of the ratios over[i] / under[i] of all pairs i."""
     ratios = np.asarray(over, np.float64) / np.asarray(under, np.float64)
     medians = _bootstrapped(ratios, np.random.default_rng(1))
     return _interval(float(np.median(ratios)), medians)

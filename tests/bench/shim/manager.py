@@ -33,7 +33,7 @@ identically, and for the access step."""
 
 
 def one_node() -> Tiers:
-    """Return two tiers for planning that are both on this machine's first node."""
+    """Return two tiers for planning; both consist of this machine's first node."""
     tiers = preset_tiers("cxl", 1)
     return replace(tiers, tiers=tuple(replace(tier, nodes=(0,)) for tier in tiers.tiers))
 

@@ -49,7 +49,7 @@ static int pipe_fds[2];
 static uint64_t marks[2][HEAP_PAGES];
 static uint64_t next_mark;
 static unsigned forks;
-static uint64_t overruns; /* number of overruns in all earlier inputs */
+static uint64_t overruns; /* frames taken beyond the budget in all earlier inputs */
 
 static uint8_t take8(void)
 {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A daemon that hangs, lags or has another version leaves the losses the same, bit for bit.
+"""A daemon that hangs, lags or has another version leaves the losses unchanged, bit for bit.
 
 test_training.py tests a daemon that dies or sends garbage; ../test_daemon_comes_and_goes.py tests
 a daemon that restarts.

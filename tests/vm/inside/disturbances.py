@@ -143,7 +143,7 @@ def udev_stopped() -> Iterator[None]:
 
 
 class Filler:
-    """A process that allocates memory on the fast node and frees it only when the process ends."""
+    """A process that allocates memory on the fast node and keeps this memory until it exits."""
 
     def __init__(self) -> None:
         # Without --membind, allocations would fall back to the next node before kswapd runs.

@@ -148,9 +148,8 @@ def test_the_module_builds_without_warnings(image: Image, suite: str, tmp_path: 
 def test_loading_unloading_hooking_and_the_tracepoint(
     fresh_guest: FreshGuest, image: Image, suite: str, program: Path
 ) -> None:
-    # In this test, each session begins while there is no other session, and none remains when it
-    # ends. At both times, the module patches running code, which needs tcg_thread="single": see
-    # Guest.
+    # In this test, sessions begin while there is no other session, and the last session ends. Each
+    # time, the module patches running code, which needs tcg_thread="single": see Guest.
     guest = fresh_guest(tcg_thread="single", fast_mib=1024, slow_mib=512, image=image)
     guest.put(build_module(image=image), f"{TREE}/{MODULE}")
     guest.put(program, CHECK)
