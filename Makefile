@@ -52,8 +52,8 @@ integration: $(VENV)/.torch shim ## Run the integration tests on this machine
 hostile: $(VENV)/.torch shim ## Attack the daemon as another user of this machine (needs root)
 	$(PYTEST) tests/hostile -m "$(SELECT)" $(PYTEST_ARGS)
 
-# The tests need only the main image, unless SELECT includes long tests. If IMAGES is empty, all images
-# are built.
+# The tests need only the main image, unless SELECT includes long tests. If IMAGES is empty, all
+# images are built.
 IMAGES ?= --main
 
 # At most two guests run at a time. Tests marked "pair" need two guests and run first, while the

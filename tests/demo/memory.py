@@ -59,9 +59,9 @@ def zones(text: str) -> list[Zone]:
             continue
         protection = re.search(r"protection: \(([\d, ]+)\)", block)
         reserves = [int(word) for word in protection[1].split(",")] if protection else [0]
-        # Entry n is the number of pages that allocations must leave free in this zone if they may use
-        # the zones 0 to n. For user memory, one of the last entries applies. They are equal, so the
-        # last one is used.
+        # Entry n is the number of pages that allocations must leave free in this zone if they may
+        # use the zones 0 to n. For user memory, one of the last entries applies. They are equal, so
+        # the last one is used.
         found.append(
             Zone(
                 node=int(head[1]),

@@ -113,7 +113,7 @@ class Process:
                 pass
 
     def _hello(self) -> None:
-        """Send a hello; the script chooses whether it is valid, and if not, which mistake it has."""
+        """Send a hello; the script chooses whether it has a mistake, and which one."""
         wrong = self._script.byte() % 8
         version = protocol.SHIM_VERSION
         hello = json.dumps({"type": "hello", "version": version, "pid": os.getpid()})

@@ -252,8 +252,8 @@ class Log:
 
 
 def _whole_huge_pages(pairs: Pairs) -> Pairs:
-    """Return flags that are the same for all pages of a 2 MiB area: a pair's flag is set if the flag
-    of any page of its area is set in the pair's epoch."""
+    """Return flags that are the same for all pages of a 2 MiB area: a pair's flag is set if the
+    flag of any page of its area is set in the pair's epoch."""
     blocks = pairs.reshape(len(pairs), -1, HUGE_PAGES).any(axis=2)
     return np.repeat(blocks, HUGE_PAGES, axis=1)
 
