@@ -16,7 +16,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static struct sentinel_layout header;
 
-/* The size of the slot's allocation in a step: the smallest allowed size in odd steps. */
+/* The allocation's size: slot->bytes in even steps, the smallest allowed size in odd steps. */
 static uint64_t size_in(const struct sentinel_slot *slot, int step)
 {
 	uint64_t slack = slot->slack * (uint64_t)SENTINEL_TENSOR_BYTES_MIN;
