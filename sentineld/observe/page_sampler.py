@@ -44,7 +44,7 @@ class SamplerStats:
     # (ACCESS_AGAIN) are counted only if the page is huge
     hits: int
     births: int  # first touches of absent pages in armed ranges
-    lost: int  # records lost: the log was full, or the module got no memory
+    lost: int  # records lost: the log was full, or an allocation of the module failed
     armed_pages: int
     passed_on: int  # faults that the kernel had to resolve, births excluded
     unarmed: int  # pages logged as UNKNOWN: accesses to them may have been missed

@@ -318,8 +318,8 @@ METRICS: tuple[MetricSpec, ...] = (
     _session_by(
         "sentineld_records_lost_total",
         "counter",
-        "Records lost because the shim's ring or the module's log was full, or because the module "
-        "got no memory.",
+        "Records lost because the shim's ring or the module's log was full, or because an "
+        "allocation of the module failed.",
         ("queue",),
         lambda s: _keyed(s.lost),
     ),
