@@ -242,18 +242,18 @@ class World:
         pages as fit into the fast tier."""
         began_ns = self.now_ns
         while self.promote_ns < float("inf"):
-            left = self.queue.due_demotions(due)
-            pages = sum(int(self.fast[item.low : item.high].sum()) for item in left)
+            awaited = self.queue.due_demotions(due)
+            pages = sum(int(self.fast[item.low : item.high].sum()) for item in awaited)
             page_ns = self.demote_ns
             if not pages:
-                pages, page_ns = self._stalling_pages(), self.promote_ns
+                awaited = self.queue.stalling(self.boundary)
+                pages, page_ns = self._stalling_pages(awaited), self.promote_ns
             if not pages:
                 break
-            # The page in flight is moved first. If it is being promoted, add the time of its move.
-            flight = self._held()
-            spent_ns = self._done_ns if not flight else 0.0
-            ahead_ns = (pages + flight * self.promote_ns / page_ns) * page_ns - spent_ns
-            ahead_ns += self._busy_ns
+            ahead_ns = pages * page_ns - self._done_ns + self._busy_ns
+            if self._in_flight is not None and self._in_flight[0] not in awaited:
+                # This page is moved first, although nothing waits for it.
+                ahead_ns += self._page_ns(self._in_flight[0])
             self.run(self.now_ns + max(ahead_ns, 1.0))
         self.counts.stall_ns += self.now_ns - began_ns
 
@@ -279,11 +279,10 @@ class World:
     def _page_ns(self, item: Item) -> float:
         return self.demote_ns if item.tier else self.promote_ns
 
-    def _stalling_pages(self) -> int:
-        """Number of pages that are still to be promoted while the process stalls at the current
-        boundary, but no more than fit into the fast tier."""
-        left = self.queue.stalling(self.boundary)
-        pages = sum(int(self.slow[item.low : item.high].sum()) for item in left)
+    def _stalling_pages(self, promotions: list[Item]) -> int:
+        """Number of pages of these promotions, for which the process stalls, that are still slow,
+        but no more than fit into the fast tier."""
+        pages = sum(int(self.slow[item.low : item.high].sum()) for item in promotions)
         # Don't wait for more pages than fit: the process makes no room by drops while it waits.
         return min(pages, max(self.room() + self._held(), 0))
 

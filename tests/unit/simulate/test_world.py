@@ -129,9 +129,19 @@ def test_a_wait_ends_when_the_page_in_flight_and_the_demotions_are_done() -> Non
     one.queue.add(demotion(0))
     one.wait_for(0)
     assert one.counts.demoted_pages == 4
-    # The stall includes the whole time of the page in flight, although 4 ns of it passed before the
-    # wait.
-    assert one.counts.stall_ns == pytest.approx(PAGE_NS + 4 * 2.5)
+    # 4 ns of the time of the page in flight passed before the wait.
+    assert one.counts.stall_ns == pytest.approx(PAGE_NS - 4.0 + 4 * 2.5)
+
+
+def test_a_wait_counts_the_page_in_flight_once() -> None:
+    one = world()
+    awaited = Item(1, 2, 0, 0, 0, NEVER, stalls=True)
+    one.queue.add(awaited)
+    one.run(4.0)
+    one.queue.add(promotion(2))
+    one.wait_for(-1)
+    assert (one.counts.promoted_pages, int(one.fast[1])) == (4, 4)
+    assert one.counts.stall_ns == pytest.approx(4 * PAGE_NS - 4.0)
 
 
 def test_no_page_moves_while_accesses_use_the_slow_tier() -> None:
@@ -144,9 +154,9 @@ def test_no_page_moves_while_accesses_use_the_slow_tier() -> None:
     one.queue.add(demotion(0))
     one.wait_for(0)
     assert one.counts.demoted_pages == 4
-    # The stall consists of the busy time, the time of the page in flight and the time of the
-    # demotions.
-    assert one.counts.stall_ns == pytest.approx(10.0 + PAGE_NS + 4 * PAGE_NS)
+    # The stall consists of the busy time, the remaining 1 ns of the page in flight and the time of
+    # the demotions.
+    assert one.counts.stall_ns == pytest.approx(10.0 + 1.0 + 4 * PAGE_NS)
 
 
 def test_slow_pages_that_are_born_keep_moves_from_the_slow_tier() -> None:
