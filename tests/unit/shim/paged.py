@@ -375,6 +375,53 @@ def fork_repeatedly(library: ctypes.CDLL, folder: Path) -> None:
     paged.stop()
 
 
+def fork_closes_descriptors(library: ctypes.CDLL, folder: Path) -> None:
+    """A child becomes a service as daemon(7) describes: it closes its descriptors, forks a process,
+    and ends. This process reads pages that were evicted before the first fork. Another child holds
+    the next version of these pages. The file has room for two versions and a half."""
+    paged = Paged(library, backing_file(folder, 640), 640, 256, 256)
+    paged.fill_and_evict(256)
+    go_reading, go_writing = os.pipe()
+    result_reading, result_writing = os.pipe()
+    child = paged.fork()
+    if child == 0:
+        os.closerange(3, go_reading)
+        os.closerange(go_reading + 1, result_writing)
+        os.closerange(result_writing + 1, 4096)
+        if os.fork():
+            os._exit(0)
+        signal.alarm(60)
+        os.read(go_reading, 1)
+        os.write(result_writing, b"right" if paged.holds(0, 256, 1) else b"wrong")
+        os._exit(0)
+    os.close(result_writing)
+    assert os.waitpid(child, 0)[1] == 0
+    for seed in (2, 3, 4):
+        paged.fill(0, 256, seed)
+        paged.evict(0, 256)
+        paged.settle()
+    assert paged.counts().write_error == 0
+    other = paged.fork()
+    if other == 0:
+        signal.alarm(60)
+        signal.pause()
+    paged.fill(0, 256, 5)
+    paged.evict(0, 256)
+    paged.settle()
+    assert paged.counts().write_error == -errno.ENOSPC
+    os.write(go_writing, b"?")
+    assert os.read(result_reading, 5) == b"right"
+    assert os.waitpid(-1, os.WNOHANG)[0] == 0  # the other child lives
+    deadline_s = time.monotonic() + 30
+    while paged.evict(0, 256) == 0:
+        assert time.monotonic() < deadline_s
+    paged.settle()
+    assert paged.counts().write_error == 0
+    assert paged.holds(0, 256, 5)
+    os.kill(other, signal.SIGKILL)
+    paged.stop()
+
+
 def fork_without_mappings(
     library: ctypes.CDLL, folder: Path, before: Callable[[], None] = lambda: None
 ) -> int:
@@ -449,6 +496,7 @@ CASES: dict[str, Callable[[ctypes.CDLL, Path], None]] = {
         fork_children,
         fork_overlaps,
         fork_repeatedly,
+        fork_closes_descriptors,
         fork_reads,
         fork_read_fails,
         kernel_reads,

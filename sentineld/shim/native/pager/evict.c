@@ -104,6 +104,8 @@ static int assign(struct transit *transit)
 	struct pager *pager = transit->pager;
 	uint32_t i = 0;
 
+	if (pager->space.free_pages < PAGER_FILE_LOW)
+		forget_children(pager);
 	while (i < transit->count) {
 		uint32_t run = 0;
 		uint64_t first, got;
@@ -263,6 +265,8 @@ static uint32_t leaving_run(const struct paged_range *range, uint64_t page, uint
 
 bool can_write(struct pager *pager)
 {
+	if (pager->file_full)
+		forget_children(pager);
 	if (pager->file_full && filespace_available(&pager->space) >= TRANSIT_PAGES) {
 		pager->file_full = false;
 		pager->counts.write_error = 0;

@@ -238,18 +238,12 @@ void *serve_faults(void *argument)
 	struct pollfd polled[] = {
 		{.fd = pager->uffd, .events = POLLIN},
 		{.fd = pager->stop_fd, .events = POLLIN},
-		{.fd = pager->children, .events = POLLIN},
 	};
 
 	pthread_setname_np(pthread_self(), "sentineld-fault");
 	while (!polled[1].revents) {
-		if (poll(polled, 3, -1) < 0)
+		if (poll(polled, 2, -1) < 0)
 			continue;
-		if (polled[2].revents) {
-			pthread_mutex_lock(&pager->lock);
-			forget_children(pager);
-			pthread_mutex_unlock(&pager->lock);
-		}
 		serve_all(pager);
 	}
 	return NULL;

@@ -5,7 +5,6 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -228,7 +227,7 @@ static void stop_threads(struct pager *pager)
 
 static void pager_delete(struct pager *pager)
 {
-	int fds[] = {pager->uffd, pager->stop_fd, pager->pagemap, pager->children};
+	int fds[] = {pager->uffd, pager->stop_fd, pager->pagemap};
 
 	stop_threads(pager);
 	for (unsigned i = 0; i < sizeof(fds) / sizeof(*fds); i++)
@@ -236,6 +235,7 @@ static void pager_delete(struct pager *pager)
 			close(fds[i]);
 	frames_destroy(&pager->frames);
 	filespace_destroy(&pager->space);
+	delete_children(pager);
 	free(pager->wanted);
 	free(pager);
 }
@@ -249,9 +249,8 @@ static const char *start(struct pager *pager, const struct pager_settings *setti
 	if (pager->uffd < 0)
 		return problem;
 	pager->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	pager->children = epoll_create1(EPOLL_CLOEXEC);
 	pager->pagemap = pagemap_open();
-	if (pager->stop_fd < 0 || pager->children < 0 || pager->pagemap < 0)
+	if (pager->stop_fd < 0 || pager->pagemap < 0)
 		return "no file descriptor is available, or /proc/self/pagemap cannot be opened";
 	pager->frames = (struct frames){
 		.uffd = pager->uffd,
@@ -282,7 +281,7 @@ const char *pager_start(struct pager **out, const struct pager_settings *setting
 	pthread_mutex_init(&pager->gate, NULL);
 	pthread_mutex_init(&pager->lock, NULL);
 	pthread_cond_init(&pager->changed, NULL);
-	pager->uffd = pager->stop_fd = pager->pagemap = pager->children = -1;
+	pager->uffd = pager->stop_fd = pager->pagemap = -1;
 	pager->file = settings->file;
 	pager->budget = settings->budget_pages;
 	pager->notify = settings->notify;

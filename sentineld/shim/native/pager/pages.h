@@ -122,9 +122,9 @@ struct pager {
 	int stop_fd; /* eventfd that stops the thread that serves faults */
 	int notify; /* pager_settings.notify */
 	int pagemap; /* /proc/self/pagemap */
-	int children; /* epoll instance for the pipes that forked children hold */
-	int fork_pipe[2]; /* pipe of the fork() in progress */
-	uint32_t forks; /* number of forks since the start */
+	struct child *children; /* see fork.c */
+	struct child *forking; /* the child of the fork() in progress */
+	uint64_t forks; /* number of forks since the start */
 	unsigned page_shift;
 	uint64_t budget; /* pages */
 	uint64_t resident; /* pages in memory, without those in the staging memory */
@@ -399,9 +399,11 @@ void streams_continue(struct pager *pager);
 /* The main function of the thread that serves faults. */
 void *serve_faults(void *pager);
 
-/* Close the pipes of children that have ended or called exec(), and release the pages of the file
-   that these children held. */
+/* Release the pages of the file that children held which have ended or called exec(). */
 void forget_children(struct pager *pager);
+
+/* Free the list of children and close their descriptors. */
+void delete_children(struct pager *pager);
 
 /* Print an error and abort the process, because a page or its content cannot be provided. */
 __attribute__((noreturn, format(printf, 1, 2))) void pager_fatal(const char *format, ...);

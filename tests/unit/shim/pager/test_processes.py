@@ -29,6 +29,7 @@ def run_case(library_path: Path, case: str, folder: Path) -> subprocess.Complete
             "fork_children",
             "fork_overlaps",
             "fork_repeatedly",
+            "fork_closes_descriptors",
             "fork_reads",
             "kernel_reads",
         ),
