@@ -75,10 +75,11 @@ def step_lifetimes(step: Step, cuts: Sequence[int] | npt.NDArray[np.uint32] = ()
     cuts: allocation cursors at which a layout had planned boundaries in this step.
 
     A tensor that outlives the step is matched with an instance that the previous step allocated
-    and this step frees. If the previous step was recorded, the address identifies the instance. If
-    not, tensors and instances of the same size are matched in the order of births and frees. A
-    tensor that lives longer than one step can't be planned. Its row has kind PERSISTENT and a
-    slot, and the shim keeps the tensor in the heap.
+    and this step frees. If the previous step was recorded, the address of the free leads to the
+    allocation of the previous step, whose slot identifies the tensor. If not, tensors and instances
+    of the same size are matched in the order of births and frees. A tensor that lives longer than
+    one step can't be planned. Its row has kind PERSISTENT and a slot, and the shim keeps the tensor
+    in the heap.
 
     Raises SentinelError if allocations of the step are missing.
     """
