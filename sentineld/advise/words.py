@@ -38,8 +38,8 @@ def table(curves: Curves, trainings: int, excess: float) -> tuple[list[str], lis
 
 
 def bound_table(curves: Curves, trainings: int) -> tuple[list[str], list[list[str]]]:
-    """(header, rows) as in table(), but each cell is the step-time bound divided by the all-fast step
-    time."""
+    """(header, rows) as in table(), but each cell is the step-time bound divided by the all-fast
+    step time."""
     return _table(curves, trainings, lambda point: "?" if point is None else _figure(point.bound))
 
 
