@@ -90,6 +90,8 @@ class Sessions:
         if session is None or event.pid != event.root:
             return
         if event.kind == "exec":
+            if event.time_ns < session.began_ns:
+                return  # this program's own exec(), which was reported after its hello
             # exec() replaced the address space: shim, arena and mappings are gone.
             session.end(CALLED_EXEC)
         elif event.kind == "exit":

@@ -74,6 +74,7 @@ class Session:
         session has ended."""
         self.link = link
         self.machine = machine
+        self.began_ns = time.monotonic_ns()
         self._driver = Driver(link, machine, states, self._mover_ended)
         self.name = self._driver.name
         self.lifecycle = self._driver.lifecycle

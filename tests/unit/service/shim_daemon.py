@@ -27,7 +27,8 @@ class Daemon:
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "shim.sock"
-        self.sessions = Sessions(machine(), StateFiles(folder))
+        self.machine = machine()
+        self.sessions = Sessions(self.machine, StateFiles(folder))
         self._loop = asyncio.new_event_loop()
         self._server = self._loop.run_until_complete(self._serve())
 

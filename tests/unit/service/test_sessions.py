@@ -7,6 +7,7 @@ import gc
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -17,6 +18,7 @@ from sentineld.base.errors import SentinelError
 from sentineld.control.frames import FrameSocket, Message
 from sentineld.control.server import Caller
 from sentineld.observe.probing import Probing
+from sentineld.observe.procs import ProcessEvent
 from sentineld.service import sessions
 from sentineld.session.session import Session
 from sentineld.shim.writes import SOFT_DIRTY
@@ -284,3 +286,13 @@ def test_a_process_that_fails_again_and_again_is_left(
     assert "times; the last time" in session.lifecycle.status.reason
     assert len(caplog.records) < 300
     shim.close()
+
+
+def test_an_exec_before_the_hello_does_not_end_the_session(daemon: Daemon) -> None:
+    before_ns = time.monotonic_ns()
+    shim = greet(daemon)
+    daemon.machine.on_process(ProcessEvent("exec", os.getpid(), os.getpid(), before_ns))
+    daemon.sessions.attach(ME, US)
+    daemon.machine.on_process(ProcessEvent("exec", os.getpid(), os.getpid(), time.monotonic_ns()))
+    daemon.until(lambda: not daemon.sessions.all())
+    hang_up(daemon, shim)
