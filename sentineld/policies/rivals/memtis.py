@@ -22,6 +22,7 @@ from sentineld.model.arrays import Integers
 from sentineld.plan.policy import MoveRequest, Observation
 from sentineld.policies.registry import register
 from sentineld.policies.rivals.reactive import ReactivePolicy, Setting, move_requests, total
+from sentineld.temperature.buckets import histogram, hottest_that_fit
 
 MIGRATE_S = 0.5
 COOL_TICKS = (4, 1, 16)
@@ -104,11 +105,6 @@ def thresholds(
 
     warm_below: see WARM_BELOW.
     """
-    counts = np.bincount(level, pages, minlength=BINS)
-    limit = capacity_pages * (1 - SPARE)
-    hot, taken = BINS, 0.0
-    while hot > 1 and taken + counts[hot - 1] <= limit:
-        hot -= 1
-        taken += counts[hot]
+    hot, taken = hottest_that_fit(histogram(level, pages, BINS), capacity_pages * (1 - SPARE))
     warm = hot - 1 if taken < warm_below * capacity_pages and hot > 1 else hot
     return hot, warm

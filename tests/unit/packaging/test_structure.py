@@ -26,6 +26,7 @@ ORDER = (
     "observe",
     "profile",
     "report",
+    "temperature",
     "plan",
     "simulate",
     "policies",
@@ -56,7 +57,7 @@ SESSION_ORDER = (
 )
 """The modules and packages of sentineld/session/, lowest first."""
 
-PURE = ("model", "profile", "plan", "policies", "simulate")
+PURE = ("model", "profile", "temperature", "plan", "policies", "simulate")
 """Packages that only compute: the same arguments give the same result on every machine."""
 
 IMPURE_MODULES = {

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which pages to promote and which to demote, with hysteresis against ping-pong."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from sentineld.model.arrays import Integers, Mask
+from sentineld.temperature.buckets import bucket_of, histogram, hottest_that_fit
+
+
+class Choice(NamedTuple):
+    """Units (indices), in the order in which to move them."""
+
+    rising: Integers  # hot units with slow pages, the hottest first
+    falling: Integers  # cold units with fast pages, the coldest first
+
+
+class Chooser:
+    """Chooses among N units after each scan.
+
+    Hysteresis is not part of the published system (vTMM). With margin and rest of 0, the choice is
+    the published one.
+    """
+
+    def __init__(self, count: int, margin: int = 0, rest: int = 0) -> None:
+        """count: N.
+
+        margin: number of buckets below the coldest hot one whose pages stay on their tier.
+        rest: number of choices after a move in which the unit is not moved back.
+        """
+        self._margin, self._rest = margin, rest
+        self._risen: Integers = np.zeros(count, np.int64)  # choices until a demotion is possible
+        self._fallen: Integers = np.zeros(count, np.int64)  # choices until a promotion is possible
+
+    def choose(
+        self, temperature: Integers, fast: Integers, slow: Integers, capacity_pages: int
+    ) -> Choice:
+        """Choose units for the hottest buckets that fit into `capacity_pages` fast pages.
+
+        temperature: (N,), see History. fast, slow: (N,), each unit's pages on the two tiers. The
+        falling units make room if the caller needs it; those of them that are not needed can stay.
+        """
+        bucket = bucket_of(temperature)
+        hot = hottest_that_fit(histogram(bucket, fast + slow), capacity_pages).coldest
+        rising = np.flatnonzero((bucket >= hot) & (slow > 0) & (self._fallen == 0))
+        cold = (bucket < hot - self._margin) & (fast > 0) & (self._risen == 0)
+        falling = np.flatnonzero(cold)
+        for left in (self._risen, self._fallen):
+            left[left > 0] -= 1
+        return Choice(
+            rising[np.argsort(-temperature[rising], kind="stable")],
+            falling[np.argsort(temperature[falling], kind="stable")],
+        )
+
+    def moved(self, risen: Integers, fallen: Integers) -> None:
+        """Note that the pages of some units (indices) have been or will be moved."""
+        self._risen[risen] = self._rest
+        self._fallen[fallen] = self._rest
+
+    def forget(self, units: Mask) -> None:
+        """Treat the units as new, because their pages were freed. units: (N,)."""
+        self._risen[units] = 0
+        self._fallen[units] = 0

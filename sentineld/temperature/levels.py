@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The multi-level queue, which saves the clearing of bits of pages that are known to be used.
+
+To clear an accessed bit, a scan has to flush the TLB entry, and the next access walks the page
+table again. So a unit that was found accessed rises a level, and its bits are then left alone for
+2^(level - 1) scans; a unit that was found idle falls a level. A bit that is not cleared stays set.
+Therefore, a unit that was accessed early in such a pause is counted as accessed in every scan of
+the rest of the pause.
+
+The levels are those of vTMM (see history.py for the source and its certainty). As in that source,
+the scan after a rise skips the unit, except at the top level.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from sentineld.model.arrays import Integers, Mask
+
+LEVELS = 8
+"""Number of levels. At the top level, a unit's bits are cleared in one of 64 scans."""
+
+
+class Scan(NamedTuple):
+    """What a scan does with each of N units."""
+
+    examined: Mask  # (N,): read the accessed and dirty bits
+    cleared: Mask  # (N,), only examined units: also clear these bits
+
+
+class Levels:
+    """The level of each of N units, and the scans that remain until its bits are cleared."""
+
+    def __init__(self, count: int, levels: int = LEVELS) -> None:
+        """count: N. levels: 1 to LEVELS; with 1, every scan clears the bits of all units."""
+        self._top = levels - 1
+        self.level: Integers = np.zeros(count, np.int64)
+        """(N,): 0 (found idle) to the top level."""
+        self._left: Integers = np.zeros(count, np.int64)
+        self._skipped: Mask = np.zeros(count, np.bool_)
+
+    def begin(self) -> Scan:
+        """Begin a scan. Call end() when the bits have been read."""
+        examined = ~self._skipped
+        self._skipped[:] = False
+        self._left[examined & (self._left > 0)] -= 1
+        return Scan(examined, examined & (self._left == 0))
+
+    def end(self, cleared: Mask, used: Mask) -> None:
+        """End a scan: move the units whose bits were cleared by a level.
+
+        cleared: (N,), see Scan. used: (N,), whether the accessed or the dirty bit was set.
+        """
+        rising = cleared & used & (self.level < self._top)
+        falling = cleared & ~used & (self.level > 0)
+        self.level[rising] += 1
+        self.level[falling] -= 1
+        self._left[cleared] = pause(self.level[cleared])
+        self._skipped |= rising
+
+    def forget(self, units: Mask) -> None:
+        """Return units whose pages were freed to the lowest level. units: (N,)."""
+        self.level[units] = 0
+        self._left[units] = 0
+        self._skipped[units] = False
+
+
+def pause(level: Integers) -> Integers:
+    """The number of scans after which the bits of a unit that reaches this level are cleared."""
+    found: Integers = (1 << level) >> 1
+    return found

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The temperatures of the pages of a process, scan by scan.
+
+The caller reads and clears the bits, by whatever means it has:
+
+    scan = tracker.begin()
+    ...read the accessed and dirty bits of scan.examined, clear those of scan.cleared...
+    tracker.end(scan, accessed, written)
+"""
+
+from __future__ import annotations
+
+from sentineld.model.arrays import Integers, Mask
+from sentineld.temperature.history import History
+from sentineld.temperature.levels import LEVELS, Levels, Scan
+
+
+class Tracker:
+    """History and level of N units. A unit is a page, a huge page or a range of pages."""
+
+    def __init__(self, count: int, levels: int = LEVELS) -> None:
+        """count: N. levels: see Levels."""
+        self._history = History(count)
+        self._levels = Levels(count, levels)
+
+    def begin(self) -> Scan:
+        """Begin a scan: which bits to read, and which to clear."""
+        return self._levels.begin()
+
+    def end(self, scan: Scan, accessed: Mask, written: Mask) -> None:
+        """End a scan. accessed, written: (N,), the bits that were found; bits of units that were
+        not examined are ignored."""
+        self._history.record(scan.examined, accessed, written)
+        self._levels.end(scan.cleared, accessed | written)
+
+    def forget(self, units: Mask) -> None:
+        """Treat the units as new, because their pages were freed. units: (N,)."""
+        self._history.forget(units)
+        self._levels.forget(units)
+
+    def temperature(self) -> Integers:
+        """(N,): see History.temperature()."""
+        return self._history.temperature()
