@@ -18,7 +18,7 @@ import numpy as np
 
 from sentineld.plan.policy import MoveRequest, Observation
 from sentineld.policies.registry import register
-from sentineld.policies.rivals.reactive import ReactivePolicy, Setting, move_requests, total
+from sentineld.policies.rivals.reactive import ReactivePolicy, Setting, exchange
 
 INTERVAL_S = 5.0
 
@@ -57,11 +57,6 @@ class Lists:
         # The cell that has been active (or inactive) the longest is at the head of its list.
         active = active[np.argsort(-self._seen[active], kind="stable")]
         inactive = inactive[np.argsort(-self._unseen[inactive], kind="stable")]
-        wanted = int(observation.slow[active].sum())
-        spare = int(observation.fast[inactive].sum())
         # An exchange moves one page in each direction.
-        exchanged = min(max(wanted - observation.free_pages, 0), spare, observation.move_pages // 2)
-        down = move_requests(inactive.tolist(), observation.fast, 1, exchanged)
-        room = observation.free_pages + total(down)
-        up = min(room, observation.move_pages - total(down))
-        return [*down, *move_requests(active.tolist(), observation.slow, 0, up)]
+        exchanged = int(observation.slow[active].sum()) - observation.free_pages
+        return exchange(observation, active, inactive, exchanged)

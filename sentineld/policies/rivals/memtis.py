@@ -21,7 +21,7 @@ import numpy as np
 from sentineld.model.arrays import Integers
 from sentineld.plan.policy import MoveRequest, Observation
 from sentineld.policies.registry import register
-from sentineld.policies.rivals.reactive import ReactivePolicy, Setting, move_requests, total
+from sentineld.policies.rivals.reactive import ReactivePolicy, Setting, exchange
 from sentineld.temperature.buckets import histogram, hottest_that_fit
 
 MIGRATE_S = 0.5
@@ -90,12 +90,7 @@ class Histogram:
         cold = cold[np.argsort(self._count[cold], kind="stable")]
         spare = int(observation.capacity_pages * SPARE)
         wanted = int(observation.slow[rising].sum()) + spare - observation.free_pages
-        down = move_requests(
-            cold.tolist(), observation.fast, 1, min(max(wanted, 0), observation.move_pages // 2)
-        )
-        room = observation.free_pages + total(down)
-        up = max(min(room, observation.move_pages - total(down)), 0)
-        return [*down, *move_requests(rising.tolist(), observation.slow, 0, up)]
+        return exchange(observation, rising, cold, wanted)
 
 
 def thresholds(

@@ -1,17 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """The common part of reactive policies: their first-touch layout, the intervals and settings that
-they try, and their requests for moves."""
+they try, the order of last use, and their requests for moves."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 
-from sentineld.model.arrays import Integers
+import numpy as np
+
+from sentineld.model.arrays import Integers, Mask
 from sentineld.model.plan import Plan
 from sentineld.model.profile import Profile
 from sentineld.model.tiers import Tiers
-from sentineld.plan.policy import MoveRequest, Reactor
+from sentineld.plan.policy import MoveRequest, Observation, Reactor
 from sentineld.policies.baselines import Baseline
 
 STEP_PARTS = (2.0, 1.0, 0.5, 0.1)
@@ -75,6 +77,46 @@ def move_requests(
         found.append(MoveRequest(cell, tier, taken))
         limit -= taken
     return found
+
+
+def exchange(
+    observation: Observation,
+    rising: Integers,
+    falling: Integers,
+    demoted_pages: int,
+    headroom_pages: int = 0,
+) -> list[MoveRequest]:
+    """Request demotions, then promotions into the free and the freed pages of the fast tier.
+
+    rising, falling: cells in the order of their promotion and of their demotion. demoted_pages:
+    number of pages to demote; half of the moves at most are demotions. headroom_pages: number of
+    free pages that promotions leave.
+    """
+    limit = min(max(demoted_pages, 0), observation.move_pages // 2)
+    down = move_requests(falling.tolist(), observation.fast, 1, limit)
+    room = observation.free_pages + total(down) - headroom_pages
+    up = max(min(room, observation.move_pages - total(down)), 0)
+    return [*down, *move_requests(rising.tolist(), observation.slow, 0, up)]
+
+
+class LastUse:
+    """The number of ticks since the last access to each cell."""
+
+    def __init__(self) -> None:
+        self._age: Integers = np.zeros(0, np.int64)
+
+    def tick(self, used: Mask) -> None:
+        """Note which cells were accessed since the previous tick. used: (C,)."""
+        if not len(self._age):
+            self._age = np.zeros(len(used), np.int64)
+        self._age = np.where(used, 0, self._age + 1)
+
+    def oldest(self, cells: Mask) -> Integers:
+        """Those of the cells that were not accessed since the previous tick, the least recently
+        accessed first. cells: (C,)."""
+        found = np.flatnonzero(cells & (self._age >= 1))
+        order = np.argsort(-self._age[found], kind="stable")
+        return found[order]
 
 
 def total(some: Iterable[MoveRequest]) -> int:

@@ -20,7 +20,7 @@ import numpy as np
 
 from sentineld.plan.policy import MoveRequest, Observation
 from sentineld.policies.registry import register
-from sentineld.policies.rivals.reactive import ReactivePolicy, Setting, move_requests, total
+from sentineld.policies.rivals.reactive import LastUse, ReactivePolicy, Setting, exchange
 
 SCAN_S = 1.0
 DEMOTE_BELOW = (0.02, 0.005, 0.1)
@@ -47,36 +47,29 @@ class Tpp(ReactivePolicy):
 
 
 class Scanner:
-    """The state of the scans: the age of each cell, and whether the cell is marked."""
+    """The state of the scans: the last use of each cell, and whether the cell is marked."""
 
     def __init__(self, interval_ns: float, demote_below: float = DEMOTE_BELOW[0]) -> None:
         """demote_below: one of DEMOTE_BELOW."""
         self.interval_ns = interval_ns
         self._demote_below = demote_below
-        self._age = np.zeros(0, np.int64)  # scans since each cell's last access
+        self._last_use = LastUse()
         self._marked = np.zeros(0, np.bool_)  # cells accessed in the previous period
 
     def tick(self, observation: Observation) -> list[MoveRequest]:
         """Promote the slow pages that were accessed in this and in the previous period, and demote
         the least recently accessed fast pages; see Reactor."""
-        if not len(self._age):
-            self._age = np.zeros(len(observation.fast), np.int64)
-            self._marked = np.zeros(len(observation.fast), np.bool_)
         touched = observation.accesses > 0
-        self._age = np.where(touched, 0, self._age + 1)
-        cells = np.arange(len(touched))
-        faulting = cells[touched & self._marked & (observation.slow > 0)]
+        if not len(self._marked):
+            self._marked = np.zeros(len(touched), np.bool_)
+        self._last_use.tick(touched)
+        faulting = np.flatnonzero(touched & self._marked & (observation.slow > 0))
         self._marked = touched
         low = int(observation.capacity_pages * self._demote_below)
-        down: list[MoveRequest] = []
+        demoted = 0
         if observation.free_pages < low:
-            cold = cells[(self._age >= 1) & (observation.fast > 0)]
-            cold = cold[np.argsort(-self._age[cold], kind="stable")]
             # Demotions make room for promotions as well as for births.
-            wanted = low - observation.free_pages + int(observation.slow[faulting].sum())
-            down = move_requests(
-                cold.tolist(), observation.fast, 1, min(wanted, observation.move_pages // 2)
-            )
-        room = observation.free_pages + total(down) - int(observation.capacity_pages * HEADROOM)
-        up = max(min(room, observation.move_pages - total(down)), 0)
-        return [*down, *move_requests(faulting.tolist(), observation.slow, 0, up)]
+            demoted = low - observation.free_pages + int(observation.slow[faulting].sum())
+        cold = self._last_use.oldest(observation.fast > 0)
+        headroom = int(observation.capacity_pages * HEADROOM)
+        return exchange(observation, faulting, cold, demoted, headroom)

@@ -10,8 +10,16 @@ from hypothesis import strategies as st
 
 from sentineld.plan.policy import MoveRequest, Reactive
 from sentineld.policies.registry import policy
-from sentineld.policies.rivals.reactive import STEP_PARTS, intervals, move_requests, total
+from sentineld.policies.rivals.reactive import (
+    STEP_PARTS,
+    LastUse,
+    exchange,
+    intervals,
+    move_requests,
+    total,
+)
 from tests.unit.plan.toys import PAGE, toy_profile, two_tiers
+from tests.unit.policies.rivals.observing import observation
 
 
 def test_the_published_interval_and_parts_of_a_step_are_swept() -> None:
@@ -59,6 +67,28 @@ def test_requests_stop_at_the_limit() -> None:
     assert move_requests([3, 1, 0, 2], pages, 1, 11) == [MoveRequest(3, 1, 9), MoveRequest(0, 1, 2)]
     assert move_requests([3], pages, 0, 0) == []
     assert move_requests([], pages, 0, 5) == []
+
+
+def test_promotions_use_the_room_that_demotions_leave() -> None:
+    rising, falling = np.array([3, 0]), np.array([2, 1])
+    seen = observation([0, 0, 0, 0], [0, 10, 10, 0], free=3)
+    down = [MoveRequest(2, 1, 10), MoveRequest(1, 1, 2)]
+    up = [MoveRequest(3, 0, 10), MoveRequest(0, 0, 5)]
+    assert exchange(seen, rising, falling, 12) == [*down, *up]
+    # 15 pages are free after the demotions; 6 of them stay free.
+    assert exchange(seen, rising, falling, 12, headroom_pages=6) == [*down, MoveRequest(3, 0, 9)]
+    assert exchange(seen, rising, falling, -1) == [MoveRequest(3, 0, 3)]
+    # 8 pages can be moved, half of them down.
+    seen = observation([0, 0, 0, 0], [0, 10, 10, 0], free=3, moves=8)
+    assert exchange(seen, rising, falling, 12) == [MoveRequest(2, 1, 4), MoveRequest(3, 0, 4)]
+
+
+def test_the_least_recently_used_cells_come_first() -> None:
+    last_use, everything = LastUse(), np.ones(3, np.bool_)
+    last_use.tick(np.array([True, False, True]))
+    last_use.tick(np.array([False, False, True]))
+    assert last_use.oldest(everything).tolist() == [1, 0]
+    assert last_use.oldest(np.array([True, False, True])).tolist() == [0]
 
 
 @given(st.lists(st.integers(0, 9), max_size=8), st.integers(-2, 60))
