@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, runtime_checkable
 
-from sentineld.model.arrays import Floats, Integers
+from sentineld.model.arrays import Floats, Integers, Mask
 from sentineld.model.plan import Plan
 from sentineld.model.profile import Profile
 from sentineld.model.tiers import Tiers
@@ -50,6 +50,7 @@ class Observation:
 
     now_ns: float  # time since the training began
     accesses: Floats  # (C,): accesses per page of the cell since the previous tick
+    written: Mask  # (C,): whether the cell was written to since the previous tick
     fast: Integers  # (C,): resident pages on the fast tier
     slow: Integers  # (C,): resident pages on the slow tier
     free_pages: int  # free pages of the fast tier

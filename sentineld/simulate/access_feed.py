@@ -9,7 +9,7 @@ import numpy as np
 from sentineld.model.profile import Profile
 from sentineld.plan.items import access_pages
 from sentineld.plan.policy import Observation, Reactor
-from sentineld.simulate.cells import Cells, page_costs
+from sentineld.simulate.cells import Cells, page_costs, written_cells
 from sentineld.simulate.world import NEVER, Item, World
 
 
@@ -21,9 +21,11 @@ class AccessFeed:
         everything = np.ones(len(profile.accesses), np.bool_)
         # (S, C): number of accesses in each stretch to each page of each cell.
         self._accesses = page_costs(profile, cells, access_pages(profile), everything)
+        self._writes = written_cells(profile, cells)
         self._world = world
         self._reactor = reactor
         self._gathered = np.zeros(len(cells.pages))
+        self._written = np.zeros(len(cells.pages), np.bool_)
         self._asked_ns = world.now_ns
 
     def passed(self, stretch: int) -> None:
@@ -31,6 +33,7 @@ class AccessFeed:
         queued moves with the moves that the reactor requests."""
         world = self._world
         self._gathered += self._accesses[stretch]
+        self._written |= self._writes[stretch]
         if world.now_ns - self._asked_ns < self._reactor.interval_ns:
             return
         requests = self._reactor.tick(self._observation())
@@ -49,6 +52,7 @@ class AccessFeed:
             ]
         )
         self._gathered[:] = 0
+        self._written[:] = False
         self._asked_ns = world.now_ns
 
     def _observation(self) -> Observation:
@@ -60,6 +64,7 @@ class AccessFeed:
         return Observation(
             now_ns=world.now_ns,
             accesses=self._gathered.copy(),
+            written=self._written.copy(),
             fast=world.fast.copy(),
             slow=world.slow.copy(),
             free_pages=max(world.room(), 0),

@@ -176,3 +176,9 @@ def page_costs(profile: Profile, cells: Cells, extra_ns: Floats, rows: Mask) -> 
     # Clear rounding errors in sums that should be 0.
     costs[np.abs(costs) < 1e-9 * max(float(np.abs(each).max(initial=0.0)), 1e-9)] = 0.0
     return costs
+
+
+def written_cells(profile: Profile, cells: Cells) -> Mask:
+    """(S, C): whether each stretch writes to the pages of each cell."""
+    rows = profile.accesses["bytes_written"] > 0
+    return page_costs(profile, cells, np.ones(len(rows)), rows) > 0

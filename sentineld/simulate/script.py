@@ -17,7 +17,7 @@ from sentineld.plan.expected import ahead_of_time, settled, useful_until
 from sentineld.plan.items import share_passed, tensor_pages
 from sentineld.plan.move_queue import MoveTimes, move_times
 from sentineld.plan.stall_trial import late_moves, stall_boundaries
-from sentineld.simulate.cells import Cells, cells_of, page_costs
+from sentineld.simulate.cells import Cells, cells_of, page_costs, written_cells
 
 
 class Birth(NamedTuple):
@@ -137,9 +137,8 @@ def scripts(plan: Plan, profile: Profile, timing: Timing) -> Scripts:
 
 def _writes(profile: Profile, cells: Cells, timing: Timing) -> Writes:
     rows = profile.accesses["bytes_written"] > 0
-    one = np.ones(len(rows))
     return Writes(
-        changed=page_costs(profile, cells, one, rows) > 0,
+        changed=written_cells(profile, cells),
         back_ns=page_costs(profile, cells, timing.write_back_ns(profile), rows),
     )
 

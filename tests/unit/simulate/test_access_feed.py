@@ -66,6 +66,16 @@ def test_accesses_are_counted_from_tick_to_tick() -> None:
     assert accesses[2] == pytest.approx(accesses[0])
 
 
+def test_writes_are_noted_from_tick_to_tick() -> None:
+    # All accesses write. Stretches 2 and 3 use all cells but the scratch's.
+    reactor = Recorder(2 * SECOND_NS)
+    fed(reactor, 8)
+    written = [observation.written.tolist() for observation in reactor.observed]
+    assert written[0] == [True, True, False, False, False, True]
+    assert written[1] == [False, True, True, True, True, True]
+    assert written[2] == written[0]
+
+
 def test_residency_room_and_bandwidth_are_observed() -> None:
     reactor = Recorder(SECOND_NS)
     world = fed(reactor, 1)

@@ -9,12 +9,20 @@ from sentineld.plan.policy import Observation
 
 
 def observation(
-    accesses: list[float], fast: list[int], free: int = 0, moves: int = 1000, capacity: int = 20
+    accesses: list[float],
+    fast: list[int],
+    free: int = 0,
+    moves: int = 1000,
+    capacity: int = 20,
+    written: list[int] | None = None,
+    now_ns: float = 0.0,
 ) -> Observation:
+    """written: 1 for each cell that was written to; None: no cell was."""
     pages = np.full(len(fast), 10)
     return Observation(
-        now_ns=0.0,
+        now_ns=now_ns,
         accesses=np.array(accesses),
+        written=np.zeros(len(fast), np.bool_) if written is None else np.array(written) > 0,
         fast=np.array(fast),
         slow=pages - np.array(fast),
         free_pages=free,
