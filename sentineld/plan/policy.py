@@ -82,6 +82,14 @@ class Reactor(Protocol):
 
 
 @runtime_checkable
+class DelayingReactor(Reactor, Protocol):
+    """A reactor whose observation takes time of the training, for example by page faults."""
+
+    def delay_ns(self) -> float:
+        """How long the accesses that the last tick observed were delayed by the observation."""
+
+
+@runtime_checkable
 class Reactive(Policy, Protocol):
     """A policy that moves pages in response to observed accesses, as kernels do.
 

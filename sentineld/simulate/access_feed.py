@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A reactive policy in the simulator. Its state is a Reactor, which gets the accesses at boundaries
-and requests moves."""
+and requests moves. The time that its observation costs passes at the boundary, too."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from sentineld.model.profile import Profile
 from sentineld.plan.items import access_pages
-from sentineld.plan.policy import Observation, Reactor
+from sentineld.plan.policy import DelayingReactor, Observation, Reactor
 from sentineld.simulate.cells import Cells, page_costs, written_cells
 from sentineld.simulate.world import NEVER, Item, World
 
@@ -24,6 +24,7 @@ class AccessFeed:
         self._writes = written_cells(profile, cells)
         self._world = world
         self._reactor = reactor
+        self._delaying = reactor if isinstance(reactor, DelayingReactor) else None
         self._gathered = np.zeros(len(cells.pages))
         self._written = np.zeros(len(cells.pages), np.bool_)
         self._asked_ns = world.now_ns
@@ -37,6 +38,8 @@ class AccessFeed:
         if world.now_ns - self._asked_ns < self._reactor.interval_ns:
             return
         requests = self._reactor.tick(self._observation())
+        if self._delaying is not None:
+            world.run(world.now_ns + self._delaying.delay_ns())
         world.queue.replace(
             [
                 Item(

@@ -99,6 +99,15 @@ def exchange(
     return [*down, *move_requests(rising.tolist(), observation.slow, 0, up)]
 
 
+def pages_below(observation: Observation, rising: Integers, watermark: float) -> int:
+    """Number of pages to demote so that the free share of the fast tier is `watermark` after the
+    promotion of the rising cells; 0 if the free share is not below it now."""
+    low = int(observation.capacity_pages * watermark)
+    if observation.free_pages >= low:
+        return 0
+    return low - observation.free_pages + int(observation.slow[rising].sum())
+
+
 class LastUse:
     """The number of ticks since the last access to each cell."""
 

@@ -20,7 +20,13 @@ import numpy as np
 
 from sentineld.plan.policy import MoveRequest, Observation
 from sentineld.policies.registry import register
-from sentineld.policies.rivals.reactive import LastUse, ReactivePolicy, Setting, exchange
+from sentineld.policies.rivals.reactive import (
+    LastUse,
+    ReactivePolicy,
+    Setting,
+    exchange,
+    pages_below,
+)
 
 SCAN_S = 1.0
 DEMOTE_BELOW = (0.02, 0.005, 0.1)
@@ -65,11 +71,8 @@ class Scanner:
         self._last_use.tick(touched)
         faulting = np.flatnonzero(touched & self._marked & (observation.slow > 0))
         self._marked = touched
-        low = int(observation.capacity_pages * self._demote_below)
-        demoted = 0
-        if observation.free_pages < low:
-            # Demotions make room for promotions as well as for births.
-            demoted = low - observation.free_pages + int(observation.slow[faulting].sum())
+        # Demotions make room for promotions as well as for births.
+        demoted = pages_below(observation, faulting, self._demote_below)
         cold = self._last_use.oldest(observation.fast > 0)
         headroom = int(observation.capacity_pages * HEADROOM)
         return exchange(observation, faulting, cold, demoted, headroom)

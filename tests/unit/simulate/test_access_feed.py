@@ -117,6 +117,24 @@ def test_requested_pages_move_until_the_next_tick() -> None:
     assert world.counts.late_moves == slow.counts.late_moves == 0
 
 
+@dataclass
+class Delayer(Recorder):
+    """A recorder whose observations take half a second of each tick."""
+
+    def delay_ns(self) -> float:
+        return 0.5 * SECOND_NS
+
+
+def test_the_time_of_observations_passes_and_pages_move_meanwhile() -> None:
+    reactor = Delayer(SECOND_NS, [MoveRequest(PARAMETER_CELL, 0, 100)])
+    world = fed(reactor, 2, pages_per_s=10)
+    # Two stretches of a second, and half a second after each. The pages that the first tick
+    # requests move in the second stretch and in the second tick's time.
+    assert world.now_ns == 3 * SECOND_NS
+    assert [observation.now_ns for observation in reactor.observed] == [SECOND_NS, 2.5 * SECOND_NS]
+    assert world.fast[PARAMETER_CELL] == 15
+
+
 def test_an_observation_is_not_changed_later() -> None:
     reactor = Recorder(SECOND_NS, [MoveRequest(PARAMETER_CELL, 0, 100)])
     fed(reactor, 3)
