@@ -176,7 +176,7 @@ def test_invalid_inputs_are_refused(training: Profile) -> None:
         Disturbance(interference=1.0)
 
 
-@pytest.mark.parametrize("name", ["ial", "tpp", "memtis", "vtmm"])
+@pytest.mark.parametrize("name", ["damon", "ial", "tpp", "memtis", "numab", "vtmm"])
 def test_reactive_policies_are_no_slower_than_first_touch(training: Profile, name: str) -> None:
     # The policies also try their published intervals of 0.5 s to 5 s. With these, pages move
     # rarely or not at all in the simulated time, so the steps resemble those of first touch.

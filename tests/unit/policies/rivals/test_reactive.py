@@ -40,6 +40,7 @@ def test_the_published_interval_and_parts_of_a_step_are_swept() -> None:
         ("ial", 1, "interval of 0.1 steps"),
         ("tpp", 3, "interval of 0.1 steps, demotes below 10.0% free"),
         ("memtis", 6, "interval of 0.1 steps, cooled every 16 intervals, warm below 0%"),
+        ("damon", 4, "interval of 0.1 steps, demotes below 20.0% free, no quota"),
         ("numab", 3, "interval of 0.1 steps, hot within 100% of it, demotes below 2.0% free"),
         ("vtmm", 4, "interval of 0.1 steps, levels: 1, margin: 1"),
     ],
@@ -57,7 +58,7 @@ def test_each_interval_and_setting_has_a_new_reactor(name: str, settings: int, l
     assert all(a is not b for (_, a), (_, b) in zip(one, other, strict=True))
 
 
-@pytest.mark.parametrize("name", ["ial", "tpp", "memtis", "numab", "vtmm"])
+@pytest.mark.parametrize("name", ["damon", "ial", "tpp", "memtis", "numab", "vtmm"])
 def test_the_plan_is_a_layout_by_first_touch(name: str) -> None:
     plan = policy(name).plan(toy_profile(), two_tiers(), 7 * PAGE)
     assert plan.policy == name

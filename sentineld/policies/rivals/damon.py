@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Policy `damon`: DAMON's schemes migrate_hot and migrate_cold, tuned to keep the fast tier full.
+
+Based on the kernel's sample module for two tiers (samples/damon/mtier.c, Linux 6.16): every region
+of the slow node that was accessed is to be promoted, the hottest first; every region of the fast
+node that was not accessed is to be demoted, the coldest first. A region's hotness is the mean of
+two scores: its share of samples with an access, and its age, that is the binary logarithm of the
+seconds since this share last changed; the age of an idle region makes it colder (damon_hot_score()
+in mm/damon/ops-common.c). Each scheme moves at most 200 MiB a second. Its quota is tuned to a goal:
+promotions aim at 99.7 % used memory of the fast node, demotions at 0.5 % free memory. Published
+aggregation interval: 100 ms; HMSDK uses 2 s.
+
+The simulator's cells stand in for regions, and each access to a page of a cell for one sample with
+an access, up to the 20 samples of an interval. The feedback loop of the quotas is replaced by its
+goals: demotions stop when enough memory is free, and promotions when enough is used. Left out: the
+merging and splitting of regions, the tuning of the intervals, and the cost of sampling. All of this
+favours the policy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+
+from sentineld.model.arrays import Floats, Integers
+from sentineld.plan.policy import MoveRequest, Observation
+from sentineld.policies.registry import register
+from sentineld.policies.rivals.reactive import ReactivePolicy, Setting, exchange, move_requests
+from sentineld.temperature.rate import RateLimit
+
+AGGREGATION_S = 0.1
+SAMPLES = 20
+"""Samples in an aggregation interval: one every 5 ms, as published."""
+
+CHANGED_SAMPLES = SAMPLES // 10
+"""If the number of samples with an access changes by more than this, the region's age begins at 0
+again."""
+
+QUOTA_BYTES_PER_S = 200 << 20
+PAGE_BYTES = 4096
+USED_GOAL = 0.997
+"""Share of the fast tier that promotions aim to fill."""
+
+SETTINGS = (
+    (0.005, QUOTA_BYTES_PER_S),
+    (0.005, None),
+    (0.05, None),
+    (0.2, None),
+)
+"""The share of the fast tier that demotions aim to keep free, and the quota of each direction in
+bytes per second (None: unlimited). The published pair comes first. A larger free share leaves more
+room for births and promotions."""
+
+SCORE_MAX = 100
+AGE_LOG_MAX = 32
+
+
+@register()
+class Damon(ReactivePolicy):
+    """Policy `damon`; see the module's docstring."""
+
+    name = "damon"
+    published_s = AGGREGATION_S
+
+    def settings(self) -> Sequence[Setting]:
+        """See ReactivePolicy."""
+        return [
+            (
+                f"demotes below {free:.1%} free, {'no quota' if quota is None else 'quota'}",
+                partial(Schemes, free_goal=free, quota_bytes_per_s=quota),
+            )
+            for free, quota in SETTINGS
+        ]
+
+
+class Schemes:
+    """The state of the regions: samples with an access in the last interval, and age."""
+
+    def __init__(
+        self,
+        interval_ns: float,
+        free_goal: float = SETTINGS[0][0],
+        quota_bytes_per_s: float | None = SETTINGS[0][1],
+    ) -> None:
+        """free_goal, quota_bytes_per_s: see SETTINGS."""
+        self.interval_ns = interval_ns
+        self._free_goal = free_goal
+        pages_per_s = float("inf") if quota_bytes_per_s is None else quota_bytes_per_s / PAGE_BYTES
+        # At most the unused quota of one second can be used later.
+        self._quotas = [RateLimit(pages_per_s, pages_per_s) for _ in range(2)]
+        self._limited = quota_bytes_per_s is not None
+        self._samples: Integers = np.zeros(0, np.int64)
+        self._changed_ns = np.zeros(0)  # when each region's age began
+        self._before_ns = 0.0
+
+    def tick(self, observation: Observation) -> list[MoveRequest]:
+        """Apply both schemes to the regions as seen in the last interval; see Reactor."""
+        samples = np.minimum(np.ceil(observation.accesses), SAMPLES).astype(np.int64)
+        now_ns = observation.now_ns
+        if not len(self._samples):
+            self._samples, self._changed_ns = samples, np.full(len(samples), now_ns)
+            self._before_ns = now_ns
+        changed = np.abs(samples - self._samples) > CHANGED_SAMPLES
+        changed |= (samples == 0) != (self._samples == 0)
+        self._changed_ns[changed] = now_ns
+        self._samples = samples
+        score = hotness(samples, (now_ns - self._changed_ns) / 1e9)
+        hot = np.flatnonzero((samples > 0) & (observation.slow > 0))
+        hot = hot[np.argsort(-score[hot], kind="stable")]
+        cold = np.flatnonzero((samples == 0) & (observation.fast > 0))
+        cold = cold[np.argsort(score[cold], kind="stable")]
+        elapsed_s, self._before_ns = (now_ns - self._before_ns) / 1e9, now_ns
+        capacity = observation.capacity_pages
+        down = max(int(capacity * self._free_goal) - observation.free_pages, 0)
+        headroom = int(capacity * (1 - USED_GOAL))
+        found = exchange(observation, hot, cold, self._granted(1, elapsed_s, down), headroom)
+        up = sum(request.pages for request in found if request.tier == 0)
+        ups = move_requests(hot.tolist(), observation.slow, 0, self._granted(0, elapsed_s, up))
+        return [*(request for request in found if request.tier), *ups]
+
+    def _granted(self, tier: int, elapsed_s: float, pages: int) -> int:
+        """How many of these pages the quota of moves to a tier allows."""
+        return self._quotas[tier].grant(elapsed_s, pages) if self._limited else pages
+
+
+def hotness(samples: Integers, age_s: Floats) -> Integers:
+    """The priority of each region, 0 to SCORE_MAX: the larger, the hotter.
+
+    samples: samples with an access, 0 to SAMPLES. age_s: seconds since this number changed.
+    """
+    frequency = samples * SCORE_MAX // SAMPLES
+    # The position of the highest bit of the whole seconds, counted from 1.
+    age_log = np.minimum(np.frexp(np.floor(age_s))[1], AGE_LOG_MAX)
+    age_log = np.where(frequency == 0, -age_log, age_log) + AGE_LOG_MAX
+    found: Integers = (frequency + age_log * SCORE_MAX // AGE_LOG_MAX // 2) // 2
+    return found

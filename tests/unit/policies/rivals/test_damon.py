@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Moves of DAMON's schemes, checked by hand: four cells of ten pages."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sentineld.plan.policy import MoveRequest, Observation
+from sentineld.policies.rivals.damon import PAGE_BYTES, Schemes, hotness
+from tests.unit.policies.rivals.observing import observation
+
+
+def seen(now_s: float, accesses: list[float], free: int = 0, capacity: int = 1000) -> Observation:
+    """Cells 1 and 2 are fast."""
+    return observation(accesses, [0, 10, 10, 0], free=free, capacity=capacity, now_ns=now_s * 1e9)
+
+
+def test_hotness_is_the_mean_of_frequency_and_age() -> None:
+    # Frequencies 0, 0, 50, 100 (samples 0, 0, 10, 20). Ages of 0, 5, 0.9 and 8 seconds have the
+    # logarithms 0, -3 (idle), 0 and 4: 32 + these, in 64ths of 100: 50, 45, 50, 56.
+    samples, ages = np.array([0, 0, 10, 20]), np.array([0.0, 5.0, 0.9, 8.0])
+    assert hotness(samples, ages).tolist() == [25, 22, 50, 78]
+
+
+def test_accessed_slow_regions_rise_and_idle_fast_regions_fall() -> None:
+    # 5 of 1000 pages should be free, and 3 are to stay free: 1000 x (1 - 0.997). Cell 3 is accessed
+    # more often than cell 0, and cell 1 is accessed, too.
+    schemes = Schemes(1.0)
+    assert schemes.tick(seen(0.0, [1, 3, 0, 9])) == [MoveRequest(2, 1, 5), MoveRequest(3, 0, 2)]
+    # With 5 pages free, nothing falls.
+    assert schemes.tick(seen(1.0, [1, 3, 0, 9], free=5)) == [MoveRequest(3, 0, 2)]
+
+
+def test_the_region_that_is_idle_the_longest_falls_first() -> None:
+    schemes = Schemes(1.0, free_goal=0.012)
+    schemes.tick(seen(0.0, [0, 1, 0, 0], free=12))
+    schemes.tick(seen(4.0, [0, 0, 0, 0], free=12))
+    # Cell 2 has been idle for 8 s and cell 1 for 4 s, since it was accessed before the first tick.
+    assert schemes.tick(seen(8.0, [0, 0, 0, 0])) == [MoveRequest(2, 1, 10), MoveRequest(1, 1, 2)]
+
+
+def test_a_region_that_is_accessed_steadily_is_hotter_than_a_new_one() -> None:
+    schemes = Schemes(1.0)
+    schemes.tick(seen(0.0, [0, 0, 0, 5]))
+    # Cell 3 has the same number of accesses as cell 0, but for 8 s.
+    assert schemes.tick(seen(8.0, [5, 0, 0, 5], free=8)) == [MoveRequest(3, 0, 5)]
+
+
+def test_the_quota_limits_both_directions() -> None:
+    # A quota of 2 pages a second. A larger goal, so that 50 pages should be free.
+    schemes = Schemes(1.0, 0.05, 2.0 * PAGE_BYTES)
+    hot = [9.0, 1.0, 0.0, 0.0]
+    assert schemes.tick(seen(0.0, hot)) == [MoveRequest(2, 1, 2)]
+    assert schemes.tick(seen(0.5, hot, free=40)) == [MoveRequest(2, 1, 1), MoveRequest(0, 0, 2)]
+    unlimited = Schemes(1.0, 0.05, None)
+    assert unlimited.tick(seen(0.0, hot)) == [MoveRequest(2, 1, 10), MoveRequest(0, 0, 7)]
