@@ -49,6 +49,7 @@ class Observation:
     """
 
     now_ns: float  # time since the training began
+    stretch: int  # the stretch that has just ended
     accesses: Floats  # (C,): accesses per page of the cell since the previous tick
     written: Mask  # (C,): whether the cell was written to since the previous tick
     fast: Integers  # (C,): resident pages on the fast tier

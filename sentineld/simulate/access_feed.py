@@ -37,7 +37,7 @@ class AccessFeed:
         self._written |= self._writes[stretch]
         if world.now_ns - self._asked_ns < self._reactor.interval_ns:
             return
-        requests = self._reactor.tick(self._observation())
+        requests = self._reactor.tick(self._observation(stretch))
         if self._delaying is not None:
             world.run(world.now_ns + self._delaying.delay_ns())
         world.queue.replace(
@@ -58,7 +58,7 @@ class AccessFeed:
         self._written[:] = False
         self._asked_ns = world.now_ns
 
-    def _observation(self) -> Observation:
+    def _observation(self, stretch: int) -> Observation:
         world = self._world
         move_pages = 0.0
         if world.mean_page_ns < float("inf"):
@@ -66,6 +66,7 @@ class AccessFeed:
             move_pages = min(move_pages / world.mean_page_ns, float(NEVER))
         return Observation(
             now_ns=world.now_ns,
+            stretch=stretch,
             accesses=self._gathered.copy(),
             written=self._written.copy(),
             fast=world.fast.copy(),

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Policy `damon`: DAMON's schemes migrate_hot and migrate_cold, tuned to keep the fast tier full.
 
-Based on the kernel's sample module for two tiers (samples/damon/mtier.c, Linux 6.16): every region
+Based on the kernel's sample module for two tiers (samples/damon/mtier.c): every region
 of the slow node that was accessed is to be promoted, the hottest first; every region of the fast
 node that was not accessed is to be demoted, the coldest first. A region's hotness is the mean of
 two scores: its share of samples with an access, and its age, that is the binary logarithm of the

@@ -16,11 +16,13 @@ def observation(
     capacity: int = 20,
     written: list[int] | None = None,
     now_ns: float = 0.0,
+    stretch: int = 0,
 ) -> Observation:
     """written: 1 for each cell that was written to; None: no cell was."""
     pages = np.full(len(fast), 10)
     return Observation(
         now_ns=now_ns,
+        stretch=stretch,
         accesses=np.array(accesses),
         written=np.zeros(len(fast), np.bool_) if written is None else np.array(written) > 0,
         fast=np.array(fast),

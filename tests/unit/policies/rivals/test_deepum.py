@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Predictions and moves of DeepUM, checked by hand: four cells of ten pages."""
+
+from __future__ import annotations
+
+from sentineld.plan.policy import MoveRequest, Observation
+from sentineld.policies.registry import policy
+from sentineld.policies.rivals.deepum import AHEAD, DeepUm, Executions, Prefetcher
+from tests.unit.plan.toys import toy_profile
+from tests.unit.policies.rivals.observing import observation
+
+
+def seen(stretch: int, fast: list[int], free: int = 0) -> Observation:
+    """Stretch k of a step of four accesses cell k only."""
+    accesses = [float(cell == stretch) for cell in range(4)]
+    return observation(accesses, fast, free=free, capacity=20, stretch=stretch)
+
+
+def test_the_next_executions_are_known_once_a_sequence_repeats() -> None:
+    executions = Executions()
+    for execution in (0, 1, 2, 3, 0, 1, 2):
+        executions.note(execution)
+    # After 3, 0, 1, 2 nothing has followed yet.
+    assert executions.predict(8) == []
+    executions.note(3)
+    # 0, 1, 2, 3 was followed by 0; and so on, to 2, which was followed by 3 just now.
+    assert executions.predict(6) == [0, 1, 2, 3, 0, 1]
+    assert executions.predict(2) == [0, 1]
+
+
+def test_an_execution_is_predicted_by_the_three_before_it_too() -> None:
+    executions = Executions()
+    for execution in (1, 0, 0, 9, 2, 3, 0, 0, 9, 4, 1, 0, 0, 9):
+        executions.note(execution)
+    # 9 was followed by 2 and by 4; after 1, 0, 0, 9 it was 2.
+    assert executions.predict(1) == [2]
+
+
+def learnt(ahead: int, fast: list[int]) -> Prefetcher:
+    """A prefetcher that has seen two steps."""
+    prefetcher = Prefetcher(0.0, ahead)
+    for stretch in (0, 1, 2, 3, 0, 1, 2, 3):
+        prefetcher.tick(seen(stretch, fast))
+    return prefetcher
+
+
+def test_nothing_moves_while_nothing_is_known() -> None:
+    prefetcher = Prefetcher(0.0, 2)
+    for stretch in (0, 1, 2, 3, 0, 1, 2):
+        assert prefetcher.tick(seen(stretch, [0, 0, 10, 10])) == []
+
+
+def test_blocks_of_the_next_executions_are_fetched_and_others_evicted() -> None:
+    # Cells 2 and 3 are fast. Stretch 3 has just ended: 0 and 1 are next.
+    prefetcher = Prefetcher(0.0, 2)
+    for stretch in (0, 1, 2, 3, 0, 1, 2):
+        prefetcher.tick(seen(stretch, [0, 0, 10, 10]))
+    assert prefetcher.tick(seen(3, [0, 0, 10, 10])) == [
+        MoveRequest(2, 1, 10),
+        MoveRequest(3, 1, 10),
+        MoveRequest(0, 0, 10),
+        MoveRequest(1, 0, 10),
+    ]
+    # One execution ahead: cell 1 is next. 7 pages are free, so 3 pages are evicted.
+    near = learnt(1, [0, 0, 10, 3])
+    assert near.tick(seen(0, [0, 0, 10, 3], free=7)) == [
+        MoveRequest(2, 1, 3),
+        MoveRequest(1, 0, 10),
+    ]
+
+
+def test_the_least_recently_migrated_block_is_evicted_first() -> None:
+    # Cell 2 became fast later than cell 3.
+    prefetcher = learnt(1, [0, 0, 0, 10])
+    found = prefetcher.tick(seen(0, [0, 0, 10, 10]))
+    assert found == [MoveRequest(3, 1, 10), MoveRequest(1, 0, 10)]
+
+
+def test_predicted_births_get_room() -> None:
+    prefetcher = learnt(1, [0, 0, 10, 10])
+    # Cell 1 is next, and does not exist now: it will be born.
+    absent = seen(0, [0, 0, 10, 10])
+    absent.slow[1] = 0
+    assert prefetcher.tick(absent) == [MoveRequest(2, 1, 10)]
+
+
+def test_the_number_of_executions_is_swept() -> None:
+    found = policy("deepum")
+    assert isinstance(found, DeepUm)
+    reactors = found.reactors(toy_profile())
+    assert [text for text, _ in reactors] == [f"{ahead} executions ahead" for ahead in AHEAD]
+    assert all(reactor.interval_ns == 0 for _, reactor in reactors)
