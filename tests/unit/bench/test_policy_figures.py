@@ -92,7 +92,7 @@ def test_without_auto_there_are_no_claims() -> None:
 
 
 def test_a_cell_of_every_policy_is_written_and_drawn(tmp_path: Path) -> None:
-    network = Network(blocks=3, weight_bytes=MIB // 4, activation_bytes=MIB // 2, bytes_per_s=4e9)
+    network = Network(blocks=2, weight_bytes=MIB // 4, activation_bytes=MIB // 4, bytes_per_s=4e9)
     trace = tmp_path / "bert.npz"
     save_trace(recorded(network), trace)
     rows = policies.cell_rows(trace, "cxl", 0.2, names())

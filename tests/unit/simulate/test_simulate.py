@@ -50,9 +50,12 @@ def test_all_slow_pays_for_every_access(training: Profile) -> None:
     assert found.step_seconds > 1.1 * found.fast_only_seconds
 
 
-def test_on_two_equal_tiers_only_waits_cost_time(training: Profile) -> None:
-    # The excluded policies swap tensors; as published, they are infeasible here.
-    for name in set(SOFTWARE) - {"g10", "capuchin", "flashneuron", "swapadvisor", "vdnn", "lms"}:
+def test_on_two_equal_tiers_only_waits_cost_time() -> None:
+    training = profiled(replace(NETWORK, blocks=2), tuple(range(4, 30, 4)))[0]
+    # As published, policies that swap tensors are infeasible here. The hint faults of numab take
+    # time, too.
+    swapping = {"g10", "capuchin", "flashneuron", "swapadvisor", "vdnn", "lms"}
+    for name in set(SOFTWARE) - swapping - {"numab"}:
         tiers = preset_tiers("dram", 12)
         found = simulate(training, policy(name), tiers, training.peak_bytes // 3)
         waited = found.fast_only_seconds + found.stall_seconds
