@@ -33,6 +33,9 @@ def count_row(counter: Counter, seconds: float) -> dict[str, Any]:
         "tensor_part_of_misses": count.tensor_part,
         "misses": count.misses,
         "elsewhere": count.elsewhere,
+        "instructions": count.instructions,
+        "modelled_seconds": count.seconds,
+        "idle_seconds": count.idle_seconds,
         "seconds": round(seconds, 2),
     }
 

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sentineld.host.sysfs import kernel_tiers
-from tests.demo.counter import Counter, build
+from tests.demo.counter import FILE_BYTES, Counter, build
+from tests.demo.prices import preset_prices
 from tests.vm.guest import TREE, Guest
 from tests.vm.host import REPOSITORY, MachineError, phase
 from tests.vm.rootfs import MODULE, SHIM, build_artifacts, in_root
@@ -94,9 +95,12 @@ def _guest(folder: Path) -> Iterator[Machine]:
     # For an access, QEMU 7.2 reports the sum of the physical address and of the offset at which the
     # node's memory lies in QEMU's RAM. For node 1, both the physical addresses and the offsets
     # begin at `fast`, so the reported addresses begin at 2 * fast.
-    counter = Counter(shared, [(0, fast), (2 * fast, 2 * fast + slow)])
+    counter = Counter(shared, [(0, fast), (2 * fast, 2 * fast + slow)], preset_prices())
     with Guest(
-        fast_mib=GUEST_FAST_MIB, slow_mib=GUEST_SLOW_MIB, plugin=f"{plugin},counts={shared}"
+        fast_mib=GUEST_FAST_MIB,
+        slow_mib=GUEST_SLOW_MIB,
+        plugin=f"{plugin},counts={shared}",
+        extra=clock_device(shared),
     ) as guest:
         with phase("install in the guest"):
             install(guest, folder)
@@ -108,6 +112,12 @@ def _guest(folder: Path) -> Iterator[Machine]:
             guest,
         )
         guest.check_kernel_log()
+
+
+def clock_device(shared: Path) -> tuple[str, ...]:
+    """QEMU's arguments for the device whose memory is the shared file of the plugin."""
+    backend = f"memory-backend-file,id=clock,share=on,mem-path={shared},size={FILE_BYTES}"
+    return ("-object", backend, "-device", "ivshmem-plain,memdev=clock")
 
 
 def stage(folder: Path) -> None:

@@ -8,6 +8,7 @@ sentineld.shim train.py`.
 from __future__ import annotations
 
 import argparse
+import mmap
 import random
 import sys
 import time
@@ -112,6 +113,25 @@ class MarkovText:
         return drawn
 
 
+class Clock:
+    """Reads a time in seconds from the memory of a device.
+
+    The first eight bytes of the memory are a time in picoseconds. Without a device, the time is
+    that of the operating system.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self._words: memoryview | None = None
+        if path is not None:
+            with path.open("r+b") as file:
+                memory = mmap.mmap(file.fileno(), mmap.PAGESIZE, prot=mmap.PROT_READ)
+            self._words = memoryview(memory).cast("Q")
+
+    def seconds(self) -> float:
+        """The current time."""
+        return time.monotonic() if self._words is None else self._words[0] / 1e12
+
+
 def wait_for(path: Path) -> None:
     """Return once the file exists."""
     while not path.exists():
@@ -134,6 +154,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--pause", type=float, default=0.0, metavar="SECONDS", help="sleep after each step"
     )
+    parser.add_argument(
+        "--clock", type=Path, help="device memory with the time of the steps; see class Clock"
+    )
     parser.add_argument("--wait-file", type=Path, help="build the model once this file exists")
     return parser.parse_args(arguments)
 
@@ -141,6 +164,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 def main(arguments: list[str]) -> None:
     """Train and print one line per step: number, loss as a hexadecimal float, seconds."""
     options = parse(arguments)
+    clock = Clock(options.clock)
     torch.set_num_threads(1)
     if options.wait_file is not None:
         print("waiting", flush=True)
@@ -153,15 +177,15 @@ def main(arguments: list[str]) -> None:
     optimizer = torch.optim.RMSprop(model.parameters(), lr=1e-4, weight_decay=1e-4, foreach=False)
     step = 0
     while options.steps == 0 or step < options.steps:
-        begin = time.monotonic()
+        begin = clock.seconds()
         chain = text.batch(options.sequences, options.positions + 1)
         optimizer.zero_grad()
         logits = model(chain[:, :-1])
         loss = functional.cross_entropy(logits.flatten(0, 1), chain[:, 1:].flatten())
         loss.backward()
         optimizer.step()
-        seconds = time.monotonic() - begin
-        print(f"step {step} loss {loss.item().hex()} seconds {seconds:.3f}", flush=True)
+        seconds = clock.seconds() - begin
+        print(f"step {step} loss {loss.item().hex()} seconds {seconds:.6f}", flush=True)
         time.sleep(options.pause)
         step += 1
 

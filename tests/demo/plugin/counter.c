@@ -4,6 +4,10 @@
  * a small simulated cache. The demo compares these counts with the kernel module's.
  * The plugin does not depend on the guest's kernel, page tables or processes.
  *
+ * While it counts, the plugin also keeps a modelled clock (clock.h): each instruction and each miss
+ * takes the time that `prices` gives. The guest reads the clock in struct shared, which the demo
+ * makes a device's memory.
+ *
  *   -plugin counter.so,counts=PATH
  *
  * PATH is a file that holds struct shared (below); tests/demo/counter.py creates it
@@ -32,6 +36,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "clock.h"
 #include "qemu_plugin_api.h"
 
 #define LINE_SHIFT 6
@@ -39,7 +44,7 @@
 #define L2_BYTES (1u << 20)
 #define L2_WAYS 8
 #define L2_SETS (L2_BYTES / (1u << LINE_SHIFT) / L2_WAYS)
-#define CPUS_MAX 8
+#define CPUS_MAX CLOCK_CPUS_MAX
 #define NODES_MAX 4
 #define RANGES_MAX 16
 #define GRAIN_SHIFT 28 /* 256 MiB */
@@ -56,11 +61,22 @@ struct range {
 struct counts {
 	uint64_t accesses[PLACE_COUNT]; /* accesses to lines that were not in the filter */
 	uint64_t misses[PLACE_COUNT][NODES_MAX];
-	uint64_t elsewhere; /* misses outside the nodes: ROM, firmware */
+	uint64_t elsewhere; /* misses outside the nodes: ROM, firmware, devices */
+	uint64_t instructions;
 	uint64_t grains[GRAINS]; /* misses by reported address, to verify the nodes' ranges */
 };
 
+/* Times in picoseconds. Misses outside the nodes have the price of node 0. */
+struct prices {
+	uint64_t instruction_ps;
+	uint64_t load_ps[NODES_MAX]; /* a miss of a load */
+	uint64_t store_ps[NODES_MAX];
+};
+
 struct shared {
+	_Atomic uint64_t now_ps; /* the machine's time; the guest reads this word */
+	_Atomic uint64_t idle_ps; /* the part of now_ps in which all CPUs were halted */
+	struct prices prices; /* written by the host, before QEMU starts */
 	_Atomic uint32_t wanted; /* written by the host: 1 to count */
 	_Atomic uint32_t active; /* written by the plugin: 1 while it counts */
 	uint32_t node_count; /* written by the host, before QEMU starts */
@@ -80,6 +96,7 @@ int qemu_plugin_version __attribute__((visibility("default"))) = QEMU_PLUGIN_INT
 static qemu_plugin_id_t plugin;
 static struct shared *shared;
 static struct cache caches[CPUS_MAX];
+static struct clock machine_clock;
 
 /* Looks the line up and makes it the most recently used one; returns true on a hit. */
 static bool cache_access(struct cache *cache, uint64_t line)
@@ -109,17 +126,19 @@ static enum place place_of(uint64_t vaddr)
 	return USER_OTHER;
 }
 
-static void count_miss(struct counts *counts, enum place place, uint64_t address)
+/* Counts a miss and returns its node; misses outside the nodes count as node 0. */
+static uint32_t count_miss(struct counts *counts, enum place place, uint64_t address)
 {
 	if (address >> GRAIN_SHIFT < GRAINS)
 		counts->grains[address >> GRAIN_SHIFT]++;
 	for (uint32_t node = 0; node < shared->node_count && node < NODES_MAX; node++) {
 		if (address >= shared->nodes[node].start && address < shared->nodes[node].end) {
 			counts->misses[place][node]++;
-			return;
+			return node;
 		}
 	}
 	counts->elsewhere++;
+	return 0;
 }
 
 static void on_access(unsigned int vcpu, qemu_plugin_meminfo_t info, uint64_t vaddr, void *data)
@@ -145,8 +164,24 @@ static void on_access(unsigned int vcpu, qemu_plugin_meminfo_t info, uint64_t va
 	counts = &shared->cpus[vcpu];
 	place = place_of(vaddr);
 	counts->accesses[place]++;
-	if (!cache_access(cache, address >> LINE_SHIFT))
-		count_miss(counts, place, address);
+	if (!cache_access(cache, address >> LINE_SHIFT)) {
+		uint32_t node = count_miss(counts, place, address);
+		const uint64_t *price_ps =
+			qemu_plugin_mem_is_store(info) ? shared->prices.store_ps : shared->prices.load_ps;
+
+		clock_charge(&machine_clock, vcpu, price_ps[node]);
+	}
+}
+
+/* data: the number of instructions of the block */
+static void on_block(unsigned int vcpu, void *data)
+{
+	uint64_t instructions = (uintptr_t)data;
+
+	if (vcpu >= CPUS_MAX)
+		return;
+	shared->cpus[vcpu].instructions += instructions;
+	clock_charge(&machine_clock, vcpu, instructions * shared->prices.instruction_ps);
 }
 
 static void apply_switch(void);
@@ -161,12 +196,22 @@ static void on_swapgs(unsigned int vcpu, void *data)
 static void on_idle(qemu_plugin_id_t id, unsigned int vcpu)
 {
 	(void)id;
-	(void)vcpu;
+	if (vcpu < CPUS_MAX)
+		clock_halt(&machine_clock, vcpu);
 	apply_switch();
 }
 
+static void on_resume(qemu_plugin_id_t id, unsigned int vcpu)
+{
+	(void)id;
+	if (vcpu < CPUS_MAX)
+		clock_wake(&machine_clock, vcpu);
+}
+
 /* Whether the instruction is movs, stos, lods, cmps or scas. Such an instruction can end a block,
-   but accesses memory without a helper, so its accesses can be counted. */
+   but accesses memory without a helper, so its accesses can be counted. QEMU executes each iteration
+   of a repeated one as a block. A processor moves whole lines instead, so the iterations take no
+   time except that of their misses. */
 static bool is_string_operation(const struct qemu_plugin_insn *insn)
 {
 	const uint8_t *code = qemu_plugin_insn_data(insn);
@@ -184,11 +229,13 @@ static void on_translation(qemu_plugin_id_t id, struct qemu_plugin_tb *tb)
 	static const uint8_t swapgs[] = {0x0f, 0x01, 0xf8};
 	bool counting = atomic_load(&shared->active);
 	size_t count = qemu_plugin_tb_n_insns(tb);
+	size_t charged = 0;
 
 	(void)id;
 	for (size_t i = 0; i < count; i++) {
 		struct qemu_plugin_insn *insn = qemu_plugin_tb_get_insn(tb, i);
 
+		charged += !is_string_operation(insn);
 		if (qemu_plugin_insn_size(insn) == sizeof(swapgs) &&
 		    !memcmp(qemu_plugin_insn_data(insn), swapgs, sizeof(swapgs)))
 			qemu_plugin_register_vcpu_insn_exec_cb(insn, on_swapgs, QEMU_PLUGIN_CB_NO_REGS, NULL);
@@ -196,6 +243,16 @@ static void on_translation(qemu_plugin_id_t id, struct qemu_plugin_tb *tb)
 			qemu_plugin_register_vcpu_mem_cb(insn, on_access, QEMU_PLUGIN_CB_NO_REGS,
 							 QEMU_PLUGIN_MEM_RW, NULL);
 	}
+	if (counting)
+		qemu_plugin_register_vcpu_tb_exec_cb(tb, on_block, QEMU_PLUGIN_CB_NO_REGS,
+						     (void *)(uintptr_t)charged);
+}
+
+static void register_callbacks(qemu_plugin_id_t id)
+{
+	qemu_plugin_register_vcpu_idle_cb(id, on_idle);
+	qemu_plugin_register_vcpu_resume_cb(id, on_resume);
+	qemu_plugin_register_vcpu_tb_trans_cb(id, on_translation);
 }
 
 /* Called with every CPU stopped, after all callbacks and translated code were removed. */
@@ -203,11 +260,12 @@ static void on_reset(qemu_plugin_id_t id)
 {
 	bool count = atomic_load(&shared->wanted);
 
-	if (count)
+	if (count) {
 		memset(caches, 0, sizeof(caches));
+		clock_align(&machine_clock);
+	}
 	atomic_store(&shared->active, count);
-	qemu_plugin_register_vcpu_idle_cb(id, on_idle);
-	qemu_plugin_register_vcpu_tb_trans_cb(id, on_translation);
+	register_callbacks(id);
 }
 
 /* Called on a CPU's thread. QEMU ignores a reset while another one is pending. */
@@ -244,7 +302,7 @@ __attribute__((visibility("default"))) int qemu_plugin_install(qemu_plugin_id_t 
 	if (shared == MAP_FAILED)
 		return fail("map", path);
 	plugin = id;
-	qemu_plugin_register_vcpu_idle_cb(id, on_idle);
-	qemu_plugin_register_vcpu_tb_trans_cb(id, on_translation);
+	clock_init(&machine_clock, &shared->now_ps, &shared->idle_ps);
+	register_callbacks(id);
 	return 0;
 }

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.demo import counter
+from tests.demo.prices import Prices
 
 SOURCE = Path(counter.__file__).with_name("plugin")
 
@@ -19,6 +20,7 @@ def test_the_ctypes_layout_equals_the_plugins(tmp_path: Path) -> None:
     for structure, name in (
         (counter.Range, "range"),
         (counter.Counts, "counts"),
+        (counter.PriceList, "prices"),
         (counter.Shared, "shared"),
     ):
         size = ctypes.sizeof(structure)
@@ -61,6 +63,17 @@ def test_an_unresponsive_plugin_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(counter, "SWITCH_SECONDS", 0.05)
-    silent = counter.Counter(tmp_path / "counts", [(0, 1 << 30)])
+    silent = counter.Counter(tmp_path / "counts", [(0, 1 << 30)], Prices(1, (2,), (3,)))
     with pytest.raises(TimeoutError, match="did not react"):
         silent.start([])
+
+
+def test_the_shared_file_holds_the_layout_and_can_be_a_devices_memory(tmp_path: Path) -> None:
+    counter.Counter(tmp_path / "counts", [(0, 1), (1, 2)], Prices(1, (2, 3), (4, 5)))
+    size_bytes = (tmp_path / "counts").stat().st_size
+    assert ctypes.sizeof(counter.Shared) <= size_bytes
+    assert size_bytes & (size_bytes - 1) == 0
+    shared = counter.Shared.from_buffer_copy((tmp_path / "counts").read_bytes())
+    assert list(shared.prices.load_ps[:2]) == [2, 3]
+    assert list(shared.prices.store_ps[:2]) == [4, 5]
+    assert counter.Shared.now_ps.offset == 0

@@ -72,3 +72,10 @@ def test_its_peak_is_200_to_300_mib() -> None:
     )
     peak_bytes = int(result.stdout.split()[-1])
     assert 200 << 20 <= peak_bytes <= 300 << 20
+
+
+def test_it_reads_the_time_of_its_steps_from_a_devices_memory(tmp_path: Path) -> None:
+    device = tmp_path / "device"
+    device.write_bytes((7_000_000_000_000).to_bytes(8, "little") + bytes(4088))
+    lines = train("--steps", "2", "--clock", str(device))
+    assert [line.split()[-1] for line in lines] == ["0.000000", "0.000000"]

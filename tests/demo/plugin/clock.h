@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The modelled clock of an emulated machine: how long the machine's CPUs would need for what they
+ * executed, whatever the speed of the emulator. docs/explanation/demo-clock.md explains the model.
+ *
+ * Each CPU has a time in picoseconds. Instructions and cache misses add their costs to it. No CPU
+ * runs more than CLOCK_QUANTUM_PS ahead of another CPU that executes code, so that waits of one CPU
+ * for another one take the right time. The machine's time is that of the CPU that is furthest ahead.
+ */
+#ifndef DEMO_CLOCK_H
+#define DEMO_CLOCK_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#define CLOCK_CPUS_MAX 8
+#define CLOCK_QUANTUM_PS 10000000ull /* 10 us */
+/* A CPU may wait for the emulator (a device, the end of a pause of all CPUs) and not proceed. After
+   CLOCK_PATIENCE_NS of host time, other CPUs do not wait for it any more until it proceeds. */
+#define CLOCK_PATIENCE_NS 20000000ull
+
+struct cpu_clock {
+	uint64_t time_ps; /* used by this CPU's thread only */
+	uint64_t next_ps; /* time of the next comparison with the other CPUs */
+	_Atomic uint64_t shown_ps; /* time_ps at the last comparison, for the other CPUs */
+	_Atomic bool running; /* false while the CPU is halted */
+};
+
+struct clock {
+	_Atomic uint64_t *now_ps; /* the machine's time */
+	_Atomic uint64_t *idle_ps; /* the part of it in which all CPUs were halted */
+	pthread_mutex_t lock; /* for running and halted_ns */
+	uint64_t halted_ns; /* host time at which the last CPU was halted; 0: not all are */
+	struct cpu_clock cpus[CLOCK_CPUS_MAX];
+};
+
+/* Use these two words for the machine's time and idle time. No CPU runs yet. */
+void clock_init(struct clock *clock, _Atomic uint64_t *now_ps, _Atomic uint64_t *idle_ps);
+
+/* Forget how far CPUs are apart: all of them are at the machine's time. No CPU executes meanwhile. */
+void clock_align(struct clock *clock);
+
+/* Compare a CPU with the others. Waits while it is too far ahead. */
+void clock_compare(struct clock *clock, unsigned int cpu);
+
+/* The CPU is halted until it executes code again. */
+void clock_halt(struct clock *clock, unsigned int cpu);
+
+/* The CPU was halted and executes code again. */
+void clock_wake(struct clock *clock, unsigned int cpu);
+
+/* Add a cost to a CPU's time. */
+static inline void clock_charge(struct clock *clock, unsigned int cpu, uint64_t cost_ps)
+{
+	struct cpu_clock *mine = &clock->cpus[cpu];
+
+	if (!atomic_load_explicit(&mine->running, memory_order_relaxed))
+		clock_wake(clock, cpu);
+	mine->time_ps += cost_ps;
+	if (mine->time_ps >= mine->next_ps)
+		clock_compare(clock, cpu);
+}
+
+#endif

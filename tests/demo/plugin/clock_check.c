@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* Checks the modelled clock (clock.c); tests/unit/demo/test_plugin_clock.py runs this program. */
+#undef NDEBUG
+#include <assert.h>
+#include <unistd.h>
+
+#include "clock.c"
+
+#define SECOND_PS 1000000000000ull
+static struct clock c;
+static _Atomic uint64_t now_ps, idle_ps;
+static _Atomic uint64_t apart_ps;
+
+/* CPU 1 executes 3 ms of work, slowly; CPU 0 executes the same amount as fast as it can. */
+static void *slow(void *arg)
+{
+	for (int i = 0; i < 300; i++) {
+		usleep(200);
+		clock_charge(&c, 1, 10000000);
+	}
+	clock_halt(&c, 1);
+	return arg;
+}
+
+static void *fast(void *arg)
+{
+	for (int i = 0; i < 3000; i++) {
+		uint64_t other_ps = atomic_load(&c.cpus[1].shown_ps);
+
+		clock_charge(&c, 0, 1000000);
+		if (atomic_load(&c.cpus[1].running) && c.cpus[0].time_ps > other_ps &&
+		    c.cpus[0].time_ps - other_ps > apart_ps)
+			apart_ps = c.cpus[0].time_ps - other_ps;
+	}
+	return arg;
+}
+
+int main(void)
+{
+	pthread_t threads[2];
+	uint64_t before_ps;
+
+	clock_init(&c, &now_ps, &idle_ps);
+
+	/* All CPUs are halted: the clock runs with the host's. */
+	usleep(20000);
+	clock_wake(&c, 0);
+	assert(now_ps >= 20000000000ull && now_ps < SECOND_PS && idle_ps == now_ps);
+
+	/* One CPU runs: the clock shows its costs only. */
+	before_ps = now_ps;
+	usleep(20000);
+	clock_charge(&c, 0, SECOND_PS);
+	assert(now_ps == before_ps + SECOND_PS);
+
+	/* A CPU that wakes up starts at the machine's time, and waking it twice changes nothing. */
+	clock_wake(&c, 1);
+	clock_wake(&c, 1);
+	assert(c.cpus[1].time_ps == now_ps && idle_ps <= before_ps);
+
+	/* A running CPU waits for one that is behind. */
+	pthread_create(&threads[0], NULL, slow, NULL);
+	pthread_create(&threads[1], NULL, fast, NULL);
+	pthread_join(threads[0], NULL);
+	pthread_join(threads[1], NULL);
+	assert(apart_ps <= 3 * CLOCK_QUANTUM_PS);
+	before_ps = now_ps;
+
+	/* It does not wait for ever: CPU 1 runs, but does not proceed. */
+	clock_wake(&c, 1);
+	clock_charge(&c, 0, SECOND_PS);
+	assert(now_ps >= before_ps + SECOND_PS);
+
+	/* CPUs that are far apart are brought together. */
+	clock_align(&c);
+	assert(c.cpus[1].time_ps == now_ps && c.cpus[0].time_ps == now_ps);
+	return 0;
+}

@@ -1,0 +1,18 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The modelled clock's prices are those of the preset."""
+
+from __future__ import annotations
+
+from tests.demo.prices import INSTRUCTION_PS, line_ps, preset_prices
+
+
+def test_a_line_takes_its_bytes_divided_by_the_bandwidth() -> None:
+    assert line_ps(64e9) == 1000
+
+
+def test_one_thread_gets_a_twelfth_of_the_sockets_bandwidths() -> None:
+    prices = preset_prices("cxl", 1)
+    assert prices.instruction_ps == INSTRUCTION_PS
+    # 64 bytes at 105/12 GB/s, 24/12 GB/s and 20/12 GB/s
+    assert prices.load_ps == (7314, 32000)
+    assert prices.store_ps == (7314, 38400)
