@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-SHIM_VERSION = 7
+SHIM_VERSION = 8
 CONTROL_MAGIC = 0x314C544E45534853
 LAYOUT_MAGIC = 0x3159414C53484E53
 RESIDENCY_MAGIC = 0x3153455253484E53
@@ -55,6 +55,16 @@ class Event(IntEnum):
     STEP = 4
     SERVED = 5
     SERVED_FAST = 6
+    PLACED = 7
+
+
+class Placement(IntEnum):
+    """The tier on which the script has placed a tensor; values of record.detail if the event is
+    PLACED."""
+
+    AUTO = 0
+    FAST = 1
+    SLOW = 2
 
 
 class Alloc(IntEnum):

@@ -17,12 +17,15 @@ time.
 from __future__ import annotations
 
 import os
+from typing import Any
 
+from sentineld.shim.placement import Placer, Placing
 from sentineld.shim.start import Start
 
 SWITCH_VARIABLE = "SENTINELD_SHIM"
 
 _start = Start()
+_placer = Placer(_start.serving)
 
 
 def arm(socket_path: str | None = None) -> None:
@@ -53,10 +56,42 @@ def disarm() -> None:
     _start.disarm()
 
 
+def place(what: Any, tier: str) -> None:
+    """Keep tensors on a tier, whatever plan is made for this process.
+
+    The request holds until the tensor's memory is freed, or until place() is called again. It is
+    for the whole storage of a tensor. Gradients and optimizer state are tensors of their own, and
+    are not placed with a module's parameters. Tensors below 4 KiB are never moved, so place() does
+    nothing for them. Without the shim or a daemon, it does nothing, either.
+
+    Args:
+        what: a tensor, or a module, all of whose parameters and buffers are placed.
+        tier: "fast" or "slow"; "auto" lets the plan decide again.
+
+    Raises:
+        TypeError: what is neither a tensor nor a module.
+        ValueError: the tier is unknown, or a tensor is not in memory that the shim manages. No
+            tensor has been placed then.
+    """
+    _placer.place(what, tier)
+
+
+def placing(tier: str) -> Placing:
+    """A context, or a decorator, in which this thread's new tensors are placed: see place().
+
+        with sentineld.shim.placing("slow"):
+            table = torch.nn.Embedding(10_000_000, 64)
+
+    Contexts can be nested; placing("auto") lifts an outer request. Tensors that exist already stay
+    where they are, even if operators in the context write to them.
+    """
+    return Placing(_placer, tier)
+
+
 def _disabled() -> bool:
     return os.environ.get(SWITCH_VARIABLE) == "0"
 
 
 arm()
 
-__all__ = ["arm", "disarm", "load"]
+__all__ = ["arm", "disarm", "load", "place", "placing"]

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-SHIM_VERSION = 7
+SHIM_VERSION = 8
 LIBRARY_NAME = "libsentinelshim.so"
 LIBRARY_VARIABLE = "SENTINELD_SHIM_LIBRARY"
 HEAP_VARIABLE = "SENTINELD_SHIM_HEAP_BYTES"
@@ -207,6 +207,11 @@ class Native:
         library.sentinel_paging.restype = ctypes.c_char_p
         sizes = ctypes.c_uint64
         library.sentinel_paging.argtypes = (ctypes.c_int, sizes, sizes, ctypes.c_int, sizes)
+        library.sentinel_placeable.argtypes = (ctypes.c_void_p,)
+        library.sentinel_place.argtypes = (ctypes.c_void_p, ctypes.c_int)
+        library.sentinel_placement_changes.restype = ctypes.c_uint64
+        library.sentinel_placed.argtypes = (ctypes.c_void_p, ctypes.c_uint64)
+        library.sentinel_placed.restype = ctypes.c_uint64
         library.sentinel_control_words.restype = ctypes.c_void_p
         library.sentinel_methods.restype = ctypes.c_void_p
         library.sentinel_none.argtypes = (ctypes.py_object,)
@@ -304,3 +309,28 @@ class Native:
     def detach(self) -> None:
         """Stop using the layout: the heap serves all further tensors."""
         self._library.sentinel_detach()
+
+    def placeable(self, address: int) -> bool:
+        """Whether the address is that of a live tensor of the heap or an arena. Always true in a
+        forked child, where place() has no effect."""
+        return bool(self._library.sentinel_placeable(address))
+
+    def place(self, address: int, placement: int) -> None:
+        """Place the tensor at this address; placement: a protocol.Placement."""
+        self._library.sentinel_place(address, placement)
+
+    def placing(self, placement: int) -> int:
+        """Set the placement of the calling thread's births; returns the former one."""
+        return int(self._library.sentinel_placing(placement))
+
+    @property
+    def placement_changes(self) -> int:
+        """Number of times that a tensor of the heap was placed or a placed one freed."""
+        return int(self._library.sentinel_placement_changes())
+
+    def placed(self, rows_max: int) -> list[tuple[int, int]]:
+        """(address, protocol.Placement) of at most rows_max placed tensors of the heap, without
+        those that were born in the current step."""
+        rows = (ctypes.c_uint64 * (2 * rows_max))()
+        count = int(self._library.sentinel_placed(rows, rows_max))
+        return list(zip(rows[: 2 * count : 2], rows[1 : 2 * count : 2], strict=True))

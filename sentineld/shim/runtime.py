@@ -13,6 +13,7 @@ from sentineld.base.text import json_end, text_of
 from sentineld.shim.binding import bound_nodes
 from sentineld.shim.client import FAST_VARIABLE, BrokenPeerError, Client, Message
 from sentineld.shim.native import SHIM_VERSION, Native, PagingSettings, ShimUnavailableError
+from sentineld.shim.placed_rows import PlacedRows
 from sentineld.shim.selftest import HEAP_BASE_OFFSET, HEAP_BYTES_OFFSET, require_serving
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ class Shim:
         self._session = ""
         self._layers_sent = 0
         self._threads_sent = 0
+        self._placed = PlacedRows(native)
         self._access_step: AccessStep | None = None
         self._access_requested = False
         self._allocates = True
@@ -69,6 +71,12 @@ class Shim:
         self._connect()
         if FAST_VARIABLE in os.environ:
             self._await_welcome()
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process can be managed: the shim has not given up, and this is not a forked
+        child."""
+        return self._alive
 
     def _after_fork(self) -> None:
         """In a forked child: drop the connection, which belongs to the parent."""
@@ -137,6 +145,8 @@ class Shim:
         if client.connected and (threads := _threads()) != self._threads_sent:
             self._threads_sent = threads
             client.send({"type": "threads", "threads": threads})
+        if client.connected and self._placed.changed():
+            client.send({"type": "placed", "tensors": self._placed.rows})
         # Do not begin an access step right after another one. torch wraps optimizer.step() in a
         # profiler range (record_function), which began under the profiler that has just stopped. If
         # a new profiler were active at the range's end, torch would write to the old profiler's
@@ -149,6 +159,7 @@ class Shim:
             return
         self._layers_sent = 0
         self._threads_sent = _threads()
+        self._placed = PlacedRows(self._native)
         self._native.connected(True)
         residency, fds = self._residency()
         self._client.send(

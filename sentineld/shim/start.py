@@ -28,6 +28,7 @@ class Start:
         self._import_hook = TorchImportHook(self._before_torch, self._after_torch)
         self._armed = False
         self._native: Native | None = None
+        self._shim: Shim | None = None
 
     def arm(self) -> None:
         """Make the import of torch load the shim; repeated calls have no effect."""
@@ -52,6 +53,10 @@ class Start:
             self._unmanaged(f"importing torch failed: {error}")
         return bool(self.managed)
 
+    def serving(self) -> Native | None:
+        """The C library; None if this process cannot be managed."""
+        return self._native if self._shim is not None and self._shim.alive else None
+
     def _before_torch(self) -> None:
         """Load the C library, so that torch's libraries bind to its symbols."""
         try:
@@ -71,7 +76,7 @@ class Start:
         try:
             require_interposed(native, torch)
             native.enable(True)
-            hook(native, client, str(torch.__version__))
+            self._shim = hook(native, client, str(torch.__version__))
         except ShimUnavailableError as reason:
             self._unmanaged(str(reason))
         except Exception as error:

@@ -181,6 +181,7 @@ void *heap_take(struct heap *heap, const struct heap_birth *birth)
 	if (block->pages > pages)
 		split(heap, index, pages);
 	block->live = true;
+	block->placement = 0;
 	block->birth = *birth;
 	heap->block_at[block->page] = index;
 	heap->live_pages += pages;

@@ -33,6 +33,7 @@ struct heap_block {
 	uint32_t before; /* the adjacent block at lower addresses */
 	uint32_t after; /* the adjacent block at higher addresses */
 	bool live;
+	uint8_t placement; /* enum sentinel_placement; 0 if the block is free */
 	uint32_t next; /* free block: the next in its bin; spare entry: the next spare entry */
 	uint32_t prev; /* free block: the previous in its bin */
 	struct heap_birth birth; /* valid if the block is live */

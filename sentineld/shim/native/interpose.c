@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "paging.h"
+#include "place.h"
 #include "whole_pages.h"
 
 #define ALLOC_SYMBOL "_ZN3c109alloc_cpuEm"
@@ -115,6 +116,7 @@ static uint64_t heap_page(const void *address)
 static void *tensor_alloc(uint64_t bytes)
 {
 	struct heap_birth birth = {.bytes = bytes, .cursor = NOT_IN_SEQUENCE};
+	uint8_t placement = placement_of_births();
 	const struct arena *planned = NULL;
 	void *address = NULL;
 	bool owner;
@@ -140,6 +142,11 @@ static void *tensor_alloc(uint64_t bytes)
 	if (shim.recording)
 		ring_put(SENTINEL_EVENT_ALLOC, owner ? SENTINEL_ALLOC_STEP : SENTINEL_ALLOC_OTHER,
 			 (uintptr_t)address, bytes, birth.cursor, (uint16_t)shim.layer);
+	if (unlikely(placement) && address) {
+		placement_record(placement, address, &birth);
+		if (!planned)
+			placement_set(heap_find(&shim.heap, address), placement);
+	}
 	if (owner)
 		publish(cursor, ++shim.cursor);
 	pthread_mutex_unlock(&shim.lock);
@@ -173,6 +180,7 @@ static void heap_free(void *address)
 	record_free(address, &block->birth);
 	if (drop)
 		emulation_heap_dropped(shim.emulation, block->page, block->pages);
+	placement_set(block, SENTINEL_PLACEMENT_AUTO);
 	heap_give(&shim.heap, block);
 	publish_heap();
 	pthread_mutex_unlock(&shim.lock);
@@ -189,6 +197,13 @@ static struct arena *arena_of(const void *address)
 		if (arena_owns(arena, address))
 			return arena;
 	return NULL;
+}
+
+bool arena_holds(const void *address)
+{
+	struct arena *arena = arena_of(address);
+
+	return arena && arena_find(arena, address) >= 0;
 }
 
 /* Returns false if no arena contains the address. */

@@ -25,7 +25,7 @@
 
 #include <stdint.h>
 
-#define SENTINEL_SHIM_VERSION 7
+#define SENTINEL_SHIM_VERSION 8
 #define SENTINEL_CONTROL_MAGIC 0x314c544e45534853ull /* "SHSENTL1" */
 #define SENTINEL_LAYOUT_MAGIC 0x3159414c53484e53ull /* "SNHSLAY1" */
 #define SENTINEL_RESIDENCY_MAGIC 0x3153455253484e53ull /* "SNHSRES1" */
@@ -137,6 +137,17 @@ enum sentinel_event {
 	/* follows SERVED: value = number of page accesses served by fast memory, address = delay in
 	   ns that all other page accesses add to the debt, bytes = sentinel_residency.paid_ns */
 	SENTINEL_EVENT_SERVED_FAST = 6,
+	/* the script has placed a tensor, or has cancelled that: address, bytes and value as in the
+	   tensor's ALLOC record, detail = enum sentinel_placement. Follows the ALLOC record of a
+	   tensor that is placed already. */
+	SENTINEL_EVENT_PLACED = 7,
+};
+
+/* The tier that the script has asked for. */
+enum sentinel_placement {
+	SENTINEL_PLACEMENT_AUTO = 0, /* no request: the plan decides */
+	SENTINEL_PLACEMENT_FAST = 1,
+	SENTINEL_PLACEMENT_SLOW = 2,
 };
 
 enum sentinel_alloc {

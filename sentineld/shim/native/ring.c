@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "paging.h"
+#include "place.h"
 
 #define RING_OFFSET 4096 /* no record shares the page of the control words */
 
@@ -156,9 +157,15 @@ void ring_put_live(void)
 {
 	const struct heap *heap = &shim.heap;
 
-	for (uint32_t i = heap->first; i != HEAP_NONE; i = heap->blocks[i].after)
-		if (heap->blocks[i].live)
-			put_live(heap_address(heap, &heap->blocks[i]), heap->blocks[i].birth.bytes);
+	for (uint32_t i = heap->first; i != HEAP_NONE; i = heap->blocks[i].after) {
+		const struct heap_block *block = &heap->blocks[i];
+
+		if (!block->live)
+			continue;
+		put_live(heap_address(heap, block), block->birth.bytes);
+		if (block->placement)
+			placement_record(block->placement, heap_address(heap, block), &block->birth);
+	}
 	if (shim.arena)
 		put_live_arena(shim.arena);
 	for (const struct arena *arena = shim.older; arena; arena = arena->older)

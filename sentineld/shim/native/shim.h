@@ -109,9 +109,12 @@ void ring_put(enum sentinel_event event, uint8_t detail, uint64_t address, uint6
    lock. */
 void stalls_begin(bool exclude);
 
-/* Write one ALLOC record with detail SENTINEL_ALLOC_LIVE for each live tensor of heap and arenas.
-   Needs the lock. */
+/* Write one ALLOC record with detail SENTINEL_ALLOC_LIVE for each live tensor of heap and arenas, and
+   a PLACED record for each placed tensor of the heap. Needs the lock. */
 void ring_put_live(void);
+
+/* Whether the address is that of a live tensor of an arena (interpose.c). Needs the lock. */
+bool arena_holds(const void *address);
 
 /*
  * Functions of boundary.c. Call each without the lock, unless its comment says "Needs the lock".

@@ -46,6 +46,7 @@ ENUMS: dict[str, type[IntEnum] | Any] = {
     "SENTINEL_MOVE": protocol.MoveFlag,
     "SENTINEL_LAYOUT": protocol.LayoutFlag,
     "SENTINEL_ACCESS": protocol.AccessFlag,
+    "SENTINEL_PLACEMENT": protocol.Placement,
 }
 VALUES = {
     "SENTINEL_SHIM_VERSION": protocol.SHIM_VERSION,

@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The placed tensors that outlive a step, as the daemon is told of them."""
+
+from __future__ import annotations
+
+from sentineld.shim.native import Native
+
+ROWS_MAX = 50_000
+"""Maximum number of rows in a message. A row takes up to 25 bytes, and the daemon accepts messages
+up to 5 MiB."""
+
+SETTLING_STEPS = 2
+"""Number of steps after a change in which the rows are read: a tensor that is placed in the step of
+its birth has a row from the next step on, if it still lives."""
+
+
+class PlacedRows:
+    """Reads the rows once per step, unless nothing can have changed."""
+
+    def __init__(self, native: Native) -> None:
+        self._native = native
+        self._changes = -1
+        self._steps_left = 0
+        self.rows: list[tuple[int, int]] = []
+        """(address, protocol.Placement), ascending."""
+
+    def changed(self) -> bool:
+        """Whether the rows have changed since the last call. Called once, at the end of a step."""
+        changes = self._native.placement_changes
+        if changes != self._changes:
+            self._changes, self._steps_left = changes, SETTLING_STEPS
+        if not self._steps_left:
+            return False
+        self._steps_left -= 1
+        before, self.rows = self.rows, self._native.placed(ROWS_MAX)
+        return self.rows != before
