@@ -36,6 +36,7 @@ TENSOR_DTYPE = np.dtype(
         ("birth_stretch", "<u4"),
         ("death_stretch", "<u4"),  # inclusive; can be < birth_stretch if `wraps`
         ("wraps", "?"),  # whether the tensor lives across the step's end into the next step
+        ("placed", "u1"),  # protocol.Placement: the tier that the script has asked for
     ]
 )
 

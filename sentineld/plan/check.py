@@ -17,6 +17,7 @@ from sentineld.model.profile import Kind, Profile
 from sentineld.plan.drops import covered, drops
 from sentineld.plan.items import tensor_pages
 from sentineld.plan.packing import alive_together
+from sentineld.plan.placement import TIERS, placed_on
 from sentineld.plan.promoted import in_ranges, promoted_ranges
 from sentineld.plan.residency import ABSENT, UNKNOWN, Residency, peak_fast_pages, places, residency
 from sentineld.plan.stall_trial import late_moves, stall_boundaries
@@ -56,6 +57,7 @@ def verify(plan: Plan, profile: Profile, budget_bytes: int | None) -> None:
         raise PlanError("moves-hit-tensors", error.message) from None
     _tiers(plan, profile, found)
     _kept_slow_pages(plan, profile)
+    _placed(profile, found)
     if budget_bytes is not None:
         budget = budget_bytes // profile.page_bytes
         charged = peak_fast_pages(plan, profile, found)
@@ -240,6 +242,24 @@ def _kept_slow_pages(plan: Plan, profile: Profile) -> None:
         f"slot {_first(profile.tensors['slot'][found.tensor], kept)} keeps slow pages on which a"
         " tensor is promoted",
     )
+
+
+def _placed(profile: Profile, found: Residency) -> None:
+    """Check that the tensors that the script has placed are on their tiers from birth to death."""
+    for placement, tier in TIERS.items():
+        rows = np.flatnonzero(placed_on(profile, placement))
+        lost = np.flatnonzero(~np.isin(rows, found.tensor))
+        what = f"the plan lacks the placed tensor {_first(rows, lost)}"
+        _ensure(not len(lost), "placement", what)
+        pieces = np.isin(found.tensor, rows)
+        elsewhere = (found.tier != ABSENT) & (found.tier != tier)
+        wrong = np.flatnonzero(pieces & (elsewhere.any(axis=0) | (found.end_tier != tier)))
+        _ensure(
+            not len(wrong),
+            "placement",
+            f"tensor {_first(found.tensor, wrong)} is not always {placement.name.lower()}, where"
+            " the script has placed it",
+        )
 
 
 def _budget(charged: Integers, budget: int) -> None:

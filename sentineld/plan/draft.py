@@ -48,12 +48,12 @@ def finished(plan: Plan, profile: Profile, tiers: Tiers) -> Plan:
     found = residency(plan, profile)
     plan = replace(plan, reasons=reasons(plan, profile, found))
     if tiers.paged:
-        plan = _with_waits(evict_slow_births(plan, profile), profile, found)
+        plan = with_births_waits(evict_slow_births(plan, profile), profile, found)
         plan = replace(plan, notes=(*plan.notes, *streamed_note(profile, plan.budget_bytes)))
     return replace(plan, predicted=predicted(plan, profile, tiers, found))
 
 
-def _with_waits(plan: Plan, profile: Profile, found: Residency) -> Plan:
+def with_births_waits(plan: Plan, profile: Profile, found: Residency) -> Plan:
     """The plan with waits: births wait until demotions have made room for them."""
     charged = peak_fast_pages(plan, profile, found)
     limit = plan.budget_bytes // profile.page_bytes

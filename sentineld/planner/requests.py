@@ -13,6 +13,7 @@ from sentineld.model.plan import Plan
 from sentineld.model.profile import Profile
 from sentineld.model.tiers import Tiers
 from sentineld.plan.check import verify
+from sentineld.plan.placement import planned
 from sentineld.plan.spare import Spare
 from sentineld.policies.bounds.fast_share import FastShareBound, fast_share_bound
 from sentineld.policies.registry import policy
@@ -41,7 +42,7 @@ class PlanRequest:
     def answer(self) -> Plan:
         """The verified plan."""
         chosen = policy(self.policy_name)
-        plan = chosen.plan(self.profile, self.tiers, self.budget_bytes)
+        plan = planned(chosen, self.profile, self.tiers, self.budget_bytes)
         verify(plan, self.profile, self.budget_bytes if chosen.charges_budget else None)
         return _with_steady_step(plan, self.profile, self.tiers)
 

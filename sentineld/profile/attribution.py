@@ -30,6 +30,7 @@ from sentineld.model.records import (
 )
 from sentineld.model.sampled import pages_represented
 from sentineld.profile.lifetimes import StepLifetimes, step_lifetimes
+from sentineld.profile.placed import note_placements
 from sentineld.profile.steps import Step, boundary_records
 from sentineld.profile.times import stretch_times
 
@@ -106,6 +107,7 @@ def build_profile(
     (see PARTS_MAX), or if there are samples but a boundary of the step has no epoch.
     """
     found = step_lifetimes(step, cuts)
+    note_placements(found.tensors, step.records)
     if timed is not None:
         found.stretches["time_ns"] = stretch_times(found.stretches, timed)
     ops = _join_ops(found, step, op_accesses, page_bytes)

@@ -22,6 +22,7 @@ from sentineld.model.profile import Profile
 from sentineld.model.tiers import Tiers
 from sentineld.plan.check import verify
 from sentineld.plan.correct import WINDOW_STEPS, Correction, Corrector, Progress
+from sentineld.plan.placement import planned
 from sentineld.plan.policy import Policy
 from sentineld.plan.spare import SPARE_SHARE, Spare, measures_moves, with_share
 from sentineld.plan.stall_trial import Decisions
@@ -213,7 +214,7 @@ class ClosedLoop:
 
 
 def _planned(policy: Policy, profile: Profile, tiers: Tiers, budget_bytes: int) -> Plan:
-    plan = policy.plan(profile, tiers, budget_bytes)
+    plan = planned(policy, profile, tiers, budget_bytes)
     verify(plan, profile, budget_bytes if policy.charges_budget else None)
     return plan
 

@@ -16,6 +16,7 @@ from sentineld.model.profile import Profile
 from sentineld.model.tiers import Tiers
 from sentineld.model.timing import timing_of
 from sentineld.plan.check import verify
+from sentineld.plan.placement import planned
 from sentineld.plan.policy import Hardware, Policy, Reactive
 from sentineld.simulate.disturbance import Disturbance
 from sentineld.simulate.loop import ClosedLoop
@@ -124,7 +125,7 @@ def simulate(
     _check(profile, budget_bytes)
     began_s = clock() if clock is not None else 0.0
     if plan is None:
-        plan = policy.plan(profile, tiers, budget_bytes)
+        plan = planned(policy, profile, tiers, budget_bytes)
     plan_s = clock() - began_s if clock is not None else 0.0
     verify(plan, profile, budget_bytes if policy.charges_budget else None)
     training = Training(

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from sentineld.model.plan import PART_DTYPE, SLOT_DROP_PARTS, SLOT_PLANNED, Plan, Region, Space
+from sentineld.model.protocol import Placement
 from sentineld.plan.check import PlanError, verify
 from tests.unit.plan.toys import PAGE, move, toy_plan, toy_profile, with_layout
 
@@ -101,6 +102,31 @@ def test_live_tensors_on_the_same_page_are_rejected() -> None:
     plan = slots(toy_plan(), "offset", 1, 2 * PAGE)
     with pytest.raises(PlanError, match="slots 0 and 1 are alive together"):
         verify(plan, toy_profile(), None)
+
+
+@pytest.mark.parametrize(
+    ("row", "placement"),
+    [
+        (0, Placement.SLOW),  # born fast
+        (2, Placement.FAST),  # born slow
+        (3, Placement.SLOW),  # moved
+        (3, Placement.FAST),  # moved, and a part is always slow
+        (4, Placement.SLOW),  # always fast
+    ],
+)
+def test_placed_tensors_on_another_tier_are_rejected(row: int, placement: Placement) -> None:
+    profile = toy_profile()
+    profile.tensors["placed"][row] = placement
+    with pytest.raises(PlanError, match=f"tensor {row} is not always {placement.name.lower()}"):
+        verify(toy_plan(), profile, 7 * PAGE)
+
+
+def test_placed_tensors_without_a_place_are_rejected() -> None:
+    profile = toy_profile()
+    profile.tensors["placed"][1] = Placement.FAST
+    verify(toy_plan(), profile, 7 * PAGE)
+    with pytest.raises(PlanError, match="the plan lacks the placed tensor 1"):
+        verify(slots(toy_plan(), "flags", 1, 0), profile, 7 * PAGE)
 
 
 def test_one_page_over_the_budget_is_rejected() -> None:

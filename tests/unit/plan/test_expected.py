@@ -30,6 +30,7 @@ from sentineld.model.plan import (
     Space,
 )
 from sentineld.model.profile import ACCESS_DTYPE, STRETCH_DTYPE, TENSOR_DTYPE, Kind, Profile
+from sentineld.model.protocol import Placement
 from sentineld.plan.expected import (
     UNKNOWN_TIER,
     ahead_of_time,
@@ -45,7 +46,7 @@ HEAP = 1 << 30
 def tensor(slot: int, size: int, birth: int, death: int, wraps: bool = False) -> tuple[object, ...]:
     kind = Kind.PERSISTENT if slot < 0 else Kind.ACTIVATION
     address = HEAP + 16 * PAGE if slot < 0 else HEAP
-    return (slot, kind, size, address, birth, death, birth, death, wraps)
+    return (slot, kind, size, address, birth, death, birth, death, wraps, Placement.AUTO)
 
 
 def profile() -> Profile:

@@ -17,6 +17,7 @@ from sentineld.model.plan import (
     Region,
 )
 from sentineld.model.profile import ACCESS_DTYPE, STRETCH_DTYPE, TENSOR_DTYPE, Kind, Profile
+from sentineld.model.protocol import Placement
 from sentineld.plan.drops import drops
 from sentineld.plan.turnover import first_moments
 
@@ -39,7 +40,7 @@ def step(
     for row, (first, pages, birth, death, dropped) in enumerate(lives):
         tensors[row] = (
             *(row, Kind.ACTIVATION, pages * PAGE, 0, birth, death),
-            *(birth // per_stretch, death // per_stretch, death <= birth),
+            *(birth // per_stretch, death // per_stretch, death <= birth, Placement.AUTO),
         )
         slots[row] = (pages * PAGE, first * PAGE, SLOT_PLANNED | (SLOT_DROP if dropped else 0), 0)
     stretches = np.zeros(count, STRETCH_DTYPE)

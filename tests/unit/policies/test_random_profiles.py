@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -10,12 +13,14 @@ from hypothesis import strategies as st
 from sentineld.base.errors import SentinelError
 from sentineld.host.presets import preset_tiers
 from sentineld.model.profile import Profile
+from sentineld.model.protocol import Placement
 from sentineld.plan.check import verify
+from sentineld.plan.placement import planned
 from sentineld.policies.registry import names, policy
 from tests.conftest import COUNTS, PROFILE
 from tests.unit.policies.random_profiles import random_profile, random_profiles
 
-MAY_FAIL = ("infeasible", "the profile holds no accesses")
+MAY_FAIL = ("infeasible", "the profile holds no accesses", "the script has placed")
 """Parts of the messages of errors that a policy may raise for a random profile and budget."""
 
 
@@ -40,3 +45,35 @@ def test_a_plan_is_valid(name: str, profile: Profile, share: float, preset: str)
             return
         raise
     verify(plan, profile, budget_bytes if chosen.charges_budget else None)
+
+
+@pytest.mark.parametrize("name", names())
+@settings(max_examples=COUNTS[PROFILE] // 6)
+@given(
+    profile=random_profiles(tensors_max=150),
+    seed=st.integers(0, 1000),
+    share=st.sampled_from([0.1, 0.4, 0.9]),
+    preset=st.sampled_from(["cxl", "nvme"]),
+)
+def test_a_plan_keeps_placed_tensors_on_their_tiers(
+    name: str, profile: Profile, seed: int, share: float, preset: str
+) -> None:
+    chosen, tiers = policy(name), preset_tiers(preset, 1)
+    profile = randomly_placed(profile, seed)
+    budget_bytes = int(profile.peak_bytes * share)
+    try:
+        plan = planned(chosen, profile, tiers, budget_bytes)
+    except SentinelError as error:
+        if any(text in error.message for text in MAY_FAIL):
+            return
+        raise
+    assert plan.budget_bytes == budget_bytes
+    assert len(plan.reasons) == len(profile.tensors)
+    verify(plan, profile, budget_bytes if chosen.charges_budget else None)
+
+
+def randomly_placed(profile: Profile, seed: int) -> Profile:
+    """The profile with some tensors placed on each tier."""
+    random, tensors = np.random.default_rng(seed), profile.tensors.copy()
+    tensors["placed"] = random.choice(list(Placement), len(tensors), p=[0.6, 0.15, 0.25])
+    return replace(profile, tensors=tensors)
