@@ -24,10 +24,11 @@ from sentineld.session.intake.step_feed import StepFeed
 from sentineld.session.lifecycle import CALLED_EXEC, EXITED, Lifecycle, State
 from sentineld.session.live.shapes import Planned, Shape
 from sentineld.session.plans.following import Following
+from sentineld.session.plans.placing import Placing
 from sentineld.session.requests import Requests
 from sentineld.session.state import Saved, StateFiles
 from sentineld.session.welcome import welcome
-from sentineld.session.work.planning import Goal
+from sentineld.session.work.planning import Goal, PlanInput
 from sentineld.session.work.profiling import Profiling
 from sentineld.session.work.replanning import Replanning
 from sentineld.session.work.request import Request
@@ -69,6 +70,7 @@ class Driver:
         self._inbox = Inbox(link, self.observing)
         self._feed = StepFeed(link.segment)
         self._profiling: Profiling | None = None
+        self._placing = Placing()
         self._requests = Requests(link, machine, self.observing.exact_sampling)
         self.following = Following(link, machine, self._inbox, on_mover_exit)
 
@@ -203,23 +205,44 @@ class Driver:
             # replanning replaces the plan.
             self.following.stop_recording()
             return
+        if self._place():
+            return
         corrected = self.following.corrected()
         if corrected is not None:
             self._send_plan(corrected.planned, "the corrected plan", corrected.text)
         elif self.following.begin_recording():
             self._begin_recording()
 
+    def _place(self) -> bool:
+        """Plan again if the script has changed the placement of tensors; returns whether planning
+        has begun."""
+        placed, following = self._inbox.placed, self.following
+        plan_input = self._placing.wanted(following, placed)
+        if plan_input is None or self.goal is None:
+            return False
+        try:
+            self._plan_again(self.goal, plan_input)
+        except SentinelError:
+            return False  # an abandoned planning still runs; the next turn tries again
+        self._placing.begun(following, placed)
+        return True
+
     def _switch(self, replanning: Replanning) -> None:
         """Begin to enter the plan for the new budget and policy, and forget the plans made for the
         old budget and policy. If planning failed, keep the live plan."""
-        planned = replanning.planned()
+        planned, places = replanning.planned(), replanning.goal == self.goal
         if planned is not None:
             self.goal = replanning.goal
             self.following.forget_shapes()
-            self._send_plan(planned, _name(planned), f"switching to {replanning.goal}")
+            why = "the script has placed tensors" if places else f"switching to {replanning.goal}"
+            self._send_plan(planned, _name(planned), why)
         else:
             self._settle_budget()
         self._requests.finish()
+        if planned is None and places:
+            # Nobody waits for this replanning, so its failure must be visible in the status.
+            log.warning("process %d: %s", self._link.pid, replanning.outcome)
+            self.lifecycle.explain(f"the live plan is kept; {replanning.outcome}")
 
     def _send_plan(self, planned: Planned, what: str, why: str) -> None:
         """Begin to enter a plan. If another plan is live, it is followed until the process takes
@@ -298,10 +321,13 @@ class Driver:
         budget_bytes = goal.fast.resolve(plan_input.profile.peak_bytes)
         self._machine.budgets.reserve(self._link, budget_bytes)
         try:
-            replanning = self._requests.plan_again(goal, plan_input)
+            return self._plan_again(goal, plan_input)
         except BaseException:
             self._settle_budget()
             raise
+
+    def _plan_again(self, goal: Goal, plan_input: PlanInput) -> Replanning:
+        replanning = self._requests.plan_again(goal, plan_input)
         self.following.stop_recording()
         self._link.set_flags(off=protocol.Flag.RECORD)
         return replanning

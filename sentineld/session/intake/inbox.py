@@ -1,15 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages from a session's shim: names of layers, the number of threads, answers to layouts,
-operators' accesses, descriptors by which the daemon can watch the process's writes, and notes."""
+"""Messages from a session's shim: names of layers, the number of threads, placed tensors, answers
+to layouts, operators' accesses, descriptors by which the daemon can watch the process's writes, and
+notes."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import Any
 
 from sentineld.base.errors import SentinelError
 from sentineld.base.text import text_of
 from sentineld.control.frames import FrameError, Message
+from sentineld.model.protocol import Placement
 from sentineld.model.records import OpAccesses
 from sentineld.observe.shim_link import ShimLink
 from sentineld.session.intake.sampling import Observing
@@ -25,6 +28,8 @@ LAYER_NAMES_CHARACTERS_MAX = 1 << 18
 """Limit on the total length of the names of all layers of a process, because a session keeps the
 names in memory."""
 THREADS_MAX = 1 << 16
+PLACED_MAX = 1 << 16
+"""Limit on the number of placed tensors of a process. The shim reports at most 50,000."""
 LOGGED_MAX = 50
 """Maximum number of log lines that one process can cause by its notes and by invalid messages."""
 
@@ -36,6 +41,9 @@ class Inbox:
         self.layers: tuple[str, ...] = ()
         self.threads = _threads_of(link.hello)
         """Number of torch's compute threads; 0: not reported."""
+        self.placed: Mapping[int, int] | None = None
+        """The script's placements of tensors that outlive a step: protocol.Placement by address;
+        None: not reported. Each message replaces the mapping."""
         self.layout_id = 0
         self.layout_live = False
         self._lines_left = LOGGED_MAX
@@ -60,6 +68,8 @@ class Inbox:
                 self.layers = _layers_of(names)
         elif kind == "threads":
             self.threads = _threads_of(message)
+        elif kind == "placed":
+            self.placed = _placed_of(message.get("tensors"))
         elif kind == "layout":
             # The answer to a layout that only adds cuts may carry a residency map; everything else
             # in that answer is ignored.
@@ -106,6 +116,20 @@ def _layers_of(names: list[Any]) -> tuple[str, ...]:
         left -= len(text)
         found.append(text)
     return tuple(found)
+
+
+def _placed_of(rows: object) -> dict[int, int]:
+    """Placements by address; skips malformed rows."""
+    if not isinstance(rows, list):
+        return {}
+    return {
+        row[0]: row[1]
+        for row in rows[:PLACED_MAX]
+        if isinstance(row, list)
+        and len(row) == 2
+        and all(type(value) is int for value in row)
+        and row[1] in (Placement.FAST, Placement.SLOW)
+    }
 
 
 def _threads_of(message: Message) -> int:

@@ -17,13 +17,13 @@ from sentineld.base.errors import SentinelError
 from sentineld.base.units import FastBudget
 from sentineld.config import Config
 from sentineld.machine.machine import Machine
-from sentineld.model.protocol import Mode
+from sentineld.model.protocol import Mode, Placement
 from sentineld.session import requests
 from sentineld.session.driver import Driver
 from sentineld.session.lifecycle import CALLED_EXEC
 from sentineld.session.live.shapes import Planned, Shape
 from sentineld.session.state import Nodes, Saved, StateFiles
-from tests.unit.plan.toys import PAGE, toy_plan, toy_profile, two_tiers
+from tests.unit.plan.toys import HEAP, PAGE, toy_plan, toy_profile, two_tiers
 from tests.unit.toyprocess import ToyPages, ToySubstrate, toy_linked
 from tests.unit.waiting import PATIENCE_S, wait
 
@@ -124,6 +124,26 @@ def test_a_switch_that_is_refused_reserves_nothing(
             managed.driver.attach(MORE, None)
     managed.check_reserved(PLANNED.budget_bytes)
     assert managed.driver.attach(MORE, None) is not None
+
+
+def test_placements_for_which_no_plan_is_possible_keep_the_live_plan(managed: Managed) -> None:
+    driver = managed.driver
+    driver.turn()
+    driver.take({"type": "placed", "tensors": [[HEAP, int(Placement.FAST)]]})
+    driver.turn()
+    with pytest.raises(SentinelError, match="is being replanned"):
+        driver.attach(MORE, None)
+    managed.let.set()
+
+    def kept() -> bool:
+        driver.turn()
+        return "the live plan is kept" in driver.lifecycle.status.reason
+
+    wait(kept)
+    assert driver.lifecycle.status.reason == "the live plan is kept; not replanned: no plan"
+    assert driver.lifecycle.state == "managed"
+    managed.check_reserved(PLANNED.budget_bytes)
+    assert driver.attach(MORE, None) is not None
 
 
 def test_a_plan_for_other_nodes_is_not_resumed(

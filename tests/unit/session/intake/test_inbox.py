@@ -12,6 +12,7 @@ from sentineld.base.errors import SentinelError
 from sentineld.session.intake.inbox import (
     LAYER_CHARACTERS_MAX,
     LOGGED_MAX,
+    PLACED_MAX,
     THREADS_MAX,
     Inbox,
 )
@@ -67,3 +68,27 @@ def test_a_process_writes_a_limited_number_of_lines_to_the_log(
 def test_an_answer_without_a_layout_is_ignored(inbox: Inbox) -> None:
     inbox.take({"type": "layout", "layout_id": 0, "ok": False})
     assert not inbox.layout_live
+
+
+def test_placements_are_those_of_the_last_message(inbox: Inbox) -> None:
+    assert inbox.placed is None
+    inbox.take({"type": "placed", "tensors": [[4096, 1], [8192, 2]]})
+    assert inbox.placed == {4096: 1, 8192: 2}
+    before = inbox.placed
+    inbox.take({"type": "placed", "tensors": []})
+    assert inbox.placed == {}
+    assert inbox.placed is not before
+
+
+@pytest.mark.parametrize(
+    "rows", [None, 7, {}, [7], [[1]], [[1, 2, 3]], [[1, 0]], [[1, 3]], [["a", 1]], [[1, True]]]
+)
+def test_malformed_placements_are_skipped(inbox: Inbox, rows: object) -> None:
+    inbox.take({"type": "placed", "tensors": rows})
+    assert inbox.placed == {}
+
+
+def test_the_number_of_placements_is_limited(inbox: Inbox) -> None:
+    inbox.take({"type": "placed", "tensors": [[at, 1] for at in range(PLACED_MAX + 5)]})
+    assert inbox.placed is not None
+    assert len(inbox.placed) == PLACED_MAX
