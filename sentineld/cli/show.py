@@ -72,13 +72,19 @@ def status(daemon: Daemon, as_json: bool) -> None:
 @json_option
 @click.pass_obj
 def tensors(daemon: Daemon, pid: int, as_json: bool) -> None:
-    """List the tensors of one profiled step of PID, largest first."""
+    """List the tensors of one profiled step of PID, largest first.
+
+    PLACED is the tier on which the script has placed the tensor (sentineld.shim.place).
+    """
     answer = daemon.ask("tensors", pid=pid)
     if as_json:
         print_json(answer)
         return
     print_table(
-        ("TENSOR", "KIND", "BYTES", "BORN", "DIES", "READ", "WRITTEN", "PAGE ACCESSES", "WHERE"),
+        (
+            *("TENSOR", "KIND", "BYTES", "BORN", "DIES", "READ", "WRITTEN", "PAGE ACCESSES"),
+            *("PLACED", "WHERE"),
+        ),
         [
             (
                 tensor["tensor"],
@@ -89,6 +95,7 @@ def tensors(daemon: Daemon, pid: int, as_json: bool) -> None:
                 format_bytes(tensor["bytes_read"]),
                 format_bytes(tensor["bytes_written"]),
                 tensor["page_accesses"],
+                tensor.get("placed") or "-",
                 tensor.get("reason", "not planned yet"),
             )
             for tensor in sorted(answer["tensors"], key=lambda tensor: -tensor["bytes"])

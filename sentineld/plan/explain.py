@@ -12,7 +12,7 @@ import numpy as np
 from sentineld.base.units import format_bytes
 from sentineld.model.plan import SLOT_DROP, SLOT_DROP_PARTS, SLOT_PLANNED, Plan, Space
 from sentineld.model.profile import Kind, Profile
-from sentineld.model.protocol import Boundary
+from sentineld.model.protocol import Boundary, Placement
 from sentineld.plan.items import access_counts, tensor_pages
 from sentineld.plan.layers import layer_name
 from sentineld.plan.stall_trial import late_moves, stall_boundaries
@@ -46,6 +46,10 @@ def plan_json(plan: Plan, profile: Profile) -> dict[str, Any]:
             for move, late in zip(plan.moves, late_moves(plan), strict=True)
         ],
         "reasons": list(plan.reasons),
+        "placed": {
+            str(index): placement_name(profile.tensors[index])
+            for index in np.flatnonzero(profile.tensors["placed"]).tolist()
+        },
     }
 
 
@@ -107,6 +111,7 @@ def tensors_json(plan: Plan | None, profile: Profile) -> list[dict[str, Any]]:
             "bytes_written": int(written[index]),
             "page_accesses": round(float(accessed[index])),
             "stretches_accessed": int(stretches[index]),
+            "placed": placement_name(tensor),
         }
         if plan is not None:
             flags = int(plan.layout.slots["flags"][slot]) if slot >= 0 else 0
@@ -118,6 +123,12 @@ def tensors_json(plan: Plan | None, profile: Profile) -> list[dict[str, Any]]:
             row["reason"] = plan.reasons[index]
         rows.append(row)
     return rows
+
+
+def placement_name(tensor: np.void) -> str | None:
+    """The tier on which the script has placed a tensor, "fast" or "slow"; None: neither."""
+    placement = int(tensor["placed"])
+    return Placement(placement).name.lower() if placement else None
 
 
 def stretch_name(profile: Profile, stretch: int) -> str:

@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 import numpy as np
 import pytest
 
-from sentineld.model.protocol import Boundary
+from sentineld.model.protocol import Boundary, Placement
 from sentineld.plan.explain import (
     REASONS_SHOWN,
     plan_json,
@@ -58,6 +58,15 @@ def test_plan_and_tensors_as_json() -> None:
         assert sum(row[name] for row in rows) == int(accesses[name].sum())
     assert rows[3]["initial_tier"] == 1
     assert "reason" not in tensors_json(None, profile)[0]
+
+
+def test_placed_tensors_are_marked() -> None:
+    profile = toy_profile()
+    profile.tensors["placed"][[0, 4]] = [Placement.FAST, Placement.SLOW]
+    for plan in (None, toy_plan()):
+        found = [row["placed"] for row in tensors_json(plan, profile)]
+        assert found == ["fast", None, None, None, "slow"]
+    assert plan_json(toy_plan(), profile)["placed"] == {"0": "fast", "4": "slow"}
 
 
 @pytest.mark.parametrize(
