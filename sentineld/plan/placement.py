@@ -104,7 +104,7 @@ class _Placed:
         """Notes for users: the placed bytes, and the number of tensors that can't be placed."""
         pages, page = tensor_pages(profile), profile.page_bytes
         parts = [
-            f"{format_bytes(int(pages[which].sum()) * page)} in {int(which.sum())} tensors"
+            f"{format_bytes(int(pages[which].sum()) * page)} in {_tensors(int(which.sum()))}"
             f" {placement.name.lower()}"
             for placement, which in self.on.items()
             if which.any()
@@ -113,10 +113,14 @@ class _Placed:
         lost = int(np.count_nonzero(profile.tensors["placed"])) - int(self.any.sum())
         if lost:
             notes.append(
-                f"{lost} placed tensors outlive the step that allocates them, so no plan can place"
-                " them"
+                f"{_tensors(lost)} cannot be placed, because each step allocates a new one that"
+                " outlives the step"
             )
         return tuple(notes)
+
+
+def _tensors(count: int) -> str:
+    return "1 tensor" if count == 1 else f"{count} tensors"
 
 
 def _placed(profile: Profile) -> _Placed:

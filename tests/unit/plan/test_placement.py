@@ -159,7 +159,7 @@ def test_a_placed_tensor_that_outlives_its_step_is_reported() -> None:
     plan = planned(Slow(), profile, two_tiers(), 7 * PAGE)
     verify(plan, profile, 7 * PAGE)
     assert plan.notes == (
-        "1 placed tensors outlive the step that allocates them, so no plan can place them",
+        "1 tensor cannot be placed, because each step allocates a new one that outlives the step",
     )
 
 
