@@ -21,17 +21,17 @@ from tests.stall_trials import decisions_in_time
 
 from .guest import TREE, Guest
 from .prometheus import WHILE_MANAGED, check_metrics, prometheus, query, wait_for_data
+from .rootfs import in_root
 from .ssh import GuestProcess
 from .training import (
     LOG,
     NO_EBPF,
-    STEPS,
+    PORTABLE,
     TRAINING,
     WITHOUT_EBPF,
     Training,
     metrics,
     refused,
-    sessions,
     states,
     wait,
     wait_for_probes,
@@ -42,9 +42,29 @@ pytestmark = pytest.mark.guest
 
 @pytest.fixture(scope="module")
 def training(daemon: Guest) -> Iterator[Training]:
-    started = Training(daemon)
+    """The training of this file's tests. Its command is stopped after the first test, because
+    `sentinelctl run` continues to poll the daemon."""
+    options = "--fast 30% --limit 1GiB --policy sentinel+spill"
+    started = Training(daemon, f"{PORTABLE} sentinelctl run {options} -- python3")
     yield started
+    started.process.send_remote("CONT")
     started.end()
+
+
+def test_run_attaches_the_training(training: Training) -> None:
+    guest, pid = training.guest, training.pid
+
+    def attached() -> bool:
+        session = training.session()
+        return session is not None and session["fast"] == "30%"
+
+    wait("attached", attached, 240)
+    training.process.send_remote("STOP")
+    limit = f"cat /sys/fs/cgroup$(cut -d: -f3 /proc/{pid}/cgroup)/memory.max"
+    assert int(guest.run(limit).stdout) == 1 << 30
+    # The following tests need a process that is not attached.
+    guest.run(f"sentinelctl detach {pid}")
+    assert training.in_state("registered")
 
 
 def test_a_budget_larger_than_the_tier_is_refused(training: Training) -> None:
@@ -410,29 +430,19 @@ def test_detach_releases_the_process_and_the_module(training: Training) -> None:
     guest.run("modprobe sentinel")
 
 
+def test_the_sessions_end_is_reported(training: Training) -> None:
+    guest, pid = training.guest, training.pid
+    training.process.send_remote("CONT")
+    guest.run(f"kill -KILL {pid}")
+    assert training.process.wait(timeout=60) == 128 + 9
+    wait("the session's end", lambda: pid not in states(guest), 60)
+    assert f'pid="{pid}"' not in metrics(guest)
+    refused(guest, f"sentinelctl attach {pid}", "no-such-process")
+    assert "warning" not in guest.run(f"cat {LOG}").stdout
+
+
 def test_the_losses_equal_those_of_an_unmanaged_run(training: Training) -> None:
-    training.end()  # two trainings at a time are slow
     losses = training.losses()
-    plain = training.guest.run(f"python3 {TRAINING} --steps {len(losses)}", timeout=900).stdout
-    assert re.findall(r"loss (\S+)", plain)[: len(losses)] == losses
-
-
-def test_run_attaches_the_training_and_ends_with_it(daemon: Guest) -> None:
-    others = states(daemon).keys()
-    options = "--fast 30% --limit 1GiB --policy sentinel+spill"
-    command = f"sentinelctl run {options} -- python3 {TRAINING} --steps {STEPS}"
-    process = daemon.start(f"exec {command} > {LOG} 2>&1")
-    (pid,) = wait("hello", lambda: states(daemon).keys() - others, 480)
-
-    def attached() -> bool:
-        return any((one["pid"], one["fast"]) == (pid, "30%") for one in sessions(daemon))
-
-    wait("attached", attached, 240)
-    limit = f"cat /sys/fs/cgroup$(cut -d: -f3 /proc/{pid}/cgroup)/memory.max"
-    assert int(daemon.run(limit).stdout) == 1 << 30
-    daemon.run(f"kill -KILL {pid}")
-    assert process.wait(timeout=60) == 128 + 9
-    wait("the session's end", lambda: pid not in states(daemon), 60)
-    assert f'pid="{pid}"' not in metrics(daemon)
-    refused(daemon, f"sentinelctl attach {pid}", "no-such-process")
-    assert "warning" not in daemon.run(f"cat {LOG}").stdout
+    # The unmanaged run does not need the guest, where importing torch takes 40 s of CPU time.
+    plain = in_root(f"{PORTABLE} python3 {TRAINING} --steps {len(losses)}").stdout
+    assert re.findall(r"loss (\S+)", plain) == losses

@@ -57,7 +57,9 @@ def training(installed: Guest) -> Iterator[Training]:
     guest.run("systemctl start sentineld", timeout=180)
     guest.run(f"cp {TRAINING.split()[0]} {SCRIPT}")
     started = Training(
-        guest, "setpriv --reuid trainer --regid trainer --clear-groups", USERS_TRAINING
+        guest,
+        "setpriv --reuid trainer --regid trainer --clear-groups python3 -m sentineld.shim",
+        USERS_TRAINING,
     )
     yield started
     started.end()
@@ -146,7 +148,9 @@ def test_soft_dirty_is_used_if_the_process_has_no_userfaultfd(training: Training
     training.process.send_remote("STOP")  # two trainings at a time are slow
     guest.run(TAKE_DAMON)
     guest.run(["python3", "-c", MAKE_FILTER])
-    confined = Training(guest, f"setpriv --no-new-privs --seccomp-filter {FILTER}")
+    confined = Training(
+        guest, f"setpriv --no-new-privs --seccomp-filter {FILTER} python3 -m sentineld.shim"
+    )
     try:
         guest.run(f"sentinelctl attach {confined.pid} --fast 25% --policy sentinel+spill")
         wait("managed", lambda: confined.in_state("managed"), 600)

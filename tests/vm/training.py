@@ -27,6 +27,12 @@ PAUSE = "--pause 1"
 """The pause after each step leaves CPU time to the code under test. It also keeps the number of
 steps small: all of them have to be repeated without the daemon, to compare the losses."""
 STEPS = 2000
+PORTABLE = (
+    "env ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41"
+    " GLIBC_TUNABLES=glibc.cpu.hwcaps=-AVX2,-FMA,-FMA4,-AVX512F"
+)
+"""Prefix of a training's command. It makes the losses the same on all CPUs, because torch and its
+libraries then use only instructions that every CPU has."""
 STATUS = f"""
 import json, pathlib, sys
 sys.path.insert(0, "{TREE}")
@@ -52,19 +58,28 @@ def wait(what: str, done: Callable[[], Any], seconds: float) -> Any:
 
 
 class Training:
-    """A training process under the shim in the guest. wrapper: command put before python3."""
+    """A training process under the shim in the guest.
 
-    def __init__(self, guest: Guest, wrapper: str = "", training: str = TRAINING) -> None:
+    command: the command that starts Python under the shim. It may start the training as a child
+        process.
+    """
+
+    def __init__(
+        self,
+        guest: Guest,
+        command: str = "python3 -m sentineld.shim",
+        training: str = TRAINING,
+    ) -> None:
         self.guest = guest
-        command = f"{wrapper} python3 -m sentineld.shim {training} {PAUSE} --steps {STEPS}"
-        self.process = guest.start(f"exec {command} > {LOG} 2>&1")
-        self.pid = self.process.remote_pid
-        wait("hello", lambda: self.pid in states(guest), 480)
+        others = states(guest).keys()
+        line = f"exec {command} {training} {PAUSE} --steps {STEPS} > {LOG} 2>&1"
+        self.process = guest.start(line)
+        (self.pid,) = wait("hello", lambda: states(guest).keys() - others, 480)
 
     def end(self) -> None:
-        """Kill the training, unless it has ended."""
+        """Kill the training, unless it has ended, and wait for the command."""
         if self.process.poll() is None:
-            self.process.send_remote("KILL")
+            self.guest.run(f"kill -KILL {self.pid}", check=False)
             self.process.wait(timeout=60)
 
     def session(self) -> dict[str, Any] | None:
