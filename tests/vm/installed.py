@@ -3,17 +3,14 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 
 import pytest
 
 from .guest import TREE, Guest
-from .host import REPOSITORY
-from .rootfs import BUILD_PLACE, MODULE, SHIM, in_root
+from .image import ensure_image
+from .rootfs import BUILD_PLACE, MODULE, build_module, build_shim, in_root
 
-LIBRARY = "/usr/local/lib/sentineld"
-"""Where `make install` puts the package."""
 NOT_NICED = "/etc/sentineld/config.d/not-niced.toml"
 """Sets plan_nice to 0. On a slow machine, the training and the daemon keep the guest's only CPU
 busy, and a niced planning process would get a twentieth of the CPU time."""
@@ -23,18 +20,20 @@ busy, and a niced planning process would get a twentieth of the CPU time."""
 def installed(guest: Guest, tmp_path_factory: pytest.TempPathFactory) -> Guest:
     """The shared guest after `make install`, with the daemon stopped.
 
-    `make install` compiles the package, which takes half a minute in an emulated guest. It skips
-    modules whose bytecode is up to date, so the package is first compiled outside the guest.
+    `make install` takes half a minute of CPU time in an emulated guest. So it runs in the image's
+    root tree with DESTDIR, and only its last step, `make activate`, runs in the guest.
     """
-    stage = tmp_path_factory.mktemp("bytecode")
-    for source in (REPOSITORY / "sentineld").rglob("*.py"):
-        copy = stage / source.relative_to(REPOSITORY)
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(source, copy)  # the bytecode contains the source's modification time
-    compile_package = f"python3 -m compileall -q -s {BUILD_PLACE} -p {LIBRARY}"
-    in_root(f"{compile_package} {BUILD_PLACE}/sentineld", {stage: BUILD_PLACE})
-    guest.put(stage / "sentineld", f"{LIBRARY}/sentineld")
-    guest.run(f"make -C {TREE} install KO={TREE}/{MODULE} SO={TREE}/{SHIM}", timeout=600)
+    module, shim = build_module(), build_shim()
+    stage = tmp_path_factory.mktemp("stage")
+    in_root(
+        f"make -C {TREE} install DESTDIR={BUILD_PLACE}"
+        f" KO=/mnt/module/{module.name} SO=/mnt/shim/{shim.name}",
+        {stage: BUILD_PLACE},
+        {module.parent: "/mnt/module", shim.parent: "/mnt/shim"},
+    )
+    for place in ("usr/local", "usr/src", f"lib/modules/{ensure_image().kernel_release}/updates"):
+        guest.put(stage / place, f"/{place}")
+    guest.run(f"make -C {TREE} activate KO={TREE}/{MODULE}", timeout=600)
     guest.run(f"mkdir -p $(dirname {NOT_NICED}); echo 'plan_nice = 0' > {NOT_NICED}")
     return guest
 
