@@ -19,6 +19,7 @@ import shlex
 import shutil
 import subprocess
 import tarfile
+import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -39,7 +40,7 @@ from .host import (
 )
 from .image import Image, ensure_image
 from .qemu import SLOWEST_NODE, Hardware, Variant, command_line
-from .rootfs import TREE, build_artifacts
+from .rootfs import BUILD_PLACE, TREE, build_artifacts, in_root
 from .ssh import Command, Connection, GuestProcess
 
 LINES_BEFORE = 3
@@ -51,6 +52,9 @@ START_ATTEMPTS = 5
 """Attempts to start QEMU: another process may take the free port before QEMU binds it."""
 
 BOOT_ATTEMPTS = 3
+
+COMPILED = ("sentineld/", "tests/vm/")
+"""Folders whose Python modules put_tree() compiles."""
 
 THREE_TIER_SETUP = f"""
 set -e
@@ -281,7 +285,11 @@ class Guest:
         self._unpack(archive.getvalue(), str(Path(remote).parent))
 
     def put_tree(self) -> None:
-        """Replace TREE with the repository's files, except those that git ignores."""
+        """Replace TREE with the repository's files, except those that git ignores.
+
+        The bytecode of the packages that guests run is added: compiling them costs an emulated
+        guest seconds of CPU time.
+        """
         listing = subprocess.run(
             ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
             cwd=REPOSITORY,
@@ -289,12 +297,25 @@ class Guest:
             capture_output=True,
             text=True,
         )
+        # a tracked file may be missing in the working tree
+        names = [
+            name for name in listing.stdout.split("\0") if name and (REPOSITORY / name).exists()
+        ]
         archive = io.BytesIO()
-        with tarfile.open(fileobj=archive, mode="w") as tar:
-            for name in sorted(set(listing.stdout.split("\0")) - {""}):
-                # a tracked file may be missing in the working tree
-                if (REPOSITORY / name).exists():
-                    tar.add(REPOSITORY / name, arcname=name, recursive=False, filter=_as_root)
+        with (
+            tarfile.open(fileobj=archive, mode="w") as tar,
+            tempfile.TemporaryDirectory() as folder,
+        ):
+            stage = Path(folder)
+            for name in sorted(set(names)):
+                tar.add(REPOSITORY / name, arcname=name, recursive=False, filter=_as_root)
+                if name.endswith(".py") and name.startswith(COMPILED):
+                    (stage / name).parent.mkdir(parents=True, exist_ok=True)
+                    shutil.copy2(REPOSITORY / name, stage / name)  # bytecode contains the mtime
+            compile_all = f"python3 -m compileall -q -s {BUILD_PLACE} -p {TREE} {BUILD_PLACE}"
+            in_root(compile_all, {stage: BUILD_PLACE}, image=self._image)
+            for path in sorted(stage.rglob("*.pyc")):
+                tar.add(path, arcname=str(path.relative_to(stage)), filter=_as_root)
         self.run(f"rm -rf {TREE}")
         self._unpack(archive.getvalue(), TREE)
 
