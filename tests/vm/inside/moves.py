@@ -21,6 +21,7 @@ import numpy as np
 
 from sentineld.host import sysfs
 from sentineld.host.tiers import discover
+from sentineld.migrate.births import MADV_POPULATE_WRITE
 from sentineld.migrate.calibrate import measure
 from sentineld.migrate.node_capacity import Capacity
 from sentineld.migrate.syscalls import (
@@ -135,7 +136,7 @@ def full() -> dict[str, object]:
     room_before = Capacity(discover()).best_node(1)[1]
     with filled(SLOW, leave_bytes=8 << 20):
         # Allocated after the fork, so that the child does not share the pages.
-        memory = Memory(96 * 256, FAST)
+        memory = Memory(32 * 256, FAST)
         room = Capacity(discover()).best_node(1)[1]
         result = move_pages(os.getpid(), memory.pages, SLOW)
         true = query_pages(0, memory.pages)
@@ -180,8 +181,8 @@ def hold(node: int, leave_bytes: int, writer: int) -> None:
         pages = min(excess, 64 << 20) // PAGE
         if pages < 256:
             break
-        memory = Memory(pages, node, touched=False, huge=True)  # fewer faults
-        memory.words[:: PAGE // 8] = 1
+        memory = Memory(pages, node, touched=False, huge=True)
+        memory.map.madvise(MADV_POPULATE_WRITE, memory.offset, memory.size)
         held.append(memory)
     os.write(writer, b"x")
     while True:
