@@ -16,7 +16,7 @@ import sentineld.shim
 # Tests import torch and parts of the shim; importing torch must not activate the shim.
 sentineld.shim.disarm()
 
-COUNTS = {"ci": 60, "long": 2000}
+COUNTS = {"ci": 40, "long": 2000}
 """Number of examples per property in each profile; SENTINELD_HYPOTHESIS selects the profile."""
 
 settings.register_profile(
