@@ -79,8 +79,8 @@ def planned(policy: Policy, profile: Profile, tiers: Tiers, budget_bytes: int) -
         reasons[placed.on[placement]] = f"{placement.name.lower()}: the script has placed it"
     plan = replace(plan, reasons=tuple(reasons.tolist()), initial_tier=initial_tiers(plan, profile))
     if any(region.tier is None for region in base.layout.regions):
-        # The kernel places the other pages, so only the policy itself can predict the step. Its
-        # prediction lacks the placed tensors.
+        # The kernel chooses the tier of the pages in such a region, so only the policy can predict
+        # the step. Its prediction does not include the placed tensors.
         return plan
     return replace(plan, predicted=predicted(plan, profile, tiers))
 
@@ -189,7 +189,7 @@ def _layout(layout: Layout, profile: Profile, placed: _Placed, paged: bool) -> L
         slot, tier = profile.tensors["slot"][rows], TIERS[placement]
         slots["bytes"][slot] = profile.tensors["bytes"][rows]
         slots["offset"][slot] = (end + offsets) * page
-        # On paged tiers, a dead page in the file takes up room there.
+        # On paged tiers, drop slow tensors at their death: a dead page takes up room in the file.
         slots["flags"][slot] = SLOT_PLANNED | (SLOT_DROP if paged and tier else 0)
         regions.append(Region(end * page, size * page, tier, f"placed {placement.name.lower()}"))
         end += size
@@ -211,8 +211,8 @@ def _initial(plan: Plan, profile: Profile, placed: _Placed) -> Table:
 
 
 def _evicting(plan: Plan, profile: Profile) -> Plan:
-    """Paged tiers: the plan with evictions of the placed tensors that are born slow, as
-    evict_slow_births() adds them for the policy's tensors."""
+    """Paged tiers: add evictions of the placed tensors that are born slow to the plan. The policy's
+    tensors get such evictions from evict_slow_births(), too."""
     own = tuple(region for region in plan.layout.regions if region.name == "placed slow")
     alone = replace(
         plan,

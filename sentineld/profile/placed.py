@@ -34,7 +34,7 @@ def note_placements(tensors: Table, records: Records) -> None:
 
 
 def with_placements(profile: Profile, placed: Mapping[int, int]) -> Profile:
-    """The profile with other placements of the tensors that were allocated before the step. Returns
+    """The profile with these placements of the tensors that were allocated before the step. Returns
     `profile` itself if nothing changes.
 
     placed: protocol.Placement by address; tensors without an entry are not placed.

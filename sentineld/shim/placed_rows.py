@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The placed tensors that outlive a step, as the daemon is told of them."""
+"""The placed tensors that outlive a step, as the shim reports them to the daemon."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Explicit placement: a script asks on which tier tensors are."""
+"""Explicit placement: a script requests a tier for its tensors."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Placing(ContextDecorator):
     def __init__(self, placer: Placer, tier: str) -> None:
         self._placer = placer
         self._placement = placement_of(tier)
-        # Several, because one object can be entered again before it is left.
+        # A stack, because the same object can be entered again before it is left.
         self._before: list[int] = []
 
     def __enter__(self) -> None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Buckets of equally hot pages, and the hottest buckets that fit into fast memory.
 
-The buckets' width is that of vTMM (see history.py for the source and its certainty).
+The width of the buckets is that of vTMM. history.py names the source of vTMM's constants.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ BUCKET_WIDTH = 5
 
 
 class HotSet(NamedTuple):
-    """The buckets that are to be fast."""
+    """The buckets whose pages should be fast."""
 
     coldest: int  # the coldest hot bucket; the number of buckets if none is hot
     pages: float  # pages in all hot buckets
@@ -40,8 +40,8 @@ def histogram(bucket: Integers, pages: Integers, buckets: int = BUCKETS) -> Floa
 def hottest_that_fit(counts: Floats, limit_pages: float, lowest: int = 1) -> HotSet:
     """The hottest buckets that fit into `limit_pages` pages, each as a whole.
 
-    counts: pages in each bucket. lowest: the coldest bucket that may be hot. By default, this is
-    not bucket 0, whose pages are idle or nearly so.
+    counts: pages in each bucket. lowest: the coldest bucket that may be hot. By default, bucket 0
+    is never hot, because its pages are idle or nearly so.
     """
     coldest, taken = len(counts), 0.0
     while coldest > lowest and taken + counts[coldest - 1] <= limit_pages:

@@ -29,7 +29,7 @@ class Chooser:
         """count: N.
 
         margin: number of buckets below the coldest hot one whose pages stay on their tier.
-        rest: number of choices after a move in which the unit is not moved back.
+        rest: after a move of a unit, this number of choices do not move the unit back.
         """
         self._margin, self._rest = margin, rest
         self._risen: Integers = np.zeros(count, np.int64)  # choices until a demotion is possible
@@ -38,10 +38,11 @@ class Chooser:
     def choose(
         self, temperature: Integers, fast: Integers, slow: Integers, capacity_pages: int
     ) -> Choice:
-        """Choose units for the hottest buckets that fit into `capacity_pages` fast pages.
+        """Choose the units to move, so that the hottest buckets that fit into `capacity_pages`
+        pages become fast.
 
         temperature: (N,), see History. fast, slow: (N,), each unit's pages on the two tiers. The
-        falling units make room if the caller needs it; those of them that are not needed can stay.
+        caller need not demote more falling units than it needs to make room.
         """
         bucket = bucket_of(temperature)
         hot = hottest_that_fit(histogram(bucket, fast + slow), capacity_pages).coldest

@@ -3,8 +3,8 @@
 
 The rule is that of vTMM (EuroSys 2023; HMM-V, arXiv 2209.13111): written pages are hotter than
 pages that are only read, because writes to slow memory cost more. The paper's text was not
-available. The constants are those of a re-implementation by others in Linux 5.15
-(Leechangjun1011/mttm, mm/vtmm_scan.c).
+available, so the constants are those of a third-party re-implementation in Linux 5.15
+(Leechangjun1011/mttm, mm/vtmm_scan.c) and may differ from the paper's.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class _Bits:
     def push(self, units: Mask, found: Mask) -> None:
         new = found[units]
         old = self._bits[units]
-        # numpy counts the ones of an integer only since version 2.0, so the sum is kept.
+        # Keep the number of ones up to date, because numpy.bitwise_count() needs numpy 2.0.
         self.ones[units] += new.astype(np.int64) - ((old >> (SCANS - 1)) & 1).astype(np.int64)
         self._bits[units] = ((old << 1) | new.astype(np.uint32)) & ((1 << SCANS) - 1)
 

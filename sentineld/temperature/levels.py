@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The multi-level queue, which saves the clearing of bits of pages that are known to be used.
+"""The multi-level queue: the bits of pages that are known to be used are cleared less often.
 
 To clear an accessed bit, a scan has to flush the TLB entry, and the next access walks the page
 table again. So a unit that was found accessed rises a level, and its bits are then left alone for
@@ -7,8 +7,8 @@ table again. So a unit that was found accessed rises a level, and its bits are t
 Therefore, a unit that was accessed early in such a pause is counted as accessed in every scan of
 the rest of the pause.
 
-The levels are those of vTMM (see history.py for the source and its certainty). As in that source,
-the scan after a rise skips the unit, except at the top level.
+The levels are those of vTMM. As in the source that history.py names, the scan after a unit's rise
+skips the unit. A unit that stays at the top level does not rise, so no scan skips it.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Levels:
         return Scan(examined, examined & (self._left == 0))
 
     def end(self, cleared: Mask, used: Mask) -> None:
-        """End a scan: move the units whose bits were cleared by a level.
+        """End a scan: change the level of the units whose bits it cleared.
 
         cleared: (N,), see Scan. used: (N,), whether the accessed or the dirty bit was set.
         """
@@ -61,7 +61,7 @@ class Levels:
         self._skipped |= rising
 
     def forget(self, units: Mask) -> None:
-        """Return units whose pages were freed to the lowest level. units: (N,)."""
+        """Set units to the lowest level, because their pages were freed. units: (N,)."""
         self.level[units] = 0
         self._left[units] = 0
         self._skipped[units] = False

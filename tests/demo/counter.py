@@ -88,7 +88,7 @@ class Count:
     grains: dict[int, int]  # reported address // GRAIN_BYTES -> misses; see counter.c
     instructions: tuple[int, ...] = ()  # by CPU
     seconds: float = 0.0  # modelled
-    idle_seconds: float = 0.0  # the part of them in which all CPUs were halted
+    idle_seconds: float = 0.0  # the part of `seconds` in which all CPUs were halted
 
     def fast_share(self, place: str) -> float | None:
         """Share of a place's misses that node 0 served; None if there are no misses."""

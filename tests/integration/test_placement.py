@@ -76,7 +76,7 @@ class PlacedRun(ManagedRun):
             segment.close()
             if (
                 self.status()["layout_id"] == layout
-            ):  # or else the offsets are those of another plan
+            ):  # otherwise, a new plan has replaced the offsets meanwhile
                 return found
 
 

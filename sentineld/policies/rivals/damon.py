@@ -4,17 +4,17 @@
 Based on the kernel's sample module for two tiers (samples/damon/mtier.c): every region
 of the slow node that was accessed is to be promoted, the hottest first; every region of the fast
 node that was not accessed is to be demoted, the coldest first. A region's hotness is the mean of
-two scores: its share of samples with an access, and its age, that is the binary logarithm of the
-seconds since this share last changed; the age of an idle region makes it colder (damon_hot_score()
-in mm/damon/ops-common.c). Each scheme moves at most 200 MiB a second. Its quota is tuned to a goal:
-promotions aim at 99.7 % used memory of the fast node, demotions at 0.5 % free memory. Published
-aggregation interval: 100 ms; HMSDK uses 2 s.
+two scores: its share of samples with an access, and the binary logarithm of its age, that is, of
+the seconds since this share last changed; the age of an idle region makes it colder
+(damon_hot_score() in mm/damon/ops-common.c). Each scheme moves at most 200 MiB a second. Its quota
+is tuned to a goal: promotions aim at 99.7 % used memory of the fast node, demotions at 0.5 % free
+memory. Published aggregation interval: 100 ms; HMSDK uses 2 s.
 
-The simulator's cells stand in for regions, and each access to a page of a cell for one sample with
-an access, up to the 20 samples of an interval. The feedback loop of the quotas is replaced by its
-goals: demotions stop when enough memory is free, and promotions when enough is used. Left out: the
-merging and splitting of regions, the tuning of the intervals, and the cost of sampling. All of this
-favours the policy.
+Here, a region is a cell of the simulator. Its number of samples with an access is its number of
+accesses per page, rounded up, but at most the 20 samples of an interval. The feedback loop of the
+quotas is replaced by its goals: demotions stop when enough memory is free, and promotions when
+enough is used. Left out: the merging and splitting of regions, the tuning of the intervals, and the
+cost of sampling. All of this favours the policy.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Schemes:
         self.interval_ns = interval_ns
         self._free_goal = free_goal
         pages_per_s = float("inf") if quota_bytes_per_s is None else quota_bytes_per_s / PAGE_BYTES
-        # At most the unused quota of one second can be used later.
+        # Unused quota can be used later, but at most the quota of one second.
         self._quotas = [RateLimit(pages_per_s, pages_per_s) for _ in range(2)]
         self._limited = quota_bytes_per_s is not None
         self._samples: Integers = np.zeros(0, np.int64)

@@ -10,10 +10,10 @@ the next N executions are evicted before the room is needed, the least recently 
 Blocks of freed tensors are dropped without a copy. Published N: 8, according to a model of DeepUM
 in G10's artifact.
 
-As published, an access to a slow page waits until the page has been fetched. That is so here on
-paged tiers. On other tiers, a page whose prefetch is late is accessed in slow memory. Blocks are
-the simulator's cells. Left out: the limited sizes of the tables, and the time of the first fault of
-a chain.
+As published, an access to a slow page waits until the page has been fetched. In the simulator, only
+accesses on paged tiers wait. On other tiers, a page whose prefetch is late is accessed in slow
+memory. Blocks are the simulator's cells. Left out: the limited sizes of the tables, and the time of
+the page fault that starts a chain of prefetches.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Executions:
         self._last.append(execution)
 
     def predict(self, count: int) -> list[int]:
-        """At most `count` next executions; fewer from the first unknown sequence on."""
+        """The next executions, at most `count`; the list ends before an unknown sequence."""
         last, found = self._last.copy(), list[int]()
         while len(found) < count and (following := self._next.get(tuple(last))) is not None:
             found.append(following)
@@ -86,8 +86,8 @@ class Prefetcher:
         self._executions = Executions()
         self._blocks: dict[int, Integers] = {}
         self._fast = np.zeros(0, np.int64)
-        self._pages = np.zeros(0, np.int64)  # the largest size of each block that was seen
-        self._migrated = np.zeros(0, np.int64)  # the tick at which pages of it last became fast
+        self._pages = np.zeros(0, np.int64)  # largest size of each block so far
+        self._migrated = np.zeros(0, np.int64)  # tick at which pages of each block last became fast
         self._ticks = 0
 
     def tick(self, observation: Observation) -> list[MoveRequest]:
@@ -110,7 +110,8 @@ class Prefetcher:
         # Predicted blocks that do not exist yet will be born, and need room, too.
         births = int(self._pages[wanted[fast[wanted] + slow[wanted] == 0]].sum())
         needed = births + int(slow[rising].sum()) - observation.free_pages
-        # The next stretch can be longer than the last one, so the moves are limited only by room.
+        # Ignore observation.move_pages, because the next stretch can be longer than the last one:
+        # only the room on the fast tier limits the moves.
         unlimited = replace(observation, move_pages=2 * observation.capacity_pages)
         return exchange(unlimited, rising, falling, needed, births)
 

@@ -8,11 +8,10 @@ than 1/16 of the fast node is free, every page that faults is promoted. If the f
 fast node is below a watermark, the least recently accessed pages are demoted. Published scan period
 and threshold: 1 s each.
 
-Unlike under `tpp`, one fault is enough, and the time of the faults counts. A fault of a page that
-can be promoted takes as long as that of any other page here: as under all policies in the
-simulator, pages are copied in the background, and not by the faulting thread. Left out: the limit
-of 256 MiB for a scan, the limit on the rate of promotions (off by default) and the threshold's
-adaptation to it.
+Unlike under `tpp`, one fault is enough for a promotion, and the faults take time. In the simulator,
+a fault takes the same time whether or not the page is promoted: as under all policies, pages are
+copied in the background, and not by the faulting thread. Left out: the limit of 256 MiB for a scan,
+the limit on the rate of promotions (off by default), and the threshold's adaptation to this rate.
 """
 
 from __future__ import annotations
@@ -40,8 +39,8 @@ FAULT_NS = 1_500.0
 
 SETTINGS = ((1.0, 0.002), (0.25, 0.002), (1.0, 0.02))
 """The threshold of the hint-fault latency, in scan periods, and the demotion watermark, as a share
-of the fast tier. The published threshold and about the kernel's watermark come first: the kernel's
-watermarks are 0.1 % of the node apart (watermark_scale_factor)."""
+of the fast tier. The first pair is the published threshold and approximately the kernel's
+watermark: the kernel's watermarks are 0.1 % of the node apart (watermark_scale_factor)."""
 
 PLENTY = 1 / 16
 """If more than this share of the fast tier is free, all pages that fault are promoted."""
@@ -100,7 +99,8 @@ class HintFaults:
         self._last_use.tick(used)
         faulting = used & ~np.isnan(self._hinted_ns)
         self._faults = int(observation.slow[faulting].sum())
-        # The access was in the stretch that has just ended; the latency at its beginning counts.
+        # The time of the fault within the stretch that has just ended is unknown: assume the
+        # beginning of the stretch.
         hot = faulting & (self._before_ns - self._hinted_ns <= self._hot_ns)
         plenty = observation.free_pages > PLENTY * observation.capacity_pages
         self._rising |= faulting if plenty else hot
@@ -118,7 +118,8 @@ class HintFaults:
         if not len(rising) and not demoted:
             return []
         cold = self._last_use.oldest(observation.fast > 0)
-        # The next stretch can be longer than the last one, so the moves are limited only by room.
+        # Ignore observation.move_pages, because the next stretch can be longer than the last one:
+        # only the room on the fast tier limits the moves.
         unlimited = replace(observation, move_pages=2 * observation.capacity_pages)
         return exchange(unlimited, rising, cold, demoted)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Changes of explicit placement while a plan is live: when and from what to plan again."""
+"""Decides when to plan again because explicit placements have changed while a plan is live."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ class Placing:
         planned = following.planned
         if placed is None or planned is None or time.monotonic() < self._next_s:
             return None
-        # Compare by identity: each message has a new mapping, and tables have no truth value.
+        # Compare by identity: each message creates a new mapping, and == cannot compare plans with
+        # numpy tables.
         if self._planned is planned and self._placed is placed:
             return None
         profile = with_placements(planned.profile, placed)

@@ -2,7 +2,7 @@
 /*
  * Explicit placement: the tiers that the script asks for, by place() and placing() in
  * sentineld.shim. A request is kept with the tensor's block of the heap and ends when the
- * tensor is freed. It only informs the daemon, which plans by it.
+ * tensor is freed. The shim only reports it to the daemon, whose plans comply with it.
  */
 #define _GNU_SOURCE
 #include "place.h"
@@ -65,8 +65,8 @@ API int sentinel_placeable(void *address)
 	return found;
 }
 
-/* Place the tensor at this address. A tensor in an arena has its place by the plan already: the plan
-   contains the request if the script had made it when the step was profiled. */
+/* Place the tensor at this address. This has no effect on a tensor in an arena, because the live plan
+   has chosen its tier. */
 API void sentinel_place(void *address, int placement)
 {
 	struct heap_block *block;
@@ -82,8 +82,9 @@ API void sentinel_place(void *address, int placement)
 	pthread_mutex_unlock(&shim.lock);
 }
 
-/* A number that changes whenever the result of sentinel_placed() changes, unless only the step has
-   changed. */
+/* A number that changes whenever a request changes the result of sentinel_placed(). The number does
+   not change when a new step begins, although the tensors born in the previous step are then no
+   longer excluded from the result. */
 API uint64_t sentinel_placement_changes(void)
 {
 	uint64_t now;

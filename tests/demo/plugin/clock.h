@@ -17,8 +17,8 @@
 
 #define CLOCK_CPUS_MAX 8
 #define CLOCK_QUANTUM_PS 10000000ull /* 10 us */
-/* A CPU may wait for the emulator (a device, the end of a pause of all CPUs) and not proceed. After
-   CLOCK_PATIENCE_NS of host time, other CPUs do not wait for it any more until it proceeds. */
+/* A running CPU may be blocked in the emulator (by a device, or by a pause of all CPUs). Other CPUs
+   wait for it for at most CLOCK_PATIENCE_NS of host time, and then no more until it proceeds. */
 #define CLOCK_PATIENCE_NS 20000000ull
 
 struct cpu_clock {
@@ -30,25 +30,25 @@ struct cpu_clock {
 
 struct clock {
 	_Atomic uint64_t *now_ps; /* the machine's time */
-	_Atomic uint64_t *idle_ps; /* the part of it in which all CPUs were halted */
-	pthread_mutex_t lock; /* for running and halted_ns */
-	uint64_t halted_ns; /* host time at which the last CPU was halted; 0: not all are */
+	_Atomic uint64_t *idle_ps; /* the part of now_ps in which all CPUs were halted */
+	pthread_mutex_t lock; /* protects `running` of all CPUs and halted_ns */
+	uint64_t halted_ns; /* host time since which all CPUs are halted; 0: not all are */
 	struct cpu_clock cpus[CLOCK_CPUS_MAX];
 };
 
-/* Use these two words for the machine's time and idle time. No CPU runs yet. */
+/* Keep the machine's time and idle time in these two words. No CPU may run yet. */
 void clock_init(struct clock *clock, _Atomic uint64_t *now_ps, _Atomic uint64_t *idle_ps);
 
-/* Forget how far CPUs are apart: all of them are at the machine's time. No CPU executes meanwhile. */
+/* Set the times of all CPUs to the machine's time. No CPU may execute code meanwhile. */
 void clock_align(struct clock *clock);
 
 /* Compare a CPU with the others. Waits while it is too far ahead. */
 void clock_compare(struct clock *clock, unsigned int cpu);
 
-/* The CPU is halted until it executes code again. */
+/* Note that the CPU is halted until it executes code again. */
 void clock_halt(struct clock *clock, unsigned int cpu);
 
-/* The CPU was halted and executes code again. */
+/* Note that the CPU, which was halted, executes code again. */
 void clock_wake(struct clock *clock, unsigned int cpu);
 
 /* Add a cost to a CPU's time. */

@@ -27,7 +27,7 @@ ACTIVATION, SCRATCH, GRADIENT, STATE, PARAMETER = range(5)
 
 
 class Slow:
-    """A policy whose plans keep everything slow; it notes what it was asked."""
+    """A policy whose plans keep everything slow; `asked` records the arguments of plan()."""
 
     name = "slow"
 
@@ -41,7 +41,7 @@ class Slow:
 
 
 def placed(**tiers: list[int]) -> Profile:
-    """The toy's profile with some tensors placed: lists of rows by tier."""
+    """The toy's profile with some tensors placed. tiers: the rows to place on each tier."""
     profile = toy_profile()
     tensors = profile.tensors.copy()
     for tier, rows in tiers.items():

@@ -399,7 +399,7 @@ void streams_continue(struct pager *pager);
 /* The main function of the thread that serves faults. */
 void *serve_faults(void *pager);
 
-/* Release the pages of the file that children held which have ended or called exec(). */
+/* Release the file pages that are held for children that have since ended or called exec(). */
 void forget_children(struct pager *pager);
 
 /* Free the list of children and close their descriptors. */

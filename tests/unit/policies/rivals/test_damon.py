@@ -42,7 +42,7 @@ def test_the_region_that_is_idle_the_longest_falls_first() -> None:
 def test_a_region_that_is_accessed_steadily_is_hotter_than_a_new_one() -> None:
     schemes = Schemes(1.0)
     schemes.tick(seen(0.0, [0, 0, 0, 5]))
-    # Cell 3 has the same number of accesses as cell 0, but for 8 s.
+    # Cells 0 and 3 have the same number of accesses, cell 3 for 8 s.
     assert schemes.tick(seen(8.0, [5, 0, 0, 5], free=8)) == [MoveRequest(3, 0, 5)]
 
 
