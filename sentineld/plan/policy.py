@@ -84,7 +84,7 @@ class Reactor(Protocol):
 
 @runtime_checkable
 class DelayingReactor(Reactor, Protocol):
-    """A reactor whose observation takes time of the training, for example by page faults."""
+    """A reactor whose observation delays the training, for example by page faults."""
 
     def delay_ns(self) -> float:
         """How long the accesses that the last tick observed were delayed by the observation."""

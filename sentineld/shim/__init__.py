@@ -59,10 +59,10 @@ def disarm() -> None:
 def place(what: Any, tier: str) -> None:
     """Keep tensors on a tier, whatever plan is made for this process.
 
-    The request holds until the tensor's memory is freed, or until place() is called again. It is
-    for the whole storage of a tensor. Gradients and optimizer state are tensors of their own, and
-    are not placed with a module's parameters. Tensors below 4 KiB are never moved, so place() does
-    nothing for them. Without the shim or a daemon, it does nothing, either.
+    The request holds until the tensor's memory is freed, or until place() is called again. It
+    applies to the whole storage of a tensor. Gradients and optimizer state are tensors of their
+    own, and are not placed with a module's parameters. Tensors below 4 KiB are never moved, so
+    place() does nothing for them. Without the shim or a daemon, it does nothing, either.
 
     Args:
         what: a tensor, or a module, all of whose parameters and buffers are placed.

@@ -153,7 +153,7 @@ def test_a_restarted_daemon_keeps_the_placements(run: PlacedRun) -> None:
     wait(lambda: run.session() is not None and run.status()["state"] == "managed")
     begun = run.status()["step"]
     wait(lambda: run.status()["step"] > begun + 5)
-    # The shim reports the same placements again, so that there is no reason for another plan.
+    # The shim reports the same placements again, so there is no reason for another plan.
     # The live plan may still be corrected, for example because other processes slow down the mover.
     now = run.status()
     assert now["layout_id"] == layout or now["reason"].startswith("the corrected plan"), now

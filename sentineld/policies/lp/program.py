@@ -171,7 +171,8 @@ class _Program:
         self._demoted = self._promotions + self._durations - self._demotions
         self._pool = self._demoted + (self._dying - self._demotions if limits.generous else 0)
         # If everything is slow, accesses use the slow tier for a part of each stretch, and no pages
-        # can move during this part. (S,), in UNIT_PAGES: the memory that could be promoted in it.
+        # can move during this part. (S,), in UNIT_PAGES: the memory that could otherwise be
+        # promoted during it.
         self._kept_back: Floats = np.zeros(count)
         # (S,), in units of time: AccessCosts.hideable_ns of each stretch if everything is slow.
         self._hideable: Floats = np.zeros(count)

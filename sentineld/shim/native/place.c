@@ -65,8 +65,8 @@ API int sentinel_placeable(void *address)
 	return found;
 }
 
-/* Place the tensor at this address. This has no effect on a tensor in an arena, because the live plan
-   has chosen its tier. */
+/* Place the tensor at this address. This has no effect on a tensor in an arena, because the live
+   plan has chosen its tier. */
 API void sentinel_place(void *address, int placement)
 {
 	struct heap_block *block;

@@ -377,8 +377,9 @@ def fork_repeatedly(library: ctypes.CDLL, folder: Path) -> None:
 
 def fork_closes_descriptors(library: ctypes.CDLL, folder: Path) -> None:
     """A child becomes a service as daemon(7) describes: it closes its descriptors, forks a process,
-    and ends. This process reads pages that were evicted before the first fork. Another child holds
-    the next version of these pages. The file has room for two versions and a half."""
+    and ends. The process that it forked reads pages that were evicted before the first fork.
+    Another child holds the next version of these pages. The file has room for two and a half
+    versions."""
     paged = Paged(library, backing_file(folder, 640), 640, 256, 256)
     paged.fill_and_evict(256)
     go_reading, go_writing = os.pipe()

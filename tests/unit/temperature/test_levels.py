@@ -19,8 +19,9 @@ def scanned(levels: Levels, used: bool) -> str:
 
 def test_a_used_unit_rises_and_is_cleared_less_and_less_often() -> None:
     levels = Levels(1)
-    # Level 1 after the first scan: the next scan is skipped, the scan after it clears the bits.
-    # Level 2: one skipped, 2 scans. Level 3: one skipped, 4 scans. Level 4: one skipped.
+    # At level 1 (after the first scan), one scan is skipped, and the scan after it clears the bits.
+    # At level 2, one scan is skipped, and the second scan after it clears the bits; at level 3, the
+    # fourth. At level 4, again, one scan is skipped.
     assert "".join(scanned(levels, True) for _ in range(12)) == "c-c-ec-eeec-"
     assert levels.level.tolist() == [4]
 
@@ -29,8 +30,8 @@ def test_an_idle_unit_falls_and_is_cleared_more_often() -> None:
     levels = Levels(1)
     while levels.level[0] < 3:
         scanned(levels, True)
-    # The pause of level 3 (one skipped, 4 scans) began with a use. Then 2 scans for level 2, one
-    # for level 1, and every scan at level 0.
+    # At level 3, one scan is skipped, and the fourth scan after it clears the bits and finds the
+    # unit idle. At level 2, the second scan clears the bits; at levels 1 and 0, each scan does.
     assert "".join(scanned(levels, False) for _ in range(10)) == "-eeececccc"
     assert levels.level.tolist() == [0]
 

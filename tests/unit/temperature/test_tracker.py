@@ -30,7 +30,7 @@ def test_bits_that_are_left_alone_count_in_each_scan() -> None:
     # Page 0 is written before the first scan only; page 1 is never accessed. The scan clears the
     # bits, and page 0 rises to level 1: scan 2 skips it, and scan 3 finds it idle.
     assert [pages.scan(tracker) for _ in range(3)] == [[5, 0], [5, 0], [5, 0]]
-    # Read before scans 4 and 6: level 1, then level 2. Scan 5 skips it, and so does scan 7.
+    # Reads before scans 4 and 6 raise page 0 to levels 1 and 2. Scans 5 and 7 skip the page.
     pages.accessed[0] = True
     assert pages.scan(tracker) == [7, 0]
     assert pages.scan(tracker) == [7, 0]

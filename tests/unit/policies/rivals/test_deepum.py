@@ -23,7 +23,7 @@ def test_the_next_executions_are_known_once_a_sequence_repeats() -> None:
     # After 3, 0, 1, 2 nothing has followed yet.
     assert executions.predict(8) == []
     executions.note(3)
-    # 0, 1, 2, 3 was followed by 0; and so on, to 2, which was followed by 3 just now.
+    # Each sequence of four has a successor now: 0, 1, 2, 3 has 0, and 3, 0, 1, 2 has 3.
     assert executions.predict(6) == [0, 1, 2, 3, 0, 1]
     assert executions.predict(2) == [0, 1]
 
@@ -32,7 +32,7 @@ def test_an_execution_is_predicted_by_the_three_before_it_too() -> None:
     executions = Executions()
     for execution in (1, 0, 0, 9, 2, 3, 0, 0, 9, 4, 1, 0, 0, 9):
         executions.note(execution)
-    # 9 was followed by 2 and by 4; after 1, 0, 0, 9 it was 2.
+    # 9 was followed by 2 and by 4, but the sequence 1, 0, 0, 9 only by 2.
     assert executions.predict(1) == [2]
 
 
