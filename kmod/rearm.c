@@ -17,8 +17,8 @@ static bool maybe_written(struct sentinel_session *s, struct sentinel_chunk *chu
 }
 
 /*
- * Notes that accesses to those pages of a huge page that are not recorded as touched may have
- * been missed: while the huge page was not armed, all of its pages were accessible.
+ * For the pages of a huge page that are not recorded as touched, notes that accesses may have been
+ * missed: while the huge page was not armed, all of its pages were accessible.
  */
 static void note_untouched(struct sentinel_session *s, struct sentinel_chunk *chunk)
 {

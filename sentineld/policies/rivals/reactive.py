@@ -89,7 +89,7 @@ def exchange(
     """Request demotions, then promotions into the free and the freed pages of the fast tier.
 
     rising, falling: cells in the order of their promotion and of their demotion. demoted_pages:
-    number of pages to demote; half of the moves at most are demotions. headroom_pages: number of
+    number of pages to demote; at most half of the moves are demotions. headroom_pages: number of
     free pages that promotions leave.
     """
     limit = min(max(demoted_pages, 0), observation.move_pages // 2)

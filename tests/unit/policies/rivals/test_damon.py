@@ -17,7 +17,7 @@ def seen(now_s: float, accesses: list[float], free: int = 0, capacity: int = 100
 
 def test_hotness_is_the_mean_of_frequency_and_age() -> None:
     # Frequencies 0, 0, 50, 100 (samples 0, 0, 10, 20). Ages of 0, 5, 0.9 and 8 seconds have the
-    # logarithms 0, -3 (idle), 0 and 4: 32 + these, in 64ths of 100: 50, 45, 50, 56.
+    # logarithms 0, -3 (idle), 0 and 4. Add 32 and multiply by 100 / 64: 50, 45, 50, 56.
     samples, ages = np.array([0, 0, 10, 20]), np.array([0.0, 5.0, 0.9, 8.0])
     assert hotness(samples, ages).tolist() == [25, 22, 50, 78]
 
@@ -27,7 +27,7 @@ def test_accessed_slow_regions_rise_and_idle_fast_regions_fall() -> None:
     # more often than cell 0, and cell 1 is accessed, too.
     schemes = Schemes(1.0)
     assert schemes.tick(seen(0.0, [1, 3, 0, 9])) == [MoveRequest(2, 1, 5), MoveRequest(3, 0, 2)]
-    # With 5 pages free, nothing falls.
+    # If 5 pages are free, nothing is demoted.
     assert schemes.tick(seen(1.0, [1, 3, 0, 9], free=5)) == [MoveRequest(3, 0, 2)]
 
 
@@ -47,7 +47,7 @@ def test_a_region_that_is_accessed_steadily_is_hotter_than_a_new_one() -> None:
 
 
 def test_the_quota_limits_both_directions() -> None:
-    # A quota of 2 pages a second. A larger goal, so that 50 pages should be free.
+    # The quota is 2 pages a second. The goal is 5 % free memory, which is 50 pages.
     schemes = Schemes(1.0, 0.05, 2.0 * PAGE_BYTES)
     hot = [9.0, 1.0, 0.0, 0.0]
     assert schemes.tick(seen(0.0, hot)) == [MoveRequest(2, 1, 2)]
