@@ -17,6 +17,7 @@ from sentineld.model.plan import Space
 from sentineld.observe.control_segment import ControlSegment
 from sentineld.observe.residency_segment import ResidencySegment
 from tests.integration.paged_run import DISK_RATES, paging, tiers
+from tests.integration.shim.daemon_side import ROOT
 from tests.integration.test_daemon import Daemon
 from tests.integration.test_emulated import REST, TIERS, ManagedRun, wait
 from tests.unit.shim.paged import pager_problem
@@ -92,6 +93,12 @@ def opened(pid: int, name: str) -> Iterator[int]:
                 os.close(fd)
             return
     raise AssertionError(f"process {pid} has no memfd {name}")
+
+
+@pytest.fixture(autouse=True)
+def _tests_are_importable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The script imports a model from this package."""
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
 
 
 @pytest.fixture
