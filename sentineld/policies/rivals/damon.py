@@ -27,7 +27,13 @@ import numpy as np
 from sentineld.model.arrays import Floats, Integers
 from sentineld.plan.policy import MoveRequest, Observation
 from sentineld.policies.registry import register
-from sentineld.policies.rivals.reactive import ReactivePolicy, Setting, exchange, move_requests
+from sentineld.policies.rivals.reactive import (
+    ReactivePolicy,
+    Setting,
+    exchange,
+    move_requests,
+    total,
+)
 from sentineld.temperature.rate import RateLimit
 
 AGGREGATION_S = 0.1
@@ -87,10 +93,11 @@ class Schemes:
         """free_goal, quota_bytes_per_s: see SETTINGS."""
         self.interval_ns = interval_ns
         self._free_goal = free_goal
-        pages_per_s = float("inf") if quota_bytes_per_s is None else quota_bytes_per_s / PAGE_BYTES
-        # Unused quota can be used later, but at most the quota of one second.
-        self._quotas = [RateLimit(pages_per_s, pages_per_s) for _ in range(2)]
-        self._limited = quota_bytes_per_s is not None
+        self._quotas: list[RateLimit] = []  # by target tier; empty: unlimited
+        if quota_bytes_per_s is not None:
+            pages_per_s = quota_bytes_per_s / PAGE_BYTES
+            # Unused quota can be used later, but at most the quota of one second.
+            self._quotas = [RateLimit(pages_per_s, pages_per_s) for _ in range(2)]
         self._samples: Integers = np.zeros(0, np.int64)
         self._changed_ns = np.zeros(0)  # when each region's age began
         self._before_ns = 0.0
@@ -116,13 +123,13 @@ class Schemes:
         down = max(int(capacity * self._free_goal) - observation.free_pages, 0)
         headroom = int(capacity * (1 - USED_GOAL))
         found = exchange(observation, hot, cold, self._granted(1, elapsed_s, down), headroom)
-        up = sum(request.pages for request in found if request.tier == 0)
+        up = total(request for request in found if request.tier == 0)
         ups = move_requests(hot.tolist(), observation.slow, 0, self._granted(0, elapsed_s, up))
         return [*(request for request in found if request.tier), *ups]
 
     def _granted(self, tier: int, elapsed_s: float, pages: int) -> int:
         """How many of these pages the quota of moves to a tier allows."""
-        return self._quotas[tier].grant(elapsed_s, pages) if self._limited else pages
+        return self._quotas[tier].grant(elapsed_s, pages) if self._quotas else pages
 
 
 def hotness(samples: Integers, age_s: Floats) -> Integers:

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -29,7 +28,12 @@ from sentineld.model.arrays import Integers
 from sentineld.model.profile import Profile
 from sentineld.plan.policy import MoveRequest, Observation, Reactor
 from sentineld.policies.registry import register
-from sentineld.policies.rivals.reactive import ReactivePolicy, Setting, exchange
+from sentineld.policies.rivals.reactive import (
+    ReactivePolicy,
+    Setting,
+    exchange,
+    without_move_limit,
+)
 
 AHEAD = (8, 1, 2, 4, 16, 32)
 """Numbers of executions for which blocks are prefetched. The published one comes first."""
@@ -110,10 +114,7 @@ class Prefetcher:
         # Predicted blocks that do not exist yet will be born, and need room, too.
         births = int(self._pages[wanted[fast[wanted] + slow[wanted] == 0]].sum())
         needed = births + int(slow[rising].sum()) - observation.free_pages
-        # Ignore observation.move_pages, because the next stretch can be longer than the last one:
-        # only the room on the fast tier limits the moves.
-        unlimited = replace(observation, move_pages=2 * observation.capacity_pages)
-        return exchange(unlimited, rising, falling, needed, births)
+        return exchange(without_move_limit(observation), rising, falling, needed, births)
 
     def _predicted(self, capacity_pages: int) -> Integers:
         """The blocks of the next executions, the nearest first, as many as fit together."""

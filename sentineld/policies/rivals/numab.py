@@ -17,7 +17,6 @@ the limit on the rate of promotions (off by default), and the threshold's adapta
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -30,6 +29,7 @@ from sentineld.policies.rivals.reactive import (
     Setting,
     exchange,
     pages_below,
+    without_move_limit,
 )
 
 SCAN_S = 1.0
@@ -118,10 +118,7 @@ class HintFaults:
         if not len(rising) and not demoted:
             return []
         cold = self._last_use.oldest(observation.fast > 0)
-        # Ignore observation.move_pages, because the next stretch can be longer than the last one:
-        # only the room on the fast tier limits the moves.
-        unlimited = replace(observation, move_pages=2 * observation.capacity_pages)
-        return exchange(unlimited, rising, cold, demoted)
+        return exchange(without_move_limit(observation), rising, cold, demoted)
 
     def delay_ns(self) -> float:
         """Time of the hint faults of the stretch that has just ended; see DelayingReactor."""

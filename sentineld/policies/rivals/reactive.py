@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -97,6 +98,12 @@ def exchange(
     room = observation.free_pages + total(down) - headroom_pages
     up = max(min(room, observation.move_pages - total(down)), 0)
     return [*down, *move_requests(rising.tolist(), observation.slow, 0, up)]
+
+
+def without_move_limit(observation: Observation) -> Observation:
+    """The observation for a policy that ticks at every boundary: only the room on the fast tier
+    limits its moves, because the next stretch can be longer than the last one."""
+    return replace(observation, move_pages=2 * observation.capacity_pages)
 
 
 def pages_below(observation: Observation, rising: Integers, watermark: float) -> int:
