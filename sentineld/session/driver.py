@@ -240,7 +240,7 @@ class Driver:
             self._settle_budget()
         self._requests.finish()
         if planned is None and places:
-            # Nobody waits for this replanning, so its failure must be visible in the status.
+            # No caller gets the outcome of this replanning, so the status must show its failure.
             log.warning("process %d: %s", self._link.pid, replanning.outcome)
             self.lifecycle.explain(f"the live plan is kept; {replanning.outcome}")
 

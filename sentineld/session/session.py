@@ -75,6 +75,7 @@ class Session:
         self.link = link
         self.machine = machine
         self.began_ns = time.monotonic_ns()
+        """CLOCK_MONOTONIC; after the last exec() of the process."""
         self._driver = Driver(link, machine, states, self._mover_ended)
         self.name = self._driver.name
         self.lifecycle = self._driver.lifecycle

@@ -66,7 +66,7 @@ int main(void)
 	assert(apart_ps <= 3 * CLOCK_QUANTUM_PS);
 	before_ps = now_ps;
 
-	/* It does not wait for ever: CPU 1 runs, but does not proceed. */
+	/* The wait ends although CPU 1 runs and does not proceed. */
 	clock_wake(&c, 1);
 	clock_charge(&c, 0, SECOND_PS);
 	assert(now_ps >= before_ps + SECOND_PS);
