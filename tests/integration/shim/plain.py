@@ -103,7 +103,8 @@ def train(request: bytes, output: int) -> None:
         os.environ.clear()
         os.environ.update(found["environment"])
         sys.argv = found["argv"]
-        sys.path[0] = str(Path(sys.argv[0]).parent)
+        modules = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+        sys.path[:1] = [str(Path(sys.argv[0]).parent), *filter(None, modules)]
         runpy.run_path(sys.argv[0], run_name="__main__")
     except BaseException:
         traceback.print_exc()
