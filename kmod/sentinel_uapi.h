@@ -118,7 +118,7 @@ struct sentinel_epoch {
 };
 
 struct sentinel_stats {
-	/* accesses to watched pages, births excluded; AGAIN records count on huge pages only */
+	/* accesses to watched pages, births excluded; those with AGAIN records only on huge pages */
 	__u64 hits;
 	__u64 births; /* first touches of absent pages in armed ranges */
 	__u64 lost; /* records lost: the log was full, or an allocation failed */
@@ -174,10 +174,11 @@ struct sentinel_epoch_fd {
  * the log is not sorted by epoch. With precise writes, if the kernel has to resolve a write
  * after a recorded read, the write's record is appended at the access, with node 255.
  *
- * If a page of an armed range has no record for an epoch, it was not accessed in the
- * epoch. The module may miss accesses to a page that other code unarms (mprotect, migration, a
+ * The module may miss accesses to a page that other code unarms (mprotect, migration, a
  * collapse, mremap) or that cannot be armed (the zero page, pages that are not anonymous).
- * At the end of the epoch, such a page is logged as UNKNOWN if no access was seen. With
+ * At the end of the epoch, such a page is logged as UNKNOWN if no access was seen. So a page
+ * of an armed range that has no record for an epoch that has ended was not accessed in this
+ * epoch, unless records were lost or the access is of a kind that the module does not see. With
  * precise writes, it is logged as UNKNOWN and AGAIN if an access was seen but a later
  * write may have been missed. For the next epoch the page is armed again; if this is
  * not possible, it is logged as UNKNOWN again.

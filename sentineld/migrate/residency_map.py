@@ -100,7 +100,7 @@ class PageMaps:
             for space, (start, length) in ranges.items()
         }
         # _elsewhere[tier][node]: whether the node is in another tier. `node` is a map's entry, read
-        # as an unsigned byte; for ABSENT, the element is False.
+        # as an unsigned byte. ABSENT (-1) is thus 255, for which the element is False.
         tier_of = np.full(256, -1, dtype=np.int8)
         for index, tier in enumerate(tiers.tiers):
             tier_of[list(tier.nodes)] = index

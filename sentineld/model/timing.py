@@ -112,7 +112,7 @@ class Timing:
         np.add.at(memory, profile.accesses["stretch"], fast)
         if self.overlap == Overlap.TIERS:
             # A stretch's accesses take the longer of two times (see AccessCosts for x):
-            # - accesses to fast pages: memory - sum of fast * x
+            # - accesses to fast pages: sum of fast * (1 - x), that is, memory - sum of fast * x
             # - accesses to slow pages: sum of (fast + extra) * x
             return AccessCosts(-fast, 2 * fast + extra, memory)
         times = profile.stretches["time_ns"].astype(np.float64)

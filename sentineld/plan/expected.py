@@ -146,7 +146,7 @@ def useful_until(profile: Profile, plan: Plan) -> npt.NDArray[np.int64]:
 
 
 def ahead_of_time(profile: Profile, plan: Plan) -> npt.NDArray[np.int64]:
-    """(M,): the number of boundaries by which each move may begin before its own boundary.
+    """(M,): how many boundaries before its own boundary each move may begin.
 
     A demotion may begin as soon as the last use, birth or other move of its pages has passed. The
     plan schedules the demotion later only because bandwidth is limited. The result is 0 for

@@ -76,10 +76,11 @@ def step_lifetimes(step: Step, cuts: Sequence[int] | npt.NDArray[np.uint32] = ()
 
     A tensor that outlives the step is matched with an instance that the previous step allocated
     and this step frees. If the previous step was recorded, the address of the free leads to the
-    allocation of the previous step, whose slot identifies the tensor. If not, tensors and instances
-    of the same size are matched in the order of births and frees. A tensor that lives longer than
-    one step can't be planned. Its row has kind PERSISTENT and a slot, and the shim keeps the tensor
-    in the heap.
+    allocation of the previous step, whose slot identifies the tensor. If the previous step was not
+    recorded, the tensors are taken in the order of their births. Each is matched with the first
+    instance of the same size, in the order of frees, that is not matched yet and that this step
+    frees before the tensor's birth. A tensor that lives longer than one step can't be planned. Its
+    row has kind PERSISTENT and a slot, and the shim keeps the tensor in the heap.
 
     Raises SentinelError if allocations of the step are missing.
     """

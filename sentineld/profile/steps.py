@@ -236,7 +236,7 @@ def _digest(sequence: npt.NDArray[np.uint64]) -> str:
 
 def kept_records(step: Step) -> int:
     """Approximate size of a stored step, as a number of records: the step's own records, and one
-    for each live tensor. (A live tensor takes more memory than a record.)"""
+    for each live tensor, although a live tensor takes more memory than a record."""
     return len(step.records) + len(step.live)
 
 

@@ -4,8 +4,8 @@
 A backend without epochs does not report in which stretch a page was accessed. Therefore its
 accesses are not added to the profile; they are only compared with the accesses that the framework
 reported. An accessed page is "untold" if it holds only tensors for which the framework reports no
-access in the whole step. If the backend sees only writes, it is compared only with the reported
-writes.
+access in the whole step. If the backend sees only writes, its accesses are compared only with the
+reported writes.
 """
 
 from __future__ import annotations

@@ -40,7 +40,9 @@ class TensorRow:
     dies: str  # description of the stretch; empty if allocated before the step
     boundaries: int  # number of stretches in its lifetime
     layers: int  # number of distinct layers in its lifetime
-    bytes_read: int  # reported by the framework, or whole pages; see build_profile()
+    # As the framework reported. If only the module saw an access, the bytes of the accessed pages;
+    # see build_profile().
+    bytes_read: int
     bytes_written: int  # as for bytes_read
     page_accesses: int  # as in ACCESS_DTYPE
     hotness: float  # (bytes_read + bytes_written) / bytes

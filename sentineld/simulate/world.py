@@ -164,7 +164,8 @@ class World:
         return slow
 
     def slow_after_birth(self, low: int, high: int) -> int:
-        """Number of slow pages in [low, high) after a birth, if the fast tier has room."""
+        """Number of slow pages that the cells [low, high) would have if the absent ones were born
+        now and the fast tier had room for all pages that the plan wants to be born fast."""
         absent = (self.fast[low:high] == 0) & (self.slow[low:high] == 0)
         cells = self.cells
         born = cells.pages[low:high] - np.minimum(cells.born_fast[low:high], cells.pages[low:high])

@@ -32,7 +32,7 @@ def bucket_of(temperature: Integers) -> Integers:
 def histogram(bucket: Integers, pages: Integers, buckets: int = BUCKETS) -> Floats:
     """(buckets,): number of pages in each bucket.
 
-    bucket, pages: (N,), the bucket of each unit and its number of pages.
+    bucket, pages: (N,), the bucket and the number of pages of each unit.
     """
     return np.bincount(bucket, pages, minlength=buckets).astype(np.float64)
 

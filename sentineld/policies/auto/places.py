@@ -109,7 +109,8 @@ def _reusing(profile: Profile, births: Births, rows: Integers) -> tuple[Integers
 
 
 def _lines(profile: Profile, tensors: Integers) -> list[Integers]:
-    """Divide tensors into one set for each line. No two tensors of a set are alive together."""
+    """Divide the tensors into sets. The tensors of a set are placed across the same line between a
+    fast and a slow region, so no two of them are alive together."""
     birth = profile.tensors["birth_event"].astype(np.int64)
     death = profile.tensors["death_event"].astype(np.int64)
     lines: list[list[int]] = []

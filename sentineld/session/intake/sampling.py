@@ -43,8 +43,8 @@ page in each epoch."""
 
 @dataclass(frozen=True)
 class SampledPages:
-    """Page accesses that a backend sampled: samples with epochs if the backend is the module, areas
-    if it is another backend."""
+    """The page accesses that a backend sampled. The module gives samples with epochs, any other
+    backend gives areas."""
 
     backend: Backend
     samples: npt.NDArray[np.void]  # SAMPLE_DTYPE

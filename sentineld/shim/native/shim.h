@@ -26,8 +26,9 @@
 
 #define API __attribute__((visibility("default")))
 #define unlikely(x) __builtin_expect(!!(x), 0)
-/* In record.value and heap_birth.cursor: the tensor has no cursor. It was not allocated by the
-   step's owner or, in record.value, it was allocated before this step. */
+/* Value of record.value and heap_birth.cursor for a tensor without a cursor, that is, one that
+   the step's owner did not allocate. record.value also has this value if the tensor was allocated
+   before this step. */
 #define NOT_IN_SEQUENCE UINT32_MAX
 #define ARENAS_MAX 8
 

@@ -87,7 +87,8 @@ class MemoryGroup:
 
     @property
     def measures_peak(self) -> bool:
-        """Whether the kernel can reset the largest usage. With cgroup v2 this needs Linux 6.12."""
+        """Whether the kernel can reset the group's peak usage. With cgroup v2, this needs Linux
+        6.12."""
         return self._peak is not None
 
     def limit(self, limit_bytes: int | None) -> None:

@@ -20,7 +20,7 @@ Answer = Callable[[Message], Any]
 
 
 class Ctl:
-    """sentinelctl on a daemon's socket. asked: the verbs and arguments that the daemon received."""
+    """Runs sentinelctl on a server's socket. asked: the verbs and arguments that it received."""
 
     def __init__(self, socket: Path) -> None:
         self.socket = socket

@@ -50,8 +50,8 @@ class Operation:
 
 
 # Each base is more than twice the next smaller base, and no length is more than twice another
-# length. So if an allocation of a step is missing because it is below 4 KiB, each allocation that
-# the step makes is too large for the slot of the missing one.
+# length. So if an allocation of a step is not recorded because it is below 4 KiB, each recorded
+# allocation of the step is too large for the slot of the missing one.
 OPERATIONS = st.lists(
     st.builds(
         Operation,

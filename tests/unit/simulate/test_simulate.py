@@ -52,8 +52,8 @@ def test_all_slow_pays_for_every_access(training: Profile) -> None:
 
 def test_on_two_equal_tiers_only_waits_cost_time() -> None:
     training = profiled(replace(NETWORK, blocks=2), tuple(range(4, 30, 4)))[0]
-    # As published, policies that swap tensors are infeasible here. The hint faults of numab take
-    # time, too.
+    # Two kinds of policies are left out: those that swap tensors fail here with "infeasible as
+    # published", and the hint faults of numab take time, too.
     swapping = {"g10", "capuchin", "flashneuron", "swapadvisor", "vdnn", "lms"}
     for name in set(SOFTWARE) - swapping - {"numab"}:
         tiers = preset_tiers("dram", 12)

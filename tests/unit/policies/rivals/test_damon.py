@@ -23,8 +23,9 @@ def test_hotness_is_the_mean_of_frequency_and_age() -> None:
 
 
 def test_accessed_slow_regions_rise_and_idle_fast_regions_fall() -> None:
-    # 5 of 1000 pages should be free, and 3 are to stay free: 1000 x (1 - 0.997). Cell 3 is accessed
-    # more often than cell 0, and cell 1 is accessed, too.
+    # Demotions aim at 5 free pages of 1000 (0.5 %), and promotions leave 3 pages free: 1000 x (1 -
+    # 0.997). So 5 pages are demoted and 2 are promoted. Cell 3 is accessed more often than cell 0,
+    # and cell 1 is accessed, too.
     schemes = Schemes(1.0)
     assert schemes.tick(seen(0.0, [1, 3, 0, 9])) == [MoveRequest(2, 1, 5), MoveRequest(3, 0, 2)]
     # If 5 pages are free, nothing is demoted.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* An open() that opens the file at the path few_mappings instead of vm.max_map_count. Link this file
-   with -Wl,--wrap=open. */
+/* An open() that opens the file whose path is in `few_mappings` instead of
+   /proc/sys/vm/max_map_count. Link this file with -Wl,--wrap=open. */
 #include <fcntl.h>
 #include <string.h>
 
