@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Train a small gated network on a synthetic sequence: the demo's workload.
 
-The workload does not depend on sentineld: it runs as `python train.py` and as `python -m
-sentineld.shim train.py`.
+The workload runs as `python train.py` and as `python -m sentineld.shim train.py`. Only the option
+--place needs sentineld.
 """
 
 from __future__ import annotations
@@ -138,6 +138,14 @@ def wait_for(path: Path) -> None:
         time.sleep(0.05)
 
 
+def place(model: nn.Module, requests: list[tuple[str, str]]) -> None:
+    """Place parameters of the model. requests: (name, tier) of each."""
+    import sentineld.shim
+
+    for name, tier in requests:
+        sentineld.shim.place(model.get_parameter(name), tier)
+
+
 def parse(arguments: list[str]) -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -158,6 +166,14 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         "--clock", type=Path, help="device memory with the time of the steps; see class Clock"
     )
     parser.add_argument("--wait-file", type=Path, help="build the model once this file exists")
+    parser.add_argument(
+        "--place",
+        nargs=2,
+        action="append",
+        default=[],
+        metavar=("PARAMETER", "TIER"),
+        help="place this parameter by sentineld.shim.place()",
+    )
     return parser.parse_args(arguments)
 
 
@@ -174,6 +190,8 @@ def main(arguments: list[str]) -> None:
     model = Network(
         options.symbols, options.positions, options.width, options.narrow, options.blocks
     )
+    if options.place:
+        place(model, options.place)
     optimizer = torch.optim.RMSprop(model.parameters(), lr=1e-4, weight_decay=1e-4, foreach=False)
     step = 0
     while options.steps == 0 or step < options.steps:

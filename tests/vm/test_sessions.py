@@ -40,12 +40,19 @@ from .training import (
 pytestmark = pytest.mark.guest
 
 
+PLACED = {"blocks.0.gate.weight": "fast", "blocks.1.gate.weight": "slow"}
+"""The tier on which the script places a parameter. Both parameters have the same size."""
+
+
 @pytest.fixture(scope="module")
 def training(daemon: Guest) -> Iterator[Training]:
     """The training of this file's tests. Its command is stopped after the first test, because
     `sentinelctl run` continues to poll the daemon."""
     options = "--fast 30% --limit 1GiB --policy sentinel+spill"
-    started = Training(daemon, f"{PORTABLE} sentinelctl run {options} -- python3")
+    placed = " ".join(f"--place {name} {tier}" for name, tier in PLACED.items())
+    started = Training(
+        daemon, f"{PORTABLE} sentinelctl run {options} -- python3", f"{TRAINING} {placed}"
+    )
     yield started
     started.process.send_remote("CONT")
     started.end()
@@ -262,6 +269,23 @@ def test_plan_show_and_tensors(training: Training) -> None:
     )
     assert sum(tensor["bytes_read"] for tensor in tensors) > 0
     assert "persistent" in guest.run(f"sentinelctl tensors {pid}").stdout
+
+
+def test_placed_parameters_are_on_the_nodes_of_their_tiers(training: Training) -> None:
+    guest, pid = training.guest, training.pid
+    listed = json.loads(guest.run(f"sentinelctl tensors {pid} --json").stdout)["tensors"]
+    tensors = {row["name"]: row for row in listed if row["name"] in PLACED}
+    assert {name: row["placed"] for name, row in tensors.items()} == PLACED
+    for name, tier in PLACED.items():
+        node = int(tier == "slow")
+        address, size_bytes = tensors[name]["address"], tensors[name]["bytes"]
+        command = f"cd {TREE} && python3 tests/vm/inside/nodes_of.py {pid} {address} {size_bytes}"
+        for _ in range(3):
+            found = json.loads(guest.run(command).stdout)
+            assert len(found["range"]) >= size_bytes // 4096 - 1
+            assert set(found["range"]) == {node}, (name, found)
+            assert found["mapping"][str(node)] >= len(found["range"])
+            training.expect_another_step()
 
 
 MOVED_PAGES = 256
