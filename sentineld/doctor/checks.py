@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from sentineld.doctor import backends, kernel, limits, memory, paging, service, tracing
+from sentineld.doctor import backends, energy, kernel, limits, memory, paging, service, tracing
 from sentineld.doctor.findings import Finding, Status, System
 
 CHECKS: tuple[Callable[[System], Finding], ...] = (
@@ -31,6 +31,7 @@ CHECKS: tuple[Callable[[System], Finding], ...] = (
     limits.cpuset,
     limits.memory_limit,
     limits.mappings,
+    energy.rapl,
     service.shim_library,
     service.daemon,
 )
