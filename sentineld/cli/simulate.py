@@ -149,6 +149,7 @@ def simulate(
         steps,
         planning_s=planning_s,
         clock=time.perf_counter,
+        threads=threads,
     )
     notes = list(outcome.notes)
     least: float | None = None
@@ -197,6 +198,8 @@ def _lines(answer: dict[str, Any]) -> list[str]:
         f"moves       {format_bytes(answer['bytes_promoted'])} up, "
         f"{format_bytes(answer['bytes_demoted'])} down, {answer['late_moves']} late",
         f"fast peak   {format_bytes(answer['peak_fast_bytes'])}",
+        f"energy      {answer['joules']:.3f} J (modelled), "
+        f"{answer['joules'] / answer['fast_only_joules']:.3f} times all-fast",
         f"planned in  {answer['plan_seconds']:.2f} s",
         "phases      "
         + ", ".join(

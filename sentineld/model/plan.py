@@ -113,6 +113,7 @@ class Prediction:
     demoted_bytes: int  # moved to the slow tier
     peak_fast_bytes: int  # most fast memory charged at any moment
     fast_share: float  # share of sampled page accesses served by the fast tier, 0..1
+    access_joules: float = 0.0  # energy of the step's accesses by the energy model; no moves
 
 
 @dataclass(frozen=True)

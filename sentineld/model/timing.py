@@ -127,7 +127,7 @@ class Timing:
         """
         rows = profile.accesses
         own = np.where(
-            _cached(profile),
+            cached_rows(profile),
             0.0,
             rows["bytes_read"].astype(np.float64) * self.fast_read_ns_per_byte
             + rows["bytes_written"].astype(np.float64) * self.fast_write_ns_per_byte,
@@ -145,7 +145,7 @@ class Timing:
             return np.zeros(len(profile.accesses))
         writes = profile.accesses["bytes_written"] > 0
         page_ns = profile.page_bytes * self.demote_ns_per_byte
-        found: Floats = np.where(writes, _touched_pages(profile) * page_ns, 0.0)
+        found: Floats = np.where(writes, touched_pages(profile) * page_ns, 0.0)
         return found
 
     def busy_ns(self, profile: Profile) -> Floats:
@@ -156,19 +156,19 @@ class Timing:
             return self.fast_ns(profile) + self.extra_ns(profile)
         if not self.paged:
             return np.zeros(len(profile.accesses))
-        return _touched_pages(profile) * (profile.page_bytes * self.read_ns_per_byte)
+        return touched_pages(profile) * (profile.page_bytes * self.read_ns_per_byte)
 
     def extra_ns(self, profile: Profile) -> Floats:
         """(A,): the extra time of each access row if all of its pages are on the slow tier and no
         other work overlaps with the access."""
         rows = profile.accesses
         if self.paged:
-            return self.busy_ns(profile) + self.fault_ns * faults_of(_touched_pages(profile))
+            return self.busy_ns(profile) + self.fault_ns * faults_of(touched_pages(profile))
         extra = (
             rows["bytes_read"].astype(np.float64) * self.read_ns_per_byte
             + rows["bytes_written"].astype(np.float64) * self.write_ns_per_byte
         )
-        found: Floats = np.where(_cached(profile), 0.0, extra)
+        found: Floats = np.where(cached_rows(profile), 0.0, extra)
         return found
 
 
@@ -208,13 +208,13 @@ class AccessCosts:
         return found
 
 
-def _cached(profile: Profile) -> Mask:
+def cached_rows(profile: Profile) -> Mask:
     """(A,): which access rows belong to small tensors, which cost the same on either tier."""
     found: Mask = profile.tensors["bytes"][profile.accesses["tensor"]] < CACHED_BYTES
     return found
 
 
-def _touched_pages(profile: Profile) -> Floats:
+def touched_pages(profile: Profile) -> Floats:
     """(A,): number of pages that each access touches."""
     rows, page = profile.accesses, profile.page_bytes
     tensors = np.ceil(profile.tensors["bytes"][rows["tensor"]] / page)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from sentineld.model.energy import energy_of
 from sentineld.model.plan import Plan, Prediction
 from sentineld.model.profile import Profile
 from sentineld.model.tiers import Tiers
@@ -49,6 +50,7 @@ def predicted(
         peak_fast_bytes=int(peak_fast_pages(plan, profile, found).max(initial=0))
         * profile.page_bytes,
         fast_share=float(served.sum()) / total if total else 0.0,
+        access_joules=energy_of(tiers).access_joules(profile, slow),
     )
 
 

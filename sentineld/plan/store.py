@@ -25,7 +25,7 @@ from sentineld.model.plan import (
 )
 from sentineld.model.profile import ACCESS_DTYPE, STRETCH_DTYPE, TENSOR_DTYPE, Profile
 
-STORE_VERSION = 6
+STORE_VERSION = 7
 
 _DTYPES: dict[str, np.dtype[Any]] = {
     "tensors": TENSOR_DTYPE,

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from sentineld.model.energy import energy_of
 from sentineld.model.plan import MOVE_DTYPE, Plan, Prediction, Space
 from sentineld.model.profile import Profile
 from sentineld.model.tiers import Tiers
@@ -105,10 +106,12 @@ def _first_touch(plan: Plan, profile: Profile, tiers: Tiers) -> Prediction:
     share[arena] = found / np.maximum(pages[arena], 1)
     worth, rows = access_pages(profile), profile.accesses["tensor"]
     total = float(worth.sum())
+    slow = 1 - share[rows]
     return Prediction(
-        step_ns=int(timing_of(tiers).stretch_ns(profile, 1 - share[rows]).sum()),
+        step_ns=int(timing_of(tiers).stretch_ns(profile, slow).sum()),
         promoted_bytes=0,
         demoted_bytes=0,
         peak_fast_bytes=min(budget, int(pages[others].sum()) + len(touched)) * page,
         fast_share=float((worth * share[rows]).sum()) / total if total else 0.0,
+        access_joules=energy_of(tiers).access_joules(profile, slow),
     )

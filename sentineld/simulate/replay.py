@@ -30,6 +30,8 @@ class Step:
     counts: Counts
     times_ns: Floats = field(repr=False, compare=False)
     """(S,), time that each stretch takes without slow accesses, births in the arena or waits."""
+    slow_joules: float = 0.0
+    """Energy that accesses take in addition because pages are slow; 0 if it is not computed."""
 
 
 class _Charges:
@@ -126,7 +128,7 @@ class Replay:
         times = scripts.times_ns if factors is None else scripts.times_ns * factors
         count, first = len(times), self._step * len(times)
         world.counts = Counts(peak_pages=world.fast_pages)
-        began_ns, slow_ns = world.now_ns, 0.0
+        began_ns, slow_ns, slow_joules = world.now_ns, 0.0, 0.0
         if not self._step:
             # A move may begin up to times.ahead boundaries before its planned boundary, so it can
             # enter the queue in the previous step. The first step has no previous step, so queue
@@ -153,6 +155,8 @@ class Replay:
             begin_ns = world.now_ns
             charges = _Charges(scripts, script, stretch, world)
             span_ns = float(times[stretch]) + charges.ns
+            if script.joules is not None:
+                slow_joules += float(script.joules[stretch] @ world.slow)
             if scripts.moves_yield:
                 world.occupied(float(script.busy_ns[stretch] @ world.slow))
             if scripts.writes is not None:
@@ -164,7 +168,9 @@ class Replay:
                 world.run(max(world.now_ns, begin_ns + event.at * span_ns))
                 if isinstance(event, Birth):
                     born_before, asked_ns = world.counts.born_pages, world.now_ns
-                    late_ns = charges.born(event, world.born(event.low, event.high, event.busy_ns))
+                    slow = world.born(event.low, event.high, event.busy_ns)
+                    late_ns = charges.born(event, slow)
+                    slow_joules += slow * event.joules
                     made_ns = (world.counts.born_pages - born_before) * scripts.birth_ns
                     span_ns += late_ns + made_ns + (world.now_ns - asked_ns)
                 else:
@@ -173,7 +179,7 @@ class Replay:
             slow_ns += charges.ns
         self._step += 1
         world.boundary = self._step * count
-        return Step(world.now_ns - began_ns, slow_ns, world.counts, times)
+        return Step(world.now_ns - began_ns, slow_ns, world.counts, times, slow_joules)
 
     def _queue(self, move: Move, due: int) -> None:
         span = move.times.span(due, self.trial.stalls)

@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from sentineld.model.arrays import Floats, Mask
+from sentineld.model.energy import EnergyModel
 from sentineld.model.plan import Plan
 from sentineld.model.profile import Kind, Profile
 from sentineld.model.tiers import Overlap
@@ -31,6 +33,7 @@ class Birth(NamedTuple):
     cost_ns: float
     hideable_ns: float
     busy_ns: float
+    joules: float = 0.0  # EnergyModel.extra_joules() of each slow page; 0 if it is not wanted
 
 
 @dataclass(frozen=True)
@@ -77,6 +80,8 @@ class Script:
     """(S, C), like costs_ns, but with Timing.busy_ns()."""
     events: tuple[tuple[Event, ...], ...]
     """The events of each stretch, in order."""
+    joules: Floats | None = None
+    """(S, C), like costs_ns, but with EnergyModel.extra_joules(); None: not wanted."""
 
 
 @dataclass(frozen=True)
@@ -110,11 +115,15 @@ class Scripts:
     """None: the tiers are not paged."""
 
 
-def scripts(plan: Plan, profile: Profile, timing: Timing) -> Scripts:
-    """Prepare a plan for replay."""
+def scripts(
+    plan: Plan, profile: Profile, timing: Timing, energy: EnergyModel | None = None
+) -> Scripts:
+    """Prepare a plan for replay. energy: the model of Step.slow_joules; None: not wanted."""
     cells = cells_of(plan, profile)
     found = timing.costs(profile)
-    costs = found.direct_ns, found.hideable_ns, timing.busy_ns(profile)
+    costs = [found.direct_ns, found.hideable_ns, timing.busy_ns(profile)]
+    if energy is not None:
+        costs.append(energy.extra_joules(profile))
     transient = (profile.tensors["slot"] >= 0) & (profile.tensors["kind"] != Kind.PERSISTENT)
     reborn = transient & _any_inside(cells, cells.dropped)
     return Scripts(
@@ -150,17 +159,16 @@ def _any_inside(cells: Cells, mask: Mask) -> Mask:
     return found
 
 
-def _script(
-    profile: Profile, cells: Cells, costs: tuple[Floats, Floats, Floats], born: Mask
-) -> Script:
+def _script(profile: Profile, cells: Cells, costs: Sequence[Floats], born: Mask) -> Script:
     """Make the script of a step.
 
-    costs: (A,) each, AccessCosts.direct_ns and hideable_ns, and Timing.busy_ns().
+    costs: (A,) each, AccessCosts.direct_ns and hideable_ns, Timing.busy_ns() and, if it is wanted,
+        EnergyModel.extra_joules().
     born: (T,), whether the tensor's pages are born when the tensor is allocated in this step.
     """
     rows, tensors = profile.accesses, profile.tensors
     at_birth = born[rows["tensor"]] & (rows["stretch"] == tensors["birth_stretch"][rows["tensor"]])
-    births_ns = [
+    at_births = [
         np.bincount(rows["tensor"][at_birth], cost[at_birth], minlength=len(tensors))
         / np.maximum(tensor_pages(profile), 1)
         for cost in costs
@@ -178,7 +186,7 @@ def _script(
             float(born_at[row]),
             int(cells.low[row]),
             int(cells.high[row]),
-            *(float(cost[row]) for cost in births_ns),
+            *(float(cost[row]) for cost in at_births),
         )
         listed[stretch].append((event, 1, birth))
     for row, low, high in zip(
@@ -193,8 +201,10 @@ def _script(
         tuple(event for _, _, event in sorted(stretch, key=lambda entry: entry[:2]))
         for stretch in listed
     )
-    direct, hideable, busy = (page_costs(profile, cells, cost, ~at_birth) for cost in costs)
-    return Script(direct, hideable, busy, events)
+    direct, hideable, busy, *joules = (
+        page_costs(profile, cells, cost, ~at_birth) for cost in costs
+    )
+    return Script(direct, hideable, busy, events, joules[0] if joules else None)
 
 
 def _moves(plan: Plan, profile: Profile, cells: Cells) -> tuple[tuple[Move, ...], ...]:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from sentineld.base.errors import SentinelError
+from sentineld.model.energy import energy_of
 from sentineld.model.plan import Plan
 from sentineld.model.profile import Profile
 from sentineld.model.tiers import Tiers
@@ -19,6 +20,7 @@ from sentineld.plan.check import verify
 from sentineld.plan.placement import planned
 from sentineld.plan.policy import Hardware, Policy, Reactive
 from sentineld.simulate.disturbance import Disturbance
+from sentineld.simulate.energy import fast_only_joules, step_joules
 from sentineld.simulate.loop import ClosedLoop
 from sentineld.simulate.replay import Step
 from sentineld.simulate.training import WARM_UP_STEPS, PolicyRun, Training
@@ -80,6 +82,11 @@ class Outcome:
     """(name, number of steps, total seconds) of each phase, in order."""
     predicted_seconds: float
     """Time of a step as the policy predicted it."""
+    joules: float | None
+    """Energy of a step by the energy model (model/energy.py); None: simulate() was called without
+    the number of threads."""
+    fast_only_joules: float | None
+    """Energy of a step if all memory were fast; None as for `joules`."""
     notes: tuple[str, ...] = field(default=())
     """Texts that describe the policy's choices and the corrections in the simulation."""
 
@@ -107,6 +114,7 @@ def simulate(
     plan: Plan | None = None,
     planning_s: float | None = PLANNING_S,
     clock: Callable[[], float] | None = None,
+    threads: int | None = None,
 ) -> Outcome:
     """Simulate a training run under the policy.
 
@@ -118,6 +126,7 @@ def simulate(
     plan: a plan that the policy has already made; None: make one.
     planning_s: assumed time to make a corrected plan; None: never correct the plan.
     clock: function that returns seconds, for Outcome.plan_seconds.
+    threads: number of threads that compute a step, for Outcome.joules; None: unknown.
 
     Raises SentinelError if the budget is less than a page, the profile has no accesses or no times,
     or the plan is invalid or exceeds the budget. Any error of policy.plan() is passed on.
@@ -129,10 +138,17 @@ def simulate(
     plan_s = clock() - began_s if clock is not None else 0.0
     verify(plan, profile, budget_bytes if policy.charges_budget else None)
     training = Training(
-        profile, policy, plan, tiers, budget_bytes, disturbance or Disturbance(), steps_max
+        profile,
+        policy,
+        plan,
+        tiers,
+        budget_bytes,
+        disturbance or Disturbance(),
+        steps_max,
+        energy_of(tiers) if threads is not None else None,
     )
     early, before = training.by_first_touch()
-    return _outcome(training, early, _run_policy(training, before, planning_s), plan_s)
+    return _outcome(training, early, _run_policy(training, before, planning_s), plan_s, threads)
 
 
 def _run_policy(training: Training, before: World, planning_s: float | None) -> PolicyRun:
@@ -149,11 +165,19 @@ def _run_policy(training: Training, before: World, planning_s: float | None) -> 
 
 
 def _outcome(
-    training: Training, early: Sequence[Step], passed: PolicyRun, plan_s: float
+    training: Training,
+    early: Sequence[Step],
+    passed: PolicyRun,
+    plan_s: float,
+    threads: int | None,
 ) -> Outcome:
     plan, profile, steady = training.plan, training.profile, passed.steady
     timing, page = timing_of(training.tiers), profile.page_bytes
     fast_s, slow_s = _extremes_s(training)
+    joules = fast_joules = None
+    if training.energy is not None and threads is not None:
+        joules = fmean(step_joules(step, profile, training.energy, threads) for step in steady)
+        fast_joules = fast_only_joules(fast_s, profile, training.energy, threads)
     return Outcome(
         policy=plan.policy,
         kind="hardware" if isinstance(training.policy, Hardware) else "software",
@@ -183,6 +207,8 @@ def _outcome(
             _phase("steady", steady),
         ),
         predicted_seconds=plan.predicted.step_ns / 1e9,
+        joules=joules,
+        fast_only_joules=fast_joules,
         notes=(*plan.notes, *passed.notes),
     )
 

@@ -9,6 +9,7 @@ from statistics import fmean
 
 import numpy as np
 
+from sentineld.model.energy import EnergyModel
 from sentineld.model.plan import Plan
 from sentineld.model.profile import Profile
 from sentineld.model.tiers import Tiers
@@ -68,6 +69,8 @@ class Training:
     budget_bytes: int
     disturbance: Disturbance
     steps_max: int
+    energy: EnergyModel | None = None
+    """The model of Step.slow_joules; None: it is not computed."""
 
     @property
     def page_ns(self) -> tuple[float, float]:
@@ -127,7 +130,7 @@ class Training:
         at_boundary: Callable[[], None] | None = None,
     ) -> Replay:
         timing = timing_of(self.tiers)
-        made = scripts(plan, self.profile, timing)
+        made = scripts(plan, self.profile, timing, self.energy)
         world = World(made.cells, capacity_pages, *self.page_ns, timing.paged)
         feed = AccessFeed(self.profile, made.cells, world, reactor) if reactor is not None else None
         return Replay(made, world, feed.passed if feed is not None else None, at_boundary)

@@ -70,7 +70,7 @@ def rows_of(
     trace: Path, tiers_name: str, tiers: Tiers, fraction: float, policies: Sequence[str]
 ) -> list[Row]:
     """Simulate one cell with these tiers; return a row per policy."""
-    profile, _ = step_of(trace)
+    profile, threads = step_of(trace)
     budget_bytes = int(profile.peak_bytes * fraction)
     notes: list[str] = []
     least: float | None = None
@@ -79,7 +79,7 @@ def rows_of(
     except SentinelError as error:
         notes.append(f"no bound: {error.message}")
     # One simulation gives the all-fast and all-slow times for all policies.
-    slow = simulate(profile, policy("slow-only"), tiers, budget_bytes)
+    slow = simulate(profile, policy("slow-only"), tiers, budget_bytes, threads=threads)
     rows = []
     for name in policies:
         row: Row = {
@@ -95,17 +95,25 @@ def rows_of(
             "plan_seconds": None,
             "bytes_promoted": None,
             "bytes_demoted": None,
+            "modelled_joules": None,
+            "fast_only_modelled_joules": slow.fast_only_joules,
             "note": "",
         }
-        rows.append(row | _figures(name, profile, tiers, budget_bytes, notes))
+        rows.append(row | _figures(name, profile, tiers, budget_bytes, threads, notes))
     return rows
 
 
 def _figures(
-    name: str, profile: Profile, tiers: Tiers, budget_bytes: int, notes: Sequence[str]
+    name: str,
+    profile: Profile,
+    tiers: Tiers,
+    budget_bytes: int,
+    threads: int,
+    notes: Sequence[str],
 ) -> Row:
+    clock = time.perf_counter
     try:
-        found = simulate(profile, policy(name), tiers, budget_bytes, clock=time.perf_counter)
+        found = simulate(profile, policy(name), tiers, budget_bytes, clock=clock, threads=threads)
     except SentinelError as error:
         return {"note": "; ".join([error.message, *notes])}
     except Exception as error:  # a bug in one policy must not stop the others' measurement
@@ -115,6 +123,7 @@ def _figures(
         "plan_seconds": found.plan_seconds,
         "bytes_promoted": round(found.bytes_promoted),
         "bytes_demoted": round(found.bytes_demoted),
+        "modelled_joules": found.joules,
         "note": "; ".join([*found.notes, *notes]),
     }
 

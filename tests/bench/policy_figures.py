@@ -44,6 +44,13 @@ def over_bound(row: Row) -> float | None:
     return float(row["step_seconds"] / row["bound_seconds"])
 
 
+def energy_ratio(row: Row) -> float | None:
+    """Return the modelled energy of a step divided by that of an all-fast step. Return None if the
+    policy failed, or if an earlier version of the benchmark wrote the row."""
+    joules = row.get("modelled_joules")
+    return None if joules is None else float(joules / row["fast_only_modelled_joules"])
+
+
 def geometric_mean(values: Iterable[float | None]) -> float | None:
     """Return the geometric mean of the known values, or None if none is known."""
     logs = [math.log(value) for value in values if value is not None]
@@ -65,13 +72,15 @@ def by_policy(rows: Sequence[Row]) -> dict[str, list[Row]]:
 
 def policies_table(rows: Sequence[Row]) -> str:
     """Format a line per policy and a line for the bound. Slowdowns are averaged by the geometric
-    mean: for each preset and fraction over the traces, and once over all cells."""
+    mean: for each preset and fraction over the traces, and once over all cells. "energy" is the
+    mean of energy_ratio() over all cells."""
     columns = sorted({(row["tiers"], row["fast_fraction"]) for row in rows})
     head = [
         "step / all-fast step",
         *(f"{tiers} {fraction:.0%}" for tiers, fraction in columns),
         "all",
         "worst",
+        "energy",
         "/ bound",
         "cells",
         "plan s",
@@ -94,6 +103,7 @@ def policies_table(rows: Sequence[Row]) -> str:
                 *map(_figure, means),
                 _figure(geometric_mean(known)),
                 _figure(max(known, default=None)),
+                _figure(geometric_mean(map(energy_ratio, mine))),
                 _figure(geometric_mean(map(over_bound, mine))) if bounded else "",
                 f"{len(known)}/{len(mine)}",
                 f"{max(plans):.1f}" if plans else "-",
@@ -115,6 +125,7 @@ def policies_table(rows: Sequence[Row]) -> str:
             *map(_figure, least),
             _figure(geometric_mean(every)),
             _figure(max(every, default=None)),
+            "",
             "",
             f"{len(every)}/{len({cell_of(row) for row in rows})}",
             "",

@@ -108,7 +108,12 @@ def assemble(
     )
     found = predicted(never, profile, tiers)
     plan = finished(_with_waits(replace(plan, moves=both, late=late)), profile, tiers)
-    expected = replace(plan.predicted, step_ns=found.step_ns, fast_share=found.fast_share)
+    expected = replace(
+        plan.predicted,
+        step_ns=found.step_ns,
+        fast_share=found.fast_share,
+        access_joules=found.access_joules,
+    )
     return replace(plan, predicted=expected)
 
 

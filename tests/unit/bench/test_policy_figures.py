@@ -15,6 +15,7 @@ from tests.bench.policy_figures import (
     Row,
     better_than_ours,
     by_policy,
+    energy_ratio,
     failures,
     geometric_mean,
     policies_table,
@@ -40,6 +41,8 @@ def row(policy: str, step: float | None, trace: str = "bert", **more: object) ->
         "plan_seconds": None if step is None else 1.5,
         "bytes_promoted": 0,
         "bytes_demoted": 0,
+        "modelled_joules": None if step is None else 9 * step,
+        "fast_only_modelled_joules": 10.0,
         "note": "" if step is not None else "infeasible as published: too little",
     }
     return found | more
@@ -48,6 +51,14 @@ def row(policy: str, step: float | None, trace: str = "bert", **more: object) ->
 def test_geometric_means_skip_unknown_values() -> None:
     assert geometric_mean([2.0, None, 8.0]) == pytest.approx(4.0)
     assert geometric_mean([None]) is None
+
+
+def test_energy_is_relative_to_the_all_fast_step() -> None:
+    assert energy_ratio(row("a", 1.3)) == pytest.approx(1.17)
+    assert energy_ratio(row("a", None)) is None
+    earlier = row("a", 1.3)
+    del earlier["modelled_joules"]
+    assert energy_ratio(earlier) is None
 
 
 def test_policies_with_failed_cells_come_last() -> None:
@@ -60,9 +71,9 @@ def test_the_table_has_a_line_per_policy_and_the_bound() -> None:
     rows = [row("a", 1.3), row("b", None), row("memory", 1.5, kind="hardware")]
     lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in
              policies_table(rows).splitlines()]  # fmt: skip
-    assert lines[2] == ["a", "1.300", "1.300", "1.300", "1.182", "1/1", "1.5"]
-    assert lines[3] == ["memory (hardware)", "1.500", "1.500", "1.500", "", "1/1", "1.5"]
-    assert lines[4] == ["b", "-", "-", "-", "-", "0/1", "-"]
+    assert lines[2] == ["a", "1.300", "1.300", "1.300", "1.170", "1.182", "1/1", "1.5"]
+    assert lines[3] == ["memory (hardware)", "1.500", "1.500", "1.500", "1.350", "", "1/1", "1.5"]
+    assert lines[4] == ["b", "-", "-", "-", "-", "-", "0/1", "-"]
     assert lines[5][:2] == ["the bound", "1.100"]
 
 

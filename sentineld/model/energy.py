@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The energy model: joules of a step from seconds by core and bytes by tier.
+
+    energy of a step = core seconds in which the training computes or pages are copied x CORE_W
+                     + core seconds in which the training waits x WAITING_CORE_W
+                     + bytes read from each tier, and bytes written to it x energy of a byte
+
+The model serves where no energy can be measured: in the simulator, on emulated tiers, and on
+machines without RAPL. Its results are always marked as modelled. docs/explanation/energy.md has the
+sources of the constants and the model's limits.
+
+As in the timing model, accesses to small tensors are served by the processor's caches. They cost no
+energy here. On paged tiers, an access to a slow page reads the page from the file and writes it to
+memory; if the access changes the page, the page is also read from memory and written to the file.
+
+In the shapes of arrays, A is the number of rows in Profile.accesses.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+
+from sentineld.model.arrays import Floats
+from sentineld.model.profile import Profile
+from sentineld.model.tiers import Tiers
+from sentineld.model.timing import cached_rows, touched_pages
+
+CORE_W = 6.9
+"""Power of a core that computes, with its share of caches, interconnect and memory controllers."""
+
+WAITING_CORE_W = CORE_W / 2
+"""Power of a core that the training occupies while it waits for moves or for a disk."""
+
+COPY_BYTES_PER_S = 10e9
+"""Speed at which one core copies pages between two tiers of memory. If moves are slower because
+trainings share the bandwidth, the core does not compute in between."""
+
+JOULES_PER_PJ_PER_BIT = 8e-12
+"""Joules per byte at 1 pJ per bit."""
+
+Bytes = TypeVar("Bytes", float, Floats)
+
+
+@dataclass(frozen=True)
+class Medium:
+    """The energy to transfer a bit between a processor and a memory or disk, links included."""
+
+    read_pj_per_bit: float
+    write_pj_per_bit: float
+
+    def joules(self, read_bytes: Bytes, written_bytes: Bytes) -> Bytes:
+        """The energy of this many bytes."""
+        pj_bytes = read_bytes * self.read_pj_per_bit + written_bytes * self.write_pj_per_bit
+        return pj_bytes * JOULES_PER_PJ_PER_BIT
+
+
+DRAM = Medium(20.0, 20.0)
+
+MEDIA = {
+    "dram": DRAM,
+    # DRAM behind a link with a transmitter and a receiver in each direction.
+    "cxl": Medium(32.0, 32.0),
+    "remote": Medium(32.0, 32.0),
+    "optane": Medium(31.0, 980.0),
+    "nvme": Medium(304.0, 462.0),
+}
+"""Media by the preset of the slow tier. Presets of one medium with different migration bandwidths
+share the part of the name before the first hyphen: cxl-4k is cxl."""
+
+UNKNOWN = "cxl"
+"""The medium of a slow node of an unknown kind."""
+
+
+@dataclass(frozen=True)
+class EnergyModel:
+    """The energy of accesses and moves on two tiers of which the fast one is DRAM."""
+
+    slow: Medium
+    paged: bool  # see Tiers
+
+    def fast_joules(self, profile: Profile) -> Floats:
+        """(A,): energy of each access row if all of its pages are fast."""
+        rows = profile.accesses
+        joules = DRAM.joules(
+            rows["bytes_read"].astype(np.float64), rows["bytes_written"].astype(np.float64)
+        )
+        found: Floats = np.where(cached_rows(profile), 0.0, joules)
+        return found
+
+    def extra_joules(self, profile: Profile) -> Floats:
+        """(A,): energy of each access row if all of its pages are slow, minus fast_joules()."""
+        rows = profile.accesses
+        if self.paged:
+            pages_bytes = touched_pages(profile) * profile.page_bytes
+            changed_bytes = np.where(rows["bytes_written"] > 0, pages_bytes, 0.0)
+            return self.slow.joules(pages_bytes, changed_bytes) + DRAM.joules(
+                changed_bytes, pages_bytes
+            )
+        joules = self.slow.joules(
+            rows["bytes_read"].astype(np.float64), rows["bytes_written"].astype(np.float64)
+        )
+        found: Floats = np.where(cached_rows(profile), 0.0, joules - self.fast_joules(profile))
+        return found
+
+    def access_joules(self, profile: Profile, slow: Floats) -> float:
+        """Energy of a step's accesses.
+
+        slow: (A,), the share of each access row's pages that is on the slow tier, 0..1.
+        """
+        return float((self.fast_joules(profile) + self.extra_joules(profile) * slow).sum())
+
+    def copying_s(self, moved_bytes: float) -> float:
+        """Core seconds to copy this many bytes; 0 on paged tiers, because disks use DMA."""
+        return 0.0 if self.paged else moved_bytes / COPY_BYTES_PER_S
+
+    def moved_joules(self, promoted_bytes: float, demoted_bytes: float) -> float:
+        """Energy of memory and links when this many bytes are copied to the other tier."""
+        return self.slow.joules(promoted_bytes, demoted_bytes) + DRAM.joules(
+            demoted_bytes, promoted_bytes
+        )
+
+
+def energy_of(tiers: Tiers) -> EnergyModel:
+    """The energy model of the two fastest tiers.
+
+    A preset names its medium, and paged tiers lie on an NVMe disk. Any other slow tier counts as
+    UNKNOWN.
+    """
+    if tiers.paged:
+        return EnergyModel(MEDIA["nvme"], True)
+    preset = tiers.source.rpartition(":")[2].partition("-")[0]
+    return EnergyModel(MEDIA.get(preset, MEDIA[UNKNOWN]), False)
+
+
+def core_joules(computing_s: float, waiting_s: float) -> float:
+    """Energy of cores. computing_s, waiting_s: sums over all cores, in seconds."""
+    return computing_s * CORE_W + waiting_s * WAITING_CORE_W
