@@ -194,6 +194,24 @@ ROWS: dict[str, tuple[Graph, ...]] = {
                 (f"sentineld_unmanaged_bytes{{{SESSION}}}", "{{session}} unmanaged"),
             ),
         ),
+        Graph(
+            "Energy of a step",
+            "Mean energy of a step under the live plan: of the whole machine by RAPL, or modelled.",
+            "joule",
+            ((f"sentineld_step_energy_joules{{{SESSION}}}", "{{session}} {{source}}"),),
+        ),
+        Graph(
+            "Power",
+            "Power of the machine's processor packages and their memory, by RAPL.",
+            "watt",
+            (
+                (
+                    "rate(sentineld_machine_energy_joules_total[$__rate_interval])",
+                    "{{zone}}",
+                ),
+            ),
+            stacked=True,
+        ),
     ),
     "Observation": (
         Graph(

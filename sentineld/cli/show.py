@@ -63,6 +63,11 @@ def status(daemon: Daemon, as_json: bool) -> None:
                 f"file and written {format_bytes(paging['bytes_written'])}; {paging['faults']} "
                 "accesses waited for a page"
             )
+        if energy := session["energy"]:
+            whose = "of the machine, by RAPL" if energy["source"] == "rapl" else "modelled"
+            click.echo(
+                f"process {session['pid']} uses {energy['joules_per_step']:.3g} J a step ({whose})"
+            )
         if session["disturbed"]:
             click.echo(f"warning: process {session['pid']}: {session['disturbed']}")
 

@@ -14,6 +14,7 @@ from sentineld.base.errors import SentinelError
 from sentineld.base.units import FastBudget
 from sentineld.config import Config
 from sentineld.host.huge_sizes import offered_sizes, planned_sizes
+from sentineld.host.powercap import EnergyCounters
 from sentineld.machine.budgets import Budgets
 from sentineld.machine.choose import substrate_of
 from sentineld.machine.substrate import Substrate
@@ -59,6 +60,7 @@ class Machine:
         substrate: Substrate,
         tiers: Tiers | None,
         problems: list[SentinelError],
+        rapl: EnergyCounters | None = None,
     ) -> None:
         self.config = config
         self.substrate = substrate
@@ -68,6 +70,8 @@ class Machine:
         error says why."""
         self.budgets = Budgets(tiers.tiers[0].capacity_bytes if tiers is not None else 0)
         """The sessions' budgets of fast memory; a budget's holder is the session's ShimLink."""
+        self.rapl = rapl
+        """The machine's energy counters; None if it has none."""
         self.default_policy = default_policy(config)
         """The policy of sessions that are attached without one."""
         self.planners = Planners(
@@ -99,7 +103,7 @@ class Machine:
             log.info("tiers are emulated (preset %s): no page is copied", substrate.emulated)
         if substrate.paged:
             log.info("tiers are paged: tier 0 is memory, files in %s are tier 1", substrate.paged)
-        machine = cls(config, substrate, tiers, problems)
+        machine = cls(config, substrate, tiers, problems, EnergyCounters.of_machine())
         log.info("pages are observed by: %s", machine.backend().backend.name)
         # In a guest with emulated CPUs, it takes seconds to start following processes and to load
         # the probes. Sessions need not wait for this, unless the config requires the probes.
@@ -188,6 +192,7 @@ class Machine:
         return {
             "tiers": self.tiers is not None,
             "ebpf": self.probing.running,
+            "rapl": self.rapl is not None,
             **{verdict.backend.name: verdict.problem is None for verdict in survey()},
         }
 

@@ -13,6 +13,7 @@ from sentineld.base.errors import SentinelError
 
 _TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 _PARENT_FIELD = 4
+_CPU_TIME_FIELDS = (14, 15)
 _START_TIME_FIELD = 22
 
 
@@ -36,11 +37,28 @@ def parent(pid: int) -> int:
         return 0
 
 
+def cpu_seconds(pid: int) -> float:
+    """CPU seconds that all threads of a process have used, in user and in kernel mode.
+
+    Raises ProcessLookupError if the process has exited.
+    """
+    try:
+        return sum(_stat_fields(pid, *_CPU_TIME_FIELDS)) * _TICK_NS / 1e9
+    except FileNotFoundError as error:
+        raise ProcessLookupError(errno.ESRCH, f"process {pid} has exited") from error
+
+
 def _stat_field(pid: int, field: int) -> int:
-    """A field of /proc/PID/stat. Fields are numbered from 1, as in proc(5); `field` is >= 3."""
+    """A field of /proc/PID/stat; see _stat_fields()."""
+    return _stat_fields(pid, field)[0]
+
+
+def _stat_fields(pid: int, *fields: int) -> list[int]:
+    """Fields of /proc/PID/stat. They are numbered from 1, as in proc(5), and are >= 4."""
     text = Path(f"/proc/{pid}/stat").read_text()
     # Field 2 is the command in parentheses, which may contain spaces and parentheses.
-    return int(text[text.rindex(")") + 2 :].split()[field - 3])
+    values = text[text.rindex(")") + 2 :].split()
+    return [int(values[field - 3]) for field in fields]
 
 
 def children(pid: int) -> list[int]:

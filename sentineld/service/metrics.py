@@ -57,6 +57,8 @@ class SessionSnapshot:
     samples: Mapping[str, int] = field(default_factory=dict)  # page samples, by backend
     fast_share: float | None = None  # fast share of the last metered step, 0..1
     plan_duration_s: float | None = None  # time to make the live plan
+    step_joules: Mapping[str, float] = field(default_factory=dict)
+    """Source (rapl or modelled) -> mean energy of a step under the live plan; only one source."""
     page_faults: Mapping[str, int] = field(default_factory=dict)  # by kind; counted by eBPF
     page_accesses: Mapping[str, int] = field(default_factory=dict)
     """Accesses to armed pages, as counted by two sources: module, tracepoint."""
@@ -88,6 +90,7 @@ class DaemonSnapshot:
     counted by eBPF."""
     # Events that the eBPF programs dropped, by kind of event (kernel_events.DROPS).
     events_dropped: Mapping[str, int] = field(default_factory=dict)
+    machine_joules: Mapping[str, float] = field(default_factory=dict)  # by RAPL zone
     sessions: tuple[SessionSnapshot, ...] = ()
 
 
@@ -138,7 +141,7 @@ def _session_by(
     return MetricSpec(name, kind, text, ("session", *labels), rows)
 
 
-def _keyed(values: Mapping[str, int] | Mapping[int, int]) -> Rows:
+def _keyed(values: Mapping[str, float] | Mapping[int, int]) -> Rows:
     return [((str(key),), value) for key, value in values.items()]
 
 
@@ -210,6 +213,13 @@ METRICS: tuple[MetricSpec, ...] = (
         "Events that the eBPF programs could not record or count, by kind of event.",
         ("queue",),
         lambda snapshot: _keyed(snapshot.events_dropped),
+    ),
+    MetricSpec(
+        "sentineld_machine_energy_joules_total",
+        "counter",
+        "Energy that the whole machine has used since the daemon started, by RAPL zone.",
+        ("zone",),
+        lambda snapshot: _keyed(snapshot.machine_joules),
     ),
     MetricSpec(
         "sentineld_sessions", "gauge", "Sessions in each state.", ("state",), _session_states
@@ -341,6 +351,14 @@ METRICS: tuple[MetricSpec, ...] = (
         "gauge",
         "Time that it took to make the live plan.",
         lambda s: s.plan_duration_s,
+    ),
+    _session_by(
+        "sentineld_step_energy_joules",
+        "gauge",
+        "Mean energy of a step under the live plan, by source: rapl (of the whole machine) or "
+        "modelled (of the session).",
+        ("source",),
+        lambda s: _keyed(s.step_joules),
     ),
     _session_by(
         "sentineld_page_faults_total",

@@ -33,7 +33,7 @@ RECORDED_STEPS_MAX = 100
 CLOSE_S = 10.0
 """Maximum time for which a stopping daemon waits until all sessions have ended."""
 EXIT_CHECK_S = 2.0
-"""Interval at which beat() looks for processes that have exited."""
+"""Interval at which beat() looks for processes that have exited and reads energy counters."""
 
 
 class Sessions:
@@ -106,7 +106,8 @@ class Sessions:
             return list(self._sessions.values())
 
     def beat(self) -> None:
-        """Refresh every session's heartbeat, and end the sessions of processes that have exited."""
+        """Refresh every session's heartbeat. At intervals, end the sessions of processes that have
+        exited, and read the energy counters."""
         self.beat_s = time.time()
         sessions = self.all()
         for session in sessions:
@@ -114,6 +115,8 @@ class Sessions:
         if time.monotonic() > self._exits_checked_s + EXIT_CHECK_S:
             self._exits_checked_s = time.monotonic()
             _note_exits(sessions)
+            if self._machine.rapl is not None:
+                self._machine.rapl.joules()  # read the counters before they wrap
 
     def close(self) -> None:
         """Release every process; the state files stay for the next daemon."""

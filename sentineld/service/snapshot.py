@@ -33,6 +33,7 @@ def take_snapshot(machine: Machine, sessions: Sessions) -> DaemonSnapshot:
             for result in ("succeeded", "failed")
         },
         events_dropped=counters["dropped"] if counters else {},
+        machine_joules=machine.rapl.by_zone() if machine.rapl else {},
         sessions=tuple(_session(session, counters) for session in sessions.all()),
     )
 
@@ -47,6 +48,7 @@ def _session(session: Session, counters: EbpfCounters | None) -> SessionSnapshot
     disturbances = counters["disturbances"].get(session.link.pid, []) if counters else []
     residency = session.link.residency
     paging = session.link.paging.counts() if session.link.paging else None
+    used = following.energy.per_step() if following.energy else None
     delay = {}
     if residency is not None and paging is None:
         delay = {"owed": residency.owed_ns, "paid": residency.paid_ns}
@@ -77,6 +79,7 @@ def _session(session: Session, counters: EbpfCounters | None) -> SessionSnapshot
         samples={"module": samples.taken},
         fast_share=session.last_meter.fast_share if session.last_meter else None,
         plan_duration_s=planned.plan_duration_s if planned else None,
+        step_joules={str(used.source): used.joules_per_step} if used else {},
         page_faults=faults,
         page_accesses=page_accesses,
         emulated_delay_ns=delay,

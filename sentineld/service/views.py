@@ -24,7 +24,7 @@ def describe(session: Session, disturbances: Sequence[Disturbance]) -> dict[str,
     words, status = session.link.segment.words(), session.lifecycle.status
     goal, following, meter = session.goal, session.following, session.last_meter
     planned, managed, correcting = following.planned, following.managed, following.correcting
-    residency = session.link.residency
+    residency, energy = session.link.residency, following.energy
     return {
         "pid": session.link.pid,
         "uid": session.link.uid,
@@ -56,6 +56,7 @@ def describe(session: Session, disturbances: Sequence[Disturbance]) -> dict[str,
         "predicted_fast_share": managed.plan.predicted.fast_share if managed else None,
         "corrections": dict(following.corrections),
         "migration_bytes_per_s": correcting.tiers.migration_bytes_per_s if correcting else 0.0,
+        "energy": asdict(used) if energy and (used := energy.per_step()) else None,
         "disturbances": list(disturbances),
         "disturbed": in_words(disturbances),
     }

@@ -19,6 +19,7 @@ from sentineld.session.intake.inbox import Inbox
 from sentineld.session.live.divergence import Patience, Verdict
 from sentineld.session.live.managed import Managed
 from sentineld.session.live.shapes import Planned, Shape, Shapes
+from sentineld.session.live.step_energy import EnergyUse
 from sentineld.session.live.totals import Moves
 from sentineld.session.plans.correcting import Corrected, Correcting, correcting
 from sentineld.session.plans.entering import Entering
@@ -44,6 +45,8 @@ class Following:
         since."""
         self.managed: Managed | None = None
         """The live plan; None: no plan is live."""
+        self.energy: EnergyUse | None = None
+        """The energy of the steps under the live plan; None: no plan is followed."""
         self.shapes = Shapes()
         self.correcting: Correcting | None = None
         self.corrections: Counter[str] = Counter()
@@ -145,6 +148,9 @@ class Following:
         """Begin to follow the schedule and to check the plan's assumptions."""
         assert self.correcting is not None
         managed.start()
+        machine = self._machine
+        rapl = None if machine.substrate.emulated else machine.rapl
+        self.energy = EnergyUse(self._link, planned, managed.mover.ledger, self.tiers, rapl)
         if planned.shape.sizes_vary:
             self.correcting.left()  # such a plan is never corrected: times and moves vary
         else:
@@ -225,5 +231,6 @@ class Following:
         if self.managed is None:
             return
         self.managed.stop()
+        self.energy = None
         with self._past_lock:
             self._past, self.managed = self._past.plus(self.managed), None

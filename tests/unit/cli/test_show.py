@@ -21,6 +21,7 @@ SESSION = {
     "reason": "the plan is live",
     "disturbed": "",
     "paging": None,
+    "energy": None,
 }
 STATUS: dict[str, Any] = {
     "version": "0.1.0",
@@ -66,6 +67,14 @@ def test_status_of_paged_tiers_has_what_was_read_and_written(tmp_path: Path) -> 
         "process 4242 has read 3.0 GiB from its file and written 1.0 GiB; "
         "17 accesses waited for a page\n"
     ) in output
+
+
+def test_status_has_the_energy_of_a_step_and_its_source(tmp_path: Path) -> None:
+    for source, words in (("rapl", "of the machine, by RAPL"), ("modelled", "modelled")):
+        energy = {"joules_per_step": 12.345, "source": source}
+        answer = {**STATUS, "sessions": [{**SESSION, "energy": energy}]}
+        with answering(tmp_path, status=lambda _, answer=answer: answer) as ctl:
+            assert f"process 4242 uses 12.3 J a step ({words})\n" in ctl.output("status")
 
 
 def test_status_warns_of_problems_and_disturbances(tmp_path: Path) -> None:

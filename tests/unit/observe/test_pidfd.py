@@ -6,12 +6,13 @@ from __future__ import annotations
 import os
 import subprocess
 import threading
+import time
 from pathlib import Path
 
 import pytest
 
 from sentineld.base.errors import SentinelError
-from sentineld.observe.pidfd import Pidfd, children, start_time_ticks
+from sentineld.observe.pidfd import Pidfd, children, cpu_seconds, start_time_ticks
 from tests.unit.observe.trees import Tree
 
 
@@ -75,3 +76,14 @@ def test_children_of_a_process(tree: Tree) -> None:
     assert children(tree.process.pid) == []
     child = int(tree.tell())
     assert children(tree.process.pid) == [child]
+
+
+def test_cpu_time_grows_with_computation(tree: Tree) -> None:
+    before_s = cpu_seconds(os.getpid())
+    while time.process_time() < before_s + 0.1:
+        sum(range(1000))
+    assert cpu_seconds(os.getpid()) > before_s
+    tree.process.kill()
+    tree.process.wait()
+    with pytest.raises(ProcessLookupError):
+        cpu_seconds(tree.process.pid)

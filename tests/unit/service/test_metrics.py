@@ -43,6 +43,7 @@ FULL = SessionSnapshot(
     samples={"module": 70000},
     fast_share=0.93,
     plan_duration_s=0.25,
+    step_joules={"modelled": 12.5},
     page_faults={"missing_write": 9},
     page_accesses={"module": 70000, "tracepoint": 69999},
     emulated_delay_ns={"owed": 2_000_000_000, "paid": 1_990_000_000},
@@ -63,6 +64,7 @@ def snapshot(*sessions: SessionSnapshot) -> DaemonSnapshot:
         emulated="cxl",
         kernel_migrations={("syscall", "succeeded"): 4},
         events_dropped={"fault_records": 0},
+        machine_joules={"package-0": 81.5, "package-0-dram": 9.25},
         sessions=sessions,
     )
 
@@ -122,6 +124,7 @@ def test_values_are_exported_in_base_units(endpoint: Endpoint) -> None:
     assert value("sentineld_paging_bytes_total", direction="written") == 3 << 20
     assert value("sentineld_paging_faults_total") == 17
     assert value("sentineld_fast_share_ratio") == 0.93
+    assert value("sentineld_step_energy_joules", source="modelled") == 12.5
     assert value("sentineld_records_lost_total", queue="log") == 5
     assert value("sentineld_plan_corrections_total", cause="migration") == 2
     assert value("sentineld_late_promotion_boundaries", decision="leave") == 2
@@ -169,7 +172,7 @@ def test_a_failing_snapshot_fails_the_scrape_but_not_the_server(endpoint: Endpoi
     assert "sentineld_steps" in endpoint.scrape()
 
 
-UNITS = "bytes|seconds|ratio|total|info|available|sessions|boundaries|second"
+UNITS = "bytes|joules|seconds|ratio|total|info|available|sessions|boundaries|second"
 
 
 @pytest.mark.parametrize("spec", METRICS, ids=lambda spec: spec.name)
