@@ -117,6 +117,7 @@ def main() -> int:
     common = {
         "fractions": arguments.fractions,
         "contestants": arguments.contestants,
+        "energy": True,
         "rounds": arguments.rounds,
         "settle": arguments.settle,
         "steps": arguments.steps,

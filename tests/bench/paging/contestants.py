@@ -10,6 +10,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from sentineld.host.powercap import EnergyCounters
 from sentineld.shim.client import FAST_VARIABLE
 from tests.bench.paging.disk import Disk
 from tests.bench.paging.group import MemoryGroup, NoGroup
@@ -34,6 +35,7 @@ class Turn:
     disk_bytes_read: float | None  # None: the disk has no counters
     disk_bytes_written: float | None
     late_faults: float  # accesses that waited for a disk or for zram
+    machine_joules: float | None  # energy of the whole machine; None: it has no RAPL
     # Largest memory usage in the turn: that of the cgroup if group.measures_peak is true, else the
     # resident size of the training process without mapped files.
     peak_bytes: int
@@ -51,6 +53,7 @@ class Contestant:
         self.group = group
         self.limit_bytes = limit_bytes
         self._disk = disk
+        self._rapl = EnergyCounters.of_machine(refresh_s=0.0)
 
     def prepare(self) -> str:
         """Prepare the training; return "", or the reason why the training cannot be measured."""
@@ -62,6 +65,7 @@ class Contestant:
             self._reset_peak()
             self.training.steps(settle)
             before, cpu_s, faults = self._disk.transferred(), self.other_cpu_s(), self.faults()
+            joules = self._rapl.joules() if self._rapl is not None else 0.0
             used = self.training.steps(steps)
             read_bytes, written_bytes = self._disk.since(before, steps)
             return Turn(
@@ -71,6 +75,7 @@ class Contestant:
                 disk_bytes_read=read_bytes,
                 disk_bytes_written=written_bytes,
                 late_faults=(self.faults() - faults) / steps,
+                machine_joules=(self._rapl.joules() - joules) / steps if self._rapl else None,
                 peak_bytes=self._peak_bytes(),
             )
 

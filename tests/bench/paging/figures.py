@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from statistics import median
 from typing import Any
 
+from sentineld.model.energy import MEDIA, EnergyModel, core_joules
 from sentineld.model.records import PAGE_BYTES
 from tests.bench.figures import table
 from tests.bench.goals import at_least, at_most, goal_lines
@@ -27,6 +28,7 @@ SWAP_MIN = {"swap": (2.0, 3.0), "zram": (1.5, 2.0)}
 """At a fast fraction of 40 %, a step under swap must take at least this many times as long as in
 RAM: (for each model, for the geometric mean over the models)."""
 LATE_SHARE_MAX = 0.01  # limit for accesses that waited for a page, divided by the pages moved
+DISK = EnergyModel(MEDIA["nvme"], paged=True)
 PREDICTED_WITHIN = 0.07  # allowed error of the prediction, as a share of the predicted time
 
 
@@ -38,6 +40,7 @@ def rows(model: str, fraction: float, raw: Json) -> list[Json]:
     """
     ram = [turn["step_s"] for turn in raw["contestants"][RAM]["turns"]]
     bound = [step_s + raw["bound_extra_s"] for step_s in ram]
+    ram_joules = [joules(turn, raw["access_joules"]) for turn in raw["contestants"][RAM]["turns"]]
     found = []
     for name, one in raw["contestants"].items():
         row: Json = {"model": model, "fraction": fraction, "contestant": name}
@@ -46,6 +49,7 @@ def rows(model: str, fraction: float, raw: Json) -> list[Json]:
             continue
         columns = {key: [turn[key] for turn in one["turns"]] for key in one["turns"][0]}
         step = of_pairs(columns["step_s"], [1.0] * len(ram))
+        used = [joules(turn, raw["access_joules"]) for turn in one["turns"]]
         row |= {
             "step_seconds": round(step.value, 5),
             "ci95": [round(step.low, 5), round(step.high, 5)],
@@ -59,6 +63,9 @@ def rows(model: str, fraction: float, raw: Json) -> list[Json]:
             "disk_bytes_written": round(median(columns["disk_bytes_written"])),
             "late_faults": median(columns["late_faults"]),
             "cpu_seconds": round(median(columns["cpu_s"]), 5),
+            "joules": round(median(used), 3),
+            "energy_source": "modelled" if columns["machine_joules"][0] is None else "rapl",
+            "energy_over_ram": of_pairs(used, ram_joules).to_json(),
             "losses_equal": one["losses_equal"],
             "rounds": len(ram),
         }
@@ -72,6 +79,19 @@ def rows(model: str, fraction: float, raw: Json) -> list[Json]:
             }
         found.append(row)
     return found
+
+
+def joules(turn: Json, access_joules: float) -> float:
+    """Return the energy of a step: of the whole machine if RAPL measured it, else modelled.
+
+    The model counts the CPU time of training and daemon, the rest of the step's time as the wait of
+    one core, and the disk's traffic. access_joules: energy of the accesses to memory.
+    """
+    if turn["machine_joules"] is not None:
+        return float(turn["machine_joules"])
+    moved = DISK.moved_joules(turn["disk_bytes_read"], turn["disk_bytes_written"])
+    waited_s = max(turn["step_s"] - turn["cpu_s"], 0.0)
+    return core_joules(turn["cpu_s"], waited_s) + access_joules + moved
 
 
 def summarise(models: Mapping[str, Mapping[str, Json]]) -> Json:
@@ -133,7 +153,8 @@ def text(summary: Json) -> str:
     """Format the rows and the goals as text tables."""
     head = (
         "model", "of peak", "contestant", "step s", "/ RAM", "/ bound", "limit MiB", "used MiB",
-        "read MiB", "written MiB", "late faults", "CPU s", "losses",
+        "read MiB", "written MiB", "late faults", "CPU s",
+        "J", "J / RAM", "losses",
     )  # fmt: skip
     lines = [table(head, (_cells(row) for row in summary["rows"])), ""]
     lines += goal_lines(summary["goals"])
@@ -143,7 +164,7 @@ def text(summary: Json) -> str:
 def _cells(row: Json) -> list[str]:
     first = [row["model"], f"{row['fraction']:.0%}", row["contestant"]]
     if "note" in row:
-        return [*first, row["note"], *[""] * 9]
+        return [*first, row["note"], *[""] * 11]
     return [
         *first,
         f"{row['step_seconds']:.3f}",
@@ -155,5 +176,7 @@ def _cells(row: Json) -> list[str]:
         f"{row['disk_bytes_written'] / 2**20:.0f}",
         f"{row['late_faults']:.0f}",
         f"{row['cpu_seconds']:.2f}",
+        f"{row['joules']:.2f}",
+        f"{row['energy_over_ram']['value']:.3f}",
         "equal" if row["losses_equal"] else "DIFFER",
     ]

@@ -9,6 +9,7 @@ from typing import Any
 
 from sentineld.config import TierOverrides
 from sentineld.machine.paged import PagedSubstrate
+from sentineld.model.energy import energy_of
 from sentineld.policies.bounds.step_time import bound_seconds
 from tests.bench.paging.figures import MANAGED, RAM
 from tests.bench.paging.needs import Needs
@@ -43,6 +44,7 @@ def measure(
     slow = tiers.tiers[1]
     return {
         "bound_extra_s": least_s - ram_s,
+        "access_joules": float(energy_of(tiers).fast_joules(needs.profile).sum()),
         "fast_bytes": fast_bytes,
         "tensor_peak_bytes": needs.profile.peak_bytes,
         "resident_bytes": needs.resident_bytes,

@@ -90,6 +90,7 @@ def common_settings(
         "huge_page_bytes": list(sizes),
         "percpu_pagelist_high_fraction": list_fraction,
         "births_counted": True,
+        "energy": True,
         "policies": list(settings.policies),
         "tiers": settings.tiers,
         "rounds": settings.rounds,

@@ -40,6 +40,7 @@ def rows(model: str, raw: Json) -> list[Json]:
     """
     fast = np.array(raw["policies"][ALL_FAST]["step_s"])
     fast_s, bound_extra_s = float(np.median(fast)), raw["bound_extra_s"]
+    fast_joules = raw["policies"][ALL_FAST]["energy"]["joules_per_step"]
     found: list[Json] = []
     for name, one in raw["policies"].items():
         row: Json = {"model": model, "policy": name, "tiers": f"emulated:{raw['tiers']}"}
@@ -69,6 +70,9 @@ def rows(model: str, raw: Json) -> list[Json]:
                 "moved_bytes": one["moved_bytes"],
                 "late_moves": one["late_moves"],
                 "diverged_steps": one["diverged_steps"],
+                "joules": round(one["energy"]["joules_per_step"], 3),
+                "energy_source": one["energy"]["source"],
+                "energy_over_fast_only": _ratio(one["energy"]["joules_per_step"], fast_joules),
             }
         )
     return found
@@ -153,7 +157,7 @@ def table(summary: Json) -> str:
     lines = [
         "emulated tiers: slow memory is emulated by delays from the timing model",
         f"{'model':<10} {'policy':<12} {'step s':>8} {'95 %':>17} {'/ fast':>7} {'/ bound':>20} "
-        f"{'/ predicted':>11} {'daemon':>7}  losses",
+        f"{'/ predicted':>11} {'daemon':>7} {'J':>7} {'J / fast':>8}  losses",
     ]
     for row in summary["rows"]:
         if "step_seconds" not in row:
@@ -167,7 +171,8 @@ def table(summary: Json) -> str:
         lines.append(
             f"{row['model']:<10} {row['policy']:<12} {row['step_seconds']:8.3f} {between:>17} "
             f"{row['over_fast_only']['value']:7.3f} {spread:>20} {row['over_predicted']:11.3f} "
-            f"{row['daemon_cpu_share']:7.1%}  {equal}"
+            f"{row['daemon_cpu_share']:7.1%} {row['joules']:7.2f} "
+            f"{row['energy_over_fast_only']:8.3f}  {equal}"
         )
     lines += ["", *_parts_table(summary["rows"]), ""]
     for name, goal in summary["goals"].items():

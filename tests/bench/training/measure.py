@@ -78,6 +78,7 @@ class Measurement:
             "moved_bytes": round(median(step["moved_bytes"] for step in metered)),
             "late_moves": round(median(step["late_moves"] for step in metered)),
             "diverged_steps": after["diverged_steps"],
+            "energy": after["energy"],
             "plan": plan,
             "profile": profile,
         }

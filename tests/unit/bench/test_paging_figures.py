@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from sentineld.model.energy import CORE_W, WAITING_CORE_W
 from tests.bench.paging import figures
 
 ROUNDS = 5
@@ -23,6 +24,7 @@ def contestant(over_ram: float, **changed: Any) -> dict[str, Any]:
         "disk_bytes_written": 2e6,
         "late_faults": 2.0,
         "peak_bytes": 900,
+        "machine_joules": None,
     }
     return {
         "note": "",
@@ -47,7 +49,11 @@ def raw(bound_extra_s: float = 0.0, **changed: dict[str, Any]) -> dict[str, Any]
         "saved-tensors": {"note": "not measured"},
         "auto": managed(1.05),
     }
-    return {"bound_extra_s": bound_extra_s, "contestants": contestants | changed}
+    return {
+        "bound_extra_s": bound_extra_s,
+        "access_joules": 3.0,
+        "contestants": contestants | changed,
+    }
 
 
 def holds(fraction: str = "0.4", extra_s: float = 0.0, **changed: dict[str, Any]) -> dict[str, Any]:
@@ -66,6 +72,29 @@ def test_rows() -> None:
     assert ours["over_ram"] == {"value": 1.05, "low": 1.05, "high": 1.05}
     assert rows["ram"]["limit_bytes"] is None
     assert rows["swap"]["disk_bytes_written"] == 2_000_000
+
+
+def test_energy_is_modelled_from_cores_and_the_disk() -> None:
+    turn = contestant(1.0)["turns"][-1] | {"step_s": 3.0}
+    cores = 1.0 * CORE_W + 2.0 * WAITING_CORE_W
+    disk = (1e6 * (304 + 20) + 2e6 * (20 + 462)) * 8e-12
+    assert figures.joules(turn, 3.0) == pytest.approx(cores + 3.0 + disk)
+    busy = turn | {"cpu_s": 4.0}  # the pager's threads use further cores
+    assert figures.joules(busy, 3.0) == pytest.approx(4.0 * CORE_W + 3.0 + disk)
+    found = figures.rows("toy", 0.4, raw())[0]
+    assert found["energy_source"] == "modelled"
+    assert found["energy_over_ram"]["value"] == 1.0
+
+
+def test_energy_is_that_of_the_machine_with_rapl() -> None:
+    def measured(over_ram: float, joules: float) -> dict[str, Any]:
+        found = contestant(over_ram)
+        found["turns"] = [turn | {"machine_joules": joules} for turn in found["turns"]]
+        return found
+
+    rows = figures.rows("toy", 0.4, raw(ram=measured(1.0, 20.0), swap=measured(3.5, 50.0)))
+    assert (rows[1]["joules"], rows[1]["energy_source"]) == (50.0, "rapl")
+    assert rows[1]["energy_over_ram"]["value"] == 2.5
 
 
 def test_all_goals_hold() -> None:

@@ -35,6 +35,7 @@ def policy(step_s: list[float], **changed: Any) -> dict[str, Any]:
         "moved_bytes": 1 << 20,
         "late_moves": 0,
         "diverged_steps": 0,
+        "energy": {"joules_per_step": 10.0 * step_s[0], "source": "modelled"},
         "losses_equal": True,
         "predicted_s": float(np.median(step_s)),
         **changed,
@@ -77,6 +78,8 @@ def test_rows_hold_the_measured_medians_and_ratios() -> None:
     assert ours["over_bound"]["value"] == pytest.approx(1.47 / 1.45, abs=1e-3)
     assert ours["over_bound"]["high"] - ours["over_bound"]["low"] < 0.005
     assert ours["daemon_cpu_share"] == pytest.approx(0.05)
+    assert (ours["joules"], ours["energy_source"]) == (12.2, "modelled")
+    assert ours["energy_over_fast_only"] == pytest.approx(1.22)
 
 
 def test_each_goal_fails_on_its_own_figure() -> None:
