@@ -40,6 +40,7 @@ SHAPES = "sentineld.session.live.shapes"
 CHOOSING = "sentineld.session.work.choosing"
 PROFILING = "sentineld.session.work.profiling"
 TIMING = "sentineld.model.timing"
+ENERGY = "sentineld.model.energy"
 PRESETS = "sentineld.host.presets"
 PROTOCOL = "sentineld.model.protocol"
 EMULATED = "sentineld.migrate.emulated"
@@ -122,6 +123,15 @@ SOURCES: dict[str, tuple[str, str]] = {
     "timing.cached_bytes": (TIMING, "CACHED_BYTES"),
     "timing.fault_pages_max": (TIMING, "FAULT_PAGES_MAX"),
     "timing.fault_pages_min": (TIMING, "FAULT_PAGES_MIN"),
+    "energy.core": (ENERGY, "CORE_W"),
+    "energy.waiting": (ENERGY, "WAITING_CORE_W"),
+    "energy.copy": (ENERGY, "COPY_BYTES_PER_S"),
+    "energy.dram": (ENERGY, "DRAM.read_pj_per_bit"),
+    "energy.cxl": (ENERGY, "MEDIA[cxl].read_pj_per_bit"),
+    "energy.optane_read": (ENERGY, "MEDIA[optane].read_pj_per_bit"),
+    "energy.optane_write": (ENERGY, "MEDIA[optane].write_pj_per_bit"),
+    "energy.nvme_read": (ENERGY, "MEDIA[nvme].read_pj_per_bit"),
+    "energy.nvme_write": (ENERGY, "MEDIA[nvme].write_pj_per_bit"),
     "presets.threads": (PRESETS, "SOCKET_THREADS"),
     "presets.dram": (PRESETS, "DRAM_BYTES_PER_S"),
     "presets.cxl.read": (PRESETS, "PRESETS[cxl].read_bytes_per_s"),
