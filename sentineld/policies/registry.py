@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Policies by name.
 
-A policy registers itself with the register() decorator. All modules of this package are imported
-before the first look-up, so that adding a policy takes one new file and no change to this file.
+A policy registers itself with the register() decorator. A look-up imports the modules of this
+package that have the policy's name, or all modules if none of them registers it. So adding a policy
+takes one new file and no change to this file, and a planning process imports few policies.
 """
 
 from __future__ import annotations
@@ -46,7 +47,10 @@ def names() -> list[str]:
 
 def check_name(name: str) -> None:
     """Raise SentinelError("unknown-policy") if no policy has this name."""
-    _load()
+    if name not in _POLICIES:
+        _load(name.partition("+")[0].replace("-", "_"))
+    if name not in _POLICIES:
+        _load()
     if name not in _POLICIES:
         near = get_close_matches(name, _POLICIES, n=3, cutoff=0.4)
         hint = f"did you mean {' or '.join(near)}?" if near else f"policies: {', '.join(names())}"
@@ -74,8 +78,12 @@ def managing_policy(name: str) -> Policy:
 
 
 @cache
-def _load() -> None:
-    """Import every module of the package and of its subpackages."""
+def _load(part: str = "") -> None:
+    """Import every module of the package and of its subpackages.
+
+    part: if not empty, import only modules with this part in their names.
+    """
     package = importlib.import_module(_PACKAGE)
     for module in pkgutil.walk_packages(package.__path__, f"{_PACKAGE}."):
-        importlib.import_module(module.name)
+        if not part or part in module.name.split(".")[len(_PACKAGE.split(".")) :]:
+            importlib.import_module(module.name)

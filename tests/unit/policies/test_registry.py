@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import importlib
+import subprocess
 import sys
 from pathlib import Path
 
@@ -48,6 +49,28 @@ def test_policies_are_found_by_name_and_typos_get_a_hint() -> None:
         policy("sentinl")
     assert error.value.code == "unknown-policy"
     assert error.value.hint.startswith("did you mean sentinel")
+
+
+LOOK_UP = """
+import sys
+from sentineld.policies.registry import policy
+package = "sentineld.policies"
+policy(sys.argv[1])
+print(*(name for name in sys.modules if name.startswith(package) and "rivals." in name))
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "modules"),
+    [("auto", set()), ("g10+slow", {"g10"}), ("memory-mode", {"memory_mode"})],
+)
+def test_a_look_up_imports_no_policies_of_other_names(name: str, modules: set[str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", LOOK_UP, name], capture_output=True, text=True, check=True
+    )
+    found = {module.rpartition(".")[2] for module in done.stdout.split()}
+    assert found >= modules
+    assert "swapadvisor" not in found
 
 
 def test_simulator_only_policies_cannot_manage_a_process() -> None:
