@@ -77,7 +77,7 @@ def lie(say: Say, paths: tuple[str, str], lies: dict[str, int], when: str, lying
 
     try:
         training.run(lambda: state() == "registered")
-        request(Path(control), "attach", pid=pid, fast="20%", policy="static")
+        request(Path(control), "attach", pid=pid, fast="20%", policy="interleave")
         begin_s = time.monotonic()
         training.run(lambda: state() in ("managed", "registered", "ended") or _over(begin_s, 30))
         training.lying = True
@@ -120,7 +120,7 @@ def full_ring(say: Say, path: str, control: str, records: int) -> None:
         segment.set(ring_head=number * records, position=number << 32, step=number)
         if number == 2:
             try:
-                request(Path(control), "attach", pid=os.getpid(), fast="20%", policy="static")
+                request(Path(control), "attach", pid=os.getpid(), fast="20%", policy="interleave")
             except SentinelError as error:
                 attached = error.code
         time.sleep(0.1)

@@ -90,7 +90,7 @@ def managed_toys(attack: Attack, count: int) -> list[Attacker]:
 
 
 def test_trainings_stopped_by_a_signal(attack: Attack) -> None:
-    toys = managed_toys(attack, 3)
+    toys = managed_toys(attack, 2)
     for toy in toys:
         toy.signal(signal.SIGSTOP)
     attack.hold(STOP_S)
