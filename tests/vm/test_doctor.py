@@ -56,16 +56,6 @@ def test_only_the_stopped_daemon_fails(guest: Guest) -> None:
         assert checks[name]["status"] == "ok", checks[name]
 
 
-def test_an_absent_module_falls_back_to_damon(guest: Guest) -> None:
-    with changed(guest, "rmmod sentinel", f"insmod {TREE}/{MODULE}") as checks:
-        assert checks["module"]["status"] == checks["backend"]["status"] == "warn"
-        assert checks["module"]["fix"].startswith(("make install", "modprobe sentinel"))
-        cause = checks["backend"]["cause"]
-        assert cause.startswith("damon is used: accesses, without distinguishing reads from writes")
-        assert cause.endswith("not module: /dev/sentinel does not exist")
-        assert checks["backend"]["fix"].startswith("modprobe sentinel")
-
-
 @pytest.mark.long
 def test_an_unsigned_module_under_lockdown_is_explained(fresh_guest: FreshGuest) -> None:
     # Lockdown can't be lifted before the next boot.
@@ -123,43 +113,41 @@ def test_settings_of_the_kernel_are_reported_with_the_fix(guest: Guest) -> None:
         assert huge_pages.startswith("madvise; tensor memory uses small pages")
 
 
-def test_numa_tiering_is_reported_with_the_fix(guest: Guest) -> None:
+def test_settings_of_the_process_and_numa_tiering_are_reported_with_the_fix(guest: Guest) -> None:
     before = guest.run("sysctl -n kernel.numa_balancing").stdout.strip()
-    do, undo = (f"sysctl -q kernel.numa_balancing={value}" for value in (2, before))
-    with changed(guest, do, undo) as checks:
-        found = checks["numa_balancing"]
-        assert found["status"] == "warn"
-        assert "kernel.numa_balancing is 2: NUMA tiering migrates pages" in found["cause"]
-        assert found["fix"].startswith("sysctl kernel.numa_balancing=0")
-        assert found["cause"].endswith("causes page faults")
-
-
-def test_a_memory_limit_below_the_tiers_is_reported(guest: Guest) -> None:
-    _, checks = doctor(guest, "systemd-run --quiet --scope -p MemoryMax=700M")
-    found = checks["memory_limit"]
-    assert found["status"] == "warn"
-    assert "memory.max = 700.0 MiB, less than the tiers'" in found["cause"]
-    assert "MemoryMax=infinity" in found["fix"]
-
-
-def test_a_cpuset_without_the_slow_node_is_reported(guest: Guest) -> None:
-    _, checks = doctor(guest, "systemd-run --quiet --scope -p AllowedMemoryNodes=0")
-    found = checks["cpuset"]
-    assert found["status"] == "warn"
-    assert found["cause"] == "a process started here may only use node 0, not 1"
-    assert ".scope, or AllowedMemoryNodes= of its unit" in found["fix"]
-
-
-def test_missing_capabilities_are_reported(guest: Guest) -> None:
-    _, checks = doctor(guest, "setpriv --bounding-set=-bpf,-sys_ptrace")
+    scope = "systemd-run --quiet --scope -p MemoryMax=700M -p AllowedMemoryNodes=0"
+    guest.run("sysctl -q kernel.numa_balancing=2")
+    try:
+        _, checks = doctor(guest, f"{scope} setpriv --bounding-set=-bpf,-sys_ptrace")
+    finally:
+        guest.run(f"sysctl -q kernel.numa_balancing={before}")
+    balancing = checks["numa_balancing"]
+    assert balancing["status"] == "warn"
+    assert "kernel.numa_balancing is 2: NUMA tiering migrates pages" in balancing["cause"]
+    assert balancing["fix"].startswith("sysctl kernel.numa_balancing=0")
+    assert balancing["cause"].endswith("causes page faults")
+    limit = checks["memory_limit"]
+    assert limit["status"] == "warn"
+    assert "memory.max = 700.0 MiB, less than the tiers'" in limit["cause"]
+    assert "MemoryMax=infinity" in limit["fix"]
+    cpuset = checks["cpuset"]
+    assert cpuset["status"] == "warn"
+    assert cpuset["cause"] == "a process started here may only use node 0, not 1"
+    assert ".scope, or AllowedMemoryNodes= of its unit" in cpuset["fix"]
     assert checks["capabilities"]["code"] == "not-permitted"
     assert "CAP_SYS_PTRACE, CAP_BPF" in checks["capabilities"]["cause"]
 
 
 def test_the_best_remaining_backend_is_used(guest: Guest) -> None:
-    """First the module is not loaded, and DAMON is unusable because /sys is read-only. Then the
-    userfaultfd system call is refused, too."""
-    with changed(guest, "rmmod sentinel", f"insmod {TREE}/{MODULE}"):
+    """First the module is not loaded. Then DAMON is unusable, too, because /sys is read-only. At
+    last, the userfaultfd system call is refused, too."""
+    with changed(guest, "rmmod sentinel", f"insmod {TREE}/{MODULE}") as checks:
+        assert checks["module"]["status"] == checks["backend"]["status"] == "warn"
+        assert checks["module"]["fix"].startswith(("make install", "modprobe sentinel"))
+        cause = checks["backend"]["cause"]
+        assert cause.startswith("damon is used: accesses, without distinguishing reads from writes")
+        assert cause.endswith("not module: /dev/sentinel does not exist")
+        assert checks["backend"]["fix"].startswith("modprobe sentinel")
         no_damon = "unshare --mount bash -c 'mount -o remount,bind,ro /sys && exec \"$@\"' doctor"
         cause = doctor(guest, no_damon)[1]["backend"]["cause"]
         assert cause.startswith("pagemap-scan is used: writes only, by page")
