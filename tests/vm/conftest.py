@@ -41,9 +41,11 @@ ON_DEBIAN = "test_steady_training_is_planned_in_every_step[autocast]"
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark tests with the fixture `suite`, `fresh_guest` or `place` as `apart`: they use no guest,
-    or a guest other than the system guest (fixtures.SYSTEM). Mark the tests in images other than
-    the main one as `long`, because building each image takes minutes. Mark the tests with `place`,
-    except ON_DEBIAN, as `long`, because `make test` runs the same tests with PyPI's torch."""
+    or a guest other than the system guest (fixtures.SYSTEM). The exception are tests with the
+    fixture `patched_guest` in the main image: they use the second system guest. Mark the tests in
+    images other than the main one as `long`, because building each image takes minutes. Mark the
+    tests with `place`, except ON_DEBIAN, as `long`, because `make test` runs the same tests with
+    PyPI's torch."""
     for item in items:
         # `items` has the tests of all folders that pytest runs, not only those of this folder.
         if not isinstance(item, pytest.Function) or HERE not in item.path.parents:
@@ -51,9 +53,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         fixtures, params = set(item.fixturenames), dict[str, object]()
         if hasattr(item, "callspec"):
             params = item.callspec.params
-        if {"suite", "fresh_guest", "place"} & fixtures:
+        other_image = params.get("suite", MAIN.suite) != MAIN.suite
+        if "patched_guest" in fixtures and not other_image:
+            item.add_marker("second")
+        elif {"suite", "fresh_guest", "place"} & fixtures:
             item.add_marker("apart")
-        if params.get("suite", MAIN.suite) != MAIN.suite or (
-            "place" in fixtures and item.name != ON_DEBIAN
-        ):
+        if other_image or ("place" in fixtures and item.name != ON_DEBIAN):
             item.add_marker("long")
