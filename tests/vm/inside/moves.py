@@ -12,7 +12,6 @@ import mmap
 import os
 import signal
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,7 +20,6 @@ import numpy as np
 
 from sentineld.host import sysfs
 from sentineld.host.tiers import discover
-from sentineld.migrate.births import MADV_POPULATE_WRITE
 from sentineld.migrate.calibrate import measure
 from sentineld.migrate.node_capacity import Capacity
 from sentineld.migrate.syscalls import (
@@ -135,7 +133,6 @@ def full() -> dict[str, object]:
     """Move pages to a full slow node, and compare the reported statuses with the true nodes."""
     room_before = Capacity(discover()).best_node(1)[1]
     with filled(SLOW, leave_bytes=8 << 20):
-        # Allocated after the fork, so that the child does not share the pages.
         memory = Memory(32 * 256, FAST)
         room = Capacity(discover()).best_node(1)[1]
         result = move_pages(os.getpid(), memory.pages, SLOW)
@@ -153,40 +150,19 @@ def full() -> dict[str, object]:
 
 @contextmanager
 def filled(node: int, leave_bytes: int) -> Iterator[None]:
-    """While the context is active, a child process occupies the node's memory, except for
-    leave_bytes above the node's high watermark."""
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
-        hold(node, leave_bytes, writer)
-    os.close(writer)
-    try:
-        if os.read(reader, 1) != b"x":
-            raise SystemExit("the child could not fill the node")
-        yield
-    finally:
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-
-
-def hold(node: int, leave_bytes: int, writer: int) -> None:
-    """The child: fill the node, signal through the pipe, and sleep."""
-    held = []
+    """While the context is active, huge pages of hugetlbfs occupy the node's memory, except for
+    about leave_bytes above the node's high watermark. The kernel does not clear these pages, which
+    would take most of the experiment's time."""
+    reserved = SYS / f"devices/system/node/node{node}/hugepages/hugepages-2048kB/nr_hugepages"
     # Drop the page cache: otherwise the kernel could reclaim it to make room for the moved pages.
     Path("/proc/sys/vm/drop_caches").write_text("3")
     reserve = sysfs.high_watermark_bytes(Path("/proc"), node)
-    while True:
-        info = sysfs.node_meminfo(SYS, node)
-        excess = info["MemFree"] - reserve - leave_bytes
-        pages = min(excess, 64 << 20) // PAGE
-        if pages < 256:
-            break
-        memory = Memory(pages, node, touched=False, huge=True)
-        memory.map.madvise(MADV_POPULATE_WRITE, memory.offset, memory.size)
-        held.append(memory)
-    os.write(writer, b"x")
-    while True:
-        time.sleep(60)
+    excess = sysfs.node_meminfo(SYS, node)["MemFree"] - reserve - leave_bytes
+    reserved.write_text(str(excess // HUGE_BYTES))
+    try:
+        yield
+    finally:
+        reserved.write_text("0")
 
 
 def calibrate() -> dict[str, object]:

@@ -28,7 +28,7 @@ from sentineld.observe.pidfd import Pidfd
 from sentineld.observe.writefds import ReceivedWriteFds, WriteFds
 from sentineld.shim import writes
 
-LOOP_S = 10.0
+LOOP_S = 5.0
 
 
 class Program:
