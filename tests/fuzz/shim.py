@@ -29,6 +29,7 @@ from sentineld.model.protocol import Event, Flag
 from sentineld.shim import client as shim_client
 from sentineld.shim.native import HEAP_VARIABLE, Native, library_path
 from sentineld.shim.start import hook
+from tests.eager import defer_compiler
 from tests.fuzz.script import Script, framed, memfd, open_descriptors
 from tests.integration.shim.daemon_side import boundary_count, layout_bytes, overlay, sequence
 
@@ -53,6 +54,7 @@ class Training:
         sentineld.shim.disarm()
         self.native = Native(library_path())
         self.native.start()
+        defer_compiler()
         import torch
 
         torch.set_num_threads(1)

@@ -23,7 +23,7 @@ from tests.integration.paged_run import (
     tiers,
     wait_paging,
 )
-from tests.integration.shim.daemon_side import ROOT, TRAIN
+from tests.integration.shim.daemon_side import EAGER, ROOT, TRAIN
 from tests.integration.test_daemon import Daemon
 from tests.integration.test_emulated import ManagedRun, wait
 from tests.unit.shim.paged import PAGE, pager_problem
@@ -156,7 +156,8 @@ def large_losses(socket_path: Path, steps: int) -> list[str]:
     The other 240 MiB of tensors do not fit in the paging files of the tests that call this
     function. The training is not paged if no daemon listens on the socket.
     """
-    command = [sys.executable, "-m", "sentineld.shim", str(TRAIN), "large", str(steps)]
+    train = [str(EAGER), str(TRAIN), "large", str(steps)]
+    command = [sys.executable, "-m", "sentineld.shim", *train]
     environment = {"SENTINELD_SHIM_SOCKET": str(socket_path), FAST_VARIABLE: "48MiB"}
     done = subprocess.run(
         command, env={**os.environ, **environment}, cwd=ROOT, capture_output=True, text=True

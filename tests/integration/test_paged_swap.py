@@ -15,7 +15,7 @@ import pytest
 
 from sentineld.observe.mappings import read_mappings
 from tests.integration.paged_run import tiers
-from tests.integration.shim.daemon_side import ROOT, TRAIN
+from tests.integration.shim.daemon_side import EAGER, ROOT, TRAIN
 from tests.integration.test_daemon import Daemon
 from tests.sentinelctl import SENTINELCTL
 from tests.unit.shim.paged import pager_problem
@@ -78,7 +78,7 @@ def daemon(tmp_path: Path) -> Iterator[Daemon]:
 
 def train(*prefix: str, **environment: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [*prefix, sys.executable, str(TRAIN), "large", str(STEPS)],
+        [*prefix, sys.executable, str(EAGER), str(TRAIN), "large", str(STEPS)],
         env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
         stdout=subprocess.PIPE,
         text=True,

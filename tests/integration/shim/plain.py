@@ -116,7 +116,8 @@ def train(request: bytes, output: int) -> None:
 
 def main() -> None:
     connection = socket.socket(fileno=int(sys.argv[1]))
-    import torch  # noqa: F401
+    import torch
+    import torch._dynamo  # imported by the trainings' optimizers  # noqa: F401
 
     while True:
         request, outputs, _, _ = socket.recv_fds(connection, REQUEST_BYTES_MAX, 1)

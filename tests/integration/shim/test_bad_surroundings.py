@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.integration.shim import daemon_side as side
-from tests.integration.shim.daemon_side import TRAIN, Daemon, Training
+from tests.integration.shim.daemon_side import Daemon, Training
 from tests.integration.shim.place import Within
-from tests.integration.shim.test_start import python, run
+from tests.integration.shim.test_start import THREE_STEPS, plain, run
 from tests.integration.shim.test_training import check_losses, start
 
 pytest.importorskip("torch")
@@ -43,9 +43,8 @@ def test_a_full_dev_shm_changes_nothing(tmp_path: Path) -> None:
 
 def test_runs_unmanaged_if_the_control_segment_exceeds_the_file_size_limit() -> None:
     """The control segment is a memfd, to which RLIMIT_FSIZE applies."""
-    plain = python(str(TRAIN), "cnn", "3").stdout
-    done = run(str(TRAIN), "cnn", "3", within=("prlimit", f"--fsize={1 << 20}"))
-    assert done.stdout == plain
+    done = run(*THREE_STEPS, within=("prlimit", f"--fsize={1 << 20}"))
+    assert done.stdout == plain()
     reason = "cannot reserve the shim's heap or shared memory: File too large"
     assert done.stderr == f"sentineld.shim: running unmanaged: {reason}\n"
 

@@ -32,6 +32,9 @@ STEADY = (
 MOSTLY_STEADY = ("interrupt", pytest.param("evaluate", marks=pytest.mark.long))
 """Trainings that get a plan although some steps have other allocations; these steps diverge."""
 
+WHOLE_TORCH = ("autocast", "compile", "compile-aot", "trainer")
+"""Trainings that import all of torch. tests/eager.py starts the others."""
+
 PASSES = 100
 """Equals sentineld.shim.stepless.PASSES_MAX."""
 
@@ -55,7 +58,14 @@ def train(tmp_path: Path, place: Place) -> Iterator[Callable[[str], tuple[Daemon
             pytest.skip(reason)
         stop = tmp_path / "stop"
         script = TRAINER if kind == "trainer" else SCRIPT
-        training = Training(kind, socket_path=daemon.path, stop=stop, script=script, place=place)
+        training = Training(
+            kind,
+            socket_path=daemon.path,
+            stop=stop,
+            script=script,
+            place=place,
+            eager=kind not in WHOLE_TORCH,
+        )
         daemon.accept()
         return daemon, training
 

@@ -3,26 +3,19 @@
 
 from __future__ import annotations
 
-import functools
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.integration.shim.daemon_side import ROOT, TRAIN, Daemon, Training, manage
+from tests.integration.shim.daemon_side import ROOT, Daemon, Training, manage
 from tests.integration.shim.test_compat import SCRIPT, check_losses
-from tests.integration.shim.test_start import python, run
+from tests.integration.shim.test_start import THREE_STEPS, plain, run
 
 torch = pytest.importorskip("torch")
 
 ALLOC, FREE = "_ZN3c109alloc_cpuEm", "_ZN3c108free_cpuEPv"
-STEPS = "3"
-
-
-@functools.cache
-def plain() -> str:
-    return python(str(TRAIN), "cnn", STEPS).stdout
 
 
 @pytest.fixture
@@ -43,7 +36,7 @@ def test_a_torch_with_other_symbol_names(tmp_path: Path, moved: tuple[str, ...])
     library = tmp_path / "library.so"
     make = ["make", "-C", str(sources), f"OUT={library}", "CFLAGS=-O0"]
     subprocess.run(make, check=True, capture_output=True, text=True)
-    done = run(str(TRAIN), "cnn", STEPS, SENTINELD_SHIM_LIBRARY=str(library))
+    done = run(*THREE_STEPS, SENTINELD_SHIM_LIBRARY=str(library))
     assert done.stdout == plain()
     reason = "this torch does not allocate through c10::alloc_cpu"
     assert done.stderr == f"sentineld.shim: running unmanaged: {reason}\n"
@@ -63,7 +56,7 @@ def at_import(code: str, folder: Path) -> str:
     "name", ["_C._current_graph_task_id", "nn.modules.module.register_module_forward_hook"]
 )
 def test_a_torch_without_functions_that_the_hooks_need(tmp_path: Path, name: str) -> None:
-    done = run(str(TRAIN), "cnn", STEPS, PYTHONPATH=at_import(f"del torch.{name}", tmp_path))
+    done = run(*THREE_STEPS, PYTHONPATH=at_import(f"del torch.{name}", tmp_path))
     assert done.stdout == plain()
     (line,) = done.stderr.splitlines()
     assert line.startswith("sentineld.shim: running unmanaged: the hooks do not fit this torch: ")
@@ -116,7 +109,7 @@ def test_a_script_that_replaces_torchs_allocator(
 
 def test_an_allocator_replaced_during_torchs_import(tmp_path: Path, other_allocator: Path) -> None:
     code = f"ctypes.CDLL({str(other_allocator)!r}).replace_allocator()"
-    done = run(str(TRAIN), "cnn", STEPS, PYTHONPATH=at_import(code, tmp_path))
+    done = run(*THREE_STEPS, PYTHONPATH=at_import(code, tmp_path))
     assert done.stdout == plain()
     reason = "this torch does not allocate through c10::alloc_cpu"
     assert done.stderr == f"sentineld.shim: running unmanaged: {reason}\n"

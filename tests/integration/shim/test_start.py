@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.shim.daemon_side import PAGE, ROOT, TRAIN
+from tests.integration.shim.daemon_side import EAGER, PAGE, ROOT, TRAIN
 from tests.sentinelctl import SENTINELCTL
 
 pytest.importorskip("torch")
@@ -38,6 +39,16 @@ def run(
 ) -> subprocess.CompletedProcess[str]:
     shimmed = ("-m", "sentineld.shim", *arguments)
     return python(*shimmed, cwd=cwd, within=within, **environment)
+
+
+THREE_STEPS = (str(EAGER), str(TRAIN), "cnn", "3")
+"""The arguments of Python that train three steps and print their losses."""
+
+
+@functools.cache
+def plain() -> str:
+    """The losses of THREE_STEPS without the shim."""
+    return python(*THREE_STEPS).stdout
 
 
 SHOW_MAIN = "import sys; print(__name__, sys.argv, repr(sys.path[0]))"
@@ -80,11 +91,8 @@ def test_usage_errors_are_one_line(arguments: tuple[str, ...]) -> None:
 def test_training_runs_unmanaged_if_the_shim_cannot_start(
     environment: dict[str, str], reason: str
 ) -> None:
-    plain = subprocess.run(
-        [sys.executable, str(TRAIN), "cnn", "3"], capture_output=True, text=True, check=True
-    )
-    done = run(str(TRAIN), "cnn", "3", **environment)
-    assert done.stdout == plain.stdout
+    done = run(*THREE_STEPS, **environment)
+    assert done.stdout == plain()
     assert done.stderr.startswith("sentineld.shim: running unmanaged: ")
     assert reason in done.stderr
     assert done.stderr.count("\n") == 1

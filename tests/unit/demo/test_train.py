@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).parents[2] / "demo" / "train.py"
+TESTS = Path(__file__).parents[2]
+SCRIPT = TESTS / "demo" / "train.py"
+EAGER = TESTS / "eager.py"
 SMALL = ["--blocks", "2", "--positions", "32", "--width", "64"]
 
 PEAK_PROBE = """
@@ -29,7 +31,7 @@ print("peak", peak)
 
 
 def train(*arguments: str) -> list[str]:
-    command = [sys.executable, str(SCRIPT), *SMALL, *arguments]
+    command = [sys.executable, str(EAGER), str(SCRIPT), *SMALL, *arguments]
     result = subprocess.run(command, check=True, capture_output=True, text=True, cwd="/")
     return result.stdout.splitlines()
 
@@ -50,7 +52,8 @@ def test_it_learns_and_is_reproducible_bit_for_bit() -> None:
 
 def test_it_waits_for_the_go_file(tmp_path: Path) -> None:
     go = tmp_path / "go"
-    command = [sys.executable, "-u", str(SCRIPT), *SMALL, "--steps", "2", "--wait-file", str(go)]
+    train = [sys.executable, "-u", str(EAGER), str(SCRIPT), *SMALL, "--steps", "2"]
+    command = [*train, "--wait-file", str(go)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "waiting\n"

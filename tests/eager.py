@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs a training without importing torch's compiler: eager.py SCRIPT [ARGUMENT...].
+
+torch's optimizers import torch._dynamo, although only torch.compile needs it, and torch imports the
+functions that compute the shapes of a compiled graph's tensors. These imports take more than half
+of the time of a short training. So other modules take their place. If a training uses more of
+torch._dynamo than the two functions that optimizers and checkpoints call, the real modules are
+imported.
+"""
+
+from __future__ import annotations
+
+import importlib
+import runpy
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+DYNAMO, SHAPES = "torch._dynamo", "torch._meta_registrations"
+
+
+class _Deferred(ModuleType):
+    """Takes the place of torch._dynamo until something other than its own functions is used."""
+
+    def __getattr__(self, name: str) -> Any:
+        # `__path__` is used when a submodule is imported. Nothing needs the other special names,
+        # but code that searches all modules asks for them.
+        if name.startswith("__") and name != "__path__":
+            raise AttributeError(name)
+        if sys.modules.get(DYNAMO) is self:
+            for deferred in (DYNAMO, SHAPES):
+                del sys.modules[deferred]
+            importlib.import_module(SHAPES)
+        return getattr(importlib.import_module(DYNAMO), name)
+
+    def disable(self, function: Any = None, *arguments: Any, **options: Any) -> Any:
+        """Exclude a function from compilation; without torch.compile, there is nothing to do."""
+        if function is None:
+            return self.__getattr__("disable")(function, *arguments, **options)
+        return function
+
+    def graph_break(self) -> None:
+        """End the compiled graph; without torch.compile, there is none."""
+
+
+def defer_compiler() -> None:
+    """Import torch's compiler only if it is used. Call this before torch is imported."""
+    sys.modules[DYNAMO] = _Deferred(DYNAMO)
+    sys.modules[SHAPES] = ModuleType(SHAPES)
+
+
+def main() -> None:
+    """Run the script as if it had been started itself."""
+    del sys.argv[0]
+    sys.path[0] = str(Path(sys.argv[0]).parent)
+    defer_compiler()
+    runpy.run_path(sys.argv[0], run_name="__main__")
+
+
+if __name__ == "__main__":
+    main()
