@@ -41,23 +41,27 @@ $(BUILD)/.apt-fuzz: tests/tools.mk
 vm-tools:
 	@$(PYTHON) -m tests.vm tools
 
+# Python compiles a module when it first imports it. To compile all modules takes half a minute, and
+# most of them are never imported.
+INSTALL := $(PY) -m pip install --quiet --no-compile
+
 .PHONY: venv
 venv: $(VENV)/.torch ## Create build/venv with the tests' Python dependencies
 
 $(VENV)/.dev: pyproject.toml | $(BUILD)/.apt-build
 	$(PYTHON) -m venv $(VENV)
-	$(PY) -m pip install --quiet --editable '.[dev]'
+	$(INSTALL) --editable '.[dev]'
 	touch $@
 
 # torch is pinned because the tests expect this version's allocation sequences.
 $(VENV)/.torch: $(VENV)/.dev
-	$(PY) -m pip install --quiet torch==2.13.0
+	$(INSTALL) torch==2.13.0
 	touch $@
 
 $(VENV)/.trainer: $(VENV)/.torch
-	$(PY) -m pip install --quiet --editable '.[trainer]'
+	$(INSTALL) --editable '.[trainer]'
 	touch $@
 
 $(VENV)/.fuzz: $(VENV)/.torch
-	$(PY) -m pip install --quiet atheris==3.0.0
+	$(INSTALL) atheris==3.0.0
 	touch $@
