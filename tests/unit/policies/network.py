@@ -5,8 +5,11 @@ from __future__ import annotations
 
 from functools import cache
 
+from sentineld.model.plan import Plan
 from sentineld.model.profile import Profile
 from sentineld.plan.cuts import choose_cuts
+from sentineld.policies.registry import policy
+from tests.unit.plan.toys import two_tiers
 from tests.unit.trainer import MIB
 from tests.unit.workloads import Network, profiled
 
@@ -22,3 +25,11 @@ def training_step() -> Profile:
     profile, step = profiled(NETWORK)
     cuts = choose_cuts(step, profile.peak_bytes // 5)
     return profiled(NETWORK, tuple(cuts.tolist()))[0]
+
+
+@cache
+def step_plan(name: str, share: float = 0.2, rate: float = RATE) -> Plan:
+    """A policy's plan of the training step. share: the budget as a share of the peak. rate:
+    migration bandwidth. Planning takes a second, so several tests use the same plans."""
+    training = training_step()
+    return policy(name).plan(training, two_tiers(rate), int(training.peak_bytes * share))

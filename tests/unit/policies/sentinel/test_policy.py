@@ -22,7 +22,7 @@ from sentineld.policies.bounds.fast_share import fast_share_bound
 from sentineld.policies.registry import policy
 from sentineld.policies.shares import MOVE_SHARE, usable_pages
 from tests.unit.plan.toys import PAGE, toy_profile, two_tiers
-from tests.unit.policies.network import RATE, training_step
+from tests.unit.policies.network import RATE, step_plan, training_step
 from tests.unit.policies.rivals.laps import Life, lap
 from tests.unit.workloads import Network, profiled
 
@@ -64,7 +64,7 @@ def test_what_has_no_room_stays_slow() -> None:
 def test_plans_keep_to_the_budget_and_are_near_the_bound(name: str, share: float) -> None:
     training = training_step()
     budget = int(training.peak_bytes * share)
-    plan = policy(name).plan(training, two_tiers(RATE), budget)
+    plan = step_plan(name, share)
     verify(plan, training, budget)
     bound = fast_share_bound(training, budget, RATE)
     assert 0.9 * bound.fast_share <= plan.predicted.fast_share <= bound.fast_share + 1e-9
@@ -77,9 +77,7 @@ def test_plans_keep_to_the_budget_and_are_near_the_bound(name: str, share: float
 def test_where_the_constraints_can_be_met_all_accesses_are_fast(share: float) -> None:
     # The purpose of the Sentinel paper's two constraints on the interval length is that all
     # accesses are fast.
-    training = training_step()
-    budget = int(training.peak_bytes * share)
-    plan = policy("sentinel").plan(training, two_tiers(2 * RATE), budget)
+    plan = step_plan("sentinel", share, 2 * RATE)
     found = NOTE.match(plan.notes[1])
     assert found is not None
     assert found[3] == found[4] == "met"
@@ -89,12 +87,8 @@ def test_where_the_constraints_can_be_met_all_accesses_are_fast(share: float) ->
 
 @BOTH
 def test_more_bandwidth_serves_more(name: str) -> None:
-    training = training_step()
-    budget = training.peak_bytes // 5
-    shares = [
-        policy(name).plan(training, two_tiers(rate), budget).predicted.fast_share
-        for rate in (RATE / 8, RATE / 2, 2 * RATE)
-    ]
+    plans = [step_plan(name, rate=rate) for rate in (RATE / 8, RATE / 2, 2 * RATE)]
+    shares = [plan.predicted.fast_share for plan in plans]
     assert shares == sorted(shares)
     assert shares[-1] > shares[0] + 0.1
 
@@ -102,8 +96,8 @@ def test_more_bandwidth_serves_more(name: str) -> None:
 @BOTH
 def test_same_profile_same_plan(name: str) -> None:
     training = training_step()
-    budget = training.peak_bytes // 5
-    one, other = (policy(name).plan(training, two_tiers(RATE), budget) for _ in range(2))
+    one = step_plan(name)
+    other = policy(name).plan(training, two_tiers(RATE), one.budget_bytes)
     assert np.array_equal(one.moves, other.moves)
     assert np.array_equal(one.layout.slots, other.layout.slots)
     assert one.predicted == other.predicted
@@ -111,9 +105,7 @@ def test_same_profile_same_plan(name: str) -> None:
 
 @BOTH
 def test_layout_follows_the_paper(name: str) -> None:
-    training = training_step()
-    budget = training.peak_bytes // 5
-    plan = policy(name).plan(training, two_tiers(RATE), budget)
+    training, plan = training_step(), step_plan(name)
     regions = {region.name: region for region in plan.layout.regions}
     slots, tensors = plan.layout.slots, training.tensors
     pool = regions["pool"]

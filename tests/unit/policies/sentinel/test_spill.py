@@ -9,7 +9,7 @@ from sentineld.plan.check import verify
 from sentineld.policies.bounds.fast_share import fast_share_bound
 from sentineld.policies.registry import policy
 from tests.unit.plan.toys import PAGE, toy_profile, two_tiers
-from tests.unit.policies.network import RATE, training_step
+from tests.unit.policies.network import RATE, step_plan, training_step
 
 
 def test_of_a_toy_that_does_not_fit_the_costliest_tensors_are_fast() -> None:
@@ -30,18 +30,15 @@ def test_of_a_toy_that_does_not_fit_the_costliest_tensors_are_fast() -> None:
 def test_a_fifth_of_the_peak_serves_nine_accesses_in_ten() -> None:
     training = training_step()
     budget = training.peak_bytes // 5
-    plan = policy("sentinel+spill").plan(training, two_tiers(RATE), budget)
-    first_touch = policy("first-touch").plan(training, two_tiers(RATE), budget)
+    plan, first_touch = step_plan("sentinel+spill"), step_plan("first-touch")
     assert plan.predicted.fast_share >= 0.9
     assert first_touch.predicted.fast_share < 0.6
     assert fast_share_bound(training, budget, RATE).fixed_share < 0.9
 
 
 def test_it_serves_more_than_the_published_schedule_if_moves_are_slow() -> None:
-    training = training_step()
-    budget = training.peak_bytes // 5
     published, ours = (
-        policy(name).plan(training, two_tiers(RATE / 8), budget).predicted.fast_share
+        step_plan(name, rate=RATE / 8).predicted.fast_share
         for name in ("sentinel", "sentinel+spill")
     )
     assert ours > published + 0.05
