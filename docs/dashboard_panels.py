@@ -117,6 +117,31 @@ ROWS: dict[str, tuple[Graph, ...]] = {
             ),
         ),
         Graph(
+            "Swap of policy temperature",
+            "Bytes that the daemon pages out, that processes swap in by accesses, and that the "
+            "daemon reads ahead.",
+            "Bps",
+            (
+                (
+                    "sum by (session, direction) (" + _rate("sentineld_swap_bytes_total") + ")",
+                    "{{session}} {{direction}}",
+                ),
+            ),
+        ),
+        Graph(
+            "CPU time of policy temperature",
+            "CPU time of scans, and of page-outs and prefetches, as shares of one core.",
+            "percentunit",
+            (
+                (
+                    "sum by (session, kind) ("
+                    + _rate("sentineld_temperature_cpu_seconds_total")
+                    + ")",
+                    "{{session}} {{kind}}",
+                ),
+            ),
+        ),
+        Graph(
             "Not moved",
             "Bytes of moves that were skipped or failed, by reason.",
             "Bps",

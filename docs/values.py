@@ -46,10 +46,23 @@ PROTOCOL = "sentineld.model.protocol"
 EMULATED = "sentineld.migrate.emulated"
 SYSCALLS = "sentineld.migrate.syscalls"
 EXECUTOR = "sentineld.migrate.mover"
+HEAT = "sentineld.temperature.heat"
+HEAT_SESSION = "sentineld.heat.session"
+LOOKING = "sentineld.heat.looking"
+UNITS = "sentineld.temperature.units"
 DELAY_C = "sentineld/shim/native/delay.c"
 
 SOURCES: dict[str, tuple[str, str]] = {
     "plan.move_share": (SHARES, "MOVE_SHARE"),
+    "heat.levels": (HEAT, "LEVELS"),
+    "heat.rest": (HEAT, "REST"),
+    "heat.slack_share": (HEAT, "SLACK_SHARE"),
+    "heat.unit_pages": (UNITS, "UNIT_PAGES_MIN"),
+    "heat.units": (UNITS, "UNITS_MAX"),
+    "heat.samples": (HEAT_SESSION, "SAMPLES_MAX"),
+    "heat.turn": (HEAT_SESSION, "TURN_S"),
+    "heat.warm_up_scans": (HEAT_SESSION, "WARM_UP_SCANS"),
+    "heat.window": (LOOKING, "WINDOW_S"),
     "plan.margin_share": (SHARES, "MARGIN_SHARE"),
     "auto.keep_share": (AUTO, "KEEP_SHARE"),
     "auto.groups": (AUTO, "ATTEMPTS[0][0]"),

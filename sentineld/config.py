@@ -23,7 +23,7 @@ PLAN_MEMORY_BYTES_MIN = 256 << 20
 @dataclass(frozen=True)
 class TierOverrides:
     """The configuration's table [tiers]. Most values replace values that were found on the machine;
-    `emulated` and `paged` select another kind of tiers."""
+    `emulated`, `paged` and `swap` select another kind of tiers."""
 
     fast: tuple[int, ...] = ()  # node IDs; empty: as discovered
     slow: tuple[int, ...] = ()
@@ -41,7 +41,10 @@ class TierOverrides:
     emulated_threads: int = 1  # threads of the training; scales the preset's bandwidths
     paged: str = ""  # directory for the files of paged tiers; "": no paged tiers
     paged_bytes: int = 0  # maximum size of a process's file; 0: limited only by the disk
+    swap: bool = False  # memory and the kernel's swap, for processes without the shim
 
+
+SCAN_CPU_SHARE_MIN = 0.001
 
 KINDS = {bool: "true or false", int: "an integer", float: "a number", str: "a string"}
 """For each type of a setting's default: the kind of value that the setting needs, as text."""
@@ -79,6 +82,7 @@ class Config:
     plan_processes: int = 2
     plan_memory_bytes: int = 4 << 30
     plan_nice: int = 10
+    scan_cpu_share: float = 0.02  # of one core, for each session of policy temperature
     huge_pages: str = "auto"  # "auto": only on emulated tiers; "on": also on NUMA nodes; "off"
     tiers: TierOverrides = field(default_factory=TierOverrides)
 
@@ -173,6 +177,8 @@ def _check(file: Path, config: Config) -> None:
         raise refuse("huge_pages", "use auto, on or off")
     if config.tiers.overlap not in list(Overlap):
         raise refuse("tiers.overlap", "use none, compute or tiers")
+    if not SCAN_CPU_SHARE_MIN <= config.scan_cpu_share <= 1:
+        raise refuse("scan_cpu_share", f"use {SCAN_CPU_SHARE_MIN} to 1")
     records = config.log_records
     if not 4096 <= records <= 1 << 24 or records & (records - 1):
         raise refuse("log_records", "use a power of two, 4096 to 16777216")

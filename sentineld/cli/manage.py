@@ -22,6 +22,10 @@ from sentineld.cli.output import Daemon, json_option, print_json, print_table
 def attach(daemon: Daemon, pid: int, fast: str | None, policy: str | None, as_json: bool) -> None:
     """Start managing the training process PID, which must run under the shim.
 
+    With a daemon whose tiers are memory and swap, start managing any process PID by the
+    policy temperature, which pages out the pages that the process uses least. A share is
+    then a share of the largest size that the process has reached while it is managed.
+
     If the process is already managed, this verb changes its budget or policy without a
     new profile. If an option is omitted, its current value is kept.
     """

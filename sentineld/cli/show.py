@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from sentineld.base.units import format_bytes
@@ -19,8 +21,7 @@ def status(daemon: Daemon, as_json: bool) -> None:
         print_json(answer)
         return
     tiers = ", ".join(
-        f"tier {index}: node {','.join(map(str, tier['nodes']))} "
-        f"({format_bytes(tier['capacity_bytes'])})"
+        f"tier {index}: {_place(index, tier['nodes'])} ({format_bytes(tier['capacity_bytes'])})"
         for index, tier in enumerate(answer["tiers"])
     )
     known = f"{tiers}; from {answer['tiers_source']}" if tiers else "no tiers"
@@ -32,12 +33,18 @@ def status(daemon: Daemon, as_json: bool) -> None:
         )
     if answer["paged"]:
         click.echo(f"tiers are paged: tier 0 is memory, tier 1 a file in {answer['paged']}")
+    if answer["swap"]:
+        click.echo("tiers are memory and swap: processes without the shim can be attached")
     backend = next(one for one in answer["backends"] if one["usable"])
     click.echo(f"pages are observed by: {backend['name']} ({backend['tells']})")
     for problem in answer["problems"]:
         click.echo(f"warning: {problem}")
     if not answer["sessions"]:
-        click.echo("no sessions; start a training with: python3 -m sentineld.shim train.py")
+        click.echo(
+            "no sessions; manage a process with: sentinelctl attach PID"
+            if answer["swap"]
+            else "no sessions; start a training with: python3 -m sentineld.shim train.py"
+        )
         return
     print_table(
         ("PID", "STATE", "POLICY", "BUDGET", "CHARGED", "PEAK", "STEP", "SOURCE", "REASON"),
@@ -68,8 +75,27 @@ def status(daemon: Daemon, as_json: bool) -> None:
             click.echo(
                 f"process {session['pid']} uses {energy['joules_per_step']:.3g} J a step ({whose})"
             )
+        if swap := session["swap"]:
+            click.echo(f"process {session['pid']}: {_swap_line(swap)}")
         if session["disturbed"]:
             click.echo(f"warning: process {session['pid']}: {session['disturbed']}")
+
+
+def _place(index: int, nodes: list[int]) -> str:
+    """What a tier is made of."""
+    return f"node {','.join(map(str, nodes))}" if nodes else ("memory", "swap")[index]
+
+
+def _swap_line(swap: dict[str, Any]) -> str:
+    """The figures of a session of policy temperature."""
+    kinds = [f"{kind} {format_bytes(size)}" for kind, size in swap["skipped_bytes"].items()]
+    return (
+        f"{format_bytes(swap['swapped_bytes'])} are swapped out; paged out "
+        f"{format_bytes(swap['paged_out_bytes'])}, returned {format_bytes(swap['returned_bytes'])},"
+        f" prefetched {format_bytes(swap['prefetched_bytes'])}; {swap['scans']} scans, one every "
+        f"{swap['interval_s']:.1f} s, {swap['cpu_share']:.1%} of a core"
+        + (f"; never paged out: {', '.join(kinds)}" if kinds else "")
+    )
 
 
 @click.command()

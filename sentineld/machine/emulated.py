@@ -44,6 +44,7 @@ class EmulatedSubstrate:
     """Two tiers on one kind of memory: a residency map holds the tier of each page."""
 
     paged = ""
+    swap = False
     metered_by = MeteredBy.RESIDENCY_MAP
 
     def __init__(self, figures: TierOverrides) -> None:

@@ -103,6 +103,8 @@ class Machine:
             log.info("tiers are emulated (preset %s): no page is copied", substrate.emulated)
         if substrate.paged:
             log.info("tiers are paged: tier 0 is memory, files in %s are tier 1", substrate.paged)
+        if substrate.swap:
+            log.info("tiers are memory and swap, for processes without the shim")
         machine = cls(config, substrate, tiers, problems, EnergyCounters.of_machine())
         log.info("pages are observed by: %s", machine.backend().backend.name)
         # In a guest with emulated CPUs, it takes seconds to start following processes and to load
@@ -157,15 +159,19 @@ class Machine:
             return ()
         return planned_sizes(offered_sizes())
 
+    def require_tiers(self) -> Tiers:
+        """The tiers. Raises the SentinelError that says why there are none."""
+        if self.tiers is None:
+            raise self._problems[0].fresh()
+        return self.tiers
+
     def require(self, link: ShimLink, fast: FastBudget) -> None:
         """Check that a process can be managed, and reserve its budget. Raises SentinelError.
 
         If the budget is a share of the peak, nothing is reserved yet: the session reserves bytes
         when the peak is known, before the plan becomes live.
         """
-        if self.tiers is None:
-            raise self._problems[0].fresh()
-        self.substrate.require_allowed(link, self.tiers)
+        self.substrate.require_allowed(link, self.require_tiers())
         if fast.bytes is not None:
             self.budgets.reserve(link, fast.bytes)
 
@@ -176,6 +182,7 @@ class Machine:
             "tiers_source": self.tiers.source if self.tiers else "",
             "emulated": self.substrate.emulated,
             "paged": self.substrate.paged,
+            "swap": self.substrate.swap,
             "migration_bytes_per_s": self.tiers.migration_bytes_per_s if self.tiers else 0,
             "problems": [str(problem) for problem in self._problems],
             "ebpf_notes": self.probing.notes(),

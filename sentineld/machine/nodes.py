@@ -24,6 +24,7 @@ class KernelSubstrate:
     """Tiers of the kernel's NUMA nodes."""
 
     emulated = paged = ""
+    swap = False
     metered_by = MeteredBy.MODULE_EPOCHS
 
     def __init__(self, figures: TierOverrides) -> None:

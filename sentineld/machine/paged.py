@@ -89,6 +89,7 @@ class PagedSubstrate:
     """Two tiers: memory, and a file for each process."""
 
     emulated = ""
+    swap = False
     metered_by = MeteredBy.RESIDENCY_MAP
 
     def __init__(self, figures: TierOverrides) -> None:

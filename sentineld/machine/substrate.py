@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The substrate of the tiers (see the glossary): an interface with three implementations.
+"""The substrate of the tiers (see the glossary): an interface with four implementations.
 
 nodes.py implements tiers of the kernel's memory nodes. emulated.py implements emulated tiers on one
-kind of memory. paged.py implements paged tiers: memory and a file. choose.py picks one
-of the three at the daemon's start.
+kind of memory. paged.py implements paged tiers: memory and a file. swapped.py implements memory and
+swap. choose.py picks one of the four at the daemon's start.
 """
 
 from __future__ import annotations
@@ -51,6 +51,7 @@ class Substrate(Protocol):
 
     emulated: str  # name of the preset of emulated tiers; "" for other substrates
     paged: str  # directory of the files of paged tiers; "" for other substrates
+    swap: bool  # whether the slow tier is swap, which is for processes without the shim
     metered_by: MeteredBy
 
     def tiers(self) -> Tiers:

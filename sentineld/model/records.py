@@ -70,6 +70,15 @@ OP_ACCESS_DTYPE = np.dtype(
 """One read or write of a tensor by an operator in the access step. Either torch.profiler reports
 it, or it is assumed (`estimated`)."""
 
+PAGE_RUN_DTYPE = np.dtype(
+    [
+        ("page", "<i8"),  # first page number
+        ("pages", "<i8"),
+        ("resident", "?"),  # in memory and mapped; otherwise swapped out
+    ]
+)
+"""Adjacent anonymous pages of a process that are all resident, or all swapped out."""
+
 Records = npt.NDArray[np.void]
 
 

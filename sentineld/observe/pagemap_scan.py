@@ -9,7 +9,6 @@ userfaultfd, or the daemon's exit, removes the protection.
 
 from __future__ import annotations
 
-import ctypes
 import fcntl
 
 import numpy as np
@@ -24,34 +23,23 @@ from sentineld.observe.backend import (
     Ranges,
     Target,
 )
+from sentineld.observe.pagemap_ioctl import (
+    IOC_SCAN,
+    IS_PRESENT,
+    IS_SWAPPED,
+    IS_WRITTEN,
+    IS_ZERO_PAGE,
+    REGION_DTYPE,
+    scan_argument,
+)
 from sentineld.observe.writeprobe import reports_written_page
 from sentineld.observe.writewatch import WriteWatch, read_pagemap, write_capabilities
 from sentineld.shim.writes import SCAN as WAY
 from sentineld.shim.writes import protect_writes
 
-REGION_DTYPE = np.dtype([("start", "<u8"), ("end", "<u8"), ("categories", "<u8")])
-"""struct page_region of linux/fs.h."""
-
 _REGIONS = 4096
 _WP_MATCHING, _CHECK_WPASYNC = 1, 2
-_IS_WRITTEN, _IS_PRESENT, _IS_SWAPPED, _IS_ZERO_PAGE = 1 << 1, 1 << 3, 1 << 4, 1 << 5
-
-
-class _ScanArgument(ctypes.Structure):
-    """struct pm_scan_arg of linux/fs.h."""
-
-    _fields_ = tuple(
-        (name, ctypes.c_uint64)
-        for name in (
-            *("size", "flags", "start", "end", "walk_end", "vec", "vec_len", "max_pages"),
-            *("category_inverted", "category_mask", "category_anyof_mask", "return_mask"),
-        )
-    )
-
-
 _HINT = "use Linux 6.7 or later; let a container's seccomp filter pass userfaultfd"
-
-_IOC_SCAN = 3 << 30 | ctypes.sizeof(_ScanArgument) << 16 | ord("f") << 8 | 16
 
 
 class ScanWatch(WriteWatch):
@@ -66,11 +54,11 @@ class ScanWatch(WriteWatch):
         """Write-protect the pages of the ranges, including absent ones that have a page table."""
         super().begin(ranges)
         for start, size in self._ranges:
-            argument = self._argument(start, start + size)
+            argument = scan_argument(start, start + size)
             argument.flags = _WP_MATCHING | _CHECK_WPASYNC
-            argument.category_mask = _IS_WRITTEN
-            argument.return_mask = _IS_WRITTEN
-            fcntl.ioctl(self._writes.pagemap_fd, _IOC_SCAN, argument)
+            argument.category_mask = IS_WRITTEN
+            argument.return_mask = IS_WRITTEN
+            fcntl.ioctl(self._writes.pagemap_fd, IOC_SCAN, argument)
 
     def end(self) -> Areas:
         """Return the pages written since begin(); the other pages stay protected."""
@@ -82,14 +70,14 @@ class ScanWatch(WriteWatch):
             read_pagemap(self._writes.pagemap_fd, start, PAGE_BYTES)
             at = start
             while at < start + size:
-                argument = self._argument(at, start + size)
+                argument = scan_argument(at, start + size)
                 argument.vec, argument.vec_len = regions.ctypes.data, len(regions)
                 # Exclude the zero page: it counts as written even if it was only read.
-                argument.category_inverted = _IS_ZERO_PAGE
-                argument.category_mask = _IS_WRITTEN | _IS_ZERO_PAGE
-                argument.category_anyof_mask = _IS_PRESENT | _IS_SWAPPED
-                argument.return_mask = _IS_WRITTEN
-                count = fcntl.ioctl(self._writes.pagemap_fd, _IOC_SCAN, argument)
+                argument.category_inverted = IS_ZERO_PAGE
+                argument.category_mask = IS_WRITTEN | IS_ZERO_PAGE
+                argument.category_anyof_mask = IS_PRESENT | IS_SWAPPED
+                argument.return_mask = IS_WRITTEN
+                count = fcntl.ioctl(self._writes.pagemap_fd, IOC_SCAN, argument)
                 at = int(argument.walk_end)
                 areas = np.zeros(count, AREA_DTYPE)
                 areas["start"] = regions["start"][:count]
@@ -97,9 +85,6 @@ class ScanWatch(WriteWatch):
                 areas["flags"], areas["node"], areas["heat"] = ACCESS_WRITE, NO_NODE, 1
                 found.append(areas)
         return np.concatenate(found)
-
-    def _argument(self, start: int, end: int) -> _ScanArgument:
-        return _ScanArgument(size=ctypes.sizeof(_ScanArgument), start=start, end=end)
 
 
 def _probe() -> SentinelError | None:

@@ -73,6 +73,13 @@ class SessionSnapshot:
     disturbed_pages: Mapping[tuple[str, str], int] = field(default_factory=dict)
     """Disturbed pages by (reason, result), as by_reason() in disturbances.py adds them up from the
     eBPF counters."""
+    swap_bytes: Mapping[str, int] = field(default_factory=dict)
+    """Bytes that left memory or came back, by direction: out, returned, prefetched. This and the
+    next two values are for policy `temperature` only."""
+    heat_cpu_s: Mapping[str, float] = field(default_factory=dict)
+    """CPU time of the daemon, by kind: scan, move."""
+    skipped_bytes: Mapping[str, int] = field(default_factory=dict)
+    """Memory that is never paged out, by kind: locked, huge, shared."""
 
 
 @dataclass(frozen=True)
@@ -241,13 +248,14 @@ METRICS: tuple[MetricSpec, ...] = (
         "sentineld_charged_bytes",
         "gauge",
         "Fast memory charged to the session: resident pages, including dead ones, and unmanaged "
-        "tensors.",
+        "tensors. With policy temperature: resident anonymous memory.",
         lambda s: s.charged_bytes,
     ),
     _session(
         "sentineld_peak_bytes",
         "gauge",
-        "Largest sum of live tensor bytes in a step.",
+        "Largest sum of live tensor bytes in a step. With policy temperature: largest sum of "
+        "resident and swapped anonymous memory since the attach.",
         lambda s: s.peak_bytes,
     ),
     _session(
@@ -259,7 +267,8 @@ METRICS: tuple[MetricSpec, ...] = (
     _session_by(
         "sentineld_resident_bytes",
         "gauge",
-        "Resident bytes of heap and arena on the tier.",
+        "Resident bytes of heap and arena on the tier. With policy temperature: anonymous memory; "
+        "tier 1 is swap.",
         ("tier",),
         lambda s: _keyed(s.resident_bytes),
     ),
@@ -412,6 +421,30 @@ METRICS: tuple[MetricSpec, ...] = (
         "process itself are not counted.",
         ("reason", "result"),
         lambda s: s.disturbed_pages.items(),
+    ),
+    _session_by(
+        "sentineld_swap_bytes_total",
+        "counter",
+        "Policy temperature only: bytes that the daemon has paged out (out), that the process has "
+        "swapped in by accesses (returned), and that the daemon has read ahead (prefetched).",
+        ("direction",),
+        lambda s: _keyed(s.swap_bytes),
+    ),
+    _session_by(
+        "sentineld_temperature_cpu_seconds_total",
+        "counter",
+        "Policy temperature only: CPU time of the daemon for the session's scans (scan), and for "
+        "page-outs and prefetches (move).",
+        ("kind",),
+        lambda s: _keyed(s.heat_cpu_s),
+    ),
+    _session_by(
+        "sentineld_skipped_bytes",
+        "gauge",
+        "Policy temperature only: memory that is never paged out, by kind: locked, huge (hugetlb) "
+        "or shared.",
+        ("kind",),
+        lambda s: _keyed(s.skipped_bytes),
     ),
 )
 

@@ -15,13 +15,14 @@ from sentineld.base.errors import SentinelError
 from sentineld.base.units import FastBudget
 from sentineld.control.frames import Message
 from sentineld.control.server import Caller, WithFile
+from sentineld.heat.table import TEMPERATURE, HeatTable
 from sentineld.machine.machine import Machine
 from sentineld.observe.procs import ProcessEvent
 from sentineld.observe.shim_link import ShimLink
 from sentineld.observe.shim_server import Receiver
 from sentineld.policies.registry import managing_policy
 from sentineld.profile.trace_file import write_trace
-from sentineld.service.views import describe, explain, tensors
+from sentineld.service.views import describe, describe_heat, explain, tensors
 from sentineld.session.lifecycle import CALLED_EXEC, State
 from sentineld.session.session import Session
 from sentineld.session.state import StateFiles
@@ -48,6 +49,8 @@ class Sessions:
         self._lock = threading.Lock()
         self._sessions: dict[int, Session] = {}
         self._turns = Turns()
+        self.heat = HeatTable(machine, self._turns)
+        """The sessions of processes without the shim."""
         machine.on_process = self._process_event
         self.beat_s = time.time()
         """Unix time of the last heartbeat."""
@@ -62,6 +65,9 @@ class Sessions:
         """
         with self._lock:
             before = self._sessions.get(link.pid)
+        without_shim = self.heat.find(link.pid)
+        if without_shim is not None:
+            without_shim.end("the process runs under the shim now")
         try:
             session = Session(link, self._machine, self._states, self._turns, before)
             session.start()
@@ -126,6 +132,7 @@ class Sessions:
         deadline_s = time.monotonic() + CLOSE_S
         for session in sessions:
             session.join(max(0.0, deadline_s - time.monotonic()))
+        self.heat.close()
 
     # Verbs: (caller, arguments) -> JSON-serialisable result, or WithFile.
 
@@ -133,17 +140,32 @@ class Sessions:
         """Start managing a process, or switch a managed process to another budget or policy.
 
         If "fast" or "policy" is missing, a managed process keeps its current value, and any other
-        process gets the configured value.
+        process gets the configured value. On memory and swap, the policy of a process without the
+        shim is `temperature`.
         """
-        session = self._of_caller(caller.uid, arguments)
         fast = FastBudget.parse(str(arguments["fast"])) if arguments.get("fast") else None
         policy = str(arguments["policy"]) if arguments.get("policy") else None
+        pid = _pid(arguments)
+        default = TEMPERATURE if self._machine.substrate.swap else None
+        if (policy or default) == TEMPERATURE and self._with_shim(pid) is None:
+            return describe_heat(self.heat.attach(caller.uid, pid, fast))
+        session = self._of_caller(caller.uid, arguments)
+        if policy == TEMPERATURE:
+            raise SentinelError(
+                "wrong-state",
+                f"process {pid} runs under the shim; {TEMPERATURE} is for processes without it",
+                "use another policy, such as auto",
+            )
         managing_policy(policy or self._machine.default_policy)
         session.attach(fast, policy, caller.gone)
         return self._described([session])[0]
 
     def detach(self, caller: Caller, arguments: Message) -> Any:
         """Stop managing a process."""
+        heat = self.heat.find(_pid(arguments))
+        if heat is not None:
+            self.heat.detach(heat, caller.uid)
+            return describe_heat(heat)
         session = self._of_caller(caller.uid, arguments)
         session.detach(caller.gone)
         return self._described([session])[0]
@@ -189,19 +211,23 @@ class Sessions:
     def status(self, uid: int) -> list[dict[str, Any]]:
         """The sessions that the caller may see: root may see all sessions, any other user only
         sessions of that user's processes."""
-        return self._described([one for one in self.all() if uid in (0, one.link.uid)])
+        heat = [describe_heat(one) for one in self.heat.all() if uid in (0, one.uid)]
+        return self._described([one for one in self.all() if uid in (0, one.link.uid)]) + heat
 
     def _described(self, sessions: Sequence[Session]) -> list[dict[str, Any]]:
         disturbances = self._machine.probing.disturbances()
         return [describe(one, disturbances.get(one.link.pid, [])) for one in sessions]
 
-    def _of_caller(self, uid: int, arguments: Message) -> Session:
-        pid = arguments.get("pid")
-        if type(pid) is not int or pid <= 0:
-            raise SentinelError("usage", f"{pid!r} is not a process ID")
+    def _with_shim(self, pid: int) -> Session | None:
+        """The process's session; None if it has none, or one that has ended."""
         with self._lock:
             session = self._sessions.get(pid)
-        if session is not None and session.lifecycle.state is not State.ENDED:
+        return None if session is None or session.lifecycle.state is State.ENDED else session
+
+    def _of_caller(self, uid: int, arguments: Message) -> Session:
+        pid = _pid(arguments)
+        session = self._with_shim(pid)
+        if session is not None:
             if uid not in (0, session.link.uid):
                 raise _not_permitted(pid)
             return session
@@ -216,8 +242,17 @@ class Sessions:
         raise SentinelError(
             "not-a-shim-process",
             f"process {pid} does not run under the shim",
-            "start it with: python3 -m sentineld.shim train.py",
+            "start it with: python3 -m sentineld.shim train.py; or manage it over swap, with "
+            f"sentineld --tiers swap and sentinelctl attach --policy {TEMPERATURE}",
         )
+
+
+def _pid(arguments: Message) -> int:
+    """The process ID in the arguments of a verb. Raises SentinelError."""
+    pid = arguments.get("pid")
+    if type(pid) is not int or pid <= 0:
+        raise SentinelError("usage", f"{pid!r} is not a process ID")
+    return pid
 
 
 def _note_exits(sessions: Sequence[Session]) -> None:

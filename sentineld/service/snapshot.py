@@ -6,6 +6,8 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from sentineld import __version__
+from sentineld.heat.session import HeatSession
+from sentineld.heat.table import TEMPERATURE
 from sentineld.machine.machine import Machine
 from sentineld.model.kernel_events import EbpfCounters
 from sentineld.service.disturbances import by_reason
@@ -34,7 +36,31 @@ def take_snapshot(machine: Machine, sessions: Sessions) -> DaemonSnapshot:
         },
         events_dropped=counters["dropped"] if counters else {},
         machine_joules=machine.rapl.by_zone() if machine.rapl else {},
-        sessions=tuple(_session(session, counters) for session in sessions.all()),
+        sessions=(
+            *(_session(session, counters) for session in sessions.all()),
+            *(_heat_session(session) for session in sessions.heat.all()),
+        ),
+    )
+
+
+def _heat_session(session: HeatSession) -> SessionSnapshot:
+    figures = session.figures
+    return SessionSnapshot(
+        session=session.name,
+        pid=session.pid,
+        state=session.status.state,
+        policy=TEMPERATURE,
+        budget_bytes=figures.budget_bytes,
+        charged_bytes=figures.resident_bytes,
+        peak_bytes=figures.peak_bytes,
+        resident_bytes={0: figures.resident_bytes, 1: figures.swapped_bytes},
+        swap_bytes={
+            "out": figures.paged_out_bytes,
+            "returned": figures.returned_bytes,
+            "prefetched": figures.prefetched_bytes,
+        },
+        heat_cpu_s={"scan": figures.scan_cpu_s, "move": figures.move_cpu_s},
+        skipped_bytes=figures.skipped_bytes,
     )
 
 

@@ -8,6 +8,8 @@ from dataclasses import asdict
 from typing import Any
 
 from sentineld.base.errors import SentinelError
+from sentineld.heat.session import HeatSession
+from sentineld.heat.table import TEMPERATURE
 from sentineld.model.kernel_events import Disturbance
 from sentineld.plan.explain import plan_json, plan_text, tensors_json
 from sentineld.service.disturbances import in_words
@@ -59,6 +61,32 @@ def describe(session: Session, disturbances: Sequence[Disturbance]) -> dict[str,
         "energy": asdict(used) if energy and (used := energy.per_step()) else None,
         "disturbances": list(disturbances),
         "disturbed": in_words(disturbances),
+        "swap": None,
+    }
+
+
+def describe_heat(session: HeatSession) -> dict[str, Any]:
+    """The entry of a session of policy `temperature` in the answer to `sentinelctl status`: the
+    fields of describe() that apply to it, and `swap`, the session's Figures."""
+    status, figures = session.status, session.figures
+    return {
+        "pid": session.pid,
+        "uid": session.uid,
+        "state": str(status.state),
+        "reason": status.reason,
+        "policy": TEMPERATURE,
+        "fast": str(session.fast),
+        "budget_bytes": figures.budget_bytes,
+        "charged_bytes": figures.resident_bytes,
+        "peak_bytes": figures.peak_bytes,
+        "source": figures.observed_by,
+        "step": 0,
+        "processes": [session.pid],
+        "paging": None,
+        "energy": None,
+        "disturbances": [],
+        "disturbed": "",
+        "swap": asdict(figures),
     }
 
 

@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sentineld.model.arrays import Integers, Mask
+from sentineld.model.arrays import Integers
 from sentineld.temperature.buckets import bucket_of, histogram, hottest_that_fit
+from sentineld.temperature.carry import carried
 
 
 class Choice(NamedTuple):
@@ -61,7 +62,7 @@ class Chooser:
         self._risen[risen] = self._rest
         self._fallen[fallen] = self._rest
 
-    def forget(self, units: Mask) -> None:
-        """Treat the units as new, because their pages were freed. units: (N,)."""
-        self._risen[units] = 0
-        self._fallen[units] = 0
+    def carry(self, origin: Integers) -> None:
+        """Replace the units. origin: see carried(). Units without an origin may move at once."""
+        self._risen = carried(self._risen, origin)
+        self._fallen = carried(self._fallen, origin)

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sentineld.model.arrays import Integers, Mask
+from sentineld.temperature.carry import carried
 
 SCANS = 20
 """Number of scans that are remembered for each unit. Older scans no longer count, which is the
@@ -47,6 +48,11 @@ class History:
         self._accessed.clear(units)
         self._written.clear(units)
 
+    def carry(self, origin: Integers) -> None:
+        """Replace the units. origin: see carried()."""
+        self._accessed.carry(origin)
+        self._written.carry(origin)
+
     def temperature(self) -> Integers:
         """(N,): 0 (idle in all remembered scans) to TEMPERATURE_MAX (written in all of them)."""
         return ACCESSED_WEIGHT * self._accessed.ones + WRITTEN_WEIGHT * self._written.ones
@@ -65,6 +71,10 @@ class _Bits:
         # Keep the number of ones up to date, because numpy.bitwise_count() needs numpy 2.0.
         self.ones[units] += new.astype(np.int64) - ((old >> (SCANS - 1)) & 1).astype(np.int64)
         self._bits[units] = ((old << 1) | new.astype(np.uint32)) & ((1 << SCANS) - 1)
+
+    def carry(self, origin: Integers) -> None:
+        self.ones = carried(self.ones, origin)
+        self._bits = carried(self._bits, origin)
 
     def clear(self, units: Mask) -> None:
         self.ones[units] = 0

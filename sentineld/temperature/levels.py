@@ -18,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sentineld.model.arrays import Integers, Mask
+from sentineld.temperature.carry import carried
 
 LEVELS = 8
 """Number of levels. At the top level, a unit's bits are cleared in one of 64 scans."""
@@ -65,6 +66,13 @@ class Levels:
         self.level[units] = 0
         self._left[units] = 0
         self._skipped[units] = False
+
+    def carry(self, origin: Integers) -> None:
+        """Replace the units. origin: see carried(). Units without an origin are at the lowest
+        level."""
+        self.level = carried(self.level, origin)
+        self._left = carried(self._left, origin)
+        self._skipped = carried(self._skipped, origin)
 
 
 def pause(level: Integers) -> Integers:

@@ -38,6 +38,18 @@ class Tracker:
         self._history.forget(units)
         self._levels.forget(units)
 
+    def carry(self, origin: Integers) -> None:
+        """Replace the units. origin: see carried(). Units without an origin are idle."""
+        self._history.carry(origin)
+        self._levels.carry(origin)
+
+    def record(self, units: Mask, used: Mask) -> None:
+        """Note accesses that were observed by other means than a scan of bits.
+
+        units: (N,), the units that were observed. used: (N,), whether they were accessed.
+        """
+        self._history.record(units, used, used)
+
     def temperature(self) -> Integers:
         """(N,): see History.temperature()."""
         return self._history.temperature()

@@ -18,10 +18,10 @@ from tests.integration.paged_run import tiers
 from tests.integration.shim.daemon_side import EAGER, ROOT, TRAIN
 from tests.integration.test_daemon import Daemon
 from tests.sentinelctl import SENTINELCTL
+from tests.swap_area import swap_area
 from tests.unit.shim.paged import pager_problem
 
 pytest.importorskip("torch")
-# The enabled swap would disturb other tests that run trainings under a memory limit.
 pytestmark = [
     pytest.mark.skipif(pager_problem() is not None, reason=pager_problem() or ""),
     pytest.mark.alone,
@@ -31,7 +31,6 @@ SWAP_BYTES = 1 << 30
 STEPS = 6
 FAST_BYTES = 120 << 20
 PAGE_OUT_INTERVAL_S = 1.0
-ZRAM = Path("/sys/class/zram-control")
 PROCESS_MADVISE, MADV_PAGEOUT = 440, 21
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -45,28 +44,8 @@ def swapped_out() -> int:
 @pytest.fixture(params=["file", "zram"])
 def swap(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[None]:
     """Enable a new swap area during the test."""
-    number = ""
-    if request.param == "zram":
-        if not ZRAM.is_dir():
-            pytest.skip("this kernel has no zram")
-        number = (ZRAM / "hot_add").read_text().strip()
-        Path(f"/sys/block/zram{number}/disksize").write_text(str(SWAP_BYTES))
-        area = Path(f"/dev/zram{number}")
-    else:
-        area = tmp_path / "swap"
-        area.touch(0o600)
-        with area.open("r+b") as file:
-            os.posix_fallocate(file.fileno(), 0, SWAP_BYTES)
-    try:
-        subprocess.run(["mkswap", area], check=True, capture_output=True)
-        enabled = subprocess.run(["swapon", area], capture_output=True, text=True)
-        if enabled.returncode:
-            pytest.skip(f"swap cannot be enabled here: {enabled.stderr.strip()}")
+    with swap_area(request.param, tmp_path, SWAP_BYTES):
         yield
-        subprocess.run(["swapoff", area], check=True)
-    finally:
-        if number:
-            (ZRAM / "hot_remove").write_text(number)
 
 
 @pytest.fixture

@@ -53,6 +53,8 @@ def test_later_files_override_earlier_ones(tmp_path: Path) -> None:
         ("plan_memory_bytes = 1", "plan_memory_bytes = 1"),
         ("plan_nice = 20", "use 0 to 19"),
         ("plan_timeout_s = 0", "use 1 to 86400"),
+        ("scan_cpu_share = 0", "use 0.001 to 1"),
+        ("scan_cpu_share = 1.5", "scan_cpu_share = 1.5"),
         ("metrics_port = 70000", "use 0 to 65535"),
         ("[tiers]\npaged_bytes = -1", "tiers.paged_bytes = -1"),
         ("[tiers]\nemulated_threads = 0", "tiers.emulated_threads = 0"),

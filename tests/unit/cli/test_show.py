@@ -22,6 +22,7 @@ SESSION = {
     "disturbed": "",
     "paging": None,
     "energy": None,
+    "swap": None,
 }
 STATUS: dict[str, Any] = {
     "version": "0.1.0",
@@ -33,6 +34,7 @@ STATUS: dict[str, Any] = {
     "tiers_source": "sysfs:memory_tiering",
     "emulated": "",
     "paged": "",
+    "swap": False,
     "backends": [
         {"name": "module", "usable": False, "tells": "everything"},
         {"name": "shim", "usable": True, "tells": "reads and writes"},
@@ -75,6 +77,31 @@ def test_status_has_the_energy_of_a_step_and_its_source(tmp_path: Path) -> None:
         answer = {**STATUS, "sessions": [{**SESSION, "energy": energy}]}
         with answering(tmp_path, status=lambda _, answer=answer: answer) as ctl:
             assert f"process 4242 uses 12.3 J a step ({words})\n" in ctl.output("status")
+
+
+def test_status_of_swap_has_page_outs_and_cpu_time(tmp_path: Path) -> None:
+    swap = {
+        "swapped_bytes": 6 << 20,
+        "paged_out_bytes": 8 << 20,
+        "returned_bytes": 2 << 20,
+        "prefetched_bytes": 0,
+        "scans": 7,
+        "interval_s": 1.5,
+        "cpu_share": 0.0123,
+        "skipped_bytes": {"locked": 4096},
+    }
+    tiers = [{"nodes": [], "capacity_bytes": 2 << 30}, {"nodes": [], "capacity_bytes": 1 << 30}]
+    answer = {**STATUS, "swap": True, "tiers": tiers, "sessions": [{**SESSION, "swap": swap}]}
+    with answering(tmp_path, status=lambda _: answer) as ctl:
+        output = ctl.output("status")
+        empty = {**answer, "sessions": []}
+    assert "tier 0: memory (2.0 GiB), tier 1: swap (1.0 GiB)" in output
+    assert output.endswith(
+        "process 4242: 6.0 MiB are swapped out; paged out 8.0 MiB, returned 2.0 MiB, prefetched "
+        "0 B; 7 scans, one every 1.5 s, 1.2% of a core; never paged out: locked 4.0 KiB\n"
+    )
+    with answering(tmp_path, status=lambda _: empty) as ctl:
+        assert "sentinelctl attach PID" in ctl.output("status")
 
 
 def test_status_warns_of_problems_and_disturbances(tmp_path: Path) -> None:

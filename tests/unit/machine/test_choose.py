@@ -39,6 +39,17 @@ def test_the_option_replaces_the_configured_kind(tmp_path: Path) -> None:
     assert with_tiers_option(config, "emulated:cxl").tiers.paged == ""
 
 
+def test_swap_is_a_kind_of_tiers() -> None:
+    asked = with_tiers_option(Config(tiers=TierOverrides(emulated="cxl")), "swap")
+    assert asked == Config(tiers=TierOverrides(swap=True))
+    assert substrate_of(asked).swap
+    assert not substrate_of(Config()).swap
+    assert not with_tiers_option(asked, "emulated:cxl").tiers.swap
+    both = Config(tiers=TierOverrides(emulated="cxl", swap=True))
+    with pytest.raises(SentinelError, match=r"both tiers\.emulated and tiers\.swap"):
+        substrate_of(both)
+
+
 def test_two_kinds_at_once_are_refused(tmp_path: Path) -> None:
     config = Config(tiers=TierOverrides(emulated="cxl", paged=str(tmp_path)))
     with pytest.raises(SentinelError, match="both") as caught:
@@ -46,7 +57,7 @@ def test_two_kinds_at_once_are_refused(tmp_path: Path) -> None:
     assert caught.value.code == "bad-config"
 
 
-@pytest.mark.parametrize("option", ["cxl", "emulated:", "", "emulate:cxl", "page"])
+@pytest.mark.parametrize("option", ["cxl", "emulated:", "", "emulate:cxl", "page", "swap:zram"])
 def test_a_malformed_tiers_option_is_refused(option: str) -> None:
     with pytest.raises(SentinelError) as caught:
         with_tiers_option(Config(), option)

@@ -15,6 +15,7 @@ from sentineld.machine.emulated import EmulatedSubstrate
 from sentineld.machine.nodes import KernelSubstrate
 from sentineld.machine.paged import PagedSubstrate
 from sentineld.machine.substrate import MeteredBy, figures_of
+from sentineld.machine.swapped import SwapSubstrate
 
 
 def test_only_the_kernels_nodes_are_metered_by_the_module(tmp_path: Path) -> None:
@@ -47,8 +48,9 @@ def test_variants_of_the_timing_model_are_refused_where_they_are_impossible(
     if emulated:
         made = EmulatedSubstrate(TierOverrides(emulated="cxl", birth_ns_per_byte=1.0, **variant))
         assert made.tiers().overlap == variant["overlap"]
-    refusing: list[tuple[Callable[[TierOverrides], object], dict[str, str]]] = [
-        (PagedSubstrate, {"paged": str(tmp_path)})
+    refusing: list[tuple[Callable[[TierOverrides], object], dict[str, Any]]] = [
+        (PagedSubstrate, {"paged": str(tmp_path)}),
+        (SwapSubstrate, {"swap": True}),
     ]
     if not emulated:
         refusing.append((EmulatedSubstrate, {"emulated": "cxl"}))

@@ -10,6 +10,7 @@ ROOT = Path(__file__).parents[3]
 PACKAGE, TESTS = ROOT / "sentineld", ROOT / "tests" / "unit"
 
 DATA_ONLY = {
+    "heat/figures": "a dataclass",
     "base/npz": "a tuple of exceptions; test_store.py and test_trace_file.py read damaged files",
     "model/arrays": "aliases of numpy's types",
     "model/plan": "dtypes and dataclasses; test_protocol.py compares the layouts with the shim's",
@@ -19,7 +20,11 @@ DATA_ONLY = {
 """Modules without anything to test, each with its contents."""
 
 TESTED_ELSEWHERE = {
+    "heat/looking": "tests/integration/test_temperature.py",
+    "heat/session": "tests/integration/test_temperature.py",
+    "heat/table": "tests/integration/test_temperature.py",
     "observe/bpfmap": "tests/vm/test_ebpf.py",
+    "observe/pagemap_ioctl": "tests/unit/observe/test_pagemap_scan.py",
     "service/snapshot": "tests/vm/test_sessions.py",
     "service/views": "tests/integration/test_emulated.py",
     "session/live/sending": "tests/integration/test_emulated.py",

@@ -35,6 +35,7 @@ ORDER = (
     "migrate",
     "machine",
     "session",
+    "heat",
     "service",
     "doctor",
     "cli",

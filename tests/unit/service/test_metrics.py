@@ -51,6 +51,9 @@ FULL = SessionSnapshot(
     paging_faults=17,
     paging_overruns=0,
     disturbed_pages={("demotion", "moved"): 812, ("demotion", "kept"): 3},
+    swap_bytes={"out": 64 << 20, "returned": 3 << 20, "prefetched": 0},
+    heat_cpu_s={"scan": 0.5, "move": 1.25},
+    skipped_bytes={"locked": 4096},
 )
 
 
@@ -123,6 +126,8 @@ def test_values_are_exported_in_base_units(endpoint: Endpoint) -> None:
     assert value("sentineld_emulated_delay_seconds_total", kind="paid") == 1.99
     assert value("sentineld_paging_bytes_total", direction="written") == 3 << 20
     assert value("sentineld_paging_faults_total") == 17
+    assert value("sentineld_swap_bytes_total", direction="out") == 64 << 20
+    assert value("sentineld_temperature_cpu_seconds_total", kind="move") == 1.25
     assert value("sentineld_fast_share_ratio") == 0.93
     assert value("sentineld_step_energy_joules", source="modelled") == 12.5
     assert value("sentineld_records_lost_total", queue="log") == 5

@@ -45,11 +45,12 @@ def test_moved_pages_rest_before_they_move_back() -> None:
     assert chosen(chooser, *back) == [[1], [0]]
 
 
-def test_freed_pages_need_no_rest() -> None:
-    chooser = Chooser(4, rest=2)
+def test_new_units_need_no_rest() -> None:
+    chooser = Chooser(2, rest=2)
     chooser.moved(np.array([0]), np.array([1]))
-    chooser.forget(np.array([True, True, False, False]))
-    assert chosen(chooser, [3, 90, 0, 0], [10, 0, 0, 0], 15) == [[1], [0]]
+    # The two earlier units become units 3 and 2; units 0 and 1 are new.
+    chooser.carry(np.array([-1, -1, 1, 0]))
+    assert chosen(chooser, [3, 90, 90, 3], [10, 0, 0, 10], 25) == [[1], [0]]
 
 
 UNIT = st.tuples(st.integers(0, 100), st.integers(0, 8), st.integers(0, 8))

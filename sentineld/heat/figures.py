@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a session of policy `temperature` reports about itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Figures:
+    """A session's figures at one moment. Counters never decrease while the session lasts."""
+
+    budget_bytes: int = 0
+    resident_bytes: int = 0  # anonymous memory
+    swapped_bytes: int = 0
+    peak_bytes: int = 0  # largest sum of resident and swapped bytes since the attach
+    paged_out_bytes: int = 0  # counter: left memory because the session asked for it
+    returned_bytes: int = 0  # counter: swapped pages that the process has accessed again
+    prefetched_bytes: int = 0  # counter
+    scans: int = 0  # counter
+    interval_s: float = 0.0  # between the beginnings of two scans
+    scan_cpu_s: float = 0.0  # counter: CPU time of scans in the daemon
+    move_cpu_s: float = 0.0  # counter: CPU time of page-outs and prefetches
+    cpu_share: float = 0.0  # of one core, since the last but one scan
+    observed_by: str = ""  # damon, or swap-ins if no accessed bits can be read
+    skipped_bytes: Mapping[str, int] = field(default_factory=dict)  # see ProcessMemory

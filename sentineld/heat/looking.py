@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Looks at the accessed bits of sampled pages, in a thread of its own for the time of a window."""
+
+from __future__ import annotations
+
+import time
+from typing import NamedTuple
+
+import numpy as np
+
+from sentineld.base.background import Background
+from sentineld.base.errors import SentinelError
+from sentineld.heat.target import HeatTarget
+from sentineld.model.arrays import Integers, Mask
+from sentineld.observe.accessed_frames import accessed_frames
+
+WINDOW_S = 0.5
+"""A page counts as used if it is accessed at least once in this time."""
+
+
+class Look(NamedTuple):
+    """The result of a window."""
+
+    accessed: Mask  # (S,), for each sampled page; all false if there was a problem
+    cpu_s: float
+    problem: SentinelError | None  # why no accessed bits could be read
+
+
+class Looking:
+    """Runs one window at a time."""
+
+    def __init__(self, target: HeatTarget) -> None:
+        self._target = target
+        self._job: Background[tuple[Mask, float]] | None = None
+        self._count = 0
+
+    def begin(self, pages: Integers) -> None:
+        """Begin to watch pages (numbers, (S,)) of the process."""
+        self._count = len(pages)
+        self._job = Background(f"look-{self._target.pid}", lambda: self._watch(pages))
+
+    def result(self) -> Look | None:
+        """The result of the window; None while the window lasts, or if none was begun."""
+        job = self._job
+        if job is None or not job.done():
+            return None
+        self._job = None
+        if job.result is None:
+            return Look(np.zeros(self._count, np.bool_), 0.0, job.problem)
+        return Look(*job.result, None)
+
+    @property
+    def busy(self) -> bool:
+        """Whether a window was begun whose result was not taken."""
+        return self._job is not None
+
+    def _watch(self, pages: Integers) -> tuple[Mask, float]:
+        began_s = time.thread_time()
+        accessed = np.zeros(len(pages), np.bool_)
+        try:
+            frames = self._target.pages.frames(pages)
+        except ProcessLookupError:
+            return accessed, 0.0
+        known = frames > 0
+        if len(pages) and not known.any():
+            raise SentinelError(
+                "not-permitted",
+                "the daemon may not read page frame numbers",
+                "give the daemon CAP_SYS_ADMIN",
+            )
+        accessed[known] = accessed_frames(frames[known], WINDOW_S, self._target.pid)
+        return accessed, time.thread_time() - began_s

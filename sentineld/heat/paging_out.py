@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pages memory of a process out to swap and reads it back, within a bandwidth."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from sentineld.base.units import format_bytes
+from sentineld.heat.target import HeatTarget
+from sentineld.host.swap import Swap, read_swap
+from sentineld.migrate.advice import Advice, advise
+from sentineld.model.arrays import Table
+from sentineld.model.records import PAGE_BYTES
+from sentineld.temperature.rate import RateLimit
+
+BATCH_PAGES = 1024
+"""Pages per call. During a call, the process cannot change its mappings."""
+BURST_S = 1.0
+"""Page-outs that were not used in this time may be made up for at once."""
+RESERVE_SHARE = 1 / 16
+"""Share of the swap that sessions leave free, for the kernel's own reclaim."""
+
+
+def usable_bytes(swap: Swap) -> int:
+    """Bytes of swap that sessions may still fill."""
+    return max(swap.free_bytes - int(swap.total_bytes * RESERVE_SHARE), 0)
+
+
+class PagingOut:
+    """Page-outs of one process."""
+
+    def __init__(self, target: HeatTarget, bytes_per_s: float) -> None:
+        """bytes_per_s: limit on page-outs and prefetches together."""
+        self._target = target
+        pages_per_s = bytes_per_s / PAGE_BYTES
+        self._limit = RateLimit(pages_per_s, pages_per_s * BURST_S)
+        self._granted_s = time.monotonic()
+        self.problem = ""
+        """Why not all pages could be paged out at the last time; empty if they could."""
+
+    def grant(self, wanted_pages: int) -> int:
+        """The number of pages that may be moved now."""
+        now_s = time.monotonic()
+        granted = self._limit.grant(now_s - self._granted_s, wanted_pages)
+        self._granted_s = now_s
+        return granted
+
+    def within_swap(self, pages: int) -> int:
+        """The number of these pages that fit into swap; sets `problem` if it is less."""
+        swap = read_swap()
+        room = usable_bytes(swap) // PAGE_BYTES
+        self.problem = ""
+        if room < pages:
+            self.problem = (
+                f"swap is nearly full: {format_bytes(swap.free_bytes)} of "
+                f"{format_bytes(swap.total_bytes)} are free"
+            )
+        return min(room, pages)
+
+    def page_out(self, runs: Table, stop: Callable[[], bool]) -> None:
+        """Page runs out (PAGE_RUN_DTYPE), until stop() is true. The kernel may refuse single pages.
+        Raises ProcessLookupError or SentinelError."""
+        for batch in batches(runs, BATCH_PAGES):
+            if stop():
+                return
+            advise(self._target.process.fileno(), self._target.pid, batch, Advice.PAGE_OUT)
+
+    def fetch(self, runs: Table) -> None:
+        """Read runs from swap into memory, so that the process's first access does not wait for
+        the device. Raises ProcessLookupError or SentinelError."""
+        advise(self._target.process.fileno(), self._target.pid, runs, Advice.WILL_NEED)
+
+
+def batches(runs: Table, pages: int) -> list[Table]:
+    """Split runs into batches of about this number of pages. A long run is cut."""
+    parts = -(-runs["pages"] // pages)
+    index = np.repeat(np.arange(len(runs)), parts)
+    offset = (np.arange(len(index)) - np.repeat(np.cumsum(parts) - parts, parts)) * pages
+    cut = runs[index]
+    cut["page"] += offset
+    cut["pages"] = np.minimum(cut["pages"] - offset, pages)
+    number = (np.cumsum(cut["pages"]) - cut["pages"]) // pages
+    return np.split(cut, np.flatnonzero(np.diff(number)) + 1) if len(cut) else []

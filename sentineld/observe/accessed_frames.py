@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which page frames were accessed in a window, by DAMON's operations for physical addresses.
+
+DAMON clears the accessed bit of one page in each region, and looks at it when the sampling interval
+ends. Here each region is one page frame, so the answer is about exactly this page. The frames may
+belong to any process. DAMON does not flush the TLB when it clears a bit, so an access through a
+TLB entry from before the window can go unnoticed.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+
+from sentineld.base.errors import SentinelError
+from sentineld.model.arrays import Integers, Mask
+from sentineld.model.records import PAGE_BYTES
+from sentineld.observe.kdamond import FRAMES, KDAMONDS, Kdamond, Sampling, usable
+
+REGIONS_MIN = 3
+"""DAMON refuses a smaller minimum number of regions."""
+
+
+def frames_problem(kdamonds: Path = KDAMONDS) -> SentinelError | None:
+    """The reason why accessed_frames() cannot be used now, or None."""
+    return usable(kdamonds, operations=FRAMES)
+
+
+def accessed_frames(frames: Integers, window_s: float, pid: int, kdamonds: Path = KDAMONDS) -> Mask:
+    """Watch page frames (numbers, (F,)) for a window; returns whether each was accessed.
+
+    Blocks for one to two windows. pid: see Kdamond. Raises SentinelError; the code is "busy" if
+    another session is using DAMON.
+    """
+    watched = np.unique(frames)
+    if not len(watched):
+        return np.zeros(len(frames), np.bool_)
+    window_us = int(window_s * 1e6)
+    # Regions of one page are never split. They are never merged, either, because merged regions
+    # must not be larger than the watched memory divided by the smallest number of regions.
+    regions = max(len(watched), REGIONS_MIN)
+    kdamond = Kdamond(FRAMES, pid, kdamonds)
+    try:
+        kdamond.start(
+            ((frame * PAGE_BYTES, PAGE_BYTES) for frame in watched.tolist()),
+            Sampling(window_us, window_us, regions, 2 * regions),
+        )
+        kdamond.take_snapshot()
+        found = _starts(kdamond.tried_regions)
+    except OSError as error:
+        raise SentinelError(
+            "failed",
+            f"DAMON cannot watch page frames: {error.strerror}",
+            "end other programs that use DAMON",
+        ) from None
+    finally:
+        kdamond.close()
+    return np.isin(frames, np.array(found, np.int64) // PAGE_BYTES)
+
+
+def _starts(tried_regions: Path) -> list[int]:
+    """The start of each region in the folder. Raises OSError."""
+    found = []
+    folder = os.open(tried_regions, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for name in os.listdir(folder):
+            if not name.isdigit():
+                continue
+            fd = os.open(f"{name}/start", os.O_RDONLY | os.O_CLOEXEC, dir_fd=folder)
+            try:
+                found.append(int(os.read(fd, 32)))
+            finally:
+                os.close(fd)
+    finally:
+        os.close(folder)
+    return found

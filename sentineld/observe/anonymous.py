@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The anonymous pages of another process: which are resident, which are swapped out, and in which
+page frames they lie.
+
+The pagemap of a process stays that of the address space that it had when the file was opened. After
+an exec() or the exit of the process, reads return nothing.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import platform
+
+import numpy as np
+
+from sentineld.base.errors import SentinelError
+from sentineld.model.arrays import Integers, Table
+from sentineld.model.records import PAGE_BYTES, PAGE_RUN_DTYPE
+from sentineld.observe.pagemap_ioctl import (
+    IOC_SCAN,
+    IS_FILE,
+    IS_PRESENT,
+    IS_SWAPPED,
+    IS_ZERO_PAGE,
+    REGION_DTYPE,
+    scan_argument,
+)
+from sentineld.observe.writewatch import read_pagemap
+
+_REGIONS = 8192
+_ADDRESS_BITS = {"x86_64": 47, "aarch64": 48}
+_PRESENT_BIT = np.uint64(1 << 63)
+_FRAME_MASK = np.uint64((1 << 55) - 1)
+
+
+class AnonymousPages:
+    """The pagemap of one process."""
+
+    def __init__(self, pid: int) -> None:
+        """Open the pagemap, and lock it so that only one daemon manages the process.
+
+        Raises SentinelError "not-permitted", "busy" or "failed", and ProcessLookupError if the
+        process has exited.
+        """
+        bits = _ADDRESS_BITS.get(platform.machine())
+        if bits is None:
+            raise SentinelError(
+                "failed", f"address spaces of {platform.machine()} are unknown", "use x86-64"
+            )
+        self._end = (1 << bits) - PAGE_BYTES
+        try:
+            self._fd = os.open(f"/proc/{pid}/pagemap", os.O_RDONLY | os.O_CLOEXEC)
+        except PermissionError:
+            raise SentinelError(
+                "not-permitted",
+                f"the daemon may not read the page tables of process {pid}",
+                "give the daemon CAP_SYS_PTRACE",
+            ) from None
+        except FileNotFoundError:
+            raise ProcessLookupError(f"process {pid} is gone") from None
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self.runs()
+        except BlockingIOError:
+            self.close()
+            raise SentinelError(
+                "busy",
+                f"process {pid} is managed by another daemon",
+                "detach it there, or stop that daemon",
+            ) from None
+        except OSError as error:
+            self.close()
+            if isinstance(error, ProcessLookupError):
+                raise
+            raise SentinelError(
+                "failed",
+                f"the kernel has no PAGEMAP_SCAN: {error.strerror}",
+                "use Linux 6.7 or later",
+            ) from None
+
+    def require_address_space(self) -> None:
+        """Raise ProcessLookupError if the address space is gone, because the process has exited or
+        has begun another program."""
+        read_pagemap(self._fd, 0, PAGE_BYTES)
+
+    def runs(self) -> Table:
+        """All anonymous pages but zero pages, ascending; PAGE_RUN_DTYPE.
+
+        Private huge pages (hugetlb) are included. Raises OSError, or ProcessLookupError if the
+        address space is gone.
+        """
+        self.require_address_space()
+        regions = np.zeros(_REGIONS, REGION_DTYPE)
+        found = []
+        at = 0
+        while at < self._end:
+            argument = scan_argument(at, self._end)
+            argument.vec, argument.vec_len = regions.ctypes.data, len(regions)
+            argument.category_inverted = IS_FILE | IS_ZERO_PAGE
+            argument.category_mask = IS_FILE | IS_ZERO_PAGE
+            argument.category_anyof_mask = IS_PRESENT | IS_SWAPPED
+            argument.return_mask = IS_PRESENT | IS_SWAPPED
+            count = fcntl.ioctl(self._fd, IOC_SCAN, argument)
+            at = int(argument.walk_end)
+            runs = np.zeros(count, PAGE_RUN_DTYPE)
+            runs["page"] = regions["start"][:count] // PAGE_BYTES
+            runs["pages"] = regions["end"][:count] // PAGE_BYTES - runs["page"].astype(np.uint64)
+            runs["resident"] = regions["categories"][:count] & IS_PRESENT != 0
+            found.append(runs)
+        return np.concatenate(found)
+
+    def frames(self, pages: Integers) -> Integers:
+        """The page frame number of each page; 0 if the page is not resident, or if the daemon may
+        not read frame numbers (CAP_SYS_ADMIN). Raises ProcessLookupError."""
+        entries = np.zeros(len(pages), np.uint64)
+        for index, page in enumerate(pages.tolist()):
+            entries[index] = read_pagemap(self._fd, page * PAGE_BYTES, PAGE_BYTES)[0]
+        frames = np.where(entries & _PRESENT_BIT != 0, entries & _FRAME_MASK, np.uint64(0))
+        return frames.astype(np.int64)
+
+    def close(self) -> None:
+        """Close the pagemap, which also unlocks it."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+def without(runs: Table, excluded: list[tuple[int, int]]) -> Table:
+    """The runs without the pages of some ranges.
+
+    runs: PAGE_RUN_DTYPE, ascending. excluded: (first page, end page), ascending and disjoint.
+    """
+    merged: list[list[int]] = []
+    for start, end in excluded:
+        if merged and merged[-1][1] == start:
+            merged[-1][1] = end
+        else:
+            merged.append([start, end])
+    for start, end in merged:
+        last = runs["page"] + runs["pages"]
+        below, above = runs[runs["page"] < start].copy(), runs[last > end].copy()
+        below["pages"] = np.minimum(below["pages"], start - below["page"])
+        last = above["page"] + above["pages"]
+        above["page"] = np.maximum(above["page"], end)
+        above["pages"] = last - above["page"]
+        runs = np.concatenate([below, above])
+    return runs

@@ -1,0 +1,239 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Configures DAMON through sysfs: one kdamond (a kernel thread of DAMON) that watches regions.
+
+Only one program at a time can use DAMON's sysfs files, and only one Kdamond exists in the daemon at
+a time. If another program uses the files, the configuration is left unchanged.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from sentineld.base.errors import SentinelError
+from sentineld.host.sysfs import read_text
+
+KDAMONDS = Path("/sys/kernel/mm/damon/admin/kdamonds")
+MODULES = Path("/sys/module")
+EXCLUSIVE = ("damon_stat", "damon_reclaim", "damon_lru_sort")
+"""Parts of the kernel that use DAMON. While one of them is enabled, the kernel refuses to start
+DAMON for anyone else (damon_start() in mm/damon/core.c). DAMON_STAT is enabled by default in some
+kernels since 6.17."""
+ADDRESSES = "fvaddr"
+"""DAMON's operations for fixed ranges of one process; vaddr would choose the ranges itself."""
+FRAMES = "paddr"
+"""DAMON's operations for physical addresses."""
+
+_OPTIONS = {ADDRESSES: "CONFIG_DAMON_VADDR", FRAMES: "CONFIG_DAMON_PADDR"}
+_EVERYTHING = str((1 << 64) - 1)
+_in_use = threading.Lock()
+"""Held by the open Kdamond."""
+
+
+class Sampling(NamedTuple):
+    """How DAMON samples its regions."""
+
+    sample_us: int
+    aggregation_us: int
+    regions_min: int
+    regions_max: int
+
+    @property
+    def looks(self) -> int:
+        """Number of samples of a region in an aggregation: the largest possible nr_accesses."""
+        return self.aggregation_us // self.sample_us
+
+
+class Kdamond:
+    """The daemon's kdamond."""
+
+    def __init__(self, operations: str, pid: int, kdamonds: Path = KDAMONDS) -> None:
+        """Set up a kdamond. Raises SentinelError if DAMON cannot be used, for example because
+        another program or another session is using it ("busy").
+
+        operations: ADDRESSES or FRAMES.
+        pid: the process to watch. With FRAMES, DAMON ignores it, but it lets a later daemon
+            recognise the kdamond of a daemon that has died.
+        """
+        self._pid = pid
+        self._kdamonds = kdamonds
+        if not _in_use.acquire(blocking=False):
+            raise SentinelError(
+                "busy",
+                "DAMON is watching another session",
+                "wait until that session has its plan",
+            )
+        self._open = True
+        problem = usable(kdamonds, pid, operations=operations)
+        if problem is not None:
+            self._release()
+            raise problem.fresh()
+        self._remove()
+        try:
+            self._write("nr_kdamonds", 1)
+            self._write("0/contexts/nr_contexts", 1)
+            self._context("operations", operations)
+        except OSError as error:
+            self.close()
+            raise SentinelError(
+                "failed",
+                f"DAMON does not support {operations}: {error.strerror}",
+                f"use a kernel with {_OPTIONS[operations]}=y",
+            ) from None
+
+    @property
+    def tried_regions(self) -> Path:
+        """The folder of the last snapshot's regions."""
+        return self._kdamonds / "0/contexts/0/schemes/0/tried_regions"
+
+    def start(self, ranges: Iterable[tuple[int, int]], sampling: Sampling) -> None:
+        """Start to sample ranges (start, bytes), which are ascending. Raises OSError."""
+        self.stop()
+        for name, value in (
+            ("intervals/sample_us", sampling.sample_us),
+            ("intervals/aggr_us", sampling.aggregation_us),
+            ("intervals/update_us", 10 * sampling.aggregation_us),
+            ("nr_regions/min", sampling.regions_min),
+            ("nr_regions/max", sampling.regions_max),
+        ):
+            self._context(f"monitoring_attrs/{name}", value)
+        self._context("targets/nr_targets", 1)
+        self._context("targets/0/pid_target", self._pid)
+        regions = list(ranges)
+        self._context("targets/0/regions/nr_regions", len(regions))
+        for index, (start, size) in enumerate(regions):
+            self._context(f"targets/0/regions/{index}/start", start)
+            self._context(f"targets/0/regions/{index}/end", start + size)
+        # The scheme has no effect, but its tried_regions folder is the only way to read a snapshot.
+        self._context("schemes/nr_schemes", 1)
+        self._context("schemes/0/action", "stat")
+        for name, least, most in (("sz", 0, _EVERYTHING), ("nr_accesses", 1, sampling.looks)):
+            self._context(f"schemes/0/access_pattern/{name}/max", most)
+            self._context(f"schemes/0/access_pattern/{name}/min", least)
+        self._context("schemes/0/access_pattern/age/max", _EVERYTHING)
+        self._write("0/state", "on")
+
+    def take_snapshot(self) -> None:
+        """Fill tried_regions with the accessed regions; blocks until an aggregation ends. Raises
+        OSError if the kdamond has ended."""
+        self._write("0/state", "update_schemes_tried_regions")
+
+    def stop(self) -> None:
+        """Stop sampling. Raises OSError."""
+        if read_text(self._kdamonds / "0/state") == "on":
+            self._write("0/state", "off")
+
+    def close(self) -> None:
+        """Remove the kdamond, so that other programs can use DAMON."""
+        if self._open:
+            self._remove()
+            self._release()
+
+    def _release(self) -> None:
+        self._open = False
+        _in_use.release()
+
+    def _remove(self) -> None:
+        if read_text(self._kdamonds / "nr_kdamonds") in (None, "0"):
+            return
+        try:
+            self.stop()
+            self._write("nr_kdamonds", 0)
+        except OSError:
+            # The kdamond has ended, or another program has taken it over.
+            return
+
+    def _context(self, name: str, value: object) -> None:
+        self._write(f"0/contexts/0/{name}", value)
+
+    def _write(self, name: str, value: object) -> None:
+        _write(self._kdamonds / name, value)
+
+
+def usable(
+    kdamonds: Path = KDAMONDS,
+    pid: int | None = None,
+    modules: Path = MODULES,
+    operations: str = ADDRESSES,
+) -> SentinelError | None:
+    """The reason why DAMON can't be used now, as an error with a hint; None if it can be used.
+
+    pid: the process to watch. A kdamond that already watches this process was left behind by a
+        daemon that has died, so this daemon can take it over.
+    operations: ADDRESSES or FRAMES.
+    """
+    count = read_text(kdamonds / "nr_kdamonds")
+    if count is None:
+        return SentinelError(
+            "failed",
+            "the kernel has no DAMON sysfs interface",
+            "use a kernel with CONFIG_DAMON_SYSFS=y, such as Debian 13's",
+        )
+    if not os.access(kdamonds / "nr_kdamonds", os.W_OK):
+        return SentinelError(
+            "not-permitted",
+            f"{kdamonds} is not writable",
+            "run as root; in a unit with ProtectKernelTunables=, add ReadWritePaths= for this file",
+        )
+    for name in EXCLUSIVE:
+        enabled = modules / name / "parameters/enabled"
+        if read_text(enabled) == "Y":
+            return SentinelError(
+                "failed",
+                f"the kernel's {name.upper()} uses DAMON",
+                f"disable it: echo N > {enabled}",
+            )
+    if count == "0" or (count == "1" and read_text(kdamonds / "0/state") == "off"):
+        return _lacking(kdamonds, operations)
+    watched = read_text(kdamonds / "0/contexts/0/targets/0/pid_target")
+    if count == "1" and pid is not None and watched == str(pid):
+        return None
+    return SentinelError(
+        "failed",
+        f"another program is using DAMON on process {watched or '?'}",
+        "stop that program's monitoring, for example with: damo stop",
+    )
+
+
+@functools.cache
+def _lacking(kdamonds: Path, operations: str) -> SentinelError | None:
+    """The error if the kernel's DAMON lacks operations, else None.
+
+    The list of the operations that DAMON supports exists only in the folder of a context, so a
+    context is created if there is none.
+    """
+    offered = kdamonds / "0/contexts/0/avail_operations"
+    created = not offered.exists()
+    try:
+        if created:
+            _write(kdamonds / "nr_kdamonds", 1)
+            _write(kdamonds / "0/contexts/nr_contexts", 1)
+        names = offered.read_text().split()
+    except OSError:
+        return None  # kernels before 5.19 do not have avail_operations
+    finally:
+        if created:
+            with contextlib.suppress(OSError):
+                _write(kdamonds / "nr_kdamonds", 0)
+    if operations in names:
+        return None
+    return SentinelError(
+        "failed",
+        f"the kernel's DAMON does not support {operations}",
+        f"use a kernel with {_OPTIONS[operations]}=y",
+    )
+
+
+def _write(file: Path, value: object) -> None:
+    """Write a value with a single write(), as sysfs requires. Python's file objects would truncate
+    the file and buffer the value."""
+    fd = os.open(file, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(fd, str(value).encode())
+    finally:
+        os.close(fd)

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How much memory a process uses, by kind, and its ranges that cannot be swapped out."""
+
+from __future__ import annotations
+
+import errno
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+from sentineld.model.records import PAGE_BYTES
+
+_FIELDS = {
+    "RssAnon": "anonymous_bytes",
+    "VmSwap": "swapped_bytes",
+    "RssShmem": "shared_bytes",
+    "VmLck": "locked_bytes",
+    "HugetlbPages": "huge_bytes",
+}
+_HEADER = re.compile(r"([0-9a-f]+)-([0-9a-f]+) ")
+_PINNED_FLAGS = {"lo", "ht", "pf", "io"}
+"""VmFlags of proc(5): locked, hugetlb, and pages that the kernel does not manage."""
+
+
+class MemoryUse(NamedTuple):
+    """Memory of a process, as the kernel counts it."""
+
+    anonymous_bytes: int = 0  # resident anonymous pages, without hugetlb
+    swapped_bytes: int = 0
+    shared_bytes: int = 0  # resident pages of shared memory
+    locked_bytes: int = 0  # mappings that mlock() keeps in memory
+    huge_bytes: int = 0  # pages of hugetlb mappings
+
+
+def read_memory_use(pid: int, proc: Path = Path("/proc")) -> MemoryUse:
+    """Read /proc/PID/status. Raises ProcessLookupError if the process has exited."""
+    try:
+        text = (proc / str(pid) / "status").read_text(errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        raise ProcessLookupError(errno.ESRCH, f"process {pid} is gone") from None
+    found = {}
+    for line in text.splitlines():
+        name, _, value = line.partition(":")
+        if name in _FIELDS:
+            found[_FIELDS[name]] = int(value.split()[0]) << 10
+    return MemoryUse(**found)
+
+
+def pinned_ranges(pid: int, proc: Path = Path("/proc")) -> list[tuple[int, int]]:
+    """(first page, end page) of each mapping that cannot be swapped out, ascending.
+
+    The kernel walks all page tables for this. Raises ProcessLookupError if the process has exited.
+    """
+    found = []
+    start = end = 0
+    try:
+        with (proc / str(pid) / "smaps").open(errors="replace") as lines:
+            for line in lines:
+                if line.startswith("VmFlags:"):
+                    if _PINNED_FLAGS & set(line.split()[1:]):
+                        found.append((start // PAGE_BYTES, end // PAGE_BYTES))
+                elif header := _HEADER.match(line):
+                    start, end = int(header[1], 16), int(header[2], 16)
+    except (FileNotFoundError, ProcessLookupError):
+        raise ProcessLookupError(errno.ESRCH, f"process {pid} is gone") from None
+    return found

@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The temperatures of a process whose slow tier is swap, and the pages that should leave memory.
+
+The process swaps pages in by accessing them, so a unit of which pages have returned from swap was
+used. The other evidence is a sample: one random page of each unit whose accessed bit is read. Where
+dirty bits are not known, a used unit counts as written. A scan that finds a unit used then adds one
+bucket to its temperature.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from sentineld.model.arrays import Integers, Mask, Table
+from sentineld.temperature.carry import carried
+from sentineld.temperature.choice import Chooser
+from sentineld.temperature.levels import Scan
+from sentineld.temperature.tracker import Tracker
+from sentineld.temperature.units import Units, no_units
+
+LEVELS = 4
+"""Levels of the queue. At the top level, a unit is sampled in one of four scans. vTMM has 8 levels;
+with 64 scans between two samples, a hot set that has moved would stay in memory for minutes."""
+MARGIN = 1
+"""Buckets below the coldest hot one whose units leave memory only if colder ones do not suffice."""
+REST = 8
+"""A unit of which pages have returned is not among the cold ones in this number of scans, and a
+unit that was paged out is not prefetched."""
+SLACK_SHARE = 1 / 32
+"""Share of the budget that is free after page-outs. Page-outs begin when half of it is left, so
+that each of them frees a large number of pages."""
+
+
+class Sample(NamedTuple):
+    """The pages whose accessed bits a scan reads."""
+
+    units: Units
+    scan: Scan  # the units that the scan examines
+    sampled: Integers  # (S,), index of each sampled unit
+    pages: Integers  # (S,), number of the page that represents the unit
+
+
+class Heat:
+    """Temperatures of units, which renew() replaces whenever the page tables were read."""
+
+    def __init__(self, random: np.random.Generator) -> None:
+        self.units = no_units()
+        self._random = random
+        self._tracker = Tracker(0, LEVELS)
+        self._chooser = Chooser(0, MARGIN, REST)
+        self._returned: Integers = np.zeros(0, np.int64)
+        """Pages of each unit that have come back from swap since the last scan."""
+        self._cold: Mask = np.zeros(0, np.bool_)
+        self._wanted: Mask = np.zeros(0, np.bool_)  # hot units with swapped pages
+        self._refused: Integers = np.zeros(0, np.int64)
+        """Scans until the kernel is asked again to page the unit out."""
+
+    def renew(self, units: Units) -> int:
+        """Take the current units. Units that are new count as used once, because the process has
+        just written to them. Returns the number of pages that have returned from swap."""
+        before = self.units
+        origin = units.origin(before)
+        self._tracker.carry(origin)
+        self._chooser.carry(origin)
+        self._returned = carried(self._returned, origin)
+        self._cold, self._wanted = carried(self._cold, origin), carried(self._wanted, origin)
+        self._refused = carried(self._refused, origin)
+        back = np.zeros(len(units), np.int64)
+        if units.size_pages == before.size_pages:
+            less = carried(before.swapped, origin) - units.swapped
+            more = units.resident - carried(before.resident, origin)
+            back = np.maximum(np.minimum(less, more), 0)
+        self._returned += back
+        born = origin < 0
+        self._tracker.record(born, born)
+        self.units = units
+        return int(back.sum())
+
+    def begin(self, samples_max: int) -> Sample:
+        """Begin a scan: choose the pages to sample, at most samples_max."""
+        scan = self._tracker.begin()
+        due = np.flatnonzero(scan.cleared & (self.units.resident > 0))
+        left_out = np.zeros(len(self.units), np.bool_)
+        if len(due) > samples_max:
+            self._random.shuffle(due)
+            left_out[due[samples_max:]] = True
+            due = np.sort(due[:samples_max])
+        scan = Scan(scan.examined & ~left_out, scan.cleared & ~left_out)
+        return Sample(self.units, scan, due, self.units.sample(due, self._random))
+
+    def end(self, sample: Sample, accessed: Mask, budget_pages: int) -> None:
+        """End a scan, and find the cold units. accessed: (S,), whether each sampled page was
+        accessed. renew() may have been called since begin()."""
+        origin = self.units.origin(sample.units)
+        # The bits of the units that the scan does not clear are still set.
+        used = sample.scan.examined & ~sample.scan.cleared
+        used[sample.sampled] = accessed
+        scan = Scan(carried(sample.scan.examined, origin), carried(sample.scan.cleared, origin))
+        found = carried(used, origin) | (self._returned > 0)
+        self._tracker.end(scan, found, found)
+        self._classify(budget_pages)
+
+    def end_unseen(self, budget_pages: int) -> None:
+        """End a scan without accessed bits: only units with returned pages count as used."""
+        everything = np.ones(len(self.units), np.bool_)
+        self._tracker.record(everything, self._returned > 0)
+        self._classify(budget_pages)
+
+    def _classify(self, budget_pages: int) -> None:
+        units = self.units
+        back = self._returned > 0
+        self._chooser.moved(np.flatnonzero(back), np.zeros(0, np.int64))
+        choice = self._chooser.choose(
+            self._tracker.temperature(), units.resident, units.swapped, budget_pages
+        )
+        self._cold = np.zeros(len(units), np.bool_)
+        self._cold[choice.falling] = True
+        self._wanted = np.zeros(len(units), np.bool_)
+        self._wanted[choice.rising] = True
+        # A unit that nobody touches is not fetched: its neighbours in the unit must have returned.
+        self._wanted &= back
+        self._returned[:] = 0
+        self._refused[self._refused > 0] -= 1
+
+    def to_page_out(self, pages_max: int) -> Table:
+        """The resident runs to page out, up to pages_max pages: those of cold units first, and the
+        coldest first in each group; PAGE_RUN_DTYPE."""
+        resident = np.flatnonzero((self.units.resident > 0) & (self._refused == 0))
+        temperature = self._tracker.temperature()[resident]
+        order = np.lexsort((temperature, ~self._cold[resident]))
+        return self.units.ranges(resident[order], True, pages_max)
+
+    def paged_out(self, runs: Table, units: Units) -> int:
+        """Note that the kernel was asked to page out these runs, which came from to_page_out().
+
+        units: the units after that, of the same size. Returns the number of pages that have left
+        memory. If no page of a unit has left, the unit is left alone for REST scans.
+        """
+        before = self.units
+        asked = np.unique(runs["page"] // before.size_pages)
+        self.renew(units)
+        origin = units.origin(before)
+        gone = carried(before.resident, origin) - units.resident
+        of_asked = np.isin(units.numbers, asked)
+        self._chooser.moved(np.zeros(0, np.int64), np.flatnonzero(of_asked & (gone > 0)))
+        self._refused[of_asked & (gone <= 0)] = REST
+        return int(np.maximum(gone[of_asked], 0).sum())
+
+    def to_fetch(self, pages_max: int) -> Table:
+        """The swapped runs to prefetch, up to pages_max pages; PAGE_RUN_DTYPE. A later call before
+        the next scan returns no run again."""
+        found = self.units.ranges(np.flatnonzero(self._wanted), False, max(pages_max, 0))
+        self._wanted[:] = False
+        return found
+
+
+def excess_pages(resident_pages: int, budget_pages: int) -> int:
+    """Number of pages that should leave memory."""
+    slack = int(budget_pages * SLACK_SHARE)
+    if resident_pages <= budget_pages - slack // 2:
+        return 0
+    return resident_pages - (budget_pages - slack)
+
+
+def room_pages(resident_pages: int, budget_pages: int) -> int:
+    """Number of pages that can be prefetched."""
+    return max(budget_pages - int(budget_pages * SLACK_SHARE) - resident_pages, 0)

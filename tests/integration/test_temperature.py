@@ -1,0 +1,312 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Policy `temperature`: processes without the shim, kept in a budget by the kernel's swap."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sentineld.model.records import PAGE_BYTES
+from sentineld.observe.writewatch import read_pagemap
+from tests.integration.test_daemon import PATIENCE_S, Daemon
+from tests.sentinelctl import refused
+from tests.swap_area import swap_area
+
+pytestmark = [
+    pytest.mark.skipif(os.geteuid() != 0, reason="swap can be enabled by root only"),
+    pytest.mark.alone,
+]
+
+MIB = 1 << 20
+SWAP_BYTES = 256 * MIB
+TOTAL_MIB, HOT_MIB = 96, 12
+BUDGET_BYTES = 32 * MIB
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The program that is built from hot_cold.c."""
+    path = tmp_path_factory.mktemp("hot_cold") / "hot_cold"
+    source = Path(__file__).parent / "hot_cold.c"
+    flags = "-std=gnu11 -O2 -Wall -Wextra -Werror".split()
+    subprocess.run([os.environ.get("CC", "cc"), *flags, "-o", path, source], check=True)
+    return path
+
+
+@contextmanager
+def daemon_with_swap(kind: str, folder: Path) -> Iterator[Daemon]:
+    """A daemon on a machine with swap; see swap_area()."""
+    with swap_area(kind, folder, SWAP_BYTES):
+        started = Daemon(folder, "--tiers", "swap", config="scan_cpu_share = 0.2\n")
+        yield started
+        started.stop()
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    with daemon_with_swap("zram", tmp_path_factory.mktemp("daemon")) as started:
+        yield started
+
+
+class Program:
+    """A running hot_cold."""
+
+    def __init__(self, path: Path, total_mib: int = TOTAL_MIB, hot_mib: int = HOT_MIB) -> None:
+        self.process = subprocess.Popen(
+            [path, str(total_mib), str(hot_mib)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self.process.stdout is not None
+        self.address = int(self.process.stdout.readline(), 16)
+
+    @property
+    def pid(self) -> str:
+        return str(self.process.pid)
+
+    def tell(self, command: str) -> str:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(f"{command}\n")
+        self.process.stdin.flush()
+        return self.process.stdout.readline().strip()
+
+    def resident_share(self, start_mib: int, size_mib: int) -> float:
+        """The share of a part's pages that are in memory."""
+        fd = os.open(f"/proc/{self.pid}/pagemap", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            entries = read_pagemap(fd, self.address + start_mib * MIB, size_mib * MIB)
+        finally:
+            os.close(fd)
+        return float(np.mean(entries >> np.uint64(63)))
+
+    def resident_bytes(self) -> int:
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        return int(status.partition("RssAnon:")[2].split()[0]) << 10
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+
+@pytest.fixture
+def running(program: Path) -> Iterator[Program]:
+    started = Program(program)
+    yield started
+    started.close()
+
+
+def wait(condition: Callable[[], object], what: str) -> None:
+    deadline_s = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline_s, what
+        time.sleep(0.05)
+
+
+def attach(daemon: Daemon, running: Program, fast: str = str(BUDGET_BYTES)) -> dict[str, Any]:
+    done = daemon.ctl("attach", running.pid, "--policy", "temperature", "--fast", fast, "--json")
+    assert done.returncode == 0, done.stderr
+    session: dict[str, Any] = json.loads(done.stdout)["session"]
+    return session
+
+
+def session(daemon: Daemon, running: Program) -> dict[str, Any]:
+    found = daemon.session(running.process.pid)
+    assert found is not None
+    return found
+
+
+def wait_within_budget(daemon: Daemon, running: Program) -> None:
+    def within() -> bool:
+        found = session(daemon, running)
+        return found["state"] == "managed" and running.resident_bytes() <= found["budget_bytes"]
+
+    wait(within, "the resident bytes exceed the budget")
+
+
+def check_residency(daemon: Daemon, running: Program) -> None:
+    """Check that residency follows heat."""
+    before = running.tell("sum")
+    assert attach(daemon, running)["policy"] == "temperature"
+    wait_within_budget(daemon, running)
+    found = session(daemon, running)["swap"]
+    assert found["paged_out_bytes"] > (TOTAL_MIB * MIB - BUDGET_BYTES) * 3 // 4
+    wait(
+        lambda: running.resident_share(0, HOT_MIB) > 0.95,
+        "pages of the hot set are not in memory",
+    )
+    # The checksum reads all pages, so all of them return.
+    assert running.tell("sum") == before
+    assert running.resident_bytes() > BUDGET_BYTES
+    wait_within_budget(daemon, running)
+    assert session(daemon, running)["swap"]["returned_bytes"] > 0
+    # The hot set moves; its pages displace those of the old one.
+    start_mib = TOTAL_MIB - HOT_MIB
+    assert running.tell(f"hot {start_mib}") == "done"
+    wait(
+        lambda: (
+            running.resident_share(start_mib, HOT_MIB) > 0.95
+            and running.resident_bytes() <= BUDGET_BYTES
+        ),
+        "pages of the new hot set are not in memory",
+    )
+    assert running.tell("sum") == before
+
+
+# The tests before the first one that uses the fixture `daemon` run without its swap.
+
+
+def test_without_swap_the_policy_is_refused(tmp_path: Path) -> None:
+    if len(Path("/proc/swaps").read_text().splitlines()) > 1:
+        pytest.skip("the machine has swap of its own")
+    daemon = Daemon(tmp_path, "--tiers", "swap")
+    try:
+        line = refused(daemon.ctl("attach", str(os.getpid())), "no-second-tier")
+        assert "no swap is enabled" in line
+    finally:
+        daemon.stop()
+
+
+def test_residency_follows_heat_on_a_swap_file(running: Program, tmp_path: Path) -> None:
+    with daemon_with_swap("file", tmp_path) as daemon:
+        check_residency(daemon, running)
+
+
+def test_residency_follows_heat_on_zram(daemon: Daemon, running: Program) -> None:
+    check_residency(daemon, running)
+
+
+def test_a_detached_process_continues(daemon: Daemon, running: Program) -> None:
+    before = running.tell("sum")
+    attach(daemon, running)
+    wait_within_budget(daemon, running)
+    assert daemon.ctl("detach", running.pid).returncode == 0
+    assert daemon.session(running.process.pid) is None
+    assert running.tell("sum") == before
+    assert running.resident_share(0, TOTAL_MIB) == 1
+    # Nothing prevents another session.
+    attach(daemon, running)
+    assert running.tell("sum") == before
+
+
+def test_status_and_metrics_show_the_session(daemon: Daemon, running: Program) -> None:
+    attach(daemon, running, "50%")
+    wait_within_budget(daemon, running)
+    found = session(daemon, running)
+    assert found["fast"] == "50%"
+    assert found["budget_bytes"] == pytest.approx(TOTAL_MIB * MIB / 2, rel=0.1)
+    text = daemon.ctl("status").stdout
+    assert "tiers are memory and swap:" in text
+    assert "are swapped out; paged out" in text
+    url = f"http://127.0.0.1:{daemon.metrics_port}/metrics"
+    with urllib.request.urlopen(url, timeout=30) as answer:
+        metrics = answer.read().decode()
+    assert f'session="{running.pid}-' in metrics
+    assert 'sentineld_swap_bytes_total{direction="out"' in metrics
+    # Another budget takes effect without a new session.
+    attach(daemon, running, "80%")
+    assert session(daemon, running)["budget_bytes"] > TOTAL_MIB * MIB * 0.7
+    assert session(daemon, running)["state"] == "managed"
+
+
+def test_the_session_ends_with_the_process(daemon: Daemon, running: Program) -> None:
+    attach(daemon, running)
+    running.close()
+    wait(lambda: daemon.session(running.process.pid) is None, "the session does not end")
+
+
+def test_the_session_ends_at_an_exec(daemon: Daemon, running: Program) -> None:
+    attach(daemon, running)
+    assert running.process.stdin is not None
+    assert running.process.stdout is not None
+    running.process.stdin.write("exec\n")
+    running.process.stdin.flush()
+    assert running.process.stdout.readline().startswith("0x")
+    wait(lambda: daemon.session(running.process.pid) is None, "the session does not end")
+    assert running.tell("sum")
+    attach(daemon, running)
+
+
+def test_locked_and_shared_memory_stay(daemon: Daemon, running: Program) -> None:
+    before = running.tell("sum")
+    running.tell("lock 40")
+    running.tell("share 4")
+    attach(daemon, running, "16MiB")
+    wait(
+        lambda: "cannot be paged out" in session(daemon, running)["reason"],
+        "the reason does not say that the budget cannot be kept",
+    )
+    assert session(daemon, running)["swap"]["skipped_bytes"] == {
+        "locked": 40 * MIB,
+        "shared": 4 * MIB,
+    }
+    assert "never paged out: locked 40.0 MiB, shared 4.0 MiB" in daemon.ctl("status").stdout
+    assert running.resident_share(0, 40) == 1
+    assert running.resident_share(40, TOTAL_MIB - 40) < 0.05
+    assert running.tell("sum") == before
+
+
+def test_pages_that_a_child_shares_stay(daemon: Daemon, running: Program) -> None:
+    before = running.tell("sum")
+    running.tell("fork")
+    attach(daemon, running)
+    wait(
+        lambda: "cannot be paged out" in session(daemon, running)["reason"],
+        "the reason does not say that the budget cannot be kept",
+    )
+    # The parent has its own copies of the pages that it has written since.
+    assert running.resident_share(HOT_MIB, TOTAL_MIB - HOT_MIB) == 1
+    assert running.tell("sum") == before
+
+
+def test_a_process_is_managed_by_one_daemon(
+    daemon: Daemon, running: Program, tmp_path: Path
+) -> None:
+    attach(daemon, running)
+    other = Daemon(tmp_path, "--tiers", "swap")
+    try:
+        line = refused(other.ctl("attach", running.pid), "busy")
+        assert "managed by another daemon" in line
+    finally:
+        other.stop()
+
+
+def test_a_budget_for_which_swap_is_too_small_is_refused(daemon: Daemon, program: Path) -> None:
+    large = Program(program, SWAP_BYTES // MIB + 32, 1)
+    try:
+        line = refused(daemon.ctl("attach", large.pid, "--fast", "8MiB"), "budget-too-large")
+        assert "swap has only" in line
+    finally:
+        large.close()
+
+
+def test_bad_targets_are_refused(daemon: Daemon) -> None:
+    missing = str(int(Path("/proc/sys/kernel/pid_max").read_text()))
+    refused(daemon.ctl("attach", missing), "no-such-process")
+    assert "kernel thread" in refused(daemon.ctl("attach", "2"), "not-permitted")
+    line = refused(daemon.ctl("attach", str(daemon.process.pid)), "not-permitted")
+    assert "itself" in line
+    line = refused(daemon.ctl("attach", str(os.getpid()), "--policy", "auto"), "not-a-shim-process")
+    assert "--policy temperature" in line
+    too_much = str(4 * PAGE_BYTES * os.sysconf("SC_PHYS_PAGES"))
+    refused(daemon.ctl("attach", str(os.getpid()), "--fast", too_much), "budget-too-large")
+
+
+def test_other_tiers_refuse_the_policy(tmp_path: Path) -> None:
+    daemon = Daemon(tmp_path, "--tiers", "emulated:cxl")
+    try:
+        attach = ("attach", str(os.getpid()), "--policy", "temperature")
+        assert "--tiers swap" in refused(daemon.ctl(*attach), "wrong-state")
+    finally:
+        daemon.stop()

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A process with a block of anonymous memory, which executes statements that a test sends."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+MIB = 1 << 20
+BLOCK_BYTES = 8 * MIB
+PROGRAM = f"""
+import ctypes, mmap, sys
+libc = ctypes.CDLL(None)
+block = mmap.mmap(-1, {BLOCK_BYTES}, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+block[:] = bytes([1]) * len(block)
+address = ctypes.addressof(ctypes.c_char.from_buffer(block))
+print(address, flush=True)
+for line in sys.stdin:
+    exec(line)
+    print(flush=True)
+"""
+
+
+class BlockProcess:
+    """The running process."""
+
+    def __init__(self) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", PROGRAM],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self.process.stdout is not None
+        self.address = int(self.process.stdout.readline())
+        self.pid = self.process.pid
+
+    def run(self, statement: str) -> None:
+        """Execute a statement, which can use `libc`, `block` and `address`."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(statement + "\n")
+        self.process.stdin.flush()
+        self.process.stdout.readline()
+
+
+@contextmanager
+def block_process() -> Iterator[BlockProcess]:
+    """Run the process."""
+    started = BlockProcess()
+    try:
+        yield started
+    finally:
+        started.process.communicate()

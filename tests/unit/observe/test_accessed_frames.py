@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""DAMON on page frames of a real process, and the regions that it reports."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sentineld.base.errors import SentinelError
+from sentineld.model.records import PAGE_BYTES
+from sentineld.observe.accessed_frames import accessed_frames, frames_problem
+from sentineld.observe.anonymous import AnonymousPages
+from sentineld.observe.kdamond import FRAMES, Kdamond
+from tests.unit.block_process import block_process
+
+usable = pytest.mark.skipif(
+    os.geteuid() != 0 or frames_problem() is not None,
+    reason="DAMON cannot watch page frames here",
+)
+HOT = 100
+LOOP = f"while True: block[:{HOT * PAGE_BYTES}:{PAGE_BYTES}] = bytes({HOT})"
+
+
+@usable
+def test_accessed_pages_are_distinguished_from_idle_ones() -> None:
+    with block_process() as process:
+        pages = AnonymousPages(process.pid)
+        first = process.address // PAGE_BYTES
+        numbers = first + np.array([0, 3, HOT - 1, HOT + 1, 2 * HOT, 0])
+        frames = pages.frames(numbers)
+        assert process.process.stdin is not None
+        process.process.stdin.write(LOOP + "\n")
+        process.process.stdin.flush()
+        found = accessed_frames(frames, 0.3, process.pid)
+        process.process.kill()
+        pages.close()
+    assert found.tolist() == [True, True, True, False, False, True]
+
+
+@usable
+def test_one_window_at_a_time() -> None:
+    frames = np.array([1])
+    first = Kdamond(FRAMES, os.getpid())
+    try:
+        with pytest.raises(SentinelError) as caught:
+            accessed_frames(frames, 0.01, os.getpid())
+        assert caught.value.code == "busy"
+    finally:
+        first.close()
+    accessed_frames(frames, 0.01, os.getpid())
+
+
+def test_without_frames_there_is_nothing_to_watch(tmp_path: Path) -> None:
+    assert len(accessed_frames(np.zeros(0, np.int64), 1.0, 1, tmp_path)) == 0
+
+
+def test_a_kernel_without_damon(tmp_path: Path) -> None:
+    with pytest.raises(SentinelError, match="no DAMON"):
+        accessed_frames(np.array([7]), 1.0, 1, tmp_path / "none")

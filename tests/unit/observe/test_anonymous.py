@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The page tables of a real process, and ranges cut out of runs."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+
+from sentineld.base.errors import SentinelError
+from sentineld.model.arrays import Table
+from sentineld.model.records import PAGE_BYTES, PAGE_RUN_DTYPE
+from sentineld.observe.anonymous import AnonymousPages, without
+from tests.unit.block_process import BLOCK_BYTES, block_process
+
+BLOCK_PAGES = BLOCK_BYTES // PAGE_BYTES
+
+
+def resident_in(runs: Table, first: int, pages: int) -> int:
+    """Resident pages of [first, first + pages)."""
+    start = np.maximum(runs["page"], first)
+    end = np.minimum(runs["page"] + runs["pages"], first + pages)
+    return int(np.maximum(end - start, 0)[runs["resident"]].sum())
+
+
+def test_runs_follow_the_process() -> None:
+    with block_process() as process:
+        pages = AnonymousPages(process.pid)
+        first = process.address // PAGE_BYTES
+        runs = pages.runs()
+        assert resident_in(runs, first, BLOCK_PAGES) == BLOCK_PAGES
+        ends = runs["page"] + runs["pages"]
+        assert (runs["page"][1:] >= ends[:-1]).all()
+        process.run("block.madvise(mmap.MADV_DONTNEED, 0, 64 * mmap.PAGESIZE)")
+        assert resident_in(pages.runs(), first, BLOCK_PAGES) == BLOCK_PAGES - 64
+        # Reading maps zero pages, which are not anonymous memory.
+        process.run("block[0]")
+        assert resident_in(pages.runs(), first, BLOCK_PAGES) == BLOCK_PAGES - 64
+        pages.close()
+
+
+def test_shared_memory_is_not_anonymous() -> None:
+    with block_process() as process:
+        pages = AnonymousPages(process.pid)
+        before = int(pages.runs()["pages"].sum())
+        process.run("shared = mmap.mmap(-1, 16 << 20); shared[:] = bytes(16 << 20)")
+        assert int(pages.runs()["pages"].sum()) - before < (8 << 20) // PAGE_BYTES
+        pages.close()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="frame numbers need CAP_SYS_ADMIN")
+def test_resident_pages_have_different_frames() -> None:
+    with block_process() as process:
+        pages = AnonymousPages(process.pid)
+        first = process.address // PAGE_BYTES
+        frames = pages.frames(np.array([first, first + 1, 1]))
+        assert frames[0] != frames[1]
+        assert (frames[:2] > 0).all()
+        assert frames[2] == 0
+        pages.close()
+
+
+def test_after_the_exit_the_address_space_is_gone() -> None:
+    with block_process() as process:
+        pages = AnonymousPages(process.pid)
+        pages.require_address_space()
+    for read in (pages.require_address_space, pages.runs):
+        with pytest.raises(ProcessLookupError):
+            read()
+    pages.close()
+
+
+def test_only_one_object_is_open_for_a_process() -> None:
+    with block_process() as process:
+        pages = AnonymousPages(process.pid)
+        with pytest.raises(SentinelError, match="another daemon") as caught:
+            AnonymousPages(process.pid)
+        assert caught.value.code == "busy"
+        pages.close()
+        AnonymousPages(process.pid).close()
+
+
+def test_ranges_are_cut_out() -> None:
+    runs = np.array([(10, 10, True), (30, 5, False), (40, 5, True)], PAGE_RUN_DTYPE)
+    assert without(runs, []).tolist() == runs.tolist()
+    found = without(runs, [(12, 14), (14, 15), (18, 31), (44, 60)])
+    assert found.tolist() == [
+        (10, 2, True),
+        (15, 3, True),
+        (31, 4, False),
+        (40, 4, True),
+    ]
+    assert len(without(runs, [(0, 100)])) == 0

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Processes of a few units whose accesses are chosen by the test."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sentineld.model.arrays import Table
+from sentineld.model.records import PAGE_RUN_DTYPE
+from sentineld.temperature.heat import REST, Heat, Sample, excess_pages, room_pages
+from sentineld.temperature.units import UNIT_PAGES_MIN, Units
+
+UNIT = UNIT_PAGES_MIN
+ALL = 10**9
+SCANS = 8
+
+
+class Process:
+    """A process of `count` units of UNIT pages, of which the units in `hot` are accessed."""
+
+    def __init__(self, count: int, hot: set[int]) -> None:
+        self.resident = np.ones(count, np.bool_)
+        self.hot = hot
+        self.heat = Heat(np.random.default_rng(1))
+
+    def units(self) -> Units:
+        rows = [(unit * UNIT, UNIT, bool(is_in)) for unit, is_in in enumerate(self.resident)]
+        return Units(np.array(rows, PAGE_RUN_DTYPE), UNIT)
+
+    def accessed(self, sample: Sample) -> list[bool]:
+        return [page // UNIT in self.hot for page in sample.pages.tolist()]
+
+    def scan(self, budget_units: int, samples_max: int = ALL) -> None:
+        self.resident[list(self.hot)] = True  # the process swaps hot pages in by accessing them
+        self.heat.renew(self.units())
+        sample = self.heat.begin(samples_max)
+        accessed = np.array(self.accessed(sample), np.bool_)
+        self.heat.end(sample, accessed, budget_units * UNIT)
+
+    def page_out(self, units: int) -> list[int]:
+        """The units that were paged out."""
+        found = self.heat.to_page_out(units * UNIT)
+        numbers = (found["page"] // UNIT).tolist()
+        self.resident[numbers] = False
+        assert self.heat.paged_out(found, self.units()) == len(numbers) * UNIT
+        return numbers
+
+
+def numbers(found: Table) -> list[int]:
+    return (found["page"] // UNIT).tolist()
+
+
+def test_cold_units_leave_and_hot_units_stay() -> None:
+    process = Process(8, {2, 3, 6})
+    for _ in range(SCANS):
+        process.scan(4)
+    assert set(process.page_out(5)) == {0, 1, 4, 5, 7}
+    assert set(numbers(process.heat.to_page_out(ALL))) == {2, 3, 6}
+
+
+def test_the_sample_has_at_most_the_given_number_of_pages() -> None:
+    process = Process(8, {0, 1, 2, 3})
+    for _ in range(40):
+        process.scan(4, samples_max=2)
+    assert set(process.page_out(4)) == {4, 5, 6, 7}
+
+
+def test_a_hot_set_that_moves_displaces_the_old_one() -> None:
+    process = Process(6, {0, 1})
+    for _ in range(SCANS):
+        process.scan(3)
+    assert set(process.page_out(3)) <= {2, 3, 4, 5}
+    process.hot = {4, 5}
+    for _ in range(3 * SCANS):
+        process.scan(3)
+    assert not set(process.page_out(2)) & {4, 5}
+
+
+def test_without_accessed_bits_units_that_return_are_hot() -> None:
+    process = Process(4, {1})
+    process.heat.renew(process.units())
+    process.heat.end_unseen(ALL)
+    assert len(process.page_out(4)) == 4
+    process.resident[1] = True
+    assert process.heat.renew(process.units()) == UNIT
+    process.heat.end_unseen(ALL)
+    process.resident[0] = True  # returns after the scan: not known to be hot yet
+    process.heat.renew(process.units())
+    assert process.page_out(1) == [0]
+
+
+def test_the_rest_of_a_hot_unit_is_fetched_once() -> None:
+    heat = Heat(np.random.default_rng(1))
+
+    def renew(resident: int) -> int:
+        rows = [(0, resident, True), (resident, UNIT - resident, False)]
+        return heat.renew(Units(np.array([row for row in rows if row[1]], PAGE_RUN_DTYPE), UNIT))
+
+    renew(UNIT)
+    for resident in (1, 2, 3):
+        renew(resident)
+        heat.end_unseen(ALL)
+    assert heat.to_fetch(5).tolist() == [(3, 5, False)]
+    assert len(heat.to_fetch(ALL)) == 0
+
+
+def test_units_that_the_kernel_keeps_are_left_alone_for_some_scans() -> None:
+    process = Process(2, set())
+    process.scan(1)
+    found = process.heat.to_page_out(UNIT)
+    assert process.heat.paged_out(found, process.units()) == 0
+    other = 1 - numbers(found)[0]
+    assert numbers(process.heat.to_page_out(ALL)) == [other]
+    for _ in range(REST):
+        process.scan(1)
+    assert sorted(numbers(process.heat.to_page_out(ALL))) == [0, 1]
+
+
+def test_a_scan_survives_changes_of_the_address_space() -> None:
+    process = Process(6, {0, 1})
+    process.scan(2)
+    sample = process.heat.begin(ALL)
+    # Units 0 and 3 are unmapped, and unit 6 is new.
+    rows = [(unit * UNIT, UNIT, True) for unit in (1, 2, 4, 5, 6)]
+    process.heat.renew(Units(np.array(rows, PAGE_RUN_DTYPE), UNIT))
+    accessed = np.array(process.accessed(sample), np.bool_)
+    process.heat.end(sample, accessed, 2 * UNIT)
+    order = numbers(process.heat.to_page_out(ALL))
+    assert sorted(order) == [1, 2, 4, 5, 6]
+    assert order[-1] == 1
+
+
+def test_page_outs_begin_at_half_the_slack_and_free_all_of_it() -> None:
+    budget = 3200  # slack: 100 pages
+    assert excess_pages(3150, budget) == 0
+    assert excess_pages(3151, budget) == 51
+    assert excess_pages(4200, budget) == 1100
+    assert room_pages(3000, budget) == 100
+    assert room_pages(3200, budget) == 0
