@@ -49,6 +49,7 @@ EXECUTOR = "sentineld.migrate.mover"
 HEAT = "sentineld.temperature.heat"
 HEAT_SESSION = "sentineld.heat.session"
 LOOKING = "sentineld.heat.looking"
+SCANNING = "sentineld.heat.scanning"
 UNITS = "sentineld.temperature.units"
 DELAY_C = "sentineld/shim/native/delay.c"
 
@@ -59,9 +60,9 @@ SOURCES: dict[str, tuple[str, str]] = {
     "heat.slack_share": (HEAT, "SLACK_SHARE"),
     "heat.unit_pages": (UNITS, "UNIT_PAGES_MIN"),
     "heat.units": (UNITS, "UNITS_MAX"),
-    "heat.samples": (HEAT_SESSION, "SAMPLES_MAX"),
+    "heat.samples": (SCANNING, "SAMPLES_MAX"),
     "heat.turn": (HEAT_SESSION, "TURN_S"),
-    "heat.warm_up_scans": (HEAT_SESSION, "WARM_UP_SCANS"),
+    "heat.warm_up_scans": (SCANNING, "WARM_UP_SCANS"),
     "heat.window": (LOOKING, "WINDOW_S"),
     "plan.margin_share": (SHARES, "MARGIN_SHARE"),
     "auto.keep_share": (AUTO, "KEEP_SHARE"),

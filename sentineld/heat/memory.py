@@ -3,10 +3,18 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from sentineld.heat.target import HeatTarget
-from sentineld.model.arrays import Table
+from sentineld.model.arrays import Integers, Table
+from sentineld.model.records import PAGE_RUN_DTYPE
 from sentineld.observe.anonymous import without
-from sentineld.observe.memory_use import MemoryUse, pinned_ranges, read_memory_use
+from sentineld.observe.memory_use import (
+    MemoryUse,
+    pinned_ranges,
+    read_memory_use,
+    resident_bytes,
+)
 from sentineld.temperature.units import UNIT_PAGES_MIN, Units, unit_pages
 
 
@@ -19,15 +27,24 @@ class ProcessMemory:
         self._size_pages = UNIT_PAGES_MIN
         self.use = MemoryUse()
         """As refresh() has read it."""
+        self._pinned: list[tuple[int, int]] = []
+        """Pages that could not be swapped out when units() was called."""
+
+    def resident_bytes(self) -> int:
+        """Resident anonymous bytes."""
+        self._target.pages.require_address_space()
+        return resident_bytes(self._target.pid)
 
     def refresh(self) -> None:
-        """Read how much memory the process uses now."""
+        """Read how much memory of each kind the process uses."""
         self._target.pages.require_address_space()
         self.use = read_memory_use(self._target.pid)
 
     def units(self, resize: bool = False) -> Units:
         """The units of pages that the kernel can swap out. resize: adapt the size of the units to
         the size of the process."""
+        if self.use.locked_bytes or self.use.huge_bytes:
+            self._pinned = pinned_ranges(self._target.pid)
         runs = self._swappable()
         if resize:
             wanted = unit_pages(int(runs["pages"].sum()))
@@ -36,10 +53,18 @@ class ProcessMemory:
                 self._size_pages = wanted
         return Units(runs, self._size_pages)
 
-    def _swappable(self) -> Table:
-        runs = self._target.pages.runs()
+    def runs_of(self, numbers: Integers) -> Table:
+        """The pages of some units, ascending; PAGE_RUN_DTYPE. numbers: ascending, distinct."""
+        size = self._size_pages
+        breaks = np.flatnonzero(np.diff(numbers) != 1) + 1
+        groups = [group for group in np.split(numbers, breaks) if len(group)]
+        found = [self._swappable(int(one[0]) * size, (int(one[-1]) + 1) * size) for one in groups]
+        return np.concatenate([np.zeros(0, PAGE_RUN_DTYPE), *found])
+
+    def _swappable(self, first: int = 0, end: int | None = None) -> Table:
+        runs = self._target.pages.runs(first, end)
         if self.use.locked_bytes or self.use.huge_bytes:
-            runs = without(runs, pinned_ranges(self._target.pid))
+            runs = without(runs, self._pinned)
         return runs
 
     def skipped_bytes(self) -> dict[str, int]:

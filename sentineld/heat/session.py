@@ -20,29 +20,24 @@ import numpy as np
 from sentineld.base.commands import Command, Commands
 from sentineld.base.errors import SentinelError
 from sentineld.base.log_limit import LOGGED_USER
-from sentineld.base.units import FastBudget, format_bytes
+from sentineld.base.units import FastBudget
 from sentineld.heat.figures import Figures
+from sentineld.heat.keeping import Keeping
 from sentineld.heat.looking import Looking
 from sentineld.heat.memory import ProcessMemory
 from sentineld.heat.paging_out import PagingOut
+from sentineld.heat.scanning import Scanning
 from sentineld.heat.target import HeatTarget
 from sentineld.machine.machine import Machine
 from sentineld.model.records import PAGE_BYTES
 from sentineld.session.lifecycle import CALLED_EXEC, EXITED, State, Status
 from sentineld.session.turns import Turns
-from sentineld.temperature.heat import Heat, Sample, excess_pages, room_pages
-from sentineld.temperature.pacing import Pacing
+from sentineld.temperature.heat import Heat
 
 log = logging.getLogger(__name__)
 
 TURN_S = 0.05
 """Interval at which the thread compares the resident bytes with the budget."""
-INTERVAL_S_MIN, INTERVAL_S_MAX = 1.0, 60.0
-"""Limits on the interval between scans."""
-WARM_UP_SCANS = 4
-"""Scans before the first page-out: until then, all units look alike."""
-SAMPLES_MAX = 1024
-"""Pages that one scan looks at. Larger numbers make a scan take more CPU time."""
 EXIT_S = 1.0
 """Time in which a process whose address space is gone has to exit. If it does not, it has called
 exec()."""
@@ -68,18 +63,14 @@ class HeatSession:
         self._memory.refresh()
         self._publish_use()
         self._reserve(fast)
-        self._looking = Looking(target)
-        self._sample: Sample | None = None
-        self._heat = Heat(np.random.default_rng(target.pid))
-        limit = machine.require_tiers().migration_bytes_per_s
-        self._paging_out = PagingOut(target, limit)
-        self._pacing = Pacing(machine.config.scan_cpu_share, INTERVAL_S_MIN, INTERVAL_S_MAX)
-        self._scan_s = 0.0  # when the last scan began
-        self._scan_cpu_s = 0.0  # CPU time of the current scan
-        self._share_from = (time.monotonic(), 0.0)  # time and CPU time at the last scan
-        self._waits_for_scan = False  # no page that is known now can be paged out
-        self._commands = Commands()
         self._stopping = threading.Event()
+        self._looking = Looking(target)
+        heat = Heat(np.random.default_rng(target.pid))
+        paging_out = PagingOut(target, machine.require_tiers().migration_bytes_per_s)
+        self._keeping = Keeping(self._memory, heat, paging_out, self._stopping.is_set)
+        self._scanning = Scanning(self._keeping, heat, self._looking, machine.config.scan_cpu_share)
+        self._share_from = (time.monotonic(), 0.0)  # time and CPU time at the last scan
+        self._commands = Commands()
         self._thread = threading.Thread(target=self._run, name=f"heat-{target.pid}", daemon=True)
 
     @property
@@ -170,24 +161,38 @@ class HeatSession:
     def _turn(self) -> None:
         if self.target.process.exited():
             raise ProcessLookupError
-        self._memory.refresh()
-        self._follow_size()
+        resident_bytes = self._memory.resident_bytes()
+        self.figures = replace(self.figures, resident_bytes=resident_bytes)
+        scanned = self._scanning.turn(self._budget_pages)
+        if scanned:
+            self._memory.refresh()
+            self._follow_size()
+            if self.status.state is State.ATTACHED and self._scanning.warm:
+                self.status = Status(State.MANAGED, "its temperatures are known")
         began_s = time.thread_time()
-        self._scan()
-        scanned_s = time.thread_time()
-        self._scan_cpu_s += scanned_s - began_s
-        self._keep_budget()
-        self._count(
-            scan_cpu_s=scanned_s - began_s,
-            move_cpu_s=time.thread_time() - scanned_s,
-        )
+        if self.status.state is State.MANAGED:
+            self._explain(self._keeping.keep(resident_bytes, self.figures.budget_bytes))
+        self._publish_work(time.thread_time() - began_s, scanned)
 
-    def _count(self, **more: float) -> None:
-        """Add to counters of the figures."""
-        figures = self.figures
-        self.figures = replace(
-            figures, **{name: getattr(figures, name) + value for name, value in more.items()}
+    def _publish_work(self, move_cpu_s: float, scanned: bool) -> None:
+        keeping, scanning, figures = self._keeping, self._scanning, self.figures
+        figures = replace(
+            figures,
+            paged_out_bytes=keeping.paged_out_bytes,
+            returned_bytes=keeping.returned_bytes,
+            prefetched_bytes=keeping.prefetched_bytes,
+            scans=scanning.scans,
+            interval_s=scanning.interval_s,
+            scan_cpu_s=scanning.cpu_s,
+            move_cpu_s=figures.move_cpu_s + move_cpu_s,
+            observed_by=scanning.observed_by,
         )
+        if scanned:
+            then_s, then_cpu_s = self._share_from
+            self._share_from = time.monotonic(), figures.scan_cpu_s + figures.move_cpu_s
+            share = (self._share_from[1] - then_cpu_s) / max(self._share_from[0] - then_s, 1e-9)
+            figures = replace(figures, cpu_share=share)
+        self.figures = figures
 
     # Budget.
 
@@ -220,97 +225,9 @@ class HeatSession:
             self._explain(f"its budget cannot grow: {error.message}")
 
     def _explain(self, reason: str) -> None:
-        if reason != self.status.reason:
+        if reason and reason != self.status.reason:
             self.status = Status(self.status.state, reason)
 
     @property
     def _budget_pages(self) -> int:
         return self.figures.budget_bytes // PAGE_BYTES
-
-    def _keep_budget(self) -> None:
-        """Page out the coldest units while the resident bytes exceed the budget; otherwise prefetch
-        the rest of units that have become hot."""
-        if self.status.state is not State.MANAGED:
-            return
-        resident = self._memory.use.anonymous_bytes // PAGE_BYTES
-        excess = excess_pages(resident, self._budget_pages)
-        if not excess:
-            self._explain("its resident memory is within the budget")
-            self._prefetch(room_pages(resident, self._budget_pages))
-        elif not self._waits_for_scan:
-            self._page_out(excess)
-
-    def _page_out(self, excess: int) -> None:
-        allowed = self._paging_out.within_swap(excess)
-        if self._paging_out.problem:
-            self._explain(self._paging_out.problem)
-        granted = self._paging_out.grant(allowed)
-        if not granted:
-            return
-        self._note_returned(self._heat.renew(self._memory.units()))
-        runs = self._heat.to_page_out(granted)
-        if not len(runs):
-            self._waits_for_scan = True
-            self._explain(
-                f"{format_bytes(excess * PAGE_BYTES)} above the budget cannot be paged out: "
-                "the memory is locked, or shared with other processes"
-            )
-            return
-        self._paging_out.page_out(runs, self._stopping.is_set)
-        gone = self._heat.paged_out(runs, self._memory.units())
-        self._count(paged_out_bytes=gone * PAGE_BYTES)
-
-    def _prefetch(self, room: int) -> None:
-        runs = self._heat.to_fetch(room)
-        granted = self._paging_out.grant(int(runs["pages"].sum()))
-        if granted and len(runs):
-            self._paging_out.fetch(runs)
-            self._count(prefetched_bytes=int(runs["pages"].sum()) * PAGE_BYTES)
-
-    def _note_returned(self, pages: int) -> None:
-        self._count(returned_bytes=pages * PAGE_BYTES)
-
-    # Scans.
-
-    def _scan(self) -> None:
-        """Begin a scan if one is due, or end the scan whose window is over."""
-        if self._sample is not None:
-            self._end_scan(self._sample)
-        elif time.monotonic() >= self._scan_s + self._pacing.interval_s:
-            self._scan_s = time.monotonic()
-            self._note_returned(self._heat.renew(self._memory.units(resize=True)))
-            self._sample = self._heat.begin(SAMPLES_MAX)
-            self._looking.begin(self._sample.pages)
-
-    def _end_scan(self, sample: Sample) -> None:
-        look = self._looking.result()
-        if look is None:
-            return
-        if look.problem is not None and look.problem.code == "busy":
-            self._looking.begin(sample.pages)  # another session is using DAMON
-            return
-        self._sample = None
-        if look.problem is None:
-            self._heat.end(sample, look.accessed, self._budget_pages)
-        else:
-            self._heat.end_unseen(self._budget_pages)
-        self._waits_for_scan = False
-        self._end_interval(look.cpu_s)
-        self.figures = replace(
-            self.figures, observed_by="damon" if look.problem is None else "swap-ins"
-        )
-        if self.status.state is State.ATTACHED and (
-            look.problem is not None or self.figures.scans >= WARM_UP_SCANS
-        ):
-            self.status = Status(State.MANAGED, "its temperatures are known")
-
-    def _end_interval(self, look_cpu_s: float) -> None:
-        """Account for the CPU time of a scan."""
-        self._count(scan_cpu_s=look_cpu_s, scans=1)
-        self._pacing.note(self._scan_cpu_s + look_cpu_s)
-        self._scan_cpu_s = 0.0
-        figures, (then_s, then_cpu_s) = self.figures, self._share_from
-        now_s, cpu_s = time.monotonic(), figures.scan_cpu_s + figures.move_cpu_s
-        share = (cpu_s - then_cpu_s) / max(now_s - then_s, 1e-9)
-        self._share_from = now_s, cpu_s
-        self.figures = replace(figures, cpu_share=share, interval_s=self._pacing.interval_s)

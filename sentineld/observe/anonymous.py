@@ -84,18 +84,19 @@ class AnonymousPages:
         has begun another program."""
         read_pagemap(self._fd, 0, PAGE_BYTES)
 
-    def runs(self) -> Table:
-        """All anonymous pages but zero pages, ascending; PAGE_RUN_DTYPE.
+    def runs(self, first: int = 0, end: int | None = None) -> Table:
+        """The anonymous pages but zero pages in a range, ascending; PAGE_RUN_DTYPE.
 
-        Private huge pages (hugetlb) are included. Raises OSError, or ProcessLookupError if the
-        address space is gone.
+        first, end: page numbers; None: the end of the address space. Private huge pages (hugetlb)
+        are included. Raises OSError, or ProcessLookupError if the address space is gone.
         """
         self.require_address_space()
         regions = np.zeros(_REGIONS, REGION_DTYPE)
-        found = []
-        at = 0
-        while at < self._end:
-            argument = scan_argument(at, self._end)
+        found = [np.zeros(0, PAGE_RUN_DTYPE)]
+        at = first * PAGE_BYTES
+        end_address = self._end if end is None else min(end * PAGE_BYTES, self._end)
+        while at < end_address:
+            argument = scan_argument(at, end_address)
             argument.vec, argument.vec_len = regions.ctypes.data, len(regions)
             argument.category_inverted = IS_FILE | IS_ZERO_PAGE
             argument.category_mask = IS_FILE | IS_ZERO_PAGE

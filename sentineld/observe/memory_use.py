@@ -46,6 +46,16 @@ def read_memory_use(pid: int, proc: Path = Path("/proc")) -> MemoryUse:
     return MemoryUse(**found)
 
 
+def resident_bytes(pid: int, proc: Path = Path("/proc")) -> int:
+    """Resident anonymous bytes, from /proc/PID/statm, which takes less time to read than the
+    status. Raises ProcessLookupError if the process has exited."""
+    try:
+        _, resident, shared, *_ = (proc / str(pid) / "statm").read_text().split()
+    except (FileNotFoundError, ProcessLookupError):
+        raise ProcessLookupError(errno.ESRCH, f"process {pid} is gone") from None
+    return (int(resident) - int(shared)) * PAGE_BYTES
+
+
 def pinned_ranges(pid: int, proc: Path = Path("/proc")) -> list[tuple[int, int]]:
     """(first page, end page) of each mapping that cannot be swapped out, ascending.
 

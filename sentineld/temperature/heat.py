@@ -132,15 +132,16 @@ class Heat:
         order = np.lexsort((temperature, ~self._cold[resident]))
         return self.units.ranges(resident[order], True, pages_max)
 
-    def paged_out(self, runs: Table, units: Units) -> int:
-        """Note that the kernel was asked to page out these runs, which came from to_page_out().
+    def paged_out(self, asked: Integers, runs: Table) -> int:
+        """Note that the kernel was asked to page out runs that came from to_page_out().
 
-        units: the units after that, of the same size. Returns the number of pages that have left
-        memory. If no page of a unit has left, the unit is left alone for REST scans.
+        asked: the numbers of these runs' units, distinct. runs: all pages of these units after
+        that; PAGE_RUN_DTYPE. Returns the number of pages that have left memory. If no page of a
+        unit has left, the unit is left alone for REST scans.
         """
         before = self.units
-        asked = np.unique(runs["page"] // before.size_pages)
-        self.renew(units)
+        self.renew(before.replaced(asked, runs))
+        units = self.units
         origin = units.origin(before)
         gone = carried(before.resident, origin) - units.resident
         of_asked = np.isin(units.numbers, asked)

@@ -58,6 +58,18 @@ class Units:
         found = np.bincount(self._unit[parts], self._pages[parts], minlength=len(self.numbers))
         return found.astype(np.int64)
 
+    def replaced(self, numbers: Integers, runs: Table) -> Units:
+        """These units with other contents of some units.
+
+        numbers: the units that are replaced. runs: all pages of them; PAGE_RUN_DTYPE.
+        """
+        kept = ~np.isin(self.numbers, numbers)[self._unit]
+        table = np.zeros(int(kept.sum()), PAGE_RUN_DTYPE)
+        table["page"], table["pages"] = self._page[kept], self._pages[kept]
+        table["resident"] = self._is_resident[kept]
+        table = np.concatenate([table, runs])
+        return Units(table[np.argsort(table["page"])], self.size_pages)
+
     def origin(self, before: Units) -> Integers:
         """(N,): index of the unit of `before` that each unit continues, or -1.
 

@@ -34,6 +34,8 @@ def test_runs_follow_the_process() -> None:
         assert (runs["page"][1:] >= ends[:-1]).all()
         process.run("block.madvise(mmap.MADV_DONTNEED, 0, 64 * mmap.PAGESIZE)")
         assert resident_in(pages.runs(), first, BLOCK_PAGES) == BLOCK_PAGES - 64
+        part = pages.runs(first + 60, first + 70)
+        assert part.tolist() == [(first + 64, 6, True)]
         # Reading maps zero pages, which are not anonymous memory.
         process.run("block[0]")
         assert resident_in(pages.runs(), first, BLOCK_PAGES) == BLOCK_PAGES - 64

@@ -7,7 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from sentineld.observe.memory_use import MemoryUse, pinned_ranges, read_memory_use
+from sentineld.observe.memory_use import (
+    MemoryUse,
+    pinned_ranges,
+    read_memory_use,
+    resident_bytes,
+)
 
 STATUS = """Name:\tprogram
 VmPeak:\t  300000 kB
@@ -42,6 +47,12 @@ def test_kinds_of_memory(tmp_path: Path) -> None:
     )
 
 
+def test_resident_anonymous_memory(tmp_path: Path) -> None:
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7/statm").write_text("75000 50000 12500 100 0 60000 0\n")
+    assert resident_bytes(7, tmp_path) == 150000 << 10
+
+
 def test_locked_mappings_and_huge_pages_are_pinned(tmp_path: Path) -> None:
     (tmp_path / "7").mkdir()
     (tmp_path / "7/smaps").write_text(SMAPS)
@@ -52,6 +63,6 @@ def test_locked_mappings_and_huge_pages_are_pinned(tmp_path: Path) -> None:
 
 
 def test_a_process_that_has_exited(tmp_path: Path) -> None:
-    for read in (read_memory_use, pinned_ranges):
+    for read in (read_memory_use, resident_bytes, pinned_ranges):
         with pytest.raises(ProcessLookupError):
             read(7, tmp_path)

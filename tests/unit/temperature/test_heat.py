@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from sentineld.model.arrays import Table
@@ -23,9 +25,12 @@ class Process:
         self.hot = hot
         self.heat = Heat(np.random.default_rng(1))
 
+    def runs(self, units: Iterable[int]) -> Table:
+        rows = [(unit * UNIT, UNIT, bool(self.resident[unit])) for unit in sorted(units)]
+        return np.array(rows, PAGE_RUN_DTYPE)
+
     def units(self) -> Units:
-        rows = [(unit * UNIT, UNIT, bool(is_in)) for unit, is_in in enumerate(self.resident)]
-        return Units(np.array(rows, PAGE_RUN_DTYPE), UNIT)
+        return Units(self.runs(range(len(self.resident))), UNIT)
 
     def accessed(self, sample: Sample) -> list[bool]:
         return [page // UNIT in self.hot for page in sample.pages.tolist()]
@@ -42,7 +47,7 @@ class Process:
         found = self.heat.to_page_out(units * UNIT)
         numbers = (found["page"] // UNIT).tolist()
         self.resident[numbers] = False
-        assert self.heat.paged_out(found, self.units()) == len(numbers) * UNIT
+        assert self.heat.paged_out(np.array(numbers), self.runs(numbers)) == len(numbers) * UNIT
         return numbers
 
 
@@ -108,7 +113,7 @@ def test_units_that_the_kernel_keeps_are_left_alone_for_some_scans() -> None:
     process = Process(2, set())
     process.scan(1)
     found = process.heat.to_page_out(UNIT)
-    assert process.heat.paged_out(found, process.units()) == 0
+    assert process.heat.paged_out(np.array(numbers(found)), process.runs(numbers(found))) == 0
     other = 1 - numbers(found)[0]
     assert numbers(process.heat.to_page_out(ALL)) == [other]
     for _ in range(REST):

@@ -37,6 +37,13 @@ def test_ranges_follow_the_order_of_the_units_and_are_cut() -> None:
     assert len(units.ranges(np.array([0]), True, 0)) == 0
 
 
+def test_the_contents_of_units_can_be_replaced() -> None:
+    units = Units(SPACE, 4).replaced(np.array([1, 5]), runs((4, 1, False), (5, 1, True)))
+    assert units.numbers.tolist() == [0, 1, 2]
+    assert units.resident.tolist() == [2, 1, 0]
+    assert units.swapped.tolist() == [0, 1, 1]
+
+
 def test_units_continue_earlier_ones() -> None:
     before = Units(SPACE, 4)
     now = Units(runs((4, 1, True), (12, 1, True), (20, 4, True)), 4)

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keeps the resident memory of a process within its budget."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from sentineld.base.units import format_bytes
+from sentineld.heat.memory import ProcessMemory
+from sentineld.heat.paging_out import PagingOut
+from sentineld.model.records import PAGE_BYTES
+from sentineld.temperature.heat import Heat, excess_pages, room_pages
+
+WALK_SHARE = 0.25
+"""Limit on the CPU time of reading page tables between two scans, as a share of one core."""
+WITHIN = "its resident memory is within the budget"
+
+
+class Keeping:
+    """Pages out the coldest units while a process exceeds its budget.
+
+    All methods that read or move memory raise ProcessLookupError, SentinelError or OSError.
+    """
+
+    def __init__(
+        self,
+        memory: ProcessMemory,
+        heat: Heat,
+        paging_out: PagingOut,
+        stopped: Callable[[], bool],
+    ) -> None:
+        """stopped: whether the session is about to end; page-outs then end early."""
+        self._memory = memory
+        self._heat = heat
+        self._paging_out = paging_out
+        self._stopped = stopped
+        self._unlisted_pages = 0
+        """Resident pages that are in no unit, such as locked ones, at the last walk."""
+        self._next_walk_s = 0.0
+        self._exhausted = False  # no page of the units can be paged out until the next scan
+        self.paged_out_bytes = 0
+        self.prefetched_bytes = 0
+        self.returned_bytes = 0
+
+    def walk(self, resize: bool = False) -> None:
+        """Read the page tables. resize: see ProcessMemory.units()."""
+        began_s = time.thread_time()
+        resident = self._memory.resident_bytes() // PAGE_BYTES
+        returned = self._heat.renew(self._memory.units(resize))
+        self.returned_bytes += returned * PAGE_BYTES
+        self._unlisted_pages = resident - self._listed_pages
+        took_s = time.thread_time() - began_s
+        self._next_walk_s = time.monotonic() + took_s / WALK_SHARE
+        self._exhausted = False
+
+    @property
+    def _listed_pages(self) -> int:
+        return int(self._heat.units.resident.sum())
+
+    def keep(self, resident_bytes: int, budget_bytes: int) -> str:
+        """Page out, or prefetch, as far as the bandwidth permits. Returns a description of the
+        state; empty if it is the same as before."""
+        resident, budget = resident_bytes // PAGE_BYTES, budget_bytes // PAGE_BYTES
+        excess = excess_pages(resident, budget)
+        if not excess:
+            self._prefetch(room_pages(resident, budget))
+            return WITHIN
+        if self._exhausted:
+            return ""
+        # Pages that have come into memory since the last walk are in no unit yet. Without them, the
+        # page-outs would take hot units.
+        if 2 * abs(resident - self._listed_pages - self._unlisted_pages) > excess:
+            if time.monotonic() < self._next_walk_s:
+                return ""
+            self.walk()
+        granted = self._paging_out.grant(self._paging_out.within_swap(excess))
+        if not granted:
+            return self._paging_out.problem
+        runs = self._heat.to_page_out(granted)
+        if not len(runs):
+            self._exhausted = True
+            return (
+                f"{format_bytes(excess * PAGE_BYTES)} above the budget cannot be paged out: the "
+                "memory is locked, or shared with other processes"
+            )
+        self._paging_out.page_out(runs, self._stopped)
+        asked = np.unique(runs["page"] // self._heat.units.size_pages)
+        gone = self._heat.paged_out(asked, self._memory.runs_of(asked))
+        self.paged_out_bytes += gone * PAGE_BYTES
+        return self._paging_out.problem
+
+    def _prefetch(self, room: int) -> None:
+        runs = self._heat.to_fetch(room)
+        if len(runs) and self._paging_out.grant(int(runs["pages"].sum())):
+            self._paging_out.fetch(runs)
+            self.prefetched_bytes += int(runs["pages"].sum()) * PAGE_BYTES

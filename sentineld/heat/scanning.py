@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Scans a process at intervals, so that the temperatures of its units are known."""
+
+from __future__ import annotations
+
+import time
+
+from sentineld.heat.keeping import Keeping
+from sentineld.heat.looking import Looking
+from sentineld.temperature.heat import Heat, Sample
+from sentineld.temperature.pacing import Pacing
+
+INTERVAL_S_MIN, INTERVAL_S_MAX = 1.0, 60.0
+"""Limits on the interval between scans."""
+WARM_UP_SCANS = 4
+"""Scans after which the temperatures are known: until then, all units look alike."""
+SAMPLES_MAX = 1024
+"""Pages that one scan looks at. Larger numbers make a scan take more CPU time."""
+
+
+class Scanning:
+    """Carries out one scan at a time: walks the page tables, and looks at accessed bits."""
+
+    def __init__(self, keeping: Keeping, heat: Heat, looking: Looking, cpu_share: float) -> None:
+        """cpu_share: see Pacing."""
+        self._keeping = keeping
+        self._heat = heat
+        self._looking = looking
+        self._pacing = Pacing(cpu_share, INTERVAL_S_MIN, INTERVAL_S_MAX)
+        self._sample: Sample | None = None
+        self._began_s = 0.0  # when the last scan began
+        self._scan_cpu_s = 0.0  # CPU time of the current scan
+        self.scans = 0
+        self.cpu_s = 0.0
+        """CPU time of all scans."""
+        self.observed_by = ""
+        """damon, or swap-ins if no accessed bits could be read in the last scan."""
+
+    @property
+    def interval_s(self) -> float:
+        """Time from the beginning of a scan to that of the next one."""
+        return self._pacing.interval_s
+
+    @property
+    def warm(self) -> bool:
+        """Whether the temperatures are known, as far as they can be."""
+        return self.scans >= WARM_UP_SCANS or self.observed_by == "swap-ins"
+
+    def turn(self, budget_pages: int) -> bool:
+        """Begin a scan if one is due, or end the scan whose window is over; returns whether a scan
+        has ended. Raises ProcessLookupError or OSError."""
+        began_s = time.thread_time()
+        ended = False
+        if self._sample is not None:
+            ended = self._end(self._sample, budget_pages)
+        elif time.monotonic() >= self._began_s + self.interval_s:
+            self._began_s = time.monotonic()
+            self._keeping.walk(resize=True)
+            self._sample = self._heat.begin(SAMPLES_MAX)
+            self._looking.begin(self._sample.pages)
+        self._count(time.thread_time() - began_s)
+        if ended:
+            self._pacing.note(self._scan_cpu_s)
+            self._scan_cpu_s = 0.0
+        return ended
+
+    def _count(self, cpu_s: float) -> None:
+        self.cpu_s += cpu_s
+        self._scan_cpu_s += cpu_s
+
+    def _end(self, sample: Sample, budget_pages: int) -> bool:
+        look = self._looking.result()
+        if look is None:
+            return False
+        if look.problem is not None and look.problem.code == "busy":
+            self._looking.begin(sample.pages)  # another session is using DAMON
+            return False
+        self._sample = None
+        self.scans += 1
+        self._count(look.cpu_s)
+        if look.problem is None:
+            self._heat.end(sample, look.accessed, budget_pages)
+            self.observed_by = "damon"
+        else:
+            self._heat.end_unseen(budget_pages)
+            self.observed_by = "swap-ins"
+        return True
