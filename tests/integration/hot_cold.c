@@ -10,6 +10,8 @@
  *   sum        a checksum of the memory without the words that the hot set's loop changes
  *   lock MIB   mlock the first MIB
  *   share MIB  map and fill shared memory
+ *   split MIB  make every second page from this offset read-only, so that each page is a mapping
+ *   huge       map and fill a huge page of 2 MiB (hugetlb)
  *   fork       fork a child that waits for the end of its parent
  *   exec       execute this program again, with the same arguments
  *
@@ -90,6 +92,14 @@ static int command(char **argv)
 		}
 	} else if (sscanf(line, "share %zu", &mib) == 1) {
 		fill(map(mib * MIB_WORDS, MAP_SHARED), mib * MIB_WORDS);
+	} else if (sscanf(line, "split %zu", &mib) == 1) {
+		for (size_t i = mib * MIB_WORDS; i < total; i += 2 * PAGE_WORDS)
+			if (mprotect(memory + i, PAGE_WORDS * 8, PROT_READ)) {
+				perror("mprotect");
+				exit(1);
+			}
+	} else if (!strcmp(line, "huge")) {
+		fill(map(2 * MIB_WORDS, MAP_PRIVATE | MAP_HUGETLB), 2 * MIB_WORDS);
 	} else if (!strcmp(line, "fork")) {
 		if (!fork()) {
 			prctl(PR_SET_PDEATHSIG, SIGKILL);

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from sentineld.control.client import request
 from sentineld.model.records import PAGE_BYTES
 from sentineld.observe.writewatch import read_pagemap
 from tests.integration.test_daemon import PATIENCE_S, Daemon
@@ -31,6 +32,8 @@ MIB = 1 << 20
 SWAP_BYTES = 256 * MIB
 TOTAL_MIB, HOT_MIB = 96, 12
 BUDGET_BYTES = 32 * MIB
+POLL_S = 0.2
+"""Interval at which tests ask the daemon. It limits the time that one user's messages may take."""
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +114,7 @@ def wait(condition: Callable[[], object], what: str) -> None:
     deadline_s = time.monotonic() + PATIENCE_S
     while not condition():
         assert time.monotonic() < deadline_s, what
-        time.sleep(0.05)
+        time.sleep(POLL_S)
 
 
 def attach(daemon: Daemon, running: Program, fast: str = str(BUDGET_BYTES)) -> dict[str, Any]:
@@ -122,9 +125,9 @@ def attach(daemon: Daemon, running: Program, fast: str = str(BUDGET_BYTES)) -> d
 
 
 def session(daemon: Daemon, running: Program) -> dict[str, Any]:
-    found = daemon.session(running.process.pid)
-    assert found is not None
-    return found
+    """The session of the process. A busy daemon may take its time to answer."""
+    sessions: list[dict[str, Any]] = request(daemon.control, "status", PATIENCE_S)["sessions"]
+    return next(one for one in sessions if one["pid"] == running.process.pid)
 
 
 def wait_within_budget(daemon: Daemon, running: Program) -> None:
@@ -268,6 +271,72 @@ def test_pages_that_a_child_shares_stay(daemon: Daemon, running: Program) -> Non
     # The parent has its own copies of the pages that it has written since.
     assert running.resident_share(HOT_MIB, TOTAL_MIB - HOT_MIB) == 1
     assert running.tell("sum") == before
+
+
+@pytest.fixture
+def huge_page() -> Iterator[None]:
+    """A huge page of 2 MiB that the test can use."""
+    file = Path("/proc/sys/vm/nr_hugepages")
+    before = int(file.read_text())
+    file.write_text(str(before + 1))
+    if int(file.read_text()) <= before:
+        pytest.skip("the kernel has no free huge page")
+    yield
+    file.write_text(str(before))
+
+
+def test_huge_pages_stay(daemon: Daemon, running: Program, huge_page: None) -> None:
+    before = running.tell("sum")
+    assert running.tell("huge") == "done"
+    attach(daemon, running)
+    wait_within_budget(daemon, running)
+    assert session(daemon, running)["swap"]["skipped_bytes"] == {"huge": 2 * MIB}
+    assert running.tell("sum") == before
+
+
+def test_a_process_with_60000_mappings(daemon: Daemon, program: Path) -> None:
+    mappings = 60_000
+    many = Program(program, mappings * PAGE_BYTES // MIB + 1, 1)
+    try:
+        assert many.tell("split 1") == "done"
+        assert len(Path(f"/proc/{many.pid}/maps").read_text().splitlines()) > mappings * 0.99
+        before = many.tell("sum")
+        attach(daemon, many, f"{mappings * PAGE_BYTES // 2}")
+        wait_within_budget(daemon, many)
+        assert many.tell("sum") == before
+    finally:
+        many.close()
+
+
+def test_page_outs_end_before_swap_is_full(daemon: Daemon, program: Path) -> None:
+    large = Program(program, SWAP_BYTES // MIB + 32, 1)
+    try:
+        before = large.tell("sum")
+        attach(daemon, large, "100%")
+        attach(daemon, large, "8MiB")
+        wait(
+            lambda: "swap is nearly full" in session(daemon, large)["reason"],
+            "the reason does not say that swap is full",
+        )
+        assert session(daemon, large)["state"] == "managed"
+        assert large.tell("sum") == before
+    finally:
+        large.close()
+
+
+def test_many_sessions_at_once(daemon: Daemon, program: Path) -> None:
+    """Their budgets are half of their sizes, and together the programs are smaller than swap."""
+    programs = [Program(program, 4, 1) for _ in range(50)]
+    try:
+        before = [one.tell("sum") for one in programs]
+        for one in programs:
+            request(daemon.control, "attach", pid=one.process.pid, fast="2MiB")
+        for one in programs:
+            wait_within_budget(daemon, one)
+        assert [one.tell("sum") for one in programs] == before
+    finally:
+        for one in programs:
+            one.close()
 
 
 def test_a_process_is_managed_by_one_daemon(
