@@ -111,9 +111,12 @@ class HeatSession:
         self._finish("the session was not started")
 
     def end(self, reason: str) -> None:
-        """Release the process and wait until it is released."""
+        """Begin to release the process."""
         self._stopping.set()
         self._commands.put(lambda: self._finish(reason))
+
+    def join(self) -> None:
+        """Wait until the process is released, which takes at most about two windows."""
         self._thread.join()
 
     # The session's thread.

@@ -86,11 +86,15 @@ class HeatTable:
         """Stop managing a process. Raises SentinelError."""
         require_owner(session, caller_uid)
         session.end("detached")
+        session.join()
 
     def close(self) -> None:
         """End all sessions."""
-        for session in self.all():
+        sessions = self.all()
+        for session in sessions:
             session.end("the daemon stops")
+        for session in sessions:
+            session.join()
 
     def _require_substrate(self) -> None:
         if not self._machine.substrate.swap:

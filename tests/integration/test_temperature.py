@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -19,6 +20,7 @@ import pytest
 from sentineld.control.client import request
 from sentineld.model.records import PAGE_BYTES
 from sentineld.observe.writewatch import read_pagemap
+from tests.idle_process import WELCOMED
 from tests.integration.test_daemon import PATIENCE_S, Daemon
 from tests.sentinelctl import refused
 from tests.swap_area import swap_area
@@ -28,6 +30,7 @@ pytestmark = [
     pytest.mark.alone,
 ]
 
+ROOT = Path(__file__).parents[2]
 MIB = 1 << 20
 SWAP_BYTES = 256 * MIB
 TOTAL_MIB, HOT_MIB = 96, 12
@@ -239,6 +242,39 @@ def test_the_session_ends_at_an_exec(daemon: Daemon, running: Program) -> None:
     wait(lambda: daemon.session(running.process.pid) is None, "the session does not end")
     assert running.tell("sum")
     attach(daemon, running)
+
+
+def test_the_session_ends_when_the_process_registers_by_the_shim(daemon: Daemon) -> None:
+    script = "input(); import tests.idle_process; tests.idle_process.main()"
+    process = subprocess.Popen(
+        [sys.executable, "-c", script, str(daemon.folder / "shim.sock")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+    )
+    try:
+        request(daemon.control, "attach", pid=process.pid, fast="64MiB")
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == WELCOMED
+
+        def states() -> list[tuple[str, bool]]:
+            answer = request(daemon.control, "status", PATIENCE_S)
+            found = [one for one in answer["sessions"] if one["pid"] == process.pid]
+            return [(one["state"], one["swap"] is None) for one in found]
+
+        wait(lambda: states() == [("registered", True)], "there is another session")
+        pid = str(process.pid)
+        line = refused(daemon.ctl("attach", pid, "--policy", "temperature"), "wrong-state")
+        assert "is for processes without it" in line
+        line = refused(daemon.ctl("attach", pid), "wrong-state")
+        assert "--tiers paged" in line
+    finally:
+        process.kill()
+        process.communicate()
 
 
 def test_locked_and_shared_memory_stay(daemon: Daemon, running: Program) -> None:
