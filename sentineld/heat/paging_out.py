@@ -18,8 +18,9 @@ from sentineld.temperature.rate import RateLimit
 
 BATCH_PAGES = 1024
 """Pages per call. During a call, the process cannot change its mappings."""
-BURST_S = 1.0
-"""Page-outs that were not used in this time may be made up for at once."""
+BURST_S = 0.25
+"""Page-outs that were not used in this time may be made up for at once. The resident memory is
+compared with the budget again only after that."""
 RESERVE_SHARE = 1 / 16
 """Share of the swap that sessions leave free, for the kernel's own reclaim."""
 

@@ -51,7 +51,8 @@ class Heat:
         self._tracker = Tracker(0, LEVELS)
         self._chooser = Chooser(0, MARGIN, REST)
         self._returned: Integers = np.zeros(0, np.int64)
-        """Pages of each unit that have come back from swap since the last scan."""
+        """Pages of each unit that have come back from swap since the last scan, and 1 for each
+        page-out of the unit after which all of its pages were in memory."""
         self._cold: Mask = np.zeros(0, np.bool_)
         self._wanted: Mask = np.zeros(0, np.bool_)  # hot units with swapped pages
         self._refused: Integers = np.zeros(0, np.int64)
@@ -137,7 +138,8 @@ class Heat:
 
         asked: the numbers of these runs' units, distinct. runs: all pages of these units after
         that; PAGE_RUN_DTYPE. Returns the number of pages that have left memory. If no page of a
-        unit has left, the unit is left alone for REST scans.
+        unit has left, the process has accessed all of them again at once, or the kernel has kept
+        them. Both look alike: the unit counts as used, and is left alone for REST scans.
         """
         before = self.units
         self.renew(before.replaced(asked, runs))
@@ -146,7 +148,9 @@ class Heat:
         gone = carried(before.resident, origin) - units.resident
         of_asked = np.isin(units.numbers, asked)
         self._chooser.moved(np.zeros(0, np.int64), np.flatnonzero(of_asked & (gone > 0)))
-        self._refused[of_asked & (gone <= 0)] = REST
+        stayed = of_asked & (gone <= 0)
+        self._refused[stayed] = REST
+        self._returned[stayed] += 1
         return int(np.maximum(gone[of_asked], 0).sum())
 
     def to_fetch(self, pages_max: int) -> Table:
