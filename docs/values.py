@@ -119,6 +119,7 @@ SOURCES: dict[str, tuple[str, str]] = {
     "sizes.steady_share": ("sentineld.profile.sizes", "STEADY_SHARE"),
     "sizes.last_steps": ("sentineld.profile.sizes", "LAST_STEPS"),
     "sizes.optional_bytes": ("sentineld.profile.sizes", "OPTIONAL_BYTES_MAX"),
+    "page.tensors": ("sentineld.report.page_data", "TENSORS_MAX"),
     "mover.refresh_steps": (EXECUTOR, "REFRESH_STEPS_MAX"),
     "mover.batch_pages": (SYSCALLS, "BATCH_PAGES"),
     "emulated.batch_pages": (EMULATED, "BATCH_PAGES"),

@@ -94,6 +94,7 @@ async def run(config: Config) -> None:
             "record": sessions.record,
             "tensors": sessions.tensors,
             "plan": sessions.plan,
+            "plan-file": sessions.plan_file,
         },
         quick={"status": status},
     )

@@ -36,7 +36,7 @@ MODULE = /lib/modules/$(KERNEL)/updates/sentinel.ko
 
 DOC_FILES = $(shell cd docs && find . -name '*.md' -o -name '*.yml' -o -name '*.json')
 MODULE_FILES = $(filter-out %.mod.c,$(notdir $(wildcard kmod/*.[ch] kmod/Kbuild kmod/Makefile kmod/dkms.conf)))
-PACKAGE_FILES = $(shell find sentineld bpf -type f \( -name '*.py' -o -path 'bpf/*.[ch]' \) -o -name py.typed)
+PACKAGE_FILES = $(shell find sentineld bpf -type f \( -name '*.py' -o -path 'bpf/*.[ch]' -o -path '*/assets/*' \) -o -name py.typed)
 
 $(BUILD)/install/libsentinelshim.so: $(wildcard sentineld/shim/native/*.[ch] sentineld/shim/native/*/*.[ch]) sentineld/shim/native/Makefile
 	mkdir -p $(@D)

@@ -12,18 +12,24 @@ from typing import Any
 import click
 import numpy as np
 
-from sentineld.base.units import format_bytes
+from sentineld.base.units import FastBudget, format_bytes
 from sentineld.cli.output import json_option, print_json, print_table
+from sentineld.host.presets import PRESETS, named_tiers
+from sentineld.model.plan import Plan
 from sentineld.model.profile import Profile
+from sentineld.planner.requests import PlanRequest
 from sentineld.profile.faults import tensor_faults
 from sentineld.profile.trace import Trace, profile_of
-from sentineld.profile.trace_file import load_trace
+from sentineld.profile.trace_file import load_trace, require_writable
 from sentineld.report.chrome import Exporter
 from sentineld.report.chrome_file import write_events
 from sentineld.report.compare_sources import PAGES_MIN, DifferenceCause, agreement
 from sentineld.report.heatmap import Heatmap
 from sentineld.report.heatmap import heatmap as make_heatmap
 from sentineld.report.labels import KINDS, Labels, label
+from sentineld.report.page import write_page
+from sentineld.report.page_data import page_data
+from sentineld.report.page_sources import trace_report
 from sentineld.report.plots import draw_heatmap, draw_timeline, require_picture
 from sentineld.report.summary import summary_json, summary_lines
 from sentineld.report.tensors import COLUMNS, sort_rows, tensor_rows
@@ -272,6 +278,62 @@ def trace_export(
             f"the two files are from different times: the trace's events were shifted by "
             f"{written.shifted_us / 1e6:.3f} s"
         )
+
+
+@report.command("html")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    required=True,
+    help="HTML file to write; an existing file is replaced.",
+)
+@click.option("--policy", help="Make a plan with this policy and show it, too.")
+@click.option(
+    "--tiers",
+    "tiers_name",
+    default="cxl",
+    show_default=True,
+    metavar="PRESET|FILE",
+    help=f"Tiers of the plan: a preset ({', '.join(PRESETS)}), or a .toml file whose [tiers] "
+    "gives the bandwidths.",
+)
+@click.option(
+    "--fast",
+    default="20%",
+    show_default=True,
+    help="Fast memory of the plan: a share of the peak, such as 20%, or a size, such as 48MiB.",
+)
+@json_option
+@click.pass_obj
+def html_page(
+    recorded: Recorded,
+    output: Path,
+    policy: str | None,
+    tiers_name: str,
+    fast: str,
+    as_json: bool,
+) -> None:
+    """Write a page for a browser: timeline, heatmap and table of tensors.
+
+    The page is one file and loads nothing from the network. The timeline shows the live
+    bytes of each kind of tensor. The heatmap shows which pages each layer accesses, with the
+    names of the tensors under the pointer. The table can be sorted and searched. With
+    --policy, the page also shows live bytes by tier, the planned moves, the tier of each page
+    in each layer, and the reason for each tensor's placement.
+    """
+    require_writable(output)
+    plan = None if policy is None else _planned(recorded, policy, tiers_name, fast)
+    content = trace_report(recorded.trace, recorded.profile, recorded.title, plan)
+    write_page(page_data(content), output)
+    _say_written(output, as_json)
+
+
+def _planned(recorded: Recorded, policy: str, tiers_name: str, fast: str) -> Plan:
+    """A plan for the recorded step. Raises SentinelError."""
+    budget_bytes = FastBudget.parse(fast).resolve(recorded.profile.peak_bytes)
+    tiers = named_tiers(tiers_name, recorded.trace.threads)
+    return PlanRequest(policy, recorded.profile, tiers, budget_bytes).answer()
 
 
 def _heatmap_json(heat: Heatmap) -> dict[str, Any]:

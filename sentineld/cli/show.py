@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Any
 
 import click
 
+from sentineld.base.errors import SentinelError
 from sentineld.base.units import format_bytes
 from sentineld.cli.output import Daemon, json_option, print_json, print_table
 
@@ -147,10 +150,32 @@ def plan() -> None:
     help="Also compute the fast-share bound: no plan has a larger fast share at the profiled "
     "times.",
 )
+@click.option(
+    "--html",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Write a page for a browser into this file instead; an existing file is replaced.",
+)
 @json_option
 @click.pass_obj
-def show(daemon: Daemon, pid: int, bound: bool, as_json: bool) -> None:
-    """Show the plan of PID: layout, schedule, prediction."""
+def show(daemon: Daemon, pid: int, bound: bool, html: Path | None, as_json: bool) -> None:
+    """Show the plan of PID: layout, schedule, prediction.
+
+    The page of --html is one file and loads nothing from the network. It shows the live bytes
+    by tier, the moves, the tier of each page in each layer, and a table of tensors with the
+    reason for each tensor's placement.
+    """
+    if html is not None:
+        if bound:
+            raise SentinelError(
+                "usage", "the page does not show the bound", "leave out --bound or --html"
+            )
+        _write_plan_page(daemon, pid, html)
+        if as_json:
+            print_json({"file": str(html)})
+        else:
+            click.echo(f"wrote {html}")
+        return
     ask = daemon.ask_long if bound else daemon.ask
     answer = ask("plan", pid=pid, bound=bound)
     if as_json:
@@ -164,3 +189,21 @@ def show(daemon: Daemon, pid: int, bound: bool, as_json: bool) -> None:
             f" share of any plan is at most {best['fast_share']:.1%}, and that of a plan without"
             f" moves at most {best['fixed_share']:.1%}"
         )
+
+
+def _write_plan_page(daemon: Daemon, pid: int, path: Path) -> None:
+    # Most uses of this module's verbs do not need numpy, whose import is slow.
+    from sentineld.model.records import TensorName
+    from sentineld.plan.store import read_plan
+    from sentineld.profile.trace_file import require_writable
+    from sentineld.report.page import write_page
+    from sentineld.report.page_data import page_data
+    from sentineld.report.page_sources import plan_report
+
+    require_writable(path)
+    answer, fd = daemon.ask_file("plan-file", pid=pid)
+    with os.fdopen(fd, "rb") as file:
+        file.seek(0)  # the daemon shares the file position and has written the file
+        plan, profile = read_plan(file, "the daemon's answer")
+    names = {address: TensorName(role, name) for address, role, name in answer["names"]}
+    write_page(page_data(plan_report(plan, profile, names, f"plan of process {pid}")), path)

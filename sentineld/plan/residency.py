@@ -151,7 +151,13 @@ def occupied_pages(profile: Profile, found: Residency) -> Integers:
 
     A move takes effect in the stretch after the one in which it starts.
     """
-    return _occupied(profile, found, found.tier == 0)
+    return pages_on_tier(profile, found, 0)
+
+
+def pages_on_tier(profile: Profile, found: Residency, tier: int) -> Integers:
+    """(M,): pages of live tensors on a tier (UNKNOWN: on a tier that the kernel has chosen) at each
+    moment of the step. A move takes effect as in occupied_pages()."""
+    return _occupied(profile, found, found.tier == tier, found.end_tier == tier)
 
 
 def free_pages(profile: Profile, found: Residency, limit_pages: int) -> Integers:
@@ -163,27 +169,28 @@ def free_pages(profile: Profile, found: Residency, limit_pages: int) -> Integers
     """
     # There are two tiers, so a move makes a fast piece slow or a slow piece fast.
     after = (found.tier == 0) ^ found.moving
-    occupied = np.maximum(occupied_pages(profile, found), _occupied(profile, found, after))
+    occupied = np.maximum(
+        occupied_pages(profile, found), _occupied(profile, found, after, found.end_tier == 0)
+    )
     free: Integers = limit_pages - occupied
     return free
 
 
-def _occupied(profile: Profile, found: Residency, fast: Mask) -> Integers:
-    """(M,): the number of fast pages at each moment.
+def _occupied(profile: Profile, found: Residency, counted: Mask, at_end: Mask) -> Integers:
+    """(M,): the number of counted pages at each moment.
 
-    fast: (S, P), which pieces count as fast in each stretch. A transient tensor's piece counts only
+    counted: (S, P), which pieces count in each stretch. A transient tensor's piece counts only
     between the moments of its birth and its death; a persistent tensor's piece counts at all
     moments of the stretch.
-
-    If a tensor dies in the stretch of its birth, but in the next step, its piece counts in two
-    parts of this stretch: before the death, if the piece is fast at the end of its lifetime, and
-    after the next birth, if `fast` holds for the stretch.
+    at_end: (P,), which pieces count at the end of their lifetime. If a tensor dies in the stretch
+    of its birth, but in the next step, its piece counts in two parts of this stretch: before the
+    death, if `at_end` holds, and after the next birth, if `counted` holds for the stretch.
     """
     tensors = profile.tensors[found.tensor]
     birth, death = life_moments(tensors)
     moments = first_moments(profile)
     first, past = moments[:-1], moments[1:]
-    stretch, piece = np.nonzero(fast)
+    stretch, piece = np.nonzero(counted)
     low, high = first[stretch], past[stretch]
     by_moment = transient(profile)[found.tensor]
     twice = dies_in_birth_stretch_of(profile)[found.tensor]
@@ -196,7 +203,7 @@ def _occupied(profile: Profile, found: Residency, fast: Mask) -> Integers:
     change = np.zeros(int(moments[-1]) + 1, np.int64)
     np.add.at(change, begin, found.pages[piece])
     np.add.at(change, end, -found.pages[piece])
-    before = np.flatnonzero(twice & (found.end_tier == 0))
+    before = np.flatnonzero(twice & at_end)
     stretch = tensors["death_stretch"][before].astype(np.int64)
     np.add.at(change, first[stretch], found.pages[before])
     end = np.clip(death[before], first[stretch], past[stretch])

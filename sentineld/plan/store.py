@@ -7,7 +7,7 @@ import json
 import os
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -44,6 +44,16 @@ _DTYPES: dict[str, np.dtype[Any]] = {
 
 def save_plan(path: Path, plan: Plan, profile: Profile) -> None:
     """Write the plan and the profile; the file is replaced atomically. Raises OSError."""
+    part = path.with_name(path.name + ".writing")
+    with part.open("wb") as file:
+        write_plan(plan, profile, file)
+        file.flush()
+        os.fsync(file.fileno())
+    part.replace(path)
+
+
+def write_plan(plan: Plan, profile: Profile, file: IO[bytes]) -> None:
+    """Write the plan and the profile into an open file. Raises OSError."""
     texts = {
         "policy": plan.policy,
         "budget_bytes": plan.budget_bytes,
@@ -63,27 +73,22 @@ def save_plan(path: Path, plan: Plan, profile: Profile) -> None:
         "heap_base": profile.heap_base,
         "untold_pages": profile.untold_pages,
     }
-    part = path.with_name(path.name + ".writing")
-    with part.open("wb") as file:
-        np.savez_compressed(
-            file,
-            version=np.array(STORE_VERSION),
-            texts=np.array(json.dumps(texts)),
-            tensors=profile.tensors,
-            accesses=profile.accesses,
-            stretches=profile.stretches,
-            slots=plan.layout.slots,
-            cuts=plan.layout.cuts,
-            waits=plan.layout.waits,
-            parts=plan.layout.parts,
-            moves=plan.moves,
-            initial=plan.initial,
-            initial_tier=plan.initial_tier,
-            late=plan.late,
-        )
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)
+    np.savez_compressed(
+        file,
+        version=np.array(STORE_VERSION),
+        texts=np.array(json.dumps(texts)),
+        tensors=profile.tensors,
+        accesses=profile.accesses,
+        stretches=profile.stretches,
+        slots=plan.layout.slots,
+        cuts=plan.layout.cuts,
+        waits=plan.layout.waits,
+        parts=plan.layout.parts,
+        moves=plan.moves,
+        initial=plan.initial,
+        initial_tier=plan.initial_tier,
+        late=plan.late,
+    )
 
 
 def load_plan(path: Path) -> tuple[Plan, Profile]:
@@ -92,21 +97,34 @@ def load_plan(path: Path) -> tuple[Plan, Profile]:
     Raises FileNotFoundError, or SentinelError if the file is damaged or has another version.
     """
     try:
-        with np.load(path, allow_pickle=False) as file:
-            if int(file["version"]) != STORE_VERSION:
-                raise _damaged(path, f"it has version {int(file['version'])}")
-            texts = json.loads(str(file["texts"]))
-            tables = {name: _table(path, name, file[name]) for name in _DTYPES}
-            return _plan(texts, tables), _profile(texts, tables)
+        with path.open("rb") as file:
+            return read_plan(file, str(path))
     except FileNotFoundError:
         raise
+    except OSError as error:
+        raise _damaged(str(path), f"{type(error).__name__}: {error}") from None
+
+
+def read_plan(file: IO[bytes], where: str) -> tuple[Plan, Profile]:
+    """Read the plan and the profile from an open file.
+
+    where: the name of the file, for the error. Raises SentinelError if the file is damaged or has
+    another version.
+    """
+    try:
+        with np.load(file, allow_pickle=False) as tables:
+            if int(tables["version"]) != STORE_VERSION:
+                raise _damaged(where, f"it has version {int(tables['version'])}")
+            texts = json.loads(str(tables["texts"]))
+            found = {name: _table(where, name, tables[name]) for name in _DTYPES}
+            return _plan(texts, found), _profile(texts, found)
     except DAMAGED_ERRORS as error:
-        raise _damaged(path, f"{type(error).__name__}: {error}") from None
+        raise _damaged(where, f"{type(error).__name__}: {error}") from None
 
 
-def _table(path: Path, name: str, table: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def _table(where: str, name: str, table: npt.NDArray[Any]) -> npt.NDArray[Any]:
     if table.dtype != _DTYPES[name] or table.ndim != 1:
-        raise _damaged(path, f"the table {name} has a wrong type or shape")
+        raise _damaged(where, f"the table {name} has a wrong type or shape")
     return table
 
 
@@ -150,5 +168,7 @@ def _profile(texts: dict[str, Any], tables: dict[str, npt.NDArray[Any]]) -> Prof
     )
 
 
-def _damaged(path: Path, what: str) -> SentinelError:
-    return SentinelError("failed", f"{path} holds no valid plan: {what}", "a new plan will be made")
+def _damaged(where: str, what: str) -> SentinelError:
+    return SentinelError(
+        "failed", f"{where} holds no valid plan: {what}", "a new plan will be made"
+    )

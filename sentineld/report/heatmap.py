@@ -113,7 +113,7 @@ def heatmap(trace: Trace, rows: int) -> Heatmap:
     if len(trace.samples):
         keys = sampled_pairs(step, trace.samples).keys
     pages, stretch = keys & PAGE_MASK, keys >> PAGE_BITS
-    axis = _axis(np.concatenate([first, pages]), np.concatenate([past, pages + 1]))
+    axis = axis_of(np.concatenate([first, pages]), np.concatenate([past, pages + 1]))
     rows = max(min(rows, axis.pages), 1)
     edges = np.arange(rows + 1) * axis.pages // rows
     sizes = np.maximum(np.diff(edges), 1)
@@ -122,7 +122,7 @@ def heatmap(trace: Trace, rows: int) -> Heatmap:
     begin, end = axis.place(first), axis.place(past)
     for at in range(count):
         here = (instances["first_stretch"] <= at) & (instances["last_stretch"] >= at)
-        live[:, at] = _covered(begin[here], end[here], edges) / sizes
+        live[:, at] = covered(begin[here], end[here], edges) / sizes
     accessed = np.zeros((rows, count))
     if len(trace.samples):
         row = np.searchsorted(edges, axis.place(pages), side="right") - 1
@@ -162,7 +162,7 @@ def _add_op_accesses(trace: Trace, axis: Axis, edges: Integers, accessed: Floats
     known = (piece >= 0) & (first < axis.past[np.maximum(piece, 0)])
     for at in range(accessed.shape[1]):
         here = known & (stretch == at)
-        accessed[:, at] = _covered(axis.place(first[here]), axis.place(past[here]), edges)
+        accessed[:, at] = covered(axis.place(first[here]), axis.place(past[here]), edges)
 
 
 def _add_unknown(trace: Trace, axis: Axis, edges: Integers, unknown: Floats) -> None:
@@ -173,17 +173,17 @@ def _add_unknown(trace: Trace, axis: Axis, edges: Integers, unknown: Floats) -> 
     for at in np.unique(stretch).tolist():
         here = stretch == at
         begin = axis.place(first[here] & PAGE_MASK)
-        unknown[:, at] = _covered(begin, axis.place(((past[here] - 1) & PAGE_MASK) + 1), edges)
+        unknown[:, at] = covered(begin, axis.place(((past[here] - 1) & PAGE_MASK) + 1), edges)
 
 
-def _axis(first: Integers, past: Integers) -> Axis:
-    """The union of page intervals; gaps of at most GAP_PAGES are included."""
+def axis_of(first: Integers, past: Integers) -> Axis:
+    """The union of page intervals as an axis; gaps of at most GAP_PAGES are included."""
     if not len(first):
         return Axis(np.zeros(1, np.int64), np.ones(1, np.int64))
     return Axis(*union(first, past, GAP_PAGES))
 
 
-def _covered(begin: Integers, end: Integers, edges: Integers) -> Floats:
+def covered(begin: Integers, end: Integers, edges: Integers) -> Floats:
     """Number of positions in each row that are covered by the union of intervals."""
     if not len(begin):
         return np.zeros(len(edges) - 1)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy.typing as npt
 
 from sentineld.model.profile import Kind, Profile
 from sentineld.model.protocol import Boundary
+from sentineld.model.records import TensorName
 from sentineld.profile.trace import Trace
 
 KINDS = (
@@ -22,6 +24,17 @@ KINDS = (
     "scratch",
 )
 """Kinds for display: those of Kind, and the roles of persistent tensors if the roles are known."""
+
+KIND_COLOURS = {
+    "parameter": "#4e79a7",
+    "optimizer": "#76b7b2",
+    "buffer": "#9c9ede",
+    "persistent": "#2f4b7c",
+    "gradient": "#e15759",
+    "activation": "#f28e2b",
+    "scratch": "#bab0ac",
+}
+"""The colour of each kind in pictures and pages."""
 
 _OF_KIND = {
     Kind.PERSISTENT: "persistent",
@@ -51,6 +64,15 @@ class Labels:
 
 
 @dataclass(frozen=True)
+class LayerRun:
+    """Consecutive stretches of one layer in one phase."""
+
+    name: str  # as layer_label() shortens it
+    first: int  # the first stretch
+    past: int  # the stretch after the last one
+
+
+@dataclass(frozen=True)
 class Phase:
     """Consecutive stretches of one phase of the step."""
 
@@ -60,7 +82,15 @@ class Phase:
 
 
 def label(trace: Trace, profile: Profile) -> Labels:
-    """Labels of the profile's tensors."""
+    """Labels of the tensors of a trace's profile."""
+    return label_tensors(profile, trace.names)
+
+
+def label_tensors(profile: Profile, known: Mapping[int, TensorName]) -> Labels:
+    """Labels of a profile's tensors.
+
+    known: the framework's names by address, as of the end of the profiled step.
+    """
     kinds, names, places = [], [], stretch_places(profile)
     born_in: dict[str, int] = {}
     for tensor in profile.tensors:
@@ -69,7 +99,7 @@ def label(trace: Trace, profile: Profile) -> Labels:
         # the two steps have names. A tensor that had the same address at another time must not get
         # the name.
         in_both_steps = kind == "persistent" or bool(tensor["wraps"])
-        named = trace.names.get(int(tensor["address"])) if in_both_steps else None
+        named = known.get(int(tensor["address"])) if in_both_steps else None
         if named is not None:
             if kind == "persistent" and named.role in KINDS:
                 kind = named.role
@@ -126,6 +156,20 @@ def layer_label(profile: Profile, stretch: int, width: int = 28) -> str:
     """Name of a stretch's layer, shortened from the left, where module names differ least."""
     name = _layer_name(profile, int(profile.stretches["layer"][stretch]))
     return name if len(name) <= width else "…" + name[len(name) - width + 1 :]
+
+
+def layer_runs(profile: Profile) -> tuple[LayerRun, ...]:
+    """The stretches of the step, in runs of the same layer and phase. A run in no layer has the
+    name ""."""
+    runs: list[LayerRun] = []
+    for phase in phases(profile):
+        for stretch in range(phase.first, phase.past):
+            name = layer_label(profile, stretch)
+            if runs and runs[-1].name == name and runs[-1].first >= phase.first:
+                runs[-1] = LayerRun(name, runs[-1].first, stretch + 1)
+            else:
+                runs.append(LayerRun(name, stretch, stretch + 1))
+    return tuple(runs)
 
 
 def _layer_name(profile: Profile, layer: int) -> str:

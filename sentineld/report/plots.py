@@ -13,7 +13,7 @@ from sentineld.base.errors import SentinelError
 from sentineld.base.units import format_bytes
 from sentineld.model.profile import Profile
 from sentineld.report.heatmap import Heatmap
-from sentineld.report.labels import KINDS, Phase, layer_label, phases, stretch_places
+from sentineld.report.labels import KIND_COLOURS, KINDS, Phase, layer_runs, phases, stretch_places
 from sentineld.report.timeline import Timeline
 
 SUFFIXES = (".png", ".svg")
@@ -26,15 +26,6 @@ _DEAD, _IDLE, _UNKNOWN = (1.0, 1.0, 1.0), (0.88, 0.91, 0.94), (0.80, 0.74, 0.90)
 _ACCESSED_FROM = 0.3
 """Lowest colour used for accessed memory, as a position 0..1 in the colour map: a single accessed
 page must differ visibly from idle memory."""
-_COLOURS = {
-    "parameter": "#4e79a7",
-    "optimizer": "#76b7b2",
-    "buffer": "#9c9ede",
-    "persistent": "#2f4b7c",
-    "gradient": "#e15759",
-    "activation": "#f28e2b",
-    "scratch": "#bab0ac",
-}
 
 
 def require_picture(path: Path) -> None:
@@ -116,7 +107,7 @@ def draw_timeline(line: Timeline, profile: Profile, title: str, path: Path) -> N
             base,
             base + values,
             step="post",
-            color=_COLOURS[KINDS[index]],
+            color=KIND_COLOURS[KINDS[index]],
             linewidth=0,
             label=name,
         )
@@ -207,17 +198,9 @@ def _layer_ticks(profile: Profile) -> dict[float, str]:
     Each run of stretches of the same layer and phase has a label, unless the stretches are in no
     layer. If there is no room for all labels, only every second, third, ... run is labelled.
     """
-    runs: list[tuple[int, int, str]] = []
-    for phase in phases(profile):
-        for stretch in range(phase.first, phase.past):
-            name = layer_label(profile, stretch)
-            if runs and runs[-1][2] == name and runs[-1][0] >= phase.first:
-                runs[-1] = (runs[-1][0], stretch + 1, name)
-            else:
-                runs.append((stretch, stretch + 1, name))
-    named = [run for run in runs if run[2]]
+    named = [run for run in layer_runs(profile) if run.name]
     every = -(-len(named) // LAYER_TICKS_MAX)
-    return {(first + past) / 2: name for first, past, name in named[:: max(every, 1)]}
+    return {(run.first + run.past) / 2: run.name for run in named[:: max(every, 1)]}
 
 
 def _address_ticks(heat: Heatmap) -> dict[int, str]:

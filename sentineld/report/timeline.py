@@ -20,7 +20,7 @@ class Timeline:
     """
 
     times_ns: Floats  # since the step began
-    live: Integers  # [kind of KINDS, entry]: live bytes from the entry's time on
+    live: Integers  # [kind of KINDS or other group, entry]: live bytes from the entry's time on
 
     @property
     def total(self) -> Integers:

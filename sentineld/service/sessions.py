@@ -8,8 +8,8 @@ import os
 import select
 import threading
 import time
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import IO, Any
 
 from sentineld.base.errors import SentinelError
 from sentineld.base.units import FastBudget
@@ -20,9 +20,10 @@ from sentineld.machine.machine import Machine
 from sentineld.observe.procs import ProcessEvent
 from sentineld.observe.shim_link import ShimLink
 from sentineld.observe.shim_server import Receiver
+from sentineld.plan.store import write_plan
 from sentineld.policies.registry import managing_policy
 from sentineld.profile.trace_file import write_trace
-from sentineld.service.views import describe, describe_heat, explain, tensors
+from sentineld.service.views import describe, describe_heat, explain, live_plan, tensors
 from sentineld.session.lifecycle import CALLED_EXEC, State
 from sentineld.session.session import Session
 from sentineld.session.state import StateFiles
@@ -190,13 +191,7 @@ class Sessions:
         if type(steps) is not int or not 1 <= steps <= RECORDED_STEPS_MAX:
             raise SentinelError("usage", f"steps = {steps!r}", f"give 1 to {RECORDED_STEPS_MAX}")
         trace = session.record(steps, caller.gone)
-        fd = os.memfd_create("sentineld-trace", os.MFD_CLOEXEC)
-        try:
-            with os.fdopen(fd, "wb", closefd=False) as file:
-                write_trace(trace, file, compressed=False)
-        except BaseException:
-            os.close(fd)
-            raise
+        fd = _written("sentineld-trace", lambda file: write_trace(trace, file, compressed=False))
         return WithFile({"notes": trace.facts["notes"]}, fd)
 
     def tensors(self, caller: Caller, arguments: Message) -> Any:
@@ -207,6 +202,12 @@ class Sessions:
         """The plan as text and as values for JSON; with the argument "bound" also the fast-share
         bound."""
         return explain(self._of_caller(caller.uid, arguments), bool(arguments.get("bound")))
+
+    def plan_file(self, caller: Caller, arguments: Message) -> WithFile:
+        """The live plan and its profile as an open file, with the names of persistent tensors."""
+        plan, profile, names = live_plan(self._of_caller(caller.uid, arguments))
+        fd = _written("sentineld-plan", lambda file: write_plan(plan, profile, file))
+        return WithFile({"names": names}, fd)
 
     def status(self, uid: int) -> list[dict[str, Any]]:
         """The sessions that the caller may see: root may see all sessions, any other user only
@@ -253,6 +254,18 @@ def _pid(arguments: Message) -> int:
     if type(pid) is not int or pid <= 0:
         raise SentinelError("usage", f"{pid!r} is not a process ID")
     return pid
+
+
+def _written(name: str, write: Callable[[IO[bytes]], None]) -> int:
+    """A new memfd with the data that `write` writes; the caller owns the descriptor."""
+    fd = os.memfd_create(name, os.MFD_CLOEXEC)
+    try:
+        with os.fdopen(fd, "wb", closefd=False) as file:
+            write(file)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
 
 
 def _note_exits(sessions: Sequence[Session]) -> None:

@@ -11,6 +11,8 @@ from sentineld.base.errors import SentinelError
 from sentineld.heat.session import HeatSession
 from sentineld.heat.table import TEMPERATURE
 from sentineld.model.kernel_events import Disturbance
+from sentineld.model.plan import Plan
+from sentineld.model.profile import Profile
 from sentineld.plan.explain import plan_json, plan_text, tensors_json
 from sentineld.service.disturbances import in_words
 from sentineld.session.session import Session
@@ -98,6 +100,18 @@ def tensors(session: Session) -> list[dict[str, Any]]:
     if planned is None:
         raise session.not_yet("has no profile")
     return tensors_json(None, planned.profile)
+
+
+def live_plan(session: Session) -> tuple[Plan, Profile, list[list[Any]]]:
+    """The live plan, its profile, and the names of persistent tensors as [address, role, name].
+
+    Raises SentinelError if there is no plan yet.
+    """
+    managed = session.following.managed
+    if managed is None:
+        raise session.not_yet("has no plan")
+    names = session.tensor_names
+    return managed.plan, managed.profile, [[address, *named] for address, named in names.items()]
 
 
 def explain(session: Session, with_bound: bool) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from sentineld.base.errors import SentinelError
@@ -14,6 +14,7 @@ from sentineld.base.units import FastBudget
 from sentineld.control.frames import Message
 from sentineld.machine.machine import Machine
 from sentineld.model import protocol
+from sentineld.model.records import TensorName
 from sentineld.observe.shim_link import ShimLink
 from sentineld.profile.meter import StepMeter
 from sentineld.profile.steps import Step
@@ -78,6 +79,11 @@ class Driver:
     def ended(self) -> bool:
         """Whether the session has ended."""
         return self.lifecycle.state is State.ENDED
+
+    @property
+    def tensor_names(self) -> Mapping[int, TensorName]:
+        """As Inbox.names. Any thread may read it, because it is only replaced as a whole."""
+        return self._inbox.names
 
     @property
     def recording(self) -> bool:

@@ -15,7 +15,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from sentineld.base.commands import Backlog, Command, Commands
@@ -24,6 +24,7 @@ from sentineld.base.log_limit import LOGGED_USER
 from sentineld.base.units import FastBudget
 from sentineld.control.frames import Message
 from sentineld.machine.machine import Machine
+from sentineld.model.records import TensorName
 from sentineld.observe.shim_link import ShimLink
 from sentineld.profile.meter import StepMeter
 from sentineld.profile.trace import Trace
@@ -97,6 +98,11 @@ class Session:
     def goal(self) -> Goal | None:
         """Budget and policy of the last attach."""
         return self._driver.goal
+
+    @property
+    def tensor_names(self) -> Mapping[int, TensorName]:
+        """The framework's names of persistent tensors by address, as last reported."""
+        return self._driver.tensor_names
 
     def start(self) -> None:
         """Begin to serve the session."""

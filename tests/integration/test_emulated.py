@@ -219,6 +219,20 @@ def test_a_new_budget_or_policy_needs_no_new_profile(run: ManagedRun) -> None:
     run.check_losses()
 
 
+def test_the_page_of_the_live_plan_names_the_parameters(run: ManagedRun, tmp_path: Path) -> None:
+    run.manage("sentinel+spill", "40%")
+    page = tmp_path / "plan.html"
+    command = ("plan", "show", str(run.pid), "--html", str(page))
+    # While a corrected plan is being entered, no plan is live.
+    wait(lambda: run.daemon.ctl(*command).returncode == 0)
+    figures = page.read_text().partition('id="data">')[2].partition("</script>")[0]
+    data = json.loads(figures)
+    assert data["title"] == f"plan of process {run.pid}"
+    assert data["plan"]["policy"] == "sentinel+spill"
+    assert [name for name in data["tensors"]["name"] if name.endswith(".weight")]
+    assert len(data["tensors"]["reasons"]) > 1
+
+
 def test_slow_pages_cost_the_modelled_delay(run: ManagedRun, tmp_path: Path) -> None:
     run.manage("slow-only")
     steps = run.meter(12)

@@ -13,7 +13,7 @@ from sentineld.base.errors import SentinelError
 from sentineld.base.text import text_of
 from sentineld.control.frames import FrameError, Message
 from sentineld.model.protocol import Placement
-from sentineld.model.records import OpAccesses
+from sentineld.model.records import OpAccesses, TensorName
 from sentineld.observe.shim_link import ShimLink
 from sentineld.session.intake.sampling import Observing
 from sentineld.session.intake.step_feed import require_plausible
@@ -27,6 +27,10 @@ LAYER_CHARACTERS_MAX = 256
 LAYER_NAMES_CHARACTERS_MAX = 1 << 18
 """Limit on the total length of the names of all layers of a process, because a session keeps the
 names in memory."""
+TENSOR_NAMES_CHARACTERS_MAX = 1 << 21
+"""Limit on the total length of the names of a process's tensors, as for layers. Each name counts
+NAME_CHARACTERS more, for the objects that hold it."""
+NAME_CHARACTERS = 64
 THREADS_MAX = 1 << 16
 PLACED_MAX = 1 << 16
 """Limit on the number of placed tensors of a process. The shim reports at most 50,000."""
@@ -44,6 +48,8 @@ class Inbox:
         self.placed: Mapping[int, int] | None = None
         """The script's placements of tensors that outlive a step: protocol.Placement by address;
         None: not reported. Each message replaces the mapping."""
+        self.names: Mapping[int, TensorName] = {}
+        """The framework's names of persistent tensors by address, as last reported."""
         self.layout_id = 0
         self.layout_live = False
         self._lines_left = LOGGED_MAX
@@ -96,6 +102,7 @@ class Inbox:
             self._log(logging.WARNING, f"sent operators' accesses that can't be used: {error}")
             return None
         require_plausible(accesses.rows)
+        self.names = _kept_names(accesses.names)
         return accesses
 
     def _log(self, level: int, text: str) -> None:
@@ -105,6 +112,21 @@ class Inbox:
         log.log(level, "process %d %s", self._link.pid, text)
         if not self._lines_left:
             log.warning("further lines about messages of process %d are left out", self._link.pid)
+
+
+def _kept_names(names: Mapping[int, TensorName]) -> dict[int, TensorName]:
+    """The names of persistent tensors, up to TENSOR_NAMES_CHARACTERS_MAX.
+
+    Each step has new gradients, at other addresses, so the names of gradients are not kept.
+    """
+    left, found = TENSOR_NAMES_CHARACTERS_MAX, {}
+    for address, named in names.items():
+        left -= len(named.role) + len(named.name) + NAME_CHARACTERS
+        if left < 0:
+            break
+        if named.role != "gradient":
+            found[address] = named
+    return found
 
 
 def _layers_of(names: list[Any]) -> tuple[str, ...]:

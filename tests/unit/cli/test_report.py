@@ -92,6 +92,27 @@ def test_trace_export_merges_a_profiler_trace(trace: Path, tmp_path: Path) -> No
     assert f"{written['events']} from the profiler" in beside
 
 
+def test_a_page_is_written_with_and_without_a_plan(trace: Path, tmp_path: Path) -> None:
+    path = tmp_path / "it.html"
+    assert output(trace, "html", "-o", path) == f"wrote {path}\n"
+    page = path.read_text()
+    assert "0.weight0" in page
+    assert '"plan":null' in page
+    options = ("--policy", "sentinel", "--tiers", "optane", "--fast", "40%")
+    assert values(trace, "html", "-o", path, *options, "--json")["file"] == str(path)
+    assert '"policy":"sentinel"' in path.read_text()
+
+
+def test_a_page_is_refused_before_the_plan_is_made(trace: Path, tmp_path: Path) -> None:
+    error = run(trace, "html", "-o", tmp_path / "none" / "it.html", "--policy", "auto").exception
+    assert isinstance(error, SentinelError)
+    assert "there is no folder" in error.message
+    error = run(trace, "html", "-o", tmp_path / "it.html", "--policy", "best").exception
+    assert isinstance(error, SentinelError)
+    assert error.code == "unknown-policy"
+    assert not (tmp_path / "it.html").exists()
+
+
 @pytest.mark.parametrize("verb", [[], ["tensors"], ["heatmap"], ["timeline"]])
 def test_a_file_that_is_not_a_trace_is_an_error(tmp_path: Path, verb: list[str]) -> None:
     file = tmp_path / "notes.txt"

@@ -4,10 +4,16 @@
 from __future__ import annotations
 
 import json
+import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from sentineld.control.frames import Message
+from sentineld.control.server import WithFile
+from sentineld.plan.store import write_plan
 from tests.unit.cli.answering import answering
+from tests.unit.plan.toys import HEAP, PAGE, toy_plan, toy_profile
 
 SESSION = {
     "pid": 4242,
@@ -158,3 +164,34 @@ def test_plan_show_prints_the_daemons_text_and_the_bound(tmp_path: Path) -> None
     assert "91.5%" in bound
     assert "50.0%" in bound
     assert [arguments["bound"] for _, arguments in ctl.asked] == [False, True, False]
+
+
+def sent_plan(_: Message) -> WithFile:
+    """A plan, as the daemon sends it."""
+    fd = os.memfd_create("plan")
+    with os.fdopen(fd, "wb", closefd=False) as file:
+        write_plan(replace(toy_plan(), reasons=("because",) * 5), toy_profile(), file)
+    return WithFile({"names": [[HEAP + 4 * PAGE, "parameter", "block.weight"]]}, fd)
+
+
+def test_plan_show_writes_a_page_with_the_daemons_plan(tmp_path: Path) -> None:
+    file = tmp_path / "plan.html"
+    with answering(tmp_path, **{"plan-file": sent_plan}) as ctl:
+        assert ctl.output("plan", "show", "7", "--html", str(file)) == f"wrote {file}\n"
+        answer = json.loads(ctl.output("plan", "show", "7", "--html", str(file), "--json"))
+    assert answer == {"schema": 1, "file": str(file)}
+    assert ctl.asked == [("plan-file", {"pid": 7})] * 2
+    page = file.read_text()
+    for text in ("plan of process 7", "block.weight", "because", "by hand"):
+        assert text in page
+
+
+def test_a_page_that_cannot_be_written_is_refused_before_the_daemon_is_asked(
+    tmp_path: Path,
+) -> None:
+    with answering(tmp_path, **{"plan-file": sent_plan}) as ctl:
+        error = ctl.refused("plan", "show", "7", "--html", str(tmp_path / "none" / "it.html"))
+        assert error.hint
+        error = ctl.refused("plan", "show", "7", "--bound", "--html", str(tmp_path / "it.html"))
+        assert error.code == "usage"
+    assert ctl.asked == []

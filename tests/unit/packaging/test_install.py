@@ -43,7 +43,12 @@ def test_the_whole_package_is_installed(stage: Path) -> None:
     installed = files(stage / "usr/local/lib/sentineld")
     modules = {str(path.relative_to(ROOT)) for path in (ROOT / "sentineld").rglob("*.py")}
     programs = {str(path.relative_to(ROOT)) for path in (ROOT / "bpf").glob("*.[ch]")}
-    assert modules | programs <= installed
+    assets = {
+        str(path.relative_to(ROOT))
+        for path in (ROOT / "sentineld/report/assets").rglob("*")
+        if path.is_file()
+    }
+    assert modules | programs | assets <= installed
     assert "sentineld/shim/libsentinelshim.so" in installed
     assert not {name for name in installed if name.startswith("tests")}
 

@@ -4,14 +4,18 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterator
 
 import pytest
 
 from sentineld.base.errors import SentinelError
+from sentineld.model.records import TensorName
+from sentineld.session.intake import inbox as inbox_module
 from sentineld.session.intake.inbox import (
     LAYER_CHARACTERS_MAX,
     LOGGED_MAX,
+    NAME_CHARACTERS,
     PLACED_MAX,
     THREADS_MAX,
     Inbox,
@@ -42,6 +46,31 @@ def test_invalid_numbers_of_threads_are_zero(inbox: Inbox, threads: object) -> N
 def test_names_of_layers_are_cut_short(inbox: Inbox) -> None:
     inbox.take({"type": "layers", "names": ["", "a" * 1000]})
     assert inbox.layers == ("", "a" * LAYER_CHARACTERS_MAX)
+
+
+def take_names(names: list[object]) -> dict[int, TensorName]:
+    """The names that an inbox keeps from a message of operators' accesses."""
+    linked = Linked()
+    inbox = Inbox(linked.link, Observing(linked.link, 1024))
+    message = {"type": "accesses", "step": 7, "names": names}
+    fd = os.memfd_create("accesses")
+    linked.shim.send(message, [fd])
+    os.close(fd)
+    linked.receive()
+    inbox.take(message)
+    linked.close()
+    return dict(inbox.names)
+
+
+def test_names_of_persistent_tensors_are_kept() -> None:
+    weight, gradient = [4096, "parameter", "a.weight"], [8192, "gradient", "a.weight"]
+    assert take_names([weight, gradient]) == {4096: TensorName("parameter", "a.weight")}
+
+
+def test_the_length_of_all_kept_names_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inbox_module, "TENSOR_NAMES_CHARACTERS_MAX", 10 * NAME_CHARACTERS + 70)
+    rows: list[object] = [[at, "buffer", "a"] for at in range(100)]
+    assert list(take_names(rows)) == list(range(10))
 
 
 def test_only_the_layout_that_was_sent_is_waited_for(inbox: Inbox) -> None:
