@@ -48,6 +48,10 @@ INTEGRATION ?= tests/integration
 integration: $(VENV)/.torch shim ## Run the integration tests on this machine
 	$(PYTEST) $(INTEGRATION) -m "$(SELECT)" $(PYTEST_ARGS)
 
+.PHONY: browser
+browser: $(VENV)/.torch $(BUILD)/.apt-browser ## Run the tests of report pages in headless Chromium
+	$(PYTEST) tests/browser -m "$(SELECT)" $(PYTEST_ARGS)
+
 .PHONY: hostile
 hostile: $(VENV)/.torch shim ## Attack the daemon as another user of this machine (needs root)
 	$(PYTEST) tests/hostile -m "$(SELECT)" $(PYTEST_ARGS)
@@ -96,7 +100,7 @@ test: $(BUILD)/.apt-build vm-tools ## Run lint and all tests except the long one
 	@$(PYTHON) -m tests.vm build --main & image=$$!; \
 	$(MAKE) --no-print-directory $(VENV)/.torch shim || { kill $$image; exit 1; }; \
 	echo "lint and the tests without guests run in parallel; their output follows at the end"; \
-	nice -n 2 $(MAKE) --no-print-directory -k lint unit integration \
+	nice -n 2 $(MAKE) --no-print-directory -k lint unit browser integration \
 		INTEGRATION="tests/integration --ignore=tests/integration/shim --ignore-glob=*/test_paged*" >$(BUILD)/test-host.log 2>&1 & host=$$!; \
 	( tail --pid=$$image -f /dev/null; \
 	  exec nice -n 2 $(MAKE) --no-print-directory -k hostile integration \

@@ -7,6 +7,8 @@ APT_LINT := clang-format shellcheck git
 # checkpatch.pl ships only in the kernel source package (a single 140 MB download).
 APT_LINT += sparse linux-headers-amd64 linux-source perl xz-utils
 APT_BUILD := gcc g++ libc6-dev make python3-venv
+# Only the tests of report pages need a browser. chromedriver has to be of Chromium's version.
+APT_BROWSER := chromium chromium-driver
 APT_FUZZ := clang libclang-rt-dev
 
 # $(call apt,packages): install missing packages
@@ -31,6 +33,9 @@ $(BUILD)/.apt-build: tests/tools.mk
 
 $(BUILD)/.apt-tcmalloc: tests/tools.mk
 	@$(call apt,libtcmalloc-minimal4)
+
+$(BUILD)/.apt-browser: tests/tools.mk
+	@$(call apt,$(APT_BROWSER))
 
 $(BUILD)/.apt-fuzz: tests/tools.mk
 	@$(call apt,$(APT_FUZZ))
