@@ -35,6 +35,7 @@ from sentineld.service.metrics_server import MetricsServer
 from sentineld.service.notify import notify, watchdog_interval_s
 from sentineld.service.sessions import Sessions
 from sentineld.service.snapshot import take_snapshot
+from sentineld.service.usage import usage
 from sentineld.session.state import StateFiles
 
 log = logging.getLogger("sentineld")
@@ -81,6 +82,7 @@ async def run(config: Config) -> None:
         return {
             "version": __version__,
             "pid": os.getpid(),
+            **usage(),
             **described,
             "metrics_problem": "" if problem is None else problem.message,
             "sessions": sessions.status(caller.uid),
@@ -93,6 +95,7 @@ async def run(config: Config) -> None:
             "meter": sessions.meter,
             "record": sessions.record,
             "tensors": sessions.tensors,
+            "residency": sessions.residency,
             "plan": sessions.plan,
             "plan-file": sessions.plan_file,
         },

@@ -16,6 +16,7 @@ from sentineld.migrate.residency_map import ABSENT, Nodes, PageMaps
 from sentineld.migrate.syscalls import Status
 from sentineld.model.arrays import Table
 from sentineld.model.plan import Space
+from sentineld.plan.by_layer import PageTiers
 from sentineld.plan.expected import UNKNOWN_TIER, ExpectedStep
 
 FAST = 0
@@ -34,6 +35,11 @@ class _Snapshot:
     born_pages: npt.NDArray[np.int64]
     """Pages of the arena that the stretch's births made resident."""
     heap: Nodes
+
+    def arena_now(self) -> Nodes:
+        """Nodes of the arena's pages at this moment; the births of the stretch are included as soon
+        as they may have happened."""
+        return self.arena if self.born else self.without_births()
 
     def without_births(self) -> Nodes:
         """The same as `arena`, except that the pages born in the stretch are absent."""
@@ -64,9 +70,9 @@ class Charge:
     process waits at a barrier, room is reserved for the births after the barrier, but these births
     are not charged yet.
 
-    charged_bytes() and resident_bytes() may be called from any thread, the other methods
-    from the mover's thread only. Results describe the moment of the last boundary that the mover
-    has seen.
+    charged_bytes(), resident_bytes() and page_tiers() may be called from any thread, the other
+    methods from the mover's thread only. Results describe the moment of the last boundary that the
+    mover has seen.
     """
 
     def __init__(
@@ -186,10 +192,15 @@ class Charge:
         """Bytes of arena and heap on each tier. All births of the stretch are included as soon as
         they may have happened. barriers_hold: see charged_bytes()."""
         snapshot = self._snapshot(barriers_hold)
-        arena_bytes = self.spaces.bytes_by_tier(
-            snapshot.arena if snapshot.born else snapshot.without_births()
-        )
+        arena_bytes = self.spaces.bytes_by_tier(snapshot.arena_now())
         return [int(size) for size in arena_bytes + self.spaces.bytes_by_tier(snapshot.heap)]
+
+    def page_tiers(self, barriers_hold: bool = True) -> PageTiers:
+        """The tier of each page, for the same pages as resident_bytes()."""
+        snapshot = self._snapshot(barriers_hold)
+        nodes = {Space.ARENA: snapshot.arena_now(), Space.HEAP: snapshot.heap}
+        tiers = {space: self.spaces.tiers_of(of_space) for space, of_space in nodes.items()}
+        return PageTiers(snapshot.stretch, tiers)
 
     def room_bytes(self, wanted_bytes: int | None = None) -> int:
         """Bytes that can be promoted now without exceeding the budget in this stretch or the next.

@@ -28,6 +28,7 @@ from sentineld.model.arrays import Table
 from sentineld.model.plan import Space
 from sentineld.model.records import PAGE_BYTES
 from sentineld.model.tiers import Tiers
+from sentineld.plan.by_layer import PageTiers
 from sentineld.plan.expected import settled
 from sentineld.plan.move_queue import move_times
 from sentineld.plan.stall_trial import Decisions, StallTrial, late_moves, stall_boundaries
@@ -201,6 +202,11 @@ class Mover:
         """Resident bytes of arena and heap by tier, according to the mover's map. barriers_hold:
         see Charge."""
         return self._charge.resident_bytes(barriers_hold)
+
+    def page_tiers(self, barriers_hold: bool = True) -> PageTiers:
+        """The tier of each page of arena and heap, according to the mover's map. barriers_hold: see
+        Charge."""
+        return self._charge.page_tiers(barriers_hold)
 
     def stop(self) -> None:
         """End the thread after the move_pages call under way. On emulated tiers this call is

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Mapping
 
 import numpy as np
+import numpy.typing as npt
 
 from sentineld.migrate.process_memory import Wait
 from sentineld.migrate.syscalls import Addresses, MoveResult, Status, page_ranges
@@ -24,6 +25,7 @@ from sentineld.model.records import PAGE_BYTES
 from sentineld.model.tiers import Tiers
 from sentineld.observe.paging_segment import PagingCounts, PagingSegment
 from sentineld.observe.residency_segment import ResidencySegment
+from sentineld.plan.residency import ABSENT
 
 BATCH_PAGES = 2048
 QUEUED_RANGES_MAX = 16
@@ -113,6 +115,13 @@ class PagedMemory:
             )
             for tier in self._tiers.tiers
         ]
+
+    def page_tiers(self) -> dict[Space, npt.NDArray[np.uint8]]:
+        """For arena and heap, the tier of each page; residency.ABSENT if the page is absent."""
+        tier_of = np.full(256, ABSENT, np.uint8)
+        for index, tier in enumerate(self._tiers.tiers):
+            tier_of[1 + tier.nodes[0]] = index
+        return {space: tier_of[entries] for space, entries in self._segment.maps.items()}
 
     def misplaced(self, space: Space, offset: int, length_bytes: int, tier: int) -> Addresses:
         """Addresses of the range's pages that are neither absent nor on the tier."""

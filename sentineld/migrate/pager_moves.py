@@ -20,6 +20,7 @@ from sentineld.migrate.ports import PageBackend, ProcessPorts
 from sentineld.model.arrays import Table
 from sentineld.model.plan import Plan, Space
 from sentineld.model.records import PAGE_BYTES
+from sentineld.plan.by_layer import PageTiers
 from sentineld.plan.expected import settled
 from sentineld.plan.stall_trial import Decisions
 
@@ -110,6 +111,10 @@ class PagerMoves:
     def by_tier(self, barriers_hold: bool = True) -> list[int]:
         """Bytes of arena and heap in memory and in the file, according to the residency map."""
         return self._memory.bytes_by_tier()
+
+    def page_tiers(self, barriers_hold: bool = True) -> PageTiers:
+        """The tier of each page of arena and heap, according to the residency map."""
+        return PageTiers(self._position() & 0xFFFFFFFF, self._memory.page_tiers())
 
     def stop(self) -> None:
         """Account for the last moves, including those of a step that has not ended. The pager

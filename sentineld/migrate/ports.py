@@ -15,6 +15,7 @@ from sentineld.migrate.ledger import Ledger
 from sentineld.migrate.process_memory import Memory
 from sentineld.model.plan import Plan, Space
 from sentineld.model.profile import Profile
+from sentineld.plan.by_layer import PageTiers
 from sentineld.plan.expected import ExpectedStep, ahead_of_time, expected_step, useful_until
 from sentineld.plan.stall_trial import Decisions
 
@@ -69,7 +70,7 @@ class PlanMover(Protocol):
     """Carries out a live plan's moves. Mover moves the pages itself; with PagerMoves, the pager in
     the process moves them.
 
-    fast_bytes(), by_tier() and ledger may be used from any thread.
+    fast_bytes(), by_tier(), page_tiers() and ledger may be used from any thread.
     """
 
     @property
@@ -112,6 +113,9 @@ class PlanMover(Protocol):
 
     def by_tier(self, barriers_hold: bool = True) -> list[int]:
         """Bytes of arena and heap by tier, without absent pages."""
+
+    def page_tiers(self, barriers_hold: bool = True) -> PageTiers:
+        """The tier of each page of arena and heap."""
 
     def stop(self) -> None:
         """Stop following the process. Pages stay where they are."""

@@ -20,6 +20,7 @@ from sentineld.migrate.syscalls import Addresses, Status
 from sentineld.model.plan import Space
 from sentineld.model.records import PAGE_BYTES
 from sentineld.model.tiers import Tiers
+from sentineld.plan.residency import ABSENT as ABSENT_TIER
 
 ABSENT = -1
 
@@ -102,8 +103,9 @@ class PageMaps:
         # _elsewhere[tier][node]: whether the node is in another tier. `node` is a map's entry, read
         # as an unsigned byte. ABSENT (-1) is thus 255, for which the element is False.
         tier_of = np.full(256, -1, dtype=np.int8)
+        self._tier_of = np.full(256, ABSENT_TIER, dtype=np.uint8)
         for index, tier in enumerate(tiers.tiers):
-            tier_of[list(tier.nodes)] = index
+            tier_of[list(tier.nodes)] = self._tier_of[list(tier.nodes)] = index
         self._elsewhere = [(tier_of >= 0) & (tier_of != index) for index in range(len(tiers.tiers))]
 
     def pages_to_move(
@@ -125,6 +127,11 @@ class PageMaps:
         for node in others:
             found |= status == node
         return found
+
+    def tiers_of(self, nodes: Nodes) -> npt.NDArray[np.uint8]:
+        """The tier of each entry of a map; residency.ABSENT if its node is in no tier."""
+        tiers: npt.NDArray[np.uint8] = self._tier_of[nodes.view(np.uint8)]
+        return tiers
 
     def bytes_by_tier(self, nodes: Nodes) -> npt.NDArray[np.int64]:
         """Bytes by tier of pages on these nodes. nodes: one entry per page."""

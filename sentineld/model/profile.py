@@ -103,3 +103,8 @@ class Profile:
     def stretch_count(self) -> int:
         """Number of stretches; equal to the number of boundaries."""
         return len(self.stretches)
+
+    @property
+    def step_ns(self) -> int:
+        """The time of the step; in the profile of a live plan, the time with all memory fast."""
+        return int(self.stretches["time_ns"].sum())

@@ -23,7 +23,14 @@ from sentineld.observe.shim_server import Receiver
 from sentineld.plan.store import write_plan
 from sentineld.policies.registry import managing_policy
 from sentineld.profile.trace_file import write_trace
-from sentineld.service.views import describe, describe_heat, explain, live_plan, tensors
+from sentineld.service.views import (
+    describe,
+    describe_heat,
+    explain,
+    live_plan,
+    residency_by_layer,
+    tensors,
+)
 from sentineld.session.lifecycle import CALLED_EXEC, State
 from sentineld.session.session import Session
 from sentineld.session.state import StateFiles
@@ -197,6 +204,10 @@ class Sessions:
     def tensors(self, caller: Caller, arguments: Message) -> Any:
         """The tensors of the profile."""
         return {"tensors": tensors(self._of_caller(caller.uid, arguments))}
+
+    def residency(self, caller: Caller, arguments: Message) -> Any:
+        """The resident bytes of the live plan's tensors, by layer and tier."""
+        return residency_by_layer(self._of_caller(caller.uid, arguments))
 
     def plan(self, caller: Caller, arguments: Message) -> Any:
         """The plan as text and as values for JSON; with the argument "bound" also the fast-share

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Read-only views of a session for the control socket: status, tensors, plan."""
+"""Read-only views of a session for the control socket: status, tensors, residency, plan."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from sentineld.heat.table import TEMPERATURE
 from sentineld.model.kernel_events import Disturbance
 from sentineld.model.plan import Plan
 from sentineld.model.profile import Profile
+from sentineld.plan.by_layer import bytes_by_layer, other_bytes
 from sentineld.plan.explain import plan_json, plan_text, tensors_json
 from sentineld.service.disturbances import in_words
 from sentineld.session.session import Session
@@ -28,7 +29,7 @@ def describe(session: Session, disturbances: Sequence[Disturbance]) -> dict[str,
     words, status = session.link.segment.words(), session.lifecycle.status
     goal, following, meter = session.goal, session.following, session.last_meter
     planned, managed, correcting = following.planned, following.managed, following.correcting
-    residency, energy = session.link.residency, following.energy
+    residency, energy, moves = session.link.residency, following.energy, following.moves()
     return {
         "pid": session.link.pid,
         "uid": session.link.uid,
@@ -38,6 +39,10 @@ def describe(session: Session, disturbances: Sequence[Disturbance]) -> dict[str,
         "fast": str(goal.fast) if goal else "",
         "budget_bytes": planned.budget_bytes if planned else 0,
         "charged_bytes": managed.fast_bytes() if managed else 0,
+        "resident_bytes": managed.by_tier() if managed else [],
+        "promoted_bytes": moves.bytes_moved("promote"),
+        "demoted_bytes": moves.bytes_moved("demote"),
+        "late_moves": moves.late_moves,
         "peak_bytes": planned.profile.peak_bytes if planned else 0,
         "source": planned.profile.source if planned else "",
         "untold_pages": planned.profile.untold_pages if planned else 0,
@@ -58,6 +63,8 @@ def describe(session: Session, disturbances: Sequence[Disturbance]) -> dict[str,
         "paging": asdict(paging.counts()) if (paging := session.link.paging) else None,
         "fast_share": meter.fast_share if meter else None,
         "predicted_fast_share": managed.plan.predicted.fast_share if managed else None,
+        "predicted_step_ns": managed.plan.predicted.step_ns if managed else None,
+        "fast_step_ns": managed.profile.step_ns if managed else None,
         "corrections": dict(following.corrections),
         "migration_bytes_per_s": correcting.tiers.migration_bytes_per_s if correcting else 0.0,
         "energy": asdict(used) if energy and (used := energy.per_step()) else None,
@@ -112,6 +119,24 @@ def live_plan(session: Session) -> tuple[Plan, Profile, list[list[Any]]]:
         raise session.not_yet("has no plan")
     names = session.tensor_names
     return managed.plan, managed.profile, [[address, *named] for address, named in names.items()]
+
+
+def residency_by_layer(session: Session) -> dict[str, Any]:
+    """The resident bytes of the live plan's tensors at this moment, by layer and tier.
+
+    "other_bytes" are the bytes by tier that count for no layer; see bytes_by_layer(). Raises
+    SentinelError if no plan is live.
+    """
+    managed, tiers = session.following.managed, session.machine.tiers
+    if managed is None or tiers is None:
+        raise session.not_yet("has no plan")
+    pages, tier_count = managed.page_tiers(), len(tiers.tiers)
+    layers = bytes_by_layer(managed.plan, managed.profile, pages, tier_count)
+    return {
+        "stretch": pages.stretch,
+        "layers": [{"layer": one.layer, "bytes": list(one.bytes_by_tier)} for one in layers],
+        "other_bytes": other_bytes(managed.profile, pages, layers, tier_count),
+    }
 
 
 def explain(session: Session, with_bound: bool) -> dict[str, Any]:

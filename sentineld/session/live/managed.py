@@ -22,6 +22,7 @@ from sentineld.model.profile import Profile
 from sentineld.model.tiers import Tiers
 from sentineld.observe.control_segment import ShimWords
 from sentineld.observe.shim_link import ShimLink
+from sentineld.plan.by_layer import PageTiers
 from sentineld.plan.correct import Progress
 from sentineld.plan.stall_trial import Decisions
 from sentineld.session.intake.claims import arena_range, heap_range
@@ -141,6 +142,10 @@ class Managed:
     def by_tier(self) -> list[int]:
         """Resident bytes of arena and heap by tier; see PlanMover.by_tier()."""
         return self.mover.by_tier(self._barriers_hold())
+
+    def page_tiers(self) -> PageTiers:
+        """The tier of each page of arena and heap; see PlanMover.page_tiers()."""
+        return self.mover.page_tiers(self._barriers_hold())
 
     def stop(self) -> None:
         """Stop the mover and the boundary thread. Pages stay where they are."""

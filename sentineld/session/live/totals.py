@@ -27,6 +27,14 @@ class Moves:
         moved_bytes.update(ledger.totals())
         return Moves(moved_bytes, self.late_moves + ledger.late_moves)
 
+    def bytes_moved(self, direction: str) -> int:
+        """Bytes moved in one direction; see Entry.direction."""
+        return sum(
+            size
+            for entry, size in self.moved_bytes.items()
+            if (entry.direction, entry.result) == (direction, "moved")
+        )
+
     def moved_by_entry(self) -> dict[tuple[str, str, str], int]:
         """Bytes by (direction, reason, result)."""
         return {

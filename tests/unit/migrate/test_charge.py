@@ -18,6 +18,7 @@ from sentineld.migrate.residency_map import ABSENT, PageMaps
 from sentineld.model.plan import Space
 from sentineld.model.tiers import Tier, Tiers
 from sentineld.plan.expected import BIRTH_DTYPE, DROP_DTYPE, EVENT_DTYPE, ExpectedStep
+from sentineld.plan.residency import ABSENT as NO_TIER
 
 PAGE = 4096
 TIERS = Tiers((Tier((0,), 1 << 30), Tier((1,), 1 << 30)), 1e8, "config")
@@ -48,6 +49,13 @@ def make(
     return Charge(spaces, step, asked, budget_pages * PAGE, lambda: overhead_bytes)
 
 
+def page_tiers(charge: Charge, barriers_hold: bool = True) -> tuple[int, list[int]]:
+    """The stretch, and the tiers of the arena's pages; the heap has none."""
+    found = charge.page_tiers(barriers_hold)
+    assert set(found.tiers[Space.HEAP].tolist()) == {NO_TIER}
+    return found.stretch, found.tiers[Space.ARENA].tolist()
+
+
 BIRTHS = [(1, 0, True, 0, 4), (2, 0, True, 4, 4)]
 DROPS = [(2, 0, 4)]
 
@@ -73,8 +81,10 @@ def test_births_behind_a_barrier_are_charged_when_it_opens() -> None:
     charge.done = second_step
     assert charge.charged_bytes() == (4 + 1) * PAGE
     assert charge.resident_bytes() == [4 * PAGE, 0]
+    assert page_tiers(charge) == (2, [0] * 4 + [NO_TIER] * 4)
     assert charge.charged_bytes(barriers_hold=False) == (8 + 2) * PAGE
     assert charge.resident_bytes(barriers_hold=False) == [8 * PAGE, 0]
+    assert page_tiers(charge, barriers_hold=False) == (2, [0] * 8)
     charge.done = second_step + 1
     assert charge.charged_bytes() == (8 + 2) * PAGE
     charge.end()

@@ -21,6 +21,7 @@ from sentineld.model import protocol
 from sentineld.model.plan import Space
 from sentineld.model.tiers import Tier, Tiers
 from sentineld.observe.paging_segment import PagingSegment
+from sentineld.plan.residency import ABSENT
 from tests.unit.plan.toys import HEAP, PAGE, toy_plan
 
 ARENA = 1 << 40
@@ -149,9 +150,13 @@ def test_bytes_in_memory_and_in_the_file_come_from_the_map(
 ) -> None:
     process.maps[Space.ARENA][:] = [0, IN, IN, OUT, 77]
     process.maps[Space.HEAP][0] = OUT
-    process.unmanaged_bytes = 100
+    process.unmanaged_bytes, process.position = 100, 7 << 32 | 3
     assert moves.by_tier() == [7 * PAGE, 2 * PAGE]
     assert moves.fast_bytes() == 7 * PAGE + 100
+    found = moves.page_tiers()
+    assert found.stretch == 3
+    assert found.tiers[Space.ARENA].tolist() == [ABSENT, 0, 0, 1, ABSENT]
+    assert found.tiers[Space.HEAP].tolist() == [1, 0, 0, 0, 0, 0]
     assert moves.done_position == process.position
 
 

@@ -14,6 +14,7 @@ from sentineld.migrate.process_memory import KernelMemory
 from sentineld.migrate.residency_map import ABSENT, PageMaps, ResidencyMap
 from sentineld.model.plan import Space
 from sentineld.model.tiers import Tier, Tiers
+from sentineld.plan.residency import ABSENT as ABSENT_TIER
 
 PAGE = mmap.PAGESIZE
 TIERS = Tiers((Tier((0, 2), 1 << 30), Tier((1,), 1 << 30)), 1e8, "config")
@@ -49,6 +50,11 @@ def test_sums_and_pages_to_move_by_tier() -> None:
     spaces.maps[Space.HEAP].nodes[:] = [1, 1, 3, ABSENT]  # node 3 belongs to no tier
     assert spaces.bytes_by_tier(spaces.maps[Space.ARENA].nodes).tolist() == [2 * PAGE, PAGE]
     assert spaces.bytes_by_tier(spaces.maps[Space.HEAP].nodes).tolist() == [0, 2 * PAGE]
+    tiers = {space: spaces.tiers_of(one.nodes).tolist() for space, one in spaces.maps.items()}
+    assert tiers == {
+        Space.ARENA: [0, 0, 1, ABSENT_TIER],
+        Space.HEAP: [1, 1, ABSENT_TIER, ABSENT_TIER],
+    }
     assert spaces.pages_to_move(Space.ARENA, PAGE, 3 * PAGE, 0).tolist() == [2]
     assert spaces.pages_to_move(Space.HEAP, 0, 4 * PAGE, 0).tolist() == [0, 1]
 

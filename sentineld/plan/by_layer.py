@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Resident bytes of a step's live tensors at one moment, by layer and tier."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from sentineld.model.arrays import Integers
+from sentineld.model.plan import Plan, Space
+from sentineld.model.profile import Profile
+from sentineld.model.protocol import Boundary
+from sentineld.plan.items import lifetimes, tensor_pages, transient
+from sentineld.plan.layers import layer_name
+from sentineld.plan.residency import places
+
+_NAMES = {
+    Boundary.STEP: "(step begin)",
+    Boundary.OPTIMIZER: "(optimizer)",
+    Boundary.OUTSIDE: "(outside)",
+}
+"""Names of stretches without a layer, by the kind of the boundary that begins them."""
+
+
+@dataclass(frozen=True)
+class PageTiers:
+    """The tiers of a process's pages at one moment."""
+
+    stretch: int  # the stretch of the step at this moment
+    # For arena and heap, (P,): the tier of each page; residency.ABSENT if the page is absent.
+    tiers: Mapping[Space, npt.NDArray[np.uint8]]
+
+
+@dataclass(frozen=True)
+class LayerBytes:
+    """Resident bytes of one layer's live tensors."""
+
+    layer: str
+    bytes_by_tier: tuple[int, ...]
+
+
+def bytes_by_layer(
+    plan: Plan, profile: Profile, pages: PageTiers, tier_count: int
+) -> list[LayerBytes]:
+    """The layers whose live tensors have resident pages, in the order of the step.
+
+    A tensor counts for the layer of its birth, a persistent tensor for the layer of its first
+    access in the step. Forward and backward runs of a module are one layer. Pages of dead tensors,
+    and of persistent tensors that the step does not access, count for no layer. A page that several
+    tensors share counts for each of them.
+    """
+    count = profile.stretch_count
+    if not count:
+        return []
+    space, offset = places(plan, profile)
+    first, size = offset // profile.page_bytes, tensor_pages(profile)
+    birth, length = lifetimes(profile)
+    home = _home_stretches(profile)
+    alive = (pages.stretch - birth) % count < length
+    names = _stretch_names(profile)
+    found: dict[str, Integers] = {}
+    order = np.flatnonzero(alive & (space >= 0) & (home >= 0))
+    for tensor in order[np.argsort(home[order], kind="stable")].tolist():
+        held = pages.tiers[Space(int(space[tensor]))]
+        held = held[first[tensor] : first[tensor] + size[tensor]]
+        tiers = np.bincount(held, minlength=tier_count)[:tier_count]
+        name = names[home[tensor]]
+        found[name] = found.get(name, 0) + tiers
+    return [
+        LayerBytes(name, tuple((tiers * profile.page_bytes).tolist()))
+        for name, tiers in found.items()
+        if tiers.any()
+    ]
+
+
+def other_bytes(
+    profile: Profile, pages: PageTiers, layers: Sequence[LayerBytes], tier_count: int
+) -> list[int]:
+    """Resident bytes on each tier that count for none of the layers."""
+    held = sum(
+        np.bincount(tiers, minlength=tier_count)[:tier_count] for tiers in pages.tiers.values()
+    )
+    counted = sum(np.array(one.bytes_by_tier) for one in layers)
+    left = np.maximum(held * profile.page_bytes - counted, 0)
+    return [int(size) for size in left]
+
+
+def _home_stretches(profile: Profile) -> Integers:
+    """(T,): the stretch of the layer for which a tensor counts; -1: the tensor counts for none."""
+    rows = profile.accesses
+    first_access = np.full(len(profile.tensors), -1, np.int64)
+    # The rows are sorted by stretch, and unique() returns the index of a tensor's first row.
+    tensors, at = np.unique(rows["tensor"], return_index=True)
+    first_access[tensors] = rows["stretch"][at]
+    found: Integers = np.where(
+        transient(profile), profile.tensors["birth_stretch"].astype(np.int64), first_access
+    )
+    return found
+
+
+def _stretch_names(profile: Profile) -> list[str]:
+    """The name of each stretch's layer. A cut without a layer continues the stretch before it."""
+    names: list[str] = []
+    for stretch, kind in enumerate(profile.stretches["kind"].tolist()):
+        name = layer_name(profile, stretch)
+        if not name and kind == Boundary.CUT and names:
+            name = names[-1]
+        names.append(name or _NAMES.get(kind, "(no layer)"))
+    return names

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Resident bytes of the toy's tensors by layer and tier."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from sentineld.model.plan import Space
+from sentineld.model.protocol import Boundary
+from sentineld.plan.by_layer import LayerBytes, PageTiers, bytes_by_layer, other_bytes
+from sentineld.plan.residency import ABSENT
+from tests.unit.plan.toys import PAGE, toy_plan, toy_profile
+
+
+def tiers(stretch: int, arena: list[int], heap: list[int]) -> PageTiers:
+    of_space = {Space.ARENA: np.array(arena, np.uint8), Space.HEAP: np.array(heap, np.uint8)}
+    return PageTiers(stretch, of_space)
+
+
+def by_layer(pages: PageTiers) -> dict[str, tuple[int, ...]]:
+    """Pages by tier of each layer."""
+    rows = bytes_by_layer(toy_plan(), toy_profile(), pages, 2)
+    return {row.layer: tuple(size // PAGE for size in row.bytes_by_tier) for row in rows}
+
+
+def test_live_tensors_count_for_the_layer_of_their_birth_or_first_access() -> None:
+    # In stretch 1 the scratch tensor is dead, but its page stays in the pool.
+    pages = tiers(1, [0, 0, 0, ABSENT, ABSENT], [1, 1, 1, 0, 0, 0])
+    assert list(by_layer(pages).items()) == [
+        ("(step begin)", (2, 0)),  # the activation
+        ("block", (2, 0)),  # the parameter
+        ("(optimizer)", (1, 3)),  # the state
+    ]
+    rows = bytes_by_layer(toy_plan(), toy_profile(), pages, 2)
+    assert other_bytes(toy_profile(), pages, rows, 2) == [PAGE, 0]
+
+
+def test_forward_and_backward_of_a_module_are_one_layer() -> None:
+    pages = tiers(2, [0, 0, 0, 1, 1], [1, 1, 1, 1, 0, 0])
+    assert by_layer(pages)["block"] == (2, 2)  # parameter and gradient
+
+
+def test_absent_pages_and_pages_outside_the_maps_count_nothing() -> None:
+    pages = tiers(1, [ABSENT] * 5, [ABSENT] * 4)
+    assert by_layer(pages) == {}
+    assert other_bytes(toy_profile(), pages, [], 2) == [0, 0]
+
+
+def test_bytes_that_several_tensors_share_are_not_subtracted_twice() -> None:
+    pages = tiers(1, [ABSENT] * 5, [0] * 6)
+    rows = [LayerBytes("block", (8 * PAGE, 0))]
+    assert other_bytes(toy_profile(), pages, rows, 2) == [0, 0]
+
+
+def test_a_cut_continues_the_stretch_before_it() -> None:
+    profile = toy_profile()
+    profile.stretches["kind"][3] = Boundary.CUT
+    pages = tiers(1, [ABSENT] * 5, [1, 1, 1, 1, ABSENT, ABSENT])
+    (row,) = bytes_by_layer(toy_plan(), profile, pages, 2)
+    assert row == LayerBytes("block", (0, 4 * PAGE))
+
+
+def test_a_tensor_without_accesses_counts_for_no_layer() -> None:
+    profile = replace(toy_profile(), accesses=toy_profile().accesses[:0])
+    pages = tiers(1, [ABSENT] * 5, [0] * 6)
+    assert bytes_by_layer(toy_plan(), profile, pages, 2) == []
+    assert other_bytes(profile, pages, [], 2) == [6 * PAGE, 0]
