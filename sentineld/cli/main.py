@@ -21,6 +21,7 @@ VERBS = {
     "meter": "manage",
     "tensors": "show",
     "plan": "show",
+    "top": "top",
     "record": "record",
     "report": "report",
     "simulate": "simulate",

@@ -5,13 +5,17 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import click
 
 from sentineld.base.units import format_bytes
 from sentineld.cli.output import Daemon, json_option, print_json
+from sentineld.profile.trace import Trace
 from sentineld.profile.trace_file import read_trace, require_writable, save_trace
 from sentineld.report.summary import summary_json, summary_lines
+
+DEFAULT_STEPS = 2
 
 
 @click.command()
@@ -26,7 +30,7 @@ from sentineld.report.summary import summary_json, summary_lines
 @click.option(
     "--steps",
     type=click.IntRange(1, 100),
-    default=2,
+    default=DEFAULT_STEPS,
     show_default=True,
     help="Number of whole steps to record without sampling, before the profiled step.",
 )
@@ -43,13 +47,25 @@ def record(daemon: Daemon, pid: int, output: Path, steps: int, as_json: bool) ->
     `sentinelctl report FILE` shows the file's contents.
     """
     require_writable(output)
+    answer, trace = record_into(daemon, pid, output, steps)
+    if as_json:
+        print_json({"file": str(output), "notes": answer["notes"], **summary_json(trace)})
+        return
+    click.echo(recorded_line(output))
+    for line in summary_lines(trace):
+        click.echo(line)
+
+
+def record_into(daemon: Daemon, pid: int, output: Path, steps: int) -> tuple[Any, Trace]:
+    """Record a trace into a file; returns the daemon's answer and the trace. Raises
+    SentinelError."""
     answer, fd = daemon.ask_file("record", pid=pid, steps=steps)
     with os.fdopen(fd, "rb") as file:
         trace = read_trace(file, "the daemon's trace")
     save_trace(trace, output)
-    if as_json:
-        print_json({"file": str(output), "notes": answer["notes"], **summary_json(trace)})
-        return
-    click.echo(f"recorded {output}, {format_bytes(output.stat().st_size)}")
-    for line in summary_lines(trace):
-        click.echo(line)
+    return answer, trace
+
+
+def recorded_line(output: Path) -> str:
+    """A line about a file that was written."""
+    return f"recorded {output}, {format_bytes(output.stat().st_size)}"

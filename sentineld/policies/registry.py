@@ -45,6 +45,11 @@ def names() -> list[str]:
     return sorted(_POLICIES)
 
 
+def managing_names() -> list[str]:
+    """The names of the policies that can manage a process, sorted."""
+    return [name for name in names() if not isinstance(policy(name), Reactive | Hardware)]
+
+
 def check_name(name: str) -> None:
     """Raise SentinelError("unknown-policy") if no policy has this name."""
     if name not in _POLICIES:

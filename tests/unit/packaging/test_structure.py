@@ -38,6 +38,7 @@ ORDER = (
     "heat",
     "service",
     "doctor",
+    "top",
     "cli",
     "daemon",
 )

@@ -13,7 +13,13 @@ import pytest
 from sentineld.base.errors import SentinelError
 from sentineld.plan.policy import Hardware, Reactive
 from sentineld.policies import registry
-from sentineld.policies.registry import check_name, managing_policy, names, policy
+from sentineld.policies.registry import (
+    check_name,
+    managing_names,
+    managing_policy,
+    names,
+    policy,
+)
 from tests.unit.plan.toys import PAGE, large_profile, two_tiers
 
 MODULE = """
@@ -74,12 +80,15 @@ def test_a_look_up_imports_no_policies_of_other_names(name: str, modules: set[st
 
 
 def test_simulator_only_policies_cannot_manage_a_process() -> None:
+    managing = []
     for name in names():
         if isinstance(policy(name), Reactive | Hardware):
             with pytest.raises(SentinelError, match="simulator only"):
                 managing_policy(name)
         else:
             assert managing_policy(name).name == name
+            managing.append(name)
+    assert managing_names() == managing
 
 
 def test_a_name_is_taken_once() -> None:

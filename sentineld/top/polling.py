@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Asks the daemon for its state at intervals, in a thread.
+
+The thread is a daemon thread, as those of actions are: the program can end while a request waits
+for the daemon, and the daemon then cancels the request.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from sentineld.base.errors import SentinelError
+from sentineld.top.readings import Reading, ResidencyReading
+
+
+class Control(Protocol):
+    """The daemon's control socket; all methods raise SentinelError."""
+
+    def ask(self, verb: str, **arguments: Any) -> Any:
+        """Send a verb and return the answer."""
+
+    def ask_long(self, verb: str, **arguments: Any) -> Any:
+        """Like ask(), for a verb that may take hours."""
+
+
+@dataclass(frozen=True)
+class Polled:
+    """The result of one poll: a reading, or the error."""
+
+    reading: Reading | None = None
+    residency: ResidencyReading | None = None
+    """Of the chosen session; None: its plan is not live."""
+    error: SentinelError | None = None
+
+
+def poll(control: Control, pid: int | None) -> Polled:
+    """Ask for the state now. pid: the process whose residency is wanted, or None."""
+    try:
+        reading = Reading.of(control.ask("status"))
+    except SentinelError as error:
+        return Polled(error=error)
+    session = reading.session(pid)
+    if session is None or not session.managed:
+        return Polled(reading)
+    try:
+        return Polled(
+            reading, ResidencyReading.of(session.pid, control.ask("residency", pid=session.pid))
+        )
+    except SentinelError:
+        # The session has ended, or its plan was left, since the status was read; or the daemon is
+        # older than this verb.
+        return Polled(reading)
+
+
+class Poller:
+    """Polls from start() to stop(). The other methods may be called from any thread."""
+
+    def __init__(
+        self, control: Control, interval_s: float, report: Callable[[Polled], None]
+    ) -> None:
+        """report: called in the poller's thread with each result."""
+        self._control, self._interval_s, self._report = control, interval_s, report
+        self._pid: int | None = None
+        self._wake = threading.Event()
+        self._stopping = threading.Event()
+
+    def choose(self, pid: int | None) -> None:
+        """Choose the process whose residency is wanted, and poll now."""
+        self._pid = pid
+        self.poll_now()
+
+    def poll_now(self) -> None:
+        """Poll without waiting for the end of the interval."""
+        self._wake.set()
+
+    def start(self) -> None:
+        """Begin to poll."""
+        threading.Thread(target=self._run, name="poll", daemon=True).start()
+
+    def stop(self) -> None:
+        """Poll no more. A request under way is not waited for."""
+        self._stopping.set()
+        self._wake.set()
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            self._wake.clear()
+            polled = poll(self._control, self._pid)
+            if self._stopping.is_set():
+                return
+            self._report(polled)
+            self._wake.wait(self._interval_s)

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The daemon's answers to the verbs `status` and `residency`, as the live view reads them.
+
+A daemon of an earlier version leaves fields out; they then have the defaults of the classes below.
+Names of layers and reasons come from trainings of other users, so they are made printable.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+from sentineld.base.text import text_of
+
+TEXT_CHARACTERS_MAX = 300
+
+
+@dataclass(frozen=True)
+class SessionReading:
+    """One session at one moment."""
+
+    pid: int
+    state: str
+    reason: str = ""
+    policy: str = ""
+    fast: str = ""
+    """The budget of the last attach, as it was asked for: a share of the peak, or bytes."""
+    budget_bytes: int = 0
+    charged_bytes: int = 0
+    peak_bytes: int = 0
+    resident_bytes: tuple[int, ...] = ()
+    """By tier; empty if no plan is live."""
+    promoted_bytes: int = 0
+    demoted_bytes: int = 0
+    late_moves: int = 0
+    step: int = 0
+    predicted_step_ns: int | None = None
+    fast_step_ns: int | None = None
+    """The time of the step with all memory fast."""
+    fast_share: float | None = None
+    """Measured by the last metering, 0..1; None: not metered yet."""
+    predicted_fast_share: float | None = None
+    disturbed: str = ""
+
+    @classmethod
+    def of(cls, session: dict[str, Any]) -> SessionReading:
+        """A session of the answer to `status`."""
+        known = {one.name: session[one.name] for one in fields(cls) if one.name in session}
+        for name in ("state", "reason", "policy", "fast", "disturbed"):
+            known[name] = text_of(known.get(name) or "", TEXT_CHARACTERS_MAX)
+        known["resident_bytes"] = tuple(known.get("resident_bytes", ()))
+        return cls(**known)
+
+    @property
+    def attached(self) -> bool:
+        """Whether the process is attached; if not, budget and policy are those of an earlier
+        attach."""
+        return self.state != "registered"
+
+    @property
+    def managed(self) -> bool:
+        """Whether a plan is live."""
+        return bool(self.resident_bytes)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The daemon and its sessions at one moment."""
+
+    version: str
+    pid: int
+    time_ns: int
+    """The daemon's CLOCK_MONOTONIC."""
+    cpu_ns: int
+    """CPU time of the daemon since its start."""
+    memory_bytes: int
+    tiers: str
+    """What the tiers are made of."""
+    sessions: tuple[SessionReading, ...]
+
+    @classmethod
+    def of(cls, answer: dict[str, Any]) -> Reading:
+        """The answer to `status`."""
+        return cls(
+            version=text_of(answer["version"], TEXT_CHARACTERS_MAX),
+            pid=answer["pid"],
+            time_ns=answer.get("time_ns", 0),
+            cpu_ns=answer.get("cpu_ns", 0),
+            memory_bytes=answer.get("memory_bytes", 0),
+            tiers=_tiers_of(answer),
+            sessions=tuple(sorted(map(SessionReading.of, answer["sessions"]), key=_by_pid)),
+        )
+
+    def session(self, pid: int | None) -> SessionReading | None:
+        """The session of a process; None if there is none."""
+        return next((one for one in self.sessions if one.pid == pid), None)
+
+
+@dataclass(frozen=True)
+class LayerReading:
+    """Resident bytes of a layer's tensors, by tier."""
+
+    layer: str
+    bytes_by_tier: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class ResidencyReading:
+    """A process's residency by layer at one moment."""
+
+    pid: int
+    layers: tuple[LayerReading, ...]
+    other_bytes: tuple[int, ...]
+    """Bytes by tier that count for no layer, such as dead pages."""
+
+    @classmethod
+    def of(cls, pid: int, answer: dict[str, Any]) -> ResidencyReading:
+        """The answer to `residency` for a process."""
+        layers = (
+            LayerReading(text_of(one["layer"], TEXT_CHARACTERS_MAX), tuple(one["bytes"]))
+            for one in answer["layers"]
+        )
+        return cls(pid, tuple(layers), tuple(answer["other_bytes"]))
+
+
+def _by_pid(session: SessionReading) -> int:
+    return session.pid
+
+
+def _tiers_of(answer: dict[str, Any]) -> str:
+    if answer.get("emulated"):
+        return f"emulated tiers ({text_of(answer['emulated'], TEXT_CHARACTERS_MAX)})"
+    if answer.get("paged"):
+        return "paged tiers"
+    return f"{len(answer['tiers'])} tiers" if answer.get("tiers") else "no tiers"
