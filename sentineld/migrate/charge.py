@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +14,7 @@ import numpy.typing as npt
 from sentineld.migrate.pending import Pages, no_pages
 from sentineld.migrate.process_memory import Memory
 from sentineld.migrate.residency_map import ABSENT, Nodes, PageMaps
+from sentineld.migrate.stretch_pages import Event, StretchPages
 from sentineld.migrate.syscalls import Status
 from sentineld.model.arrays import Table
 from sentineld.model.plan import Space
@@ -48,6 +50,16 @@ class _Snapshot:
         return nodes
 
 
+class _Birth(NamedTuple):
+    """A birth in the arena that each step makes."""
+
+    offset: int
+    size_bytes: int
+    node: int
+    survives: bool
+    """Whether the tensor outlives the stretch of its birth."""
+
+
 @dataclass
 class _Room:
     """The room for promotions: computed when it is first needed in a stretch, then updated with
@@ -57,8 +69,8 @@ class _Room:
     """The room before unmanaged bytes are subtracted, or a lower bound on it; see `exact`."""
     exact: bool
     """Whether size_bytes is the room itself, not only a lower bound."""
-    turning_over: npt.NDArray[np.bool_]
-    """Whether each arena page is born or dropped in this stretch or in the next one. A move of such
+    turnover: StretchPages
+    """The arena pages that are born or dropped in this stretch or in the next one. A move of such
     a page need not change the largest number of fast bytes in either stretch."""
 
 
@@ -94,10 +106,11 @@ class Charge:
         self._waits = waits
         self._unmanaged_bytes = unmanaged_bytes
         count = step.boundary_count
-        self._births = np.searchsorted(step.births["stretch"], np.arange(count + 1))
         self._drops = np.searchsorted(step.drops["stretch"], np.arange(count + 1))
         self._fast_nodes = spaces.tiers.tiers[FAST].nodes
         self._events = self._by_stretch()
+        self._births = self._births_by_stretch()
+        self._turnovers: dict[int, StretchPages] = {}  # by stretch: the pages of it and the next
         self._room: _Room | None = None  # used by the mover's thread only; None: not computed yet
         self._lock = threading.Lock()  # guards the maps and the fields below
         self._now = 0
@@ -136,16 +149,26 @@ class Charge:
 
     def moved(self, space: Space, pages: Pages, status: Status) -> None:
         """Update the map with the statuses that a move_pages call has returned for these pages."""
-        residency = self.spaces.maps[space]
-        before = residency.nodes[pages]
+        residency, room = self.spaces.maps[space], self._room
+        before = None if room is None else residency.nodes[pages]
+        fast_pages = residency.fast_pages
         with self._lock:
             residency.apply(pages, status)
-        if (status < 0).any():
+        if room is None or before is None:
+            return
+        if len(status) and status.min() < 0:
             # Compute the room again when it is next needed: an absent page may be born in fast
             # memory in this stretch or the next one.
             self._room = None
-        elif self._room is not None:
-            self._update(self._room, space, pages, before)
+            return
+        grown = residency.fast_pages - fast_pages
+        if space == Space.ARENA and (unsure := room.turnover.has(pages)).any():
+            # Demotions of these pages make no room.
+            after = residency.nodes[pages[unsure]]
+            demoted = residency.is_fast(before[unsure]) & ~residency.is_fast(after)
+            grown += int(np.count_nonzero(demoted))
+            room.exact = False
+        room.size_bytes -= grown * self.spaces.page_bytes
 
     def end(self) -> Table:
         """End the stretch and apply its drops; returns the drops (DROP_DTYPE).
@@ -159,10 +182,10 @@ class Charge:
             self._born_pages = no_pages()
             arena = self.spaces.maps.get(Space.ARENA)
             if arena is not None and len(drops):
-                for drop in drops:
-                    arena.drops(int(drop["offset"]), int(drop["bytes"]))
-                births = self._births_of(self._stretch)
-                self._apply_births(births[births["survives"]])
+                for _, offset, size in drops.tolist():
+                    arena.drops(offset, size)
+                births = self._births[self._stretch]
+                self._apply_births([birth for birth in births if birth.survives])
         return drops
 
     def charged_bytes(self, barriers_hold: bool = True) -> int:
@@ -221,42 +244,37 @@ class Charge:
         return max(0, self._room.size_bytes - unmanaged_bytes)
 
     def _exact_room(self) -> _Room:
-        snapshot = self._snapshot(barriers_hold=False)
-        stretches = snapshot.stretch, (snapshot.stretch + 1) % self._step.boundary_count
-        nodes = snapshot.without_births()
-        now_bytes = self._most_bytes(nodes, stretches[0], snapshot.arena)
-        then_bytes = self._most_bytes(nodes, stretches[1])
-        room_bytes = self.budget_bytes - self._fast_bytes(snapshot.heap)
-        turning_over = np.zeros(len(nodes), np.bool_)
-        for stretch in stretches:
-            for _, pages in self._events[stretch]:
-                turning_over[pages] = True
-        return _Room(room_bytes - max(now_bytes, then_bytes), True, turning_over)
-
-    def _update(self, room: _Room, space: Space, pages: Pages, before: Nodes) -> None:
-        """Account for the move of some pages. before: their nodes before the move."""
-        were_fast = self.spaces.on_tier(before, FAST)
-        are_fast = self.spaces.on_tier(self.spaces.maps[space].nodes[pages], FAST)
-        promoted, demoted = are_fast & ~were_fast, were_fast & ~are_fast
-        if space == Space.ARENA and (unsure := room.turning_over[pages]).any():
-            demoted &= ~unsure
-            room.exact = False
-        grown = int(np.count_nonzero(promoted)) - int(np.count_nonzero(demoted))
-        room.size_bytes -= grown * self.spaces.page_bytes
+        count = self._step.boundary_count
+        stretch = self._stretch if self._begun else (self._now + 1) % count
+        turnover = self._turnovers.get(stretch)
+        if turnover is None:
+            stretches = [self._events[stretch], self._events[(stretch + 1) % count]]
+            turnover = self._turnovers[stretch] = StretchPages(stretches)
+        arena, heap = (self.spaces.maps.get(space) for space in (Space.ARENA, Space.HEAP))
+        fast = most = 0
+        if arena is not None:
+            now = turnover.take(arena.nodes)
+            nodes, born = now.copy(), turnover.rows(self._born_pages)
+            fast = arena.fast_pages - self._fast_pages(nodes[born])
+            nodes[born] = ABSENT
+        for at, events in enumerate(turnover.stretches):
+            peak = fast
+            if arena is not None:
+                peak, fast = self._peak(nodes, fast, events, None if at else now)
+            heap_bytes = int(self._step.heap_bytes[(stretch + at) % count])
+            most = max(most, peak * self.spaces.page_bytes + heap_bytes)
+        if heap is not None:
+            most += heap.fast_pages * self.spaces.page_bytes
+        return _Room(self.budget_bytes - most, True, turnover)
 
     def drops_of(self, stretch: int) -> Table:
         """The ranges that the process drops in the stretch (DROP_DTYPE)."""
         return self._step.drops[self._drops[stretch] : self._drops[stretch + 1]]
 
-    def _births_of(self, stretch: int) -> Table:
-        return self._step.births[self._births[stretch] : self._births[stretch + 1]]
-
-    def _apply_births(self, births: Table) -> list[Pages]:
+    def _apply_births(self, births: Sequence[_Birth]) -> list[Pages]:
         """Apply the births; returns, for each birth, the pages that appeared."""
         return [
-            self.spaces.maps[Space.ARENA].births(
-                int(birth["offset"]), int(birth["bytes"]), self._birth_node(int(birth["tier"]))
-            )
+            self.spaces.maps[Space.ARENA].births(birth.offset, birth.size_bytes, birth.node)
             for birth in births
         ]
 
@@ -284,8 +302,8 @@ class Charge:
 
     def _begin(self, now: int) -> None:
         self._now, self._begun = now, True
-        born = self._apply_births(self._births_of(self._stretch))
-        self._born_pages = np.concatenate([no_pages(), *born])
+        born = self._apply_births(self._births[self._stretch])
+        self._born_pages = np.concatenate([no_pages(), *born]) if born else no_pages()
 
     def _is_waited_for(self) -> bool:
         """Whether the barrier before the stretch waits for moves that are not done."""
@@ -313,14 +331,25 @@ class Charge:
         now: the node of each arena page now, if the stretch has begun. A page that was born in the
             stretch may have been promoted since its birth.
         """
-        fast = most = self._fast_pages(nodes)
-        for node, pages in self._events[stretch]:
+        most, _ = self._peak(nodes, self._fast_pages(nodes), self._events[stretch], now)
+        return most * self.spaces.page_bytes + int(self._step.heap_bytes[stretch])
+
+    def _peak(
+        self, nodes: Nodes, fast: int, events: Sequence[Event], now: Nodes | None
+    ) -> tuple[int, int]:
+        """The largest number of fast pages during some events, and the number after them.
+
+        fast: their number before the events. nodes, now: see _most_bytes(); they need to contain
+            only the events' pages.
+        """
+        most = fast
+        for node, pages in events:
             part = nodes[pages]
             if node == ABSENT:
                 fast -= self._fast_pages(part)
                 part[:] = ABSENT
                 continue
-            absent = np.flatnonzero(part == ABSENT)
+            absent = (part == ABSENT).nonzero()[0]
             born = np.full(len(absent), node, np.int8)
             if now is not None:
                 there = now[pages][absent]
@@ -329,12 +358,21 @@ class Charge:
             part[absent] = born
             fast += self._fast_pages(born)
             most = max(most, fast)
-        return most * self.spaces.page_bytes + int(self._step.heap_bytes[stretch])
+        return most, fast
 
-    def _by_stretch(self) -> list[list[tuple[int, slice]]]:
-        """The events of the arena's pages by stretch, in order: (node, pages) for a birth,
-        (ABSENT, pages) for a drop."""
-        found: list[list[tuple[int, slice]]] = [[] for _ in range(self._step.boundary_count)]
+    def _births_by_stretch(self) -> list[list[_Birth]]:
+        found: list[list[_Birth]] = [[] for _ in range(self._step.boundary_count)]
+        for birth in self._step.births:
+            offset, size_bytes = int(birth["offset"]), int(birth["bytes"])
+            node = self._birth_node(int(birth["tier"]))
+            found[birth["stretch"]].append(
+                _Birth(offset, size_bytes, node, bool(birth["survives"]))
+            )
+        return found
+
+    def _by_stretch(self) -> list[list[Event]]:
+        """The events of the arena's pages by stretch, in order."""
+        found: list[list[Event]] = [[] for _ in range(self._step.boundary_count)]
         arena = self.spaces.maps.get(Space.ARENA)
         if arena is None:
             return found

@@ -10,7 +10,7 @@ although the process may touch only a part of it.
 from __future__ import annotations
 
 import errno
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -35,10 +35,20 @@ class ResidencyMap:
     """The map of one address range. Offsets are bytes from the start of the range, multiples of the
     page size."""
 
-    def __init__(self, start: int, length_bytes: int, page_bytes: int = PAGE_BYTES) -> None:
+    def __init__(
+        self,
+        start: int,
+        length_bytes: int,
+        page_bytes: int = PAGE_BYTES,
+        fast_nodes: Iterable[int] = (0,),
+    ) -> None:
         self.start = start
         self.page_bytes = page_bytes
         self.nodes: Nodes = np.full(length_bytes // page_bytes, ABSENT, dtype=np.int8)
+        self.fast_pages = 0
+        """Number of pages on fast nodes."""
+        self._fast = np.zeros(256, np.bool_)  # by entry, read as an unsigned byte
+        self._fast[list(fast_nodes)] = True
 
     def span(self, offset: int, length_bytes: int) -> slice:
         """Indices of the range's pages, clipped to the map."""
@@ -48,6 +58,15 @@ class ResidencyMap:
     def addresses(self, pages: npt.NDArray[np.int64]) -> Addresses:
         """Addresses of pages given by index."""
         return np.uint64(self.start) + pages.astype(np.uint64) * np.uint64(self.page_bytes)
+
+    def is_fast(self, nodes: Nodes) -> npt.NDArray[np.bool_]:
+        """Whether each entry is a fast node."""
+        found: npt.NDArray[np.bool_] = self._fast[nodes.view(np.uint8)]
+        return found
+
+    def count_fast(self, nodes: Nodes) -> int:
+        """Number of entries that are fast nodes."""
+        return int(np.count_nonzero(self.is_fast(nodes)))
 
     def refresh(self, memory: Memory) -> int:
         """Query all pages; returns the number of entries that changed.
@@ -71,6 +90,7 @@ class ResidencyMap:
             gone = (status == -errno.ENOENT) | (status == -errno.EFAULT)
             after = np.where(status >= 0, after, np.where(gone, np.int8(ABSENT), before))
         self.nodes[pages] = after
+        self.fast_pages += self.count_fast(after) - self.count_fast(before)
         return int(np.count_nonzero(before != after))
 
     def births(self, offset: int, length_bytes: int, node: int) -> npt.NDArray[np.int64]:
@@ -80,12 +100,15 @@ class ResidencyMap:
         part = self.nodes[span]
         pages: npt.NDArray[np.int64] = (part == ABSENT).nonzero()[0]
         part[pages] = node
+        self.fast_pages += len(pages) * bool(self._fast[node])
         pages += span.start
         return pages
 
     def drops(self, offset: int, length_bytes: int) -> None:
         """Record that the process dropped the pages."""
-        self.nodes[self.span(offset, length_bytes)] = ABSENT
+        part = self.nodes[self.span(offset, length_bytes)]
+        self.fast_pages -= self.count_fast(part)
+        part[:] = ABSENT
 
 
 class PageMaps:
@@ -97,7 +120,7 @@ class PageMaps:
         self.tiers = tiers
         self.page_bytes = page_bytes
         self.maps = {
-            space: ResidencyMap(start, length, page_bytes)
+            space: ResidencyMap(start, length, page_bytes, tiers.tiers[0].nodes)
             for space, (start, length) in ranges.items()
         }
         # _elsewhere[tier][node]: whether the node is in another tier. `node` is a map's entry, read

@@ -140,7 +140,7 @@ def test_pages_reborn_in_the_next_stretch_make_no_room() -> None:
 
 def test_unfinished_demotions_make_no_room() -> None:
     charge = make([(1, 0, True, 0, 4)], [], budget_pages=8)
-    charge.spaces.maps[Space.HEAP].nodes[:3] = 0
+    charge.spaces.maps[Space.HEAP].apply(np.arange(3), np.zeros(3, np.int32))
     charge.begin(0)
     assert charge.room_bytes() == 1 * PAGE  # budget 8 - 3 pages not demoted yet - 4 births
     charge.moved(Space.HEAP, np.arange(3), np.full(3, 1, np.int32))
@@ -171,7 +171,7 @@ def test_a_moved_birth_is_charged_on_its_present_tier() -> None:
     arena = charge.spaces.maps[Space.ARENA]
     charge.begin(0)
     assert charge.charged_bytes() == 0
-    arena.nodes[:2] = 0
+    arena.apply(np.arange(2), np.zeros(2, np.int32))
     assert charge.charged_bytes() == 2 * PAGE
     assert charge.room_bytes() == 6 * PAGE
 
@@ -236,7 +236,10 @@ def test_room_is_the_budget_less_the_peak(
         other = make(births, drops, budget_pages, order=order)
         other.begin(0)
         for name, residency in charge.spaces.maps.items():
-            other.spaces.maps[name].nodes[:] = residency.nodes
+            copied = other.spaces.maps[name]
+            status = np.where(residency.nodes == ABSENT, -errno.ENOENT, residency.nodes)
+            copied.apply(np.arange(len(status)), status.astype(np.int32))
+            assert copied.fast_pages == residency.fast_pages
         assert min(other.room_bytes(), wanted_bytes) <= bound_bytes <= other.room_bytes()
         if wanted_pages % 2:
             assert charge.room_bytes() == other.room_bytes()

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The arena pages that are born or dropped in consecutive stretches.
+
+In one stretch, most pages of the arena are neither born nor dropped. So the peak of fast memory in
+a stretch is computed from the few pages that are, and from the number of all others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from sentineld.migrate.pending import Pages
+from sentineld.migrate.residency_map import Nodes
+from sentineld.model.arrays import Mask
+
+Event = tuple[int, slice]
+"""(node, pages) for a birth, (ABSENT, pages) for a drop."""
+
+
+class StretchPages:
+    """The pages of some stretches' events, as a table without the pages between them."""
+
+    def __init__(self, stretches: Sequence[Sequence[Event]]) -> None:
+        """stretches: the events of each stretch, in order; pages of the arena."""
+        spans = sorted(
+            (pages.start, pages.stop)
+            for events in stretches
+            for _, pages in events
+            if pages.start < pages.stop
+        )
+        merged: list[tuple[int, int]] = []
+        for start, stop in spans:
+            if merged and start <= merged[-1][1]:
+                merged[-1] = (merged[-1][0], max(stop, merged[-1][1]))
+            else:
+                merged.append((start, stop))
+        self._spans = [slice(start, stop) for start, stop in merged]
+        self._starts = np.array([start for start, _ in merged], np.int64)
+        self._stops = np.array([stop for _, stop in merged], np.int64)
+        before = np.cumsum(self._stops - self._starts) - (self._stops - self._starts)
+        # Subtracting a span's shift from an arena page gives the page's row.
+        self._shift = self._starts - before
+        self.stretches = [
+            [(node, self._rows_of(pages)) for node, pages in events] for events in stretches
+        ]
+        """The events of each stretch, in order; rows of the table."""
+
+    def take(self, nodes: Nodes) -> Nodes:
+        """A copy of the entries of the table's pages. nodes: those of all pages of the arena."""
+        if len(self._spans) == 1:
+            return nodes[self._spans[0]].copy()
+        return np.concatenate([nodes[:0], *(nodes[span] for span in self._spans)])
+
+    def rows(self, pages: Pages) -> Pages:
+        """The rows of these pages, which must be in the table."""
+        found: Pages = pages - self._shift[self._stops.searchsorted(pages, "right")]
+        return found
+
+    def has(self, pages: Pages) -> Mask:
+        """(len(pages),): which pages are in the table."""
+        found: Mask = self._stops.searchsorted(pages, "right") != self._starts.searchsorted(
+            pages, "right"
+        )
+        return found
+
+    def _rows_of(self, pages: slice) -> slice:
+        if pages.start == pages.stop:
+            return slice(0, 0)
+        shift = int(self._shift[self._stops.searchsorted(pages.start, "right")])
+        return slice(pages.start - shift, pages.stop - shift)
