@@ -123,7 +123,7 @@ SOURCES: dict[str, tuple[str, str]] = {
     "mover.refresh_steps": (EXECUTOR, "REFRESH_STEPS_MAX"),
     "mover.batch_pages": (SYSCALLS, "BATCH_PAGES"),
     "emulated.batch_pages": (EMULATED, "BATCH_PAGES"),
-    "emulated.small_batch_pages": (EMULATED, "SMALL_BATCH_PAGES"),
+    "emulated.shared_batch_pages": (EMULATED, "SHARED_BATCH_PAGES"),
     "emulated.debt_min": (DELAY_C, "PAY_NS_MIN"),
     "emulated.credit_max": (DELAY_C, "CREDIT_NS_MAX"),
     "huge.ranges": (HUGE, "RANGES_MAX"),

@@ -103,6 +103,7 @@ class EmulatedSubstrate:
             moved_fast=link.residency.moved,
             in_flight_fast=link.residency.flying,
             fast_room=link.residency.fast_room,
+            flight=link.residency.flight,
         )
 
     def accesses(self, layout: Layout, profile: Profile | None, tiers: Tiers) -> Records | None:

@@ -93,7 +93,8 @@ class Schedule:
         room_bytes: Callable[[], int],
         free_bytes: Callable[[int], int],
         batch_pages: int,
-        small_batch_pages: int | None = None,
+        ahead_pages: int | None = None,
+        exact: bool = False,
     ) -> Batch | None:
         """Return the pages to move now; None if no queued move can run now.
 
@@ -101,22 +102,16 @@ class Schedule:
         free_bytes: takes a tier; returns the free bytes of the node to which the next pages for
             this tier would be moved.
         batch_pages: maximum number of pages in a batch.
-        small_batch_pages: maximum number of pages in a batch with pages of several moves. While the
-            first queued promotion is urgent, this is also the maximum for a batch of promotions or
-            early demotions. None: batch_pages.
+        ahead_pages: maximum number of pages in a batch of early demotions while promotions are
+            queued. None: batch_pages.
+        exact: see Memory. If true, a batch ends with the last page that the process may wait for;
+            see _awaited().
         """
         queue = self.queue
+        take = partial(self._take, exact=exact)
 
         def free_pages(tier: int) -> int:
             return free_bytes(tier) // self.page_bytes
-
-        small = small_batch_pages or batch_pages
-        take = partial(self._take, merged=small)
-
-        def limit() -> int:
-            """Maximum number of pages in a batch of promotions or early demotions."""
-            urgent = queue.promotions and self._is_urgent(queue.promotions[0])
-            return small if urgent else batch_pages
 
         def due_demotion() -> Batch | None:
             due = queue.due_first(self.now)
@@ -132,27 +127,25 @@ class Schedule:
             if not queue.promotions:
                 return None
             allowed = min(room_bytes(), free_bytes(0)) // self.page_bytes
-            batch = take(queue.promotions, min(limit(), max(allowed, 0)))
+            batch = take(queue.promotions, min(batch_pages, max(allowed, 0)))
             queue.blocked = batch is None
             return batch
 
         def early_demotion() -> Batch | None:
-            batch = take(queue.demotions, limit())
+            limit = batch_pages if not queue.promotions else ahead_pages or batch_pages
+            batch = take(queue.demotions, limit)
             free = 0 if batch is None else free_pages(batch.tier)
             return batch.clipped(free) if batch is not None and free > 0 else None
 
         return queue.next_work(due_demotion, promotion, early_demotion)
 
-    def moved(self, batch: Batch) -> None:
-        """Record that a batch was carried out: remove its finished moves from the queue."""
-        for move, _ in batch.parts[:-1]:
-            self._remove_if_done(move)
-        if batch.ends_move:
-            self._remove_if_done(batch.parts[-1][0])
-
-    def _remove_if_done(self, move: Pending) -> None:
-        if move.moved_bytes and not len(self.pages_of(move)):
-            self.queue.remove(move)
+    def moved(self, batch: Batch, whole: bool = False) -> None:
+        """Record that a batch was carried out: remove its finished moves from the queue. whole:
+        whether all its pages are now on its tier."""
+        for move, _ in batch.parts if batch.ends_move else batch.parts[:-1]:
+            done = whole and not len(move.stuck)
+            if done or (move.moved_bytes and not len(self.pages_of(move))):
+                self.queue.remove(move)
 
     def left_behind(self, move: Pending, pages: Pages, why: str) -> None:
         """Record that the kernel left these pages of the move where they were."""
@@ -176,7 +169,7 @@ class Schedule:
     def _pending(self, row: np.void, times: MoveTimes, due: int, reason: str) -> Pending:
         span = times.span(due, self.stalls)
         return Pending(
-            space=int(row["space"]),
+            space=Space(row["space"]),
             offset=int(row["offset"]),
             bytes=int(row["bytes"]),
             tier=int(row["tier"]),
@@ -188,27 +181,30 @@ class Schedule:
             reason=reason,
         )
 
-    def _is_urgent(self, promotion: Pending) -> bool:
-        """Whether batches must be small because the next stretch may access the promotion's pages.
-        Pages of a large batch could still be in flight when that stretch begins."""
-        return promotion.yields or promotion.deadline <= self.now + 1
+    def _awaited(self, move: Pending) -> int:
+        """The boundary, counted since the first step, that done() does not reach before the move
+        ends; at most now + 1."""
+        after = self.now + 1
+        held = move.due if move.tier else move.deadline - 1 if move.stalls else after
+        return min(held, after)
 
     def _take(
-        self, queue: list[Pending], limit: int, merged: int, due: int | None = None
+        self, queue: list[Pending], limit: int, exact: bool, due: int | None = None
     ) -> Batch | None:
         """Return the queue's first pages, all for one tier; None if there are no pages to move.
         Remove finished moves from the queue.
 
         limit: maximum number of pages.
-        merged: maximum number of pages if they belong to several moves.
+        exact: stop before a move if done() can rise once the moves before it have ended. The
+            process may wait for that, and done() would rise only when the whole batch has ended.
         due: take only moves that are due at or before this boundary; None: any.
         """
         parts: list[tuple[Pending, Pages]] = []
         taken = 0
         ends_move = False
         for move in list(queue):
-            if parts:
-                limit = min(limit, merged)
+            if exact and parts and self._awaited(move) > self._awaited(parts[-1][0]):
+                break
             if taken >= limit or (parts and move.tier != parts[0][0].tier):
                 break
             if due is not None and move.due > due:

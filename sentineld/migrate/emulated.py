@@ -4,15 +4,18 @@ nothing.
 
 The map takes the place of page tables: the shim records births and drops in the map, and the map
 outlives the daemon. Moves are paced: a batch takes as long as its bytes need at the emulated
-bandwidth, and its pages stay on their source node until that time has passed. A batch that is
-interrupted has moved as many of its pages as the bandwidth allowed until then.
+bandwidth. Its pages arrive one after the other. The daemon publishes the batch when it begins, and
+writes it into the map when it ends; the process writes the pages that have arrived before it reads
+the map, for example at a boundary. So large batches, which take less CPU time, do not delay the
+arrival of pages. A batch that is interrupted has moved as many of its pages as the bandwidth
+allowed until then.
 """
 
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -22,37 +25,60 @@ from sentineld.migrate.process_memory import Wait
 from sentineld.migrate.syscalls import Addresses, MoveResult, Status
 from sentineld.migrate.token_bucket import TokenBucket
 from sentineld.model.plan import Space
+from sentineld.model.protocol import FLIGHT_RANGES
 from sentineld.model.records import PAGE_BYTES
 from sentineld.model.tiers import Tiers
+from sentineld.plan.move_queue import AHEAD_PAGES
 
-BATCH_PAGES = 512
-"""Maximum number of pages in a batch. Larger batches would take less CPU time in total, because the
-CPU time of a batch hardly depends on its size. But the pages of a batch arrive only at its end:
-after 2.5 ms at 0.83 GB/s, or at the next boundary, which interrupts the batch."""
-SMALL_BATCH_PAGES = 64
-"""A batch is at most this large if it has pages of several moves or of an urgent promotion (see
-batches.py), or if other processes' pages are moving. A batch of this size takes 0.3 ms at 0.83
-GB/s."""
+BATCH_PAGES = 4096
+"""Maximum number of pages in a batch. A batch of this size takes 20 ms at 0.83 GB/s. Larger batches
+would hardly take less CPU time, because a boundary usually interrupts a batch earlier."""
+SHARED_BATCH_PAGES = 64
+"""Maximum number of pages in a batch if other processes' pages are moving. A batch of this size
+takes 0.3 ms at 0.83 GB/s."""
 
 Map = npt.NDArray[np.uint8]
 
+Ranges = Sequence[tuple[int, int, int]]
+"""Page ranges: (first page, number of pages, 0 for the arena or 1 for the heap)."""
 
-class _Part(NamedTuple):
-    """The pages of a query or move that lie in one space."""
 
-    inside: npt.NDArray[np.int64] | slice
-    """The pages' indices in the query or move."""
+class Flight(Protocol):
+    """Publishes the batch in flight to the process; see FlightSegment."""
+
+    def begin(self, ranges: Ranges, node: int, begin_ns: int, page_ns: float) -> None:
+        """Publish a batch."""
+
+    def end(self, arrived: int) -> None:
+        """End the batch after its first `arrived` pages."""
+
+
+class _Unpublished:
+    """A Flight for maps that no process reads."""
+
+    def begin(self, ranges: Ranges, node: int, begin_ns: int, page_ns: float) -> None:
+        """Do nothing."""
+
+    def end(self, arrived: int) -> None:
+        """Do nothing."""
+
+
+class _Run(NamedTuple):
+    """Consecutive pages of a query or move that lie in one space."""
+
+    space: Space
+    page: int
+    """The first page, counted from the start of the space."""
     entries: Map
-    """The map of the space."""
-    where: npt.NDArray[np.int64]
-    """The pages' indices into the map."""
+    """The pages' entries in the map of the space."""
 
 
 class EmulatedMemory:
     """A process's pages in the residency map; see Memory."""
 
     batch_pages = BATCH_PAGES
-    small_batch_pages = SMALL_BATCH_PAGES
+    ahead_pages = AHEAD_PAGES
+    shared_batch_pages = SHARED_BATCH_PAGES
     exact = True
     waits = True
 
@@ -66,6 +92,7 @@ class EmulatedMemory:
         moved_fast: Callable[[int], None] = lambda _: None,
         in_flight_fast: Callable[[int], None] = lambda _: None,
         fast_room: Callable[[], int | None] = lambda: None,
+        flight: Flight | None = None,
         clock: Clock | None = None,
     ) -> None:
         """maps: the entry of each page of a space (0: absent, else 1 + node); shared memory.
@@ -74,13 +101,17 @@ class EmulatedMemory:
         in_flight_fast: called with the number of pages in flight to the fast tier; their room is
         reserved, so that no birth takes it.
         fast_room: returns the number of the fast tier's free pages minus the pages in flight to
-        that tier; the difference may be negative. None: unlimited."""
+        that tier; the difference may be negative. None: unlimited.
+        flight: None: no process reads the maps while pages move."""
         self._tiers = tiers
         self._bucket = bucket
         self._page_bytes = page_bytes
         self._moved_fast = moved_fast
         self._flying_fast, self._fast_room = in_flight_fast, fast_room
-        self._flying_fast(0)  # clears the count that an earlier daemon left
+        self._flight: Flight = flight or _Unpublished()
+        # End the batch that an earlier daemon has left.
+        self._flight.end(0)
+        self._flying_fast(0)
         self._clock = clock or Clock()
         self._wanted_ns = 0
         self._nodes, self._fast = np.zeros((2, 256), np.bool_)
@@ -91,14 +122,14 @@ class EmulatedMemory:
                 self._nodes[node + 1] = True
                 self._statuses[node + 1] = node
         self._fast[[node + 1 for node in tiers.tiers[0].nodes]] = True
-        self._spaces = [
-            (start, start + min(size, len(maps[space]) * page_bytes), maps[space])
+        self._spaces = {
+            space: (start, start + min(size, len(maps[space]) * page_bytes), maps[space])
             for space, (start, size) in spaces.items()
-        ]
+        }
 
     def query_pages(self, pages: Addresses) -> Status:
         """Read the map; pages outside it are absent."""
-        return self._status(self._parts(pages), len(pages))
+        return self._status(self._runs(pages))
 
     def move_pages(self, pages: Addresses, node: int, wait: Wait | None = None) -> MoveResult:
         """Wait as long as the move takes, then set the pages' entries.
@@ -107,12 +138,11 @@ class EmulatedMemory:
         the move stays where it is born. Pages for which the fast tier has no room stay where they
         are; the result's error is then ENOMEM. A move that `wait` interrupts ends with EINTR. If
         other processes' pages are moving, the move waits for its turn and then moves at most
-        small_batch_pages pages; if more pages are left, it also ends with EINTR.
+        shared_batch_pages pages; if more pages are left, it also ends with EINTR.
         """
-        parts = self._parts(pages)
-        before = self._status(parts, len(pages))
-        elsewhere = ((before >= 0) & (before != node)).nonzero()[0]
-        fitting = len(elsewhere)
+        runs = self._runs(pages)
+        moving = self._elsewhere(runs, node)
+        wanted = fitting = _pages(moving)
         if self._fast[node + 1]:
             self._flying_fast(fitting)
             lacking = min(max(-(self._fast_room() or 0), 0), fitting)
@@ -120,20 +150,13 @@ class EmulatedMemory:
                 # Move the first pages only, as the kernel does when the node becomes full.
                 fitting -= lacking
                 self._flying_fast(fitting)
-        arrived = self._pace(fitting, wait)
-        moved = np.zeros(len(pages), np.bool_)
-        moved[elsewhere[:arrived]] = True
-        for inside, entries, where in parts:
-            there = where[moved[inside]]
-            there = there[self._nodes[entries[there]]]
-            were_fast = int(np.count_nonzero(self._fast[entries[there]]))
-            entries[there] = node + 1
-            self._moved_fast(len(there) * bool(self._fast[node + 1]) - were_fast)
+        arrived = self._pace(_first_pages(moving, fitting), node, wait)
+        self._set(_first_pages(moving, arrived), node)
         self._flying_fast(0)
-        error = errno.ENOMEM if fitting < len(elsewhere) else 0
+        error = errno.ENOMEM if fitting < wanted else 0
         if arrived < fitting:
             error = errno.EINTR
-        return MoveResult(self._status(parts, len(pages)), error)
+        return MoveResult(self._status(runs), error)
 
     def begin_series(self, since_ns: int) -> None:
         """Forfeit the bandwidth that was not used before since_ns; see TokenBucket.take()."""
@@ -146,24 +169,34 @@ class EmulatedMemory:
 
     def close(self) -> None:
         """Forget the maps, so that they are unmapped."""
-        self._spaces = []
+        self._spaces = {}
 
-    def _pace(self, pages: int, wait: Wait | None) -> int:
-        """Wait as long as the move of some pages takes; returns how many of them have arrived."""
+    def _pace(self, runs: list[_Run], node: int, wait: Wait | None) -> int:
+        """Wait as long as the move of these pages takes; returns how many of them have arrived."""
         # Wait until earlier moves have ended before reserving bandwidth. Otherwise, reservations
         # would queue up: after an interrupted move, no page would move until the time that is
         # reserved for the next move.
-        page_bytes = self._page_bytes
+        page_bytes, wanted = self._page_bytes, _pages(runs)
+        runs = runs[:FLIGHT_RANGES]
         while (busy_ns := self._bucket.busy_ns(self._clock.now_ns(), page_bytes)) > 0:
-            pages = min(pages, self.small_batch_pages)
+            runs = _first_pages(runs, self.shared_batch_pages)
             if self._sleep(busy_ns, wait):
                 return 0
-        now_ns = self._clock.now_ns()
-        end_ns = self._bucket.take(pages * page_bytes, now_ns, self._wanted_ns)
+        pages = _pages(runs)
+        if not pages:
+            return 0
+        if pages < wanted and self._fast[node + 1]:
+            self._flying_fast(pages)
+        end_ns = self._bucket.take(pages * page_bytes, self._clock.now_ns(), self._wanted_ns)
+        page_ns = self._bucket.duration_ns(page_bytes)
+        ranges = [(run.page, len(run.entries), int(run.space == Space.HEAP)) for run in runs]
+        self._flight.begin(ranges, node, end_ns - round(pages * page_ns), page_ns)
         while (left_ns := end_ns - self._clock.now_ns()) > 0:
             if self._sleep(left_ns, wait):
                 left_ns = end_ns - self._clock.now_ns()
-                return pages - self._bucket.give_back(pages, page_bytes, left_ns)
+                pages -= self._bucket.give_back(pages, page_bytes, left_ns)
+                break
+        self._flight.end(pages)
         return pages
 
     def _sleep(self, duration_ns: int, wait: Wait | None) -> bool:
@@ -173,22 +206,88 @@ class EmulatedMemory:
         self._clock.sleep(duration_ns)
         return False
 
-    def _status(self, parts: list[_Part], count: int) -> Status:
-        status = np.full(count, -errno.ENOENT, np.int32)
-        for inside, entries, where in parts:
-            status[inside] = self._statuses[entries[where]]
+    def _elsewhere(self, runs: list[_Run], node: int) -> list[_Run]:
+        """The resident pages that are not on the node."""
+        found = []
+        for run in runs:
+            movable = self._nodes[run.entries] & (run.entries != node + 1)
+            found += _parts_of(run, movable)
+        return found
+
+    def _set(self, runs: list[_Run], node: int) -> None:
+        """Put the resident pages on the node, except those that the process has put there."""
+        changed = 0
+        for run in runs:
+            movable = self._nodes[run.entries]
+            whole = np.count_nonzero(movable) == len(movable)
+            before = run.entries if whole else run.entries[movable]
+            changed += len(before) * bool(self._fast[node + 1])
+            changed -= int(np.count_nonzero(self._fast[before]))
+            run.entries[slice(None) if whole else movable] = node + 1
+        self._moved_fast(changed)
+
+    def _status(self, runs: list[_Run]) -> Status:
+        status: Status
+        if len(runs) == 1:
+            status = self._statuses[runs[0].entries]
+        else:
+            status = np.concatenate([_NO_STATUS, *(self._statuses[run.entries] for run in runs)])
         return status
 
-    def _parts(self, pages: Addresses) -> list[_Part]:
-        addresses = pages.astype(np.int64)
-        first, last = (addresses.min(), addresses.max()) if len(pages) else (0, -1)
-        parts = []
-        for start, end, entries in self._spaces:
-            if start <= first and last < end:
-                where = (addresses - start) // self._page_bytes
-                return [_Part(slice(None), entries, where)]
-            inside = ((addresses >= start) & (addresses < end)).nonzero()[0]
-            if len(inside):
-                where = (addresses[inside] - start) // self._page_bytes
-                parts.append(_Part(inside, entries, where))
-        return parts
+    def _runs(self, pages: Addresses) -> list[_Run]:
+        """The pages as runs, in order. Pages outside all spaces have entries of their own, which
+        say that they are absent."""
+        if not len(pages):
+            return []
+        breaks = ((pages[1:] - pages[:-1]) != self._page_bytes).nonzero()[0] + 1
+        firsts = [0, *breaks.tolist()]
+        runs: list[_Run] = []
+        for first, last in zip(firsts, [*firsts[1:], len(pages)], strict=True):
+            self._add_runs(runs, int(pages[first]), last - first)
+        return runs
+
+    def _add_runs(self, runs: list[_Run], address: int, pages: int) -> None:
+        """Append the runs of consecutive pages."""
+        while pages > 0:
+            taken = pages
+            for space, (start, end, entries) in self._spaces.items():
+                if start <= address < end:
+                    page = (address - start) // self._page_bytes
+                    taken = min(pages, (end - address) // self._page_bytes)
+                    runs.append(_Run(space, page, entries[page : page + taken]))
+                    break
+            else:
+                taken = 1
+                runs.append(_Run(Space.ARENA, 0, np.zeros(1, np.uint8)))
+            address += taken * self._page_bytes
+            pages -= taken
+
+
+_NO_STATUS = np.zeros(0, np.int32)
+
+
+def _pages(runs: list[_Run]) -> int:
+    """Number of pages."""
+    return sum(len(run.entries) for run in runs)
+
+
+def _first_pages(runs: list[_Run], pages: int) -> list[_Run]:
+    """The first pages of some runs."""
+    taken: list[_Run] = []
+    for run in runs:
+        if pages < len(run.entries):
+            return [*taken, run._replace(entries=run.entries[:pages])] if pages else taken
+        taken.append(run)
+        pages -= len(run.entries)
+    return taken
+
+
+def _parts_of(run: _Run, chosen: npt.NDArray[np.bool_]) -> list[_Run]:
+    """The chosen pages of a run, as runs."""
+    if np.count_nonzero(chosen) == len(chosen):
+        return [run]
+    edges = np.diff(chosen, prepend=False, append=False).nonzero()[0].tolist()
+    return [
+        _Run(run.space, run.page + first, run.entries[first:last])
+        for first, last in zip(edges[::2], edges[1::2], strict=True)
+    ]

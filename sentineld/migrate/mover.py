@@ -256,13 +256,14 @@ class Mover:
                 partial(self._charge.room_bytes, batch_bytes),
                 lambda tier: self._memory.best_node(tier)[1],
                 self._memory.batch_pages,
-                self._memory.small_batch_pages,
+                self._memory.ahead_pages,
+                self._memory.exact,
             )
             self._announce(self._schedule.done())
             if batch is None:
                 return
             moved_bytes, error = self._execute(batch, self._wait_in_move)
-            self._schedule.moved(batch)
+            self._schedule.moved(batch, whole=moved_bytes == batch.pages * self._page_bytes)
             self._announce(self._schedule.done())
             self._pace.batch(moved_bytes, error == errno.EINTR)
 
@@ -353,7 +354,7 @@ class Mover:
         self._publish(self._published)
 
     def _pages_of(self, move: Pending) -> Pages:
-        return self._spaces.pages_to_move(Space(move.space), move.offset, move.bytes, move.tier)
+        return self._spaces.pages_to_move(move.space, move.offset, move.bytes, move.tier)
 
     def _wait_in_move(self, duration_ns: int) -> bool:
         """Wait during a move; returns True if the move has to end (see Wait).
@@ -369,7 +370,7 @@ class Mover:
         MoveResult.error."""
         node, _ = self._memory.best_node(batch.tier)
         addresses = np.concatenate(
-            [self._spaces.maps[Space(move.space)].addresses(pages) for move, pages in batch.parts]
+            [self._spaces.maps[move.space].addresses(pages) for move, pages in batch.parts]
         )
         with self._moving:
             armed = self._backend
@@ -390,7 +391,7 @@ class Mover:
         for move, pages in batch.parts:
             status = result.status[first : first + len(pages)]
             first += len(pages)
-            self._charge.moved(Space(move.space), pages, status)
+            self._charge.moved(move.space, pages, status)
             moved_bytes += self._account(move, pages, status, result.error)
         return moved_bytes, result.error
 

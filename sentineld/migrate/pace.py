@@ -10,7 +10,7 @@ from sentineld.migrate.process_memory import Memory
 from sentineld.model.arrays import Table
 
 PACED_SHARE = 0.5
-"""A batch counts as a measurement if it moves at least this share of Memory.small_batch_pages. In a
+"""A batch counts as a measurement if it moves at least this share of Memory.ahead_pages. In a
 smaller batch, the overhead of the call takes too large a part of the time. On emulated tiers, which
 have no such overhead, this share of the plan's largest move is also enough."""
 
@@ -24,7 +24,7 @@ class Pace:
 
     def __init__(self, ledger: Ledger, memory: Memory, moves: Table, page_bytes: int) -> None:
         """ledger: counts the measurements. moves: the plan's moves (MOVE_DTYPE)."""
-        size_bytes = memory.small_batch_pages * page_bytes
+        size_bytes = memory.ahead_pages * page_bytes
         if memory.exact and len(moves):
             size_bytes = min(size_bytes, int(moves["bytes"].max()))
         self._bytes_min = max(PACED_SHARE * size_bytes, 1)

@@ -56,7 +56,7 @@ class PagedMemory:
         """segment: the residency map, which the pager writes.
         paging: the queues of evictions and fetches, which are part of the segment.
         wake_fd: see ShimLink; this object duplicates it."""
-        self.batch_pages = self.small_batch_pages = BATCH_PAGES
+        self.batch_pages = self.ahead_pages = BATCH_PAGES
         self._segment, self._paging = segment, paging
         self._spaces, self._tiers = dict(spaces), tiers
         self._wake_fd = os.dup(wake_fd)

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from sentineld.model.plan import Space
+
 Pages = npt.NDArray[np.int64]
 """Page indices within a space."""
 
@@ -21,7 +23,7 @@ def no_pages() -> Pages:
 class PageRange:
     """A range of pages of one space; offset and bytes are multiples of the page size."""
 
-    space: int
+    space: Space
     offset: int
     bytes: int
 

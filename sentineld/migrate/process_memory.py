@@ -29,9 +29,8 @@ class Memory(Protocol):
 
     batch_pages: int
     """Largest number of pages to move in one call."""
-    small_batch_pages: int
-    """Largest number of pages in a call that moves pages of several moves or of an urgent promotion
-    (see batches.py)."""
+    ahead_pages: int
+    """Largest number of pages to demote ahead of time in one call while promotions are queued."""
     exact: bool
     """Whether the time to move a batch is exactly its bytes / bandwidth, without overhead."""
     waits: bool
@@ -71,7 +70,7 @@ class KernelMemory:
     waits = True
 
     def __init__(self, pid: int, tiers: Tiers, batch_pages: int = BATCH_PAGES) -> None:
-        self.batch_pages = self.small_batch_pages = batch_pages
+        self.batch_pages = self.ahead_pages = batch_pages
         self._pid = pid
         self._capacity = Capacity(tiers)
 

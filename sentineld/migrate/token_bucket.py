@@ -27,6 +27,10 @@ class TokenBucket:
         self._ready_ns = 0.0
         self._lock = threading.Lock()
 
+    def duration_ns(self, size: int) -> float:
+        """The time that a transfer of size bytes takes."""
+        return size * self._ns_per_byte
+
     def busy_ns(self, now_ns: int, piece_bytes: int) -> int:
         """The time until all reserved transfers have ended; 0 if at most piece_bytes bytes of them
         are left. An interrupted transfer still occupies the bandwidth of the piece (page) under way

@@ -13,13 +13,14 @@ from typing import Any
 
 import numpy as np
 
-SHIM_VERSION = 8
+SHIM_VERSION = 9
 CONTROL_MAGIC = 0x314C544E45534853
 LAYOUT_MAGIC = 0x3159414C53484E53
 RESIDENCY_MAGIC = 0x3153455253484E53
 TENSOR_BYTES_MIN = 4096
 HUGE_BYTES = 2 << 20
 QUEUE_RANGES = 1024
+FLIGHT_RANGES = 1024
 HEARTBEAT_STALE_NS = 2_000_000_000
 NOT_IN_SEQUENCE = 0xFFFFFFFF
 """record.value of an allocation that is not in the step's sequence, and of its free."""
@@ -287,6 +288,7 @@ RESIDENCY_DTYPE = _struct(
         "fast_own": (88, "<i8"),
         "fast_limit": (96, "<u8"),
         "paging_offset": (104, "<u8"),
+        "flight_offset": (112, "<u8"),
     },
     128,
 )
@@ -294,6 +296,19 @@ RESIDENCY_DTYPE = _struct(
 
 PAGE_RANGE_DTYPE = _struct({"page": (0, "<u8"), "pages": (8, "<u4"), "space": (12, "<u4")}, 16)
 """struct sentinel_page_range."""
+
+FLIGHT_DTYPE = np.dtype(
+    [
+        ("sequence", "<u8"),
+        ("limit", "<u8"),
+        ("begin_ns", "<u8"),
+        ("page_ps", "<u8"),
+        ("count", "<u4"),
+        ("node", "<u4"),
+        ("ranges", PAGE_RANGE_DTYPE, FLIGHT_RANGES),
+    ]
+)
+"""struct sentinel_flight."""
 
 PAGE_QUEUE_DTYPE = np.dtype(
     [("head", "<u8"), ("tail", "<u8"), ("ranges", PAGE_RANGE_DTYPE, QUEUE_RANGES)]

@@ -13,11 +13,13 @@ import numpy.typing as npt
 from sentineld.model import protocol
 from sentineld.model.plan import Space
 from sentineld.model.records import PAGE_BYTES
+from sentineld.observe.flight_segment import FlightSegment
 from sentineld.observe.paging_segment import PagingSegment
 from sentineld.observe.segment import map_segment, mismatch, require_header
 
 NAME = "residency"
 SEGMENT_BYTES_MAX = 1 << 32
+ROOM_WORDS = ("fast_limit", "fast_own", "moved_fast", "in_flight_fast")
 
 
 class ResidencySegment:
@@ -28,6 +30,7 @@ class ResidencySegment:
         mapped = map_segment(fd, NAME, protocol.RESIDENCY_DTYPE.itemsize, SEGMENT_BYTES_MAX)
         size = len(mapped)
         self._header = np.frombuffer(mapped, protocol.RESIDENCY_DTYPE, 1)
+        self._room = self._header[list(ROOM_WORDS)]
         fixed = self._header[0].copy()
         require_header(fixed, NAME, protocol.RESIDENCY_MAGIC)
         self.layout_id = int(fixed["layout_id"])
@@ -47,14 +50,23 @@ class ResidencySegment:
             if offset % 8 or offset > size or protocol.PAGING_DTYPE.itemsize > size - offset:
                 raise mismatch(NAME, "its part for paged memory is out of bounds")
             self.paging = PagingSegment(np.frombuffer(mapped, protocol.PAGING_DTYPE, 1, offset))
+        self.flight: FlightSegment | None = None
+        """The batch in flight; None if the process has a pager."""
+        if offset := int(fixed["flight_offset"]):
+            if offset % 8 or offset > size or protocol.FLIGHT_DTYPE.itemsize > size - offset:
+                raise mismatch(NAME, "its part for the batch in flight is out of bounds")
+            self.flight = FlightSegment(np.frombuffer(mapped, protocol.FLIGHT_DTYPE, 1, offset))
 
     def close(self) -> None:
         """Unmap the segment. The maps are then empty. The counters can still be read and changed
         here, but are no longer shared with the process."""
         self._header = self._header.copy()
+        self._room = self._header[list(ROOM_WORDS)]
         self.maps = {space: np.empty(0, np.uint8) for space in self.maps}
         if self.paging is not None:
             self.paging.close()
+        if self.flight is not None:
+            self.flight.close()
 
     def moved(self, pages: int) -> None:
         """Report to the process that moves have changed the number of fast pages by `pages`, which
@@ -70,11 +82,8 @@ class ResidencySegment:
 
         Negative if the node is overcommitted; None: unlimited.
         """
-        found = self._header[0]
-        if not found["fast_limit"]:
-            return None
-        taken = sum(int(found[name]) for name in ("fast_own", "moved_fast", "in_flight_fast"))
-        return int(found["fast_limit"]) - taken
+        limit, own, moved, in_flight = self._room.item()
+        return limit - own - moved - in_flight if limit else None
 
     @property
     def owed_ns(self) -> int:

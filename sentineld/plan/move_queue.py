@@ -32,6 +32,10 @@ from typing import Generic, NamedTuple, Protocol, Self, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+AHEAD_PAGES = 256
+"""Maximum number of pages that are demoted ahead of time before the queued promotions are tried
+again, in the simulator and on emulated tiers."""
+
 
 class Span(NamedTuple):
     """The times of a queued move, in boundaries since the first step."""

@@ -28,16 +28,12 @@ import numpy as np
 
 from sentineld.model.arrays import Floats, Integers, Mask
 from sentineld.model.plan import Space
-from sentineld.plan.move_queue import MoveQueue, is_late
+from sentineld.plan.move_queue import AHEAD_PAGES, MoveQueue, is_late
 from sentineld.simulate.cells import Cells
 
 NEVER = 1 << 60
 """A value that counts as infinite: a deadline after all boundaries, or an unlimited number of
 pages."""
-
-AHEAD_PAGES = 256
-"""Maximum number of pages that are demoted ahead of time before the queued promotions are tried
-again."""
 
 
 @dataclass(eq=False)

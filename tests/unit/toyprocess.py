@@ -57,7 +57,7 @@ class ToyPages:
         """The process's memory, as Substrate.memory() returns it."""
         maps = {Space.ARENA: np.zeros(5, np.uint8), Space.HEAP: self.heap}
         memory = _BlockableMemory(self.moving, maps, spaces, tiers, self._bucket)
-        memory.batch_pages = memory.small_batch_pages = self._batch_pages
+        memory.batch_pages = memory.ahead_pages = self._batch_pages
         return memory
 
 

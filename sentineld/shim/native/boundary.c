@@ -202,6 +202,7 @@ static void charge_stretch(struct emulation *emulation)
 	uint64_t fast_bytes = 0, slow_bytes = 0;
 	struct served served;
 
+	residency_arrive();
 	if (!shim.index)
 		emulation_recount(emulation, shim.heap.top_page);
 	served = emulation_charge(emulation, shim.index);

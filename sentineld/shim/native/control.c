@@ -261,6 +261,7 @@ API const char *sentinel_layout(int fd)
 		return problem;
 	}
 	pthread_mutex_lock(&shim.lock);
+	residency_arrive();
 	if (emulated)
 		problem = emulation_new(&emulation, &arena->layout, &shim.heap, paging_runs(), shim.emulation,
 					(uint32_t)shim.step);

@@ -55,12 +55,15 @@ static bool make_segment(struct emulation *emulation, const struct layout *layou
 {
 	uint64_t arena_pages = layout->header->arena_bytes >> heap->page_shift;
 	uint64_t heap_offset = ARENA_MAP_OFFSET + ((arena_pages + 7) & ~7ull);
-	uint64_t paging_offset = (heap_offset + heap->pages + SEGMENT_ALIGN - 1) & ~(SEGMENT_ALIGN - 1);
-	uint64_t paging_bytes = emulation->paged ? sizeof(struct sentinel_paging) : 0;
-	uint64_t bytes = (paging_offset + paging_bytes + SEGMENT_ALIGN - 1) & ~(SEGMENT_ALIGN - 1);
+	uint64_t last_offset = (heap_offset + heap->pages + SEGMENT_ALIGN - 1) & ~(SEGMENT_ALIGN - 1);
+	uint64_t last_bytes = sizeof(struct sentinel_flight);
+	uint64_t bytes;
 	struct rlimit limit;
 	void *base;
 
+	if (emulation->paged)
+		last_bytes = sizeof(struct sentinel_paging);
+	bytes = (last_offset + last_bytes + SEGMENT_ALIGN - 1) & ~(SEGMENT_ALIGN - 1);
 	/* Above RLIMIT_FSIZE, ftruncate would raise SIGXFSZ. */
 	if (getrlimit(RLIMIT_FSIZE, &limit) || limit.rlim_cur < bytes)
 		return false;
@@ -79,6 +82,7 @@ static bool make_segment(struct emulation *emulation, const struct layout *layou
 	emulation->heap = (uint8_t *)base + heap_offset;
 	emulation->arena_pages = arena_pages;
 	emulation->heap_pages = heap->pages;
+	emulation->flight_offset = last_offset;
 	*emulation->segment = (struct sentinel_residency){
 		.magic = SENTINEL_RESIDENCY_MAGIC,
 		.version = SENTINEL_SHIM_VERSION,
@@ -88,7 +92,8 @@ static bool make_segment(struct emulation *emulation, const struct layout *layou
 		.arena_pages = arena_pages,
 		.heap_offset = heap_offset,
 		.heap_pages = heap->pages,
-		.paging_offset = emulation->paged ? paging_offset : 0,
+		.paging_offset = emulation->paged ? last_offset : 0,
+		.flight_offset = emulation->paged ? 0 : last_offset,
 	};
 	return true;
 }
@@ -149,8 +154,10 @@ const char *emulation_new(struct emulation **out, const struct layout *layout, c
 	emulation->slot_birth = calloc((uint64_t)header->slot_count + 1, sizeof(*emulation->slot_birth));
 	emulation->born_pages = calloc((uint64_t)header->slot_count + 1, sizeof(*emulation->born_pages));
 	emulation->first_access = calloc((uint64_t)header->boundary_count + 1, sizeof(uint32_t));
+	if (!paged)
+		emulation->flight = calloc(1, sizeof(*emulation->flight));
 	if (!emulation->slot_birth || !emulation->born_pages || !emulation->first_access ||
-	    !make_segment(emulation, layout, heap)) {
+	    (!paged && !emulation->flight) || !make_segment(emulation, layout, heap)) {
 		emulation_delete(emulation);
 		return "no memory for the residency map, or it exceeds the file size limit (ulimit -f)";
 	}
@@ -188,5 +195,6 @@ void emulation_delete(struct emulation *emulation)
 	free(emulation->slot_birth);
 	free(emulation->born_pages);
 	free(emulation->first_access);
+	free(emulation->flight);
 	free(emulation);
 }

@@ -3,13 +3,14 @@
  * Emulated tiers: keeps track of the tier on which each page would be on a two-tier
  * machine, and of the delay that slow memory would cause. All memory of this machine has
  * one speed, so a map (struct sentinel_residency) takes the place of the page table.
- * This process writes births and drops into the map, and the daemon writes moves. Like a
- * page table, the map outlives the daemon. At each boundary, a stretch begins. The shim
+ * This process writes births and drops into the map. The daemon moves pages in batches. It
+ * writes a batch into the map at the batch's end; this process writes the pages that arrive
+ * before the end (flight.c). Like a page table, the map outlives the daemon. At each boundary, a stretch begins. The shim
  * computes the delay that this stretch owes for its slow pages, and adds this delay to
  * the debt. Before the next boundary, the shim pays the debt by waiting, unless the debt
  * is small.
  *
- * emulate.c creates the map, residency.c changes it, delay.c computes and pays the debt.
+ * emulate.c creates the map, residency.c and flight.c change it, delay.c computes and pays the debt.
  */
 #ifndef SENTINELD_SHIM_EMULATE_H
 #define SENTINELD_SHIM_EMULATE_H
@@ -20,12 +21,26 @@
 #include "arena.h"
 #include "heap.h"
 #include "layout.h"
+#include "protocol.h"
 
 /* The map's values for a slot's pages at birth. */
 struct slot_birth {
 	uint64_t pages; /* number of pages that are born with value `first` */
 	uint8_t first;
 	uint8_t rest; /* value of the other pages */
+};
+
+/* A copy of struct sentinel_flight, and how many of its pages are in the map. */
+struct flight {
+	uint64_t sequence; /* sentinel_flight.sequence of the copy; odd: there is no copy */
+	uint64_t begin_ns;
+	uint64_t page_ps;
+	uint32_t count;
+	uint8_t value; /* the map's value for pages that have arrived */
+	uint32_t range, page; /* the next page to arrive: range, and index within the range */
+	uint64_t arrived; /* number of pages that have arrived, absent ones included */
+	uint64_t arrived_fast; /* number of pages that flight_arrive() has put on node 0 */
+	struct sentinel_page_range ranges[SENTINEL_FLIGHT_RANGES];
 };
 
 struct emulation {
@@ -39,6 +54,7 @@ struct emulation {
 	/* The segment contains these numbers, too, but the daemon can overwrite them there. */
 	uint64_t arena_pages;
 	uint64_t heap_pages;
+	uint64_t flight_offset;
 	struct slot_birth *slot_birth; /* by slot */
 	/* by slot: number of pages of the slot's latest tensor (0 if the step skipped the slot);
 	   before the first tensor, number of pages of the slot */
@@ -52,6 +68,7 @@ struct emulation {
 	uint32_t deferred;
 	uint64_t fast_limit; /* capacity of node 0 in pages; 0: unlimited */
 	uint64_t fast_own; /* number of pages used on node 0, minus segment->moved_fast */
+	struct flight *flight; /* NULL: the pager runs */
 	/* how much more delay the current stretch's computation can hide */
 	uint64_t hidden_ps;
 	/* total delay owed, and total delay paid, since the process first had emulated tiers */
@@ -63,6 +80,12 @@ struct emulation {
 static inline struct sentinel_paging *emulation_paging(const struct emulation *emulation)
 {
 	return (void *)((char *)emulation->segment + emulation->segment->paging_offset);
+}
+
+/* The part of the segment that only emulated tiers use. */
+static inline struct sentinel_flight *emulation_flight(const struct emulation *emulation)
+{
+	return (void *)((char *)emulation->segment + emulation->flight_offset);
 }
 
 /* Which tiers serve a stretch's accesses. */
@@ -92,6 +115,14 @@ void emulation_slot_sized(struct emulation *emulation, uint32_t slot, uint64_t b
 /* Forget the accesses that were to be counted when the next stretch begins, because the step has
    diverged. Needs the shim's lock. Does nothing if emulation is NULL. */
 void emulation_diverged(struct emulation *emulation);
+
+/* Whether pages may be in flight. False if emulation is NULL. */
+bool flight_active(const struct emulation *emulation);
+
+/* Write the pages of the batch in flight that have arrived by now_ns (CLOCK_MONOTONIC) into the map.
+   If flight_active(), call this before all functions below that read the map or record births.
+   Needs the shim's lock. */
+void flight_arrive(struct emulation *emulation, uint64_t now_ns);
 
 /* Record births and drops in the map. All four functions need the shim's lock. They do nothing if
    emulation is NULL or emulation->paged is set. */

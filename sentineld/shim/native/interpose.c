@@ -100,10 +100,12 @@ static void *replay(uint64_t bytes)
 	if (!(slot->flags & SENTINEL_SLOT_PLANNED))
 		return NULL;
 	address = arena_take(shim.arena, shim.cursor, bytes, (uint32_t)shim.step);
-	if (address)
-		emulation_slot_born(shim.emulation, shim.cursor);
-	else
+	if (!address) {
 		diverge();
+		return NULL;
+	}
+	residency_arrive();
+	emulation_slot_born(shim.emulation, shim.cursor);
 	return address;
 }
 
@@ -134,9 +136,11 @@ static void *tensor_alloc(uint64_t bytes)
 		planned = shim.arena;
 	} else {
 		address = heap_take(&shim.heap, &birth);
-		if (address)
+		if (address) {
+			residency_arrive();
 			emulation_heap_born(shim.emulation, heap_page(address),
 					    whole_pages(bytes, shim.heap.page_shift));
+		}
 		publish_heap();
 	}
 	if (shim.recording)

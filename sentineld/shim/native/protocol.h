@@ -25,7 +25,7 @@
 
 #include <stdint.h>
 
-#define SENTINEL_SHIM_VERSION 8
+#define SENTINEL_SHIM_VERSION 9
 #define SENTINEL_CONTROL_MAGIC 0x314c544e45534853ull /* "SHSENTL1" */
 #define SENTINEL_LAYOUT_MAGIC 0x3159414c53484e53ull /* "SNHSLAY1" */
 #define SENTINEL_RESIDENCY_MAGIC 0x3153455253484e53ull /* "SNHSRES1" */
@@ -242,9 +242,9 @@ struct sentinel_access { /* 40 bytes: emulated and paged tiers only; sorted by s
 /*
  * Header of the residency segment. After it come the arena's map and the heap's map, both 8-byte
  * aligned, with one byte for each page: 0 if absent, otherwise 1 + node. On emulated tiers, the
- * process writes births and drops, and the daemon writes moves; the entry of a page in flight gives
- * its source node. If node 0 is full, pages are born on node 1, just as the kernel falls back to
- * another node.
+ * process writes births and drops; the daemon and the process write moves (see struct
+ * sentinel_flight). The entry of a page in flight gives its source node. If node 0 is full, pages
+ * are born on node 1, just as the kernel falls back to another node.
  */
 struct sentinel_residency { /* 128 bytes */
 	uint64_t magic;
@@ -259,17 +259,46 @@ struct sentinel_residency { /* 128 bytes */
 	uint64_t owed_ns;
 	/* total time waited to pay owed_ns; can exceed owed_ns, because a wait can overrun */
 	uint64_t paid_ns;
-	/* written by the daemon: number of pages moved to node 0, minus number of pages moved
-	   from node 0 */
+	/* written by the daemon: number of pages that it has moved to node 0, minus number of pages
+	   that it has moved from node 0 */
 	int64_t moved_fast;
-	/* written by the daemon: number of pages in flight to node 0, which has room reserved for
-	   them */
+	/* written by the daemon: number of pages of the batch in flight to node 0, which has room
+	   reserved for them; includes the pages that this process has written into the map */
 	uint64_t in_flight_fast;
 	int64_t fast_own; /* number of pages used on node 0, minus moved_fast */
 	uint64_t fast_limit; /* capacity of node 0 in pages; 0: unlimited */
 	/* offset of struct sentinel_paging, 8-byte aligned; 0: the pager does not run */
 	uint64_t paging_offset;
-	uint64_t reserved[2];
+	/* offset of struct sentinel_flight, 8-byte aligned; 0: the pager runs */
+	uint64_t flight_offset;
+	uint64_t reserved;
+};
+
+struct sentinel_page_range { /* 16 bytes */
+	uint64_t page; /* first page, counted from the base of the space */
+	uint32_t pages;
+	uint32_t space; /* 0: arena, 1: heap */
+};
+
+#define SENTINEL_FLIGHT_RANGES 1024u
+
+/*
+ * Emulated tiers: the last batch of pages that the daemon has begun to move, written by the daemon.
+ * The pages move one after the other, in the order of the ranges. Page i, counted from 0, arrives
+ * at begin_ns + (i + 1) * page_ps / 1000 if i is less than `limit`. Absent pages do not arrive. The
+ * process writes the pages that have arrived into the map before it reads the map. When the batch
+ * ends, the daemon writes the others.
+ */
+struct sentinel_flight {
+	/* incremented before and after the other words are changed, so odd during the change; only
+	   `limit` also changes at other times */
+	uint64_t sequence;
+	uint64_t limit; /* number of pages that arrive; lowered when the batch is interrupted */
+	uint64_t begin_ns; /* CLOCK_MONOTONIC */
+	uint64_t page_ps;
+	uint32_t count; /* number of ranges */
+	uint32_t node; /* target */
+	struct sentinel_page_range ranges[SENTINEL_FLIGHT_RANGES];
 };
 
 /*
@@ -278,12 +307,6 @@ struct sentinel_residency { /* 128 bytes */
  * two queues and then writes to the eventfd that it sent to the shim (paging_settings.wake).
  */
 #define SENTINEL_QUEUE_RANGES 1024u /* a power of two */
-
-struct sentinel_page_range { /* 16 bytes */
-	uint64_t page; /* first page, counted from the base of the space */
-	uint32_t pages;
-	uint32_t space; /* 0: arena, 1: heap */
-};
 
 struct sentinel_page_queue {
 	/* written by the daemon: number of ranges appended since the segment was created */

@@ -12,10 +12,13 @@ uint64_t residency_fast_room(const struct emulation *emulation)
 	   writes these words, is untrusted */
 	uint64_t moved = (uint64_t)__atomic_load_n(&emulation->segment->moved_fast, __ATOMIC_RELAXED);
 	uint64_t flying = __atomic_load_n(&emulation->segment->in_flight_fast, __ATOMIC_RELAXED);
-	int64_t room = (int64_t)(emulation->fast_limit - emulation->fast_own - moved - flying);
+	uint64_t arrived = emulation->flight ? emulation->flight->arrived_fast : 0;
+	int64_t room;
 
 	if (!emulation->fast_limit)
 		return UINT64_MAX;
+	flying -= arrived < flying ? arrived : flying;
+	room = (int64_t)(emulation->fast_limit - emulation->fast_own - moved - flying);
 	return room > 0 ? (uint64_t)room : 0;
 }
 

@@ -98,6 +98,13 @@ static inline bool is_owner(void)
 
 uint64_t now_ns(void);
 
+/* Bring the residency map of emulated tiers up to date. Needs the lock. */
+static inline void residency_arrive(void)
+{
+	if (flight_active(shim.emulation))
+		flight_arrive(shim.emulation, now_ns());
+}
+
 /* Create the control segment (ring.c). Returns 0 or -errno. */
 int control_new(uint64_t ring_records);
 

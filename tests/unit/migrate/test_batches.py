@@ -6,8 +6,9 @@ A World has one space with 64 pages.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -34,9 +35,10 @@ class World:
         useful: list[int] | None = None,
         ahead: list[int] | None = None,
         late: bool = False,
+        stalls: Callable[[int], bool] = lambda _: False,
     ) -> None:
         """rows: (boundary, deadline, tier, first page, pages). late: whether all moves are late by
-        plan."""
+        plan. stalls: see Schedule."""
         moves = np.zeros(len(rows), MOVE_DTYPE)
         for row, (boundary, deadline, tier, first, pages) in enumerate(rows):
             moves[row] = (boundary, deadline, row, 0, tier, first * PAGE, pages * PAGE)
@@ -55,6 +57,7 @@ class World:
             count,
             self.pages_of,
             lambda move, why: self.cancelled.append((move.offset // PAGE, why)),
+            stalls=stalls,
         )
 
     def pages_of(self, move: Pending) -> Pages:
@@ -67,9 +70,10 @@ class World:
         room: int = PLENTY,
         free: int = PLENTY,
         pages: int = 1024,
-        small: int | None = None,
+        ahead: int | None = None,
+        exact: bool = False,
     ) -> Batch | None:
-        return self.schedule.next_batch(lambda: room, lambda _: free, pages, small)
+        return self.schedule.next_batch(lambda: room, lambda _: free, pages, ahead, exact)
 
     def move(self, batch: Batch) -> None:
         for move, pages in batch.parts:
@@ -95,54 +99,62 @@ def test_demotions_go_before_promotions_and_share_a_batch() -> None:
     assert world.drain() == [(1, [8, 9, 16]), (0, [0, 1])]
 
 
-def test_pages_of_several_moves_make_a_smaller_batch() -> None:
+def test_a_batch_has_pages_of_several_moves() -> None:
     rows = [(1, 2, 1, 0, 6), (1, 2, 1, 8, 1), (1, 2, 1, 16, 1), (1, 2, 1, 24, 3)]
     world = World(rows, count=4)
     world.schedule.pass_boundary(NO_DROPS)
     taken = []
     ends = []
-    while (batch := world.next(pages=4, small=3)) is not None:
+    while (batch := world.next(pages=4)) is not None:
         taken.append([pages.tolist() for _, pages in batch.parts])
         ends.append((batch.ends_move, batch.clipped(1).ends_move, batch.clipped(2).ends_move))
         world.move(batch)
         world.schedule.moved(batch)
-    assert taken == [[[0, 1, 2, 3]], [[4, 5], [8]], [[16], [24, 25]], [[26]]]
+    assert taken == [[[0, 1, 2, 3]], [[4, 5], [8], [16]], [[24, 25, 26]]]
     assert ends == [
         (False, False, False),
         (True, False, True),
-        (False, True, False),
-        (True, True, True),
+        (True, False, False),
     ]
     assert world.schedule.done() == 1
 
 
-@pytest.mark.parametrize(("deadline", "batches"), [(2, [2, 2, 2]), (3, [6])])
-def test_promotions_make_small_batches_before_their_deadline(
-    deadline: int, batches: list[int]
-) -> None:
-    world = World([(1, deadline, 0, 0, 6)], count=4)
-    world.tier[0:6] = 1
-    world.schedule.pass_boundary(NO_DROPS)
-    taken = []
-    while (batch := world.next(pages=8, small=2)) is not None:
-        taken.append(batch.pages)
-        world.move(batch)
-    assert taken == batches
-
-
-def test_promotions_late_by_plan_make_small_batches() -> None:
-    world = World([(1, 2, 0, 0, 6)], count=4, useful=[3], late=True)
-    world.tier[0:6] = 1
-    world.schedule.pass_boundary(NO_DROPS)
-    assert world.next(pages=8, small=2).pages == 2
-
-
-def test_demotions_that_make_room_for_an_urgent_promotion_make_small_batches() -> None:
+def test_early_demotions_make_small_batches_while_promotions_have_no_room() -> None:
     world = World([(1, 2, 0, 0, 6), (3, 0, 1, 8, 6)], count=4, ahead=[0, 2])
     world.tier[0:6] = 1
     world.schedule.pass_boundary(NO_DROPS)
-    batch = world.next(room=0, pages=8, small=2)
+    batch = world.next(room=0, pages=8, ahead=2)
     assert (batch.tier, batch.pages) == (1, 2)
+    alone = World([(3, 0, 1, 8, 6)], count=4, ahead=[2])
+    alone.schedule.pass_boundary(NO_DROPS)
+    assert alone.next(pages=8, ahead=2).pages == 6
+
+
+def test_an_exact_batch_ends_with_the_demotions_that_the_process_may_wait_for() -> None:
+    """Without overhead for each batch, done() rises as soon as possible."""
+    rows = [(1, 3, 1, 0, 2), (1, 3, 1, 4, 1), (2, 3, 1, 8, 2), (3, 0, 1, 16, 2), (0, 1, 1, 24, 2)]
+    world = World(rows, count=4, ahead=[0, 0, 0, 1, 2])
+    world.schedule.pass_boundary(NO_DROPS)
+    world.schedule.pass_boundary(NO_DROPS)
+    taken = []
+    done = []
+    while (batch := world.next(exact=True)) is not None:
+        taken.append([pages.tolist() for _, pages in batch.parts])
+        world.move(batch)
+        world.schedule.moved(batch)
+        done.append(world.schedule.done())
+    # The last batch consists of demotions ahead of time, for which no process waits yet.
+    assert taken == [[[0, 1], [4]], [[8, 9]], [[16, 17], [24, 25]]]
+    assert done == [1, 2, 2]
+
+
+def test_an_exact_batch_ends_with_the_promotions_for_which_the_process_stalls() -> None:
+    rows = [(1, 2, 0, 0, 2), (1, 3, 0, 8, 2)]
+    world = World(rows, count=4, useful=[2, 2], late=True, stalls=lambda boundary: boundary == 2)
+    world.tier[0:10] = 1
+    world.schedule.pass_boundary(NO_DROPS)
+    batch = world.next(exact=True)
+    assert [pages.tolist() for _, pages in batch.parts] == [[0, 1]]
 
 
 def test_done_waits_for_demotions_only() -> None:

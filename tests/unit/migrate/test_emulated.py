@@ -184,7 +184,7 @@ def test_moves_of_several_processes_take_turns() -> None:
     clock, bucket = VirtualClock(), TokenBucket(PAGE)  # 1 s a page
     maps = {space: np.zeros(PAGES, np.uint8) for space in STARTS}
     pages = EmulatedMemory(maps, SPACES, TIERS, bucket, clock=clock)
-    pages.small_batch_pages = 2
+    pages.shared_batch_pages = 2
     maps[Space.ARENA][:6] = 1
     wanted = addresses([(Space.ARENA, page) for page in range(6)])
     clock.sleep(second_ns)

@@ -177,7 +177,7 @@ def test_stop_without_start(run: Run) -> None:
 class SlowMemory:
     """Memory whose heap pages are all on one node. Each move waits until the event `let` is set."""
 
-    batch_pages = small_batch_pages = 4
+    batch_pages = ahead_pages = 4
     exact = False
     waits = True
 

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sentineld.migrate.pending import Batch, PageRange, Pending, no_pages
+from sentineld.model.plan import Space
 
 RANGES = st.builds(PageRange, st.integers(0, 1), st.integers(0, 8), st.integers(1, 8))
 
@@ -25,7 +26,7 @@ def test_ranges_relate_as_their_pages_do(one: PageRange, other: PageRange) -> No
 
 
 def move(reason: str = "plan") -> Pending:
-    return Pending(0, 0, 4096, tier=1, due=0, deadline=1, expiry=2, reason=reason)
+    return Pending(Space.ARENA, 0, 4096, tier=1, due=0, deadline=1, expiry=2, reason=reason)
 
 
 def test_moves_of_equal_ranges_are_different_moves() -> None:

@@ -106,7 +106,7 @@ class Process:
 class SlowMemory:
     """The pages of a Process. call_ns yields the duration in ns of each call of move_pages()."""
 
-    batch_pages = small_batch_pages = 512
+    batch_pages = ahead_pages = 512
     exact = waits = True
 
     def __init__(self, process: Process, call_ns: Iterator[float]) -> None:

@@ -31,6 +31,7 @@ STRUCTS = {
     "sentinel_access": protocol.ACCESS_DTYPE,
     "sentinel_residency": protocol.RESIDENCY_DTYPE,
     "sentinel_page_range": protocol.PAGE_RANGE_DTYPE,
+    "sentinel_flight": protocol.FLIGHT_DTYPE,
     "sentinel_page_queue": protocol.PAGE_QUEUE_DTYPE,
     "sentinel_paging": protocol.PAGING_DTYPE,
     "sentinel_move": protocol.PAGER_MOVE_DTYPE,
@@ -57,6 +58,7 @@ VALUES = {
     "SENTINEL_HUGE_BYTES": protocol.HUGE_BYTES,
     "SENTINEL_HEARTBEAT_STALE_NS": protocol.HEARTBEAT_STALE_NS,
     "SENTINEL_QUEUE_RANGES": protocol.QUEUE_RANGES,
+    "SENTINEL_FLIGHT_RANGES": protocol.FLIGHT_RANGES,
 }
 
 

@@ -79,6 +79,9 @@ def harness(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     )
     library.test_schedule_late.restype = ctypes.c_uint64
     library.test_schedule_late.argtypes = (ctypes.c_void_p,)
+    library.flight_arrive.argtypes = (ctypes.c_void_p, ctypes.c_uint64)
+    library.flight_active.restype = ctypes.c_bool
+    library.flight_active.argtypes = (ctypes.c_void_p,)
     library.emulation_recount.argtypes = (ctypes.c_void_p, ctypes.c_uint64)
     library.emulation_due.restype = ctypes.c_uint64
     library.emulation_due.argtypes = (ctypes.c_void_p, ctypes.c_bool)

@@ -93,6 +93,7 @@ class Training(Clock):
                     moved_fast=self._segment.moved,
                     in_flight_fast=self._segment.flying,
                     fast_room=self._segment.fast_room,
+                    flight=self._segment.flight,
                     clock=self,
                 ),
                 spaces=spaces,
@@ -211,6 +212,7 @@ class Training(Clock):
         while self._queue and self._queue[0][0] <= until_ns:
             at_ns, birth, slot = self._queue.pop(0)
             self._now = max(self._now, at_ns)
+            self._arrive()
             function = "emulation_slot_born" if birth else "emulation_slot_dropped"
             getattr(self._harness, function)(self._handle, slot)
 
@@ -238,7 +240,12 @@ class Training(Clock):
         self._owed_before, self._moved_before = owed_ns, moved_bytes
         self._waited, self._step_began = 0.0, self._now
 
+    def _arrive(self) -> None:
+        if self._harness.flight_active(self._handle):
+            self._harness.flight_arrive(self._handle, round(self._now))
+
     def _begin_stretch(self) -> None:
+        self._arrive()
         if not self._stretch:
             self._harness.emulation_recount(self._handle, len(self._segment.maps[Space.HEAP]))
         owed_ns = self._segment.owed_ns
