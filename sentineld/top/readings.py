@@ -132,4 +132,6 @@ def _tiers_of(answer: dict[str, Any]) -> str:
         return f"emulated tiers ({text_of(answer['emulated'], TEXT_CHARACTERS_MAX)})"
     if answer.get("paged"):
         return "paged tiers"
+    if answer.get("swap"):
+        return "memory and swap"
     return f"{len(answer['tiers'])} tiers" if answer.get("tiers") else "no tiers"
