@@ -19,7 +19,7 @@ import numpy.typing as npt
 import torch
 
 from sentineld.model.records import OP_ACCESS_DTYPE
-from sentineld.shim import op_times
+from sentineld.shim import op_spans, op_times
 from sentineld.shim.native import Native
 from sentineld.shim.op_times import TimeMap
 
@@ -129,8 +129,11 @@ class _Walk:
     """Turns the profiler's event tree into rows, one for each access."""
 
     def __init__(self) -> None:
-        # (time in ns of the profiler's clock, address, bytes, write, estimated)
-        self.rows: list[tuple[int, int, int, bool, bool]] = []
+        # (time, end of the operator, address, bytes, write, estimated); times are in ns of the
+        # profiler's clock
+        self.rows: list[tuple[int, int, int, int, bool, bool]] = []
+        # (begin, end) of each operator
+        self.spans: list[tuple[int, int]] = []
         self.memory: op_times.Memory = []
         self._schemas = _Schemas()
 
@@ -169,11 +172,15 @@ class _Walk:
         operator has written."""
         for allocation in seen.allocated:
             if allocation.address not in seen.written:
-                self._row(allocation.time + 1, allocation.address, allocation.bytes, True, True)
+                time = allocation.time + 1
+                self._row((time, time), allocation.address, allocation.bytes, True, True)
 
-    def _row(self, time: int, address: int, size: int, write: bool, estimated: bool) -> None:
+    def _row(
+        self, span: tuple[int, int], address: int, size: int, write: bool, estimated: bool
+    ) -> None:
+        """Add an access between the two times of `span`."""
         if address and size > 0:
-            self.rows.append((time, address, size, write, estimated))
+            self.rows.append((*span, address, size, write, estimated))
 
     def _inputs(self, event: Any, fields: Any) -> Iterator[_Tensor]:
         written = self._schemas.written(event.name, len(fields.inputs))
@@ -196,21 +203,23 @@ class _Walk:
         # may pass a boundary at this allocation, and the operator accesses its tensors only after
         # the boundary.
         time = min((made.time + 1 for made in own), default=int(event.start_time_ns))
+        end = int(event.end_time_ns)
+        self.spans.append((int(event.start_time_ns), end))
         output_bytes = sum(made.bytes for made in own if not made.dies_inside)
         gathers = event.name in _GATHERS
         for tensor in self._inputs(event, fields):
             if tensor.read and tensor.address not in seen.read | seen.written:
                 size = min(tensor.bytes, output_bytes) if gathers else tensor.bytes
-                self._row(time, tensor.address, size, False, gathers)
+                self._row((time, end), tensor.address, size, False, gathers)
                 seen.read.add(tensor.address)
             if tensor.written and tensor.address not in seen.written:
-                self._row(time, tensor.address, tensor.bytes, True, False)
+                self._row((time, end), tensor.address, tensor.bytes, True, False)
                 seen.written.add(tensor.address)
             gathers = False  # the tensors after the first are indices
         for made in own:
-            self._row(made.time + 1, made.address, made.bytes, True, made.dies_inside)
+            self._row((made.time + 1, end), made.address, made.bytes, True, made.dies_inside)
             if made.dies_inside and made.address not in seen.read:
-                self._row(made.time + 2, made.address, made.bytes, False, True)
+                self._row((made.time + 2, end), made.address, made.bytes, False, True)
         seen.written.update(made.address for made in own)
         seen.allocated.clear()
 
@@ -258,9 +267,13 @@ class AccessStep:
         table = np.zeros(len(rows) + 2 * len(unreported), dtype=OP_ACCESS_DTYPE)
         columns = list(zip(*rows, strict=True))
         reported = table[: len(rows)]
+        ends_ns = np.zeros(len(table), np.uint64)
         reported["time_ns"] = times.monotonic(np.array(columns[0], dtype=np.int64))
-        for name, column in zip(_COLUMNS, columns[1:], strict=True):
+        ends_ns[: len(rows)] = times.monotonic(np.array(columns[1], dtype=np.int64))
+        for name, column in zip(_COLUMNS, columns[2:], strict=True):
             reported[name] = column
+        spans = times.monotonic(np.array(walk.spans, np.int64).reshape(-1, 2).ravel())
+        unreported_ends_ns = op_spans.ends_of(unreported["time_ns"], spans.reshape(-1, 2))
         for index, write in ((0, True), (1, False)):
             # Allocations that bypass the profiler are scratch memory of libraries. It is assumed
             # that each of them is written and then read.
@@ -270,5 +283,7 @@ class AccessStep:
             part["bytes"] = unreported["bytes"]
             part["write"] = write
             part["estimated"] = True
+            ends_ns[len(rows) + index * len(unreported) :][: len(unreported)] = unreported_ends_ns
+        table = op_spans.divided(table, ends_ns, records)
         table = table[_in_ranges(table["address"], op_times.tensor_ranges(self._native))]
         return table[np.argsort(table["time_ns"], kind="stable")]
