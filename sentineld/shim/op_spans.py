@@ -15,6 +15,11 @@ import numpy.typing as npt
 from sentineld.model import protocol
 from sentineld.model.ranges import ranges
 
+SHARE_MIN = 1 / 64
+"""If an operator spends less than this share of its time in a stretch, its accesses are not assigned
+to the stretch, unless it spends as little time in all stretches. The operator probably only
+allocates there. On paged tiers, plans do not move a tensor in a stretch that uses it."""
+
 Rows = npt.NDArray[np.void]
 Integers = npt.NDArray[np.uint64]
 
@@ -39,12 +44,16 @@ def divided(rows: Rows, ends_ns: Integers, records: Rows) -> Rows:
     past = np.cumsum(inside)
     begins, lasts = np.insert(between, past - inside, begin), np.insert(between, past, end)
     row = np.repeat(np.arange(len(rows)), inside + 1)
-    is_divided = inside[row] > 0
-    share = np.where(is_divided, (lasts - begins) / np.maximum(end - begin, 1)[row], 1.0)
+    whole = np.maximum(end - begin, 1)[row]
+    share = np.where(inside[row] > 0, (lasts - begins) / whole, 1.0)
+    largest = np.maximum.reduceat(share, past - inside + np.arange(len(rows)))
+    kept = share >= np.minimum(largest, SHARE_MIN)[row]
+    row, share = row[kept], share[kept]
+    share /= np.bincount(row, share)[row]
     found = rows[row]
-    found["time_ns"] = begins
+    found["time_ns"] = begins[kept]
     found["bytes"] = np.maximum(np.rint(found["bytes"] * share), 1)
-    found["estimated"] |= is_divided
+    found["estimated"] |= inside[row] > 0
     return found
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sentineld.model import protocol
 from sentineld.model.protocol import Event
 from sentineld.model.records import OP_ACCESS_DTYPE
-from sentineld.shim.op_spans import divided, ends_of
+from sentineld.shim.op_spans import SHARE_MIN, divided, ends_of
 
 ADDRESS, BYTES = 1 << 20, 1000
 NOTHING = np.zeros(0, protocol.RECORD_DTYPE)
@@ -35,7 +35,7 @@ def parts(begin_ns: int, end_ns: int, found: np.ndarray) -> list[tuple[int, int]
     made = divided(access(begin_ns), np.array([end_ns], np.uint64), found)
     assert set(made["address"].tolist()) == {ADDRESS}
     assert made["write"].all()
-    assert (made["estimated"] == (len(made) > 1)).all()
+    assert made["estimated"].all() or len(made) == 1
     return list(zip(made["time_ns"].tolist(), made["bytes"].tolist(), strict=True))
 
 
@@ -43,6 +43,13 @@ def test_an_access_is_divided_in_proportion_to_time() -> None:
     assert parts(100, 200, records([50, 110, 150, 200, 250])) == [
         (100, 100), (110, 400), (150, 500),
     ]  # fmt: skip
+
+
+def test_a_stretch_with_little_of_the_operators_time_is_left_out() -> None:
+    assert parts(1000, 2000, records([1010, 1100])) == [(1010, 91), (1100, 909)]
+    assert parts(1000, 2000, records([1985])) == [(1000, BYTES)]
+    # If all parts are equally short, none is left out.
+    assert len(parts(1000, 2000, records(list(range(1010, 2000, 10))))) == 100
 
 
 def test_an_access_without_boundaries_inside_is_not_divided() -> None:
@@ -70,8 +77,11 @@ def test_parts_begin_at_boundaries_and_add_up(
     found = divided(rows, ends, records(sorted(boundaries)))
     for at, (begin, end) in enumerate(spans, start=1):
         mine = found[found["address"] == 4096 * at]
-        inside = [time for time in sorted(boundaries) if begin < time < end]
-        assert mine["time_ns"].tolist() == [begin, *inside]
+        edges = [begin, *(time for time in sorted(boundaries) if begin < time < end)]
+        times = np.diff([*edges, max(end, begin)])
+        least = min(SHARE_MIN * (end - begin), times.max()) if len(edges) > 1 else 0
+        long = [edge for edge, time in zip(edges, times, strict=True) if time >= least]
+        assert mine["time_ns"].tolist() == long
         assert int(mine["bytes"].sum()) == pytest.approx(BYTES, abs=len(mine))
 
 
