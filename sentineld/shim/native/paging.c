@@ -135,6 +135,7 @@ void paging_pass(uint64_t position, bool has_moves)
 	if (!paging_runs())
 		return;
 	atomic_store(&paging.position, position);
+	pager_pass(paging.pager);
 	if (has_moves)
 		event_signal(paging.notify);
 }
@@ -305,9 +306,20 @@ const char *paging_start(const struct heap *heap, const struct paging_settings *
 
 const char *paging_add(const struct arena *arena)
 {
+	const struct layout *layout = &arena->layout;
+	const char *problem;
+
 	if (!paging_runs() || !arena->bytes)
 		return NULL;
-	return pager_add(paging.pager, arena->base, arena->bytes, 0);
+	problem = pager_add(paging.pager, arena->base, arena->bytes, 0);
+	for (uint32_t i = 0; !problem && i < layout->header->region_count; i++) {
+		const struct sentinel_region *region = &layout->regions[i];
+
+		if (region->node > 0)
+			pager_born_out(paging.pager, arena->base + region->offset,
+				       region->bytes >> arena->page_shift);
+	}
+	return problem;
 }
 
 void paging_remove(const struct arena *arena)

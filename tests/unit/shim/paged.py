@@ -73,7 +73,7 @@ def load(path: Path) -> ctypes.CDLL:
     library.pager_start.argtypes = (ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(Settings))
     library.pager_add.restype = ctypes.c_char_p
     library.pager_evict.restype = library.pager_fetch.restype = ctypes.c_uint64
-    for name in ("born", "dropped"):
+    for name in ("born", "born_out", "dropped"):
         getattr(library, f"pager_{name}").argtypes = pages
     library.pager_add.argtypes = (*pages, ctypes.c_uint64)
     for name in ("evict", "fetch"):
@@ -83,7 +83,9 @@ def load(path: Path) -> ctypes.CDLL:
         getattr(library, name).argtypes = (ctypes.c_void_p, ctypes.c_uint64)
     library.pager_set_budget.argtypes = (ctypes.c_void_p, ctypes.c_uint64)
     library.pager_read_counts.argtypes = (ctypes.c_void_p, ctypes.POINTER(Counts))
-    for name in ("stop", "settle", "before_fork", "after_fork_in_parent", "after_fork_in_child"):
+    for name in ("stop", "settle", "pass"):
+        getattr(library, f"pager_{name}").argtypes = (ctypes.c_void_p,)
+    for name in ("before_fork", "after_fork_in_parent", "after_fork_in_child"):
         getattr(library, f"pager_{name}").argtypes = (ctypes.c_void_p,)
     return library
 
@@ -129,6 +131,10 @@ class Paged:
         """Give frames to absent pages, as soon as frames are free. Does not wait."""
         self._library.pager_born(self._pager, self._base + first * PAGE, pages)
 
+    def born_out(self, first: int, pages: int) -> None:
+        """From now on, births do not mean that these pages are planned to be in memory."""
+        self._library.pager_born_out(self._pager, self._base + first * PAGE, pages)
+
     def dropped(self, first: int, pages: int) -> None:
         """Make pages absent."""
         self._library.pager_dropped(self._pager, self._base + first * PAGE, pages)
@@ -157,6 +163,10 @@ class Paged:
     def discard(self, first: int, pages: int) -> None:
         """Drop pages with madvise() and without calling the pager, as a program can do."""
         self._map.madvise(mmap.MADV_DONTNEED, first * PAGE, pages * PAGE)
+
+    def begin_stretch(self) -> None:
+        """Report that another stretch begins."""
+        self._library.pager_pass(self._pager)
 
     def settle(self) -> None:
         """Wait until no page is being evicted or fetched."""

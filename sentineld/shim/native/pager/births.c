@@ -51,8 +51,9 @@ static uint64_t give_birth(struct pager *pager, struct paged_range *range, uint6
 	memset(range->pending + page, 0, born);
 	set_state(range, page, born, PAGE_IN);
 	memset(range->recent + page, 1, born);
+	begin_arrivals(pager);
 	for (uint64_t i = page; i < page + born; i++)
-		range->arrival[i] = pager->arrivals;
+		range->arrival[i] = range->planned[i] ? pager->arrivals : pager->arrivals++;
 	pager->resident += born;
 	return born;
 }
@@ -78,8 +79,8 @@ static void resume_moves(struct pager *pager)
 	}
 }
 
-/* Give free frames to the pending pages of [page, end), in order. Skips pages for which
-   pager_evict() was called after their birth: they get frames only when they are accessed. Returns
+/* Give free frames to the pending pages of [page, end), in order. Skips pages that are not planned to
+   be in memory: they get frames only when they are accessed. Returns
    the first page, apart from skipped ones, that got no frame; `end` if all got one. */
 static uint64_t give_frames(struct pager *pager, struct paged_range *range, uint64_t page, uint64_t end)
 {
@@ -128,6 +129,30 @@ static void record_birth(struct pager *pager, struct paged_range *range, uint64_
 		(struct wanted){.range = range, .page = page, .pages = end - page};
 }
 
+/* Set `planned` of the pages [page, end), which are born. */
+static void plan_births(struct paged_range *range, uint64_t page, uint64_t end)
+{
+	while (page < end) {
+		uint8_t out = range->born_out[page];
+		const uint8_t *next = memchr(range->born_out + page, !out, end - page);
+		uint64_t run = next ? (uint64_t)(next - (range->born_out + page)) : end - page;
+
+		set_planned(range, page, run, !out);
+		page += run;
+	}
+}
+
+void pager_born_out(struct pager *pager, void *address, uint64_t pages)
+{
+	struct paged_range *range;
+
+	pager_enter(pager);
+	range = range_of(pager, address);
+	if (range)
+		memset(range->born_out + page_number(pager, range, address), 1, pages);
+	pthread_mutex_unlock(&pager->lock);
+}
+
 void pager_born(struct pager *pager, void *address, uint64_t pages)
 {
 	struct paged_range *range;
@@ -139,7 +164,7 @@ void pager_born(struct pager *pager, void *address, uint64_t pages)
 
 		memset(range->begins + page, 0, pages);
 		range->begins[page] = 1;
-		set_planned(range, page, pages, true);
+		plan_births(range, page, end);
 		if (range->top < end)
 			range->top = end;
 		for (uint64_t i = page; i < end; i++)
@@ -155,17 +180,25 @@ void pager_born(struct pager *pager, void *address, uint64_t pages)
    pending pages, which will probably be accessed soon. Returns false if there is no frame yet. */
 static bool give_demanded(struct pager *pager, struct paged_range *range, uint64_t page)
 {
-	uint64_t run;
+	bool planned = range->planned[page];
+	uint64_t run, least;
 
 	if (range->state[page] != PAGE_ABSENT)
 		return true; /* the page has a frame by now */
 	run = pending_run(range, page);
 	if (run > READ_AHEAD_PAGES_MIN && pager->wanted_count > 1)
 		run = READ_AHEAD_PAGES_MIN; /* other accesses wait for frames, too */
-	if (!frame_ready(pager, run ? run : 1))
+	least = run ? run : 1;
+	if (!planned && run > READ_AHEAD_PAGES_MIN) {
+		/* Evict planned pages for the first of these pages only, and stray pages for all. */
+		make_room_ahead(pager, run, false);
+		least = READ_AHEAD_PAGES_MIN;
+	}
+	if (!frame_ready(pager, least))
 		return false;
 	page += give_birth(pager, range, page, run ? run : 1, !run);
-	make_room_ahead(pager, pending_run(range, page));
+	run = pending_run(range, page);
+	make_room_ahead(pager, run, run && range->planned[page]);
 	return true;
 }
 

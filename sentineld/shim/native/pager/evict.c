@@ -180,6 +180,7 @@ static void put_back(struct transit *transit, uint32_t i)
 	transit_cut(pager, range, page);
 	set_state(range, page, 1, PAGE_IN);
 	range->recent[page] = 1;
+	begin_arrivals(pager);
 	range->arrival[page] = pager->arrivals++;
 	pager->resident++;
 }

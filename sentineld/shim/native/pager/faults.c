@@ -93,7 +93,7 @@ static void fetch_run(struct pager *pager, struct paged_range *range, uint64_t p
 		.tensor_begin = tensor_begin(range, page),
 		.tensor_end = tensor_end(range, page),
 		.arrivals = pager->arrivals,
-		.since = since_young(pager),
+		.since = since_recent(pager),
 	};
 	struct read_ahead_window window = read_ahead_window(&pager->read_ahead, &fault);
 	uint32_t run = out_run(range, page, window.pages);
@@ -103,6 +103,10 @@ static void fetch_run(struct pager *pager, struct paged_range *range, uint64_t p
 	uint64_t gap = page - window.skipped;
 	uint32_t owed;
 
+	/* If too many pages were read ahead, it suffices to read fewer ahead. */
+	if (!window.shrunk)
+		note_reuse(pager, range, page);
+	pager->next_planned = range->planned[page];
 	pages_want(pager, range, page, now, &fetch_faulted);
 	pager->kept_alone = now == READ_AHEAD_PAGES_MIN && run == now && !window.below;
 	if (window.below) {
@@ -122,14 +126,13 @@ static void fetch_run(struct pager *pager, struct paged_range *range, uint64_t p
 		pager->next_pages = out_run(range, page + now, owed + window.pages);
 }
 
-/* Evict pages, so that a stream's next fault finds this number of free frames. */
-static void make_room_for_stream(struct pager *pager, uint64_t pages)
+/* Evict pages, so that a stream's next fault finds this number of free frames. A stream of pages that are
+   not planned to be in memory must not evict pages that are: it evicts only stray pages.
+   planned: whether the last fault's page is planned to be in memory. */
+static void make_room_for_stream(struct pager *pager, uint64_t pages, bool planned)
 {
-	uint64_t unused = frames_unused(pager), with_floor = pages + frames_floor(pager);
-
-	if (with_floor > unused)
-		make_room_of_strays(pager, with_floor - unused);
-	make_room_ahead(pager, pages);
+	make_room_ahead(pager, pages + frames_floor(pager), false);
+	make_room_ahead(pager, pages, planned);
 }
 
 /* Recall a page that is being evicted, and then the pages that follow it, as long as they are being
@@ -176,7 +179,6 @@ static void serve(struct pager *pager, uintptr_t address)
 	pager->counts.faults++;
 	transit = transit_of(pager, range, page);
 	if (!transit) {
-		note_reuse(pager, range, page);
 		fetch_run(pager, range, page);
 	} else if (transit->leaves)
 		recall_run(pager, range, page);
@@ -198,7 +200,7 @@ static void serve_all(struct pager *pager)
 {
 	struct job *job = NULL;
 	uint64_t began_ns = 0, spent_ns = 0, next_pages = 0;
-	bool alone = false;
+	bool alone = false, planned = false;
 	uintptr_t address;
 
 	while (uffd_next_fault(pager->uffd, &address)) {
@@ -209,8 +211,10 @@ static void serve_all(struct pager *pager)
 		serve(pager, address);
 		job = pager->kept_job;
 		alone = pager->kept_alone;
-		if (pager->next_pages > next_pages)
+		if (pager->next_pages > next_pages) {
 			next_pages = pager->next_pages;
+			planned = pager->next_planned;
+		}
 		pager->kept_job = NULL;
 		pager->next_pages = 0;
 		pthread_mutex_unlock(&pager->lock);
@@ -228,7 +232,7 @@ static void serve_all(struct pager *pager)
 		pager->counts.fault_read_ns += spent_ns;
 	}
 	if (next_pages)
-		make_room_for_stream(pager, next_pages);
+		make_room_for_stream(pager, next_pages, planned);
 	pthread_mutex_unlock(&pager->lock);
 }
 

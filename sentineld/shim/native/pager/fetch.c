@@ -19,18 +19,25 @@ uint64_t frames_floor(const struct pager *pager)
 	return share < FLOOR_PAGES_MAX ? share : FLOOR_PAGES_MAX;
 }
 
-static uint64_t free_above_floor(struct pager *pager, uint64_t pages)
+/* Number of free frames beyond `floor`. Frames that the budget allows, but that the pager does not have
+   yet, count as free. pages: as for frame_free(). */
+static uint64_t free_above(struct pager *pager, uint64_t floor, uint64_t pages)
 {
-	uint64_t floor = frames_floor(pager);
-	/* Frames that the budget allows, but that the pager does not have yet, count as free. */
 	uint64_t free = pager->frames.homes.free_pages + frames_unused(pager);
 
 	return free > floor && frame_free(pager, pages) ? free - floor : 0;
 }
 
-static uint64_t all_free(struct pager *pager, uint64_t pages)
+static uint64_t free_for_plan(struct pager *pager, uint64_t pages)
 {
-	return frame_free(pager, pages) ? pager->frames.homes.free_pages : 0;
+	return free_above(pager, frames_floor(pager), pages);
+}
+
+/* Leave some frames free for the first pages of other faults, which would evict planned pages
+   otherwise. */
+static uint64_t free_for_ahead(struct pager *pager, uint64_t pages)
+{
+	return free_above(pager, frames_floor(pager) / 2, pages);
 }
 
 static uint64_t all_ready(struct pager *pager, uint64_t pages)
@@ -38,10 +45,11 @@ static uint64_t all_ready(struct pager *pager, uint64_t pages)
 	return frame_ready(pager, pages) ? pager->frames.homes.free_pages : 0;
 }
 
-const struct fetch_mode fetch_planned = {free_above_floor, TRANSIT_PAGES, SPARE_TRANSITS, JOB_PLANNED, false};
+const struct fetch_mode fetch_planned = {free_for_plan, TRANSIT_PAGES, SPARE_TRANSITS, JOB_PLANNED, false};
 const struct fetch_mode fetch_demanded = {all_ready, READ_AHEAD_PAGES_MIN, 0, JOB_DEMANDED, false};
 const struct fetch_mode fetch_faulted = {all_ready, READ_AHEAD_PAGES_MIN, 0, JOB_DEMANDED, true};
-const struct fetch_mode fetch_ahead = {all_free, READ_AHEAD_PAGES_MIN, SPARE_TRANSITS, JOB_AHEAD, false};
+const struct fetch_mode fetch_ahead = {free_for_ahead, READ_AHEAD_PAGES_MIN, SPARE_TRANSITS, JOB_AHEAD,
+				       false};
 
 /* Read the transit's pages. Pages that are contiguous in the file are read together. Returns false
    if the job should go on later. */
@@ -93,6 +101,7 @@ static void place(struct transit *transit, uint32_t first, uint32_t run)
 	memcpy(range->home + page, transit->home + first, run * sizeof(*range->home));
 	set_state(range, page, run, PAGE_IN);
 	memset(range->recent + page, 1, run);
+	begin_arrivals(pager);
 	for (uint32_t i = 0; i < run; i++)
 		range->arrival[page + i] = pager->arrivals++;
 	memset(range->transit + page, 0, run);
@@ -326,6 +335,8 @@ uint64_t pager_fetch(struct pager *pager, void *address, uint64_t pages, uint64_
 		*done = 0;
 		if (!pager->wanted_count && births_continue(pager))
 			*done = pages_fetch(pager, range, page, below, &fetch_planned);
+		if (*done < below)
+			make_room_ahead(pager, frames_floor(pager) + TRANSIT_PAGES, false);
 		if (*done == below)
 			*done = pages;
 	}

@@ -43,8 +43,10 @@ static void range_delete(struct paged_range *range)
 		munmap(range->state, range->pages);
 	if (range->planned)
 		munmap(range->planned, range->pages);
-	if (range->stray)
-		munmap(range->stray, range->pages);
+	if (range->born_out)
+		munmap(range->born_out, range->pages);
+	if (range->role)
+		munmap(range->role, range->pages);
 	if (range->begins)
 		munmap(range->begins, range->pages);
 	if (range->pending)
@@ -74,7 +76,8 @@ static struct paged_range *range_new(char *base, uint64_t pages)
 	range->pages = pages;
 	range->state = table(pages, 1);
 	range->planned = table(pages, 1);
-	range->stray = table(pages, 1);
+	range->born_out = table(pages, 1);
+	range->role = table(pages, 1);
 	range->begins = table(pages, 1);
 	range->pending = table(pages, 1);
 	range->transit = table(pages, 1);
@@ -83,9 +86,9 @@ static struct paged_range *range_new(char *base, uint64_t pages)
 	range->file_page = table(pages, sizeof(*range->file_page));
 	range->arrival = table(pages, sizeof(*range->arrival));
 	range->sum = table(pages, sizeof(*range->sum));
-	if (range->state && range->planned && range->stray && range->begins && range->pending &&
-	    range->transit && range->recent && range->home && range->file_page && range->arrival &&
-	    range->sum)
+	if (range->state && range->planned && range->born_out && range->role && range->begins &&
+	    range->pending && range->transit && range->recent && range->home && range->file_page &&
+	    range->arrival && range->sum)
 		return range;
 	range_delete(range);
 	return NULL;
@@ -139,6 +142,7 @@ const char *pager_add(struct pager *pager, void *base, uint64_t bytes, uint64_t 
 		range_delete(range);
 		return "/proc/self/pagemap cannot be read";
 	}
+	set_roles(range, 0, range->top);
 	pager->resident += (uint64_t)found;
 	range->next = pager->ranges;
 	pager->ranges = range;

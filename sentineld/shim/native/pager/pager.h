@@ -87,6 +87,10 @@ bool pager_file_grown(struct pager *pager, uint64_t pages);
    latest when it is accessed. */
 void pager_born(struct pager *pager, void *address, uint64_t pages);
 
+/* From now on, a birth on one of these pages does not mean that the page is planned to be in memory: its
+   frame may be taken as soon as other pages need it. */
+void pager_born_out(struct pager *pager, void *address, uint64_t pages);
+
 /* Make the pages absent. Returns false if the pager does not manage the mapping. */
 bool pager_dropped(struct pager *pager, void *address, uint64_t pages);
 
@@ -108,6 +112,9 @@ void pager_set_budget(struct pager *pager, uint64_t pages);
 void pager_settle(struct pager *pager);
 
 void pager_read_counts(struct pager *pager, struct pager_counts *counts);
+
+/* Report that the program begins another stretch. */
+void pager_pass(struct pager *pager);
 
 /* A number that grows each time a thread has to wait for a page. */
 uint64_t pager_stalls(struct pager *pager);

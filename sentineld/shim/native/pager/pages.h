@@ -57,6 +57,12 @@ enum page_state {
 	PAGE_OUT = 2, /* in the file, or on the way to or from the file */
 };
 
+enum page_role {
+	ROLE_NONE = 0,
+	ROLE_STRAY = 1, /* in memory, but not planned to be there */
+	ROLE_KEPT = 2, /* planned to be in memory, and not absent */
+};
+
 /* A mapping whose pages the pager manages, with tables by page. */
 struct paged_range {
 	struct paged_range *next;
@@ -65,12 +71,14 @@ struct paged_range {
 	uint64_t top; /* first page above all pages that were ever in memory or pending */
 	uint8_t *state; /* enum page_state */
 	uint8_t *published; /* the table of pager_publish(), a copy of `state`; NULL: none */
-	/* 1: the page is planned to be in memory. A page becomes planned at its birth, at
-	   pager_fetch(), and at pager_add() if it is in memory then; it stays planned until
-	   pager_evict(). */
+	/* 1: the page is planned to be in memory. A page becomes planned at its birth (see
+	   `born_out`), at pager_fetch(), and at pager_add() if it is in memory then; it stays
+	   planned until pager_evict(). */
 	uint8_t *planned;
-	uint8_t *stray; /* 1: the page is in memory, but is not planned to be there */
-	uint64_t strays; /* number of stray pages */
+	uint8_t *born_out; /* 1: the page's birth does not make it planned; see pager_born_out() */
+	uint8_t *role; /* enum page_role */
+	uint64_t strays; /* number of pages with ROLE_STRAY */
+	uint64_t kept; /* number of pages with ROLE_KEPT */
 	/* 1: the page was the first page of the last pager_born() call that included it, so a tensor
 	   begins here */
 	uint8_t *begins;
@@ -153,8 +161,14 @@ struct pager {
 	/* number of pages that will probably be fetched next for the last fault's stream (see
 	   read_ahead.h) */
 	uint64_t next_pages;
+	bool next_planned; /* whether the last fault's page is planned to be in memory */
 	uint64_t fetches; /* number of pages whose fetch has begun since the start */
-	uint32_t arrivals; /* number of pages fetched or recalled since the start */
+	/* number of pages that were fetched or recalled since the start, or were born although they are
+	   not planned to be in memory */
+	uint32_t arrivals;
+	uint32_t stretches; /* atomic; number of calls of pager_pass() */
+	uint32_t stretch; /* value of `stretches` at the last begin_arrivals() */
+	uint32_t stretch_arrivals; /* value of `arrivals` when `stretch` last changed */
 	uint32_t reuse; /* see note_reuse() */
 	uint32_t reuse_at; /* value of `arrivals` when note_reuse() last recorded a reuse */
 	bool file_full; /* true: counts.write_error is set because the file had no free page */
@@ -214,16 +228,26 @@ static inline uint64_t frames_unused(const struct pager *pager)
 	return used < pager->budget ? pager->budget - used : 0;
 }
 
-static inline void find_strays(struct paged_range *range, uint64_t page, uint64_t pages)
+static inline enum page_role role_of(const struct paged_range *range, uint64_t page)
 {
-	uint64_t before = 0, after = 0;
+	if (range->state[page] == PAGE_ABSENT)
+		return ROLE_NONE;
+	if (range->planned[page])
+		return ROLE_KEPT;
+	return range->state[page] == PAGE_IN ? ROLE_STRAY : ROLE_NONE;
+}
+
+static inline void set_roles(struct paged_range *range, uint64_t page, uint64_t pages)
+{
+	uint64_t before[ROLE_KEPT + 1] = {0}, after[ROLE_KEPT + 1] = {0};
 
 	for (uint64_t i = page; i < page + pages; i++) {
-		before += range->stray[i];
-		range->stray[i] = range->state[i] == PAGE_IN && !range->planned[i];
-		after += range->stray[i];
+		before[range->role[i]]++;
+		range->role[i] = (uint8_t)role_of(range, i);
+		after[range->role[i]]++;
 	}
-	range->strays += after - before;
+	range->strays += after[ROLE_STRAY] - before[ROLE_STRAY];
+	range->kept += after[ROLE_KEPT] - before[ROLE_KEPT];
 }
 
 static inline void set_state(struct paged_range *range, uint64_t page, uint64_t pages, enum page_state state)
@@ -231,7 +255,7 @@ static inline void set_state(struct paged_range *range, uint64_t page, uint64_t 
 	memset(range->state + page, state, pages);
 	if (range->published)
 		memset(range->published + page, state, pages);
-	find_strays(range, page, pages);
+	set_roles(range, page, pages);
 }
 
 /* Set `planned` of the pages. To save time, begins with the first page whose value changes. A call
@@ -246,7 +270,7 @@ static inline void set_planned(struct paged_range *range, uint64_t page, uint64_
 		return;
 	same = (uint64_t)(first - (range->planned + page));
 	memset(range->planned + page + same, planned, pages - same);
-	find_strays(range, page + same, pages - same);
+	set_roles(range, page + same, pages - same);
 }
 
 /* How many of the `pages` pages from `page` on are below range->top. All pages from range->top on
@@ -339,22 +363,23 @@ bool can_write(struct pager *pager);
 /* Begin to evict pages, stray ones first, until `pages` frames are free or about to become free. */
 void make_room(struct pager *pager, uint64_t pages);
 
-/* The value that pager->arrivals had before the young pages arrived; see victims.c. */
-uint32_t since_young(const struct pager *pager);
+/* Call this before pager->arrivals is used or changed. If the program has begun another stretch,
+   forgets the reuse that note_reuse() has recorded. */
+void begin_arrivals(struct pager *pager);
+
+/* A stream has ended if its last fault came before pager->arrivals reached this value; see victims.c. */
+uint32_t since_recent(const struct pager *pager);
 
 /* Note a fault on a page that is in the file. If few pages have arrived since this page last
    arrived, an operator is probably accessing the same pages again and again. Stray pages then stay
    young for longer, so that the next accesses find them in memory. */
 void note_reuse(struct pager *pager, const struct paged_range *range, uint64_t page);
 
-/* Like make_room(), but evicts only stray pages, and of these only those that are not young (see
-   victims.c). */
-void make_room_of_strays(struct pager *pager, uint64_t pages);
-
 /* Like make_room(), for pages that will probably be accessed soon. This function evicts fewer pages
    than make_room(): frames that the budget still allows count as free, although the pager does not
-   have them yet. */
-void make_room_ahead(struct pager *pager, uint64_t pages);
+   have them yet. planned: false: evict only stray pages, and of these only those that are not young
+   (see victims.c). */
+void make_room_ahead(struct pager *pager, uint64_t pages, bool planned);
 
 /* Cancel the eviction of a page: copy the page from the staging memory back to its address. If there is no
    frame for the copy, returns false, and the page is copied when the transit's job ends. */

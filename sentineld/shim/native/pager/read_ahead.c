@@ -84,17 +84,22 @@ static struct read_ahead_window descend(struct stream *stream, const struct read
 /* The window of a fault within the stream or after its end. */
 static struct read_ahead_window ascend(struct stream *stream, uint64_t page)
 {
-	if (!stream->most)
+	bool shrunk = false;
+
+	if (!stream->most) {
 		stream->most = READ_AHEAD_PAGES_MIN;
-	else if (page >= stream->next)
+	} else if (page >= stream->next) {
 		stream->most = larger_window(stream->most);
-	else if (stream->most > READ_AHEAD_PAGES_MIN)
+	} else if (stream->most > READ_AHEAD_PAGES_MIN) {
 		stream->most /= 2; /* the page was evicted before it was used */
+		shrunk = true;
+	}
 	if (stream->descends) /* the pages from `next` on have been accessed */
 		return (struct read_ahead_window){.pages = (uint32_t)(stream->next - page)};
 	return (struct read_ahead_window){
 		.pages = stream->most,
 		.skipped = page > stream->next ? (uint32_t)(page - stream->next) : 0,
+		.shrunk = shrunk,
 	};
 }
 

@@ -55,6 +55,9 @@ struct read_ahead_window {
 	uint32_t pages; /* maximum number of pages to fetch, beginning with the fault's page */
 	uint32_t skipped; /* number of pages between the stream's `next` and this fault's page */
 	uint32_t below; /* maximum number of pages to fetch before the fault's page; 0: none */
+	/* whether the fault's page had been fetched ahead and evicted before its use, and therefore
+	   `pages` is less than before */
+	bool shrunk;
 };
 
 struct read_ahead {

@@ -5,22 +5,30 @@
 #include "pages.h"
 
 /* A stray page is in memory, but is not planned to be there. It is not evicted as a stray page while
-   it is young, that is, among the young_pages() most recently fetched pages. An operator accesses
-   pages of several tensors, and a fault fetches many pages of one tensor. If a fetch for one tensor
-   evicted the pages just fetched for another, the operator would make no progress. young_pages() is
-   the budget divided by YOUNG_SHARE, but at least YOUNG_PAGES_MIN, and at most the number of pages
-   that all streams together can read ahead. It can be larger while pages are reused; see
-   note_reuse(). */
-#define YOUNG_PAGES_MIN 1024u
-#define YOUNG_SHARE 16u
+   it is young, that is, among the young_pages() most recent arrivals. An operator accesses pages of
+   several tensors, and a fault fetches many pages of one tensor. If a fetch for one tensor evicted
+   the pages just fetched for another, the operator would make no progress. young_pages() is the
+   number of frames that planned pages do not need, divided by YOUNG_ROOM_SHARE, within the limits
+   YOUNG_PAGES_MIN and recent_pages(). So stray pages make room for each other, and planned pages
+   stay. The number can be larger while pages are reused; see note_reuse(). */
+#define YOUNG_ROOM_SHARE 2u
+#define YOUNG_PAGES_MIN 128u
+
+/* A stream is recent if its last fault came within the recent_pages() most recent arrivals. This number
+   is the budget divided by RECENT_SHARE, but at least RECENT_PAGES_MIN, and at most the number of
+   pages that all streams together can read ahead. */
+#define RECENT_SHARE 16u
+#define RECENT_PAGES_MIN 1024u
 
 /* The distance of a reuse is the number of pages that arrive between two arrivals of the same page.
    For example, a matrix product reads one of its operands once for each block of the other operand;
    the distance is the size of the operand that is read repeatedly. Distances above REUSE_SHARE / 4 of
    the budget do not count, because the reused pages would not fit in memory beside the other pages.
-   A distance stays in use until REUSE_TURNS times as many pages have arrived since the last reuse
-   that note_reuse() recorded. An access to a reused page that is in memory causes no fault, so it
-   is not recorded. */
+   Nor does a page count that arrived in an earlier stretch: nearly all pages that are out arrive
+   again in the next step, and the plan has chosen the stretches in which they are in memory. A
+   distance stays in use until the next stretch begins, or until REUSE_TURNS times as many pages have
+   arrived since the last reuse that note_reuse() recorded. An access to a reused page that is in
+   memory causes no fault, so it is not recorded. */
 #define REUSE_SHARE 3u
 #define REUSE_TURNS 2u
 
@@ -29,27 +37,70 @@ static bool reusing(const struct pager *pager)
 	return pager->arrivals - pager->reuse_at <= REUSE_TURNS * pager->reuse;
 }
 
-static uint64_t young_pages(const struct pager *pager)
+/* `pages`, but at least `low` and at most `high`. */
+static uint64_t limited(uint64_t pages, uint64_t low, uint64_t high)
 {
-	uint64_t share = pager->budget / YOUNG_SHARE, most = READ_AHEAD_STREAMS * READ_AHEAD_PAGES_MAX;
-
-	if (share > most)
-		share = most;
-	if (share < YOUNG_PAGES_MIN)
-		share = YOUNG_PAGES_MIN;
-	return reusing(pager) && share < pager->reuse ? pager->reuse : share;
+	if (pages < low)
+		return low;
+	return pages < high ? pages : high;
 }
 
-uint32_t since_young(const struct pager *pager)
+/* `pages`, or the distance of the current reuse if that is larger. */
+static uint64_t reused(const struct pager *pager, uint64_t pages)
 {
-	return pager->arrivals - (uint32_t)young_pages(pager);
+	return reusing(pager) && pages < pager->reuse ? pager->reuse : pages;
+}
+
+static uint64_t recent_pages(const struct pager *pager)
+{
+	return limited(pager->budget / RECENT_SHARE, RECENT_PAGES_MIN,
+		       READ_AHEAD_STREAMS * READ_AHEAD_PAGES_MAX);
+}
+
+/* Number of frames that the planned pages do not need, even if all of them are in memory. */
+static uint64_t room_for_strays(const struct pager *pager)
+{
+	uint64_t kept = 0;
+
+	for (const struct paged_range *range = pager->ranges; range; range = range->next)
+		kept += range->kept;
+	return kept < pager->budget ? pager->budget - kept : 0;
+}
+
+static uint64_t young_pages(const struct pager *pager)
+{
+	return reused(pager, limited(room_for_strays(pager) / YOUNG_ROOM_SHARE, YOUNG_PAGES_MIN,
+				     recent_pages(pager)));
+}
+
+uint32_t since_recent(const struct pager *pager)
+{
+	return pager->arrivals - (uint32_t)reused(pager, recent_pages(pager));
+}
+
+void pager_pass(struct pager *pager)
+{
+	__atomic_fetch_add(&pager->stretches, 1, __ATOMIC_RELAXED);
+}
+
+void begin_arrivals(struct pager *pager)
+{
+	uint32_t stretch = __atomic_load_n(&pager->stretches, __ATOMIC_RELAXED);
+
+	if (stretch == pager->stretch)
+		return;
+	pager->stretch = stretch;
+	pager->stretch_arrivals = pager->arrivals;
+	pager->reuse = 0;
 }
 
 void note_reuse(struct pager *pager, const struct paged_range *range, uint64_t page)
 {
 	uint32_t distance = pager->arrivals - range->arrival[page];
 
-	if (distance > pager->budget / 4 * REUSE_SHARE)
+	begin_arrivals(pager);
+	if (distance > pager->budget / 4 * REUSE_SHARE ||
+	    distance >= pager->arrivals - pager->stretch_arrivals)
 		return;
 	/* Add a quarter as a margin: before the next reuse, more pages may arrive, because pages are
 	   also read ahead for other streams. */
@@ -68,10 +119,11 @@ static bool next_page(struct pager *pager, bool stray)
 	struct paged_range *range = pager->hand_range;
 
 	while (range) {
-		const uint8_t *table = stray ? range->stray : range->state, *found = NULL;
+		const uint8_t *table = stray ? range->role : range->state, *found = NULL;
 
 		if (pager->hand < range->top && (!stray || range->strays))
-			found = memchr(table + pager->hand, stray ? 1 : PAGE_IN, range->top - pager->hand);
+			found = memchr(table + pager->hand, stray ? ROLE_STRAY : PAGE_IN,
+				       range->top - pager->hand);
 		if (found) {
 			pager->hand_range = range;
 			pager->hand = (uint64_t)(found - table);
@@ -88,7 +140,7 @@ static bool next_page(struct pager *pager, bool stray)
 /* Number of pages from `page` on that a recent stream will probably access; see read_ahead_rest(). */
 static uint64_t rest_of_stream(const struct pager *pager, const struct paged_range *range, uint64_t page)
 {
-	return read_ahead_rest(&pager->read_ahead, range, page, since_young(pager));
+	return read_ahead_rest(&pager->read_ahead, range, page, since_recent(pager));
 }
 
 enum candidates {
@@ -99,10 +151,10 @@ enum candidates {
 
 /* Whether a page can be evicted now. The clock algorithm decides, unless the candidates are strays. */
 static bool can_go(const struct pager *pager, const struct paged_range *range, uint64_t page,
-		   enum candidates candidates)
+		   enum candidates candidates, uint64_t young)
 {
 	if (candidates == STRAYS)
-		return range->stray[page] && pager->arrivals - range->arrival[page] >= young_pages(pager);
+		return range->role[page] == ROLE_STRAY && pager->arrivals - range->arrival[page] >= young;
 	if (range->state[page] != PAGE_IN || range->recent[page])
 		return false;
 	return candidates == ALL || !rest_of_stream(pager, range, page);
@@ -112,6 +164,7 @@ static bool can_go(const struct pager *pager, const struct paged_range *range, u
 static void evict_at_hand(struct pager *pager, uint64_t pages, enum candidates candidates)
 {
 	bool stray = candidates == STRAYS;
+	uint64_t young = young_pages(pager);
 	/* A turn of the hand ends after the last range. To find stray pages, the hand needs one full
 	   turn. To find other pages, it needs two full turns, because the first turn only clears
 	   `recent`. The hand can start in the middle of a turn, so one more turn is allowed. */
@@ -129,7 +182,7 @@ static void evict_at_hand(struct pager *pager, uint64_t pages, enum candidates c
 		first = pager->hand;
 		left = pages - pager->frames.homes.free_pages - pager->leaving;
 		while (run < left && first + run < range->top &&
-		       can_go(pager, range, first + run, candidates))
+		       can_go(pager, range, first + run, candidates, young))
 			run++;
 		if (!run) {
 			if (candidates == NOT_AHEAD && !range->recent[first])
@@ -145,7 +198,7 @@ static void evict_at_hand(struct pager *pager, uint64_t pages, enum candidates c
 	}
 }
 
-void make_room_of_strays(struct pager *pager, uint64_t pages)
+static void make_room_by_strays(struct pager *pager, uint64_t pages)
 {
 	struct paged_range *hand_range;
 	uint64_t hand;
@@ -164,15 +217,19 @@ void make_room_of_strays(struct pager *pager, uint64_t pages)
 
 void make_room(struct pager *pager, uint64_t pages)
 {
-	make_room_of_strays(pager, pages);
+	make_room_by_strays(pager, pages);
 	evict_at_hand(pager, pages, NOT_AHEAD);
 	evict_at_hand(pager, pages, ALL);
 }
 
-void make_room_ahead(struct pager *pager, uint64_t pages)
+void make_room_ahead(struct pager *pager, uint64_t pages, bool planned)
 {
 	uint64_t unused = frames_unused(pager);
 
-	if (pages > unused)
+	if (pages <= unused)
+		return;
+	if (planned)
 		make_room(pager, pages - unused);
+	else
+		make_room_by_strays(pager, pages - unused);
 }

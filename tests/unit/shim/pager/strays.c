@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Counts the stray pages of the first range and the searches of the range's table of stray pages. A page is
+/* Counts the stray pages of the first range and the searches of the range's table of roles. A page is
    stray if it is in memory, but not planned to be there. Link this file with -Wl,--wrap=memchr. */
 #include "pages.h"
 
@@ -19,19 +19,26 @@ void *__wrap_memchr(const void *bytes, int value, size_t count)
 	return __real_memchr(bytes, value, count);
 }
 
-/* Returns the number of stray pages, or -1 if the pager's table of them or its count of them is wrong. */
+/* Returns the number of stray pages, or -1 if the pager's table of roles is wrong, or one of its counts. */
 int test_strays(struct pager *pager)
 {
+	uint64_t kept = 0;
 	int found = 0;
 
 	pthread_mutex_lock(&pager->lock);
 	for (uint64_t page = 0; page < pager->ranges->pages; page++) {
 		const struct paged_range *range = pager->ranges;
 		bool stray = range->state[page] == PAGE_IN && !range->planned[page];
+		bool is_kept = range->state[page] != PAGE_ABSENT && range->planned[page];
 
-		found = stray == range->stray[page] && found >= 0 ? found + stray : -1;
+		kept += is_kept;
+		found = stray == (range->role[page] == ROLE_STRAY) &&
+					is_kept == (range->role[page] == ROLE_KEPT) && found >= 0
+				? found + stray
+				: -1;
 	}
-	found = (uint64_t)found == pager->ranges->strays ? found : -1;
+	if ((uint64_t)found != pager->ranges->strays || kept != pager->ranges->kept)
+		found = -1;
 	pthread_mutex_unlock(&pager->lock);
 	return found;
 }
@@ -44,7 +51,7 @@ int test_searches(struct pager *pager)
 	pthread_mutex_lock(&pager->lock);
 	since = searches;
 	searches = 0;
-	table = pager->ranges->stray;
+	table = pager->ranges->role;
 	table_bytes = pager->ranges->pages;
 	pthread_mutex_unlock(&pager->lock);
 	return since;

@@ -46,6 +46,7 @@ def test_a_sequence_reads_ahead_once_frames_are_free(start: Callable[..., Paged]
     paged.set_budget(BUDGET)
     paged.born(1000, BUDGET)
     paged.fill(1000, BUDGET, 2)
+    assert paged.fetch(0, 1000) == 0  # no frame is free, but from now on these pages are planned
     read: list[int] = []
     for first in (0, 32, 96):
         before = paged.counts().bytes_read
@@ -122,6 +123,7 @@ def test_a_descending_sequence_reads_ahead_once_frames_are_free(
     paged.set_budget(budget)
     paged.born(1000, budget)
     paged.fill(1000, budget, 2)
+    assert paged.fetch(0, 1000) == 0  # no frame is free, but from now on these pages are planned
     access(paged, rows_from_the_end(1000))
     assert paged.counts().faults <= 9
     assert paged.counts().bytes_read <= 1024 * PAGE

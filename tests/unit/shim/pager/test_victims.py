@@ -1,15 +1,91 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pager searches for stray pages only if there are some. A page is stray if it is in memory,
-but not planned to be there."""
+"""Stray pages make room for others, and planned pages stay. A page is stray if it is in memory, but
+not planned to be there. The pager searches for stray pages only if there are some."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
-from tests.unit.shim.paged import Paged, backing_file, load
+from tests.unit.shim.paged import PAGE, Paged, backing_file, load
 from tests.unit.shim.pager.conftest import BUDGET, FILE_PAGES, PAGES, compile_pager
+from tests.unit.waiting import wait
+
+PLANNED, STRAYS, FRAMES = 700, 900, 1000
+"""Numbers of pages that are planned to be in memory, of pages that are planned to be in the file,
+and of page frames."""
+
+
+def with_plan(start: Callable[..., Paged]) -> Paged:
+    """PLANNED pages in memory, and behind them STRAYS pages in the file. All are filled with
+    seed 1."""
+    paged = start(pages=PLANNED + STRAYS, budget=FRAMES)
+    paged.born(PLANNED, STRAYS)
+    paged.fill(PLANNED, STRAYS, 1)
+    assert paged.evict(PLANNED, STRAYS) == STRAYS
+    paged.settle()
+    paged.born(0, PLANNED)
+    paged.fill(0, PLANNED, 1)
+    paged.begin_stretch()
+    return paged
+
+
+def planned_in_memory(paged: Paged) -> bool:
+    """Whether nearly all planned pages are in memory. If no stray page may be evicted at the moment
+    of a fault, because the other frames belong to pages that are being read, the fault evicts some
+    planned pages."""
+    before = paged.counts().bytes_read
+    assert paged.holds(0, PLANNED, 1)
+    return paged.counts().bytes_read - before <= PLANNED // 5 * PAGE
+
+
+def test_planned_pages_stay_while_other_pages_are_accessed(start: Callable[..., Paged]) -> None:
+    """An operation on two tensors that are planned to be in the file."""
+    paged = with_plan(start)
+    for first in range(PLANNED, PLANNED + STRAYS // 2, 10):
+        assert paged.holds(first, 10, 1)
+        assert paged.holds(first + STRAYS // 2, 10, 1)
+    assert paged.counts().bytes_read < 1.2 * STRAYS * PAGE
+    assert planned_in_memory(paged)
+
+
+def test_planned_pages_stay_if_each_stretch_accesses_the_same_other_pages(
+    start: Callable[..., Paged],
+) -> None:
+    paged = with_plan(start)
+    for _ in range(4):
+        paged.begin_stretch()
+        for first in range(PLANNED, PLANNED + STRAYS // 2, 10):
+            assert paged.holds(first, 10, 1)
+    assert planned_in_memory(paged)
+
+
+def test_planned_pages_stay_while_pages_are_born_that_are_planned_to_be_in_the_file(
+    start: Callable[..., Paged],
+) -> None:
+    paged = start(pages=PLANNED + STRAYS, budget=FRAMES)
+    paged.born_out(PLANNED, STRAYS)
+    paged.born(0, PLANNED)
+    paged.fill(0, PLANNED, 1)
+    paged.born(PLANNED, STRAYS)
+    for first in range(PLANNED, PLANNED + STRAYS, 10):
+        paged.fill(first, 10, 1)
+    assert planned_in_memory(paged)
+    assert paged.counts().frames <= FRAMES
+    assert paged.holds(PLANNED, STRAYS, 1)
+
+
+def test_stray_pages_make_room_for_planned_fetches(start: Callable[..., Paged]) -> None:
+    paged = with_plan(start)
+    assert paged.evict(0, PLANNED) == PLANNED
+    paged.settle()
+    for first in range(PLANNED, PLANNED + STRAYS, 10):
+        assert paged.holds(first, 10, 1)
+    wait(lambda: paged.fetch(0, PLANNED) == PLANNED)
+    paged.settle()
+    assert planned_in_memory(paged)
 
 
 def test_stray_pages_are_counted_and_not_searched_in_vain(tmp_path: Path) -> None:
