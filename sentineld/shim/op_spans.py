@@ -16,9 +16,9 @@ from sentineld.model import protocol
 from sentineld.model.ranges import ranges
 
 SHARE_MIN = 1 / 64
-"""If an operator spends less than this share of its time in a stretch, its accesses are not assigned
-to the stretch, unless it spends as little time in all stretches. The operator probably only
-allocates there. On paged tiers, plans do not move a tensor in a stretch that uses it."""
+"""If an operator spends less than this share of its time in a stretch, its accesses are not
+assigned to the stretch, unless it spends as little time in all stretches. The operator probably
+only allocates there. On paged tiers, plans do not move a tensor in a stretch that uses it."""
 
 Rows = npt.NDArray[np.void]
 Integers = npt.NDArray[np.uint64]
