@@ -118,7 +118,7 @@ struct sentinel_epoch {
 };
 
 struct sentinel_stats {
-	/* accesses to watched pages, births excluded; those with AGAIN records only on huge pages */
+	/* accesses to watched pages, without births; those with AGAIN records only on huge pages */
 	__u64 hits;
 	__u64 births; /* first touches of absent pages in armed ranges */
 	__u64 lost; /* records lost: the log was full, or an allocation failed */
