@@ -3,8 +3,6 @@
  * Emulated tiers: writes the pages of the daemon's batch into the residency map as they arrive. So
  * at each boundary, the map is exact although the daemon writes the map only when a batch ends.
  */
-#include <string.h>
-
 #include "residency.h"
 
 #define ELAPSED_NS_MAX (UINT64_MAX / 1000) /* more than 200 days */
@@ -22,10 +20,21 @@ bool flight_active(const struct emulation *emulation)
 	       flight->arrived < __atomic_load_n(&emulation_flight(emulation)->limit, __ATOMIC_RELAXED);
 }
 
+/* Whether the words that were read since `sequence` was read belong together. They must have been read
+   with acquire semantics: these reads then precede this one. */
 static bool unchanged(const struct sentinel_flight *words, uint64_t sequence)
 {
-	__atomic_thread_fence(__ATOMIC_ACQUIRE);
 	return __atomic_load_n(&words->sequence, __ATOMIC_RELAXED) == sequence;
+}
+
+static void copy_ranges(struct sentinel_page_range *to, const struct sentinel_page_range *from,
+			uint32_t count)
+{
+	for (uint32_t i = 0; i < count; i++) {
+		to[i].page = __atomic_load_n(&from[i].page, __ATOMIC_ACQUIRE);
+		to[i].pages = __atomic_load_n(&from[i].pages, __ATOMIC_ACQUIRE);
+		to[i].space = __atomic_load_n(&from[i].space, __ATOMIC_ACQUIRE);
+	}
 }
 
 /* Copy the daemon's words, if they have changed since the last copy, and set *limit to their
@@ -36,7 +45,7 @@ static bool copy(struct flight *flight, const struct sentinel_flight *words, uin
 	uint64_t sequence = __atomic_load_n(&words->sequence, __ATOMIC_ACQUIRE);
 	uint32_t node, count;
 
-	*limit = __atomic_load_n(&words->limit, __ATOMIC_RELAXED);
+	*limit = __atomic_load_n(&words->limit, __ATOMIC_ACQUIRE);
 	if (sequence == flight->sequence)
 		return unchanged(words, sequence);
 	flight->sequence = 1;
@@ -45,14 +54,14 @@ static bool copy(struct flight *flight, const struct sentinel_flight *words, uin
 	flight->arrived = flight->arrived_fast = 0;
 	if (sequence & 1)
 		return false;
-	flight->begin_ns = __atomic_load_n(&words->begin_ns, __ATOMIC_RELAXED);
-	flight->page_ps = __atomic_load_n(&words->page_ps, __ATOMIC_RELAXED);
-	count = __atomic_load_n(&words->count, __ATOMIC_RELAXED);
-	node = __atomic_load_n(&words->node, __ATOMIC_RELAXED);
+	flight->begin_ns = __atomic_load_n(&words->begin_ns, __ATOMIC_ACQUIRE);
+	flight->page_ps = __atomic_load_n(&words->page_ps, __ATOMIC_ACQUIRE);
+	count = __atomic_load_n(&words->count, __ATOMIC_ACQUIRE);
+	node = __atomic_load_n(&words->node, __ATOMIC_ACQUIRE);
 	if (count > SENTINEL_FLIGHT_RANGES || node > 254)
 		count = 0;
 	flight->value = (uint8_t)(node + 1);
-	memcpy(flight->ranges, words->ranges, count * sizeof(flight->ranges[0]));
+	copy_ranges(flight->ranges, words->ranges, count);
 	if (!unchanged(words, sequence))
 		return false;
 	flight->count = count;
