@@ -20,6 +20,7 @@ import numpy as np
 
 from sentineld.host import sysfs
 from sentineld.host.tiers import discover
+from sentineld.migrate.births import MADV_POPULATE_WRITE
 from sentineld.migrate.calibrate import measure
 from sentineld.migrate.node_capacity import Capacity
 from sentineld.migrate.syscalls import (
@@ -150,16 +151,22 @@ def full() -> dict[str, object]:
 
 @contextmanager
 def filled(node: int, leave_bytes: int) -> Iterator[None]:
-    """While the context is active, huge pages of hugetlbfs occupy the node's memory, except for
-    about leave_bytes above the node's high watermark. The kernel does not clear these pages, which
-    would take most of the experiment's time."""
+    """While the context is active, the node's memory is occupied, except for about leave_bytes
+    above the node's high watermark. Huge pages of hugetlbfs occupy most of it, because the kernel
+    does not clear them, which would take most of the experiment's time."""
     reserved = SYS / f"devices/system/node/node{node}/hugepages/hugepages-2048kB/nr_hugepages"
     # Drop the page cache: otherwise the kernel could reclaim it to make room for the moved pages.
     Path("/proc/sys/vm/drop_caches").write_text("3")
     reserve = sysfs.high_watermark_bytes(Path("/proc"), node)
-    excess = sysfs.node_meminfo(SYS, node)["MemFree"] - reserve - leave_bytes
-    reserved.write_text(str(excess // HUGE_BYTES))
+
+    def excess_bytes() -> int:
+        return max(sysfs.node_meminfo(SYS, node)["MemFree"] - reserve - leave_bytes, 0)
+
+    reserved.write_text(str(excess_bytes() // HUGE_BYTES))
     try:
+        # If the node's memory is fragmented, it has fewer huge pages: small pages occupy the rest.
+        rest = Memory(excess_bytes() // PAGE, node, touched=False)
+        rest.map.madvise(MADV_POPULATE_WRITE, rest.offset, rest.size)
         yield
     finally:
         reserved.write_text("0")
