@@ -353,7 +353,8 @@ class Training:
         stop: file whose existence ends the training.
         alone: options of this training only; they change no loss, so plain_losses() omits them.
         eager: whether tests/eager.py starts the script, which saves more than half of the time that
-            the start takes.
+            the start takes. It never starts a script with data-loader workers: they create a
+            torch.Generator, which needs all of torch.
         """
         self._stop = stop
         self._place = place
@@ -361,6 +362,7 @@ class Training:
         self._arguments = arguments
         stderr, name = tempfile.mkstemp(dir=stop.parent)
         self._stderr = Path(name)
+        eager = eager and "--workers" not in arguments
         command = ["-m", "sentineld.shim", *((place.path(EAGER),) if eager else ())]
         command += [self._script, arguments[0], place.path(stop)]
         self.process = subprocess.Popen(
