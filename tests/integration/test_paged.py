@@ -21,7 +21,7 @@ import pytest
 from sentineld.base.errors import SentinelError
 from sentineld.host.memory_limit import limited_command
 from tests.integration.paged_run import DISK_RATES, paging, tiers, wait_steps
-from tests.integration.shim.daemon_side import EAGER, ROOT
+from tests.integration.shim.daemon_side import ROOT
 from tests.integration.test_daemon import Daemon
 from tests.integration.test_emulated import REST, ManagedRun, wait
 from tests.process_figures import anonymous_peak_bytes
@@ -139,7 +139,7 @@ def test_accesses_that_no_plan_expects(start: Start) -> None:
 def train(command: list[str], environment: dict[str, str]) -> subprocess.Popen[str]:
     """Start 8 steps of the large model."""
     return subprocess.Popen(
-        [*command, sys.executable, str(EAGER), str(TRAIN), "large", "8"],
+        [*command, sys.executable, str(TRAIN), "large", "8"],
         env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
         stdout=subprocess.PIPE,
         text=True,
