@@ -318,6 +318,7 @@ def fork_children(library: ctypes.CDLL, folder: Path) -> None:
     deadline_s = time.monotonic() + 30
     while paged.evict(0, 256) == 0:
         assert time.monotonic() < deadline_s
+    paged.settle()
     for seed in range(5, 25):
         paged.fill(0, 256, seed)
         assert paged.evict(0, 256) == 256
