@@ -15,6 +15,7 @@ from sentineld.host.swap import read_swap
 from sentineld.machine.machine import Machine
 from sentineld.machine.swapped import require_swap
 from sentineld.migrate.advice import require_advice
+from sentineld.observe.peer import require_owner
 from sentineld.session.turns import Turns
 
 log = logging.getLogger(__name__)
@@ -49,7 +50,7 @@ class HeatTable:
         or takes the configured one. Raises SentinelError."""
         session = self.find(pid)
         if session is not None:
-            require_owner(session, caller_uid)
+            require_owner(session.pid, session.uid, caller_uid)
             session.attach(fast or session.fast)
             return session
         self._require_substrate()
@@ -84,7 +85,7 @@ class HeatTable:
 
     def detach(self, session: HeatSession, caller_uid: int) -> None:
         """Stop managing a process. Raises SentinelError."""
-        require_owner(session, caller_uid)
+        require_owner(session.pid, session.uid, caller_uid)
         session.end("detached")
         session.join()
 
@@ -117,13 +118,3 @@ class HeatTable:
                 f"{format_bytes(swap.free_bytes)} free",
                 "set a larger --fast, or enable more swap",
             )
-
-
-def require_owner(session: HeatSession, caller_uid: int) -> None:
-    """Raise SentinelError if the user may not manage the session."""
-    if caller_uid not in (0, session.uid):
-        raise SentinelError(
-            "not-permitted",
-            f"process {session.pid} belongs to another user",
-            "ask its owner, or run as root",
-        )

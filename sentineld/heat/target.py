@@ -13,7 +13,7 @@ from pathlib import Path
 from sentineld.base.errors import SentinelError
 from sentineld.observe.anonymous import AnonymousPages
 from sentineld.observe.mappings import read_mappings
-from sentineld.observe.peer import Peer
+from sentineld.observe.peer import Peer, require_owner
 from sentineld.observe.pidfd import Pidfd, no_such_process
 from sentineld.shim.native import LIBRARY_NAME
 
@@ -66,12 +66,7 @@ def _peer(pid: int, caller_uid: int, process: Pidfd) -> Peer:
     fields = dict(line.split(":", 1) for line in status.splitlines())
     peer = Peer(pid, int(fields["Uid"].split()[0]), int(fields["Gid"].split()[0]), process)
     if caller_uid != 0:
-        if caller_uid != peer.uid:
-            raise SentinelError(
-                "not-permitted",
-                f"process {pid} belongs to another user",
-                "ask its owner, or run as root",
-            )
+        require_owner(pid, peer.uid, caller_uid)
         peer.require_own()
     if any(LIBRARY_NAME in mapping.name for mapping in read_mappings(pid)):
         raise SentinelError(

@@ -129,3 +129,13 @@ def _peer_pidfd(connection: FrameSocket, pid: int) -> int | None:
         if error.errno in (errno.ESRCH, errno.EINVAL, errno.ENODATA):
             raise no_such_process(pid) from None
         raise
+
+
+def require_owner(pid: int, owner_uid: int, caller_uid: int) -> None:
+    """Raise SentinelError "not-permitted" unless the caller is the process's owner or root."""
+    if caller_uid not in (0, owner_uid):
+        raise SentinelError(
+            "not-permitted",
+            f"process {pid} belongs to another user",
+            "ask its owner, or run as root",
+        )

@@ -17,6 +17,7 @@ from sentineld.control.frames import Message
 from sentineld.control.server import Caller, WithFile
 from sentineld.heat.table import TEMPERATURE, HeatTable
 from sentineld.machine.machine import Machine
+from sentineld.observe.peer import require_owner
 from sentineld.observe.procs import ProcessEvent
 from sentineld.observe.shim_link import ShimLink
 from sentineld.observe.shim_server import Receiver
@@ -240,8 +241,7 @@ class Sessions:
         pid = _pid(arguments)
         session = self._with_shim(pid)
         if session is not None:
-            if uid not in (0, session.link.uid):
-                raise _not_permitted(pid)
+            require_owner(pid, session.link.uid, uid)
             return session
         try:
             owner = os.stat(f"/proc/{pid}").st_uid
@@ -249,8 +249,7 @@ class Sessions:
             raise SentinelError(
                 "no-such-process", f"no process has the ID {pid}", "see sentinelctl status"
             ) from None
-        if uid not in (0, owner):
-            raise _not_permitted(pid)
+        require_owner(pid, owner, uid)
         raise SentinelError(
             "not-a-shim-process",
             f"process {pid} does not run under the shim",
@@ -293,9 +292,3 @@ def _note_exits(sessions: Sequence[Session]) -> None:
     # has no effect.
     for fd, _ in poll.poll(0):
         by_fd[fd].note_exit()
-
-
-def _not_permitted(pid: int) -> SentinelError:
-    return SentinelError(
-        "not-permitted", f"process {pid} belongs to another user", "ask its owner, or run as root"
-    )
