@@ -56,11 +56,10 @@ def plan_report(
 
 
 def _profile_facts(profile: Profile, labels: Labels) -> Facts:
-    step_ns = int(profile.stretches["time_ns"].sum())
     persistent = int((profile.tensors["slot"] < 0).sum())
     layers = {int(layer) for layer in profile.stretches["layer"]} - {0}
     return [
-        ("step", f"{step_ns / 1e9:.3f} s"),
+        ("step", f"{profile.step_ns / 1e9:.3f} s"),
         ("peak of live tensors", format_bytes(profile.peak_bytes)),
         ("tensors", f"{len(labels.names)}, {persistent} of them across steps"),
         ("layers", f"{len(layers)} in {profile.stretch_count} stretches"),

@@ -27,7 +27,7 @@ def summary_json(trace: Trace) -> dict[str, Any]:
     return {
         "facts": dict(trace.facts),
         "steps": len(trace.steps) - 1,
-        "step_ns": int(profile.stretches["time_ns"].sum()),
+        "step_ns": profile.step_ns,
         "access_step_ns": trace.access_step.end_ns - int(trace.access_step.records["time_ns"][0]),
         "stretches": profile.stretch_count,
         "cuts": len(trace.cuts),

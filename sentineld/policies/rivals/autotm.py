@@ -126,7 +126,7 @@ def _plan(name: str, problem: Problem, answer: Answer, budget_bytes: int) -> Pla
         Area("fast-born", 0, fast_rows, np.ones(len(fast_rows), np.bool_)),
         *slow_born_areas(slow_rows, moved),
     ]
-    bound_s = (float(profile.stretches["time_ns"].sum()) + answer.least_ns) / 1e9
+    bound_s = (profile.step_ns + answer.least_ns) / 1e9
     waits = np.full(profile.stretch_count, -1, np.int64)
     layout = build_layout(profile, areas, waits, heap_tier=1)
     plan = draft(

@@ -56,7 +56,7 @@ class ReactivePolicy(ABC):
 
 def intervals(profile: Profile, published_s: float) -> list[tuple[str, float]]:
     """(description, length in ns) of each interval to try."""
-    step_ns = float(profile.stretches["time_ns"].sum())
+    step_ns = float(profile.step_ns)
     return [
         (f"interval of {published_s:g} s, as published", published_s * 1e9),
         *((f"interval of {part:g} steps", part * step_ns) for part in STEP_PARTS),
