@@ -14,7 +14,8 @@ import numpy as np
 
 from sentineld.base.units import FastBudget, format_bytes
 from sentineld.cli.output import json_option, print_json, print_table
-from sentineld.host.presets import PRESETS, named_tiers
+from sentineld.cli.simulate import fast_option, tiers_option
+from sentineld.host.presets import named_tiers
 from sentineld.model.plan import Plan
 from sentineld.model.profile import Profile
 from sentineld.planner.requests import PlanRequest
@@ -289,21 +290,8 @@ def trace_export(
     help="HTML file to write; an existing file is replaced.",
 )
 @click.option("--policy", help="Make a plan with this policy and show it, too.")
-@click.option(
-    "--tiers",
-    "tiers_name",
-    default="cxl",
-    show_default=True,
-    metavar="PRESET|FILE",
-    help=f"Tiers of the plan: a preset ({', '.join(PRESETS)}), or a .toml file whose [tiers] "
-    "gives the bandwidths.",
-)
-@click.option(
-    "--fast",
-    default="20%",
-    show_default=True,
-    help="Fast memory of the plan: a share of the peak, such as 20%, or a size, such as 48MiB.",
-)
+@tiers_option
+@fast_option
 @json_option
 @click.pass_obj
 def html_page(
@@ -320,7 +308,8 @@ def html_page(
     bytes of each kind of tensor. The heatmap shows which pages each layer accesses, with the
     names of the tensors under the pointer. The table can be sorted and searched. With
     --policy, the page also shows live bytes by tier, the planned moves, the tier of each page
-    in each layer, and the reason for each tensor's placement.
+    in each layer, and the reason for each tensor's placement. --tiers and --fast are those of
+    this plan.
     """
     require_writable(output)
     plan = None if policy is None else _planned(recorded, policy, tiers_name, fast)

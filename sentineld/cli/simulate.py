@@ -30,11 +30,7 @@ threads_option = click.option(
     help="Number of the training's threads; scales a preset's bandwidths.  [default: as recorded]",
 )
 
-
-@click.command()
-@trace_argument
-@click.option("--policy", default="auto", show_default=True, help="Policy that makes the plan.")
-@click.option(
+tiers_option = click.option(
     "--tiers",
     "tiers_name",
     default="cxl",
@@ -42,12 +38,19 @@ threads_option = click.option(
     metavar="PRESET|FILE",
     help=f"Preset ({', '.join(PRESETS)}), or a .toml file whose [tiers] gives the bandwidths.",
 )
-@click.option(
+fast_option = click.option(
     "--fast",
     default="20%",
     show_default=True,
     help="Fast memory: a share of the peak, such as 20%, or a size, such as 48MiB.",
 )
+
+
+@click.command()
+@trace_argument
+@click.option("--policy", default="auto", show_default=True, help="Policy that makes the plan.")
+@tiers_option
+@fast_option
 @threads_option
 @click.option(
     "--overlap",
