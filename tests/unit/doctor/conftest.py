@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from sentineld.doctor.findings import System
-from tests.unit.doctor.rootfolder import RELEASE, write
+from tests.unit.doctor.rootfolder import RELEASE
+from tests.unit.files import write
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from sentineld.doctor.energy import rapl
 from sentineld.doctor.findings import Status, System
-from tests.unit.doctor.rootfolder import write
+from tests.unit.files import write
 
 ZONE = "sys/class/powercap/intel-rapl:0"
 
@@ -25,7 +25,8 @@ def test_counters_that_can_be_read(system: System) -> None:
 def test_counters_that_only_root_can_read(system: System) -> None:
     write(system.root, f"{ZONE}/name", "package-0\n")
     write(system.root, f"{ZONE}/max_energy_range_uj", "100\n")
-    # Tests may run as root, for whom no mode makes a file unreadable: a directory is in its place.
+    # Tests may run as root, and no mode of a file prevents root from reading it: a directory is in
+    # its place.
     (system.root / ZONE / "energy_uj").mkdir()
     found = rapl(system)
     assert found.status is Status.SKIP

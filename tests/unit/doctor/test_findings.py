@@ -10,7 +10,8 @@ import pytest
 from sentineld.base.errors import EXIT_STATUS
 from sentineld.config import Config
 from sentineld.doctor.findings import Finding, Status, System
-from tests.unit.doctor.rootfolder import RELEASE, write
+from tests.unit.doctor.rootfolder import RELEASE
+from tests.unit.files import write
 
 
 def test_files_are_read_below_the_root_and_stripped(system: System) -> None:

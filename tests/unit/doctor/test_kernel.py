@@ -11,7 +11,8 @@ import pytest
 
 from sentineld.doctor import kernel
 from sentineld.doctor.findings import Status, System
-from tests.unit.doctor.rootfolder import RELEASE, write
+from tests.unit.doctor.rootfolder import RELEASE
+from tests.unit.files import write
 
 
 def test_a_supported_kernel(system: System) -> None:

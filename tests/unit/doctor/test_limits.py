@@ -10,14 +10,9 @@ import pytest
 
 from sentineld.doctor import limits
 from sentineld.doctor.findings import Status, System
+from tests.unit.files import write
 
 GIB = 1 << 30
-
-
-def write(root: Path, path: str, text: str) -> None:
-    file = root / path
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(text)
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 
 from sentineld.doctor import memory
 from sentineld.doctor.findings import Status, System
-from tests.unit.doctor.rootfolder import write
+from tests.unit.files import write
 
 
 def test_one_node_is_no_second_tier(system: System) -> None:

@@ -14,7 +14,7 @@ import pytest
 from sentineld.base.errors import SentinelError
 from sentineld.doctor import paging
 from sentineld.doctor.findings import Status, System
-from tests.unit.doctor.rootfolder import write
+from tests.unit.files import write
 
 
 @pytest.fixture

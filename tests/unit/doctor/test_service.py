@@ -11,7 +11,7 @@ import pytest
 
 from sentineld.doctor import service
 from sentineld.doctor.findings import Status, System
-from tests.unit.doctor.rootfolder import write
+from tests.unit.files import write
 
 
 def test_no_daemon(system: System, tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ import pytest
 
 from sentineld.doctor import tracing
 from sentineld.doctor.findings import Status, System
-from tests.unit.doctor.rootfolder import RELEASE, write
+from tests.unit.doctor.rootfolder import RELEASE
+from tests.unit.files import write
 
 
 def test_headers(system: System, monkeypatch: pytest.MonkeyPatch) -> None:

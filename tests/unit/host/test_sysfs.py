@@ -10,12 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sentineld.host import sysfs
-
-
-def write(root: Path, path: str, text: str) -> None:
-    file = root / path
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(text)
+from tests.unit.files import write
 
 
 def test_lists_and_watermarks(tmp_path: Path) -> None:

@@ -8,15 +8,10 @@ from pathlib import Path
 import pytest
 
 from sentineld.observe.damon import SAMPLING, Snapshot, merge_snapshots, parse_snapshot
+from tests.unit.files import write
 
 MIB = 1 << 20
 LOOKS = SAMPLING.looks
-
-
-def write(root: Path, path: str, text: str) -> None:
-    file = root / path
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(text)
 
 
 def test_snapshot(tmp_path: Path) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DAMON's sysfs files as recorded in a guest: who may use DAMON."""
+"""DAMON's sysfs files as recorded in a guest: whether the daemon can use DAMON."""
 
 from __future__ import annotations
 
@@ -9,12 +9,7 @@ import pytest
 
 from sentineld.base.errors import SentinelError
 from sentineld.observe.kdamond import ADDRESSES, FRAMES, Kdamond, Sampling, usable
-
-
-def write(root: Path, path: str, text: str) -> None:
-    file = root / path
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(text)
+from tests.unit.files import write
 
 
 @pytest.fixture
