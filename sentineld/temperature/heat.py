@@ -120,7 +120,7 @@ class Heat:
         self._cold[choice.falling] = True
         self._wanted = np.zeros(len(units), np.bool_)
         self._wanted[choice.rising] = True
-        # A unit that nobody touches is not fetched: its neighbours in the unit must have returned.
+        # A unit is fetched only while the process uses it: other pages of it must have returned.
         self._wanted &= back
         self._returned[:] = 0
         self._refused[self._refused > 0] -= 1

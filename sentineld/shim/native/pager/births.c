@@ -80,8 +80,8 @@ static void resume_moves(struct pager *pager)
 }
 
 /* Give free frames to the pending pages of [page, end), in order. Skips pages that are not planned to
-   be in memory: they get frames only when they are accessed. Returns
-   the first page, apart from skipped ones, that got no frame; `end` if all got one. */
+   be in memory: they get frames only when they are accessed. Returns the first page, apart from
+   skipped ones, that got no frame; `end` if all got one. */
 static uint64_t give_frames(struct pager *pager, struct paged_range *range, uint64_t page, uint64_t end)
 {
 	while (page < end) {
