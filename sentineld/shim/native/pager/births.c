@@ -357,11 +357,16 @@ void pager_set_budget(struct pager *pager, uint64_t pages)
 	pthread_mutex_unlock(&pager->lock);
 }
 
+void wait_until_settled(struct pager *pager)
+{
+	while (pager_busy(pager) || pager->wanted_count || pager->serving)
+		pthread_cond_wait(&pager->changed, &pager->lock);
+}
+
 void pager_settle(struct pager *pager)
 {
 	pthread_mutex_lock(&pager->lock);
-	while (pager_busy(pager) || pager->wanted_count)
-		pthread_cond_wait(&pager->changed, &pager->lock);
+	wait_until_settled(pager);
 	pthread_mutex_unlock(&pager->lock);
 }
 

@@ -200,7 +200,7 @@ static void serve_all(struct pager *pager)
 {
 	struct job *job = NULL;
 	uint64_t began_ns = 0, spent_ns = 0, next_pages = 0;
-	bool alone = false, planned = false;
+	bool alone = false, planned = false, again = false;
 	uintptr_t address;
 
 	while (uffd_next_fault(pager->uffd, &address)) {
@@ -210,29 +210,32 @@ static void serve_all(struct pager *pager)
 		pager_enter(pager);
 		serve(pager, address);
 		job = pager->kept_job;
-		alone = pager->kept_alone;
+		alone = job && pager->kept_alone;
 		if (pager->next_pages > next_pages) {
 			next_pages = pager->next_pages;
 			planned = pager->next_planned;
 		}
 		pager->kept_job = NULL;
 		pager->next_pages = 0;
+		again = alone || next_pages;
+		pager->serving = again;
 		pthread_mutex_unlock(&pager->lock);
 	}
 	if (job) {
 		workers_run(&pager->workers, job);
 		spent_ns = now_ns() - began_ns;
 	}
-	alone = alone && job && spent_ns <= FAULT_READ_NS_MAX;
-	if (!alone && !next_pages)
+	if (!again)
 		return;
 	pager_enter(pager);
-	if (alone) {
+	if (alone && spent_ns <= FAULT_READ_NS_MAX) {
 		pager->counts.fault_reads++;
 		pager->counts.fault_read_ns += spent_ns;
 	}
 	if (next_pages)
 		make_room_for_stream(pager, next_pages, planned);
+	pager->serving = false;
+	pthread_cond_broadcast(&pager->changed);
 	pthread_mutex_unlock(&pager->lock);
 }
 

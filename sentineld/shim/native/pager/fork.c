@@ -102,8 +102,7 @@ void delete_children(struct pager *pager)
 void pager_before_fork(struct pager *pager)
 {
 	pager_enter(pager);
-	while (pager_busy(pager) || pager->wanted_count)
-		pthread_cond_wait(&pager->changed, &pager->lock);
+	wait_until_settled(pager);
 	forget_children(pager);
 	pager->forking = make_child();
 }

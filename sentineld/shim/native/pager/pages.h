@@ -124,7 +124,7 @@ struct wanted {
 struct pager {
 	pthread_mutex_t gate; /* see pager_enter() */
 	pthread_mutex_t lock;
-	pthread_cond_t changed; /* a transit has ended, or frames are free */
+	pthread_cond_t changed; /* a transit has ended, frames are free, or `serving` is now false */
 	int uffd;
 	int file;
 	int stop_fd; /* eventfd that stops the thread that serves faults */
@@ -174,6 +174,8 @@ struct pager {
 	bool file_full; /* true: counts.write_error is set because the file had no free page */
 	/* a pager_evict() or pager_fetch() was incomplete, and `notify` has not been signalled since */
 	bool incomplete;
+	/* the thread that serves faults will take the lock again before it waits for the next fault */
+	bool serving;
 	pthread_t thread; /* serves faults */
 	bool has_thread;
 	struct pager_counts counts; /* bytes_read and bytes_written are atomic */
@@ -287,6 +289,10 @@ struct paged_range *range_of(struct pager *pager, const void *address);
 
 /* Whether any transit is in use. */
 bool pager_busy(const struct pager *pager);
+
+/* Wait until no transit is in use, no access waits for a frame, and the thread that serves faults
+   will begin no transit before the next fault. */
+void wait_until_settled(struct pager *pager);
 
 /* Open a transit without pages; NULL if at most `spare` transits are unused. */
 struct transit *transit_open(struct pager *pager, bool leaves, unsigned spare);
