@@ -56,9 +56,9 @@ def _pages_can_be_moved() -> None:
 def start(library: ctypes.CDLL, tmp_path: Path) -> Iterator[Callable[..., Paged]]:
     started: list[tuple[Paged, int]] = []
 
-    def start_one(pages: int = PAGES, budget: int = BUDGET) -> Paged:
-        file = backing_file(tmp_path, FILE_PAGES)
-        started.append((Paged(library, file, FILE_PAGES, pages, budget), file))
+    def start_one(pages: int = PAGES, budget: int = BUDGET, file_pages: int = FILE_PAGES) -> Paged:
+        file = backing_file(tmp_path, file_pages)
+        started.append((Paged(library, file, file_pages, pages, budget), file))
         return started[-1][0]
 
     yield start_one

@@ -13,15 +13,16 @@ from tests.unit.shim.paged import PAGE, Paged, backing_file, load
 from tests.unit.shim.pager.conftest import BUDGET, FILE_PAGES, PAGES, compile_pager
 from tests.unit.waiting import wait
 
-PLANNED, STRAYS, FRAMES = 700, 900, 1000
+PLANNED, STRAYS, FRAMES = 7000, 9000, 10000
 """Numbers of pages that are planned to be in memory, of pages that are planned to be in the file,
-and of page frames."""
+and of page frames. The planned pages leave more frames than two streams can read ahead. With fewer
+frames, which pages are evicted would depend on the speed of the pager's threads."""
 
 
 def with_plan(start: Callable[..., Paged]) -> Paged:
     """PLANNED pages in memory, and behind them STRAYS pages in the file. All are filled with
     seed 1."""
-    paged = start(pages=PLANNED + STRAYS, budget=FRAMES)
+    paged = start(PLANNED + STRAYS, FRAMES, file_pages=3 * FRAMES)
     paged.born(PLANNED, STRAYS)
     paged.fill(PLANNED, STRAYS, 1)
     assert paged.evict(PLANNED, STRAYS) == STRAYS
@@ -30,6 +31,12 @@ def with_plan(start: Callable[..., Paged]) -> Paged:
     paged.fill(0, PLANNED, 1)
     paged.begin_stretch()
     return paged
+
+
+def access(paged: Paged, first: int) -> None:
+    """Access 50 pages, and then wait until the pager moves no page."""
+    assert paged.holds(first, 50, 1)
+    paged.settle()
 
 
 def planned_in_memory(paged: Paged) -> bool:
@@ -44,9 +51,9 @@ def planned_in_memory(paged: Paged) -> bool:
 def test_planned_pages_stay_while_other_pages_are_accessed(start: Callable[..., Paged]) -> None:
     """An operation on two tensors that are planned to be in the file."""
     paged = with_plan(start)
-    for first in range(PLANNED, PLANNED + STRAYS // 2, 10):
-        assert paged.holds(first, 10, 1)
-        assert paged.holds(first + STRAYS // 2, 10, 1)
+    for first in range(PLANNED, PLANNED + STRAYS // 2, 50):
+        access(paged, first)
+        access(paged, first + STRAYS // 2)
     assert paged.counts().bytes_read < 1.2 * STRAYS * PAGE
     assert planned_in_memory(paged)
 
@@ -57,21 +64,22 @@ def test_planned_pages_stay_if_each_stretch_accesses_the_same_other_pages(
     paged = with_plan(start)
     for _ in range(4):
         paged.begin_stretch()
-        for first in range(PLANNED, PLANNED + STRAYS // 2, 10):
-            assert paged.holds(first, 10, 1)
+        for first in range(PLANNED, PLANNED + STRAYS // 2, 50):
+            access(paged, first)
     assert planned_in_memory(paged)
 
 
 def test_planned_pages_stay_while_pages_are_born_that_are_planned_to_be_in_the_file(
     start: Callable[..., Paged],
 ) -> None:
-    paged = start(pages=PLANNED + STRAYS, budget=FRAMES)
+    paged = start(PLANNED + STRAYS, FRAMES, file_pages=3 * FRAMES)
     paged.born_out(PLANNED, STRAYS)
     paged.born(0, PLANNED)
     paged.fill(0, PLANNED, 1)
     paged.born(PLANNED, STRAYS)
-    for first in range(PLANNED, PLANNED + STRAYS, 10):
-        paged.fill(first, 10, 1)
+    for first in range(PLANNED, PLANNED + STRAYS, 50):
+        paged.fill(first, 50, 1)
+        paged.settle()
     assert planned_in_memory(paged)
     assert paged.counts().frames <= FRAMES
     assert paged.holds(PLANNED, STRAYS, 1)
@@ -81,8 +89,8 @@ def test_stray_pages_make_room_for_planned_fetches(start: Callable[..., Paged]) 
     paged = with_plan(start)
     assert paged.evict(0, PLANNED) == PLANNED
     paged.settle()
-    for first in range(PLANNED, PLANNED + STRAYS, 10):
-        assert paged.holds(first, 10, 1)
+    for first in range(PLANNED, PLANNED + STRAYS, 50):
+        access(paged, first)
     wait(lambda: paged.fetch(0, PLANNED) == PLANNED)
     paged.settle()
     assert planned_in_memory(paged)
