@@ -321,10 +321,13 @@ def fork_children(library: ctypes.CDLL, folder: Path) -> None:
     paged.settle()
     for seed in range(5, 25):
         paged.fill(0, 256, seed)
-        assert paged.evict(0, 256) == 256
+        before = paged.counts().bytes_read
+        paged.evict(0, 256)
         paged.settle()
-    assert paged.counts().write_error == 0
-    assert paged.holds(0, 256, 24)
+        assert paged.holds(0, 256, seed)
+        # Reading ahead may have begun to evict some of the pages before evict(). They count, too.
+        assert paged.counts().bytes_read - before >= 256 * PAGE
+        assert paged.counts().write_error == 0
     paged.stop()
 
 
