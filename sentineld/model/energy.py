@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The energy model: joules of a step from seconds by core and bytes by tier.
+"""The energy model: computes the joules of a step from core seconds and the bytes of each tier.
 
     energy of a step = core seconds in which the training computes or pages are copied x CORE_W
                      + core seconds in which the training waits x WAITING_CORE_W
-                     + bytes read from each tier, and bytes written to it x energy of a byte
+                     + for each tier: bytes read    x energy to read a byte
+                     + for each tier: bytes written x energy to write a byte
 
 The model serves where no energy can be measured: in the simulator, on emulated tiers, and on
 machines without RAPL. Its results are always marked as modelled. docs/explanation/energy.md has the
@@ -35,8 +36,8 @@ WAITING_CORE_W = CORE_W / 2
 """Power of a core that the training occupies while it waits for moves or for a disk."""
 
 COPY_BYTES_PER_S = 10e9
-"""Speed at which one core copies pages between two tiers of memory. If moves are slower because
-trainings share the bandwidth, the core does not compute in between."""
+"""Speed at which one core copies pages between two tiers of memory. If moves take longer because
+trainings share the bandwidth, the core is idle for the additional time."""
 
 JOULES_PER_PJ_PER_BIT = 8e-12
 """Joules per byte at 1 pJ per bit."""
@@ -52,7 +53,7 @@ class Medium:
     write_pj_per_bit: float
 
     def joules(self, read_bytes: Bytes, written_bytes: Bytes) -> Bytes:
-        """The energy of this many bytes."""
+        """The energy, in joules, to read and to write these numbers of bytes."""
         pj_bytes = read_bytes * self.read_pj_per_bit + written_bytes * self.write_pj_per_bit
         return pj_bytes * JOULES_PER_PJ_PER_BIT
 
@@ -67,8 +68,8 @@ MEDIA = {
     "optane": Medium(31.0, 980.0),
     "nvme": Medium(304.0, 462.0),
 }
-"""Media by the preset of the slow tier. Presets of one medium with different migration bandwidths
-share the part of the name before the first hyphen: cxl-4k is cxl."""
+"""Media by the preset of the slow tier. The part of a preset's name before the first hyphen is the
+medium: cxl and cxl-4k differ in the migration bandwidth only, and both use the medium cxl."""
 
 UNKNOWN = "cxl"
 """The medium of a slow node of an unknown kind."""
@@ -76,7 +77,7 @@ UNKNOWN = "cxl"
 
 @dataclass(frozen=True)
 class EnergyModel:
-    """The energy of accesses and moves on two tiers of which the fast one is DRAM."""
+    """The energy of accesses and moves on two tiers. The fast tier is DRAM."""
 
     slow: Medium
     paged: bool  # see Tiers

@@ -88,10 +88,10 @@ class Layout:
     cuts: npt.NDArray[np.uint32]
     # Ascending by offset, not overlapping.
     regions: tuple[Region, ...]
-    # (S,): for each boundary B, a boundary W. The process continues after B only when all demotions
-    # of the boundaries up to W are complete. If W > B, W is in the previous step. -1: the process
-    # does not wait at B. At the deadline of a late promotion (Plan.late), the process may also wait
-    # for this promotion.
+    # (S,): for each boundary B, a boundary W. The process waits at B until all demotions of the
+    # boundaries up to W are complete. If W > B, W is in the previous step. -1: the process does not
+    # wait at B. At the deadline of a late promotion (Plan.late), the process may also wait for this
+    # promotion.
     waits: npt.NDArray[np.int32]
     arena_bytes: int
     # Tier of pages that are born in the heap while the plan is live; None: the heap's memory policy
@@ -113,7 +113,7 @@ class Prediction:
     demoted_bytes: int  # moved to the slow tier
     peak_fast_bytes: int  # most fast memory charged at any moment
     fast_share: float  # share of sampled page accesses served by the fast tier, 0..1
-    access_joules: float = 0.0  # energy of the step's accesses by the energy model; no moves
+    access_joules: float = 0.0  # energy of the step's accesses, without moves; see model/energy.py
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ class Tiers:
     """The tiers of a machine and the cost of moves and births."""
 
     tiers: tuple[Tier, ...]  # fastest first
-    # Bandwidth of moves between tiers. On paged tiers: the mean of both directions.
+    # Bandwidth of moves between tiers. On paged tiers: the harmonic mean of both directions.
     migration_bytes_per_s: float
     # Where the description of the tiers comes from: "config", "sysfs:memory_tiering", "sysfs:hmat",
     # "sysfs:distance", "preset:NAME", "emulated:NAME" or "paged".

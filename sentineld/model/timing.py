@@ -149,8 +149,8 @@ class Timing:
         return found
 
     def busy_ns(self, profile: Profile) -> Floats:
-        """(A,): the time during which no pages can move because the accesses of each row use the
-        slow tier, if all of the row's pages are slow. On paged tiers: the part of extra_ns() in
+        """(A,): the time during which the accesses of each row use the slow tier, so that no pages
+        can move, if all of the row's pages are slow. On paged tiers: the part of extra_ns() in
         which the file is busy."""
         if self.moves_yield and not self.paged:
             return self.fast_ns(profile) + self.extra_ns(profile)
@@ -215,7 +215,7 @@ def cached_rows(profile: Profile) -> Mask:
 
 
 def touched_pages(profile: Profile) -> Floats:
-    """(A,): number of pages that each access touches."""
+    """(A,): number of pages that the accesses of each row touch."""
     rows, page = profile.accesses, profile.page_bytes
     tensors = np.ceil(profile.tensors["bytes"][rows["tensor"]] / page)
     touched = np.ceil(np.maximum(rows["bytes_read"], rows["bytes_written"]) / page)
