@@ -244,7 +244,8 @@ def lacking_in(step: Step, whole: Similar) -> Mask | None:
 
 
 def _left(sequence: npt.NDArray[np.uint64], lacking: Mask) -> npt.NDArray[np.uint64]:
-    """A sequence from structure(), without the allocations marked in `lacking` and their frees."""
+    """The sequence, as structure() returns it, without the allocations marked in `lacking` and
+    without their frees."""
     before = np.concatenate([[0], np.cumsum(lacking)])
     is_boundary = sequence[0] == Event.BOUNDARY
     cursor = sequence[2].astype(np.int64)
