@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A reactive policy in the simulator. Its state is a Reactor, which gets the accesses at boundaries
-and requests moves. The time that its observation costs passes at the boundary, too."""
+and requests moves. If observing the accesses delays the training, the clock advances by this delay
+at the boundary."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 """The energy of a simulated step, by the energy model (model/energy.py).
 
 The training occupies one core for each of its threads. These cores wait while the process waits for
-moves and, on paged tiers, for the pages of a fault; at all other times they compute, also while
-slow memory delays them. Another core copies the pages that software moves.
+moves and, on paged tiers, for the pages of a fault. At all other times, they compute, even while
+accesses to slow memory delay them. Another core copies the pages that software moves.
 """
 
 from __future__ import annotations

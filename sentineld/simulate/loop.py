@@ -2,7 +2,7 @@
 """Simulate the steps of a training run under plans, until the steps repeat or reach a limit.
 
 Plans are corrected as in the daemon (plan/correct.py): steps continue under the old plan while the
-next one is made, and the training switches plans between two steps. A plan can have promotions
+new plan is made, and the training switches plans between two steps. A plan can have promotions
 that are late by plan. Trials (plan/stall_trial.py) decide at which deadlines of these promotions
 the process stalls. Steps count as steady only after all trials.
 """

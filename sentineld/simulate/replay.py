@@ -31,7 +31,7 @@ class Step:
     times_ns: Floats = field(repr=False, compare=False)
     """(S,), time that each stretch takes without slow accesses, births in the arena or waits."""
     slow_joules: float = 0.0
-    """Energy that accesses take in addition because pages are slow; 0 if it is not computed."""
+    """Additional energy of the step's accesses because pages are slow; 0 if it is not computed."""
 
 
 class _Charges:

@@ -74,7 +74,8 @@ class Training:
 
     @property
     def page_ns(self) -> tuple[float, float]:
-        """Times to promote and to demote one page, at the bandwidth that other processes leave."""
+        """Times in ns to promote and to demote one page with the bandwidth that other processes
+        leave unused."""
         timing, page = timing_of(self.tiers), self.profile.page_bytes
         left = 1 - self.disturbance.interference
         return timing.promote_ns_per_byte * page / left, timing.demote_ns_per_byte * page / left

@@ -160,8 +160,8 @@ class World:
         return slow
 
     def slow_after_birth(self, low: int, high: int) -> int:
-        """Number of slow pages that the cells [low, high) would have if the absent ones were born
-        now and the fast tier had room for all pages that the plan wants to be born fast."""
+        """Number of slow pages that the cells [low, high) would have if the absent cells were born
+        now and the fast tier had room for all pages in Cells.born_fast."""
         absent = (self.fast[low:high] == 0) & (self.slow[low:high] == 0)
         cells = self.cells
         born = cells.pages[low:high] - np.minimum(cells.born_fast[low:high], cells.pages[low:high])
@@ -173,8 +173,8 @@ class World:
         busy_ns: (C,), time that the file needs to fetch one slow page of each cell after a fault.
         changed: (C,), whether the stretch writes to the cell's pages.
         back_ns: (C,), time to write one page of each cell back to the file. It is charged for pages
-            that a fault fetches although the fast tier has no lasting room for them, so that they
-            count as slow again after the access.
+            that a fault fetches but that do not stay in fast memory, so that they count as slow
+            again after the access.
         """
         self._changed, self._used = changed, busy_ns > 0
         if self._in_flight is not None and self._used[self._in_flight[1]]:
@@ -249,7 +249,7 @@ class World:
                 break
             ahead_ns = pages * page_ns - self._done_ns + self._busy_ns
             if self._in_flight is not None and self._in_flight[0] not in awaited:
-                # This page is moved first, although nothing waits for it.
+                # The page in flight is moved first, although the process does not wait for it.
                 ahead_ns += self._page_ns(self._in_flight[0])
             self.run(self.now_ns + max(ahead_ns, 1.0))
         self.counts.stall_ns += self.now_ns - began_ns
@@ -277,10 +277,11 @@ class World:
         return self.demote_ns if item.tier else self.promote_ns
 
     def _stalling_pages(self, promotions: list[Item]) -> int:
-        """Number of pages of these promotions, for which the process stalls, that are still slow,
-        but no more than fit into the fast tier."""
+        """Number of pages for which the process stalls: those pages of these promotions that are
+        still slow, but no more than fit into the fast tier."""
         pages = sum(int(self.slow[item.low : item.high].sum()) for item in promotions)
-        # Don't wait for more pages than fit: the process makes no room by drops while it waits.
+        # Don't wait for more pages than fit: a process that waits drops no pages, so it makes no
+        # more room.
         return min(pages, max(self.room() + self._held(), 0))
 
     def state(self) -> bytes:
@@ -383,7 +384,7 @@ class World:
             self.clean[cell] -= pages
         else:
             # Each page adds the mean of the times of both directions. The two times differ only on
-            # paged tiers, where Tiers.migration_bytes_per_s is the mean of both directions, too.
+            # paged tiers, where Tiers.migration_bytes_per_s also describes this mean time.
             self.counts.busy_ns += pages * self.mean_page_ns
             if item.tier == 0:
                 self.counts.promoted_pages += pages
