@@ -29,7 +29,7 @@ _NAMES = {
 class PageTiers:
     """The tiers of a process's pages at one moment."""
 
-    stretch: int  # the stretch of the step at this moment
+    stretch: int  # the stretch of the step in which this moment lies
     # For arena and heap, (P,): the tier of each page; residency.ABSENT if the page is absent.
     tiers: Mapping[Space, npt.NDArray[np.uint8]]
 

@@ -227,7 +227,7 @@ def _tiers(plan: Plan, profile: Profile, found: Residency) -> None:
 
 
 def _kept_slow_pages(plan: Plan, profile: Profile) -> None:
-    """Check that each tensor drops, at its death, the pages of slow regions that any move promotes.
+    """Check that no tensor keeps, at its death, a page of a slow region that some move promotes.
 
     A late promotion can move such a page when the page already belongs to the next tensor. If the
     page were kept at the death of that next tensor, it would stay in fast memory, and

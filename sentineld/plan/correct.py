@@ -5,8 +5,8 @@ A plan assumes a migration bandwidth, the time of each stretch and, on paged tie
 fault. The daemon measures all of these while the plan is live; the simulator does not measure the
 latency. This module only makes decisions: the caller passes the measured values and carries out the
 decisions. A small deviation is ignored, because random scatter may explain it. A larger deviation
-is also ignored if it does no harm. There are two exceptions: the bandwidth has risen so far that a
-new plan could be faster, or faults have become faster.
+is also ignored if it does no harm. Two harmless deviations nevertheless justify a new plan, because
+that plan could be faster: the bandwidth has risen far enough, or faults have become faster.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ LATE_SHARE = 0.05
 """Late moves do no harm if they are at most this share of all moves."""
 
 EVIDENCE_SHARE = 1 / 8
-"""A measured bandwidth counts only if at least this share of a step's planned bytes was moved while
-it was measured."""
+"""A measured bandwidth counts only if at least this share of the bytes that the plan moves in a
+step was moved during the measurement."""
 RECENT_STEPS = 2
 """Number of most recent steps that are checked for harmful deviations. The number is small, so that
 one harmful step is enough for a correction."""

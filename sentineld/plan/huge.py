@@ -8,8 +8,8 @@ therefore be a huge page in two cases:
   it, and drops either all of it or nothing;
 - its pages are never freed: no tensor drops a page of it, and each of its pages holds a tensor at
   some time of the step. Such a block is fully resident from the end of the plan's first step,
-  whether or not it is a huge page. In the first step, parts of the block can become resident before
-  their tensors are born.
+  whether or not it is a huge page. As a huge page, it is fully resident from its first access on,
+  that is, earlier in the first step.
 
 A move need not cover a whole block. A block with moved pages therefore consists of small pages,
 unless whole_moves is set and every move that touches the block covers all of it.
@@ -49,7 +49,7 @@ def with_huge_pages(
     whole_moves: bool = False,
 ) -> Layout:
     """The plan's layout, with `huge` set to the ranges that may be backed by huge pages. If there
-    are more than RANGES_MAX such ranges, only the largest of them are set.
+    are more than RANGES_MAX such ranges, only the RANGES_MAX largest of them are set.
 
     sizes: sizes of huge pages that the kernel offers, in bytes: HUGE_BYTES, a smaller one, or both.
     whole_moves: whether a moved block may be a huge page if each of its moves covers all of it.

@@ -212,7 +212,7 @@ class MoveQueue(Generic[M]):
 
         If the process stalls at the deadline of a promotion, the boundary before the deadline is
         returned only if the promotion is complete, too. Once the process has reached the deadline,
-        the promotion need not be complete if no promotion is possible (`blocked`).
+        the promotion need not be complete if no queued promotion can run (`blocked`).
         """
         held = [move.due for move in self.demotions]
         # A process that stalls at a promotion's deadline waits until boundary deadline - 1 is

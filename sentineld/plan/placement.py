@@ -6,8 +6,8 @@ without the placed tensors and with the remaining budget, and planned() adds the
 policy's plan. plan/check.py verifies the result.
 
 Placed tensors that are born in the step lie in one region per tier. The pages of the fast region
-stay resident for the whole step, so that no birth in it needs room that a late demotion may not
-have freed yet.
+stay resident for the whole step, so that births in it do not depend on demotions, which can be
+late.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ TIERS = {Placement.FAST: 0, Placement.SLOW: 1}
 
 
 def placeable(profile: Profile) -> Mask:
-    """(T,): which tensors a plan can place: those that die within a step of their birth, and those
-    of the heap that were allocated before the step. Other tensors get their addresses only while
-    the plan is live."""
+    """(T,): which tensors a plan can place: transient ones, and those in the heap that were
+    allocated before the step. Other tensors lie outside the heap, or they get their addresses only
+    while the plan is live."""
     return transient(profile) | persistent(profile)
 
 

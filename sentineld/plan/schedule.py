@@ -55,8 +55,8 @@ def with_late(moves: Table, late: Table, profile: Profile) -> tuple[Table, Mask]
     table.
 
     moves: MOVE_DTYPE, sorted.
-    late: MOVE_DTYPE, the promotions that are late by plan. Their deadline becomes the next
-        boundary.
+    late: MOVE_DTYPE, the promotions that are late by plan. Their deadline becomes the boundary
+        after the one at which they may start.
     """
     count = profile.stretch_count
     late = late.copy()
