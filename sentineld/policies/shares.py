@@ -28,7 +28,7 @@ def usable_moves(profile: Profile, tiers: Tiers) -> Floats:
     """(S,): the pages that a plan may move in each stretch, in both directions together.
 
     On paged tiers, promotions and demotions differ in speed. tiers.migration_bytes_per_s is then
-    the mean of both speeds, which suffices because a page that moves out also moves back.
+    the harmonic mean of both speeds, which suffices because a page that moves out also moves back.
     """
     rate = tiers.migration_bytes_per_s * MOVE_SHARE / profile.page_bytes
     found: Floats = profile.stretches["time_ns"].astype(np.float64) / 1e9 * rate

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The step-time bound: no software policy has a shorter step under the timing model.
 
-The bound is the result of a fluid relaxation, solved as a linear program (policies/lp/program.py).
-Limits.generous is set, which omits the constraints that apply only to plans. The program's main
-variables are the parts of each group of tensors that are fast in each stretch, the parts that are
-demoted, and the stretches' durations. The room in use and the bandwidth in use are linear in these
-variables. The program is solved with few positions at which a group may change its tier. The prices
-(dual values) of that solution give a bound that holds even if a group may change its tier at any
-position (policies/lp/dual.py).
-docs/policies.md lists the relaxations and explains why no policy can be faster. This module needs
-scipy.
+The bound is the result of a relaxation in which any fraction of a group of tensors can be fast or
+be moved. The relaxation is solved as a linear program (policies/lp/program.py). Limits.generous is
+set, which omits the constraints that apply only to plans. The program's main variables are the
+parts of each group of tensors that are fast in each stretch, the parts that are demoted, and the
+stretches' durations. The room in use and the bandwidth in use are linear in these variables. The
+program is solved with few positions at which a group may change its tier. The prices (dual values)
+of that solution give a bound that holds even if a group may change its tier at any position
+(policies/lp/dual.py). docs/policies.md lists the relaxations and explains why no policy can be
+faster. This module needs scipy.
 """
 
 from __future__ import annotations

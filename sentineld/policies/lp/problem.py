@@ -41,7 +41,7 @@ class Limits:
     so a stretch may move one page more than its time allows. A plan's program is stricter: at every
     pressure point, the fast pages fit both before and after the moves of the point's stretch. A
     group moves in a stretch only if the group is alive both at the beginning and at the end of the
-    stretch. On paged tiers, the stretch must also not use the group.
+    stretch and, on paged tiers, is not used in the stretch.
     """
 
     times_ns: Floats

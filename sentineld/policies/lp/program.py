@@ -384,9 +384,9 @@ class _Program:
         The fast pages may exceed the capacity by the number of pages that can be demoted between
         the beginning of the stretch and the pressure point. The time for these moves is the sum of
         two times: the wait at the beginning of the stretch (the stretch's duration minus the time
-        of its work), and the part of the time of the work that has passed at the point. The terms
-        of the number of pages that depend on columns are added to the matrix. The sum of the
-        constant terms is returned, (C,), in UNIT_PAGES.
+        of its work), and the part of the time of the work that has passed at the point. The number
+        of pages is a sum of terms: those that depend on columns are added to the matrix, and the
+        sum of the constant ones is returned, (C,), in UNIT_PAGES.
 
         all_slow: (S,), time of each stretch if everything is slow.
         move: time to demote a unit of memory.

@@ -4,11 +4,12 @@
 Based on the kernel's sample module for two tiers (samples/damon/mtier.c): every region
 of the slow node that was accessed is to be promoted, the hottest first; every region of the fast
 node that was not accessed is to be demoted, the coldest first. A region's hotness is the mean of
-two scores: its share of samples with an access, and the binary logarithm of its age, that is, of
-the seconds since this share last changed; the age of an idle region makes it colder
-(damon_hot_score() in mm/damon/ops-common.c). Each scheme moves at most 200 MiB a second. Its quota
-is tuned to a goal: promotions aim at 99.7 % used memory of the fast node, demotions at 0.5 % free
-memory. Published aggregation interval: 100 ms; HMSDK uses 2 s.
+two scores (damon_hot_score() in mm/damon/ops-common.c). One is the share of the region's samples
+with an access. The other is the binary logarithm of the region's age, which is the number of
+seconds since this share last changed; for an idle region, the logarithm counts negatively. Each
+scheme moves at most 200 MiB a second. Its quota is tuned to a goal: promotions aim at 99.7 % used
+memory of the fast node, demotions at 0.5 % free memory. Published aggregation interval: 100 ms;
+HMSDK uses 2 s.
 
 Here, a region is a cell of the simulator. Its number of samples with an access is its number of
 accesses per page, rounded up, but at most the 20 samples of an interval. The feedback loop of the

@@ -81,7 +81,10 @@ class Executions:
 
 
 class Prefetcher:
-    """Both tables, and the time of each block's last migration. It ticks at every boundary."""
+    """The policy's state: both tables, and the time of each block's last migration.
+
+    tick() is called at every boundary.
+    """
 
     def __init__(self, interval_ns: float, ahead: int = AHEAD[0]) -> None:
         """ahead: see AHEAD."""

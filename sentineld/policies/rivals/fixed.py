@@ -28,8 +28,9 @@ def slow_costs_ns(profile: Profile, tiers: Tiers) -> Floats:
 
 
 def fixed_pages(profile: Profile, born_fast: Mask, persistent_fast: Integers) -> int:
-    """Fast pages that a fixed placement takes: the area in which the tensors that are born fast are
-    packed, and the fast pages of persistent tensors. See fixed_plan() for the arguments."""
+    """Number of fast pages that a fixed placement takes: the size of the area into which the
+    fast-born tensors are packed, plus the fast pages of persistent tensors. For the arguments, see
+    fixed_plan()."""
     rows = np.flatnonzero(transient(profile) & born_fast)
     packed = area_offsets(profile, rows, grouped=False)[1] if len(rows) else 0
     return packed + int(persistent_fast[persistent(profile)].sum())
@@ -52,7 +53,7 @@ def fixed_plan(
     """
     page, placed = profile.page_bytes, transient(profile)
     areas = [
-        # The fast area is packed because it is charged; the slow area does not have to be packed.
+        # Only the fast area is packed tightly, because only this area is charged to the budget.
         Area(area, tier, rows, np.zeros(len(rows), np.bool_), grouped=False, as_born=tier == 1)
         for area, tier, rows in (
             ("fast-born", 0, np.flatnonzero(placed & born_fast)),

@@ -9,8 +9,8 @@ written back, too.
 
 Simplifications, all favouring memory mode: a line is a 4 KiB page, not 64 bytes (training accesses
 its tensors sequentially, so it uses all lines of a page); physical pages are contiguous as in the
-layout, so that pages do not conflict by chance; a hit costs no more than if all memory were fast; a
-page misses at most once in a stretch.
+layout, so that pages do not conflict by chance; a hit costs no more than if all memory were fast;
+each page of a tensor misses at most once in a stretch.
 """
 
 from __future__ import annotations

@@ -39,8 +39,8 @@ FAULT_NS = 1_500.0
 
 SETTINGS = ((1.0, 0.002), (0.25, 0.002), (1.0, 0.02))
 """The threshold of the hint-fault latency, in scan periods, and the demotion watermark, as a share
-of the fast tier. The first pair is the published threshold and approximately the kernel's
-watermark: the kernel's watermarks are 0.1 % of the node apart (watermark_scale_factor)."""
+of the fast tier. The first pair is the published threshold and a watermark similar to those of the
+kernel, which are 0.1 % of the node apart (watermark_scale_factor)."""
 
 PLENTY = 1 / 16
 """If more than this share of the fast tier is free, all pages that fault are promoted."""
@@ -67,8 +67,8 @@ class NumaBalancing(ReactivePolicy):
 class HintFaults:
     """The state of the scans: when each cell was made to fault, and which cells to promote.
 
-    It ticks at every boundary, so that a fault is known to within a stretch. All pages of a cell
-    fault in the same stretch, each once.
+    tick() is called at every boundary, so that the time of a fault is known to within a stretch.
+    All pages of a cell fault in the same stretch, each once.
     """
 
     interval_ns = 0.0

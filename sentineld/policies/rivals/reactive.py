@@ -108,7 +108,7 @@ def without_move_limit(observation: Observation) -> Observation:
 
 def pages_below(observation: Observation, rising: Integers, watermark: float) -> int:
     """Number of pages to demote so that the free share of the fast tier is `watermark` after the
-    promotion of the rising cells; 0 if the free share is not below it now."""
+    promotion of the rising cells; 0 if the current free share is not below the watermark."""
     low = int(observation.capacity_pages * watermark)
     if observation.free_pages >= low:
         return 0

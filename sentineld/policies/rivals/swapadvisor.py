@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Policies `swapadvisor` and `swapadvisor+slow`: a genetic search over plans of Belady's algorithm.
+"""Policies `swapadvisor` and `swapadvisor+slow`: genetic search over plans from Belady's algorithm.
 
 Based on SwapAdvisor (Huang, Jin and Li, ASPLOS 2020). The input of its swap planner is a step with
 a given order of operators and a given memory allocation. If a pool of memory has no room for the
@@ -201,8 +201,8 @@ class Step:
         left = placement[self.gap_item] == MANAGED
         taken: list[int] = []
         # For each gap: a swap in this gap makes room only in stretches whose distance to the next
-        # use is between last and first. Each added swap can only lengthen the transfers of later
-        # swaps, so these ranges only shrink.
+        # use lies in the range from `last` to `first`. Each added swap can only lengthen the
+        # transfers of later swaps, so these ranges only shrink.
         first, last = (np.array([gap.until - gap.since for gap in self.gaps]), np.zeros(len(left)))
 
         def swap_out(at: int, stretch: int | None) -> None:
