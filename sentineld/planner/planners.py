@@ -57,10 +57,10 @@ class Planners:
         nice: int = 0,
         fallbacks: bool = True,
     ) -> None:
-        """processes: limit on the number of planning processes at a time. memory_bytes: limit on
-        the private memory of each process. timeout_s: limit on the run time of each process,
-        not counting the wait for its turn. nice: nice level of each process, relative to the
-        daemon's. fallbacks: whether plan() tries FALLBACKS."""
+        """processes: limit on the number of planning processes that run at the same time.
+        memory_bytes: limit on the private memory of each process. timeout_s: limit on the run time
+        of each process, not counting the wait for its turn. nice: nice level of each process,
+        relative to the daemon's. fallbacks: whether plan() tries FALLBACKS."""
         self._turns = Turns(processes)
         self._memory_bytes = memory_bytes
         self._timeout_s = timeout_s
