@@ -54,7 +54,7 @@ the number of pieces can grow with the square of the number of tensors."""
 
 
 AMOUNTS = ("bytes_read", "bytes_written", "pages", "page_accesses")
-"""The columns of ACCESS_DTYPE that are sums."""
+"""The columns of ACCESS_DTYPE that hold amounts of bytes, pages or accesses."""
 
 
 @dataclass(frozen=True)
