@@ -153,7 +153,7 @@ class MoveQueue(Generic[M]):
             self.cancel(queue, covered, "absent")
 
     def clear(self, why: str) -> None:
-        """Cancel all moves."""
+        """Cancel all moves. why: the reason to report."""
         for queue in (self.demotions, self.promotions):
             self.cancel(queue, lambda _: True, why)
 

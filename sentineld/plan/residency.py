@@ -49,7 +49,7 @@ class Residency:
     # (S, P): tier when the stretch begins, or at the birth if the tensor is born in the stretch;
     # ABSENT if the tensor is not alive.
     tier: npt.NDArray[np.uint8]
-    moving: Mask  # (S, P): a move of the piece starts at the stretch's boundary
+    moving: Mask  # (S, P): whether a move of the piece starts when the stretch begins
     end_tier: npt.NDArray[np.uint8]  # (P,): tier at the end of the lifetime, moves included
 
 

@@ -57,8 +57,8 @@ class Turnover:
     pages: Integers  # (P,)
     death: Integers  # (P,): first moment after the tensor's death, 0..M-1
     gap: Integers  # (P,): number of moments from `death` to the next birth on the range
-    dropped: Mask  # (P,): the pages are dropped at the tensor's death
-    fresh: Mask  # (P,): the previous tenancy dropped the pages; this tenancy faults them in
+    dropped: Mask  # (P,): whether the pages are dropped at the tensor's death
+    fresh: Mask  # (P,): whether the previous tenancy dropped the pages, so that this one faults
 
     def kept_pages(self, moments: int) -> Integers:
         """(M,): the number of kept dead pages at each moment."""
