@@ -25,7 +25,7 @@ def usable_pages(budget_bytes: int, page_bytes: int) -> int:
 
 
 def usable_moves(profile: Profile, tiers: Tiers) -> Floats:
-    """(S,): the pages that a plan may move in each stretch, in both directions together.
+    """(S,): number of pages that a plan may move in each stretch, in both directions together.
 
     On paged tiers, promotions and demotions differ in speed. tiers.migration_bytes_per_s is then
     the harmonic mean of both speeds, which suffices because a page that moves out also moves back.

@@ -90,7 +90,8 @@ class Limits:
 
 @dataclass(frozen=True)
 class Prices:
-    """Dual values of the program: time saved by one more page, in ns."""
+    """Dual values of the program: the time, in ns, that a step saves if a limit is raised by one
+    page (`hidden`: by one ns)."""
 
     moves: Floats
     """(S,): price of the capacity to promote one more page in the stretch."""

@@ -44,7 +44,7 @@ def chunks_of(profile: Profile, candidates: Integers) -> Items:
 
 
 def chunk_moves(profile: Profile, tiers: Tiers, items: Items) -> Floats:
-    """(S,): the pages that a plan may move in each stretch if only whole chunks move."""
+    """(S,): number of pages that a plan may move in each stretch if only whole chunks move."""
     return pooled_moves(usable_moves(profile, tiers), int(items.pages.max(initial=1)))
 
 
