@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs a training without importing torch's compiler: eager.py SCRIPT [ARGUMENT...].
 
-torch's optimizers import torch._dynamo, although only torch.compile needs it, and torch imports the
-functions that compute the shapes of a compiled graph's tensors. These imports take more than half
-of the time of a short training. So other modules take their place. If a training uses more of
-torch._dynamo than the two functions that optimizers and checkpoints call, the real modules are
-imported.
+torch's optimizers import torch._dynamo, although only torch.compile needs it. torch also imports
+torch._meta_registrations, whose functions compute the shapes of a compiled graph's tensors. These
+imports take more than half of the time of a short training, so this script puts substitutes into
+sys.modules. If a training uses more of torch._dynamo than the two functions that optimizers and
+checkpoints call, the real modules are imported.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ DYNAMO, SHAPES = "torch._dynamo", "torch._meta_registrations"
 
 
 class _Deferred(ModuleType):
-    """Takes the place of torch._dynamo until something other than its own functions is used."""
+    """Takes the place of torch._dynamo until a name that this class does not define is used."""
 
     def __getattr__(self, name: str) -> Any:
         # `__path__` is used when a submodule is imported. Nothing needs the other special names,
@@ -51,7 +51,7 @@ def defer_compiler() -> None:
 
 
 def main() -> None:
-    """Run the script as if it had been started itself."""
+    """Run the script as if it had been started directly."""
     del sys.argv[0]
     sys.path[0] = str(Path(sys.argv[0]).parent)
     defer_compiler()

@@ -26,7 +26,7 @@ def memory_bytes(pid: int, name: str) -> int:
 
 
 def anonymous_peak_bytes(pid: int) -> int:
-    """Peak resident size of a process (VmHWM), minus the file pages that are resident now."""
+    """Peak resident bytes of a process (VmHWM), minus the resident bytes of files (RssFile)."""
     return memory_bytes(pid, "VmHWM") - memory_bytes(pid, "RssFile")
 
 

@@ -7,7 +7,7 @@ APT_LINT := clang-format shellcheck git
 # checkpatch.pl ships only in the kernel source package (a single 140 MB download).
 APT_LINT += sparse linux-headers-amd64 linux-source perl xz-utils
 APT_BUILD := gcc g++ libc6-dev make python3-venv
-# Only the tests of report pages need a browser. chromedriver has to be of Chromium's version.
+# Only the tests of report pages need a browser. chromium-driver must have the same version.
 APT_BROWSER := chromium chromium-driver
 APT_FUZZ := clang libclang-rt-dev
 
@@ -46,8 +46,8 @@ $(BUILD)/.apt-fuzz: tests/tools.mk
 vm-tools:
 	@$(PYTHON) -m tests.vm tools
 
-# Python compiles a module when it first imports it. To compile all modules takes half a minute, and
-# most of them are never imported.
+# pip does not compile the installed modules: that takes half a minute, and most modules are never
+# imported. Python compiles a module when it is first imported.
 INSTALL := $(PY) -m pip install --quiet --no-compile
 
 .PHONY: venv
