@@ -67,7 +67,7 @@ def test_alive_together_is_a_common_event(
 
 
 def test_blocks_that_live_in_turn_overlay() -> None:
-    # events     0 1 2 3 4 5      (n): a block of n units; letters: it is alive at these events
+    # events     0 1 2 3 4 5      (n): a block of n units; letters: the block is alive
     # A (4)      A A . . . .
     # B (4)      . . B B . .      takes a place that is free again
     # C (4)      C . . . C C      wraps around; lives at the same time as A, but not as B
@@ -77,7 +77,7 @@ def test_blocks_that_live_in_turn_overlay() -> None:
 
 
 def test_a_new_block_reuses_what_was_just_freed() -> None:
-    # events     0 1 2 3 4 5 6 7      (n): a block of n units; letters: it is alive at these events
+    # events     0 1 2 3 4 5 6 7      (n): a block of n units; letters: the block is alive
     # A (1)      A A A A A A A .      first: packing begins where the fewest units are alive
     # B (4)      . B B . . . . .
     # C (3)      . . . C C . . .      where B was
@@ -92,7 +92,7 @@ def test_a_new_block_reuses_what_was_just_freed() -> None:
 
 
 def test_the_step_begins_where_it_is_emptiest() -> None:
-    # events     0 1 2 3      (n): a block of n units; letters: it is alive at these events
+    # events     0 1 2 3      (n): a block of n units; letters: the block is alive
     # A (2)      A . A A      born at 2, dies at 1: it is alive when the step ends, but not at 1
     # B (1)      B B B B      always alive, and alone at 1: it gets an unshared place at offset 0
     # C (5)      C . . C      does not fit below A

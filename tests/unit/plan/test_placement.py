@@ -190,7 +190,8 @@ def test_evictions_of_placed_tensors_are_never_late_by_plan() -> None:
 
 
 class _Shifted:
-    """A policy that makes the plan of another one, for a profile without its first tensor."""
+    """Returns another policy's plan with smaller row numbers: the rows of its moves are reduced by
+    1, as for a profile that lacks the first tensor."""
 
     charges_budget = True
 

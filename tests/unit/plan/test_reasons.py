@@ -27,7 +27,8 @@ def without_accesses(profile: Profile, tensor: int) -> Profile:
 
 
 def test_reasons_of_the_toy() -> None:
-    # Half of the state is fast in two of four stretches; it is demoted and promoted in each step.
+    # Half of the state is fast in two of the four stretches. This half is demoted and promoted in
+    # each step.
     found = reasons(toy_plan(), toy_profile())
     assert found == (
         "fast for its whole lifetime: its accesses justify the fast memory",

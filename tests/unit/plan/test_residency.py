@@ -45,7 +45,7 @@ def test_charged_pages_of_the_toy() -> None:
     # pool         1  1  1  1    always resident as a whole
     # activation   2  2  2  .
     # parameter    2  2  2  2
-    # state, half  2  .  2  2    in flight in 0 and 2
+    # state, half  2  .  2  2    in flight in stretches 0 and 2
     plan, profile = toy_plan(), toy_profile()
     assert charged_pages(plan, profile, residency(plan, profile)).tolist() == [7, 5, 7, 5]
 
@@ -70,7 +70,7 @@ def test_a_move_at_a_birth_moves_only_the_pages_previous_tensor() -> None:
     # Both tensors use the slow pages 6-7. The first one dies and the second one is born in stretch
     # 1, at whose boundary the pages are promoted.
     #
-    # stretch      0  1  2
+    # stretch      0  1  2     s: alive, on slow pages
     # tensor 0     s  s
     # tensor 1        s  s
     plan, profile = step([(6, 2, 0, 2, True), (6, 2, 3, 5, True)])

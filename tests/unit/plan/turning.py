@@ -86,9 +86,8 @@ def step(
 def steps(draw: st.DrawFn) -> tuple[Plan, Profile]:
     """Tensors on ten pages; each event is one birth or one death.
 
-    A tensor that lives into the next step never dies there in the stretch with the number of its
-    birth stretch. Such tensors are not generated, because residency() would count them for that
-    whole stretch.
+    No tensor is born in a stretch and dies in the same stretch of the next step: residency() would
+    count such a tensor for the whole stretch.
     """
     per_stretch = draw(st.integers(1, 4))
     wanted = draw(
