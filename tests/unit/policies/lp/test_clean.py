@@ -38,15 +38,15 @@ def test_segments_are_clean_unless_they_write_or_begin_with_a_birth() -> None:
     writes = np.array([False, False, False, True, False])
     assert clean_segments(segment, writes, persistent=True).tolist() == [0, 2]
     assert clean_segments(segment, writes, persistent=False).tolist() == [2]
-    # In a single segment, the group never changes its tier, so no page leaves memory.
+    # If there is only one segment, the group never changes its tier, so no page leaves memory.
     assert not len(clean_segments(np.zeros(5, np.int64), writes & False, persistent=True))
 
 
 @pytest.mark.parametrize("written", [(), (0,), (0, 6)])
 def test_pages_that_are_only_read_move_without_writes(written: tuple[int, ...]) -> None:
-    # Memory has room for one of the two tensors, which are used alternately. In a step of 12
-    # stretches, two fetches take the time of 4 stretches. Each write of a changed tensor takes the
-    # time of 3 stretches.
+    # Memory has room for one of the two tensors, which are used alternately. The step has 12
+    # stretches. The two fetches take as long as 4 stretches, and each write of a changed tensor
+    # takes as long as 3 stretches.
     profile = lap(
         12, Life(64, (0,), written_in=written[:1]), Life(64, (6,), written_in=written[1:])
     )

@@ -60,8 +60,9 @@ def test_tensors_that_are_alike_are_one_group() -> None:
 
 def test_a_group_is_alive_at_the_points_between_its_birth_and_death() -> None:
     groups = groups_of(large_profile(), timing_of(tiers(1.0)))
-    # The pressure points 0 to 4: the beginning of stretch 0, after the births in stretch 0, the
-    # beginning of stretch 1, after the gradient's birth in stretch 2, the beginning of stretch 3.
+    # The pressure points are: 0, the beginning of stretch 0; 1, after the births in stretch 0; 2,
+    # the beginning of stretch 1; 3, after the gradient's birth in stretch 2; 4, the beginning of
+    # stretch 3.
     lived = {
         int(rows[0]): (points.tolist(), positions.tolist())
         for rows, (points, positions) in zip(groups.members, groups.lived_points, strict=True)
@@ -73,9 +74,9 @@ def test_a_group_is_alive_at_the_points_between_its_birth_and_death() -> None:
 
 
 def test_a_group_that_dies_in_its_birth_stretch_is_alive_there_twice() -> None:
-    # The activation is born in stretch 0 at event 1. Now it dies in the next step at event 0, so in
-    # stretch 0 it is alive before its death and after its birth. Position 3 is stretch 3 together
-    # with the beginning of stretch 0.
+    # The activation is born in stretch 0 at event 1. In this test, it dies in the next step at
+    # event 0, so in stretch 0 it is alive before its death and after its birth. Position 3 of its
+    # life is stretch 3 together with the beginning of stretch 0.
     profile = large_profile()
     tensors = profile.tensors.copy()
     tensors["death_event"][0], tensors["death_stretch"][0], tensors["wraps"][0] = 0, 0, True

@@ -24,8 +24,8 @@ def test_hotness_is_the_mean_of_frequency_and_age() -> None:
 
 def test_accessed_slow_regions_rise_and_idle_fast_regions_fall() -> None:
     # Demotions aim at 5 free pages of 1000 (0.5 %), and promotions leave 3 pages free: 1000 x (1 -
-    # 0.997). So 5 pages are demoted and 2 are promoted. Cell 3 is accessed more often than cell 0,
-    # and cell 1 is accessed, too.
+    # 0.997). So 5 pages are demoted and 2 are promoted. Cell 2 is demoted, because it is the only
+    # fast cell without accesses. Cell 3 is promoted, because it has more accesses than cell 0.
     schemes = Schemes(1.0)
     assert schemes.tick(seen(0.0, [1, 3, 0, 9])) == [MoveRequest(2, 1, 5), MoveRequest(3, 0, 2)]
     # If 5 pages are free, nothing is demoted.
@@ -36,14 +36,15 @@ def test_the_region_that_is_idle_the_longest_falls_first() -> None:
     schemes = Schemes(1.0, free_goal=0.012)
     schemes.tick(seen(0.0, [0, 1, 0, 0], free=12))
     schemes.tick(seen(4.0, [0, 0, 0, 0], free=12))
-    # Cell 2 has been idle for 8 s and cell 1 for 4 s, since it was accessed before the first tick.
+    # Only cell 1 was accessed before the tick at 0 s. So at 8 s, cell 2 has been idle for 8 s and
+    # cell 1 for 4 s.
     assert schemes.tick(seen(8.0, [0, 0, 0, 0])) == [MoveRequest(2, 1, 10), MoveRequest(1, 1, 2)]
 
 
 def test_a_region_that_is_accessed_steadily_is_hotter_than_a_new_one() -> None:
     schemes = Schemes(1.0)
     schemes.tick(seen(0.0, [0, 0, 0, 5]))
-    # Cells 0 and 3 have the same number of accesses, cell 3 for 8 s.
+    # Cells 0 and 3 now have the same number of accesses, but only cell 3 had it 8 s ago, too.
     assert schemes.tick(seen(8.0, [5, 0, 0, 5], free=8)) == [MoveRequest(3, 0, 5)]
 
 

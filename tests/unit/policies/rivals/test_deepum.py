@@ -23,7 +23,7 @@ def test_the_next_executions_are_known_once_a_sequence_repeats() -> None:
     # After 3, 0, 1, 2 nothing has followed yet.
     assert executions.predict(8) == []
     executions.note(3)
-    # Each sequence of four has a successor now: 0, 1, 2, 3 has 0, and 3, 0, 1, 2 has 3.
+    # Each sequence of four has a successor now. For example, 3, 0, 1, 2 is followed by 3.
     assert executions.predict(6) == [0, 1, 2, 3, 0, 1]
     assert executions.predict(2) == [0, 1]
 

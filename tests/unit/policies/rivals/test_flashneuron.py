@@ -56,9 +56,9 @@ def moved(plan: Plan) -> list[tuple[int, int, int]]:
 
 def test_tensors_leave_in_the_order_of_generation() -> None:
     # A swap of the first saved tensor covers the deficit of 16 pages. The tensor leaves after its
-    # use in stretch 1. It returns as soon as the gradient's death has made room, in stretch 6, for
-    # its use in stretch 8. G10 chooses the parameter, because a swap of the parameter makes more
-    # room.
+    # use in stretch 1. It returns in stretch 6, as soon as the gradient's death has made room; its
+    # next use is in stretch 8. G10 chooses the parameter, because a swap of the parameter makes
+    # more room.
     profile = training()
     plan = policy("flashneuron").plan(profile, moving(64), ROOM)
     verify(plan, profile, ROOM)

@@ -43,8 +43,8 @@ def test_the_gap_with_the_most_pressure_goes_out_and_comes_back() -> None:
 def test_too_little_bandwidth_is_infeasible() -> None:
     with pytest.raises(SentinelError, match="infeasible as published"):
         policy("g10").plan(with_guest(), moving(20), BUDGET)
-    # Under g10+slow, tensors can also be accessed in slow memory. One tensor stays there: the first
-    # of the tensors, which have equal costs and sizes.
+    # Under g10+slow, tensors can also be accessed in slow memory. One tensor stays there. All
+    # tensors have the same size and the same costs, so the policy chooses the first one.
     plan = policy("g10+slow").plan(with_guest(), moving(20), BUDGET)
     verify(plan, with_guest(), BUDGET)
     assert plan.predicted.step_ns == pytest.approx(1e9 * (6 + 2 * SLOW_S), abs=2)

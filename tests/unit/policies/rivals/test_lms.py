@@ -48,9 +48,9 @@ def test_the_threshold_is_the_largest_that_suffices(
 
 
 def test_swaps_begin_after_the_first_use_and_a_layer_before_the_second_one() -> None:
-    # LMS begins with the inputs whose two uses are furthest apart. If those of layers 2 and 3 are
-    # swapped out, at most three inputs are fast. With a lower bound of 1, each of these two inputs
-    # returns in the layer before its second use.
+    # LMS begins with the inputs whose two uses are furthest apart. If the inputs of layers 2 and 3
+    # are swapped out, at most three inputs are fast. With a lower bound of 1, each of these two
+    # inputs returns in the layer before its second use.
     plan = policy("lms").plan(passes(), moving(64), ROOM)
     verify(plan, passes(), ROOM)
     assert moved(plan) == [(2, 3, 1), (3, 4, 1), (3, 9, 0), (2, 10, 0)]
@@ -88,7 +88,7 @@ def test_a_larger_lower_bound_needs_more_room() -> None:
         assert len(book.swaps) == 3
         peaks.append(book.usage[7:11].tolist())
     # The inputs 4, 3 and 2 are used again in stretches 9, 10 and 11. The lower bound is the number
-    # of layers by which each input returns earlier.
+    # of layers by which each input returns before its second use.
     early, earliest = (np.array(peak) // PAGES for peak in peaks)
     assert early.tolist() == [2, 2, 2, 2]
     assert earliest.tolist() == [3, 3, 3, 2]

@@ -19,7 +19,8 @@ def test_a_page_is_promoted_at_its_first_fault_after_a_scan() -> None:
     # The first tick scans. Cells 0 and 3 are slow. 2 of 1000 pages should be free.
     assert faults.tick(seen(0.0, 0, 1, 2)) == []
     assert faults.delay_ns() == 0.0
-    # Cell 0 faults. Room for 2 + 10 pages is wanted, but cell 1 was just accessed.
+    # Cell 0 faults. Room for 2 + 10 pages is wanted, but only the 10 pages of cell 2 are demoted,
+    # because cell 1 was accessed in the last stretch.
     up = MoveRequest(0, 0, 10)
     assert faults.tick(seen(10.0, 0, 1)) == [MoveRequest(2, 1, 10), up]
     assert faults.delay_ns() == 10 * FAULT_NS
@@ -50,7 +51,7 @@ def test_each_scan_makes_slow_pages_fault_again() -> None:
     for now_ns in (0.0, 50.0, 100.0, 150.0):
         faults.tick(seen(now_ns, 0, 3))
         delays.append(faults.delay_ns())
-    # The scans are at 0 and 100.
+    # The scans are at 0 and 100 ns.
     assert delays == [0.0, 20 * FAULT_NS, 0.0, 20 * FAULT_NS]
 
 
@@ -59,5 +60,6 @@ def test_a_page_that_was_not_used_keeps_the_time_of_its_first_scan() -> None:
     faults.tick(seen(0.0, free=5))
     faults.tick(seen(100.0, free=5))
     faults.tick(seen(110.0, free=5))
-    # Cell 0 faults for the first time, 110 after the first scan: it is not hot.
+    # Cell 0 faults for the first time. The first scan was more than 100 ns ago, so cell 0 is not
+    # hot.
     assert faults.tick(seen(120.0, 0, free=5)) == []

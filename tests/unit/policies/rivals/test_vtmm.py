@@ -15,9 +15,9 @@ def seen(accesses: list[float], written: list[int], capacity: int = 21) -> Obser
 
 def test_pages_are_exchanged_once_they_are_in_a_hotter_bucket() -> None:
     scans = Scans(1.0, levels=1)
-    # Cell 0 is written in each scan (5 more each time), cell 1 is read (2 more), the others are
-    # idle. After scan 1, cell 0 is in bucket 1 and the other cells are in bucket 0, so cell 0 is
-    # promoted. The coldest fast cell makes room: cell 2.
+    # The scan finds cell 0 written (temperature 5), cell 1 only read (temperature 2) and the other
+    # cells idle (temperature 0). Cell 0 is then in bucket 1 and the other cells are in bucket 0, so
+    # cell 0 is promoted. The coldest fast cell makes room: cell 2.
     assert scans.tick(seen([1, 1, 0, 0], [1, 0, 0, 0])) == [
         MoveRequest(2, 1, 9),
         MoveRequest(0, 0, 10),
@@ -26,8 +26,8 @@ def test_pages_are_exchanged_once_they_are_in_a_hotter_bucket() -> None:
 
 def test_writes_decide_between_pages_that_are_used_equally_often() -> None:
     scans = Scans(1.0, levels=1)
-    # All cells are used in each of three scans: cells 0 and 3 are written, which gives 15 (bucket
-    # 3); the fast cells 1 and 2 are only read, which gives 6 (bucket 1).
+    # Each of the three scans finds all cells accessed. Cells 0 and 3 are written: their temperature
+    # is 15 (bucket 3). The fast cells 1 and 2 are only read: their temperature is 6 (bucket 1).
     for _ in range(2):
         scans.tick(seen([1, 1, 1, 1], [1, 0, 0, 1], capacity=20))
     assert scans.tick(seen([1, 1, 1, 1], [1, 0, 0, 1], capacity=20)) == [
@@ -47,19 +47,20 @@ def test_nothing_moves_if_no_bucket_fits_as_a_whole() -> None:
 def test_the_margin_keeps_pages_of_the_next_bucket() -> None:
     for margin, cells in ((0, [2, 0]), (1, [0])):
         scans = Scans(1.0, levels=1, margin=margin)
-        # Cell 0 is in bucket 1, the fast cells in bucket 0, one below. So with a margin of one
-        # bucket, no cell can make room, and the free page takes one page of cell 0.
+        # Cell 0 is in bucket 1, and the fast cells are in bucket 0, the next one below. With a
+        # margin of one bucket, the fast cells are not demoted, so only one page of cell 0 is
+        # promoted: to the free page.
         found = scans.tick(seen([1, 1, 0, 0], [1, 0, 0, 0]))
         assert [request.cell for request in found] == cells
 
 
 def test_the_queue_counts_a_use_until_its_bits_are_cleared() -> None:
     scans, plain = Scans(1.0), Scans(1.0, levels=1)
-    # Cell 0 is read before scans 1, 3 and 4 of 6. With the queue, scan 2 skips the cell, which is
-    # at level 1. Scan 3 clears its bits (level 2), scan 4 skips it, scan 5 finds the bit of the
-    # third use and does not clear it, and scan 6 finds it again: 2 x 4 = 8, bucket 1, hot.
-    # Without the queue, three scans find it: 2 x 3 = 6, which is bucket 1, too. It stays there
-    # until scan 21, which forgets the first of these scans: 2 x 2 = 4 is bucket 0.
+    # Cell 0 is read before scans 1, 3 and 4. With the queue, scans 2 and 4 skip cell 0, because
+    # scans 1 and 3 have raised its level. Scan 5 finds the bit of the third read and does not clear
+    # it, so scan 6 finds this bit, too. Scans 1, 3, 5 and 6 count: the temperature is 2 x 4 = 8
+    # (bucket 1), so cell 0 is hot. Without the queue, scans 1, 3 and 4 count: the temperature is 2
+    # x 3 = 6 (bucket 1). At scan 21, scan 1 no longer counts: 2 x 2 = 4 is in bucket 0.
     for used in (1, 0, 1, 1, 0):
         scans.tick(seen([used, 0, 0, 0], [0, 0, 0, 0]))
         plain.tick(seen([used, 0, 0, 0], [0, 0, 0, 0]))

@@ -51,6 +51,7 @@ def test_a_plan_carries_out_the_lives() -> None:
 @pytest.mark.parametrize(
     ("parameter", "boundary", "deadline"),
     [
+        # L: being promoted, late by plan
         ("DLFF", 1, 2),
         ("FFDL", 3, 0),  # the promotion's deadline is in the next step
     ],

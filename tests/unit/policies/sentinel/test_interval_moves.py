@@ -81,7 +81,7 @@ def test_the_most_accessed_chunks_are_promoted_first(
 
 
 def test_room_that_takes_many_steps_to_fill_is_filled() -> None:
-    # One of 40 chunks can move in a stretch. Once all are fast, none moves.
+    # In each stretch, only one of the 40 chunks can move. When all chunks are fast, none moves.
     found = scheduled(items(*[(0,)] * 40), 4, room=41.0, moves=1.0)
     assert lives(found) == ["FFFF"] * 40
     assert found.unsteady == 0
@@ -125,7 +125,8 @@ def test_evictions_come_before_promotions() -> None:
 
 
 def tensors(*lengths: int, births: tuple[int, ...] | None = None) -> Items:
-    """Transient tensors of one chunk, each accessed in the stretch of its birth only."""
+    """Transient tensors of one chunk, each accessed in the stretch of its birth only. lengths:
+    lifetimes in stretches."""
     some = items(*[(0,)] * len(lengths))
     return replace(
         some,

@@ -25,8 +25,9 @@ def judged(room: float, moves: float, stretches: int = 1) -> Interval:
 
 def test_an_interval_is_judged_by_space_and_time() -> None:
     # Pages: activation 2, gradient 2, state 4, parameter 2. If each interval is one stretch long,
-    # the four intervals use 2, 2, 6 and 8 pages. Of these, 0, 2 (parameter), 2 (activation) and 4
-    # (state) pages are neither used by the interval before nor born in the interval.
+    # the four intervals use 2, 2, 6 and 8 pages. Before these intervals, 0, 2 (parameter), 2
+    # (activation) and 4 (state) pages have to be promoted. The other pages are born in the interval
+    # or are used by the interval before it.
     one = judged(9.0, 4.0)
     assert one.need_pages == 8
     assert one.fits_space

@@ -129,7 +129,8 @@ def test_short_lived_tensors_beyond_the_budget_are_infeasible() -> None:
 
 
 def two_lives_in_one_stretch() -> Profile:
-    """Two tensors of 4 pages. In stretch 1: B is born, A's previous life ends, A is born again.
+    """Two tensors of 4 pages. In stretch 1, B is born, A of the previous step dies, and A of this
+    step is born, in this order. (4) is an access to 4 pages.
 
     stretch      0        1                              2          3
     B                     [born (4)                      (4) dies]
