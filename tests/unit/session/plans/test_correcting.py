@@ -230,7 +230,7 @@ def steps_of(network: Network) -> list[Step]:
 
 def timed(network: Network, paged: bool = False) -> Session:
     """A session under a plan for NETWORK, after it has recorded the times of `network`'s steps."""
-    # The tiers have no speeds, so accesses to slow pages take no extra time.
+    # Unless `paged` is true, the tiers have no speeds: accesses to slow pages take no extra time.
     fast, slow = Tier((0,), 1 << 30), Tier((1,), 1 << 30)
     if paged:
         slow = replace(slow, read_bytes_per_s=200e6, write_bytes_per_s=200e6)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A process follows plans one after another: a plan begins once the process uses its layout."""
+"""A process follows one plan after another. It begins to follow a plan when it takes the plan's
+layout."""
 
 from __future__ import annotations
 

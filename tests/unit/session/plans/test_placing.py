@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A change of placements is answered by one plan, and not too often."""
+"""Each change of placements leads to one new plan; two such plans are at least AGAIN_S apart."""
 
 from __future__ import annotations
 

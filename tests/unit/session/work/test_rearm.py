@@ -17,7 +17,8 @@ NO_CUTS = np.zeros(0, np.uint32)
 
 
 def step_of(stretches_ms: tuple[int, ...], allocations_ms: tuple[int, ...] = ()) -> Step:
-    """A step with stretches of these times, and with allocations at these times."""
+    """A step. stretches_ms: duration of each stretch. allocations_ms: time of each allocation since
+    the beginning of the step."""
     entries = [(Event.STEP, 1, 1, 0)]
     entries += [(Event.BOUNDARY, 1, 0, at) for at in range(len(stretches_ms))]
     entries += [(Event.ALLOC, PAGE, PAGE, at) for at in range(len(allocations_ms))]
