@@ -132,7 +132,7 @@ class Paged:
         self._library.pager_born(self._pager, self._base + first * PAGE, pages)
 
     def born_out(self, first: int, pages: int) -> None:
-        """From now on, births do not mean that these pages are planned to be in memory."""
+        """From now on, a birth of these pages does not make them planned pages; see pager.h."""
         self._library.pager_born_out(self._pager, self._base + first * PAGE, pages)
 
     def dropped(self, first: int, pages: int) -> None:

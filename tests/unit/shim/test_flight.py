@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The batch in flight on emulated tiers: pages arrive in the residency map in time, one by one."""
+"""The batch in flight on emulated tiers: its pages arrive in the residency map one by one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FAST, SLOW = 1, 2
 
 
 class Flying(Emulation):
-    """Emulated tiers with a batch in flight. Time is counted in pages since the batch began."""
+    """Emulated tiers with a batch in flight."""
 
     def begin(
         self, ranges: list[tuple[int, int, int]], node: int, begin_ns: int = BEGIN_NS
@@ -34,6 +34,7 @@ class Flying(Emulation):
         self.segment.flight.end(arrived)
 
     def arrive(self, pages: float) -> None:
+        """Let the pages arrive that have moved by the time BEGIN_NS + pages * PAGE_NS."""
         self.harness.flight_arrive(self.handle, BEGIN_NS + round(pages * PAGE_NS))
 
     def active(self) -> bool:
@@ -64,7 +65,7 @@ def test_pages_arrive_one_after_the_other(flying: Flying) -> None:
     flying.arrive(4)
     assert arena[:4].tolist() == [SLOW, SLOW, FAST, FAST]
     assert heap[:4].tolist() == [SLOW, SLOW, FAST, 0]
-    flying.arrive(3)  # time does not run backwards, but a caller may have read the clock earlier
+    flying.arrive(3)  # this caller has read the clock before the last caller did
     flying.arrive(100)
     assert arena[:4].tolist() == [SLOW, SLOW, FAST, SLOW]
     assert heap[:4].tolist() == [SLOW, SLOW, SLOW, 0]

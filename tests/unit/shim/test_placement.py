@@ -17,7 +17,7 @@ from tests.unit.shim.shimmed import shimmed  # noqa: E402
 
 
 class Library:
-    """Stands in for Native: everything but what lies at `outside` is in the heap."""
+    """Stands in for Native: all addresses except those in `outside` are in the heap."""
 
     def __init__(self) -> None:
         self.outside: set[int] = set()

@@ -19,7 +19,8 @@ void *__wrap_memchr(const void *bytes, int value, size_t count)
 	return __real_memchr(bytes, value, count);
 }
 
-/* Returns the number of stray pages, or -1 if the pager's table of roles is wrong, or one of its counts. */
+/* Returns the number of stray pages, or -1 if the range's table of roles or one of its two counts of
+   pages (strays, kept) is wrong. */
 int test_strays(struct pager *pager)
 {
 	uint64_t kept = 0;

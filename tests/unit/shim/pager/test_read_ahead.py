@@ -45,7 +45,8 @@ def test_a_sequence_reads_ahead_once_frames_are_free(start: Callable[..., Paged]
     paged.set_budget(BUDGET)
     paged.born(1000, BUDGET)
     paged.fill(1000, BUDGET, 2)
-    assert paged.fetch(0, 1000) == 0  # no frame is free, but from now on these pages are planned
+    # No frame is free. From now on, the pages are planned to be in memory.
+    assert paged.fetch(0, 1000) == 0
     read: list[int] = []
     for first in (0, 32, 96):
         before = paged.counts().bytes_read
@@ -96,8 +97,9 @@ def test_a_descending_sequence_reads_ahead(start: Callable[..., Paged]) -> None:
         access(paged, [page])
         if paged.counts().faults > before:
             faults.append(page)
-    # The first two faults read the last row. Each of the other five faults reads its row and, in
-    # this order, 1, 1, 3, 6 and at most 12 rows before it. Only 8 rows lie before page 320.
+    # The first two faults read the last row. The other five faults each read the row of their page.
+    # They also read the 1, 1, 3, 6 and at most 12 rows before this row, respectively. Only 8 rows
+    # lie before page 320.
     assert faults == [960, 992, 920, 840, 760, 600, 320]
     assert paged.counts().bytes_read == 1000 * PAGE
 
@@ -122,7 +124,8 @@ def test_a_descending_sequence_reads_ahead_once_frames_are_free(
     paged.set_budget(budget)
     paged.born(1000, budget)
     paged.fill(1000, budget, 2)
-    assert paged.fetch(0, 1000) == 0  # no frame is free, but from now on these pages are planned
+    # No frame is free. From now on, the pages are planned to be in memory.
+    assert paged.fetch(0, 1000) == 0
     access(paged, rows_from_the_end(1000))
     assert paged.counts().faults <= 9
     assert paged.counts().bytes_read <= 1024 * PAGE
