@@ -30,8 +30,8 @@ def curves_of(
     alone: Mapping[str, Sequence[float | None]],
     shared: Mapping[str, Sequence[float | None]] | None = None,
 ) -> Curves:
-    """Curves of machines that are named after their presets. alone, shared: the slowdowns by
-    preset, if one training or two trainings use the machine."""
+    """Curves of machines that are named after their presets. alone, shared: slowdowns by preset, if
+    one training uses the machine (alone), and if two trainings use it (shared)."""
     found = Curves(
         replace(toy_profile(), peak_bytes=PEAK_BYTES),
         "auto",

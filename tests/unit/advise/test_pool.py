@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Points that are simulated in child processes."""
+"""Points of curves, simulated in child processes."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LogLimit limits the number of log lines in total, and for each log statement and user
-together."""
+"""LogLimit limits the number of log lines in total, and for each pair of log statement and user."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ Answer = Callable[[Message], Any]
 
 
 class Ctl:
-    """Runs sentinelctl on a server's socket. asked: the verbs and arguments that it received."""
+    """Runs sentinelctl on a server's socket. asked: the verbs and arguments of all requests."""
 
     def __init__(self, socket: Path) -> None:
         self.socket = socket

@@ -78,7 +78,7 @@ def test_in_a_terminal_the_view_runs_until_q(tmp_path: Path) -> None:
 
 
 def read_until(terminal: int, text: bytes) -> None:
-    """Read what the program writes until it has written the text."""
+    """Read the program's output until it contains the text."""
     seen, deadline_s = b"", time.monotonic() + PATIENCE_S
     while text not in seen:
         ready, _, _ = select.select([terminal], [], [], max(deadline_s - time.monotonic(), 0))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The modelled clock of the QEMU plugin adds up costs and keeps running CPUs together."""
+"""The modelled clock of the QEMU plugin adds up costs and lets no CPU run far ahead."""
 
 from __future__ import annotations
 

@@ -25,8 +25,8 @@ def test_counters_that_can_be_read(system: System) -> None:
 def test_counters_that_only_root_can_read(system: System) -> None:
     write(system.root, f"{ZONE}/name", "package-0\n")
     write(system.root, f"{ZONE}/max_energy_range_uj", "100\n")
-    # Tests may run as root, and no mode of a file prevents root from reading it: a directory is in
-    # its place.
+    # Tests may run as root, and root can read a file of any mode. Therefore a directory takes the
+    # file's place: reading a directory fails for every user.
     (system.root / ZONE / "energy_uj").mkdir()
     found = rapl(system)
     assert found.status is Status.SKIP

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Advice about memory of a real process. Without swap, the kernel takes the advice and keeps the
-pages; tests/integration/test_temperature.py has swap."""
+"""Advice about memory of a real process. Without swap, the kernel accepts the advice, but keeps
+the pages in memory; tests/integration/test_temperature.py uses swap."""
 
 from __future__ import annotations
 

@@ -153,7 +153,7 @@ def most_fast_pages(
     call_ns: Iterator[float],
     after: Callable[[Mover, Process], None] = lambda mover, process: None,
 ) -> int:
-    """The most pages in fast memory at any moment of STEPS steps, except for the first step.
+    """Simulate STEPS steps; return the peak number of fast pages after the first step.
 
     after: called whenever the mover has nothing to do for the moment.
     """

@@ -23,7 +23,7 @@ def test_a_batch_is_published_and_interrupted() -> None:
     assert words["ranges"][0, :2].tolist() == RANGES
     segment.end(3)
     assert (words["sequence"][0], words["limit"][0]) == (2, 3)
-    segment.begin(RANGES[1:], 0, -5, 1.0)  # a clock that has only just begun
+    segment.begin(RANGES[1:], 0, -5, 1.0)  # soon after the boot, begin_ns can be negative
     assert words[["sequence", "limit", "begin_ns", "count", "node"]].item() == (4, 1, 0, 1, 0)
 
 

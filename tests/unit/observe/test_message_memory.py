@@ -48,8 +48,13 @@ def test_users_have_limits_of_their_own(uid: int, limit_bytes: int) -> None:
 
 @given(st.lists(st.tuples(st.integers(0, ACCOUNTS - 1), st.sampled_from("mrhc"), BYTES)))
 def test_reading_is_allowed_below_the_limit(actions: list[tuple[int, str, int]]) -> None:
-    """m: ask whether a frame may be read. r: receive a message. h: handle a message. c: close the
-    connection and open another connection in its place."""
+    """actions: (account, action, bytes). The actions are:
+
+    m: ask whether a frame may be read.
+    r: receive a message.
+    h: handle a message.
+    c: close the connection and open another connection in its place.
+    """
     woken: list[int] = []
     memory = Memory(woken.append)
     accounts = [Account(USER) for _ in range(ACCOUNTS)]

@@ -71,8 +71,8 @@ def lives(step: Step) -> list[Life]:
 
 def owner(step: Step, time_ns: int, address: int) -> int | str | None:
     """The name of the tensor that lives at this address at this time. If there is none, the name of
-    the youngest tensor that lives there at any time of the stretch to which this time belongs. None
-    if no tensor lives there in this stretch."""
+    the youngest tensor that lives there at any time of the stretch that contains this time. None if
+    no tensor lives there in this stretch."""
     begins = [0, *boundary_records(step)["time_ns"].tolist(), step.end_ns]
     stretch = bisect.bisect_right(begins, time_ns)
     begin_ns, end_ns = begins[stretch - 1], begins[stretch]

@@ -119,7 +119,7 @@ def test_requested_pages_move_until_the_next_tick() -> None:
 
 @dataclass
 class Delayer(Recorder):
-    """A recorder whose observations take half a second of each tick."""
+    """A recorder whose observation takes half a second at each tick."""
 
     def delay_ns(self) -> float:
         return 0.5 * SECOND_NS

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The choice of pages to move, computed by hand and by properties."""
+"""The choice of pages to move: cases computed by hand, and properties of any choice."""
 
 from __future__ import annotations
 

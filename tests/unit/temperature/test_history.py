@@ -26,7 +26,7 @@ def test_writes_are_hotter_than_reads_and_old_scans_are_forgotten() -> None:
     for _ in range(SCANS - 2):
         history.record(everything, idle, idle)
     assert history.temperature().tolist() == [10, 4, 0]
-    history.record(everything, idle, idle)  # the first scan is the 21st to last now
+    history.record(everything, idle, idle)  # scan 21, so scan 1 is forgotten
     assert history.temperature().tolist() == [5, 2, 0]
 
 

@@ -15,7 +15,7 @@ from sentineld.top.dialogs import Confirm, Help, Prompt
 
 
 def answer(dialog: ModalScreen[Any], *keys: str) -> list[Any]:
-    """Press keys; return the dialog's result in a list, which is empty if it stays open."""
+    """Press keys; return a list with the dialog's result. It is empty if the dialog stays open."""
     answers: list[Any] = []
 
     async def run() -> None:

@@ -65,7 +65,7 @@ def test_readings_give_rates_step_time_and_cpu_share() -> None:
 def test_a_step_that_began_before_the_first_reading_does_not_count() -> None:
     history = History()
     history.add(reading(0, 10))
-    history.add(reading(1, 11))  # the begin of step 10 was not seen
+    history.add(reading(1, 11))  # the beginning of step 10 was not seen
     assert history.rates(PID).step_ns is None
     history.add(reading(3, 12))
     assert history.rates(PID).step_ns == 2 * SECOND_NS
