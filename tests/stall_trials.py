@@ -36,7 +36,7 @@ def decisions_in_time(
     now: Session = wait(decided)
     tried, steps = sum(now["stalls"].values()), now["step"] - begun["step"]
     print(f"{tried} boundaries in {steps} steps: {now['stalls']}")
-    # The first trial can begin up to a step after the settling steps, and the status can be a step
-    # late.
+    # The first trial can begin up to one step after the settling steps, and the status can be one
+    # step old.
     assert steps <= SETTLING_STEPS + STEPS_PER_BOUNDARY * tried + 2
     return tried

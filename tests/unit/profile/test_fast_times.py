@@ -19,7 +19,7 @@ TIMING = Timing(2.0, 3.0, 1.0, 1.0, fast_read_ns_per_byte=1.0, fast_write_ns_per
 
 
 def profile(*rows: tuple[int, int, int, int, int], times: tuple[int, ...]) -> Profile:
-    """rows: (stretch, tensor, bytes read, bytes written, pages); each tensor has 1 MiB."""
+    """rows: (stretch, tensor, bytes read, bytes written, pages); each tensor is 1 MiB large."""
     tensors = np.zeros(1 + max(row[1] for row in rows), TENSOR_DTYPE)
     tensors["bytes"] = MIB
     stretches = np.zeros(len(times), STRETCH_DTYPE)

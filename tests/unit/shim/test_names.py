@@ -15,7 +15,7 @@ from sentineld.shim import names as names_module  # noqa: E402
 from sentineld.shim.names import NAME_BYTES_MAX, NAMES_MAX, Names  # noqa: E402
 
 WIDE = 64
-"""A weight of this many rows and columns has 16 KiB; a bias has 256 bytes."""
+"""A weight of this many rows and columns takes 16 KiB; a bias takes 256 bytes."""
 
 
 class Net(torch.nn.Module):

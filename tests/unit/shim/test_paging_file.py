@@ -36,7 +36,7 @@ def rewrite(rounds):
             tensor.sub_(1)
 """
 """The beginning of a script: starts the pager with a file that may grow from 16 to 400 MiB. The
-tensors have 40 MiB."""
+tensors take 40 MiB together."""
 
 
 @pytest.fixture(scope="session")

@@ -26,7 +26,7 @@ THREADS = 1
 
 
 def sized(*pages: int, network: Network = NETWORK) -> list[Step]:
-    """For each number of pages, a steady step whose activations have 1 MiB plus this many pages."""
+    """For each number of pages, a steady step; an activation takes 1 MiB plus this many pages."""
     return steps_of(*(replace(network, activation_bytes=MIB + PAGE * n) for n in pages))
 
 
