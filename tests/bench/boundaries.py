@@ -11,8 +11,9 @@ The budget is 20 % of the peak. Prints for each model:
 - the unmanaged bytes, divided by the peak;
 - the share of the allocations of 4 KiB and more that a plan places.
 
-The exit status is 1 if a stretch exceeds a limit although more cuts would help, or if
-an allocation is not planned; 2 if the folder has no traces.
+The exit status is 1 if the bytes or the duration exceed their limit, and also 1.1 times the figure
+with a cut before every allocation. It is also 1 if an allocation is not planned, and 2 if the
+folder has no traces.
 """
 
 from __future__ import annotations
@@ -134,7 +135,7 @@ def _access_shares(trace: Trace, profile: Profile) -> tuple[float, float]:
 
 
 def recut(trace: Trace, everywhere: bool = False) -> Trace:
-    """Return the trace with the access step's cuts replaced by those of the current choose_cuts().
+    """Return the trace with the access step's cuts replaced by those that choose_cuts() now makes.
 
     Page samples are left out, because each belongs to an epoch between recorded cuts. The
     framework's accesses have times, so they can be assigned to the new stretches.

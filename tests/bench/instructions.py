@@ -45,8 +45,11 @@ def run(guest: Guest, verb: str, rounds: int, pages: int) -> list[dict[str, Any]
 
 
 def faults(guest: Guest, verb: str) -> dict[str, Any]:
-    """Run the costs program; return {operation: {"mean": [...], "median": [...]}}: a number of
-    instructions per page, record or call for each round."""
+    """Run the costs program; return {operation: {"mean": [...], "median": [...]}}.
+
+    Each list has one value per round: the mean or the median number of instructions per page,
+    record or call.
+    """
     lines = run(guest, verb, ROUNDS, PAGES)
     return {line["name"]: {key: line[key] for key in ("mean", "median")} for line in lines}
 

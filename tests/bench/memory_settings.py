@@ -30,8 +30,8 @@ def huge_sizes() -> Iterator[tuple[int, ...]]:
 
 @contextmanager
 def free_pages_kept() -> Iterator[int | None]:
-    """Let the per-CPU free lists grow to the maximum if free pages are reported to a hypervisor and
-    vm.percpu_pagelist_high_fraction is 0, the kernel's default.
+    """Let the kernel's per-CPU lists of free pages grow to their maximum size, if free pages are
+    reported to a hypervisor and vm.percpu_pagelist_high_fraction is 0, the kernel's default.
 
     Yields the value of vm.percpu_pagelist_high_fraction, or None if the kernel does not have it.
 

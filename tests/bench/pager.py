@@ -66,7 +66,7 @@ class Plain:
         self._transfer(_read, 0, REGION_BYTES, self._buffers[:REQUESTS])
 
     def both(self) -> None:
-        """Write one half of the file while the other half is read, by REQUESTS threads each."""
+        """Write one half of the file and read the other half, with REQUESTS threads for each."""
         half = REGION_BYTES // 2
         with ThreadPoolExecutor(1) as writer:
             written = writer.submit(self._transfer, os.pwrite, 0, half, self._buffers[:REQUESTS])

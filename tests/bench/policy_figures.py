@@ -71,9 +71,9 @@ def by_policy(rows: Sequence[Row]) -> dict[str, list[Row]]:
 
 
 def policies_table(rows: Sequence[Row]) -> str:
-    """Format a line per policy and a line for the bound. Slowdowns are averaged by the geometric
-    mean: for each preset and fraction over the traces, and once over all cells. "energy" is the
-    mean of energy_ratio() over all cells."""
+    """Format a line per policy and a line for the bound. A line has geometric means of the policy's
+    slowdowns: one over the traces for each preset and fraction, and one over all cells. "energy" is
+    the geometric mean of energy_ratio() over all cells."""
     columns = sorted({(row["tiers"], row["fast_fraction"]) for row in rows})
     head = [
         "step / all-fast step",

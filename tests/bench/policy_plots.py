@@ -71,7 +71,7 @@ def by_policy_picture(rows: Sequence[Row]) -> Figure:
 
 
 def over_fraction_picture(rows: Sequence[Row]) -> Figure:
-    """Draw a line per policy over the fast fraction, with a panel per preset."""
+    """Draw the mean slowdown over the fast fraction: a panel per preset, a line per policy."""
     presets = sorted({row["tiers"] for row in rows})
     fractions = sorted({row["fast_fraction"] for row in rows})
     shown = {name: mine for name, mine in by_policy(rows).items() if name != UNLIMITED}

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Record a trace of each of the nine models: `python -m tests.bench.traces [MODEL ...]`.
 
-Runs the real daemon, shim and `sentinelctl record` on this machine. Neither a
-second tier nor the module is needed; without the module, the traces contain no
-accesses but those that the framework reports. Writes build/bench/traces/MODEL.npz.
+Runs the real daemon, shim and `sentinelctl record` on this machine. Neither a second tier nor the
+module is needed; without the module, the traces contain only the accesses that the framework
+reports. Writes build/bench/traces/MODEL.npz.
 """
 
 from __future__ import annotations

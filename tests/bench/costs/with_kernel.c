@@ -16,7 +16,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Soft-dirty: clear_refs, then bit 55 of pagemap. Detects only writes. */
+/* Soft-dirty bits: cleared by clear_refs, read as bit 55 of pagemap entries. Detects only writes. */
 
 #define SOFT_DIRTY (1ull << 55)
 
@@ -77,7 +77,7 @@ const struct observer observer_soft_dirty = {
 	"soft_dirty", NULL, soft_dirty_begin, soft_dirty_epoch_begin, soft_dirty_epoch_end, soft_dirty_end,
 };
 
-/* userfaultfd with asynchronous write protection, then PAGEMAP_SCAN. Detects only writes. */
+/* PAGEMAP_SCAN of pages that userfaultfd write-protects asynchronously. Detects only writes. */
 
 #define REGIONS 512
 

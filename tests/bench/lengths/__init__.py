@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measures trainings whose sequences have a different length in each step."""
+"""Measures trainings whose sequence length differs between steps."""

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measures trainings whose sequences have a different length in each step; writes
-build/bench/lengths.json.
+"""Measures trainings whose sequence length differs between steps; writes build/bench/lengths.json.
 
     python3 -m tests.bench.lengths [--rounds N] [--lengths NAME ...]
 
@@ -41,8 +40,8 @@ TIERS = "emulated:cxl"
 ALL_FAST = "fast-only"
 ROUNDS = 5
 TURN_STEPS = {EIGHT: 40, PADDED: 20}
-"""Measured steps of a turn. A training with one length needs few, because all its steps are
-alike."""
+"""Measured steps of a turn. The trainings with a fixed length need only FIXED_TURN_STEPS, because
+all their steps are alike."""
 FIXED_TURN_STEPS = 5
 SETTLE = 3
 """Unmeasured steps at the beginning of a turn. They undo the effects of moves that went on while

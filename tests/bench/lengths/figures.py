@@ -39,7 +39,8 @@ def by_length(steps: Sequence[Timed]) -> dict[int, float]:
 
 
 def gain(first_touch: Sequence[Timed], ours: Sequence[Timed]) -> float:
-    """How much longer the same steps take under first-touch than under `auto`; 0.5 means 50 %."""
+    """How much longer steps of the same lengths take under first-touch than under `auto`; 0.5 means
+    50 %."""
     return fmean(step.seconds for step in first_touch) / fmean(step.seconds for step in ours) - 1
 
 

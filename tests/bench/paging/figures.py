@@ -84,8 +84,9 @@ def rows(model: str, fraction: float, raw: Json) -> list[Json]:
 def joules(turn: Json, access_joules: float) -> float:
     """Return the energy of a step: of the whole machine if RAPL measured it, else modelled.
 
-    The model counts the CPU time of training and daemon, the rest of the step's time as the wait of
-    one core, and the disk's traffic. access_joules: energy of the accesses to memory.
+    The modelled energy is the sum of four parts: the CPU time of training and daemon, one core that
+    waits for the rest of the step, the disk's traffic, and access_joules, the energy of the
+    accesses to memory.
     """
     if turn["machine_joules"] is not None:
         return float(turn["machine_joules"])
