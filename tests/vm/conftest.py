@@ -35,17 +35,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 HERE = Path(__file__).parent
 ON_DEBIAN = "test_steady_training_is_planned_in_every_step[autocast]"
-"""The only test with the fixture `place` that `make test` runs; see test_compat_on_debian.py."""
+"""The only test of this folder with the fixture `place` that `make test` runs; see
+test_compat_on_debian.py."""
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests with the fixture `suite`, `fresh_guest` or `place` as `apart`: they use no guest,
-    or a guest other than the system guest (fixtures.SYSTEM). The exception are tests with the
-    fixture `patched_guest` in the main image: they use the second system guest. Mark the tests in
-    images other than the main one as `long`, because building each image takes minutes. Mark the
-    tests with `place`, except ON_DEBIAN, as `long`, because `make test` runs the same tests with
-    PyPI's torch."""
+    """Mark tests by the guest that they need, and tests that take long.
+
+    `second`: tests with the fixture `patched_guest` in the main image. They run in the second of
+        the two system guests (fixtures.SYSTEM) that `make guest` boots.
+    `apart`: other tests with the fixture `suite`, `fresh_guest` or `place`. They use no guest, or
+        a guest other than a system guest.
+    `long`: tests in images other than the main one, because building each image takes minutes;
+        and tests with `place`, except ON_DEBIAN, because `make test` runs the same tests with
+        PyPI's torch.
+    """
     for item in items:
         # `items` has the tests of all folders that pytest runs, not only those of this folder.
         if not isinstance(item, pytest.Function) or HERE not in item.path.parents:

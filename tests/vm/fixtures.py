@@ -33,8 +33,7 @@ class GuestKind:
     @property
     def cpus(self) -> int:
         """Number of CPUs: 1 if one thread emulates all CPUs, because a second CPU would make
-        programs up to twice as slow; otherwise 2. A guest of the same kind has this number under
-        KVM, too."""
+        programs up to twice as slow; otherwise 2. The number is the same under TCG and KVM."""
         return 1 if self.tcg_thread == "single" else 2
 
 
@@ -113,7 +112,7 @@ def _shared_guest(config: pytest.Config, kind: GuestKind) -> Guest:
     shared = config.stash.setdefault(_SHARED, {})
     if kind not in shared:
         image = ensure_image(RECIPES[kind.suite])
-        # Build before the boot: if the build fails, no test boots a guest in vain.
+        # Build before the boot, so that no guest boots if the build fails.
         module = build_module(image=image)
         _close_kernel_guests(config)
         fresh = Guest(image=image, tcg_thread=kind.tcg_thread, cpus=kind.cpus)

@@ -311,7 +311,8 @@ class Guest:
                 tar.add(REPOSITORY / name, arcname=name, recursive=False, filter=_as_root)
                 if name.endswith(".py") and name.startswith(COMPILED):
                     (stage / name).parent.mkdir(parents=True, exist_ok=True)
-                    shutil.copy2(REPOSITORY / name, stage / name)  # bytecode contains the mtime
+                    # copy2() keeps the file's mtime, which the bytecode contains.
+                    shutil.copy2(REPOSITORY / name, stage / name)
             compile_all = f"python3 -m compileall -q -s {BUILD_PLACE} -p {TREE} {BUILD_PLACE}"
             in_root(compile_all, {stage: BUILD_PLACE}, image=self._image)
             for path in sorted(stage.rglob("*.pyc")):

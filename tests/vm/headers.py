@@ -30,7 +30,8 @@ Dir::Etc::parts "/dev/null";
 APT::Architecture "amd64";
 APT::Sandbox::User "root";
 Acquire::Languages "none";
-# A mirror that is not updated daily still has a kernel that is newer than the stable release's.
+# Accept package lists that have expired, because some mirrors are not updated daily. Their kernels
+# of sid are newer than the stable release's anyway.
 Acquire::Check-Valid-Until "false";
 """
 """apt's configuration for one suite, separate from that of this machine."""

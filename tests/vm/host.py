@@ -121,7 +121,7 @@ def spawn_with_parent(command: list[str], log: Path) -> subprocess.Popen[bytes]:
 
 
 def make_work_folder() -> Path:
-    """Create a folder for one guest's files; also removes those that exited processes left."""
+    """Create a folder for one guest's files. Also remove the folders that exited processes left."""
     parent = Path(tempfile.gettempdir())
     for old in parent.glob(f"{WORK_PREFIX}*-*"):
         pid = old.name.removeprefix(WORK_PREFIX).partition("-")[0]

@@ -125,8 +125,8 @@ def main(steps: int, armed: bool) -> None:
 
 
 def describe(samples: np.ndarray, spaces: dict[Space, tuple[int, int]]) -> dict[str, object]:
-    """The number of access records, the number of distinct accessed pages in each space, and the
-    number of access records with each node."""
+    """The number of access records, the number of distinct accessed pages by space, and the number
+    of access records by node."""
     accesses = samples[(samples["flags"] & 128) == 0]
     nodes, counts = np.unique(accesses["node"], return_counts=True)
     return {

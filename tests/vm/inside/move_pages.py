@@ -13,7 +13,7 @@ SEARCHED_BYTES = 256 << 20
 
 
 def pages_on(pid: int, node: int) -> Addresses:
-    """Addresses of the pages on the node in one VMA: the VMA with the most pages on the node."""
+    """Addresses of pages that are on the node, in the VMA that has the most pages on the node."""
     rows = Path(f"/proc/{pid}/numa_maps").read_text()
     found = re.findall(rf"^(\w+) .*anon=.* N{node}=(\d+)", rows, re.MULTILINE)
     _, begin = max((int(count), int(address, 16)) for address, count in found)

@@ -153,7 +153,7 @@ def full() -> dict[str, object]:
 def filled(node: int, leave_bytes: int) -> Iterator[None]:
     """While the context is active, the node's memory is occupied, except for about leave_bytes
     above the node's high watermark. Huge pages of hugetlbfs occupy most of it, because the kernel
-    does not clear them, which would take most of the experiment's time."""
+    reserves them without clearing them. Clearing would take most of the experiment's time."""
     reserved = SYS / f"devices/system/node/node{node}/hugepages/hugepages-2048kB/nr_hugepages"
     # Drop the page cache: otherwise the kernel could reclaim it to make room for the moved pages.
     Path("/proc/sys/vm/drop_caches").write_text("3")

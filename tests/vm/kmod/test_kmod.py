@@ -138,8 +138,8 @@ def test_the_module_builds_without_warnings_of_gcc_and_sparse(image: Image, suit
 
 @pytest.fixture
 def patched_guest(request: pytest.FixtureRequest, image: Image, suite: str) -> Iterator[Guest]:
-    """A guest without the module, whose emulator supports code that is patched at run time: the
-    system guest, or, if the suite is another one, a fresh guest."""
+    """A guest without the module, whose emulator supports code that is patched at run time: for the
+    main image's suite the system guest, for other suites a fresh guest."""
     if suite == MAIN.suite:
         guest: Guest = request.getfixturevalue("guest")
         guest.run("rmmod sentinel")
@@ -158,8 +158,8 @@ def patched_guest(request: pytest.FixtureRequest, image: Image, suite: str) -> I
 def test_loading_unloading_hooking_and_the_tracepoint(
     patched_guest: Guest, suite: str, program: Path
 ) -> None:
-    # In this test, sessions begin while there is no other session, and the last session ends. Each
-    # time, the module patches running code.
+    # In this test, sessions often begin when there is no other session, and end as the last one.
+    # Each time, the module patches running code.
     guest = patched_guest
     guest.put(program, CHECK)
     guest.run(UNLOADING)

@@ -98,8 +98,8 @@ void check_again(void)
 	CHECK(found[0] == THIRD, "%lu first accesses", found[0]);
 	/*
 	 * Each round of re-arming arms a page at most once, so a page has at most one
-	 * further record per round. With at least four further records per page on average,
-	 * the number of a page's records shows how often the page is accessed.
+	 * further record per round. The check requires at least four further records per page
+	 * on average, so that their number shows how often a page is accessed.
 	 */
 	CHECK(found[AGAIN] >= 4 * THIRD && found[AGAIN] <= rounds * THIRD,
 	      "%lu further accesses in %lu rounds", found[AGAIN], rounds);

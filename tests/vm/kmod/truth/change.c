@@ -213,8 +213,8 @@ static void end_child(struct child *child)
 	int status;
 
 	/*
-	 * If the child accesses pages without a memory policy, NUMA balancing may also move the
-	 * target's pages.
+	 * The child's accesses to pages without a memory policy may cause NUMA balancing to move
+	 * pages of the target, too.
 	 */
 	if (region_of(child->start)->node < 0)
 		mark_changed(child->start, child->count, MARK_CHANGED);

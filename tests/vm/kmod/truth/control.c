@@ -23,7 +23,7 @@ static size_t record_count;
 
 /*
  * Goes through the added ranges and calls visit() for each contiguous run of pages that lie in the
- * range and in [start, start + count). With only_watched, a run contains only watched pages.
+ * current range and in [start, start + count). With only_watched, a run contains only watched pages.
  */
 static void each_run(uint32_t start, uint32_t count, bool only_watched,
 		     void (*visit)(uint64_t address, uint32_t start, uint32_t count))

@@ -8,11 +8,11 @@ The rules, for pairs of a page and an epoch in which the page is watched:
 - only accessed pairs have a record, and only written pairs have a record with WRITE;
 - a pair has at most one first record (a record without AGAIN), and not both a first record and an
   unknown mark;
-- a pair is marked unknown only if something unarmed the page in this epoch, if the pair is
-  paused, if the page is the zero page (which cannot be armed), or if the page is in a region
-  that may have huge pages;
-- with precise writes, a written pair has a WRITE record, unless the whole pair is marked unknown or
-  its later writes are.
+- a pair is marked unknown only if the page was unarmed in this epoch, if the pair is paused, if the
+  page is the zero page (which cannot be armed), or if the page is in a region that may have huge
+  pages;
+- with precise writes, a written pair has a WRITE record, unless the pair or its later writes are
+  marked unknown.
 
 Further rules concern births, AGAIN, and whether the first record is a read or a write.
 For huge pages the rules apply to each 2 MiB page as a whole.
@@ -252,8 +252,8 @@ class Log:
 
 
 def _whole_huge_pages(pairs: Pairs) -> Pairs:
-    """Return flags that are the same for all pages of a 2 MiB area: a pair's flag is set if the
-    flag of any page of its area is set in the pair's epoch."""
+    """Combine the flags of the pages of each 2 MiB area: the returned flag of a pair is set if, in
+    the pair's epoch, the flag of any page of its area is set."""
     blocks = pairs.reshape(len(pairs), -1, HUGE_PAGES).any(axis=2)
     return np.repeat(blocks, HUGE_PAGES, axis=1)
 

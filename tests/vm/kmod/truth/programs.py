@@ -32,7 +32,8 @@ UNARMING_SHARED = ("executable", "not-executable")
 UNARMING_OWN = ("protect-none", "protect-read", "mremap")
 HUGE_SHARED = ("huge", "not-huge", "collapse")
 SCANNED_MS = 20
-"""CPU time after which NUMA balancing, as the test enables it, has scanned the target's memory."""
+"""CPU time after which NUMA balancing, with the settings of test_truth.py, has scanned all of the
+target's memory."""
 
 
 @dataclasses.dataclass(frozen=True)
