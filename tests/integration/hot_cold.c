@@ -15,7 +15,8 @@
  *   fork       fork a child that waits for the end of its parent
  *   exec       execute this program again, with the same arguments
  *
- * The first line of output has the address of the memory. The process ends with its input.
+ * The first line of output has the address of the memory. The process exits at the end of its
+ * input.
  */
 #include <poll.h>
 #include <signal.h>

@@ -34,7 +34,7 @@ def paging(run: ManagedRun) -> dict[str, int]:
 
 
 def wait_steps(run: ManagedRun, steps: int) -> None:
-    """Wait until the process has begun this number of further steps."""
+    """Wait until the process has begun `steps` further steps."""
     begun = run.status()["step"]
     wait(lambda: run.status()["step"] >= begun + steps)
 

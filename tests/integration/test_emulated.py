@@ -163,7 +163,7 @@ def test_a_managed_training_keeps_its_budget_across_a_daemon_restart(run: Manage
         assert step["accesses"] == sum(one["accesses"] for one in step["stretches"])
         assert step["delay_owed_ns"] > 0
     assert run.status()["diverged_steps"] == 0
-    # The machine has no slow tier, so even RAPL could not measure the energy.
+    # This machine has no slow memory, so even RAPL could not measure the energy that it would take.
     energy = wait(lambda: run.status()["energy"])
     assert energy["source"] == "modelled"
     assert 0 < energy["joules_per_step"] < 1000

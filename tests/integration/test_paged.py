@@ -159,8 +159,8 @@ def test_a_model_larger_than_memory_trains_from_its_first_step(tmp_path: Path) -
         limited_command(1 << 40).close()
     except SentinelError as error:
         pytest.skip(str(error))
-    # The limit includes no room for mapped files. The unlimited training reads these files into the
-    # page cache and is charged for them, so the processes under the limit are not.
+    # The memory limit leaves no room for mapped files. The unlimited training reads them into the
+    # page cache first, so the kernel charges them to its cgroup and not to the limited one.
     unlimited = train([], {})
     assert unlimited.stdout is not None
     first = unlimited.stdout.readline().strip()

@@ -97,7 +97,7 @@ def opened(pid: int, name: str) -> Iterator[int]:
 
 @pytest.fixture(autouse=True)
 def _tests_are_importable(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The script imports a model from this package."""
+    """place_train.py imports a model from the package `tests`."""
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
 
 

@@ -36,7 +36,8 @@ SWAP_BYTES = 256 * MIB
 TOTAL_MIB, HOT_MIB = 96, 12
 BUDGET_BYTES = 32 * MIB
 POLL_S = 0.2
-"""Interval at which tests ask the daemon. It limits the time that one user's messages may take."""
+"""Interval at which tests ask the daemon. If tests asked more often, the daemon would answer late,
+because it limits the time that one user's messages may take."""
 
 
 @pytest.fixture(scope="module")
@@ -128,7 +129,7 @@ def attach(daemon: Daemon, running: Program, fast: str = str(BUDGET_BYTES)) -> d
 
 
 def session(daemon: Daemon, running: Program) -> dict[str, Any]:
-    """The session of the process. A busy daemon may take its time to answer."""
+    """The session of the process. A busy daemon may answer late."""
     sessions: list[dict[str, Any]] = request(daemon.control, "status", PATIENCE_S)["sessions"]
     return next(one for one in sessions if one["pid"] == running.process.pid)
 
@@ -361,7 +362,7 @@ def test_page_outs_end_before_swap_is_full(daemon: Daemon, program: Path) -> Non
 
 
 def test_many_sessions_at_once(daemon: Daemon, program: Path) -> None:
-    """Their budgets are half of their sizes, and together the programs are smaller than swap."""
+    """Each program's budget is half of its size. All programs together are smaller than swap."""
     programs = [Program(program, 4, 1) for _ in range(50)]
     try:
         before = [one.tell("sum") for one in programs]

@@ -48,8 +48,8 @@ def test_readings_agree_with_the_daemon(run: ManagedRun) -> None:
     assert session.fast_step_ns is not None
     assert session.predicted_step_ns >= session.fast_step_ns > 0
 
-    # The figures of `residency` add up to the resident bytes of the same moment. Pages can be born
-    # or dropped between two requests, but not more than the peak in total.
+    # The figures of `residency` add up to the resident bytes at the moment of this request. Between
+    # two requests, pages can be born or dropped, so the sum is compared only with the peak.
     residency = polled.residency
     assert residency is not None
     names = [one.layer for one in residency.layers]

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """A training that places tensors: place_train.py MODEL (STEPS | STOP_FILE) [--later FILE].
 
-The perceptron's layers 0 and 2 have several MiB each. Layer 0 is fast and layer 2 slow; a part of
-each step's activations is born in a context for slow tensors, another in one for fast tensors. Once
-FILE exists, layer 2 is fast and layer 0 is not placed any longer. Prints each step's loss as a
-hexadecimal float, which does not depend on any of this.
+The perceptron's layers 0 and 2 have parameters of 1.5 and 2.25 MiB. Layer 0 is placed on the fast
+tier, layer 2 on the slow tier. In each step, some activations are born in a context that places
+them on the slow tier, and others in a context that places them on the fast tier. Once FILE exists,
+layer 2 is placed on the fast tier, and layer 0 is no longer placed. Prints each step's loss as a
+hexadecimal float. The losses do not depend on the placements.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ COLUMNS = 1024
 
 
 def extra(inputs: torch.Tensor) -> torch.Tensor:
-    """Adds something to the loss, by way of the placed activations."""
+    """Return a term of the loss that is computed from the placed activations."""
     with sentineld.shim.placing("slow"):
         slow = inputs.mean() * torch.ones(SLOW_ROWS, COLUMNS)
     with sentineld.shim.placing("fast"):
@@ -38,7 +39,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("model", choices=["perceptron"])
     parser.add_argument("until")
-    parser.add_argument("--later", default="", help="file after whose creation placements change")
+    parser.add_argument("--later", default="", help="once this file exists, the placements change")
     parser.add_argument("--rest", type=float, default=0.0, help="ms to sleep after each step")
     args = parser.parse_args()
     torch.manual_seed(1)
