@@ -45,7 +45,7 @@ MODEL = "transformer"
 PAUSE_MS = 3.0
 """Time that the training sleeps after each operation, so that it leaves CPU time to the attack."""
 PINNED_PAUSE_MS = 1.0
-"""The same for a training that has a CPU to itself."""
+"""PAUSE_MS of a training that has a CPU to itself."""
 
 FIGURES: list[Figures] = []
 """The figures of all attacks so far."""
@@ -261,7 +261,7 @@ class Attack:
         self._observer.stop()
 
     def _left_descriptors(self) -> int:
-        """The number of descriptors that the daemon has open in addition to those at the start.
+        """The number of open descriptors of the daemon, minus their number at the attack's start.
 
         Waits up to SETTLE_S until the number is at most SLACK. Returns 0 if the daemon has ended.
         """

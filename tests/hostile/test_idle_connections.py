@@ -165,7 +165,7 @@ def wake_ups_per_s(attack: Attack, pid: int) -> float:
 
 
 def many_processes(say: Say, path: str, count: int, at_once: int) -> None:
-    """Fork `count` clients that register and stay; reports the number of clients by answer.
+    """Fork `count` clients that register and stay; reports how many clients got each answer.
 
     at_once: the number of clients that may wait for an answer at a time.
     """
