@@ -21,13 +21,13 @@ WIDTH, HEIGHT = 1280, 1400
 def browser() -> Iterator[webdriver.Chrome]:
     options = webdriver.ChromeOptions()
     options.binary_location = "/usr/bin/chromium"
-    # Chromium's sandbox does not work for root, who runs the tests in continuous integration. The
-    # pages are made by the tests themselves.
+    # Chromium's sandbox does not work for root, who runs the tests in continuous integration. It is
+    # not needed, because the tests themselves make the pages.
     for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"):
         options.add_argument(argument)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     driver = webdriver.Chrome(options=options, service=Service("/usr/bin/chromedriver"))
-    # Times of the page count the CPU time of its thread, which other tests do not change.
+    # Have Chromium measure the page's thread in CPU time, which does not depend on other tests.
     driver.execute_cdp_cmd("Performance.enable", {"timeDomain": "threadTicks"})
     yield driver
     driver.quit()

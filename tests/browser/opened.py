@@ -36,8 +36,8 @@ class Opened:
         return self.browser.find_element(By.CSS_SELECTOR, selector)
 
     def text(self, selector: str) -> str:
-        """The visible text of the first element that the selector matches. The script looks for the
-        element and reads it in one go, because the page replaces elements."""
+        """The visible text of the first element that the selector matches. The script finds the
+        element and reads it in one call, because the page can replace it between two calls."""
         found: str = self.run("return document.querySelector(arguments[0]).innerText", selector)
         return found.strip()
 
@@ -54,7 +54,7 @@ class Opened:
         field.send_keys(words or Keys.DELETE)
 
     def column(self, label: str) -> list[str]:
-        """The texts of a column's rows that exist as elements."""
+        """The column's text in each row that exists as an element: visible rows and a few more."""
         found: list[str] = self.run(
             "const heads = [...document.querySelectorAll('#table th')];"
             "const at = heads.findIndex((head) => head.textContent === arguments[0]);"

@@ -150,8 +150,8 @@ static void exchange(struct tensor tensor, unsigned place)
 }
 
 /*
- * A layout for the steps of both threads. A thread's step follows the whole layout unless the
- * other thread begins a step meanwhile.
+ * The code below makes a layout for the steps of both threads. A thread's step follows the whole
+ * layout unless the other thread begins a step meanwhile.
  */
 
 static uint64_t slot_bytes(unsigned slot)
