@@ -38,8 +38,9 @@ def accessed_frames(frames: Integers, window_s: float, pid: int, kdamonds: Path 
     if not len(watched):
         return np.zeros(len(frames), np.bool_)
     window_us = int(window_s * 1e6)
-    # Regions of one page are never split. They are never merged, either, because merged regions
-    # must not be larger than the watched memory divided by the smallest number of regions.
+    # Regions of one page are never split. They are never merged, either: DAMON limits a merged
+    # region to the watched memory divided by the minimum number of regions, which is at most one
+    # page here.
     regions = max(len(watched), REGIONS_MIN)
     kdamond = Kdamond(FRAMES, pid, kdamonds)
     try:

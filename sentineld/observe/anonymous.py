@@ -2,8 +2,8 @@
 """The anonymous pages of another process: which are resident, which are swapped out, and in which
 page frames they lie.
 
-The pagemap of a process stays that of the address space that it had when the file was opened. After
-an exec() or the exit of the process, reads return nothing.
+An open pagemap file belongs to the address space that the process had when the file was opened.
+After an exec() or the exit of the process, reads return nothing.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class AnonymousPages:
         read_pagemap(self._fd, 0, PAGE_BYTES)
 
     def runs(self, first: int = 0, end: int | None = None) -> Table:
-        """The anonymous pages but zero pages in a range, ascending; PAGE_RUN_DTYPE.
+        """Runs of the anonymous pages in a range, without zero pages: ascending; PAGE_RUN_DTYPE.
 
         first, end: page numbers; None: the end of the address space. Private huge pages (hugetlb)
         are included. Raises OSError, or ProcessLookupError if the address space is gone.
@@ -112,8 +112,8 @@ class AnonymousPages:
         return np.concatenate(found)
 
     def frames(self, pages: Integers) -> Integers:
-        """The page frame number of each page; 0 if the page is not resident, or if the daemon may
-        not read frame numbers (CAP_SYS_ADMIN). Raises ProcessLookupError."""
+        """The page frame number of each page; 0 if the page is not resident, or if the daemon lacks
+        CAP_SYS_ADMIN, without which the kernel hides frame numbers. Raises ProcessLookupError."""
         entries = np.zeros(len(pages), np.uint64)
         for index, page in enumerate(pages.tolist()):
             entries[index] = read_pagemap(self._fd, page * PAGE_BYTES, PAGE_BYTES)[0]

@@ -20,8 +20,9 @@ class FlightSegment:
     def __init__(self, words: npt.NDArray[np.void]) -> None:
         """words: one row of FLIGHT_DTYPE, in shared memory."""
         self._use(words)
-        # The process can write any value into the words, so later changes increment this copy. The
-        # word is odd if an earlier daemon was killed during a change.
+        # Make the sequence number even: it is odd if an earlier daemon was killed during a change.
+        # Later changes increment this copy, not the shared word, because the process can write any
+        # value into the word.
         self._count = int(words["sequence"][0]) + 1 & ~1
 
     def close(self) -> None:
@@ -59,6 +60,6 @@ class FlightSegment:
 
     def _change(self) -> None:
         # These stores and those to the other words are separate operations of the interpreter, and
-        # x86 does not reorder stores.
+        # x86 does not reorder stores, so the process sees the stores in this order.
         self._count = self._count + 1 & SEQUENCE_MASK
         self._sequence[0] = self._count

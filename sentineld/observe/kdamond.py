@@ -57,8 +57,8 @@ class Kdamond:
         another program or another session is using it ("busy").
 
         operations: ADDRESSES or FRAMES.
-        pid: the process to watch. With FRAMES, DAMON ignores it, but it lets a later daemon
-            recognise the kdamond of a daemon that has died.
+        pid: the process to watch. With FRAMES, DAMON ignores this pid, but a later daemon needs it
+        to recognise the kdamond of a daemon that has died.
         """
         self._pid = pid
         self._kdamonds = kdamonds

@@ -48,7 +48,7 @@ STARVED_CHECK_S = 1.0
 Receiver = Callable[[Message | None, int], bool]
 """Receives each message of a link with an estimate of the message's bytes in memory, and None after
 the last message. Returns whether to continue reading. If not, the receiver calls the link's
-on_room(), from any thread, once reading can continue. The receiver also calls the link's
+on_room(), from any thread, as soon as reading can continue. The receiver also calls the link's
 on_handled(), from any thread, with this estimate for each message that it has handled."""
 
 
@@ -115,7 +115,8 @@ class ShimServer:
         self._close(one, FrameError(f"no hello came within {HELLO_S:g} s"))
 
     def _read_hello(self, one: _Connection) -> None:
-        """Receive the hello once all of it has arrived. Until then no descriptor is accepted."""
+        """Receive the hello as soon as all of it has arrived. Until then no descriptor is
+        accepted."""
         self._loop.remove_reader(one.frames.fileno())
         one.starved = False
         began_s = time.thread_time()
