@@ -58,7 +58,7 @@ class Kdamond:
 
         operations: ADDRESSES or FRAMES.
         pid: the process to watch. With FRAMES, DAMON ignores this pid, but a later daemon needs it
-        to recognise the kdamond of a daemon that has died.
+            to recognise the kdamond of a daemon that has died.
         """
         self._pid = pid
         self._kdamonds = kdamonds
