@@ -204,8 +204,8 @@ class Driver:
         )
 
     def _correct(self) -> None:
-        """Compare the live plan's assumptions with measurements; enter a corrected plan once there
-        is one."""
+        """Compare the live plan's assumptions with measurements; enter a corrected plan as soon as
+        there is one."""
         if self._requests.current is not None:
             # Do not correct the plan during a request: metering and recording need the ring, and a
             # replanning replaces the plan.

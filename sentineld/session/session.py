@@ -76,7 +76,8 @@ class Session:
         self.link = link
         self.machine = machine
         self.began_ns = time.monotonic_ns()
-        """CLOCK_MONOTONIC; after the last exec() of the process."""
+        """Time when this session began, on CLOCK_MONOTONIC; later than the last exec() of the
+        process."""
         self._driver = Driver(link, machine, states, self._mover_ended)
         self.name = self._driver.name
         self.lifecycle = self._driver.lifecycle
@@ -270,7 +271,7 @@ class Session:
             self._take_turns(False)
 
     def _next_command(self) -> Command | None:
-        """The next command; None once it is time for a turn. Commands do not postpone turns:
+        """The next command; None as soon as it is time for a turn. Commands do not postpone turns:
         otherwise, a process that sends messages could prevent the checks of a turn."""
         poll_s = self._poll_s()
         if poll_s is None:

@@ -12,11 +12,11 @@ class Barriers:
     """The barriers of a process under a live plan, as its control words show them. All methods may
     be called from any thread.
 
-    After a time-out or a stale heartbeat, the shim stops waiting at barriers. It waits again once
-    the moves of the barrier that timed out are complete (barrier_wait() in shim/native/boundary.c).
-    The shim counts a stale heartbeat as a time-out, too. The shim reports neither the position
-    (step and boundary) of the time-out nor the position at which waiting begins again. For both,
-    this class uses the position at which hold() notices the change.
+    After a time-out or a stale heartbeat, the shim stops waiting at barriers. It waits again as
+    soon as the moves of the barrier that timed out are complete (barrier_wait() in
+    shim/native/boundary.c). The shim counts a stale heartbeat as a time-out, too. The shim reports
+    neither the position (step and boundary) of the time-out nor the position at which waiting
+    begins again. For both, this class uses the position at which hold() notices the change.
 
     Barriers that the process passed before it followed the plan count as passed without waiting.
     """

@@ -72,7 +72,8 @@ class EnergyUse:
         self._model = energy_of(tiers)
         self._access_joules = planned.plan.predicted.access_joules
         if tiers.paged:
-            # The pager counts the bytes of all faults, so no fault has to be predicted.
+            # The pager counts the bytes of all faults, and _used_joules() adds their energy. Only
+            # the energy of accesses to memory is taken from the profile.
             self._access_joules = float(self._model.fast_joules(planned.profile).sum())
         self._begun = self._counts()
 

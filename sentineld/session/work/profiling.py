@@ -218,8 +218,8 @@ class Profiling:
             self._lifecycle.enter(State.ALLOCATION, "no step could be sampled whole")
 
     def _first_profile(self) -> Profile | None:
-        """The profile of the sampled step, once its operators' accesses have been received or are
-        overdue. Raises SentinelError."""
+        """The profile of the sampled step; None until its operators' accesses have been received or
+        are overdue. Raises SentinelError."""
         if self._sampled is None:
             return None
         step, pages = self._sampled

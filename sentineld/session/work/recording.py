@@ -125,8 +125,8 @@ class Recording(Request[Trace]):
         self._machine.probing.stop_recording(self._link.pid)
 
     def _gather(self, step: Step) -> bool:
-        """Handle a step that was recorded before sampling begins. Begin to sample once enough steps
-        in a row have allocated identically; returns whether the recording has failed."""
+        """Handle a step that was recorded before sampling begins. Begin to sample as soon as enough
+        steps in a row have allocated identically; returns whether the recording has failed."""
         if not recorded_completely(step):
             # The live plan is for varying sizes, and this step lacks some of the plan's
             # allocations. Missing allocations count, too, so the step's cursors have gaps. A trace

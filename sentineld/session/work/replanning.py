@@ -27,7 +27,8 @@ class Replanning(Request[Planned]):
         return self._making.done()
 
     def planned(self) -> Planned | None:
-        """The plan, once ready() is true; None: planning failed, and wait() raises the error."""
+        """The plan; None: planning failed, and wait() raises the error. Call this only after
+        ready() has returned true."""
         return self._making.result
 
     def finish(self) -> None:

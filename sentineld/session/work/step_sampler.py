@@ -197,7 +197,8 @@ class StepSampler:
         self.operators.request()
 
     def on_step(self, step: Step) -> SampledStep | None:
-        """Handle a step that passed since begin(); returns the sampled step once it is found.
+        """Handle a step that passed since begin(); returns the sampled step, or None if it has not
+        been found yet.
 
         Sampling ends when the step is found. With some backends, ending it takes some seconds.
         """
