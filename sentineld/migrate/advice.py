@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Asks the kernel to page out or read in pages of another process (process_madvise(2)).
 
-The advice never changes the contents of memory. The kernel may ignore it for single pages, for
+The advice never changes the contents of memory. The kernel may ignore it for individual pages, for
 example for pages that a child process shares after a fork.
 """
 

@@ -195,8 +195,9 @@ class Schedule:
         Remove finished moves from the queue.
 
         limit: maximum number of pages.
-        exact: stop before a move if done() can rise once the moves before it have ended. The
-            process may wait for that, and done() would rise only when the whole batch has ended.
+        exact: stop before a move if done() can rise when the moves before it have ended. The
+            process may wait for this rise, and after a longer batch it would come only when the
+            whole batch has ended.
         due: take only moves that are due at or before this boundary; None: any.
         """
         parts: list[tuple[Pending, Pages]] = []

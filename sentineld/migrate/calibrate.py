@@ -17,8 +17,8 @@ from sentineld.migrate.syscalls import BATCH_PAGES, move_pages, page_addresses
 from sentineld.model.tiers import Tiers
 
 SCRATCH_BYTES = 16 << 20
-"""Moving these bytes to the other tier and back, ROUNDS times, takes a second at 100 MiB/s, about
-the bandwidth in a guest whose CPUs QEMU emulates."""
+"""Moving these bytes to the other tier and back, ROUNDS times, takes one second at 100 MiB/s. A
+guest whose CPUs QEMU emulates has about this bandwidth."""
 
 SCRATCH_BYTES_MIN = BATCH_PAGES * mmap.PAGESIZE
 

@@ -70,8 +70,8 @@ class _Room:
     exact: bool
     """Whether size_bytes is the room itself, not only a lower bound."""
     turnover: StretchPages
-    """The arena pages that are born or dropped in this stretch or in the next one. A move of such
-    a page need not change the largest number of fast bytes in either stretch."""
+    """The arena pages that are born or dropped in this stretch or in the next one. A move of such a
+    page may leave the largest number of fast bytes in both stretches unchanged."""
 
 
 class Charge:
@@ -110,7 +110,7 @@ class Charge:
         self._fast_nodes = spaces.tiers.tiers[FAST].nodes
         self._events = self._by_stretch()
         self._births = self._births_by_stretch()
-        self._turnovers: dict[int, StretchPages] = {}  # by stretch: the pages of it and the next
+        self._turnovers: dict[int, StretchPages] = {}  # by stretch: pages of it and of the next one
         self._room: _Room | None = None  # used by the mover's thread only; None: not computed yet
         self._lock = threading.Lock()  # guards the maps and the fields below
         self._now = 0
@@ -163,7 +163,7 @@ class Charge:
             return
         grown = residency.fast_pages - fast_pages
         if space == Space.ARENA and (unsure := room.turnover.has(pages)).any():
-            # Demotions of these pages make no room.
+            # A demotion of such a page may make no room, so it is not counted.
             after = residency.nodes[pages[unsure]]
             demoted = residency.is_fast(before[unsure]) & ~residency.is_fast(after)
             grown += int(np.count_nonzero(demoted))
@@ -339,8 +339,8 @@ class Charge:
     ) -> tuple[int, int]:
         """The largest number of fast pages during some events, and the number after them.
 
-        fast: their number before the events. nodes, now: see _most_bytes(); they need to contain
-            only the events' pages.
+        fast: the number of fast pages before the events. nodes, now: see _most_bytes(); they need
+            to contain only the events' pages.
         """
         most = fast
         for node, pages in events:

@@ -5,10 +5,10 @@ nothing.
 The map takes the place of page tables: the shim records births and drops in the map, and the map
 outlives the daemon. Moves are paced: a batch takes as long as its bytes need at the emulated
 bandwidth. Its pages arrive one after the other. The daemon publishes the batch when it begins, and
-writes it into the map when it ends; the process writes the pages that have arrived before it reads
-the map, for example at a boundary. So large batches, which take less CPU time, do not delay the
-arrival of pages. A batch that is interrupted has moved as many of its pages as the bandwidth
-allowed until then.
+writes the batch's pages into the map when it ends. Before the process reads the map, for example at
+a boundary, it writes the pages that have arrived by then. So large batches, which take less CPU
+time, do not delay the arrival of pages. A batch that is interrupted has moved as many of its pages
+as the bandwidth allowed until then.
 """
 
 from __future__ import annotations
@@ -215,7 +215,8 @@ class EmulatedMemory:
         return found
 
     def _set(self, runs: list[_Run], node: int) -> None:
-        """Put the resident pages on the node, except those that the process has put there."""
+        """Put the resident pages on the node. The process may have put some of them there
+        already."""
         changed = 0
         for run in runs:
             movable = self._nodes[run.entries]
@@ -235,8 +236,8 @@ class EmulatedMemory:
         return status
 
     def _runs(self, pages: Addresses) -> list[_Run]:
-        """The pages as runs, in order. Pages outside all spaces have entries of their own, which
-        say that they are absent."""
+        """The pages as runs, in order. A page outside all spaces gets a separate entry, with the
+        value for absent pages."""
         if not len(pages):
             return []
         breaks = ((pages[1:] - pages[:-1]) != self._page_bytes).nonzero()[0] + 1

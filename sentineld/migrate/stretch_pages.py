@@ -2,7 +2,8 @@
 """The arena pages that are born or dropped in consecutive stretches.
 
 In one stretch, most pages of the arena are neither born nor dropped. So the peak of fast memory in
-a stretch is computed from the few pages that are, and from the number of all others.
+a stretch is computed from the few pages that are born or dropped, and from the number of all other
+fast pages.
 """
 
 from __future__ import annotations
