@@ -70,8 +70,9 @@ class Keeping:
             return WITHIN
         if self._exhausted:
             return ""
-        # Pages that have come into memory since the last walk are in no unit yet. Without them, the
-        # page-outs would take hot units.
+        # Pages that have come into memory since the last walk are in no unit yet. If there are many
+        # of them, read the page tables first: otherwise, hot units would be paged out in their
+        # place.
         if 2 * abs(resident - self._listed_pages - self._unlisted_pages) > excess:
             if time.monotonic() < self._next_walk_s:
                 return ""

@@ -26,9 +26,10 @@ class ProcessMemory:
         self._target = target
         self._size_pages = UNIT_PAGES_MIN
         self.use = MemoryUse()
-        """As refresh() has read it."""
+        """The result of the last refresh()."""
         self._pinned: list[tuple[int, int]] = []
-        """Pages that could not be swapped out when units() was called."""
+        """(first page, end page) of each range that could not be swapped out when units() was
+        called last."""
 
     def resident_bytes(self) -> int:
         """Resident anonymous bytes."""

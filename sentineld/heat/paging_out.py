@@ -19,8 +19,8 @@ from sentineld.temperature.rate import RateLimit
 BATCH_PAGES = 1024
 """Pages per call. During a call, the process cannot change its mappings."""
 BURST_S = 0.25
-"""Page-outs that were not used in this time may be made up for at once. The resident memory is
-compared with the budget again only after that."""
+"""Unused bandwidth is saved for later, up to the bandwidth of this time. All pages that it permits
+are moved before the resident memory is compared with the budget again."""
 RESERVE_SHARE = 1 / 16
 """Share of the swap that sessions leave free, for the kernel's own reclaim."""
 
@@ -40,7 +40,8 @@ class PagingOut:
         self._limit = RateLimit(pages_per_s, pages_per_s * BURST_S)
         self._granted_s = time.monotonic()
         self.problem = ""
-        """Why not all pages could be paged out at the last time; empty if they could."""
+        """Why swap had no room for all pages at the last call of within_swap(); empty if it had
+        room."""
 
     def grant(self, wanted_pages: int) -> int:
         """The number of pages that may be moved now."""
@@ -62,8 +63,8 @@ class PagingOut:
         return min(room, pages)
 
     def page_out(self, runs: Table, stop: Callable[[], bool]) -> None:
-        """Page runs out (PAGE_RUN_DTYPE), until stop() is true. The kernel may refuse single pages.
-        Raises ProcessLookupError or SentinelError."""
+        """Page runs out (PAGE_RUN_DTYPE), until stop() is true. The kernel may refuse individual
+        pages. Raises ProcessLookupError or SentinelError."""
         for batch in batches(runs, BATCH_PAGES):
             if stop():
                 return

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A session of policy `temperature`: a process without the shim, and the thread that manages it.
 
-At intervals, the thread scans: it reads the page tables, has the accessed bit of one page of each
-unit watched for a window, and updates the temperatures. In each turn, it compares the resident
+At intervals, the thread scans: it reads the page tables, makes DAMON watch the accessed bit of one
+page of each unit for a window, and updates the temperatures. In each turn, it compares the resident
 bytes with the budget and pages the coldest units out if necessary. The daemon keeps no state: after
 the end of the session, the process continues to run, and its accesses bring its pages back.
 """
@@ -200,7 +200,8 @@ class HeatSession:
     # Budget.
 
     def _reserve(self, fast: FastBudget) -> None:
-        """Reserve the budget in bytes, and take it. Raises SentinelError."""
+        """Convert the budget to bytes, reserve it, and make it the session's budget. Raises
+        SentinelError."""
         budget_bytes = max(fast.resolve(self.figures.peak_bytes), PAGE_BYTES)
         self._machine.budgets.reserve(self, budget_bytes)
         self._machine.budgets.settle(self, budget_bytes)

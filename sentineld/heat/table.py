@@ -70,7 +70,8 @@ class HeatTable:
         try:
             self._require_room(session)
             with self._lock:
-                # Only one HeatTarget of a process can be open, so no other thread has added one.
+                # Only one HeatTarget of a process can be open, so no other thread has added a
+                # session of this process.
                 self._sessions[pid] = session
                 session.start()
         except BaseException as error:
