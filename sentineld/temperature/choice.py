@@ -63,6 +63,7 @@ class Chooser:
         self._fallen[fallen] = self._rest
 
     def carry(self, origin: Integers) -> None:
-        """Replace the units. origin: see carried(). Units without an origin may move at once."""
+        """Replace the units. origin: see carried(). Units without an origin may move
+        immediately."""
         self._risen = carried(self._risen, origin)
         self._fallen = carried(self._fallen, origin)

@@ -3,8 +3,8 @@
 
 The process swaps pages in by accessing them, so a unit of which pages have returned from swap was
 used. The other evidence is a sample: one random page of each unit whose accessed bit is read. Where
-dirty bits are not known, a used unit counts as written. A scan that finds a unit used then adds one
-bucket to its temperature.
+dirty bits are not known, a used unit counts as written. So each scan that finds a unit used adds
+the width of one bucket to the unit's temperature.
 """
 
 from __future__ import annotations
@@ -22,15 +22,16 @@ from sentineld.temperature.units import Units, no_units
 
 LEVELS = 4
 """Levels of the queue. At the top level, a unit is sampled in one of four scans. vTMM has 8 levels;
-with 64 scans between two samples, a hot set that has moved would stay in memory for minutes."""
+with 64 scans between two samples, pages that are no longer hot would stay in memory for minutes."""
 MARGIN = 1
-"""Buckets below the coldest hot one whose units leave memory only if colder ones do not suffice."""
+"""Number of buckets directly below the coldest hot bucket whose units are paged out only if it is
+not enough to page out colder units."""
 REST = 8
-"""A unit of which pages have returned is not among the cold ones in this number of scans, and a
-unit that was paged out is not prefetched."""
+"""For this number of scans, a unit whose pages have returned does not count as cold, and a unit
+that was paged out is not prefetched."""
 SLACK_SHARE = 1 / 32
-"""Share of the budget that is free after page-outs. Page-outs begin when half of it is left, so
-that each of them frees a large number of pages."""
+"""Share of the budget that is free after page-outs. Page-outs begin when half of this share is
+left, so that each of them frees a large number of pages."""
 
 
 class Sample(NamedTuple):
@@ -51,8 +52,8 @@ class Heat:
         self._tracker = Tracker(0, LEVELS)
         self._chooser = Chooser(0, MARGIN, REST)
         self._returned: Integers = np.zeros(0, np.int64)
-        """Pages of each unit that have come back from swap since the last scan, and 1 for each
-        page-out of the unit after which all of its pages were in memory."""
+        """Pages of each unit that have come back from swap since the last scan, plus 1 for each
+        page-out that left all of the unit's resident pages in memory."""
         self._cold: Mask = np.zeros(0, np.bool_)
         self._wanted: Mask = np.zeros(0, np.bool_)  # hot units with swapped pages
         self._refused: Integers = np.zeros(0, np.int64)
@@ -95,7 +96,8 @@ class Heat:
         """End a scan, and find the cold units. accessed: (S,), whether each sampled page was
         accessed. renew() may have been called since begin()."""
         origin = self.units.origin(sample.units)
-        # The bits of the units that the scan does not clear are still set.
+        # Units whose bits the scan does not clear are not sampled. They are above the lowest level,
+        # so they count as used.
         used = sample.scan.examined & ~sample.scan.cleared
         used[sample.sampled] = accessed
         scan = Scan(carried(sample.scan.examined, origin), carried(sample.scan.cleared, origin))
@@ -138,8 +140,9 @@ class Heat:
 
         asked: the numbers of these runs' units, distinct. runs: all pages of these units after
         that; PAGE_RUN_DTYPE. Returns the number of pages that have left memory. If no page of a
-        unit has left, the process has accessed all of them again at once, or the kernel has kept
-        them. Both look alike: the unit counts as used, and is left alone for REST scans.
+        unit has left, the process has accessed all of them again immediately, or the kernel has
+        kept them. These cases cannot be distinguished: the unit counts as used, and is not paged
+        out again for REST scans.
         """
         before = self.units
         self.renew(before.replaced(asked, runs))

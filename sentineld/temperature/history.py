@@ -20,8 +20,8 @@ SCANS = 20
 decay of the temperature."""
 
 ACCESSED_WEIGHT, WRITTEN_WEIGHT = 2, 3
-"""Temperature that each remembered scan adds if it found the accessed bit, and if it found the
-dirty bit. The processor sets both bits at a write."""
+"""Temperature that each remembered scan adds if it found the accessed bit set, and temperature that
+it adds if it found the dirty bit set. The processor sets both bits at a write."""
 
 TEMPERATURE_MAX = SCANS * (ACCESSED_WEIGHT + WRITTEN_WEIGHT)
 

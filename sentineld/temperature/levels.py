@@ -2,10 +2,10 @@
 """The multi-level queue: the bits of pages that are known to be used are cleared less often.
 
 To clear an accessed bit, a scan has to flush the TLB entry, and the next access walks the page
-table again. So a unit that was found accessed rises a level, and its bits are then left alone for
-2^(level - 1) scans; a unit that was found idle falls a level. A bit that is not cleared stays set.
-Therefore, a unit that was accessed early in such a pause is counted as accessed in every scan of
-the rest of the pause.
+table again. So a unit that was found accessed rises a level, and its bits are then cleared in only
+one of 2^(level - 1) scans; a unit that was found idle falls a level. A bit that is not cleared
+stays set. Therefore, a unit that was accessed soon after its bits were cleared is counted as
+accessed in every scan until they are cleared again.
 
 The levels are those of vTMM. As in the source that history.py names, the scan after a unit's rise
 skips the unit. A unit that stays at the top level does not rise, so no scan skips it.

@@ -59,7 +59,7 @@ class Units:
         return found.astype(np.int64)
 
     def replaced(self, numbers: Integers, runs: Table) -> Units:
-        """These units with other contents of some units.
+        """A copy of these units in which the contents of some units are replaced.
 
         numbers: the units that are replaced. runs: all pages of them; PAGE_RUN_DTYPE.
         """
