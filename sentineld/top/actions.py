@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the keys of the live view ask the daemon for. Each action returns a line about its result,
-and raises SentinelError."""
+"""The requests that the keys of the live view send to the daemon. Each action returns a line about
+its result, and raises SentinelError."""
 
 from __future__ import annotations
 

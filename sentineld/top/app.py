@@ -115,7 +115,7 @@ class TopApp(App[None]):
         self.error: SentinelError | None = None
         """Why the last poll failed; None: it has not failed."""
         self._acting: dict[int, str] = {}
-        """What is done with a process now, by its pid."""
+        """The action under way for a process, as a verb phrase, by the process's pid."""
         self._note = Span("")
         self._poller = Poller(control, interval_s, lambda polled: self._post(Updated(polled)))
 
@@ -213,7 +213,7 @@ class TopApp(App[None]):
 
     @work
     async def action_detach(self) -> None:
-        """Detach the process, after a question."""
+        """Detach the process, after a confirmation."""
         session = self._session()
         if session is None:
             return
@@ -355,7 +355,8 @@ class TopApp(App[None]):
             fill(table, columns, rows)
 
     def _show_note(self) -> None:
-        """The line above the keys: no answer, an action under way, or the result of the last."""
+        """Show the line above the keys: that the daemon has not answered, an action under way, or
+        the result of the last action."""
         silent_s = time.monotonic() - self._answered_s
         stale = self.error is not None or silent_s > self._patience_s
         self.set_class(stale, "stale")

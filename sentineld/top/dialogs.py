@@ -49,7 +49,7 @@ class Prompt(ModalScreen[str | None]):
 
 
 class Confirm(ModalScreen[bool]):
-    """Asks a question that y answers with yes, and n or Esc with no."""
+    """Asks a question. The key y answers yes; n and Esc answer no."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         ("y", "answer(True)", "Yes"),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Draws lines and tables of lines with textual's widgets; the layout and the colours."""
+"""Draws lines and tables of lines with textual's widgets; defines the layout and the colours."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ ModalScreen { align: center middle; }
 .keys { color: $text-muted; margin-top: 1; }
 #problem { color: $warning; }
 """
-"""The layout from top to bottom. The table of layers takes the lines that the others leave."""
+"""The layout from top to bottom. The table of layers takes the lines that the other widgets leave
+free."""
 
 PADDING_COLUMNS = 2
 """Columns that the texts leave free, at both sides together."""

@@ -25,7 +25,7 @@ WIDE_COLUMNS = 72
 TIER_TEXT_COLUMNS = {True: 45, False: 25}
 """Columns that the text beside a tier's bar can take, by whether the terminal is wide."""
 IDLE_NS = 5_000_000_000
-"""If no step has ended for this time and for IDLE_STEPS steps, the view says so."""
+"""If no step has ended for this time and for the time of IDLE_STEPS steps, the view says so."""
 IDLE_STEPS = 3
 
 
@@ -165,7 +165,8 @@ def layer_rows(
 
 
 def keys_line(keys: Sequence[tuple[str, str]], width: int) -> Line:
-    """The keys with their meanings; without meanings if there is no room for them."""
+    """The keys with their meanings. If not all meanings fit, only those of help and quit are
+    shown."""
     long = sum(len(key) + len(meaning) + 3 for key, meaning in keys) - 2
     spans: list[Span] = []
     for key, meaning in keys:
@@ -217,7 +218,8 @@ def _tier_lines(session: SessionReading, width: int) -> Iterator[Line]:
 
 
 def _bar(fast: int, slow: int, free: int, scale: int, columns: int) -> Line:
-    """A bar of this many columns for `scale`: fast bytes, slow bytes, free bytes of the budget."""
+    """A bar for fast bytes, slow bytes and free bytes of the budget; `scale` bytes fill all
+    columns."""
     ends, total = [], 0
     for size in (fast, slow, free):
         total += size
@@ -272,7 +274,7 @@ def _compared(step_ns: float | None, expected_ns: int | None) -> str:
 
 
 def _field(label: str, parts: Sequence[str], width: int) -> Iterator[Line]:
-    """A label and its parts, which continue below each other if they do not fit into one line."""
+    """A label and the parts beside it, which continue on further lines if one line is too short."""
     label = label.ljust(LABEL_COLUMNS)
     for text in _wrapped(parts, width - LABEL_COLUMNS, "; "):
         yield (Span(label, Role.LABEL), Span(text))

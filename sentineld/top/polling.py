@@ -32,7 +32,8 @@ class Polled:
 
     reading: Reading | None = None
     residency: ResidencyReading | None = None
-    """Of the chosen session; None: its plan is not live."""
+    """Residency of the chosen session; None: no plan of this session is live, no session is chosen,
+    or the daemon cannot report the residency."""
     error: SentinelError | None = None
 
 
