@@ -308,8 +308,8 @@ def html_page(
     bytes of each kind of tensor. The heatmap shows which pages each layer accesses, with the
     names of the tensors under the pointer. The table can be sorted and searched. With
     --policy, the page also shows live bytes by tier, the planned moves, the tier of each page
-    in each layer, and the reason for each tensor's placement. --tiers and --fast are those of
-    this plan.
+    in each layer, and the reason for each tensor's placement. --tiers and --fast apply to this
+    plan.
     """
     require_writable(output)
     plan = None if policy is None else _planned(recorded, policy, tiers_name, fast)

@@ -192,7 +192,8 @@ def show(daemon: Daemon, pid: int, bound: bool, html: Path | None, as_json: bool
 
 
 def _write_plan_page(daemon: Daemon, pid: int, path: Path) -> None:
-    # Most uses of this module's verbs do not need numpy, whose import is slow.
+    # These imports are local, because most uses of this module's verbs do not need numpy, whose
+    # import is slow.
     from sentineld.model.records import TensorName
     from sentineld.plan.store import read_plan
     from sentineld.profile.trace_file import require_writable
