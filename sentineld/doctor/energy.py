@@ -8,8 +8,8 @@ from sentineld.host.powercap import zones
 
 
 def rapl(system: System) -> Finding:
-    """Whether the machine's energy can be measured. It is not needed: without RAPL, the energy of a
-    step is modelled."""
+    """Whether the machine's energy can be measured. RAPL is not required: without it, the energy of
+    a step is modelled."""
     found = zones(system.root / "sys")
     if not found:
         return Finding(
