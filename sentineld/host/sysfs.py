@@ -115,7 +115,7 @@ def kernel_tiers(sys_root: Path) -> tuple[tuple[int, ...], ...]:
 def high_watermark_bytes(proc_root: Path, node: int, page_bytes: int = 4096) -> int:
     """Sum of the high watermarks of the node's zones, from zoneinfo; 0 if unreadable.
 
-    Migration has to leave this much memory free: once less memory than the low watermark is free,
+    Migration has to leave this much memory free: if the free memory falls below the low watermark,
     kswapd reclaims pages until the high watermark is reached.
     """
     total = 0

@@ -2,9 +2,9 @@
 """Tiers: sets of NUMA nodes of the same speed, fastest first.
 
 If the config names nodes, the config is used. Otherwise, the first of these sources that yields at
-least two tiers is used: the kernel's memory tiers, the HMAT attributes of single nodes, and finally
-CPU-less nodes sorted by NUMA distance. The kernel derives its memory tiers from HMAT and the
-drivers' abstract distances.
+least two tiers is used: the kernel's memory tiers, the HMAT attributes of the individual nodes, and
+finally CPU-less nodes sorted by NUMA distance. The kernel derives its memory tiers from HMAT and
+the drivers' abstract distances.
 """
 
 from __future__ import annotations
