@@ -69,7 +69,8 @@ class Machine:
         """Errors that explain why features do not work here. If there are no tiers, the first
         error says why."""
         self.budgets = Budgets(tiers.tiers[0].capacity_bytes if tiers is not None else 0)
-        """The sessions' budgets of fast memory; a budget's holder is the session's ShimLink."""
+        """The sessions' budgets of fast memory. A budget's holder is the session's ShimLink or, for
+        a process without the shim, the HeatSession."""
         self.rapl = rapl
         """The machine's energy counters; None if it has none."""
         self.default_policy = default_policy(config)

@@ -23,7 +23,8 @@ time: 0.5 GB/s keep one core busy."""
 
 
 class SwapSubstrate(KernelSubstrate):
-    """Memory and swap. Differs from the kernel's nodes in the tiers, and accepts no shim."""
+    """Memory and swap. Differs from KernelSubstrate in the tiers, and refuses processes under the
+    shim."""
 
     swap = True
 
