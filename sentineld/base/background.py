@@ -17,7 +17,8 @@ Result = TypeVar("Result")
 
 
 class Background(Generic[Result]):
-    """Runs a function in a thread. result, problem and duration_s are valid once done() is true."""
+    """Runs a function in a thread. result, problem and duration_s are valid as soon as done() is
+    true."""
 
     def __init__(self, name: str, make: Callable[[], Result]) -> None:
         """make: the function to run; may raise SentinelError.
