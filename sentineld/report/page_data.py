@@ -78,7 +78,7 @@ def page_data(report: Report) -> dict[str, Any]:
     profile, labels, plan = report.profile, report.labels, report.plan
     rows = tensor_rows(profile, labels, report.faults)
     shown = np.sort(_largest(rows))
-    # The index in the page of each tensor; -1: not in the page.
+    # The index of each tensor in the page's table; -1: the page does not contain the tensor.
     index = np.full(len(rows), -1, np.int64)
     index[shown] = np.arange(len(shown))
     begins = np.cumsum(np.append(0, profile.stretches["time_ns"].astype(np.float64)))
@@ -150,7 +150,7 @@ def _map(
     columns = min(stretches, MAP_COLUMNS)
     first = np.unique(np.arange(columns) * stretches // columns)
     kept = boxes.take(index[boxes.tensor] >= 0)
-    # A cell with any access differs from a cell without one.
+    # Round up, so that a cell with any access differs from a cell without one.
     accessed = np.ceil(np.maximum.reduceat(heat.accessed, first, axis=1) * 255)
     # The state of a column is that of its stretch with the most live pages.
     busiest = _busiest(heat.live, first)

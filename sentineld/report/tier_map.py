@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shares of fast and accessed pages by address and stretch, as a plan intends them."""
+"""Shares of fast and accessed pages by address and stretch, under a plan."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class TierMap:
 def tier_map(plan: Plan, profile: Profile, found: Residency, rows: int) -> TierMap:
     """The map of a plan.
 
-    A profile does not have the accessed pages of a tensor, only their number. Therefore each page
-    of a tensor has the same share of accesses.
+    A profile does not have the accessed pages of a tensor, only their number. Therefore the
+    accesses to a tensor are spread evenly over its pages.
 
     found: the plan's residency.
     rows: maximum number of rows.
@@ -92,8 +92,8 @@ def _access_rates(profile: Profile) -> Floats:
 
 
 def _weighted(begin: Integers, end: Integers, weights: Floats, edges: Integers) -> Floats:
-    """The sum, for each row, of the weights of all positions; a position has the weights of all
-    intervals that contain it."""
+    """For each row, the sum of the weights of its positions. The weight of a position is the sum of
+    the weights of all intervals that contain it."""
     places = np.concatenate([begin, end])
     if not len(places):
         return np.zeros(len(edges) - 1)

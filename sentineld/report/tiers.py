@@ -32,7 +32,7 @@ class BoundaryMoves:
 
 
 def tier_timeline(plan: Plan, profile: Profile, found: Residency) -> Timeline:
-    """Live bytes by tier, by TIERS, at each moment of the step. found: the plan's residency."""
+    """Live bytes of each group in TIERS at each moment of the step. found: the plan's residency."""
     page = profile.page_bytes
     on_tiers = [pages_on_tier(profile, found, tier) * page for tier in (0, 1, UNKNOWN)]
     times, total = _moments(profile)

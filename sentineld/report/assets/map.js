@@ -205,7 +205,7 @@ function drawLayerNames(context, area) {
 	}
 }
 
-// Draws the pointed stretch and the outlines of the selected tensor.
+// Draws the stretch under the pointer and the outlines of the selected tensor.
 function drawMarks() {
 	const area = mapArea();
 	const context = sized(byId("map-marks"), byId("map").clientWidth, area.top + area.height);

@@ -116,7 +116,7 @@ function row(at, number) {
 	return made;
 }
 
-// Makes elements of the rows that are visible at the table's scroll position. same: the rows to
+// Makes elements for the rows that are visible at the table's scroll position. same: the rows to
 // show have not changed since the last call.
 function drawRows(same = false) {
 	const table = byId("table");

@@ -18,7 +18,7 @@ function seriesColour(name) {
 	return page.kinds.find(([kind]) => kind === name)[1];
 }
 
-// The series' values summed from the bottom of the stack, top of the stack first.
+// For each series, the sum of its values and of those below it; the top series comes first.
 function stacked(line) {
 	const sums = [];
 	let below = new Float64Array(line.times_ms.length);
@@ -242,7 +242,7 @@ function startTimeline() {
 		byId("readout").textContent = readout(stretch);
 		if (from === "timeline")
 			return;
-		// uPlot calls onCursor() for this cursor, too, which must not move the pointed stretch.
+		// uPlot calls onCursor() for this cursor, too. That call must not change the stretch.
 		pointedAt = "map";
 		const middle = stretch < 0 ? 0 : (page.begins_ms[stretch] + page.begins_ms[stretch + 1]) / 2;
 		const left = stretch < 0 ? -10 : charts[0].valToPos(middle, "x");

@@ -5,7 +5,7 @@ const ARRAYS = {
 	u1: Uint8Array, u4: Uint32Array, i4: Int32Array, f4: Float32Array, f8: Float64Array,
 };
 
-// Decodes a table of numbers of page_data.py.
+// Decodes a table of numbers from page_data.py.
 function unpacked(table) {
 	const text = atob(table.data);
 	const bytes = new Uint8Array(text.length);
@@ -118,7 +118,7 @@ function switcher(group, choices, choose) {
 	group.append(...buttons);
 }
 
-// The parts of the page tell each other the stretch under the pointer and the selected tensor.
+// The stretch under the pointer and the selected tensor, which all parts of the page share.
 const listeners = { stretch: [], tensor: [] };
 const current = { stretch: -1, tensor: -1 };
 
