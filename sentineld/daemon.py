@@ -146,8 +146,8 @@ async def _beat(sessions: Sessions) -> None:
     metavar="KIND",
     help="Tiers on a machine with one kind of memory. emulated:PRESET emulates two tiers (PRESET: "
     "cxl, cxl-4k, remote, optane or dram). paged[:DIRECTORY] keeps the pages that exceed a "
-    "session's budget in a file on a local disk. swap keeps processes without the shim in their "
-    "budgets, by the kernel's swap.  [default DIRECTORY: the state directory]",
+    "session's budget in a file on a local disk. swap limits processes without the shim to their "
+    "budgets, with the kernel's swap.  [default DIRECTORY: the state directory]",
 )
 @click.option("--check", is_flag=True, help="Check the configuration, then exit.")
 def sentineld(path: Path | None, tiers: str | None, check: bool) -> None:
