@@ -34,7 +34,7 @@ HELP = (
         (
             ("USED", "charged bytes as a share of the budget"),
             ("STEP", "mean time of the steps of the last 5 s"),
-            ("VS PLAN", "difference of STEP from the predicted time"),
+            ("VS PLAN", "its difference from the predicted time"),
         ),
     ),
     (
