@@ -67,5 +67,5 @@ def record_into(daemon: Daemon, pid: int, output: Path, steps: int) -> tuple[Any
 
 
 def recorded_line(output: Path) -> str:
-    """A line about a file that was written."""
+    """A line with the name and size of a file that was written."""
     return f"recorded {output}, {format_bytes(output.stat().st_size)}"

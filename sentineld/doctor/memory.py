@@ -123,7 +123,8 @@ def demotion(system: System) -> Finding:
 
 
 def huge_pages(system: System) -> Finding:
-    """The mode of transparent huge pages; any mode works, because the shim uses madvise()."""
+    """The mode of transparent huge pages; any mode works, because the shim selects small or huge
+    pages by madvise()."""
     modes = system.text("sys/kernel/mm/transparent_hugepage/enabled") or ""
     mode = chosen(modes) or "not built in"
     exception = "" if mode in ("never", "not built in") else ", except where a plan uses huge pages"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Looks at the accessed bits of sampled pages, in a thread of its own for the time of a window."""
+"""Looks at the accessed bits of sampled pages during a window, in a separate thread."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Looking:
 
     @property
     def busy(self) -> bool:
-        """Whether a window was begun whose result was not taken."""
+        """Whether a window has begun whose result has not been taken yet."""
         return self._job is not None
 
     def _watch(self, pages: Integers) -> tuple[Mask, float]:

@@ -437,7 +437,7 @@ class Mover:
             self._count_late(move)
 
     def _count_late(self, move: Pending) -> None:
-        """Count a late move, once."""
+        """Count a late move, unless it has been counted before."""
         if not move.counted_late:
             move.counted_late = True
             self.ledger.late_move()

@@ -152,7 +152,7 @@ def _map(
     kept = boxes.take(index[boxes.tensor] >= 0)
     # Round up, so that a cell with any access differs from a cell without one.
     accessed = np.ceil(np.maximum.reduceat(heat.accessed, first, axis=1) * 255)
-    # The state of a column is that of its stretch with the most live pages.
+    # In each row, a column has the state of its stretch with the most live pages.
     busiest = _busiest(heat.live, first)
     return {
         "name": name,

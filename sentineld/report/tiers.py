@@ -60,7 +60,7 @@ def boundary_moves(plan: Plan, profile: Profile) -> BoundaryMoves:
 
 
 def fast_shares_of_life(profile: Profile, found: Residency) -> Floats:
-    """(T,): the share 0..1 of each tensor's pages and stretches that is on the fast tier; NaN if
+    """(T,): the share 0..1 of each tensor's (page, stretch) pairs that is on the fast tier; NaN if
     the plan does not place the tensor."""
     many = len(profile.tensors)
     alive, fast = (

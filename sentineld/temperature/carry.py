@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Takes the state of units over when the set of units changes."""
+"""Carries the state of units over to the new units when the set of units changes."""
 
 from __future__ import annotations
 

@@ -22,8 +22,8 @@ class Choice(NamedTuple):
 class Chooser:
     """Chooses among N units after each scan.
 
-    Hysteresis is not part of the published system (vTMM). With margin and rest of 0, the choice is
-    the published one.
+    Hysteresis is not part of the published system (vTMM). If margin and rest are 0, units are
+    chosen as published.
     """
 
     def __init__(self, count: int, margin: int = 0, rest: int = 0) -> None:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The temperatures of a process whose slow tier is swap, and the pages that should leave memory.
 
-The process swaps pages in by accessing them, so a unit of which pages have returned from swap was
-used. The other evidence is a sample: one random page of each unit whose accessed bit is read. Where
-dirty bits are not known, a used unit counts as written. So each scan that finds a unit used adds
-the width of one bucket to the unit's temperature.
+The process swaps pages in by accessing them, so a unit was used if some of its pages have returned
+from swap. The other evidence is a sample: one random page of each unit whose accessed bit is read.
+Where dirty bits are not known, a used unit counts as written. So each scan that finds a unit used
+adds the width of one bucket to the unit's temperature.
 """
 
 from __future__ import annotations

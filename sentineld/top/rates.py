@@ -72,7 +72,8 @@ class History:
 
     @property
     def cpu_share(self) -> float | None:
-        """CPU time of the daemon per time, between the last two readings; 1: one CPU."""
+        """CPU time of the daemon divided by the elapsed time, between the last two readings; 1: one
+        CPU."""
         return self._cpu_share
 
     def rates(self, pid: int) -> Rates:

@@ -130,8 +130,8 @@ def _kept_names(names: Mapping[int, TensorName]) -> dict[int, TensorName]:
 
 
 def _layers_of(names: list[Any]) -> tuple[str, ...]:
-    """The names of layers by their ids. Once the names have LAYER_NAMES_CHARACTERS_MAX characters
-    in total, the remaining names become empty."""
+    """The names of layers by their ids. Text beyond LAYER_NAMES_CHARACTERS_MAX characters in total
+    is cut off, so the last names can be empty."""
     left, found = LAYER_NAMES_CHARACTERS_MAX, []
     for name in names[:LAYERS_MAX]:
         text = text_of(name, min(LAYER_CHARACTERS_MAX, left))

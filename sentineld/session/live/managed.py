@@ -131,7 +131,7 @@ class Managed:
         )
 
     def stall_decisions(self) -> Decisions:
-        """For each decision of the stall trial, the number of boundaries that have it now; see
+        """For each decision of the stall trial, the number of boundaries for which it was made; see
         StallTrial."""
         return self.mover.stall_decisions()
 
