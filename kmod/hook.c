@@ -294,7 +294,10 @@ int sentinel_hook_get(void)
 	return ret;
 }
 
-/* Removes one user; without users, removes the hook and waits until no task is inside the hook. */
+/*
+ * Removes one user. If it was the last one, removes the hook and waits until no task is inside
+ * the hook.
+ */
 void sentinel_hook_put(void)
 {
 	mutex_lock(&hook_mutex);

@@ -53,8 +53,8 @@ int sentinel_log_mmap(struct sentinel_session *s, struct vm_area_struct *vma)
 
 /*
  * Appends a record; s->lock is held. The tail comes from user space and is not
- * trusted: an out-of-bounds tail only makes the log look full. A record that only repeats
- * an access is left out if the log is half full, to leave room for first accesses.
+ * trusted: an out-of-bounds tail only makes the log look full. If the log is at least half
+ * full, a record that only repeats an access is left out, to leave room for first accesses.
  */
 void sentinel_log_append(struct sentinel_session *s, struct sentinel_access record)
 {

@@ -123,7 +123,7 @@ static enum hrtimer_restart period_over(struct hrtimer *timer)
 {
 	struct sentinel_session *s = container_of(timer, struct sentinel_session, rearm_timer);
 
-	/* s->lock is not needed: if this test misses a chunk, the next period finds it */
+	/* s->lock is not needed: if this test misses a chunk, the next period's test finds it */
 	if (!list_empty_careful(&s->dirty))
 		sentinel_queue(&s->rearm_work);
 	hrtimer_forward_now(timer, s->rearm_period);

@@ -118,7 +118,10 @@ struct sentinel_epoch {
 };
 
 struct sentinel_stats {
-	/* accesses to watched pages, without births; those with AGAIN records only on huge pages */
+	/*
+	 * accesses to watched pages, without births; accesses with AGAIN records are counted only
+	 * on huge pages
+	 */
 	__u64 hits;
 	__u64 births; /* first touches of absent pages in armed ranges */
 	__u64 lost; /* records lost: the log was full, or an allocation failed */
@@ -149,7 +152,8 @@ struct sentinel_epoch_fd {
  * Measures page temperature in a part of a range, without causing faults. If a page's
  * accessed bit is set, AGE logs the page with the flag AGED and clears the bit. pages_done
  * counts these pages. pages_skipped counts pages that are absent, not anonymous, or not accessed
- * since the last AGE. Reclaim reads the same bits, so AGE makes pages look colder than they are.
+ * since the last AGE. The kernel's reclaim reads the accessed bits, too. So after AGE, pages look
+ * colder to reclaim than they are.
  */
 #define SENTINEL_IOC_AGE _IOWR(SENTINEL_IOC_MAGIC, 0x09, struct sentinel_range)
 
@@ -162,9 +166,9 @@ struct sentinel_epoch_fd {
  *
  * In each epoch, the first access to a page adds one record. Two options add further records:
  *   precise writes   WRITE and AGAIN: a write after a read
- *   rearm_us         AGAIN: one for each period in which the page was accessed again, but none
- *                    before the first EPOCH. If the log is half full, an AGAIN record without
- *                    further flags is left out and does not count as lost.
+ *   rearm_us         AGAIN: one for each rearm_us period in which the page was accessed again,
+ *                    but none before the first EPOCH. If the log is at least half full, an AGAIN
+ *                    record without further flags is left out and does not count as lost.
  *
  * The record of an access to a present page is appended at the access, with the node that
  * served it. If the kernel had to resolve an access (a birth, or an access to a page in swap
@@ -176,12 +180,14 @@ struct sentinel_epoch_fd {
  *
  * The module may miss accesses to a page that other code unarms (mprotect, migration, a
  * collapse, mremap) or that cannot be armed (the zero page, pages that are not anonymous).
- * At the end of the epoch, such a page is logged as UNKNOWN if no access was seen. So a page
- * of an armed range that has no record for an epoch that has ended was not accessed in this
- * epoch, unless records were lost or the access is of a kind that the module does not see. With
- * precise writes, it is logged as UNKNOWN and AGAIN if an access was seen but a later
- * write may have been missed. For the next epoch the page is armed again; if this is
- * not possible, it is logged as UNKNOWN again.
+ * At the end of the epoch, such a page is logged as UNKNOWN if no access was seen. With precise
+ * writes, it is logged as UNKNOWN and AGAIN if an access was seen but a later write may have been
+ * missed. The page is then armed for the next epoch. If it cannot be armed, it is logged as UNKNOWN
+ * again when that epoch ends.
+ *
+ * When an epoch has ended, its records are complete: if they contain no record of a page of an
+ * armed range, the page was not accessed in the epoch. There are two exceptions: records were lost,
+ * or an access was of a kind that the module does not see.
  *
  * The module sees only accesses by the CPU: those in user mode, and the kernel's copies
  * from and to user space. Direct I/O and process_vm_readv() can reach a page without a

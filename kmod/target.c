@@ -31,7 +31,10 @@ unsigned int sentinel_session_count(void)
 	return READ_ONCE(session_count);
 }
 
-/* Lets faults find the session; returns -EBUSY if the address space already has a session. */
+/*
+ * From now on, sentinel_session_find() finds the session. Returns -EBUSY if the address space
+ * already has a session.
+ */
 int sentinel_session_publish(struct sentinel_session *s)
 {
 	int ret = 0;

@@ -26,7 +26,10 @@ bool sentinel_arm_page(struct sentinel_session *s, struct sentinel_chunk *chunk,
 	return true;
 }
 
-/* If an entry of an upper page-table level is empty, skips the entry's whole range. */
+/*
+ * See sentinel.h. Skips the whole range of an empty entry of an upper page-table level, so the walk
+ * over a large untouched range is short.
+ */
 int sentinel_visit_tables(struct sentinel_session *s, struct sentinel_area *area,
 			  unsigned long start, unsigned long end, sentinel_visit_t visit,
 			  u64 *count)
@@ -178,10 +181,9 @@ static int find_unarmed_in_table(struct sentinel_session *s, struct sentinel_are
 }
 
 /*
- * Finds pages that are present but not armed when the epoch ends. There can be
- * such pages: if a fault passed the hook before its page was watched, the
- * kernel may have mapped the page after the arming walk. s->control and
- * mmap_lock are held.
+ * Finds pages that are present but not armed when the epoch ends. Such pages exist if
+ * a fault passed the hook before its page was watched, and the kernel mapped the page
+ * after the arming walk. s->control and mmap_lock are held.
  */
 void sentinel_find_unarmed(struct sentinel_session *s, struct sentinel_area *area)
 {
