@@ -63,11 +63,12 @@ IMAGES ?= --main
 # At most two guests run at a time. Tests marked "pair" need two guests and run first, while the
 # remaining images are built. Then two sequences of tests run in parallel, each with one guest at a
 # time. One sequence consists of the tests that have none of the markers "pair", "second" and
-# "apart"; these tests share one guest. The other sequence runs in a subshell: first the tests
-# marked "second", which share another guest of the same image, then the tests marked "apart", which
-# also use other images. The subshell waits for the image builder with `tail --pid`, because `wait`
-# works only for a shell's own children. pytest exits with 5 if it selects no test. All tests marked
-# "pair" are long, so pytest selects none of them if SELECT excludes the long tests.
+# "apart"; these tests share one guest, which runs the main image. The other sequence runs in a
+# subshell: first the tests marked "second", which share another guest with the main image, then the
+# tests marked "apart", which also use other images. The subshell waits for the image builder with
+# `tail --pid`, because `wait` works only for a shell's own children. pytest exits with 5 if it
+# selects no test. All tests marked "pair" are long, so pytest selects none of them if SELECT
+# excludes the long tests.
 GUEST_TESTS = $(PYTEST) tests/vm $(PYTEST_ARGS)
 
 .PHONY: guest
