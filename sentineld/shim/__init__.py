@@ -70,8 +70,8 @@ def place(what: Any, tier: str) -> None:
 
     Raises:
         TypeError: what is neither a tensor nor a module.
-        ValueError: the tier is unknown, or a tensor is not in memory that the shim manages. No
-            tensor has been placed then.
+        ValueError: the tier is unknown, or a tensor is not in memory that the shim manages. In
+            both cases, no tensor has been placed.
     """
     _placer.place(what, tier)
 
@@ -82,8 +82,8 @@ def placing(tier: str) -> Placing:
         with sentineld.shim.placing("slow"):
             table = torch.nn.Embedding(10_000_000, 64)
 
-    Contexts can be nested; placing("auto") lifts an outer request. Tensors that exist already stay
-    where they are, even if operators in the context write to them.
+    Contexts can be nested; placing("auto") lifts an outer request. The context does not change the
+    placement of tensors that exist already, even if operators in the context write to them.
     """
     return Placing(_placer, tier)
 

@@ -92,7 +92,7 @@ class Hooks:
     The hooks are methods, not closures: torch.compile guards the contents of a closure's cells, and
     recompiles when, for example, an empty dictionary in a cell gets its first entry. For an object,
     torch.compile guards only the attributes that traced code reads. A traced hook reads no
-    attribute: it first calls is_compiling(), which is true, and returns.
+    attribute: it first calls is_compiling(), gets True and returns.
     """
 
     def __init__(

@@ -93,7 +93,8 @@ def _cache_directory() -> Path:
 
 
 def _build(sources: list[Path]) -> Path:
-    """Path of the library built from the sources, in the cache. Raises ShimUnavailableError."""
+    """Path of the library in the cache that was built from these sources. Builds it if needed.
+    Raises ShimUnavailableError."""
     try:
         return _cached_or_compiled(sources)
     except OSError as error:
@@ -174,8 +175,8 @@ class Native:
     """The loaded C library.
 
     The five attributes below are CPython built-in functions (python.c explains why). Each reports
-    the event in its comment. While the shim passes all allocations through to libc10, the functions
-    do nothing. On a thread that does not own the step, only step_begin has an effect.
+    the event that its comment names. While the shim passes all allocations through to libc10, the
+    functions do nothing. On a thread that does not own the step, only step_begin has an effect.
     """
 
     # A leaf module's forward begins.
@@ -325,7 +326,7 @@ class Native:
 
     @property
     def placement_changes(self) -> int:
-        """Number of times that a tensor of the heap was placed or a placed one freed."""
+        """How often a tensor of the heap was placed, or a placed tensor of the heap was freed."""
         return int(self._library.sentinel_placement_changes())
 
     def placed(self, rows_max: int) -> list[tuple[int, int]]:

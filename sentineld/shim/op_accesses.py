@@ -38,7 +38,7 @@ _OVERWRITE_NAMES = """
 _METADATA_ONLY = frozenset(f"aten::{name}" for name in _METADATA_NAMES.split())
 # Operators that write their mutated argument without reading it.
 _OVERWRITES = frozenset(f"aten::{name}" for name in _OVERWRITE_NAMES.split())
-# Operators that read no more bytes from their first tensor than they output.
+# Operators that read at most as many bytes of their first tensor as their output has.
 _GATHERS = frozenset(("aten::embedding", "aten::gather", "aten::index", "aten::index_select"))
 
 
@@ -215,7 +215,7 @@ class _Walk:
             if tensor.written and tensor.address not in seen.written:
                 self._row((time, end), tensor.address, tensor.bytes, True, False)
                 seen.written.add(tensor.address)
-            gathers = False  # the tensors after the first are indices
+            gathers = False  # the tensors after the first one are indices
         for made in own:
             self._row((made.time + 1, end), made.address, made.bytes, True, made.dies_inside)
             if made.dies_inside and made.address not in seen.read:

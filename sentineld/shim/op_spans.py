@@ -16,9 +16,10 @@ from sentineld.model import protocol
 from sentineld.model.ranges import ranges
 
 SHARE_MIN = 1 / 64
-"""If an operator spends less than this share of its time in a stretch, its accesses are not
-assigned to the stretch, unless it spends as little time in all stretches. The operator probably
-only allocates there. On paged tiers, plans do not move a tensor in a stretch that uses it."""
+"""No part of an access is assigned to a stretch in which the operator spends less than this share
+of its time, because the operator probably only allocates in this stretch. If all its shares are
+that small, the access is assigned to the stretch with the largest share. On paged tiers, a wrong
+assignment would prevent moves: plans do not move a tensor in a stretch that uses it."""
 
 Rows = npt.NDArray[np.void]
 Integers = npt.NDArray[np.uint64]
@@ -28,8 +29,8 @@ def divided(rows: Rows, ends_ns: Integers, records: Rows) -> Rows:
     """Divide accesses at the boundaries.
 
     rows: OP_ACCESS_DTYPE.
-    ends_ns: (rows,), the end of the operator of each row; rows that end before they begin are left
-        as they are. An access also ends when its tensor is freed.
+    ends_ns: (rows,), the end of the operator of each row; a row whose end is before its time_ns is
+        returned unchanged. An access also ends when its tensor is freed.
     records: the step's ring records; may be empty.
     """
     boundaries = records["time_ns"][records["event"] == protocol.Event.BOUNDARY]
@@ -40,7 +41,8 @@ def divided(rows: Rows, ends_ns: Integers, records: Rows) -> Rows:
     times = np.sort(boundaries.astype(np.int64))
     first = np.searchsorted(times, begin, side="right")
     inside = np.maximum(np.searchsorted(times, end, side="left") - first, 0)
-    between = times[ranges(first, inside)]  # the boundaries inside each access, access by access
+    # The boundaries inside the first access, then those inside the second one, and so on.
+    between = times[ranges(first, inside)]
     past = np.cumsum(inside)
     begins, lasts = np.insert(between, past - inside, begin), np.insert(between, past, end)
     row = np.repeat(np.arange(len(rows)), inside + 1)
@@ -74,7 +76,7 @@ def ends_of(times_ns: Integers, spans_ns: Integers) -> Integers:
 
 
 def _deaths_ns(rows: Rows, records: Rows) -> npt.NDArray[np.int64]:
-    """(rows,): the time at which each row's tensor is freed; the largest time if it is not."""
+    """(rows,): the time at which each row's tensor is freed; the largest int64 if it is not."""
     never = np.iinfo(np.int64).max
     found = np.full(len(rows), never)
     freed = records[records["event"] == protocol.Event.FREE]

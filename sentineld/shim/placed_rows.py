@@ -10,12 +10,12 @@ ROWS_MAX = 50_000
 up to 5 MiB."""
 
 SETTLING_STEPS = 2
-"""Number of steps after a change in which the rows are read: a tensor that is placed in the step of
-its birth has a row from the next step on, if it still lives."""
+"""After a change, the rows are read at the end of this many steps: a tensor that is placed in the
+step of its birth has no row until the next step."""
 
 
 class PlacedRows:
-    """Reads the rows once per step, unless nothing can have changed."""
+    """Reads the rows at the end of each step in which they can have changed."""
 
     def __init__(self, native: Native) -> None:
         self._native = native
@@ -25,7 +25,7 @@ class PlacedRows:
         """(address, protocol.Placement), ascending."""
 
     def changed(self) -> bool:
-        """Whether the rows have changed since the last call. Called once, at the end of a step."""
+        """Whether the rows have changed since the last call. Call this once, at each step's end."""
         changes = self._native.placement_changes
         if changes != self._changes:
             self._changes, self._steps_left = changes, SETTLING_STEPS

@@ -104,8 +104,8 @@ def _tensors(what: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _parts(name: str, tensor: Any) -> Iterator[tuple[str, Any]]:
-    """The tensors that hold the data of a tensor: itself, unless its class wraps other tensors (as
-    those of quantized and of distributed tensors do)."""
+    """The tensors that hold the data of a tensor: the tensor itself or, if its class wraps other
+    tensors (as the classes of quantized and distributed tensors do), these other tensors."""
     flatten = getattr(tensor, "__tensor_flatten__", None)
     if flatten is None:
         yield name, tensor
@@ -115,7 +115,7 @@ def _parts(name: str, tensor: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _address(name: str, tensor: Any) -> int:
-    """The address of the tensor's storage; 0 if it is too small to be moved. Raises ValueError."""
+    """The address of the tensor's storage; 0 if the storage is too small. Raises ValueError."""
     if tensor.device.type != "cpu":
         raise ValueError(f"{name} is on device {tensor.device}: {CPU_ONLY}")
     try:
