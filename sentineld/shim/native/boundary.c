@@ -51,7 +51,7 @@ void diverge(void)
 	paging_pass(SCHEDULE_NOWHERE, true);
 }
 
-/* Publish the position. If may_wake is set, wakes the daemon if it sleeps. The position is stored
+/* Publish the position. Wakes the daemon if it sleeps and may_wake is set. The position is stored
    before the flags are read, and the daemon sets SLEEPING before it reads the position. So at least
    one of shim and daemon sees the other's store. */
 static void publish_position(uint64_t position, bool may_wake)

@@ -58,8 +58,8 @@ static uint64_t slow_pages(const struct emulation *emulation, const struct senti
 	return slow;
 }
 
-/* Count some of the stretch's accesses, and add their delay to the debt. after: count the accesses
-   with the flag SENTINEL_ACCESS_AFTER; if false, count those without this flag. */
+/* Count some of the stretch's accesses, and add their delay to the debt. after: true: count the
+   accesses with the flag SENTINEL_ACCESS_AFTER; false: count those without this flag. */
 static void charge(struct emulation *emulation, uint32_t stretch, bool after, struct served *served)
 {
 	uint64_t owed_ps = 0, hidden_ps;

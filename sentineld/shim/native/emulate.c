@@ -99,12 +99,12 @@ static bool make_segment(struct emulation *emulation, const struct layout *layou
 }
 
 /*
- * Copy the residency of the heap's live blocks from the former map; without a former map, all their
- * pages are fast. If the fast node's capacity is limited, two kinds of fast pages become slow. The
- * first kind are the pages at the highest addresses, if the fast node has no room for all fast
- * pages. The second kind are the pages of tensors that were born in the step that has just ended.
- * The next step allocates such short-lived tensors again, in the arena, where they need room on the
- * fast node.
+ * Copy the residency of the heap's live blocks from the former map. If there is no former map, all
+ * pages of these blocks count as fast. If the fast node's capacity is limited, two kinds of fast
+ * pages then become slow:
+ *   - the pages at the highest addresses, if the fast node has no room for all fast pages;
+ *   - the pages of tensors that were born in the step that has just ended. The next step allocates
+ *     such short-lived tensors again, in the arena, where they need room on the fast node.
  */
 static void copy_heap_residency(struct emulation *emulation, const struct heap *heap,
 				const struct emulation *before, uint32_t step)

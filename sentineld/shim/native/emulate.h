@@ -3,12 +3,14 @@
  * Emulated tiers: keeps track of the tier on which each page would be on a two-tier
  * machine, and of the delay that slow memory would cause. All memory of this machine has
  * one speed, so a map (struct sentinel_residency) takes the place of the page table.
- * This process writes births and drops into the map. The daemon moves pages in batches. It
- * writes a batch into the map at the batch's end; this process writes the pages that arrive
- * before the end (flight.c). Like a page table, the map outlives the daemon. At each boundary, a stretch begins. The shim
- * computes the delay that this stretch owes for its slow pages, and adds this delay to
- * the debt. Before the next boundary, the shim pays the debt by waiting, unless the debt
- * is small.
+ * This process writes births and drops into the map. The daemon moves pages in batches, one
+ * page after another. While a batch moves, this process records in the map which pages have
+ * already arrived (flight.c). When the batch ends, the daemon records the others. Like a page
+ * table, the map outlives the daemon.
+ *
+ * At each boundary, a stretch begins. The shim computes the delay that this stretch owes for
+ * its slow pages, and adds this delay to the debt. Before the next boundary, the shim pays
+ * the debt by waiting, unless the debt is small.
  *
  * emulate.c creates the map, residency.c and flight.c change it, delay.c computes and pays the debt.
  */
@@ -119,9 +121,9 @@ void emulation_diverged(struct emulation *emulation);
 /* Whether pages may be in flight. False if emulation is NULL. */
 bool flight_active(const struct emulation *emulation);
 
-/* Write the pages of the batch in flight that have arrived by now_ns (CLOCK_MONOTONIC) into the map.
-   If flight_active(), call this before all functions below that read the map or record births.
-   Needs the shim's lock. */
+/* Record in the map which pages of the batch in flight have arrived by now_ns (CLOCK_MONOTONIC).
+   If flight_active(), call this before you call a function below that reads the map or records
+   births. Needs the shim's lock. */
 void flight_arrive(struct emulation *emulation, uint64_t now_ns);
 
 /* Record births and drops in the map. All four functions need the shim's lock. They do nothing if

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Emulated tiers: writes the pages of the daemon's batch into the residency map as they arrive. So
+ * Emulated tiers: records in the residency map which pages of the daemon's batch have arrived. So
  * at each boundary, the map is exact although the daemon writes the map only when a batch ends.
  */
 #include "residency.h"
@@ -20,8 +20,9 @@ bool flight_active(const struct emulation *emulation)
 	       flight->arrived < __atomic_load_n(&emulation_flight(emulation)->limit, __ATOMIC_RELAXED);
 }
 
-/* Whether the words that were read since `sequence` was read belong together. They must have been read
-   with acquire semantics: these reads then precede this one. */
+/* Whether the words that were read after `sequence` are consistent: the daemon has not changed them
+   since `sequence` was read. The words must have been read with acquire semantics, so that their
+   reads precede the second read of the sequence, in this function. */
 static bool unchanged(const struct sentinel_flight *words, uint64_t sequence)
 {
 	return __atomic_load_n(&words->sequence, __ATOMIC_RELAXED) == sequence;

@@ -137,9 +137,10 @@ enum sentinel_event {
 	/* follows SERVED: value = number of page accesses served by fast memory, address = delay in
 	   ns that all other page accesses add to the debt, bytes = sentinel_residency.paid_ns */
 	SENTINEL_EVENT_SERVED_FAST = 6,
-	/* the script has placed a tensor, or has cancelled that: address, bytes and value as in the
-	   tensor's ALLOC record, detail = enum sentinel_placement. Follows the ALLOC record of a
-	   tensor that is placed already. */
+	/* the script has placed a tensor, or has cancelled its placement: address, bytes and value
+	   as in the tensor's ALLOC record, detail = enum sentinel_placement. If a tensor is placed
+	   at its birth, or was placed before the step began, this record directly follows the
+	   tensor's ALLOC record. */
 	SENTINEL_EVENT_PLACED = 7,
 };
 
@@ -285,9 +286,9 @@ struct sentinel_page_range { /* 16 bytes */
 /*
  * Emulated tiers: the last batch of pages that the daemon has begun to move, written by the daemon.
  * The pages move one after the other, in the order of the ranges. Page i, counted from 0, arrives
- * at begin_ns + (i + 1) * page_ps / 1000 if i is less than `limit`. Absent pages do not arrive. The
- * process writes the pages that have arrived into the map before it reads the map. When the batch
- * ends, the daemon writes the others.
+ * at begin_ns + (i + 1) * page_ps / 1000 if i is less than `limit`. Absent pages do not arrive.
+ * Before the process reads the map, it records in the map which pages have arrived. When the batch
+ * ends, the daemon records the others.
  */
 struct sentinel_flight {
 	/* incremented before and after the other words are changed, so odd during the change; only

@@ -59,8 +59,8 @@ static uint64_t give_birth(struct pager *pager, struct paged_range *range, uint6
 }
 
 /* Number of consecutive pending pages from `page` on, at most TRANSIT_PAGES. The run ends at the
-   first page whose `planned` differs from that of `page`: since the birth, pager_evict() was called
-   for only one of these two pages. */
+   first page whose `planned` differs from that of `page`, because give_frames() and give_demanded()
+   treat planned pages and other pages differently. */
 static uint64_t pending_run(const struct paged_range *range, uint64_t page)
 {
 	uint64_t most = pages_below_top(range, page, TRANSIT_PAGES), run = 0;
@@ -184,13 +184,14 @@ static bool give_demanded(struct pager *pager, struct paged_range *range, uint64
 	uint64_t run, least;
 
 	if (range->state[page] != PAGE_ABSENT)
-		return true; /* the page has a frame by now */
+		return true; /* the page was born meanwhile */
 	run = pending_run(range, page);
 	if (run > READ_AHEAD_PAGES_MIN && pager->wanted_count > 1)
 		run = READ_AHEAD_PAGES_MIN; /* other accesses wait for frames, too */
 	least = run ? run : 1;
 	if (!planned && run > READ_AHEAD_PAGES_MIN) {
-		/* Evict planned pages for the first of these pages only, and stray pages for all. */
+		/* For all pages of the run, evict stray pages; for the first READ_AHEAD_PAGES_MIN
+		   pages, also evict planned pages if necessary. */
 		make_room_ahead(pager, run, false);
 		least = READ_AHEAD_PAGES_MIN;
 	}

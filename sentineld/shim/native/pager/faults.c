@@ -103,7 +103,8 @@ static void fetch_run(struct pager *pager, struct paged_range *range, uint64_t p
 	uint64_t gap = page - window.skipped;
 	uint32_t owed;
 
-	/* If too many pages were read ahead, it suffices to read fewer ahead. */
+	/* If the window has shrunk, this page was read ahead too early, and was evicted before its
+	   use. The smaller window prevents that, so no reuse has to be noted. */
 	if (!window.shrunk)
 		note_reuse(pager, range, page);
 	pager->next_planned = range->planned[page];
@@ -126,9 +127,9 @@ static void fetch_run(struct pager *pager, struct paged_range *range, uint64_t p
 		pager->next_pages = out_run(range, page + now, owed + window.pages);
 }
 
-/* Evict pages, so that a stream's next fault finds this number of free frames. A stream of pages that are
-   not planned to be in memory must not evict pages that are: it evicts only stray pages.
-   planned: whether the last fault's page is planned to be in memory. */
+/* Evict pages, so that a stream's next fault finds `pages` free frames. For a stream whose pages
+   are not planned to be in memory, only stray pages are evicted, and planned pages stay. planned:
+   whether the last fault's page is planned to be in memory. */
 static void make_room_for_stream(struct pager *pager, uint64_t pages, bool planned)
 {
 	make_room_ahead(pager, pages + frames_floor(pager), false);

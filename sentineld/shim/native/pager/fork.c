@@ -7,12 +7,13 @@
  * instead.
  *
  * Until the child ends or calls exec(), it may read any copy that was in the file at the
- * fork(), and so may the processes that it forks. So the parent does not reuse these parts
- * of the file before then. To detect this, the parent maps a memfd of its own for each
- * fork(), and unmaps it afterwards. The child inherits the mapping, and only an exit or an
- * exec() ends it: unlike a pipe, it remains if the child closes all its descriptors. A
- * memfd can be sealed against writing only if no process has a shared mapping of it
- * (mm/memfd.c in Linux).
+ * fork(), and so may the processes that it forks. The parent must not reuse these parts of
+ * the file until all these processes have ended or called exec(). To detect this, the parent
+ * creates and maps a new memfd before each fork(), and unmaps it afterwards. The child
+ * inherits the mapping, and only an exit or an exec() ends it: unlike a pipe, it remains if
+ * the child closes all its descriptors. A memfd can be sealed against writing only if no
+ * process has a shared mapping of it (mm/memfd.c in Linux). So when the parent succeeds in
+ * sealing the memfd, all these processes have ended or called exec().
  */
 #define _GNU_SOURCE
 #include <fcntl.h>

@@ -229,7 +229,7 @@ uint32_t frames_place(struct frames *frames, uint32_t *homes, char *to, uint32_t
 		if (moved == run)
 			continue;
 		/* After a read of the file into a frame, the kernel can keep the frame pinned for a
-		   moment. Copy such a page. */
+		   moment. A pinned frame cannot be moved, so copy the page. */
 		if (*error != EBUSY ||
 		    !uffd_copy(frames->uffd, there + bytes_of(frames, moved), here + bytes_of(frames, moved),
 			       bytes_of(frames, 1), error)) {

@@ -373,12 +373,13 @@ void make_room(struct pager *pager, uint64_t pages);
    forgets the reuse that note_reuse() has recorded. */
 void begin_arrivals(struct pager *pager);
 
-/* A stream has ended if its last fault came before pager->arrivals reached this value; see victims.c. */
+/* Returns a value of pager->arrivals. A stream has ended if its last fault came before
+   pager->arrivals reached this value; see recent_pages() in victims.c. */
 uint32_t since_recent(const struct pager *pager);
 
 /* Note a fault on a page that is in the file. If few pages have arrived since this page last
    arrived, an operator is probably accessing the same pages again and again. Stray pages then stay
-   young for longer, so that the next accesses find them in memory. */
+   young (see victims.c) for longer, so that the next accesses find them in memory. */
 void note_reuse(struct pager *pager, const struct paged_range *range, uint64_t page);
 
 /* Like make_room(), for pages that will probably be accessed soon. This function evicts fewer pages

@@ -63,8 +63,8 @@ static struct read_ahead_window descend(struct stream *stream, const struct read
 
 	stream->begin = fault->page;
 	if (distance < row / 4) {
-		/* The fault's page belongs to the same row: the compute kernel accessed the row's
-		   pages out of order. */
+		/* The fault's page belongs to the row that the stream has fetched last: the compute
+		   kernel accessed this row's pages out of order. */
 		stream->pages += distance;
 		if (stream->descends) /* this fault fetches the first of the owed pages */
 			stream->owed -= (uint32_t)smaller(stream->owed, distance);

@@ -10,7 +10,7 @@
    the pages just fetched for another, the operator would make no progress. young_pages() is the
    number of frames that planned pages do not need, divided by YOUNG_ROOM_SHARE, within the limits
    YOUNG_PAGES_MIN and recent_pages(). So stray pages make room for each other, and planned pages
-   stay. The number can be larger while pages are reused; see note_reuse(). */
+   stay. young_pages() can be larger while pages are reused; see note_reuse(). */
 #define YOUNG_ROOM_SHARE 2u
 #define YOUNG_PAGES_MIN 128u
 
@@ -24,11 +24,11 @@
    For example, a matrix product reads one of its operands once for each block of the other operand;
    the distance is the size of the operand that is read repeatedly. Distances above REUSE_SHARE / 4 of
    the budget do not count, because the reused pages would not fit in memory beside the other pages.
-   Nor does a page count that arrived in an earlier stretch: nearly all pages that are out arrive
-   again in the next step, and the plan has chosen the stretches in which they are in memory. A
-   distance stays in use until the next stretch begins, or until REUSE_TURNS times as many pages have
-   arrived since the last reuse that note_reuse() recorded. An access to a reused page that is in
-   memory causes no fault, so it is not recorded. */
+   A page that last arrived in an earlier stretch does not count either: nearly all pages that are
+   out arrive again in the next step, and the plan has chosen the stretches in which they are in
+   memory. A distance stays in use until the next stretch begins, or until REUSE_TURNS times as many
+   pages have arrived since the last reuse that note_reuse() recorded. An access to a reused page
+   that is in memory causes no fault, so it is not recorded. */
 #define REUSE_SHARE 3u
 #define REUSE_TURNS 2u
 
