@@ -316,7 +316,7 @@ static void record_before_change(struct sentinel_session *s, struct sentinel_chu
 
 /*
  * Notes that code outside this module is about to change the mapping of pages
- * first .. last - 1. That code keeps the page table from being freed.
+ * first .. last - 1. Meanwhile, that code keeps the page table from being freed.
  */
 static void note_change(struct sentinel_session *s, struct sentinel_chunk *chunk,
 			unsigned int first, unsigned int last, enum sentinel_change_kind kind)

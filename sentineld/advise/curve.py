@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Curves of the step time by the amount of fast memory, and the knee of such a curve."""
+"""Curves of the step time as a function of the amount of fast memory, and their knees."""
 
 from __future__ import annotations
 

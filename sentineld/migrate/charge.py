@@ -157,8 +157,9 @@ class Charge:
         if room is None or before is None:
             return
         if len(status) and status.min() < 0:
-            # Compute the room again when it is next needed: an absent page may be born in fast
-            # memory in this stretch or the next one.
+            # Some pages did not move. If they are absent, they may be born in fast memory in this
+            # stretch or the next one, and then take room. So compute the room again when it is
+            # next needed.
             self._room = None
             return
         grown = residency.fast_pages - fast_pages

@@ -21,7 +21,11 @@ Event = tuple[int, slice]
 
 
 class StretchPages:
-    """The pages of some stretches' events, as a table without the pages between them."""
+    """Numbers the pages of the arena that are born or dropped in given stretches.
+
+    These pages, in the order of the arena, are the rows of a compact table. All other pages have no
+    row.
+    """
 
     def __init__(self, stretches: Sequence[Sequence[Event]]) -> None:
         """stretches: the events of each stretch, in order; pages of the arena."""

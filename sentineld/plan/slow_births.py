@@ -2,7 +2,7 @@
 """Plans on paged tiers: pages that are born slow are evicted after the stretch of their birth.
 
 The pager gives every page a frame at its birth, because the file has no content for it yet. So even
-pages for whose birth the plan chooses the slow tier are in memory until they are evicted.
+a page that the plan wants to be born on the slow tier is in memory until it is evicted.
 """
 
 from __future__ import annotations

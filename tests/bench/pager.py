@@ -128,7 +128,7 @@ class Pager:
         self._move(evict=(0, 0), fetch=(0, self._pages))
 
     def prepare_both(self) -> None:
-        """Evict the second half of the region, and reduce the budget to the first half."""
+        """Evict the second half of the region, and reduce the budget to half of the region."""
         half = self._pages // 2
         self.prepare()
         self._move(evict=(half, half), fetch=(0, 0))

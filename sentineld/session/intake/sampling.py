@@ -94,8 +94,8 @@ class Sampling:
         return self._module.sampler
 
     def arm(self, ranges: list[tuple[int, int]], residency: bool) -> None:
-        """Watch (start, bytes) ranges. With the module, boundaries begin epochs from the next step
-        on.
+        """Watch (start, bytes) ranges. If the module samples pages, each boundary begins a new
+        epoch, from the next step on.
 
         residency: whether the module also logs, at the beginning of each epoch, how many pages are
         resident on each node.
@@ -306,7 +306,7 @@ class Observing:
         return self._sampling
 
     def collect(self) -> None:
-        """Collect samples, if there is a sampling; see Sampling.collect()."""
+        """Collect the samples of the current Sampling, if there is one; see Sampling.collect()."""
         if self._sampling is not None:
             self._sampling.collect()
 

@@ -284,7 +284,7 @@ struct sentinel_page_range { /* 16 bytes */
 #define SENTINEL_FLIGHT_RANGES 1024u
 
 /*
- * Emulated tiers: the last batch of pages that the daemon has begun to move, written by the daemon.
+ * Emulated tiers, written by the daemon: the last batch of pages that it has begun to move.
  * The pages move one after the other, in the order of the ranges. Page i, counted from 0, arrives
  * at begin_ns + (i + 1) * page_ps / 1000 if i is less than `limit`. Absent pages do not arrive.
  * Before the process reads the map, it records in the map which pages have arrived. When the batch

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes rows, goals and a table from the turns that bench-paging has measured."""
+"""Evaluates the turns that bench-paging has measured: computes a row for each model, fast fraction
+and contestant, checks the goals, and formats both as text."""
 
 from __future__ import annotations
 

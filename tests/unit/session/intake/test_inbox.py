@@ -49,7 +49,7 @@ def test_names_of_layers_are_cut_short(inbox: Inbox) -> None:
 
 
 def take_names(names: list[object]) -> dict[int, TensorName]:
-    """The names that an inbox keeps from a message of operators' accesses."""
+    """Send these names to an inbox, in a message of accesses; returns those that it keeps."""
     linked = Linked()
     inbox = Inbox(linked.link, Observing(linked.link, 1024))
     message = {"type": "accesses", "step": 7, "names": names}
