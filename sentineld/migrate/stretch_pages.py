@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The arena pages that are born or dropped in consecutive stretches.
+"""The arena pages that are born or dropped in any of a few consecutive stretches.
 
 In one stretch, most pages of the arena are neither born nor dropped. So the peak of fast memory in
 a stretch is computed from the few pages that are born or dropped, and from the number of all other

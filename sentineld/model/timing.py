@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The timing model: the time of a step as a function of the tiers of its pages.
 
-Predictions, bounds, the simulator and the emulated tiers all use this model. AccessCosts has the
-formula for the model's variants (Overlap). Bounds omit births. On emulated tiers, births are real
-page faults, so the shim adds no delay for them. docs/reference/timing.md gives the formula and its
-rules.
+Predictions, bounds, the simulator and the emulated tiers all use this model. The formula below
+holds if accesses do not overlap with other work (Overlap.NONE). AccessCosts computes the time of
+accesses for all variants of the model. Bounds omit births. On emulated tiers, births are real page
+faults, so the shim adds no delay for them. docs/reference/timing.md has the formula, its rules and
+its variants.
 
     time of a stretch = its all-fast time
                       + bytes read from the slow tier    x (1/R_slow - 1/R_fast)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Test of a write-only backend on two pages of this process."""
+"""Checks, on two pages of this process, whether a backend that observes only writes works."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ class FaultLatency:
 
 
 def with_fault_latency(tiers: Tiers, latency_ns: float) -> Tiers:
-    """Paged tiers with another latency of a fault; see Tier.read_latency_ns."""
+    """A copy of paged tiers with this latency of a fault; see Tier.read_latency_ns."""
     fast, slow = tiers.tiers
     return replace(tiers, tiers=(fast, replace(slow, read_latency_ns=latency_ns)))
 

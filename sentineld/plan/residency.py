@@ -135,8 +135,8 @@ def peak_fast_pages(plan: Plan, profile: Profile, found: Residency) -> Integers:
     """(S,): the largest number of resident fast pages at any moment of each stretch.
 
     Dead pages count until they are dropped. Demotions of earlier boundaries are assumed to be
-    complete. Promotions count from the next stretch on, because the mover starts them only if there
-    is room.
+    complete. A promotion counts only from the next stretch on. In the stretch in which it starts,
+    it cannot exceed the budget, because the mover starts a promotion only if there is room.
     """
     first = first_moments(profile)
     if len(first) < 2:

@@ -21,10 +21,10 @@ class WrittenEvents:
     """The numbers of written events, and the shift of the trace's events in time."""
 
     events: int  # number of the trace's events
-    beside: int  # number of events merged from the other file
+    beside: int  # number of events merged from the file of torch.profiler
     shifted_us: float
-    """Time by which the trace's events were shifted, so that they begin when the other file's
-    events begin; 0 if the times overlap or there is no other file."""
+    """Time by which the trace's events were shifted, so that they begin when the events of that
+    file begin; 0 if the times overlap or there is no such file."""
 
 
 def write_events(exporter: Exporter, path: Path, beside: Path | None) -> WrittenEvents:

@@ -85,7 +85,7 @@ class HintFaults:
         self._demote_below = demote_below
         self._last_use = LastUse()
         self._hinted_ns = np.zeros(0)  # time of the scan after which a cell faults; nan: never
-        self._rising = np.zeros(0, np.bool_)  # cells that faulted, until they are promoted
+        self._rising = np.zeros(0, np.bool_)  # cells to promote; see tick()
         self._before_ns = 0.0  # time of the last tick
         self._scanned_ns = -np.inf
         self._faults = 0

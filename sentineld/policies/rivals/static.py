@@ -115,7 +115,7 @@ def best_placement(profile: Profile, gain: Floats, room: int) -> tuple[Mask, Int
 
 def _alive_at_points(profile: Profile, rows: Integers) -> Mask:
     """(M, N): which of the N rows are alive at each of M pressure points. A pressure point is a
-    birth after which a tensor dies before the next birth."""
+    birth with at least one death between it and the next birth."""
     tensors = profile.tensors[rows]
     stays = tensors["slot"] < 0
     birth, death = tensors["birth_event"].astype(np.int64), tensors["death_event"].astype(np.int64)

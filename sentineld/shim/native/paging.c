@@ -282,7 +282,7 @@ static const char *start_or_enlarge(const struct heap *heap, const struct paging
 	if (problem) {
 		if (paging.notify >= 0)
 			close(paging.notify);
-		paging.file.fd = paging.notify = -1; /* paging_start() closes the file */
+		paging.file.fd = paging.notify = -1; /* paging_start() then closes the file */
 	}
 	return problem;
 }

@@ -30,7 +30,8 @@ from tests.demo.paging.report import TITLES
 
 @dataclass(frozen=True)
 class Parameters:
-    """The parameters of the measurement; grouped and counted: see Settings in race.py."""
+    """The parameters of the measurement. For `grouped` and `counted`, see Settings in
+    tests/bench/paging/race.py."""
 
     model: str
     fraction: float  # share of the tensors' peak that fits in memory

@@ -87,8 +87,8 @@ bool pager_file_grown(struct pager *pager, uint64_t pages);
    latest when it is accessed. */
 void pager_born(struct pager *pager, void *address, uint64_t pages);
 
-/* From now on, a birth on one of these pages does not mean that the page is planned to be in
-   memory. So the page may be evicted as soon as another page needs a frame. */
+/* Usually, a page is planned to be in memory from its birth on. From now on, this does not apply to
+   births on these pages. So such a page may be evicted as soon as another page needs a frame. */
 void pager_born_out(struct pager *pager, void *address, uint64_t pages);
 
 /* Make the pages absent. Returns false if the pager does not manage the mapping. */

@@ -35,8 +35,9 @@ def test_born_pages_without_frames_get_some_when_they_are_accessed(
         paged.fill(first, 100, 1)
         assert paged.counts().frames <= BUDGET
     # When a page without a frame is accessed, this page and the pages behind it get all frames that
-    # eviction has freed. On a busy machine, few frames are free at each access. But if only the
-    # accessed page got a frame, each of the 800 pages beyond the budget would cause a fault.
+    # eviction has freed. On a busy machine, few frames are free at each access, so there are more
+    # faults. But if only the accessed page got a frame, each of the 800 pages beyond the budget
+    # would cause a fault.
     assert 0 < paged.counts().births_by_fault < 100
     assert paged.holds(0, PAGES, 1)
 
