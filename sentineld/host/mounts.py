@@ -6,18 +6,27 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 IN_MEMORY = ("tmpfs", "ramfs", "hugetlbfs")
 """File systems whose files are in memory."""
 
 
+class Mount(NamedTuple):
+    """A mounted file system."""
+
+    point: Path
+    kind: str  # type of the file system
+    options: tuple[str, ...]  # of the file system; those of the mount point are left out
+
+
 def filesystem_of(folder: Path, mountinfo: str) -> str:
     """The type of a folder's file system. mountinfo: the text of /proc/self/mountinfo."""
     found, best = "", -1
-    for point, kind in _mounts(mountinfo):
+    for mount in mounts_of(mountinfo):
         # Of several mounts on one folder, the last one is visible.
-        if folder.is_relative_to(point) and len(point.parts) >= best:
-            found, best = kind, len(point.parts)
+        if folder.is_relative_to(mount.point) and len(mount.point.parts) >= best:
+            found, best = mount.kind, len(mount.point.parts)
     return found
 
 
@@ -27,8 +36,9 @@ def unescaped(name: str) -> str:
     return re.sub(r"\\(\d{3})", lambda code: chr(int(code[1], 8)), name)
 
 
-def _mounts(mountinfo: str) -> Iterator[tuple[Path, str]]:
-    """(mount point, type) of each mount, in the order in which they were mounted."""
+def mounts_of(mountinfo: str) -> Iterator[Mount]:
+    """The mounts, in the order in which they were mounted. mountinfo: see filesystem_of()."""
     for line in mountinfo.splitlines():
         mount, _, source = line.partition(" - ")
-        yield Path(unescaped(mount.split()[4])), source.split()[0]
+        kind, *_, options = source.split()
+        yield Mount(Path(unescaped(mount.split()[4])), kind, tuple(options.split(",")))

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The cgroup of a unit, from answers of `systemctl show` of systemd 252."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from sentineld.base.errors import SentinelError
+from sentineld.host.systemd_unit import cgroup_in, unit_cgroup
+
+ACTIVE = "LoadState=loaded\nActiveState=active\nControlGroup=/system.slice/cron.service\n"
+
+
+def refused(text: str) -> SentinelError:
+    with pytest.raises(SentinelError) as caught:
+        cgroup_in(text, "cron")
+    return caught.value
+
+
+def test_the_cgroup_of_an_active_unit() -> None:
+    assert cgroup_in(ACTIVE, "cron") == "/system.slice/cron.service"
+
+
+def test_units_that_cannot_be_managed() -> None:
+    missing = refused("LoadState=not-found\nActiveState=inactive\nControlGroup=\n")
+    assert missing.code == "no-such-process"
+    assert "there is no unit cron" in missing.message
+    inactive = refused("LoadState=loaded\nActiveState=inactive\nControlGroup=\n")
+    assert inactive.code == "wrong-state"
+    assert "unit cron is inactive" in inactive.message
+    assert "systemctl start cron" in inactive.hint
+    assert "is failed" in refused("LoadState=loaded\nActiveState=failed\n").message
+    # A mount has no processes, and the root slice has all of them.
+    for group in ("", "/"):
+        error = refused(f"LoadState=loaded\nActiveState=active\nControlGroup={group}\n")
+        assert "no cgroup of its own" in error.message
+    assert "unknown state" in refused("").message
+
+
+@pytest.mark.parametrize("name", ["", "a b", "a/b", "*", "x\n", "a;b"])
+def test_names_that_are_none(name: str) -> None:
+    with pytest.raises(SentinelError) as caught:
+        unit_cgroup(name)
+    assert caught.value.code == "usage"
+
+
+def test_a_missing_systemctl_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(SentinelError, match="there is no systemctl") as caught:
+        unit_cgroup("cron")
+    assert "--cgroup" in caught.value.hint
+
+
+def test_a_unit_that_systemd_does_not_know() -> None:
+    name = "sentineld-test-missing.service"
+    try:
+        subprocess.run(["systemctl", "show", "-p", "Version"], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError):
+        expected = "cannot be looked up"
+    else:
+        expected = "there is no unit"
+    with pytest.raises(SentinelError, match=expected):
+        unit_cgroup(name)

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The folder of a cgroup, in made-up hierarchies; test_target.py reads real cgroups."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from sentineld.base.errors import SentinelError
+from sentineld.host.mounts import Mount
+from sentineld.observe.cgroup import Cgroup, cgroup_folder
+from tests.cgroups import cgroup, join
+
+
+@pytest.fixture
+def mounts(tmp_path: Path) -> list[Mount]:
+    """The hierarchies of a machine with cgroup v1 and an empty hierarchy v2."""
+    for path in ("memory/app", "systemd/app", "systemd/web", "cpu/web", "cpu/batch", "v2"):
+        (tmp_path / path).mkdir(parents=True)
+    return [
+        Mount(tmp_path, "tmpfs", ("rw",)),
+        Mount(tmp_path / "cpu", "cgroup", ("rw", "cpu")),
+        Mount(tmp_path / "memory", "cgroup", ("rw", "memory")),
+        Mount(tmp_path / "systemd", "cgroup", ("rw", "name=systemd")),
+        Mount(tmp_path / "v2", "cgroup2", ("rw",)),
+    ]
+
+
+def code(path: str, mounts: list[Mount]) -> str:
+    with pytest.raises(SentinelError) as caught:
+        cgroup_folder(path, mounts)
+    return caught.value.code
+
+
+def test_folders_and_paths_in_hierarchies_are_found(mounts: list[Mount], tmp_path: Path) -> None:
+    assert cgroup_folder(f"{tmp_path}/memory/app", mounts) == tmp_path / "memory/app"
+    assert cgroup_folder(f"{tmp_path}/memory/app/../app/", mounts) == tmp_path / "memory/app"
+    assert cgroup_folder("/app", mounts) == tmp_path / "systemd/app"
+    assert cgroup_folder("/web", mounts) == tmp_path / "systemd/web"
+    assert cgroup_folder("/batch", mounts) == tmp_path / "cpu/batch"
+    (tmp_path / "v2/app").mkdir()
+    assert cgroup_folder("/app", mounts) == tmp_path / "v2/app"
+
+
+def test_roots_and_other_paths_are_refused(mounts: list[Mount], tmp_path: Path) -> None:
+    assert code("app", mounts) == "usage"
+    assert code("", mounts) == "usage"
+    assert code("/", mounts) == "not-permitted"
+    assert code("/app/..", mounts) == "not-permitted"
+    assert code(f"{tmp_path}/memory", mounts) == "not-permitted"
+    assert code(f"{tmp_path}/memory/app/../..", mounts) == "no-such-process"
+    assert code("/etc", mounts) == "no-such-process"
+    assert code("/app", mounts[:1]) == "no-such-process"
+    assert code("/../../etc", mounts) == "no-such-process"
+
+
+def test_a_missing_cgroup_is_refused() -> None:
+    with cgroup("v2") as folder, pytest.raises(SentinelError) as caught:
+        Cgroup(f"{folder}/missing")
+    assert caught.value.code == "no-such-process"
+
+
+def test_the_list_of_processes_is_limited() -> None:
+    with cgroup("v2") as folder:
+        children = []
+        for _ in range(3):
+            child = os.fork()
+            if not child:
+                os.read(os.pipe()[0], 1)
+            children.append(child)
+            join(folder, child)
+        group = Cgroup(str(folder))
+        assert sorted(group.pids(10)) == sorted(children)
+        assert len(group.pids(2)) == 2
+        assert not group.removed()
+        for child in children:
+            os.kill(child, 9)
+            os.waitpid(child, 0)
+        group.close()
