@@ -47,7 +47,9 @@ EMULATED = "sentineld.migrate.emulated"
 SYSCALLS = "sentineld.migrate.syscalls"
 EXECUTOR = "sentineld.migrate.mover"
 HEAT = "sentineld.temperature.heat"
+HEAT_MEMBERS = "sentineld.heat.members"
 HEAT_SESSION = "sentineld.heat.session"
+HEAT_TARGET = "sentineld.heat.target"
 LOOKING = "sentineld.heat.looking"
 SCANNING = "sentineld.heat.scanning"
 UNITS = "sentineld.temperature.units"
@@ -56,6 +58,8 @@ DELAY_C = "sentineld/shim/native/delay.c"
 SOURCES: dict[str, tuple[str, str]] = {
     "plan.move_share": (SHARES, "MOVE_SHARE"),
     "heat.levels": (HEAT, "LEVELS"),
+    "heat.look": (HEAT_MEMBERS, "LOOK_S"),
+    "heat.processes": (HEAT_TARGET, "PROCESSES_MAX"),
     "heat.rest": (HEAT, "REST"),
     "heat.slack_share": (HEAT, "SLACK_SHARE"),
     "heat.unit_pages": (UNITS, "UNIT_PAGES_MIN"),

@@ -7,10 +7,14 @@ import click
 
 from sentineld.base.units import FastBudget, format_bytes
 from sentineld.cli.output import Daemon, json_option, print_json, print_table
+from sentineld.cli.targets import target_arguments, target_options
 
 
 @click.command()
-@click.argument("pid", type=click.IntRange(min=1))
+@target_options
+@click.option(
+    "--tree", is_flag=True, help="Manage PID and its descendants together, in one budget."
+)
 @click.option(
     "--fast",
     help="Fast memory: a share of the peak, such as 20%, or a size, such as 48MiB.  "
@@ -19,36 +23,59 @@ from sentineld.cli.output import Daemon, json_option, print_json, print_table
 @click.option("--policy", help="Policy that makes the plan.  [default: the daemon's]")
 @json_option
 @click.pass_obj
-def attach(daemon: Daemon, pid: int, fast: str | None, policy: str | None, as_json: bool) -> None:
+def attach(
+    daemon: Daemon,
+    pid: int | None,
+    cgroup: str | None,
+    unit: str | None,
+    tree: bool,
+    fast: str | None,
+    policy: str | None,
+    as_json: bool,
+) -> None:
     """Start managing the training process PID, which must run under the shim.
 
-    With a daemon whose tiers are memory and swap, start managing any process PID by the
-    policy temperature, which pages out the pages that the process uses least. A share is
-    then a share of the largest size that the process has reached while it is managed.
+    With a daemon whose tiers are memory and swap, start managing any process PID, a process
+    tree, a cgroup or a systemd unit by the policy temperature, which pages out the pages
+    that the processes use least. A group has one budget. A share is then a share of the
+    largest size that the processes have reached while they are managed.
 
-    If the process is already managed, this verb changes its budget or policy without a
+    If the target is already managed, this verb changes its budget or policy without a
     new profile. If an option is omitted, its current value is kept.
     """
+    target = target_arguments(pid, cgroup, unit)
+    if tree:
+        if pid is None:
+            raise click.UsageError("--tree needs a PID.")
+        target["tree"] = True
     if fast is not None:
         FastBudget.parse(fast)
-    session = daemon.ask_long("attach", pid=pid, fast=fast, policy=policy)
+    session = daemon.ask_long("attach", **target, fast=fast, policy=policy)
     if as_json:
         print_json({"session": session})
     else:
-        click.echo(f"attached {pid}: policy {session['policy']}, fast {session['fast']}")
+        click.echo(
+            f"attached {session.get('group') or session['pid']}: policy {session['policy']}, "
+            f"fast {session['fast']}"
+        )
 
 
 @click.command()
-@click.argument("pid", type=click.IntRange(min=1))
+@target_options
 @json_option
 @click.pass_obj
-def detach(daemon: Daemon, pid: int, as_json: bool) -> None:
-    """Stop managing the process PID; it continues to run."""
-    session = daemon.ask("detach", pid=pid)
+def detach(
+    daemon: Daemon, pid: int | None, cgroup: str | None, unit: str | None, as_json: bool
+) -> None:
+    """Stop managing the process PID or a group; the processes continue to run.
+
+    A process tree is detached by the PID of its root.
+    """
+    session = daemon.ask("detach", **target_arguments(pid, cgroup, unit))
     if as_json:
         print_json({"session": session})
     else:
-        click.echo(f"detached {pid}")
+        click.echo(f"detached {session.get('group') or session['pid']}")
 
 
 @click.command()

@@ -53,7 +53,7 @@ def status(daemon: Daemon, as_json: bool) -> None:
         ("PID", "STATE", "POLICY", "BUDGET", "CHARGED", "PEAK", "STEP", "SOURCE", "REASON"),
         [
             (
-                session["pid"],
+                session.get("cgroup") or session["pid"],
                 session["state"],
                 session["policy"] or "-",
                 format_bytes(session["budget_bytes"]),
@@ -79,7 +79,8 @@ def status(daemon: Daemon, as_json: bool) -> None:
                 f"process {session['pid']} uses {energy['joules_per_step']:.3g} J a step ({whose})"
             )
         if swap := session["swap"]:
-            click.echo(f"process {session['pid']}: {_swap_line(swap)}")
+            title = session.get("group") or f"process {session['pid']}"
+            click.echo(f"{title}: {_group_line(session)}{_swap_line(swap)}")
         if session["disturbed"]:
             click.echo(f"warning: process {session['pid']}: {session['disturbed']}")
 
@@ -87,6 +88,17 @@ def status(daemon: Daemon, as_json: bool) -> None:
 def _place(index: int, nodes: list[int]) -> str:
     """What a tier is made of."""
     return f"node {','.join(map(str, nodes))}" if nodes else ("memory", "swap")[index]
+
+
+def _group_line(session: dict[str, Any]) -> str:
+    """The processes of a group; empty for a single process."""
+    if not session.get("group"):
+        return ""
+    swap, count = session["swap"], len(session["processes"])
+    line = f"{count} {'process' if count == 1 else 'processes'}"
+    if swap["left_out"]:
+        line += f", {swap['left_out']} left out ({swap['left_out_reason']})"
+    return f"{line}; "
 
 
 def _swap_line(swap: dict[str, Any]) -> str:

@@ -24,4 +24,7 @@ class Figures:
     move_cpu_s: float = 0.0  # counter: CPU time of page-outs and prefetches
     cpu_share: float = 0.0  # of one core, between the ends of the last two scans
     observed_by: str = ""  # damon, or swap-ins if no accessed bits can be read
-    skipped_bytes: Mapping[str, int] = field(default_factory=dict)  # see ProcessMemory
+    skipped_bytes: Mapping[str, int] = field(default_factory=dict)  # see SessionMemory
+    processes: tuple[int, ...] = ()  # the managed processes
+    left_out: int = 0  # processes of the target that are not managed
+    left_out_reason: str = ""  # why one of them is not

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keeps the resident memory of a process within its budget."""
+"""Keeps the resident memory of a session's processes within its budget."""
 
 from __future__ import annotations
 
@@ -9,25 +9,26 @@ from collections.abc import Callable
 import numpy as np
 
 from sentineld.base.units import format_bytes
-from sentineld.heat.memory import ProcessMemory
+from sentineld.heat.memory import SessionMemory
 from sentineld.heat.paging_out import PagingOut
 from sentineld.model.records import PAGE_BYTES
 from sentineld.temperature.heat import Heat, excess_pages, room_pages
 
 WALK_SHARE = 0.25
 """Limit on the CPU time of reading page tables between two scans, as a share of one core."""
-WITHIN = "its resident memory is within the budget"
+WITHIN = "the resident memory is within the budget"
 
 
 class Keeping:
-    """Pages out the coldest units while a process exceeds its budget.
+    """Pages out the coldest units while the processes exceed the budget.
 
-    All methods that read or move memory raise ProcessLookupError, SentinelError or OSError.
+    All methods that read or move memory raise ProcessLookupError if the target is a single process
+    that is gone, SentinelError or OSError.
     """
 
     def __init__(
         self,
-        memory: ProcessMemory,
+        memory: SessionMemory,
         heat: Heat,
         paging_out: PagingOut,
         stopped: Callable[[], bool],
@@ -46,11 +47,12 @@ class Keeping:
         self.returned_bytes = 0
 
     def walk(self, resize: bool = False) -> None:
-        """Read the page tables. resize: see ProcessMemory.units()."""
+        """Read the page tables. resize: see SessionMemory.units()."""
         began_s = time.thread_time()
-        resident = self._memory.resident_bytes() // PAGE_BYTES
+        mapped_bytes = self._memory.resident_bytes() + self._memory.repeated_bytes
         returned = self._heat.renew(self._memory.units(resize))
         self.returned_bytes += returned * PAGE_BYTES
+        resident = (mapped_bytes - self._memory.repeated_bytes) // PAGE_BYTES
         self._unlisted_pages = resident - self._listed_pages
         took_s = time.thread_time() - began_s
         self._next_walk_s = time.monotonic() + took_s / WALK_SHARE
@@ -70,13 +72,18 @@ class Keeping:
             return WITHIN
         if self._exhausted:
             return ""
-        # Pages that have come into memory since the last walk are in no unit yet. If there are many
-        # of them, read the page tables first: otherwise, hot units would be paged out in their
-        # place.
-        if 2 * abs(resident - self._listed_pages - self._unlisted_pages) > excess:
+        # Pages that have come into memory since the last walk are in no unit yet. Without them, the
+        # page-outs would take hot units.
+        unknown = abs(resident - self._listed_pages - self._unlisted_pages)
+        if 2 * unknown > excess or not self._memory.sharing_known:
             if time.monotonic() < self._next_walk_s:
                 return ""
             self.walk()
+            # Pages that processes share were counted repeatedly if the group has changed.
+            resident = self._memory.resident_bytes() // PAGE_BYTES
+            excess = excess_pages(resident, budget)
+            if not excess:
+                return WITHIN
         granted = self._paging_out.grant(self._paging_out.within_swap(excess))
         if not granted:
             return self._paging_out.problem
@@ -85,7 +92,8 @@ class Keeping:
             self._exhausted = True
             return (
                 f"{format_bytes(excess * PAGE_BYTES)} above the budget cannot be paged out: the "
-                "memory is locked, or shared with other processes"
+                "memory is locked, or several processes map it since a fork, or a cgroup limits "
+                "swap"
             )
         self._paging_out.page_out(runs, self._stopped)
         asked = np.unique(runs["page"] // self._heat.units.size_pages)

@@ -10,7 +10,6 @@ import numpy as np
 
 from sentineld.base.background import Background
 from sentineld.base.errors import SentinelError
-from sentineld.heat.target import HeatTarget
 from sentineld.model.arrays import Integers, Mask
 from sentineld.observe.accessed_frames import accessed_frames
 
@@ -29,15 +28,16 @@ class Look(NamedTuple):
 class Looking:
     """Runs one window at a time."""
 
-    def __init__(self, target: HeatTarget) -> None:
-        self._target = target
+    def __init__(self, name: str, pid: int) -> None:
+        """name: of the thread. pid: a process of the session; see accessed_frames()."""
+        self._name, self._pid = name, pid
         self._job: Background[tuple[Mask, float]] | None = None
         self._count = 0
 
-    def begin(self, pages: Integers) -> None:
-        """Begin to watch pages (numbers, (S,)) of the process."""
-        self._count = len(pages)
-        self._job = Background(f"look-{self._target.pid}", lambda: self._watch(pages))
+    def begin(self, frames: Integers) -> None:
+        """Begin to watch page frames (numbers, (S,)); 0 for pages without a known frame."""
+        self._count = len(frames)
+        self._job = Background(self._name, lambda: self._watch(frames))
 
     def result(self) -> Look | None:
         """The result of the window; None while the window lasts, or if none was begun."""
@@ -54,19 +54,15 @@ class Looking:
         """Whether a window has begun whose result has not been taken yet."""
         return self._job is not None
 
-    def _watch(self, pages: Integers) -> tuple[Mask, float]:
+    def _watch(self, frames: Integers) -> tuple[Mask, float]:
         began_s = time.thread_time()
-        accessed = np.zeros(len(pages), np.bool_)
-        try:
-            frames = self._target.pages.frames(pages)
-        except ProcessLookupError:
-            return accessed, 0.0
+        accessed = np.zeros(len(frames), np.bool_)
         known = frames > 0
-        if len(pages) and not known.any():
+        if len(frames) and not known.any():
             raise SentinelError(
                 "not-permitted",
                 "the daemon may not read page frame numbers",
                 "give the daemon CAP_SYS_ADMIN",
             )
-        accessed[known] = accessed_frames(frames[known], WINDOW_S, self._target.pid)
+        accessed[known] = accessed_frames(frames[known], WINDOW_S, self._pid)
         return accessed, time.thread_time() - began_s

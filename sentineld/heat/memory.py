@@ -1,55 +1,124 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The memory of a session's process: how much is resident, and the units that can be swapped."""
+"""The memory of a session's processes: how much is resident, and the units that can be swapped.
+
+Page numbers are those of the session; see spans.py. Anonymous pages that several processes of a
+group map since a fork are counted once. The kernel does not page such pages out.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
-from sentineld.heat.target import HeatTarget
+from sentineld.heat.member import Member
+from sentineld.heat.members import Members
+from sentineld.heat.spans import runs_by_span, session_runs, split_pages
 from sentineld.model.arrays import Integers, Table
 from sentineld.model.records import PAGE_RUN_DTYPE
 from sentineld.observe.anonymous import without
 from sentineld.observe.memory_use import (
     MemoryUse,
+    Sharing,
     pinned_ranges,
     read_memory_use,
+    read_sharing,
     resident_bytes,
 )
 from sentineld.temperature.units import UNIT_PAGES_MIN, Units, unit_pages
 
+_NO_RUNS = np.zeros(0, PAGE_RUN_DTYPE)
 
-class ProcessMemory:
-    """Reads the process's page tables. All methods raise ProcessLookupError if its address space is
-    gone."""
 
-    def __init__(self, target: HeatTarget) -> None:
-        self._target = target
+class SessionMemory:
+    """Reads the processes' page tables. Errors of its methods: see Members.each()."""
+
+    def __init__(self, members: Members) -> None:
+        self._members = members
         self._size_pages = UNIT_PAGES_MIN
         self.use = MemoryUse()
-        """The result of the last refresh()."""
-        self._pinned: list[tuple[int, int]] = []
-        """(first page, end page) of each range that could not be swapped out when units() was
-        called last."""
+        """As refresh() has read it."""
+        self._uses: dict[int, MemoryUse] = {}
+        """By span, like the following."""
+        self._pinned: dict[int, list[tuple[int, int]]] = {}
+        """Pages that could not be swapped out when units() was called."""
+        self._sharing: dict[int, Sharing] = {}
+        """Empty if there was one member when it was read."""
+        self._changes = 0
+        """The members' changes when the sharing was read. It holds until the next change."""
 
     def resident_bytes(self) -> int:
-        """Resident anonymous bytes."""
-        self._target.pages.require_address_space()
-        return resident_bytes(self._target.pid)
+        """Resident anonymous bytes. After a change of the group, shared pages are counted in each
+        process until units() is called."""
+
+        def one(member: Member) -> int:
+            member.require_address_space()
+            shared = self._sharing_of(member).anonymous_bytes
+            return max(resident_bytes(member.pid) - shared, 0)
+
+        while True:
+            changes = self._members.changes
+            total = sum(self._members.each(one))
+            # A member that has left meanwhile does not share pages with the others any more.
+            if self._members.changes == changes:
+                return total
+
+    @property
+    def repeated_bytes(self) -> int:
+        """Resident bytes that units() counts more often than resident_bytes() does."""
+        return sum(self._sharing_of(member).anonymous_bytes for member in self._members)
+
+    @property
+    def sharing_known(self) -> bool:
+        """Whether the group has not changed since units() or refresh()."""
+        return self._changes == self._members.changes
+
+    def _sharing_of(self, member: Member) -> Sharing:
+        return self._sharing.get(member.span, Sharing()) if self.sharing_known else Sharing()
+
+    def _read_sharing(self) -> None:
+        self._sharing = {}
+        if len(self._members) > 1:
+            read = self._members.each(lambda member: (member.span, read_sharing(member.pid)))
+            self._sharing = dict(read)
+        self._changes = self._members.changes
 
     def refresh(self) -> None:
-        """Read how much memory of each kind the process uses."""
-        self._target.pages.require_address_space()
-        self.use = read_memory_use(self._target.pid)
+        """Read how much memory of each kind the processes use."""
+        if not self.sharing_known:
+            self._read_sharing()
+
+        def one(member: Member) -> MemoryUse:
+            member.require_address_space()
+            use = read_memory_use(member.pid)
+            self._uses[member.span] = use
+            sharing = self._sharing_of(member)
+            if sharing == Sharing():
+                return use
+            return use._replace(
+                anonymous_bytes=max(use.anonymous_bytes - sharing.anonymous_bytes, 0),
+                swapped_bytes=max(use.swapped_bytes - sharing.swapped_bytes, 0),
+                shared_bytes=min(use.shared_bytes, sharing.shared_bytes),
+            )
+
+        self._uses = {}
+        uses = self._members.each(one)
+        self.use = MemoryUse(*map(sum, zip(*uses, strict=True))) if uses else MemoryUse()
 
     def units(self, resize: bool = False) -> Units:
         """The units of pages that the kernel can swap out. resize: adapt the size of the units to
-        the size of the process."""
-        if self.use.locked_bytes or self.use.huge_bytes:
-            self._pinned = pinned_ranges(self._target.pid)
-        runs = self._swappable()
+        the size of the processes."""
+
+        def one(member: Member) -> Table:
+            if self._has_pinned(member):
+                self._pinned[member.span] = pinned_ranges(member.pid)
+            return session_runs(self._swappable(member), member.span)
+
+        self._pinned = {}
+        # Members are in the order in which they joined, so their spans ascend.
+        runs = np.concatenate([_NO_RUNS, *self._members.each(one)])
+        self._read_sharing()
         if resize:
             wanted = unit_pages(int(runs["pages"].sum()))
-            # Do not shrink the units of a process whose size varies a little.
+            # Do not shrink the units of processes whose size varies a little.
             if wanted > self._size_pages or 4 * wanted <= self._size_pages:
                 self._size_pages = wanted
         return Units(runs, self._size_pages)
@@ -59,18 +128,53 @@ class ProcessMemory:
         size = self._size_pages
         breaks = np.flatnonzero(np.diff(numbers) != 1) + 1
         groups = [group for group in np.split(numbers, breaks) if len(group)]
-        found = [self._swappable(int(one[0]) * size, (int(one[-1]) + 1) * size) for one in groups]
-        return np.concatenate([np.zeros(0, PAGE_RUN_DTYPE), *found])
+        wanted = np.zeros(len(groups), PAGE_RUN_DTYPE)
+        wanted["page"] = [int(group[0]) * size for group in groups]
+        wanted["pages"] = [len(group) * size for group in groups]
+        found = [_NO_RUNS]
+        for span, ranges in runs_by_span(wanted):
+            member = self._members.of_span(span)
+            if member is not None:
+                found += self._runs_within(member, ranges)
+        return np.concatenate(found)
 
-    def _swappable(self, first: int = 0, end: int | None = None) -> Table:
-        runs = self._target.pages.runs(first, end)
-        if self.use.locked_bytes or self.use.huge_bytes:
-            runs = without(runs, self._pinned)
-        return runs
+    def _runs_within(self, member: Member, ranges: Table) -> list[Table]:
+        """The session's runs within a member's ranges; empty if the member has left."""
+
+        def one(member: Member) -> Table:
+            parts = [
+                self._swappable(member, page, page + pages) for page, pages, _ in ranges.tolist()
+            ]
+            return session_runs(np.concatenate(parts), member.span)
+
+        return self._members.one(member, one)
+
+    def frames(self, pages: Integers) -> Integers:
+        """The page frame number of each page; see AnonymousPages.frames(). 0 if the process is
+        gone."""
+        spans, own = split_pages(pages)
+        found = np.zeros(len(pages), np.int64)
+
+        def one(member: Member) -> None:
+            mine = spans == member.span
+            if mine.any():
+                found[mine] = member.pages.frames(own[mine])
+
+        self._members.each(one)
+        return found
+
+    def _has_pinned(self, member: Member) -> bool:
+        use = self._uses.get(member.span)
+        return use is None or bool(use.locked_bytes or use.huge_bytes)
+
+    def _swappable(self, member: Member, first: int = 0, end: int | None = None) -> Table:
+        runs = member.pages.runs(first, end)
+        pinned = self._pinned.get(member.span)
+        return without(runs, pinned) if pinned else runs
 
     def skipped_bytes(self) -> dict[str, int]:
         """Bytes that a session never pages out, by kind: locked (mlock), huge (hugetlb), shared
-        (memory shared with other processes). Kinds that the process does not use are left out."""
+        (memory shared with other processes). Kinds that the processes do not use are left out."""
         use = self.use
         kinds = {"locked": use.locked_bytes, "huge": use.huge_bytes, "shared": use.shared_bytes}
         return {kind: size for kind, size in kinds.items() if size}

@@ -1,15 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pages memory of a process out to swap and reads it back, within a bandwidth."""
+"""Pages memory of a session's processes out to swap and reads it back, within a bandwidth."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
 from sentineld.base.units import format_bytes
-from sentineld.heat.target import HeatTarget
+from sentineld.heat.member import Member
+from sentineld.heat.members import Members
+from sentineld.heat.spans import runs_by_span
 from sentineld.host.swap import Swap, read_swap
 from sentineld.migrate.advice import Advice, advise
 from sentineld.model.arrays import Table
@@ -31,11 +34,11 @@ def usable_bytes(swap: Swap) -> int:
 
 
 class PagingOut:
-    """Page-outs of one process."""
+    """Page-outs of one session. Runs have the session's page numbers; see spans.py."""
 
-    def __init__(self, target: HeatTarget, bytes_per_s: float) -> None:
+    def __init__(self, members: Members, bytes_per_s: float) -> None:
         """bytes_per_s: limit on page-outs and prefetches together."""
-        self._target = target
+        self._members = members
         pages_per_s = bytes_per_s / PAGE_BYTES
         self._limit = RateLimit(pages_per_s, pages_per_s * BURST_S)
         self._granted_s = time.monotonic()
@@ -63,17 +66,27 @@ class PagingOut:
         return min(room, pages)
 
     def page_out(self, runs: Table, stop: Callable[[], bool]) -> None:
-        """Page runs out (PAGE_RUN_DTYPE), until stop() is true. The kernel may refuse individual
-        pages. Raises ProcessLookupError or SentinelError."""
+        """Page runs out (PAGE_RUN_DTYPE), until stop() is true. The kernel may refuse single pages.
+        Errors: see Members.each()."""
         for batch in batches(runs, BATCH_PAGES):
             if stop():
                 return
-            advise(self._target.process.fileno(), self._target.pid, batch, Advice.PAGE_OUT)
+            self._advise(batch, Advice.PAGE_OUT)
 
     def fetch(self, runs: Table) -> None:
-        """Read runs from swap into memory, so that the process's first access does not wait for
-        the device. Raises ProcessLookupError or SentinelError."""
-        advise(self._target.process.fileno(), self._target.pid, runs, Advice.WILL_NEED)
+        """Read runs from swap into memory, so that the processes' first accesses do not wait for
+        the device. Errors: see Members.each()."""
+        self._advise(runs, Advice.WILL_NEED)
+
+    def _advise(self, runs: Table, advice: Advice) -> None:
+        for span, own in runs_by_span(runs):
+            member = self._members.of_span(span)
+            if member is not None:
+                self._members.one(member, partial(_advised, runs=own, advice=advice))
+
+
+def _advised(member: Member, runs: Table, advice: Advice) -> None:
+    advise(member.process.fileno(), member.pid, runs, advice)
 
 
 def batches(runs: Table, pages: int) -> list[Table]:

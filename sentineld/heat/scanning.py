@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Scans a process at intervals, so that the temperatures of its units are known."""
+"""Scans a session's processes at intervals, so that the temperatures of its units are known."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import time
 
 from sentineld.heat.keeping import Keeping
 from sentineld.heat.looking import Looking
+from sentineld.heat.memory import SessionMemory
+from sentineld.model.records import PAGE_BYTES
 from sentineld.temperature.heat import Heat, Sample
 from sentineld.temperature.pacing import Pacing
 
@@ -21,8 +23,16 @@ SAMPLES_MAX = 1024
 class Scanning:
     """Carries out one scan at a time: walks the page tables, and looks at accessed bits."""
 
-    def __init__(self, keeping: Keeping, heat: Heat, looking: Looking, cpu_share: float) -> None:
+    def __init__(
+        self,
+        memory: SessionMemory,
+        keeping: Keeping,
+        heat: Heat,
+        looking: Looking,
+        cpu_share: float,
+    ) -> None:
         """cpu_share: see Pacing."""
+        self._memory = memory
         self._keeping = keeping
         self._heat = heat
         self._looking = looking
@@ -57,12 +67,15 @@ class Scanning:
             self._began_s = time.monotonic()
             self._keeping.walk(resize=True)
             self._sample = self._heat.begin(SAMPLES_MAX)
-            self._looking.begin(self._sample.pages)
+            self._look(self._sample)
         self._count(time.thread_time() - began_s)
         if ended:
             self._pacing.note(self._scan_cpu_s)
             self._scan_cpu_s = 0.0
         return ended
+
+    def _look(self, sample: Sample) -> None:
+        self._looking.begin(self._memory.frames(sample.pages))
 
     def _count(self, cpu_s: float) -> None:
         self.cpu_s += cpu_s
@@ -73,10 +86,12 @@ class Scanning:
         if look is None:
             return False
         if look.problem is not None and look.problem.code == "busy":
-            self._looking.begin(sample.pages)  # another session is using DAMON
+            self._look(sample)  # another session is using DAMON
             return False
         self._sample = None
         self.scans += 1
+        # The units hold pages that several processes map once for each of them.
+        budget_pages += self._memory.repeated_bytes // PAGE_BYTES
         self._count(look.cpu_s)
         if look.problem is None:
             self._heat.end(sample, look.accessed, budget_pages)

@@ -1,19 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A session of policy `temperature`: a process without the shim, and the thread that manages it.
+"""A session of policy `temperature`: processes without the shim, and the thread that manages them.
 
-At intervals, the thread scans: it reads the page tables, makes DAMON watch the accessed bit of one
-page of each unit for a window, and updates the temperatures. In each turn, it compares the resident
-bytes with the budget and pages the coldest units out if necessary. The daemon keeps no state: after
-the end of the session, the process continues to run, and its accesses bring its pages back.
+At intervals, the thread scans: it reads the page tables, has the accessed bit of one page of each
+unit watched for a window, and updates the temperatures. In each turn, it compares the resident
+bytes with the budget and pages the coldest units out if necessary. The units of all processes of a
+group compete for one budget. The daemon keeps no state: after the end of the session, the processes
+continue to run, and their accesses bring their pages back.
 """
 
 from __future__ import annotations
 
 import logging
-import select
 import threading
 import time
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -24,13 +25,15 @@ from sentineld.base.units import FastBudget
 from sentineld.heat.figures import Figures
 from sentineld.heat.keeping import Keeping
 from sentineld.heat.looking import Looking
-from sentineld.heat.memory import ProcessMemory
+from sentineld.heat.members import Members
+from sentineld.heat.memory import SessionMemory
 from sentineld.heat.paging_out import PagingOut
 from sentineld.heat.scanning import Scanning
-from sentineld.heat.target import HeatTarget
+from sentineld.heat.target import Target
 from sentineld.machine.machine import Machine
+from sentineld.migrate.advice import require_advice
 from sentineld.model.records import PAGE_BYTES
-from sentineld.session.lifecycle import CALLED_EXEC, EXITED, State, Status
+from sentineld.session.lifecycle import State, Status
 from sentineld.session.turns import Turns
 from sentineld.temperature.heat import Heat
 
@@ -38,50 +41,74 @@ log = logging.getLogger(__name__)
 
 TURN_S = 0.05
 """Interval at which the thread compares the resident bytes with the budget."""
-EXIT_S = 1.0
-"""Time in which a process whose address space is gone has to exit. If it does not, it has called
-exec()."""
+TURN_SHARE = 0.02
+"""Limit on the CPU time of reading the resident bytes, as a share of one core; it lengthens the
+interval of large groups."""
+SHIM = "runs under the shim"
 
 
 class HeatSession:
-    """A managed process without the shim. Public methods may be called from any thread."""
+    """A managed target. Public methods may be called from any thread."""
 
     def __init__(
-        self, target: HeatTarget, fast: FastBudget, machine: Machine, turns: Turns
+        self, target: Target, caller_uid: int, fast: FastBudget, machine: Machine, turns: Turns
     ) -> None:
-        """Takes over the target. Raises SentinelError if the budget does not fit; the target is
-        then still the caller's."""
+        """caller_uid: the user who attaches the target.
+
+        Takes over the target. Raises SentinelError if the user may not manage the target, or the
+        budget does not fit; the target is then still the caller's.
+        """
         self.target = target
-        self.name = f"{target.pid}-{target.process.start_ticks}"
         self.fast = fast
-        self.status = Status(State.ATTACHED, "the temperatures of its pages are being measured")
+        self.status = Status(State.ATTACHED, "the temperatures of the pages are being measured")
         """Replaced as a whole, like `figures`."""
         self.figures = Figures()
         self._machine = machine
         self._turns = turns
-        self._memory = ProcessMemory(target)
+        self._members = Members(target, caller_uid)
+        self.uid = caller_uid
+        """The user who owns the session: the owner of a single process, or who attached a group."""
+        if not target.is_group:
+            self.uid = next(member.peer.uid for member in self._members)
+        try:
+            self._set_up(fast)
+        except BaseException:
+            self._members.close()
+            raise
+
+    def _set_up(self, fast: FastBudget) -> None:
+        machine, name = self._machine, self.target.name
+        self._memory = SessionMemory(self._members)
+        self._members.each(lambda member: require_advice(member.process.fileno(), member.pid))
         self._memory.refresh()
+        if not len(self._members):
+            raise self._members.refusal()
         self._publish_use()
         self._reserve(fast)
         self._stopping = threading.Event()
-        self._looking = Looking(target)
-        heat = Heat(np.random.default_rng(target.pid))
-        paging_out = PagingOut(target, machine.require_tiers().migration_bytes_per_s)
+        some_pid = self._members.pids[0]
+        self._looking = Looking(f"look-{name}", some_pid)
+        heat = Heat(np.random.default_rng(some_pid))
+        paging_out = PagingOut(self._members, machine.require_tiers().migration_bytes_per_s)
         self._keeping = Keeping(self._memory, heat, paging_out, self._stopping.is_set)
-        self._scanning = Scanning(self._keeping, heat, self._looking, machine.config.scan_cpu_share)
+        self._scanning = Scanning(
+            self._memory, self._keeping, heat, self._looking, machine.config.scan_cpu_share
+        )
         self._share_from = (time.monotonic(), 0.0)  # time and CPU time at the last scan
+        self._wanted_s = TURN_S  # interval between turns
+        self._watch_cpu_s = 0.0  # CPU time of listing the processes and reading their sizes
         self._commands = Commands()
-        self._thread = threading.Thread(target=self._run, name=f"heat-{target.pid}", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=f"heat-{name}", daemon=True)
+
+    @property
+    def name(self) -> str:
+        """See Target."""
+        return self.target.name
 
     @property
     def pid(self) -> int:
-        """The process ID."""
-        return self.target.pid
-
-    @property
-    def uid(self) -> int:
-        """The user who owns the process."""
-        return self.target.peer.uid
+        """The process, or the root of the tree; for a cgroup one of its processes, or 0."""
+        return self.target.pid or next(iter(self.figures.processes), 0)
 
     @property
     def ended(self) -> bool:
@@ -89,7 +116,7 @@ class HeatSession:
         return self.status.state is State.ENDED
 
     def start(self) -> None:
-        """Begin to manage the process. Raises RuntimeError if no thread can be started."""
+        """Begin to manage the processes. Raises RuntimeError if no thread can be started."""
         self._thread.start()
 
     def attach(self, fast: FastBudget) -> None:
@@ -103,20 +130,27 @@ class HeatSession:
             self._commands.call(change, lambda: self.ended)
         except EOFError:
             raise SentinelError(
-                "no-such-process", f"process {self.pid}: {self.status.reason}", "attach it again"
+                "no-such-process", f"{self.target.title}: {self.status.reason}", "attach it again"
             ) from None
 
+    def leave_out(self, pid: int) -> None:
+        """Begin to release a process that runs under the shim now."""
+        if self.target.is_group:
+            self._commands.put(lambda: self._members.leave_out(pid, SHIM))
+        else:
+            self.end(f"the process {SHIM} now")
+
     def abandon(self) -> None:
-        """Release the process of a session that was not started."""
+        """Release the processes of a session that was not started."""
         self._finish("the session was not started")
 
     def end(self, reason: str) -> None:
-        """Begin to release the process."""
+        """Begin to release the processes."""
         self._stopping.set()
         self._commands.put(lambda: self._finish(reason))
 
     def join(self) -> None:
-        """Wait until the process is released, which takes at most about two windows."""
+        """Wait until the processes are released, which takes at most about two windows."""
         self._thread.join()
 
     # The session's thread.
@@ -127,7 +161,7 @@ class HeatSession:
         try:
             turn_s = time.monotonic()
             while not self.ended:
-                interval_s = self._turns.interval_s(self.uid, TURN_S)
+                interval_s = self._turns.interval_s(self.uid, self._wanted_s)
                 command = self._commands.get(max(turn_s + interval_s - time.monotonic(), 0.0))
                 self._guarded(command or self._turn)
                 if command is None:
@@ -141,9 +175,9 @@ class HeatSession:
         try:
             act()
         except ProcessLookupError:
-            self._finish(self._why_gone())
+            self._finish(self.target.why_ended())
         except (SentinelError, OSError, RuntimeError) as error:
-            log.warning("process %d is not managed any more: %s", self.pid, error)
+            log.warning("%s is not managed any more: %s", self.target.title, error)
             self._finish(str(error))
 
     def _finish(self, reason: str) -> None:
@@ -152,26 +186,28 @@ class HeatSession:
         self.status = Status(State.ENDED, reason)
         self._machine.budgets.settle(self, 0)
         while self._looking.busy and self._looking.result() is None:
-            time.sleep(TURN_S)  # the window's thread uses the target's descriptors
+            time.sleep(TURN_S)  # another session may use DAMON only after the window
+        self._members.close()
         self.target.close()
-        log.info("process %d is not managed any more: %s", self.pid, reason)
-
-    def _why_gone(self) -> str:
-        poll = select.poll()
-        poll.register(self.target.process.fileno(), select.POLLIN)
-        return EXITED if poll.poll(EXIT_S * 1e3) else CALLED_EXEC
+        log.info("%s is not managed any more: %s", self.target.title, reason)
 
     def _turn(self) -> None:
-        if self.target.process.exited():
-            raise ProcessLookupError
+        began_s = time.thread_time()
+        self._members.look()
+        looked_s = time.thread_time()
         resident_bytes = self._memory.resident_bytes()
+        read_s = time.thread_time()
+        self._wanted_s = max(TURN_S, (read_s - looked_s) / TURN_SHARE)
+        self._watch_cpu_s += read_s - began_s
         self.figures = replace(self.figures, resident_bytes=resident_bytes)
         scanned = self._scanning.turn(self._budget_pages)
         if scanned:
+            began_s = time.thread_time()
             self._memory.refresh()
+            self._watch_cpu_s += time.thread_time() - began_s
             self._follow_size()
             if self.status.state is State.ATTACHED and self._scanning.warm:
-                self.status = Status(State.MANAGED, "its temperatures are known")
+                self.status = Status(State.MANAGED, "the temperatures are known")
         began_s = time.thread_time()
         if self.status.state is State.MANAGED:
             self._explain(self._keeping.keep(resident_bytes, self.figures.budget_bytes))
@@ -186,9 +222,10 @@ class HeatSession:
             prefetched_bytes=keeping.prefetched_bytes,
             scans=scanning.scans,
             interval_s=scanning.interval_s,
-            scan_cpu_s=scanning.cpu_s,
+            scan_cpu_s=scanning.cpu_s + self._watch_cpu_s,
             move_cpu_s=figures.move_cpu_s + move_cpu_s,
             observed_by=scanning.observed_by,
+            **self._of_members(),
         )
         if scanned:
             then_s, then_cpu_s = self._share_from
@@ -215,10 +252,19 @@ class HeatSession:
             swapped_bytes=use.swapped_bytes,
             peak_bytes=max(self.figures.peak_bytes, use.anonymous_bytes + use.swapped_bytes),
             skipped_bytes=self._memory.skipped_bytes(),
+            **self._of_members(),
         )
 
+    def _of_members(self) -> dict[str, Any]:
+        members = self._members
+        return {
+            "processes": members.pids,
+            "left_out": members.left_out,
+            "left_out_reason": members.left_out_reason,
+        }
+
     def _follow_size(self) -> None:
-        """Publish the size of the process. A budget that is a share of the peak grows with it."""
+        """Publish the size of the processes. A budget that is a share of the peak grows with it."""
         before_bytes = self.figures.peak_bytes
         self._publish_use()
         if self.figures.peak_bytes == before_bytes or self.fast.bytes is not None:
@@ -226,7 +272,7 @@ class HeatSession:
         try:
             self._reserve(self.fast)
         except SentinelError as error:
-            self._explain(f"its budget cannot grow: {error.message}")
+            self._explain(f"the budget cannot grow: {error.message}")
 
     def _explain(self, reason: str) -> None:
         if reason and reason != self.status.reason:

@@ -5,17 +5,16 @@ from __future__ import annotations
 
 import logging
 import threading
+from typing import NamedTuple
 
 from sentineld.base.errors import SentinelError
 from sentineld.base.units import FastBudget, format_bytes
 from sentineld.heat.paging_out import usable_bytes
 from sentineld.heat.session import HeatSession
-from sentineld.heat.target import HeatTarget
+from sentineld.heat.target import CgroupTarget, OneProcess, Target, Tree
 from sentineld.host.swap import read_swap
 from sentineld.machine.machine import Machine
 from sentineld.machine.swapped import require_swap
-from sentineld.migrate.advice import require_advice
-from sentineld.observe.peer import require_owner
 from sentineld.session.turns import Turns
 
 log = logging.getLogger(__name__)
@@ -24,69 +23,148 @@ TEMPERATURE = "temperature"
 """The name of the policy. It makes no plans, so it is not in the registry of policies."""
 
 
+class Wanted(NamedTuple):
+    """The target that a caller names: a process, a process with its descendants, or a cgroup."""
+
+    pid: int = 0
+    tree: bool = False
+    cgroup: str = ""
+
+    @property
+    def is_group(self) -> bool:
+        """See Target."""
+        return self.tree or bool(self.cgroup)
+
+    def open(self) -> Target:
+        """The target. Raises SentinelError."""
+        if self.cgroup:
+            return CgroupTarget(self.cgroup)
+        return Tree(self.pid) if self.tree else OneProcess(self.pid)
+
+
 class HeatTable:
-    """Sessions by process ID. Thread-safe."""
+    """Sessions by the names of their targets. Thread-safe."""
 
     def __init__(self, machine: Machine, turns: Turns) -> None:
         self._machine = machine
         self._turns = turns
         self._lock = threading.Lock()
-        self._sessions: dict[int, HeatSession] = {}
+        self._sessions: dict[str, HeatSession] = {}
+        self._opening: set[str] = set()
 
-    def find(self, pid: int) -> HeatSession | None:
-        """The process's session; None if it has none."""
-        return next((session for session in self.all() if session.pid == pid), None)
+    def find(self, wanted: Wanted) -> HeatSession | None:
+        """The session of a process, of the tree with this root, or of a cgroup; None if there is
+        none. Raises SentinelError if there is no such cgroup."""
+        sessions = self.all()
+        if not wanted.cgroup:
+            own = [one for one in sessions if one.target.pid == wanted.pid]
+            return own[0] if own else None
+        target = wanted.open()
+        target.close()
+        return next((one for one in sessions if one.name == target.name), None)
+
+    def holder(self, pid: int) -> HeatSession | None:
+        """The session that manages a process, alone or as one of a group; None if there is none."""
+        return next((one for one in self.all() if pid in one.figures.processes), None)
 
     def all(self) -> list[HeatSession]:
         """All sessions that have not ended."""
         with self._lock:
             self._sessions = {
-                pid: session for pid, session in self._sessions.items() if not session.ended
+                name: session for name, session in self._sessions.items() if not session.ended
             }
             return list(self._sessions.values())
 
-    def attach(self, caller_uid: int, pid: int, fast: FastBudget | None) -> HeatSession:
-        """Begin to manage a process, or change the budget of a managed one; None keeps the budget,
+    def attach(self, caller_uid: int, wanted: Wanted, fast: FastBudget | None) -> HeatSession:
+        """Begin to manage a target, or change the budget of a managed one; None keeps the budget,
         or takes the configured one. Raises SentinelError."""
-        session = self.find(pid)
+        session = self.find(wanted)
         if session is not None:
-            require_owner(session.pid, session.uid, caller_uid)
+            _require_own(session, caller_uid)
+            if wanted.tree and not session.target.is_group:
+                raise SentinelError(
+                    "wrong-state",
+                    f"process {wanted.pid} is managed without its descendants",
+                    f"run sentinelctl detach {wanted.pid} first",
+                )
             session.attach(fast or session.fast)
             return session
         self._require_substrate()
-        target = HeatTarget(pid, caller_uid)
+        target = wanted.open()
+        with self._lock:
+            if target.name in self._opening:
+                target.close()
+                raise SentinelError(
+                    "busy", f"{target.title} is being attached by another command", "try again"
+                )
+            self._opening.add(target.name)
         try:
-            require_advice(target.process.fileno(), pid)
-            wanted = fast or FastBudget.parse(self._machine.config.fast)
-            session = HeatSession(target, wanted, self._machine, self._turns)
+            session = self._opened(target, caller_uid, fast)
+        finally:
+            with self._lock:
+                self._opening.discard(target.name)
+        log.info("%s is managed without the shim", target.title, extra={"uid": session.uid})
+        return session
+
+    def _opened(self, target: Target, caller_uid: int, fast: FastBudget | None) -> HeatSession:
+        """A new session, which has started. Closes the target if that fails."""
+        wanted = fast or FastBudget.parse(self._machine.config.fast)
+        try:
+            session = HeatSession(target, caller_uid, wanted, self._machine, self._turns)
         except ProcessLookupError:
             target.close()
             raise SentinelError(
-                "no-such-process", f"process {pid} has exited", "see ps -e"
+                "no-such-process", f"{target.title} has exited", "see ps -e"
             ) from None
+        except SentinelError as error:
+            target.close()
+            raise self._explained(error, target, caller_uid) from None
         except BaseException:
             target.close()
             raise
         try:
             self._require_room(session)
             with self._lock:
-                # Only one HeatTarget of a process can be open, so no other thread has added a
-                # session of this process.
-                self._sessions[pid] = session
+                self._sessions[target.name] = session
                 session.start()
         except BaseException as error:
             session.abandon()
             if isinstance(error, RuntimeError):
                 raise SentinelError(
-                    "busy", f"process {pid} can't be managed: {error}", "raise TasksMax"
+                    "busy", f"{target.title} can't be managed: {error}", "raise TasksMax"
                 ) from None
             raise
-        log.info("process %d is managed without the shim", pid, extra={"uid": session.uid})
         return session
 
+    def _explained(self, error: SentinelError, target: Target, caller_uid: int) -> SentinelError:
+        """The error of a new session; if another session manages the process, it names that."""
+        if target.pid and error.code == "busy":
+            return self.part_of_group(target.pid, caller_uid) or error
+        return error
+
+    def part_of_group(self, pid: int, caller_uid: int) -> SentinelError | None:
+        """The error for a process that is managed as one of a group; None if it is not, or if the
+        group's session is another user's."""
+        holder = self.holder(pid)
+        if holder is None or not holder.target.is_group or caller_uid not in (0, holder.uid):
+            return None
+        cgroup = holder.target.cgroup
+        named = f"--cgroup {cgroup}" if cgroup else str(holder.target.pid)
+        return SentinelError(
+            "busy",
+            f"process {pid} is managed as a part of {holder.target.title}",
+            f"run sentinelctl detach {named} first",
+        )
+
+    def leave_out(self, pid: int) -> None:
+        """Release a process that runs under the shim now."""
+        for session in self.all():
+            if session.target.is_group or session.target.pid == pid:
+                session.leave_out(pid)
+
     def detach(self, session: HeatSession, caller_uid: int) -> None:
-        """Stop managing a process. Raises SentinelError."""
-        require_owner(session.pid, session.uid, caller_uid)
+        """Stop managing a target. Raises SentinelError."""
+        _require_own(session, caller_uid)
         session.end("detached")
         session.join()
 
@@ -109,7 +187,7 @@ class HeatTable:
         require_swap()
 
     def _require_room(self, session: HeatSession) -> None:
-        """Raise SentinelError if the process's memory above the budget does not fit into swap."""
+        """Raise SentinelError if the memory above the budget does not fit into swap."""
         figures, swap = session.figures, read_swap()
         needed_bytes = figures.resident_bytes - figures.budget_bytes
         if needed_bytes > usable_bytes(swap):
@@ -119,3 +197,12 @@ class HeatTable:
                 f"{format_bytes(swap.free_bytes)} free",
                 "set a larger --fast, or enable more swap",
             )
+
+
+def _require_own(session: HeatSession, caller_uid: int) -> None:
+    if caller_uid not in (0, session.uid):
+        raise SentinelError(
+            "not-permitted",
+            f"the session of {session.target.title} belongs to another user",
+            "ask its owner, or run as root",
+        )

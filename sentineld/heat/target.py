@@ -1,77 +1,159 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Opens the process of a session without the shim, and checks that the caller may manage it.
-
-Unlike a shim's hello, the process has not agreed to be managed. A user other than root may manage
-only a process whose memory that user could read anyway (see observe/peer.py).
-"""
+"""The targets of sessions of policy `temperature`: one process, a process tree or a cgroup."""
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
+import errno
+import select
+from typing import Protocol
 
-from sentineld.base.errors import SentinelError
-from sentineld.observe.anonymous import AnonymousPages
-from sentineld.observe.mappings import read_mappings
-from sentineld.observe.peer import Peer, require_owner
-from sentineld.observe.pidfd import Pidfd, no_such_process
-from sentineld.shim.native import LIBRARY_NAME
+from sentineld.observe.cgroup import Cgroup
+from sentineld.observe.pidfd import Pidfd, children, parent
+from sentineld.session.lifecycle import CALLED_EXEC, EXITED
+
+PROCESSES_MAX = 512
+"""Largest number of processes of a session. Each takes two or three descriptors of the daemon."""
+EXIT_S = 1.0
+"""Time in which a process whose address space is gone has to exit. If it does not, it has called
+exec()."""
 
 
-class HeatTarget:
-    """A process, pinned by a pidfd and by its pagemap. Owns both descriptors."""
+class Target(Protocol):
+    """The processes that a session manages."""
 
-    def __init__(self, pid: int, caller_uid: int) -> None:
-        """Raises SentinelError if there is no such process, the caller may not manage it, it runs
-        under the shim, or another daemon manages it."""
-        process = Pidfd(pid)
-        try:
-            self.peer = _peer(pid, caller_uid, process)
-            self.pages = AnonymousPages(pid)
-        except (FileNotFoundError, ProcessLookupError):
-            process.close()
-            raise no_such_process(pid) from None
-        except BaseException:
-            process.close()
-            raise
+    name: str
+    """Differs from the names of all other targets since the boot."""
+    title: str
+    """Names the target in messages."""
+    pid: int
+    """The process, or the root of the tree; 0 for a cgroup."""
+    cgroup: str
+    """The folder of the cgroup; otherwise empty."""
+    is_group: bool
+    """Whether processes may join the target, and may execute other programs."""
 
-    @property
-    def pid(self) -> int:
-        """The process ID."""
-        return self.peer.pid
+    def pids(self) -> list[int]:
+        """The processes now; slightly more than PROCESSES_MAX at most. Raises ProcessLookupError if
+        there are none, and SentinelError if they cannot be listed."""
 
-    @property
-    def process(self) -> Pidfd:
-        """The pidfd."""
-        return self.peer.process
+    def why_ended(self) -> str:
+        """The reason for the error of pids()."""
 
     def close(self) -> None:
-        """Close both descriptors."""
-        self.pages.close()
-        self.peer.close()
+        """Close the descriptors."""
 
 
-def _peer(pid: int, caller_uid: int, process: Pidfd) -> Peer:
-    status = Path(f"/proc/{pid}/status").read_text(errors="replace")
-    if pid == os.getpid():
-        raise SentinelError(
-            "not-permitted", "the daemon does not manage itself", "give another PID"
-        )
-    if "\nVmSize:" not in status:
-        raise SentinelError(
-            "not-permitted",
-            f"process {pid} has no user memory: it is a kernel thread or has exited",
-            "give the PID of a running program",
-        )
-    fields = dict(line.split(":", 1) for line in status.splitlines())
-    peer = Peer(pid, int(fields["Uid"].split()[0]), int(fields["Gid"].split()[0]), process)
-    if caller_uid != 0:
-        require_owner(pid, peer.uid, caller_uid)
-        peer.require_own()
-    if any(LIBRARY_NAME in mapping.name for mapping in read_mappings(pid)):
-        raise SentinelError(
-            "wrong-state",
-            f"process {pid} runs under the shim, but is not registered with this daemon",
-            "attach it with the daemon that listens on its SENTINELD_SHIM_SOCKET",
-        )
-    return peer
+class OneProcess:
+    """A single process, until it exits or calls exec()."""
+
+    is_group = False
+    cgroup = ""
+
+    def __init__(self, pid: int) -> None:
+        """Raises SentinelError if there is no such process."""
+        self.pid = pid
+        self._process = Pidfd(pid)
+        self.name = f"{pid}-{self._process.start_ticks}"
+        self.title = f"process {pid}"
+
+    def pids(self) -> list[int]:
+        """See Target."""
+        if self._process.exited():
+            raise ProcessLookupError(errno.ESRCH, f"process {self.pid} is gone")
+        return [self.pid]
+
+    def why_ended(self) -> str:
+        """See Target. Blocks for up to EXIT_S."""
+        poll = select.poll()
+        poll.register(self._process.fileno(), select.POLLIN)
+        return EXITED if poll.poll(EXIT_S * 1e3) else CALLED_EXEC
+
+    def close(self) -> None:
+        """See Target."""
+        self._process.close()
+
+
+class Tree:
+    """A process and its descendants.
+
+    A process that was found once belongs to the tree until it exits, even if its parent exits
+    before. The children of a process that exits before they were found are not in the tree.
+    """
+
+    is_group = True
+    cgroup = ""
+
+    def __init__(self, pid: int) -> None:
+        """pid: the root. Raises SentinelError if there is no such process."""
+        self.pid = pid
+        root = Pidfd(pid)
+        self._known = {pid: root}
+        self.name = f"{pid}-{root.start_ticks}-tree"
+        self.title = f"tree of process {pid}"
+
+    def pids(self) -> list[int]:
+        """See Target."""
+        for pid, process in list(self._known.items()):
+            if process.exited():
+                process.close()
+                del self._known[pid]
+        unseen = list(self._known)
+        while unseen and len(self._known) <= PROCESSES_MAX:
+            pid = unseen.pop()
+            found = [child for child in children(pid) if child not in self._known]
+            unseen += [child for child in found if self._add(child, pid)]
+        if not self._known:
+            raise ProcessLookupError(errno.ESRCH, f"{self.title} is gone")
+        return list(self._known)
+
+    def _add(self, pid: int, parent_pid: int) -> bool:
+        try:
+            process = Pidfd(pid)
+        except Exception:  # it has exited meanwhile, or the daemon has no free descriptor
+            return False
+        if parent(pid) != parent_pid:
+            process.close()  # another process has the ID now
+            return False
+        self._known[pid] = process
+        return True
+
+    def why_ended(self) -> str:
+        """See Target."""
+        return "all processes of the tree have exited"
+
+    def close(self) -> None:
+        """See Target."""
+        for process in self._known.values():
+            process.close()
+        self._known = {}
+
+
+class CgroupTarget:
+    """The processes of a cgroup and of its descendants."""
+
+    is_group = True
+    pid = 0
+
+    def __init__(self, path: str) -> None:
+        """path: see Cgroup. Raises SentinelError."""
+        self._group = Cgroup(path)
+        self.cgroup = str(self._group.folder)
+        self.name = f"cgroup-{self._group.identity}"
+        self.title = f"cgroup {self.cgroup}"
+
+    def pids(self) -> list[int]:
+        """See Target."""
+        found = self._group.pids(PROCESSES_MAX + 1)
+        if not found:
+            raise ProcessLookupError(errno.ESRCH, f"{self.title} is empty")
+        return found
+
+    def why_ended(self) -> str:
+        """See Target."""
+        if self._group.removed():
+            return "the cgroup was removed"
+        return "all processes of the cgroup have exited or left it"
+
+    def close(self) -> None:
+        """See Target."""
+        self._group.close()

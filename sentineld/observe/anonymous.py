@@ -38,7 +38,7 @@ class AnonymousPages:
     """The pagemap of one process."""
 
     def __init__(self, pid: int) -> None:
-        """Open the pagemap, and lock it so that only one daemon manages the process.
+        """Open the pagemap, and lock it so that only one session manages the process.
 
         Raises SentinelError "not-permitted", "busy" or "failed", and ProcessLookupError if the
         process has exited.
@@ -66,8 +66,8 @@ class AnonymousPages:
             self.close()
             raise SentinelError(
                 "busy",
-                f"process {pid} is managed by another daemon",
-                "detach it there, or stop that daemon",
+                f"process {pid} is managed by another session or another daemon",
+                "end that session, or stop that daemon",
             ) from None
         except OSError as error:
             self.close()

@@ -22,6 +22,21 @@ _PINNED_FLAGS = {"lo", "ht", "pf", "io"}
 """VmFlags of proc(5): locked, hugetlb, and pages that the kernel does not manage."""
 
 
+_ROLLUP_FIELDS = ("Anonymous", "Pss_Anon", "Swap", "SwapPss", "Pss_Shmem")
+
+
+class Sharing(NamedTuple):
+    """How much of a process's memory other processes map, too.
+
+    A page that N processes map counts as 1/N of it in each of them, so the sum over these processes
+    counts it once.
+    """
+
+    anonymous_bytes: int = 0  # resident anonymous memory beyond the process's part of it
+    swapped_bytes: int = 0  # swapped memory beyond the process's part of it
+    shared_bytes: int = 0  # the process's part of the resident pages of shared memory
+
+
 class MemoryUse(NamedTuple):
     """Memory of a process, as the kernel counts it."""
 
@@ -54,6 +69,25 @@ def resident_bytes(pid: int, proc: Path = Path("/proc")) -> int:
     except (FileNotFoundError, ProcessLookupError):
         raise ProcessLookupError(errno.ESRCH, f"process {pid} is gone") from None
     return (int(resident) - int(shared)) * PAGE_BYTES
+
+
+def read_sharing(pid: int, proc: Path = Path("/proc")) -> Sharing:
+    """Read /proc/PID/smaps_rollup. The kernel walks all page tables for this. Raises
+    ProcessLookupError if the process has exited."""
+    found = dict.fromkeys(_ROLLUP_FIELDS, 0)
+    try:
+        with (proc / str(pid) / "smaps_rollup").open(errors="replace") as lines:
+            for line in lines:
+                name, _, value = line.partition(":")
+                if name in found:
+                    found[name] = int(value.split()[0]) << 10
+    except (FileNotFoundError, ProcessLookupError):
+        raise ProcessLookupError(errno.ESRCH, f"process {pid} is gone") from None
+    return Sharing(
+        max(found["Anonymous"] - found["Pss_Anon"], 0),
+        max(found["Swap"] - found["SwapPss"], 0),
+        found["Pss_Shmem"],
+    )
 
 
 def pinned_ranges(pid: int, proc: Path = Path("/proc")) -> list[tuple[int, int]]:

@@ -80,6 +80,9 @@ class SessionSnapshot:
     """CPU time of the daemon, by kind: scan, move."""
     skipped_bytes: Mapping[str, int] = field(default_factory=dict)
     """Memory that is never paged out, by kind: locked, huge, shared."""
+    group: str = ""  # names the tree or the cgroup; empty for a single process
+    processes: Mapping[str, int] = field(default_factory=dict)
+    """Number of processes of the target, by kind: managed, left_out. Policy `temperature` only."""
 
 
 @dataclass(frozen=True)
@@ -154,7 +157,7 @@ def _keyed(values: Mapping[str, float] | Mapping[int, int]) -> Rows:
 
 def _session_info(snapshot: DaemonSnapshot) -> Rows:
     for s in snapshot.sessions:
-        yield (s.session, str(s.pid), str(s.state), s.policy), 1
+        yield (s.session, str(s.pid), str(s.state), s.policy, s.group), 1
 
 
 def _session_states(snapshot: DaemonSnapshot) -> Rows:
@@ -234,8 +237,9 @@ METRICS: tuple[MetricSpec, ...] = (
     MetricSpec(
         "sentineld_session_info",
         "gauge",
-        "Always 1; the labels carry the session's process ID, state and policy.",
-        ("session", "pid", "state", "policy"),
+        "Always 1; the labels carry the session's process ID, state and policy, and with policy "
+        "temperature the name of its group.",
+        ("session", "pid", "state", "policy", "group"),
         _session_info,
     ),
     _session(
@@ -445,6 +449,14 @@ METRICS: tuple[MetricSpec, ...] = (
         "or shared.",
         ("kind",),
         lambda s: _keyed(s.skipped_bytes),
+    ),
+    _session_by(
+        "sentineld_processes",
+        "gauge",
+        "Policy temperature only: processes of the session, by kind: managed, or left_out, because "
+        "they cannot be managed.",
+        ("kind",),
+        lambda s: _keyed(s.processes),
     ),
 )
 

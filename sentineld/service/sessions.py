@@ -15,7 +15,7 @@ from sentineld.base.errors import SentinelError
 from sentineld.base.units import FastBudget
 from sentineld.control.frames import Message
 from sentineld.control.server import Caller, WithFile
-from sentineld.heat.table import TEMPERATURE, HeatTable
+from sentineld.heat.table import TEMPERATURE, HeatTable, Wanted
 from sentineld.machine.machine import Machine
 from sentineld.observe.peer import require_owner
 from sentineld.observe.procs import ProcessEvent
@@ -74,9 +74,7 @@ class Sessions:
         """
         with self._lock:
             before = self._sessions.get(link.pid)
-        without_shim = self.heat.find(link.pid)
-        if without_shim is not None:
-            without_shim.end("the process runs under the shim now")
+        self.heat.leave_out(link.pid)
         try:
             session = Session(link, self._machine, self._states, self._turns, before)
             session.start()
@@ -146,7 +144,10 @@ class Sessions:
     # Verbs: (caller, arguments) -> JSON-serialisable result, or WithFile.
 
     def attach(self, caller: Caller, arguments: Message) -> Any:
-        """Start managing a process, or switch a managed process to another budget or policy.
+        """Start managing a process or a group, or switch a managed one to another budget or policy.
+
+        The target is "pid", or with "tree" this process and its descendants, or "cgroup": see
+        Cgroup. Groups are managed by the policy `temperature` only.
 
         If "fast" or "policy" is missing, a managed process keeps its current value, and any other
         process gets the configured value. On memory and swap, the policy of a process without the
@@ -154,15 +155,24 @@ class Sessions:
         """
         fast = FastBudget.parse(str(arguments["fast"])) if arguments.get("fast") else None
         policy = str(arguments["policy"]) if arguments.get("policy") else None
-        pid = _pid(arguments)
+        wanted = _wanted(arguments)
+        if wanted.is_group and policy not in (None, TEMPERATURE):
+            raise SentinelError(
+                "usage",
+                f"policy {policy} manages single processes under the shim",
+                f"leave out --policy, or use {TEMPERATURE}",
+            )
+        if wanted.is_group:
+            policy = TEMPERATURE
         default = TEMPERATURE if self._machine.substrate.swap else None
-        if (policy or default) == TEMPERATURE and self._with_shim(pid) is None:
-            return describe_heat(self.heat.attach(caller.uid, pid, fast))
+        if (policy or default) == TEMPERATURE and self._with_shim(wanted.pid) is None:
+            return describe_heat(self.heat.attach(caller.uid, wanted, fast))
         session = self._of_caller(caller.uid, arguments)
         if policy == TEMPERATURE:
             raise SentinelError(
                 "wrong-state",
-                f"process {pid} runs under the shim; {TEMPERATURE} is for processes without it",
+                f"process {wanted.pid} runs under the shim; "
+                f"{TEMPERATURE} is for processes without it",
                 "use another policy, such as auto",
             )
         managing_policy(policy or self._machine.default_policy)
@@ -170,11 +180,19 @@ class Sessions:
         return self._described([session])[0]
 
     def detach(self, caller: Caller, arguments: Message) -> Any:
-        """Stop managing a process."""
-        heat = self.heat.find(_pid(arguments))
+        """Stop managing a process or a group."""
+        wanted = _wanted(arguments)
+        heat = self.heat.find(wanted)
         if heat is not None:
             self.heat.detach(heat, caller.uid)
             return describe_heat(heat)
+        if wanted.cgroup:
+            raise SentinelError(
+                "wrong-state", f"cgroup {wanted.cgroup} is not managed", "see sentinelctl status"
+            )
+        part = self.heat.part_of_group(wanted.pid, caller.uid)
+        if part is not None:
+            raise part
         session = self._of_caller(caller.uid, arguments)
         session.detach(caller.gone)
         return self._described([session])[0]
@@ -256,6 +274,16 @@ class Sessions:
             "start it with: python3 -m sentineld.shim train.py; or manage it over swap, with "
             f"sentineld --tiers swap and sentinelctl attach --policy {TEMPERATURE}",
         )
+
+
+def _wanted(arguments: Message) -> Wanted:
+    """The target in the arguments of a verb. Raises SentinelError."""
+    cgroup = arguments.get("cgroup")
+    if not cgroup:
+        return Wanted(_pid(arguments), bool(arguments.get("tree")))
+    if not isinstance(cgroup, str) or "\0" in cgroup:
+        raise SentinelError("usage", f"{cgroup!r} is not the path of a cgroup")
+    return Wanted(cgroup=cgroup)
 
 
 def _pid(arguments: Message) -> int:

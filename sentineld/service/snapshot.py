@@ -61,6 +61,8 @@ def _heat_session(session: HeatSession) -> SessionSnapshot:
         },
         heat_cpu_s={"scan": figures.scan_cpu_s, "move": figures.move_cpu_s},
         skipped_bytes=figures.skipped_bytes,
+        group=session.target.title if session.target.is_group else "",
+        processes={"managed": len(figures.processes), "left_out": figures.left_out},
     )
 
 

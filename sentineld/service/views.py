@@ -48,6 +48,8 @@ def describe(session: Session, disturbances: Sequence[Disturbance]) -> dict[str,
         "untold_pages": planned.profile.untold_pages if planned else 0,
         "step": words.step,
         "processes": session.machine.tree(session.link.pid),
+        "group": "",
+        "cgroup": "",
         "layout_id": words.layout_id,
         "plans": len(following.shapes),
         "sizes_vary": planned.shape.sizes_vary if planned else False,
@@ -76,7 +78,10 @@ def describe(session: Session, disturbances: Sequence[Disturbance]) -> dict[str,
 
 def describe_heat(session: HeatSession) -> dict[str, Any]:
     """The entry of a session of policy `temperature` in the answer to `sentinelctl status`: the
-    fields of describe() that apply to it, and `swap`, the session's Figures."""
+    fields of describe() that apply to it, and `swap`, the session's Figures.
+
+    "group" names a group, and is empty for a single process. "pid" is the root of a tree, and one
+    of the processes of a cgroup, or 0 if it has none at the moment."""
     status, figures = session.status, session.figures
     return {
         "pid": session.pid,
@@ -90,7 +95,9 @@ def describe_heat(session: HeatSession) -> dict[str, Any]:
         "peak_bytes": figures.peak_bytes,
         "source": figures.observed_by,
         "step": 0,
-        "processes": [session.pid],
+        "processes": list(figures.processes),
+        "group": session.target.title if session.target.is_group else "",
+        "cgroup": session.target.cgroup,
         "paging": None,
         "energy": None,
         "disturbances": [],

@@ -20,7 +20,10 @@ class SessionReading:
     """One session at one moment."""
 
     pid: int
+    """The process, or one of the group's processes."""
     state: str
+    group: str = ""
+    """Names the group; empty for a single process."""
     reason: str = ""
     policy: str = ""
     fast: str = ""
@@ -46,7 +49,7 @@ class SessionReading:
     def of(cls, session: dict[str, Any]) -> SessionReading:
         """A session of the answer to `status`."""
         known = {one.name: session[one.name] for one in fields(cls) if one.name in session}
-        for name in ("state", "reason", "policy", "fast", "disturbed"):
+        for name in ("state", "group", "reason", "policy", "fast", "disturbed"):
             known[name] = text_of(known.get(name) or "", TEXT_CHARACTERS_MAX)
         known["resident_bytes"] = tuple(known.get("resident_bytes", ()))
         return cls(**known)
@@ -88,7 +91,13 @@ class Reading:
             cpu_ns=answer.get("cpu_ns", 0),
             memory_bytes=answer.get("memory_bytes", 0),
             tiers=_tiers_of(answer),
-            sessions=tuple(sorted(map(SessionReading.of, answer["sessions"]), key=_by_pid)),
+            # A cgroup has no processes for a moment while the last one executes another program.
+            sessions=tuple(
+                sorted(
+                    (SessionReading.of(one) for one in answer["sessions"] if one["pid"]),
+                    key=_by_pid,
+                )
+            ),
         )
 
     def session(self, pid: int | None) -> SessionReading | None:

@@ -7,23 +7,28 @@ import json
 import os
 import subprocess
 import sys
-import time
 import urllib.request
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from sentineld.control.client import request
 from sentineld.model.records import PAGE_BYTES
-from sentineld.observe.writewatch import read_pagemap
 from tests.idle_process import WELCOMED
+from tests.integration.hot_cold import (
+    HOT_MIB,
+    MIB,
+    SWAP_BYTES,
+    TOTAL_MIB,
+    Program,
+    build,
+    daemon_with_swap,
+    wait,
+)
 from tests.integration.test_daemon import PATIENCE_S, Daemon
 from tests.sentinelctl import refused
-from tests.swap_area import swap_area
 
 pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="swap can be enabled by root only"),
@@ -31,32 +36,13 @@ pytestmark = [
 ]
 
 ROOT = Path(__file__).parents[2]
-MIB = 1 << 20
-SWAP_BYTES = 256 * MIB
-TOTAL_MIB, HOT_MIB = 96, 12
 BUDGET_BYTES = 32 * MIB
-POLL_S = 0.2
-"""Interval at which tests ask the daemon. If tests asked more often, the daemon would answer late,
-because it limits the time that one user's messages may take."""
 
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The program that is built from hot_cold.c."""
-    path = tmp_path_factory.mktemp("hot_cold") / "hot_cold"
-    source = Path(__file__).parent / "hot_cold.c"
-    flags = "-std=gnu11 -O2 -Wall -Wextra -Werror".split()
-    subprocess.run([os.environ.get("CC", "cc"), *flags, "-o", path, source], check=True)
-    return path
-
-
-@contextmanager
-def daemon_with_swap(kind: str, folder: Path) -> Iterator[Daemon]:
-    """A daemon on a machine with swap; see swap_area()."""
-    with swap_area(kind, folder, SWAP_BYTES):
-        started = Daemon(folder, "--tiers", "swap", config="scan_cpu_share = 0.2\n")
-        yield started
-        started.stop()
+    return build(tmp_path_factory.mktemp("hot_cold"))
 
 
 @pytest.fixture(scope="module")
@@ -65,60 +51,11 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
         yield started
 
 
-class Program:
-    """A running hot_cold."""
-
-    def __init__(self, path: Path, total_mib: int = TOTAL_MIB, hot_mib: int = HOT_MIB) -> None:
-        self.process = subprocess.Popen(
-            [path, str(total_mib), str(hot_mib)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        assert self.process.stdout is not None
-        self.address = int(self.process.stdout.readline(), 16)
-
-    @property
-    def pid(self) -> str:
-        return str(self.process.pid)
-
-    def tell(self, command: str) -> str:
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.write(f"{command}\n")
-        self.process.stdin.flush()
-        return self.process.stdout.readline().strip()
-
-    def resident_share(self, start_mib: int, size_mib: int) -> float:
-        """The share of a part's pages that are in memory."""
-        fd = os.open(f"/proc/{self.pid}/pagemap", os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            entries = read_pagemap(fd, self.address + start_mib * MIB, size_mib * MIB)
-        finally:
-            os.close(fd)
-        return float(np.mean(entries >> np.uint64(63)))
-
-    def resident_bytes(self) -> int:
-        status = Path(f"/proc/{self.pid}/status").read_text()
-        return int(status.partition("RssAnon:")[2].split()[0]) << 10
-
-    def close(self) -> None:
-        self.process.kill()
-        self.process.communicate()
-
-
 @pytest.fixture
 def running(program: Path) -> Iterator[Program]:
     started = Program(program)
     yield started
     started.close()
-
-
-def wait(condition: Callable[[], object], what: str) -> None:
-    deadline_s = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline_s, what
-        time.sleep(POLL_S)
 
 
 def attach(daemon: Daemon, running: Program, fast: str = str(BUDGET_BYTES)) -> dict[str, Any]:
@@ -235,11 +172,7 @@ def test_the_session_ends_with_the_process(daemon: Daemon, running: Program) -> 
 
 def test_the_session_ends_at_an_exec(daemon: Daemon, running: Program) -> None:
     attach(daemon, running)
-    assert running.process.stdin is not None
-    assert running.process.stdout is not None
-    running.process.stdin.write("exec\n")
-    running.process.stdin.flush()
-    assert running.process.stdout.readline().startswith("0x")
+    running.execute_again()
     wait(lambda: daemon.session(running.process.pid) is None, "the session does not end")
     assert running.tell("sum")
     attach(daemon, running)
@@ -383,7 +316,7 @@ def test_a_process_is_managed_by_one_daemon(
     other = Daemon(tmp_path, "--tiers", "swap")
     try:
         line = refused(other.ctl("attach", running.pid), "busy")
-        assert "managed by another daemon" in line
+        assert "managed by another session or another daemon" in line
     finally:
         other.stop()
 

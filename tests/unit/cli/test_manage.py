@@ -38,6 +38,38 @@ def test_attach_asks_with_budget_and_policy(tmp_path: Path) -> None:
     ]
 
 
+def test_groups_are_attached_and_detached(tmp_path: Path) -> None:
+    tree = {**SESSION, "group": "tree of process 7", "policy": "temperature"}
+    group = {**tree, "group": "cgroup /a"}
+    with answering(
+        tmp_path,
+        attach=lambda asked: group if "cgroup" in asked else tree,
+        detach=lambda _: group,
+    ) as ctl:
+        text = ctl.output("attach", "7", "--tree")
+        assert text == "attached tree of process 7: policy temperature, fast 20%\n"
+        assert "attached cgroup /a:" in ctl.output("attach", "--cgroup", "/a")
+        assert ctl.output("detach", "--cgroup", "/a") == "detached cgroup /a\n"
+    nothing = {"fast": None, "policy": None}
+    assert ctl.asked == [
+        ("attach", {"pid": 7, "tree": True, **nothing}),
+        ("attach", {"cgroup": "/a", **nothing}),
+        ("detach", {"cgroup": "/a"}),
+    ]
+
+
+@pytest.mark.parametrize(
+    "target",
+    [(), ("--tree",), ("7", "--cgroup", "/a"), ("7", "--unit", "a"), ("--cgroup", "/a", "--tree")],
+)
+def test_a_target_that_is_none_does_not_reach_the_daemon(
+    tmp_path: Path, target: tuple[str, ...]
+) -> None:
+    with answering(tmp_path) as ctl:
+        assert ctl.run("attach", *target).exit_code == 2
+    assert ctl.asked == []
+
+
 @pytest.mark.parametrize("fast", ["120%", "much", "-1"])
 def test_a_budget_that_is_none_does_not_reach_the_daemon(tmp_path: Path, fast: str) -> None:
     with answering(tmp_path, attach=lambda _: SESSION) as ctl:

@@ -110,6 +110,34 @@ def test_status_of_swap_has_page_outs_and_cpu_time(tmp_path: Path) -> None:
         assert "sentinelctl attach PID" in ctl.output("status")
 
 
+def test_status_names_groups_and_counts_their_processes(tmp_path: Path) -> None:
+    swap = {
+        "swapped_bytes": 0,
+        "paged_out_bytes": 0,
+        "returned_bytes": 0,
+        "prefetched_bytes": 0,
+        "scans": 0,
+        "interval_s": 1.0,
+        "cpu_share": 0.0,
+        "skipped_bytes": {},
+        "left_out": 0,
+        "left_out_reason": "",
+    }
+    one = {"cgroup": "/sys/fs/cgroup/app", "group": "cgroup /sys/fs/cgroup/app", "processes": [4]}
+    left_out = {**swap, "left_out": 2, "left_out_reason": "process 9 runs under the shim"}
+    other = {"cgroup": "", "group": "tree of process 4242", "processes": [4242, 4243]}
+    sessions = [{**SESSION, **one, "swap": left_out}, {**SESSION, **other, "swap": swap}]
+    answer = {**STATUS, "sessions": sessions}
+    with answering(tmp_path, status=lambda _: answer) as ctl:
+        lines = ctl.output("status").splitlines()
+    rows = [line.split()[0] for line in lines[3:5]]
+    assert rows == ["/sys/fs/cgroup/app", "4242"]
+    assert lines[5].startswith(
+        "cgroup /sys/fs/cgroup/app: 1 process, 2 left out (process 9 runs under the shim); 0 B are"
+    )
+    assert lines[6].startswith("tree of process 4242: 2 processes; 0 B are")
+
+
 def test_status_warns_of_problems_and_disturbances(tmp_path: Path) -> None:
     answer = {
         **STATUS,

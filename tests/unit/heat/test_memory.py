@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The units of a real process."""
+"""The units of real processes."""
 
 from __future__ import annotations
 
 import os
 
-from sentineld.heat.memory import ProcessMemory
-from sentineld.heat.target import HeatTarget
+import pytest
+
+from sentineld.heat.members import Members
+from sentineld.heat.memory import SessionMemory
+from sentineld.heat.spans import SPAN_PAGES
+from sentineld.heat.target import OneProcess, Tree
 from sentineld.model.records import PAGE_BYTES
 from sentineld.temperature.units import Units
 from tests.unit.block_process import BLOCK_BYTES, MIB, BlockProcess, block_process
@@ -14,9 +18,9 @@ from tests.unit.block_process import BLOCK_BYTES, MIB, BlockProcess, block_proce
 BLOCK_PAGES = BLOCK_BYTES // PAGE_BYTES
 
 
-def pages_of_block(units: Units, process: BlockProcess) -> int:
+def pages_of_block(units: Units, process: BlockProcess, span: int = 0) -> int:
     """Resident pages of the units that lie within the block."""
-    first = process.address // PAGE_BYTES
+    first = process.address // PAGE_BYTES + span * SPAN_PAGES
     start = units.numbers * units.size_pages
     inside = (start >= first) & (start + units.size_pages <= first + BLOCK_PAGES)
     return int(units.resident[inside].sum())
@@ -24,8 +28,8 @@ def pages_of_block(units: Units, process: BlockProcess) -> int:
 
 def test_locked_memory_has_no_units() -> None:
     with block_process() as process:
-        target = HeatTarget(process.pid, os.getuid())
-        memory = ProcessMemory(target)
+        members = Members(OneProcess(process.pid), os.getuid())
+        memory = SessionMemory(members)
         memory.refresh()
         everything = pages_of_block(memory.units(resize=True), process)
         assert everything > BLOCK_PAGES - 2 * memory.units().size_pages
@@ -36,4 +40,32 @@ def test_locked_memory_has_no_units() -> None:
         assert memory.skipped_bytes()["locked"] == MIB
         left = pages_of_block(memory.units(), process)
         assert everything - left >= MIB // PAGE_BYTES - memory.units().size_pages
-        target.close()
+        members.close()
+
+
+def test_pages_that_a_fork_shares_are_counted_once() -> None:
+    with block_process() as process:
+        members = Members(Tree(process.pid), os.getuid())
+        memory = SessionMemory(members)
+        memory.refresh()
+        alone_bytes = memory.resident_bytes()
+        # The child is killed when its parent exits.
+        process.run("import os, signal")
+        process.run("child = os.fork() or (libc.prctl(1, 9), signal.pause())")
+        members.close()
+        members = Members(Tree(process.pid), os.getuid())
+        assert len(members) == 2
+        memory = SessionMemory(members)
+        # Until the sharing is known, the pages count in both processes.
+        assert memory.resident_bytes() > alone_bytes + BLOCK_BYTES
+        memory.refresh()
+        assert memory.resident_bytes() == pytest.approx(alone_bytes, rel=0.2)
+        assert memory.use.anonymous_bytes == pytest.approx(alone_bytes, rel=0.2)
+        # The units hold them twice, each in its process's span.
+        units = memory.units()
+        assert pages_of_block(units, process, 0) == pages_of_block(units, process, 1) > 0
+        assert memory.repeated_bytes > BLOCK_BYTES
+        process.run("os.kill(child, 9); os.waitpid(child, 0)")
+        assert memory.resident_bytes() == pytest.approx(alone_bytes, rel=0.2)
+        assert len(members) == 1
+        members.close()

@@ -1,55 +1,123 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which processes a caller may manage without the shim."""
+"""Targets of real processes."""
 
 from __future__ import annotations
 
 import os
 import subprocess
-import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from sentineld.base.errors import SentinelError
-from sentineld.heat.target import HeatTarget
+from sentineld.heat.target import CgroupTarget, OneProcess, Tree
+from sentineld.session.lifecycle import CALLED_EXEC, EXITED
+from tests.cgroups import cgroup, join, remove
 
-ME = os.getuid()
+PATIENCE_S = 60
 
 
-@pytest.fixture
-def sleeper() -> Iterator[int]:
-    """The process ID of a process that waits."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", "input()"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL
+def wait(condition: Callable[[], object]) -> None:
+    deadline_s = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.02)
+
+
+def shell(script: str) -> subprocess.Popen[str]:
+    """A shell that executes each line of its input."""
+    return subprocess.Popen(
+        ["/bin/sh", "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
-    yield process.pid
+
+
+def test_a_single_process_ends_with_its_exit_or_exec() -> None:
+    process = shell("read line; exec cat")
+    target = OneProcess(process.pid)
+    assert target.pids() == [process.pid]
+    assert target.why_ended() == CALLED_EXEC  # it has not exited
+    process.communicate("\n")
+    with pytest.raises(ProcessLookupError):
+        target.pids()
+    assert target.why_ended() == EXITED
+    target.close()
+
+
+def test_a_tree_follows_children_and_outlives_its_root() -> None:
+    process = shell("(sleep 1000 & echo $!; wait) & wait")
+    target = Tree(process.pid)
+    assert process.stdout is not None
+    grandchild = int(process.stdout.readline())
+    wait(lambda: len(target.pids()) == 3)
+    assert {process.pid, grandchild} < set(target.pids())
+    process.kill()
+    process.wait()
+    wait(lambda: process.pid not in target.pids())
+    # The orphans have another parent now.
+    assert grandchild in target.pids()
+    for pid in target.pids():
+        os.kill(pid, 9)
+
+    def gone() -> bool:
+        try:
+            target.pids()
+        except ProcessLookupError:
+            return True
+        return False
+
+    wait(gone)
+    assert target.why_ended() == "all processes of the tree have exited"
+    target.close()
     process.communicate()
 
 
-def code(pid: int, caller_uid: int) -> str:
-    with pytest.raises(SentinelError) as caught:
-        HeatTarget(pid, caller_uid)
-    return caught.value.code
+def test_trees_of_one_root_have_one_name() -> None:
+    one, other, single = Tree(os.getpid()), Tree(os.getpid()), OneProcess(os.getpid())
+    assert one.name == other.name != single.name
+    for target in (one, other, single):
+        target.close()
 
 
-def test_a_process_is_open_until_it_is_closed(sleeper: int) -> None:
-    target = HeatTarget(sleeper, ME)
-    assert target.pid == sleeper
-    assert target.peer.uid == ME
-    assert code(sleeper, ME) == "busy"
-    target.close()
-    HeatTarget(sleeper, ME).close()
+@pytest.mark.parametrize("version", ["v1", "v2"])
+def test_a_cgroup_has_the_processes_of_its_descendants(version: str) -> None:
+    with cgroup(version) as folder:
+        inner = folder / "inner"
+        inner.mkdir()
+        processes = [shell("read line") for _ in range(2)]
+        target = CgroupTarget(str(folder))
+        with pytest.raises(ProcessLookupError):
+            target.pids()
+        join(folder, processes[0].pid)
+        join(inner, processes[1].pid)
+        assert sorted(target.pids()) == sorted(process.pid for process in processes)
+        for process in processes:
+            process.communicate("\n")
+        with pytest.raises(ProcessLookupError):
+            target.pids()
+        assert "have exited" in target.why_ended()
+        remove(folder)
+        with pytest.raises(ProcessLookupError):
+            target.pids()
+        assert target.why_ended() == "the cgroup was removed"
+        # A new cgroup at this path is another target.
+        folder.mkdir()
+        again = CgroupTarget(str(folder))
+        assert again.name != target.name
+        with pytest.raises(ProcessLookupError):
+            target.pids()
+        target.close()
+        again.close()
 
 
-def test_another_user_may_not_manage_it(sleeper: int) -> None:
-    assert code(sleeper, ME + 1) == "not-permitted"
-
-
-def test_the_daemon_does_not_manage_itself() -> None:
-    assert code(os.getpid(), ME) == "not-permitted"
-
-
-def test_a_process_that_has_exited() -> None:
-    process = subprocess.Popen([sys.executable, "-c", ""])
+def test_missing_processes_and_cgroups() -> None:
+    process = subprocess.Popen(["/bin/true"])
     process.wait()
-    assert code(process.pid, ME) == "no-such-process"
+    for make in (OneProcess, Tree):
+        with pytest.raises(SentinelError) as caught:
+            make(process.pid)
+        assert caught.value.code == "no-such-process"
+    with pytest.raises(SentinelError) as caught:
+        CgroupTarget(str(Path("/no/such/cgroup")))
+    assert caught.value.code == "no-such-process"

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -64,18 +64,14 @@ def test_a_missing_cgroup_is_refused() -> None:
 
 def test_the_list_of_processes_is_limited() -> None:
     with cgroup("v2") as folder:
-        children = []
-        for _ in range(3):
-            child = os.fork()
-            if not child:
-                os.read(os.pipe()[0], 1)
-            children.append(child)
-            join(folder, child)
+        processes = [subprocess.Popen(["/bin/sleep", "1000"]) for _ in range(3)]
+        for process in processes:
+            join(folder, process.pid)
         group = Cgroup(str(folder))
-        assert sorted(group.pids(10)) == sorted(children)
+        assert sorted(group.pids(10)) == sorted(process.pid for process in processes)
         assert len(group.pids(2)) == 2
         assert not group.removed()
-        for child in children:
-            os.kill(child, 9)
-            os.waitpid(child, 0)
+        for process in processes:
+            process.kill()
+            process.wait()
         group.close()

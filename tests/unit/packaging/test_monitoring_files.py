@@ -49,7 +49,8 @@ def test_every_metric_is_used_except_the_listed_ones() -> None:
     shown = " ".join(all_expressions())
     hidden = {name for name in LABELS if not re.search(rf"\b{name}\b", shown)}
     # No graph or alert uses the version, the preset, migration bandwidths, planning times, the
-    # decisions on late promotions, the memory that is never paged out or the number of boundaries.
+    # decisions on late promotions, the memory that is never paged out, the number of boundaries or
+    # that of a session's processes.
     assert hidden == {
         "sentineld_build_info",
         "sentineld_emulated_tiers_info",
@@ -57,6 +58,7 @@ def test_every_metric_is_used_except_the_listed_ones() -> None:
         "sentineld_migration_bandwidth_bytes_per_second",
         "sentineld_plan_duration_seconds",
         "sentineld_planned_migration_bandwidth_bytes_per_second",
+        "sentineld_processes",
         "sentineld_skipped_bytes",
         "sentineld_step_boundaries",
     }

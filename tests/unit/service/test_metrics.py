@@ -54,6 +54,8 @@ FULL = SessionSnapshot(
     swap_bytes={"out": 64 << 20, "returned": 3 << 20, "prefetched": 0},
     heat_cpu_s={"scan": 0.5, "move": 1.25},
     skipped_bytes={"locked": 4096},
+    group="cgroup /sys/fs/cgroup/app",
+    processes={"managed": 3, "left_out": 1},
 )
 
 
@@ -177,7 +179,7 @@ def test_a_failing_snapshot_fails_the_scrape_but_not_the_server(endpoint: Endpoi
     assert "sentineld_steps" in endpoint.scrape()
 
 
-UNITS = "bytes|joules|seconds|ratio|total|info|available|sessions|boundaries|second"
+UNITS = "bytes|joules|seconds|ratio|total|info|available|sessions|processes|boundaries|second"
 
 
 @pytest.mark.parametrize("spec", METRICS, ids=lambda spec: spec.name)

@@ -99,6 +99,11 @@ def test_a_step_that_does_not_end_is_reported() -> None:
     assert "no step has ended for 31.00 s" in details(IDLE, stopped, 80)[-1]
 
 
+def test_a_group_is_named() -> None:
+    group = replace(session(IDLE), group="cgroup /a")
+    assert plain(detail_lines(group, RATES, 80)[0]).startswith("cgroup /a is ")
+
+
 def test_a_disturbance_is_a_warning() -> None:
     disturbed = replace(session(TRAINING), disturbed="4096 pages were moved by others (kswapd)")
     line = detail_lines(disturbed, RATES, 80)[1]

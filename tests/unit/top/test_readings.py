@@ -45,6 +45,15 @@ def test_an_older_daemon_leaves_fields_out() -> None:
     assert not reading.sessions[0].managed
 
 
+def test_a_cgroup_without_processes_is_left_out() -> None:
+    sessions = [
+        {"pid": 0, "state": "managed", "group": "cgroup /a"},
+        {"pid": 8, "state": "managed", "group": "cgroup /b"},
+    ]
+    reading = Reading.of({"version": "0.1.0", "pid": 7, "sessions": sessions})
+    assert [one.group for one in reading.sessions] == ["cgroup /b"]
+
+
 def test_texts_of_trainings_are_made_printable() -> None:
     answer = status()
     answer["sessions"][0]["reason"] = "\x1b[2J" + "x" * 1000

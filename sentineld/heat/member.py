@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Opens a process that a session manages without the shim, and checks that the caller may manage
+it.
+
+Unlike a shim's hello, the process has not agreed to be managed. A user other than root may manage
+only a process whose memory that user could read anyway (see observe/peer.py).
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from sentineld.base.errors import SentinelError
+from sentineld.observe.anonymous import AnonymousPages
+from sentineld.observe.mappings import read_mappings
+from sentineld.observe.peer import Peer, require_owner
+from sentineld.observe.pidfd import Pidfd, no_such_process
+from sentineld.shim.native import LIBRARY_NAME
+
+
+class Member:
+    """A process of a session, pinned by a pidfd and by its pagemap. Owns both descriptors."""
+
+    def __init__(self, pid: int, caller_uid: int, span: int = 0) -> None:
+        """span: the session's number of the address space; see spans.py.
+
+        Raises SentinelError if there is no such process, the caller may not manage it, it runs
+        under the shim, or another session or daemon manages it.
+        """
+        self.span = span
+        process = Pidfd(pid)
+        try:
+            self.peer = _peer(pid, caller_uid, process)
+            self.pages = AnonymousPages(pid)
+        except (FileNotFoundError, ProcessLookupError):
+            process.close()
+            raise no_such_process(pid) from None
+        except BaseException:
+            process.close()
+            raise
+
+    @property
+    def pid(self) -> int:
+        """The process ID."""
+        return self.peer.pid
+
+    @property
+    def process(self) -> Pidfd:
+        """The pidfd."""
+        return self.peer.process
+
+    def require_address_space(self) -> None:
+        """Raise ProcessLookupError if the process has exited or called exec()."""
+        if self.process.exited():
+            raise ProcessLookupError(f"process {self.pid} has exited")
+        self.pages.require_address_space()
+
+    def close(self) -> None:
+        """Close both descriptors."""
+        self.pages.close()
+        self.peer.close()
+
+
+def _peer(pid: int, caller_uid: int, process: Pidfd) -> Peer:
+    status = Path(f"/proc/{pid}/status").read_text(errors="replace")
+    if pid == os.getpid():
+        raise SentinelError(
+            "not-permitted", "the daemon does not manage itself", "give another PID"
+        )
+    if "\nVmSize:" not in status:
+        raise SentinelError(
+            "not-permitted",
+            f"process {pid} has no user memory: it is a kernel thread or has exited",
+            "give the PID of a running program",
+        )
+    fields = dict(line.split(":", 1) for line in status.splitlines())
+    peer = Peer(pid, int(fields["Uid"].split()[0]), int(fields["Gid"].split()[0]), process)
+    if caller_uid != 0:
+        require_owner(pid, peer.uid, caller_uid)
+        peer.require_own()
+    if any(LIBRARY_NAME in mapping.name for mapping in read_mappings(pid)):
+        raise SentinelError(
+            "wrong-state",
+            f"process {pid} runs under the shim",
+            "attach it with the daemon that listens on its SENTINELD_SHIM_SOCKET",
+        )
+    return peer

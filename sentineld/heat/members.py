@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The processes that a session manages now. In a group, they come and go."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import time
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+from sentineld.base.errors import SentinelError
+from sentineld.heat.member import Member
+from sentineld.heat.target import PROCESSES_MAX, Target
+
+log = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
+
+LOOK_S = 1.0
+"""Interval at which a group's processes are listed."""
+LOOK_SHARE = 0.02
+"""Limit on the CPU time of listing them, as a share of one core; it lengthens the interval."""
+RETRY_S = 10.0
+"""Time for which a process that could not be managed is left out before it is tried again."""
+
+
+class Members:
+    """The open processes of a target. Used by the session's thread only, once it has started."""
+
+    def __init__(self, target: Target, caller_uid: int) -> None:
+        """caller_uid: the user who manages the target; see Member. Raises SentinelError if the
+        target has no process that the user may manage."""
+        self._target = target
+        self._caller_uid = caller_uid
+        self._spans = itertools.count()
+        self._by_pid: dict[int, Member] = {}
+        self._left_out: dict[int, SentinelError] = {}
+        self._retry_s = self._next_look_s = 0.0
+        self.changes = 0
+        """Number of times that processes have joined or left."""
+        self.beyond = 0
+        """Processes that were left out because the target has too many."""
+        try:
+            self._require_some()
+        except BaseException:
+            self.close()
+            raise
+
+    def _require_some(self) -> None:
+        target = self._target
+        try:
+            self._look()
+        except ProcessLookupError:
+            raise SentinelError(
+                "no-such-process", f"{target.title} has no processes", "start its program first"
+            ) from None
+        if self.beyond:
+            raise SentinelError(
+                "wrong-state",
+                f"{target.title} has more than {PROCESSES_MAX} processes",
+                "give a smaller group",
+            )
+        if not self._by_pid or target.pid in self._left_out:
+            raise self.refusal()
+
+    def refusal(self) -> SentinelError:
+        """Why the target cannot be managed; for a target without members, or without its root."""
+        target = self._target
+        errors = list(self._left_out.values())
+        error = self._left_out.get(target.pid) or (errors[0] if errors else None)
+        if error is None:
+            return SentinelError("no-such-process", f"{target.title} has exited", "see ps -e")
+        if not target.is_group:
+            return error
+        message = f"{target.title} cannot be managed: {error.message}"
+        return SentinelError(error.code, message, error.hint)
+
+    def __iter__(self) -> Iterator[Member]:
+        """The members, in the order in which they joined."""
+        return iter(list(self._by_pid.values()))
+
+    def __len__(self) -> int:
+        return len(self._by_pid)
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """The members' process IDs."""
+        return tuple(self._by_pid)
+
+    @property
+    def left_out(self) -> int:
+        """Number of processes of the target that are not managed."""
+        return len(self._left_out) + self.beyond
+
+    @property
+    def left_out_reason(self) -> str:
+        """Why one of them is not managed; empty if all are."""
+        for error in self._left_out.values():
+            return error.message
+        return f"the session has {PROCESSES_MAX} processes already" if self.beyond else ""
+
+    def of_span(self, span: int) -> Member | None:
+        """The member with this span; None if it has left."""
+        return next((one for one in self._by_pid.values() if one.span == span), None)
+
+    def look(self) -> None:
+        """List the processes of a group if it is time to, so that processes join and leave. Raises
+        ProcessLookupError if the group has no more processes, and SentinelError."""
+        if self._target.is_group and time.monotonic() >= self._next_look_s:
+            began_s = time.thread_time()
+            self._look()
+            took_s = time.thread_time() - began_s
+            self._next_look_s = time.monotonic() + max(LOOK_S, took_s / LOOK_SHARE)
+
+    def _look(self) -> None:
+        now_s = time.monotonic()
+        if now_s >= self._retry_s:
+            self._retry_s = now_s + RETRY_S
+            self._left_out = {}
+        found = self._target.pids()
+        listed = set(found)
+        for member in self:
+            if member.pid not in listed:
+                self.lose(member)
+        for pid in [pid for pid in self._left_out if pid not in listed]:
+            del self._left_out[pid]
+        new = [pid for pid in found if pid not in self._by_pid and pid not in self._left_out]
+        room = PROCESSES_MAX - len(self._by_pid) - len(self._left_out)
+        self.beyond = max(len(new) - room, 0)
+        for pid in new[: max(room, 0)]:
+            self._join(pid)
+
+    def _join(self, pid: int) -> None:
+        try:
+            self._by_pid[pid] = Member(pid, self._caller_uid, next(self._spans))
+        except SentinelError as error:
+            if error.code != "no-such-process" or not self._target.is_group:
+                self._left_out[pid] = error
+        except OSError as error:
+            self._left_out[pid] = _as_refusal(pid, error)
+        else:
+            self.changes += 1
+
+    def each(self, act: Callable[[Member], Result]) -> list[Result]:
+        """The result of act() for each member.
+
+        A member of a group for which act() raises an error leaves. If the target is a single
+        process, errors are raised: ProcessLookupError, SentinelError or OSError.
+        """
+        return [result for member in self for result in self.one(member, act)]
+
+    def one(self, member: Member, act: Callable[[Member], Result]) -> list[Result]:
+        """The result of act() for a member; empty if the member has left. Errors: see each()."""
+        try:
+            return [act(member)]
+        except ProcessLookupError:
+            self.lose(member)
+            if not self._target.is_group:
+                raise
+        except (SentinelError, OSError) as error:
+            if not self._target.is_group:
+                raise
+            self.lose(member)
+            self._left_out[member.pid] = _as_refusal(member.pid, error)
+        return []
+
+    def lose(self, member: Member) -> None:
+        """Stop managing a member. If it has called exec(), it joins again as another one."""
+        if self._by_pid.pop(member.pid, None) is not None:
+            self.changes += 1
+            self._next_look_s = 0.0
+        member.close()
+
+    def leave_out(self, pid: int, reason: str) -> None:
+        """Stop managing a process, and do not try it again for a while."""
+        member = self._by_pid.get(pid)
+        if member is not None:
+            self.lose(member)
+            self._left_out[pid] = SentinelError("wrong-state", f"process {pid} {reason}")
+
+    def close(self) -> None:
+        """Release all members."""
+        for member in self:
+            self.lose(member)
+
+
+def _as_refusal(pid: int, error: SentinelError | OSError) -> SentinelError:
+    """Why a process is left out. An OSError means that the daemon has no free descriptor, for
+    example."""
+    if isinstance(error, SentinelError):
+        return error
+    return SentinelError("failed", f"process {pid}: {error.strerror}", "see the daemon's log")

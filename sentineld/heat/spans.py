@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One numbering of pages for the address spaces of all processes of a session.
+
+Each address space of a session has a span of numbers of its own, so the units of all processes can
+compete in one list of temperatures. A span is not used again while the session lasts. After an
+exec(), a process has another address space, and so another span.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sentineld.model.arrays import Integers, Table
+
+SPAN_PAGES = 1 << 37
+"""Numbers of a span; more than any address space has pages. Whole units fit into a span."""
+
+
+def session_runs(runs: Table, span: int) -> Table:
+    """A process's runs with the session's page numbers; PAGE_RUN_DTYPE."""
+    found = runs.copy()
+    found["page"] += span * SPAN_PAGES
+    return found
+
+
+def runs_by_span(runs: Table) -> list[tuple[int, Table]]:
+    """(span, runs with the process's page numbers) of each span that the runs touch. The runs of a
+    span keep their order; PAGE_RUN_DTYPE."""
+    spans = runs["page"] // SPAN_PAGES
+    found = []
+    for span in np.unique(spans).tolist():
+        own = runs[spans == span]
+        own["page"] -= span * SPAN_PAGES
+        found.append((span, own))
+    return found
+
+
+def split_pages(pages: Integers) -> tuple[Integers, Integers]:
+    """(span, the process's page number) of each page number of the session."""
+    return pages // SPAN_PAGES, pages % SPAN_PAGES

@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Real processes join a session and leave it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+
+from sentineld.base.errors import SentinelError
+from sentineld.heat import members as module
+from sentineld.heat.members import Members
+from sentineld.heat.target import OneProcess
+
+ME = os.getuid()
+
+
+class Listed:
+    """A group of the processes in a list."""
+
+    name = title = "the group"
+    cgroup = ""
+    is_group = True
+
+    def __init__(self, *found: int, root: int = 0) -> None:
+        self.found = list(found)
+        self.pid = root
+
+    def pids(self) -> list[int]:
+        if not self.found:
+            raise ProcessLookupError
+        return self.found
+
+    def why_ended(self) -> str:
+        return "it is empty"
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture(autouse=True)
+def look_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """List the processes, and try those again that were left out, at every call."""
+    monkeypatch.setattr(module, "LOOK_S", 0.0)
+    monkeypatch.setattr(module, "LOOK_SHARE", 1e9)
+    monkeypatch.setattr(module, "RETRY_S", 0.0)
+
+
+@pytest.fixture
+def sleepers() -> Iterator[list[int]]:
+    """Three processes."""
+    started = [subprocess.Popen(["/bin/sleep", "1000"]) for _ in range(3)]
+    yield [process.pid for process in started]
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+def require(members: Members) -> list[None]:
+    return members.each(lambda member: member.require_address_space())
+
+
+def refusal(target: Listed | OneProcess, caller_uid: int = ME) -> SentinelError:
+    with pytest.raises(SentinelError) as caught:
+        Members(target, caller_uid)
+    return caught.value
+
+
+def test_processes_join_and_leave(sleepers: list[int]) -> None:
+    target = Listed(*sleepers[:2])
+    members = Members(target, ME)
+    assert members.pids == tuple(sleepers[:2])
+    changes = members.changes
+    members.look()
+    assert members.changes == changes
+    target.found = sleepers[1:]
+    members.look()
+    assert members.pids == tuple(sleepers[1:])
+    assert members.changes == changes + 2
+    # A process that comes back has another span.
+    spans = {member.span for member in members}
+    target.found = sleepers
+    members.look()
+    assert next(member.span for member in members if member.pid == sleepers[0]) not in spans
+    assert all(members.of_span(member.span) is member for member in members)
+    target.found = []
+    with pytest.raises(ProcessLookupError):
+        members.look()
+    members.close()
+    assert len(members) == 0
+
+
+def test_a_process_that_is_gone_leaves_its_group(sleepers: list[int]) -> None:
+    members = Members(Listed(*sleepers), ME)
+    os.kill(sleepers[0], 9)
+    os.waitid(os.P_PID, sleepers[0], os.WEXITED | os.WNOWAIT)
+    assert len(require(members)) == 2
+    assert members.pids == tuple(sleepers[1:])
+    members.look()  # it is still listed, but not an error
+    assert (members.pids, members.left_out) == (tuple(sleepers[1:]), 0)
+    members.close()
+
+
+def test_a_single_process_that_is_gone_is_an_error(sleepers: list[int]) -> None:
+    members = Members(OneProcess(sleepers[0]), ME)
+    os.kill(sleepers[0], 9)
+    os.waitid(os.P_PID, sleepers[0], os.WEXITED | os.WNOWAIT)
+    with pytest.raises(ProcessLookupError):
+        require(members)
+    members.close()
+
+
+def test_a_process_that_calls_exec_joins_again() -> None:
+    process = subprocess.Popen(
+        ["/bin/sh", "-c", "read line; exec cat"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    members = Members(Listed(process.pid), ME)
+    span = next(iter(members)).span
+    process.stdin.write("\nhello\n")
+    process.stdin.flush()
+    assert process.stdout.readline() == "hello\n"
+    assert require(members) == []
+    members.look()
+    assert next(iter(members)).span != span
+    assert len(require(members)) == 1
+    members.close()
+    process.communicate()
+
+
+def test_a_process_of_another_session_is_left_out_until_that_ends(sleepers: list[int]) -> None:
+    other = Members(OneProcess(sleepers[0]), ME)
+    members = Members(Listed(*sleepers), ME)
+    assert members.pids == tuple(sleepers[1:])
+    assert members.left_out == 1
+    assert "managed by another session" in members.left_out_reason
+    other.close()
+    members.look()
+    assert sorted(members.pids) == sorted(sleepers)
+    assert (members.left_out, members.left_out_reason) == (0, "")
+    members.close()
+
+
+def test_the_daemon_and_processes_under_the_shim_are_left_out(sleepers: list[int]) -> None:
+    members = Members(Listed(os.getpid(), *sleepers), ME)
+    assert members.left_out_reason == "the daemon does not manage itself"
+    members.leave_out(sleepers[0], "runs under the shim")
+    assert members.pids == tuple(sleepers[1:])
+    assert members.left_out == 2
+    members.leave_out(os.getpid(), "is no member")
+    assert members.left_out == 2
+    members.close()
+
+
+def test_errors_with_one_process_of_a_group_concern_only_this_process(sleepers: list[int]) -> None:
+    def fail(member: module.Member) -> int:
+        if member.pid == sleepers[0]:
+            raise SentinelError("failed", "it does not work")
+        if member.pid == sleepers[1]:
+            raise PermissionError(1, "not permitted")
+        return member.pid
+
+    members = Members(Listed(*sleepers), ME)
+    assert members.each(fail) == [sleepers[2]]
+    assert members.left_out == 2
+    members.close()
+    single = Members(OneProcess(sleepers[0]), ME)
+    with pytest.raises(SentinelError):
+        single.each(fail)
+    single.close()
+
+
+def test_groups_without_a_process_that_can_be_managed(sleepers: list[int]) -> None:
+    assert refusal(Listed()).code == "no-such-process"
+    error = refusal(Listed(*sleepers), ME + 1)
+    assert error.code == "not-permitted"
+    assert "the group cannot be managed" in error.message
+    assert "belongs to another user" in error.message
+    # A tree needs its root; without it, most of the tree would be missing.
+    error = refusal(Listed(os.getpid(), *sleepers, root=os.getpid()))
+    assert "the daemon does not manage itself" in error.message
+    Members(Listed(*sleepers), ME).close()  # nothing is still locked
+
+
+def test_groups_with_too_many_processes(
+    sleepers: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "PROCESSES_MAX", 2)
+    error = refusal(Listed(*sleepers))
+    assert error.code == "wrong-state"
+    assert "more than 2 processes" in error.message
+    target = Listed(*sleepers[:2])
+    members = Members(target, ME)
+    target.found = sleepers
+    members.look()
+    assert members.pids == tuple(sleepers[:2])
+    assert members.left_out == 1
+    assert "already" in members.left_out_reason
+    # When one of them leaves, there is room.
+    target.found = sleepers[1:]
+    members.look()
+    assert members.pids == tuple(sleepers[1:])
+    assert members.left_out == 0
+    members.close()
