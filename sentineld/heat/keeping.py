@@ -72,8 +72,9 @@ class Keeping:
             return WITHIN
         if self._exhausted:
             return ""
-        # Pages that have come into memory since the last walk are in no unit yet. Without them, the
-        # page-outs would take hot units.
+        # Pages that have come into memory since the last walk are in no unit yet. If there are many
+        # of them, read the page tables first: otherwise, hot units would be paged out in their
+        # place.
         unknown = abs(resident - self._listed_pages - self._unlisted_pages)
         if 2 * unknown > excess or not self._memory.sharing_known:
             if time.monotonic() < self._next_walk_s:
@@ -84,6 +85,8 @@ class Keeping:
             excess = excess_pages(resident, budget)
             if not excess:
                 return WITHIN
+            if not self._memory.sharing_known:
+                return ""  # a process has left meanwhile
         granted = self._paging_out.grant(self._paging_out.within_swap(excess))
         if not granted:
             return self._paging_out.problem

@@ -69,9 +69,11 @@ def _peer(pid: int, caller_uid: int, process: Pidfd) -> Peer:
             "not-permitted", "the daemon does not manage itself", "give another PID"
         )
     if "\nVmSize:" not in status:
+        if process.exited():
+            raise no_such_process(pid)
         raise SentinelError(
             "not-permitted",
-            f"process {pid} has no user memory: it is a kernel thread or has exited",
+            f"process {pid} has no user memory: it is a kernel thread, or it is about to exit",
             "give the PID of a running program",
         )
     fields = dict(line.split(":", 1) for line in status.splitlines())

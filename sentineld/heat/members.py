@@ -19,7 +19,7 @@ Result = TypeVar("Result")
 
 LOOK_S = 1.0
 """Interval at which a group's processes are listed."""
-LOOK_SHARE = 0.02
+LOOK_SHARE = 0.005
 """Limit on the CPU time of listing them, as a share of one core; it lengthens the interval."""
 RETRY_S = 10.0
 """Time for which a process that could not be managed is left out before it is tried again."""

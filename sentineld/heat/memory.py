@@ -35,11 +35,12 @@ class SessionMemory:
         self._members = members
         self._size_pages = UNIT_PAGES_MIN
         self.use = MemoryUse()
-        """As refresh() has read it."""
+        """The result of the last refresh()."""
         self._uses: dict[int, MemoryUse] = {}
         """By span, like the following."""
         self._pinned: dict[int, list[tuple[int, int]]] = {}
-        """Pages that could not be swapped out when units() was called."""
+        """(first page, end page) of each range that could not be swapped out when units() was
+        called last."""
         self._sharing: dict[int, Sharing] = {}
         """Empty if there was one member when it was read."""
         self._changes = 0

@@ -22,8 +22,9 @@ from sentineld.temperature.rate import RateLimit
 BATCH_PAGES = 1024
 """Pages per call. During a call, the process cannot change its mappings."""
 BURST_S = 0.25
-"""Unused bandwidth is saved for later, up to the bandwidth of this time. All pages that it permits
-are moved before the resident memory is compared with the budget again."""
+"""Unused bandwidth is saved for later, up to the bandwidth of this time, or of the interval between
+turns if that is longer. All pages that it permits are moved before the resident memory is compared
+with the budget again."""
 RESERVE_SHARE = 1 / 16
 """Share of the swap that sessions leave free, for the kernel's own reclaim."""
 
@@ -39,12 +40,16 @@ class PagingOut:
     def __init__(self, members: Members, bytes_per_s: float) -> None:
         """bytes_per_s: limit on page-outs and prefetches together."""
         self._members = members
-        pages_per_s = bytes_per_s / PAGE_BYTES
-        self._limit = RateLimit(pages_per_s, pages_per_s * BURST_S)
+        self._pages_per_s = bytes_per_s / PAGE_BYTES
+        self._limit = RateLimit(self._pages_per_s, self._pages_per_s * BURST_S)
         self._granted_s = time.monotonic()
         self.problem = ""
         """Why swap had no room for all pages at the last call of within_swap(); empty if it had
         room."""
+
+    def pace(self, interval_s: float) -> None:
+        """Adapt to the interval at which the resident memory is compared with the budget."""
+        self._limit.burst_pages = self._pages_per_s * max(BURST_S, interval_s)
 
     def grant(self, wanted_pages: int) -> int:
         """The number of pages that may be moved now."""
@@ -66,8 +71,8 @@ class PagingOut:
         return min(room, pages)
 
     def page_out(self, runs: Table, stop: Callable[[], bool]) -> None:
-        """Page runs out (PAGE_RUN_DTYPE), until stop() is true. The kernel may refuse single pages.
-        Errors: see Members.each()."""
+        """Page runs out (PAGE_RUN_DTYPE), until stop() is true. The kernel may refuse individual
+        pages. Errors: see Members.each()."""
         for batch in batches(runs, BATCH_PAGES):
             if stop():
                 return

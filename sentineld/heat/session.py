@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A session of policy `temperature`: processes without the shim, and the thread that manages them.
 
-At intervals, the thread scans: it reads the page tables, has the accessed bit of one page of each
-unit watched for a window, and updates the temperatures. In each turn, it compares the resident
+At intervals, the thread scans: it reads the page tables, makes DAMON watch the accessed bit of one
+page of each unit for a window, and updates the temperatures. In each turn, it compares the resident
 bytes with the budget and pages the coldest units out if necessary. The units of all processes of a
 group compete for one budget. The daemon keeps no state: after the end of the session, the processes
 continue to run, and their accesses bring their pages back.
@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 
 TURN_S = 0.05
 """Interval at which the thread compares the resident bytes with the budget."""
-TURN_SHARE = 0.02
+TURN_SHARE = 0.005
 """Limit on the CPU time of reading the resident bytes, as a share of one core; it lengthens the
 interval of large groups."""
 SHIM = "runs under the shim"
@@ -89,8 +89,8 @@ class HeatSession:
         some_pid = self._members.pids[0]
         self._looking = Looking(f"look-{name}", some_pid)
         heat = Heat(np.random.default_rng(some_pid))
-        paging_out = PagingOut(self._members, machine.require_tiers().migration_bytes_per_s)
-        self._keeping = Keeping(self._memory, heat, paging_out, self._stopping.is_set)
+        self._paging_out = PagingOut(self._members, machine.require_tiers().migration_bytes_per_s)
+        self._keeping = Keeping(self._memory, heat, self._paging_out, self._stopping.is_set)
         self._scanning = Scanning(
             self._memory, self._keeping, heat, self._looking, machine.config.scan_cpu_share
         )
@@ -162,6 +162,7 @@ class HeatSession:
             turn_s = time.monotonic()
             while not self.ended:
                 interval_s = self._turns.interval_s(self.uid, self._wanted_s)
+                self._paging_out.pace(interval_s)
                 command = self._commands.get(max(turn_s + interval_s - time.monotonic(), 0.0))
                 self._guarded(command or self._turn)
                 if command is None:
@@ -194,12 +195,7 @@ class HeatSession:
     def _turn(self) -> None:
         began_s = time.thread_time()
         self._members.look()
-        looked_s = time.thread_time()
-        resident_bytes = self._memory.resident_bytes()
-        read_s = time.thread_time()
-        self._wanted_s = max(TURN_S, (read_s - looked_s) / TURN_SHARE)
-        self._watch_cpu_s += read_s - began_s
-        self.figures = replace(self.figures, resident_bytes=resident_bytes)
+        self._watch_cpu_s += time.thread_time() - began_s
         scanned = self._scanning.turn(self._budget_pages)
         if scanned:
             began_s = time.thread_time()
@@ -208,6 +204,13 @@ class HeatSession:
             self._follow_size()
             if self.status.state is State.ATTACHED and self._scanning.warm:
                 self.status = Status(State.MANAGED, "the temperatures are known")
+        began_s = time.thread_time()
+        resident_bytes = self._memory.resident_bytes()
+        reading_s = time.thread_time() - began_s
+        self._wanted_s = max(TURN_S, reading_s / TURN_SHARE)
+        self._watch_cpu_s += reading_s
+        if self._memory.sharing_known:
+            self.figures = replace(self.figures, resident_bytes=resident_bytes)
         began_s = time.thread_time()
         if self.status.state is State.MANAGED:
             self._explain(self._keeping.keep(resident_bytes, self.figures.budget_bytes))

@@ -27,13 +27,13 @@ def unit_cgroup(name: str) -> str:
         raise SentinelError(
             "usage", f"{name!r} is not the name of a unit", "see systemctl list-units"
         )
-    managers: list[tuple[str, ...]] = [()] if os.geteuid() == 0 else [(), ("--user",)]
-    texts = [_shown(name, options) for options in managers]
-    known = [text for text in texts if "LoadState=not-found" not in text]
-    return cgroup_in(known[0] if known else texts[0], name)
+    text = _shown(name)
+    if "LoadState=not-found" in text and os.geteuid() != 0:
+        text = _shown(name, "--user")
+    return cgroup_in(text, name)
 
 
-def _shown(name: str, options: tuple[str, ...]) -> str:
+def _shown(name: str, *options: str) -> str:
     """The properties of a unit, as systemctl shows them."""
     wanted = ",".join(_PROPERTIES)
     try:

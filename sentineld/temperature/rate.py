@@ -10,7 +10,7 @@ class RateLimit:
     def __init__(self, pages_per_s: float, burst_pages: float) -> None:
         """The first call of grant() can grant burst_pages."""
         self._pages_per_s = pages_per_s
-        self._burst_pages = burst_pages
+        self.burst_pages = burst_pages
         self._saved_pages = burst_pages
 
     def grant(self, elapsed_s: float, wanted_pages: int) -> int:
@@ -19,7 +19,7 @@ class RateLimit:
         elapsed_s: seconds since the last call.
         """
         saved = self._saved_pages + elapsed_s * self._pages_per_s
-        self._saved_pages = min(saved, self._burst_pages)
+        self._saved_pages = min(saved, self.burst_pages)
         granted = max(min(int(self._saved_pages), wanted_pages), 0)
         self._saved_pages -= granted
         return granted

@@ -20,7 +20,8 @@ MIB = 1 << 20
 SWAP_BYTES = 256 * MIB
 TOTAL_MIB, HOT_MIB = 96, 12
 POLL_S = 0.2
-"""Interval at which tests ask the daemon. It limits the time that one user's messages may take."""
+"""Interval at which tests ask the daemon. If tests asked more often, the daemon would answer late,
+because it limits the time that one user's messages may take."""
 
 
 def build(folder: Path) -> Path:

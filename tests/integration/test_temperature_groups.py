@@ -167,6 +167,27 @@ def test_processes_join_and_leave_a_cgroup(daemon: Daemon, program: Path, group:
         wait(lambda: groups(daemon) == [], "the session of an empty cgroup does not end")
 
 
+def test_processes_that_exit_at_once_do_not_disturb_the_others(
+    daemon: Daemon, program: Path, group: Path
+) -> None:
+    """While processes come and go, pages that they share are not known for a moment."""
+    loop = subprocess.Popen(
+        [*joining(group), "/bin/sh", "-c", "while :; do /bin/true; done"], start_new_session=True
+    )
+    try:
+        with programs(program, group, 2) as (hot, cold):
+            before = [one.tell("sum") for one in (hot, cold)]
+            hot.tell("hot 0")
+            attach(daemon, "--cgroup", str(group))
+            wait_within_budget(daemon, [hot, cold])
+            wait(lambda: hot.resident_share(0, HOT_MIB) > 0.95, "hot pages are not in memory")
+            assert [one.tell("sum") for one in (hot, cold)] == before
+            assert only(daemon)["state"] == "managed"
+    finally:
+        os.killpg(loop.pid, 9)
+        loop.wait()
+
+
 def test_the_session_ends_with_the_cgroup(daemon: Daemon, program: Path, group: Path) -> None:
     with programs(program, group, 1) as (running,):
         attach(daemon, "--cgroup", str(group))

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -45,6 +46,23 @@ def test_names_that_are_none(name: str) -> None:
     with pytest.raises(SentinelError) as caught:
         unit_cgroup(name)
     assert caught.value.code == "usage"
+
+
+def test_systemctl_is_asked_for_the_unit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A script takes the place of systemctl, because systemd does not run on every machine."""
+    script = tmp_path / "systemctl"
+    script.write_text(
+        "#!/bin/sh\n"
+        '[ "$*" = "show --property=LoadState,ActiveState,ControlGroup -- web@1.service" ] &&\n'
+        "echo LoadState=loaded && echo ActiveState=active && echo ControlGroup=/a.slice/web\n"
+    )
+    script.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    assert unit_cgroup("web@1.service") == "/a.slice/web"
+    script.write_text("#!/bin/sh\necho 'Failed to connect to bus: no medium' >&2\nexit 1\n")
+    with pytest.raises(SentinelError, match="Failed to connect to bus") as caught:
+        unit_cgroup("web@1.service")
+    assert caught.value.code == "failed"
 
 
 def test_a_missing_systemctl_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
