@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 
+import numpy as np
 import pytest
 
 from sentineld.heat.members import Members
@@ -65,6 +66,14 @@ def test_pages_that_a_fork_shares_are_counted_once() -> None:
         units = memory.units()
         assert pages_of_block(units, process, 0) == pages_of_block(units, process, 1) > 0
         assert memory.repeated_bytes > BLOCK_BYTES
+        # Reading the units again finds the same pages.
+        runs = memory.runs_of(units.numbers)
+        assert runs["pages"].sum() == units.resident.sum() + units.swapped.sum()
+        # Both processes map the same page frame, whose number only root may read.
+        page = process.address // PAGE_BYTES + 1
+        frames = memory.frames(np.array([page, page + SPAN_PAGES])).tolist()
+        assert frames[0] == frames[1]
+        assert (frames[0] > 0) == (os.geteuid() == 0)
         process.run("os.kill(child, 9); os.waitpid(child, 0)")
         assert memory.resident_bytes() == pytest.approx(alone_bytes, rel=0.2)
         assert len(members) == 1
