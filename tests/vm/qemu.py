@@ -31,6 +31,11 @@ KERNEL_ARGUMENTS = (
     "module_blacklist=vsock,vmw_vmci,ip_tables,qemu_fw_cfg,autofs4",
 )
 
+EMULATED_CPU = "max,-avx2,-erms"
+"""QEMU 7.2 has bugs in AVX2: numpy's vectorised sorts sometimes crash. It emulates `rep movsb` and
+`rep stosb` byte by byte. The kernel and glibc copy and clear large blocks with these instructions
+if the CPU has the feature ERMS, and with wider ones if it does not."""
+
 
 @dataclasses.dataclass(frozen=True)
 class NodeSpeed:
@@ -92,8 +97,7 @@ def command_line(
     if hardware.icount:
         # Each instruction advances guest time and the time stamp counter by one nanosecond.
         command += ["-icount", "shift=0,sleep=on"]
-    # QEMU 7.2 has bugs in AVX2: numpy's vectorised sorts sometimes crash.
-    command += ["-cpu", "max,-avx2" if accelerator_option.startswith("tcg") else "max"]
+    command += ["-cpu", EMULATED_CPU if accelerator == "tcg" else "max"]
     command += ["-smp", f"{hardware.cpus},sockets=1", "-m", memory]
     command += _node_options(hardware)
     if three:
