@@ -11,8 +11,17 @@ from typing import Any
 
 import pytest
 
-from .guest import Guest
-from .training import NO_EBPF, TRAINING, WITHOUT_EBPF, Training, metrics, refused, wait
+from .guest import TREE, Guest
+from .training import (
+    NO_EBPF,
+    SCRIPTS,
+    WITHOUT_EBPF,
+    Training,
+    metrics,
+    refused,
+    training_in,
+    wait,
+)
 
 pytestmark = [pytest.mark.guest, pytest.mark.second]
 
@@ -39,9 +48,8 @@ with open({FILTER!r}, "wb") as file:
 """
 """Writes a seccomp filter that refuses userfaultfd, as container runtimes do."""
 
-SCRIPT = "/var/tmp/train.py"
-USERS_TRAINING = " ".join([SCRIPT, *TRAINING.split()[1:]])
-"""The training's command, with the script in a folder that all users may read."""
+USERS_FOLDER = "/var/tmp/training"
+"""A folder with the training's scripts that all users may read."""
 
 FREE_DAMON = f"echo off > {KDAMONDS}/0/state; echo 0 > {KDAMONDS}/nr_kdamonds"
 
@@ -55,11 +63,12 @@ def training(installed: Guest) -> Iterator[Training]:
     guest.run("echo 'install sentinel /bin/false' > /etc/modprobe.d/no-sentinel.conf")
     guest.run(WITHOUT_EBPF)  # other tests cover eBPF
     guest.run("systemctl start sentineld", timeout=180)
-    guest.run(f"cp {TRAINING.split()[0]} {SCRIPT}")
+    scripts = " ".join(SCRIPTS)
+    guest.run(f"mkdir -p {USERS_FOLDER} && cd {TREE} && cp --parents {scripts} {USERS_FOLDER}")
     started = Training(
         guest,
         "setpriv --reuid trainer --regid trainer --clear-groups python3 -m sentineld.shim",
-        USERS_TRAINING,
+        training_in(USERS_FOLDER),
     )
     yield started
     started.end()

@@ -20,9 +20,20 @@ from tests.charged_steps import meter_within
 from .guest import TREE, Guest
 from .host import MachineError
 
-TRAINING = f"{TREE}/tests/demo/train.py --blocks 2 --positions 64 --width 256"
-"""A training whose steps take less than a second in an emulated guest. Recording, metering and
-planning take longer the more pages it has."""
+SCRIPTS = ("tests/eager.py", "tests/demo/train.py")
+"""eager.py starts train.py without torch's compiler: importing it takes an emulated guest 15 s of
+CPU time."""
+
+
+def training_in(folder: str) -> str:
+    """The training's command line after `python3`, with SCRIPTS in a folder. Its steps take less
+    than a second in an emulated guest. Recording, metering and planning take longer the more pages
+    it has."""
+    scripts = " ".join(f"{folder}/{script}" for script in SCRIPTS)
+    return f"{scripts} --blocks 2 --positions 64 --width 256"
+
+
+TRAINING = training_in(TREE)
 PAUSE = "--pause 1"
 """The pause after each step leaves CPU time to the code under test. It also keeps the number of
 steps small: all of them have to be repeated without the daemon, to compare the losses."""
