@@ -278,17 +278,16 @@ def test_placed_parameters_are_on_the_nodes_of_their_tiers(training: Training) -
     listed = json.loads(guest.run(f"sentinelctl tensors {pid} --json").stdout)["tensors"]
     placed = [row for row in listed if row["placed"]]
     assert sorted(row["placed"] for row in placed) == ["fast", "slow"]
-    for row in placed:
-        node = int(row["placed"] == "slow")
-        address, size_bytes = row["address"], row["bytes"]
-        assert size_bytes == PLACED_BYTES
-        command = f"cd {TREE} && python3 tests/vm/inside/nodes_of.py {pid} {address} {size_bytes}"
-        for _ in range(3):
-            found = json.loads(guest.run(command).stdout)
-            assert len(found["range"]) >= size_bytes // 4096 - 1
+    assert all(row["bytes"] == PLACED_BYTES for row in placed)
+    ranges = " ".join(f"{row['address']} {row['bytes']}" for row in placed)
+    for _ in range(3):
+        command = f"cd {TREE} && python3 tests/vm/inside/nodes_of.py {pid} {ranges}"
+        for row, found in zip(placed, json.loads(guest.run(command).stdout), strict=True):
+            node = int(row["placed"] == "slow")
+            assert len(found["range"]) >= PLACED_BYTES // 4096 - 1
             assert set(found["range"]) == {node}, (row, found)
             assert found["mapping"][str(node)] >= len(found["range"])
-            training.expect_another_step()
+        training.expect_another_step()
 
 
 MOVED_PAGES = 256
