@@ -159,7 +159,8 @@ def _build(recipe: Recipe, lock: int) -> Image:
 
 def _install_packages(recipe: Recipe, image: Image, lock: int) -> None:
     early = image.directory / "early"
-    recipes.write_files(early, {**recipes.EARLY_FILES, **dict(recipe.early_files)})
+    early.mkdir()
+    recipes.write_files(early, dict(recipe.early_files))
     release, added = recipe.release or recipe.suite, recipe.added_suite
     command = [
         # mmdebstrap is terminated when this process dies, and the mounts disappear
@@ -173,6 +174,8 @@ def _install_packages(recipe: Recipe, image: Image, lock: int) -> None:
         f"--include={','.join(recipe.packages)}",
         *(f"--dpkgopt={option}" for option in recipes.DPKG_OPTIONS),
         f'--setup-hook=cp -rT "{early}" "$1"',
+        # -E: the variable PYTHONDONTWRITEBYTECODE is ignored
+        f'--customize-hook=chroot "$1" python3 -E -c "{recipe.imports}"',
         release,
         str(image.root),
         *(source_lines(release, (release, added)) if added else ()),
@@ -200,6 +203,9 @@ def _configure(recipe: Recipe, image: Image) -> None:
     _systemctl(root, "mask", recipes.UNITS_MASKED)
     _systemctl(root, "enable", ["ssh.service"])
     _systemctl(root, "set-default", ["multi-user.target"])
+    # sshd starts root's shell for each command; dash starts faster than bash.
+    command = ["chroot", str(root), "usermod", "--shell", "/bin/sh", "root"]
+    subprocess.run(command, check=True, capture_output=True, text=True)
     # If these stamps are older than /usr, systemd treats each boot as the first after an upgrade.
     for stamp in ("etc/.updated", "var/.updated"):
         (root / stamp).touch()

@@ -59,22 +59,30 @@ PRODUCT_PACKAGES = (
 )
 """Additional packages that the daemon, trainings and monitoring need."""
 
-MODULES_LEFT_OUT = (
-    "sound",
-    "net/netfilter",
-    "net/sched",
-    *(f"drivers/net/{kind}" for kind in ("can", "ethernet", "phy", "usb", "wireless")),
-    *(
-        f"drivers/{kind}"
-        for kind in (
-            *("ata", "bluetooth", "comedi", "edac", "gpu", "hid", "hwmon", "i2c", "iio"),
-            *("infiniband", "input", "leds", "media", "mfd", "mmc", "mtd", "platform", "scsi"),
-            *("thermal", "usb", "video", "w1", "watchdog"),
-        )
-    ),
+MODULES_LEFT_OUT = ("arch/x86/kvm", "drivers", "fs", "net", "sound")
+MODULES_KEPT = (
+    *(f"drivers/{kind}" for kind in ("acpi", "block", "char", "dax", "nvdimm", "tee", "virtio")),
+    *("drivers/net/net_failover", "drivers/net/virtio_net", "net/core"),
+    *(f"fs/{kind}" for kind in ("binfmt_misc", "configfs", "ext4", "fuse", "jbd2", "mbcache")),
+    "fs/overlayfs",
 )
-"""Folders of kernel modules that no guest needs. They are not installed, because depmod reads every
-installed module; with these modules, depmod would take a minute under emulation."""
+"""Folders of kernel modules that are not installed, and the folders and modules in them that are
+installed. depmod reads every installed module, so all modules would take a minute under
+emulation."""
+
+FILES_LEFT_OUT = (
+    # Compiles every module of every package. Recipe.imports compiles the few that guests import.
+    "/usr/bin/py3compile",
+    # makes an initrd that no guest uses (see initrd.py)
+    "/etc/kernel/postinst.d/initramfs-tools",
+    "/usr/bin/*-lto-dump-*",
+    "/usr/lib/libtorch-test/*",
+    *(f"/usr/lib/python3/dist-packages/{package}/*/tests/*" for package in ("scipy", "sympy")),
+    "/usr/share/javascript/*",
+    # used only by libucx's transports between AMD's GPUs, which torch does not load
+    *(f"/usr/lib/*/{library}.so*" for library in ("libamd_comgr", "libamdhip64", "libLLVM-17")),
+)
+"""Files of the packages that no guest needs."""
 
 DPKG_OPTIONS = (
     "force-unsafe-io",
@@ -84,13 +92,15 @@ DPKG_OPTIONS = (
     "path-exclude=/usr/share/info/*",
     "path-exclude=/usr/share/locale/*",
     "path-exclude=/usr/share/lintian/*",
+    *(f"path-exclude={file}" for file in FILES_LEFT_OUT),
     *(
-        f"path-exclude={prefix}/lib/modules/*/kernel/{folder}/*"
+        f"path-{rule}={prefix}/lib/modules/*/kernel/{name}*"
+        for rule, names in (("exclude", MODULES_LEFT_OUT), ("include", MODULES_KEPT))
+        for name in names
         for prefix in ("", "/usr")
-        for folder in MODULES_LEFT_OUT
     ),
 )
-"""Leaves out unused drivers, documentation and translations."""
+"""Leaves out unused files, drivers, documentation and translations."""
 
 INITRD_MODULES = ("virtio_pci", "virtio_blk", "crc32c_generic", "ext4", "virtio_net")
 """Modules that the initrd loads with their dependencies: for the root disk and the network."""
@@ -203,12 +213,6 @@ FILES: dict[str, str] = {
 }
 """Files written to every root tree after the packages are installed."""
 
-EARLY_FILES: dict[str, str] = {
-    "etc/initramfs-tools/conf.d/vm": "MODULES=list\nCOMPRESS=zstd\n",
-}
-"""Files written before any package is installed. They make the kernel's package build its own
-initrd quickly; no guest uses this initrd."""
-
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
@@ -220,6 +224,10 @@ class Recipe:
     sshd_config: str
     free_bytes: int
     """Free space in the root file system; sparse on the host's disk."""
+    imports: str
+    """Python code that imports the modules of Debian's packages that guests import. It runs once
+    while the image is built, so that the modules' bytecode is cached: guests would take minutes to
+    compile them."""
     release: str = ""
     """Name of the release that mmdebstrap installs; "": the same name as `suite`."""
     added_suite: str = ""
@@ -239,6 +247,10 @@ MAIN = Recipe(
     packages=MACHINE_PACKAGES + BACKEND_PACKAGES + PRODUCT_PACKAGES,
     sshd_config=SSHD_CONFIG_9_8,
     free_bytes=3 << 30,
+    imports=(
+        "import bcc, click.testing, numpy, prometheus_client.core, pyroute2, pytest, torch;"
+        " import scipy.optimize, scipy.sparse; pytest.main(['--version'])"
+    ),
 )
 """Debian 13, kernel 6.12: for tests of the whole system."""
 
@@ -247,6 +259,7 @@ BOOKWORM = Recipe(
     packages=MACHINE_PACKAGES + BACKEND_PACKAGES,
     sshd_config=SSHD_CONFIG,
     free_bytes=1 << 30,
+    imports="import numpy",
 )
 """Debian 12, kernel 6.1: for tests of the module and the other backends."""
 
@@ -256,6 +269,7 @@ BACKPORTS = Recipe(
     packages=(*MACHINE_PACKAGES, *BACKEND_PACKAGES, "initramfs-tools"),
     sshd_config=SSHD_CONFIG_9_8,
     free_bytes=1 << 30,
+    imports="import numpy",
     release="trixie",
     added_suite="trixie-backports",
     early_files=(
