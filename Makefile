@@ -40,8 +40,8 @@ unit: $(VENV)/.torch shim ## Run the unit tests
 	$(PYTEST) tests/unit -m "$(SELECT)" $(PYTEST_ARGS)
 
 # Integration tests to run. `make test` runs all of them in three parts: tests/integration/shim
-# after the hostile tests, the tests of paged tiers after the tests in guests, and the other
-# integration tests after the unit tests.
+# after the hostile tests, the tests of paged tiers after the first sequence of tests in guests, and
+# the other integration tests after the unit tests.
 INTEGRATION ?= tests/integration
 
 .PHONY: integration
@@ -70,6 +70,8 @@ IMAGES ?= --main
 # selects no test. All tests marked "pair" are long, so pytest selects none of them if SELECT
 # excludes the long tests.
 GUEST_TESTS = $(PYTEST) tests/vm $(PYTEST_ARGS)
+# A command that runs after the first of these two sequences, which is the shorter one.
+THEN ?= true
 
 .PHONY: guest
 guest: $(VENV)/.torch vm-tools shim ## Run the tests in the two-tier guest
@@ -84,6 +86,7 @@ guest: $(VENV)/.torch vm-tools shim ## Run the tests in the two-tier guest
 	  exit $$parallel \
 	) >$(BUILD)/test-guests.log 2>&1 & others=$$!; \
 	$(GUEST_TESTS) --guests 1 -m "not second and not apart and not pair and ($(SELECT))" || status=$$?; \
+	$(THEN) || status=$$?; \
 	wait $$images || status=$$?; \
 	wait $$others || status=$$?; \
 	cat $(BUILD)/test-guests.log; \
@@ -108,8 +111,9 @@ test: $(BUILD)/.apt-build vm-tools ## Run lint and all tests except the long one
 		INTEGRATION=tests/integration/shim \
 	) >$(BUILD)/test-hostile.log 2>&1 & hostile=$$!; \
 	status=0; wait $$image || status=$$?; \
-	$(MAKE) --no-print-directory guest || status=$$?; \
-	$(MAKE) --no-print-directory integration INTEGRATION="tests/integration/test_paged*.py" || status=$$?; \
+	$(MAKE) --no-print-directory guest \
+		THEN="$(MAKE) --no-print-directory integration INTEGRATION='tests/integration/test_paged*.py'" \
+		|| status=$$?; \
 	wait $$host || status=$$?; \
 	wait $$hostile || status=$$?; \
 	cat $(BUILD)/test-host.log $(BUILD)/test-hostile.log; \
