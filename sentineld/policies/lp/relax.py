@@ -156,27 +156,30 @@ def best_walks(gains: Gains, length: Integers, persistent: Mask) -> Lives:
     alive = position < length[None, :]
     # A transient chunk dies in its last position, so a change of tier there would be useless.
     last = (position == length[None, :] - 1) & ~persistent[None, :]
-    # After its life a chunk keeps its state and gains nothing.
-    keep, stay = np.where(alive, gains.keep, 0.0), np.where(alive, gains.stay, 0.0)
     fixed = last | ~alive
-    leave = np.where(fixed, -IMPOSSIBLE, gains.leave)
-    enter = np.where(fixed, -IMPOSSIBLE, gains.enter)
+    # The gain of each position by the states after and before it. Index: [position, state after (0:
+    # fast, 1: slow), state before, 0, chunk]. After its life a chunk keeps its state and gains
+    # nothing.
+    gain = np.empty((count, 2, 2, 1, many))
+    gain[:, 0, 0, 0] = np.where(alive, gains.keep, 0.0)
+    gain[:, 1, 0, 0] = np.where(fixed, -IMPOSSIBLE, gains.leave)
+    gain[:, 0, 1, 0] = np.where(fixed, -IMPOSSIBLE, gains.enter)
+    gain[:, 1, 1, 0] = np.where(alive, gains.stay, 0.0)
 
-    # The largest gain of the remaining positions for a chunk that is fast (to_fast) or slow
-    # (to_slow) at the current position. Index: [state in which the life begins (0: fast, 1: slow),
-    # chunk].
-    to_fast, to_slow = np.zeros((2, many)), np.zeros((2, many))
-    to_fast[1, persistent] = -IMPOSSIBLE
-    to_slow[0, persistent] = -IMPOSSIBLE
-    stays_fast = np.empty((count, 2, many), np.bool_)
-    gets_fast = np.empty((count, 2, many), np.bool_)
+    # The largest gain of the remaining positions. Index: [state at the current position, state in
+    # which the life begins, chunk].
+    most = np.zeros((2, 2, many))
+    most[0, 1, persistent] = most[1, 0, persistent] = -IMPOSSIBLE
+    # Whether a chunk is fast after a position. Index: [position, state before, state in which the
+    # life begins, chunk]. If both states gain the same, a chunk keeps its state.
+    goes_fast = np.empty((count, 2, 2, many), np.bool_)
     for at in range(count - 1, -1, -1):
-        kept, left = keep[at] + to_fast, leave[at] + to_slow
-        entered, stayed = enter[at] + to_fast, stay[at] + to_slow
-        np.greater_equal(kept, left, out=stays_fast[at])
-        np.greater(entered, stayed, out=gets_fast[at])
-        np.maximum(kept, left, out=to_fast)
-        np.maximum(entered, stayed, out=to_slow)
+        fast, slow = gain[at] + most[:, None]
+        np.greater_equal(fast[0], slow[0], out=goes_fast[at, 0])
+        np.greater(fast[1], slow[1], out=goes_fast[at, 1])
+        np.maximum(fast, slow, out=most)
+    to_fast, to_slow = most
+    stays_fast, gets_fast = goes_fast[:, 0], goes_fast[:, 1]
     begins_fast = to_fast[0] > to_slow[1]
     value = np.where(begins_fast, to_fast[0], to_slow[1])
     stays = np.where(begins_fast, stays_fast[:, 0], stays_fast[:, 1])
