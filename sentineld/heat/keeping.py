@@ -106,6 +106,7 @@ class Keeping:
 
     def _prefetch(self, room: int) -> None:
         runs = self._heat.to_fetch(room)
-        if len(runs) and self._paging_out.grant(int(runs["pages"].sum())):
+        pages = int(runs["pages"].sum())
+        if pages and self._paging_out.grant(pages):
             self._paging_out.fetch(runs)
-            self.prefetched_bytes += int(runs["pages"].sum()) * PAGE_BYTES
+            self.prefetched_bytes += pages * PAGE_BYTES

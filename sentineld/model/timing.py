@@ -136,7 +136,8 @@ class Timing:
         total = np.bincount(rows["stretch"], own, minlength=profile.stretch_count)
         times = profile.stretches["time_ns"].astype(np.float64)
         share = np.divide(times, total, out=np.ones(len(times)), where=total > times)
-        found: Floats = own * share[rows["stretch"]]
+        stretch = rows["stretch"]
+        found: Floats = own * share[stretch]
         return found
 
     def write_back_ns(self, profile: Profile) -> Floats:
@@ -218,7 +219,8 @@ def cached_rows(profile: Profile) -> Mask:
 def touched_pages(profile: Profile) -> Floats:
     """(A,): number of pages that the accesses of each row touch."""
     rows, page = profile.accesses, profile.page_bytes
-    tensors = np.ceil(profile.tensors["bytes"][rows["tensor"]] / page)
+    size_bytes = profile.tensors["bytes"][rows["tensor"]]
+    tensors = np.ceil(size_bytes / page)
     touched = np.ceil(np.maximum(rows["bytes_read"], rows["bytes_written"]) / page)
     found: Floats = np.minimum(touched, tensors)
     return found

@@ -139,11 +139,12 @@ def without(runs: Table, excluded: list[tuple[int, int]]) -> Table:
         else:
             merged.append([start, end])
     for start, end in merged:
-        last = runs["page"] + runs["pages"]
-        below, above = runs[runs["page"] < start].copy(), runs[last > end].copy()
-        below["pages"] = np.minimum(below["pages"], start - below["page"])
-        last = above["page"] + above["pages"]
-        above["page"] = np.maximum(above["page"], end)
-        above["pages"] = last - above["page"]
-        runs = np.concatenate([below, above])
+        first, pages = runs["page"], runs["pages"]
+        last = first + pages
+        below, above = first < start, last > end
+        left, right = runs[below], runs[above]
+        left["pages"] = np.minimum(pages[below], start - first[below])
+        begins = np.maximum(first[above], end)
+        right["page"], right["pages"] = begins, last[above] - begins
+        runs = np.concatenate([left, right])
     return runs

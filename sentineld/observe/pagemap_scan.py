@@ -80,8 +80,8 @@ class ScanWatch(WriteWatch):
                 count = fcntl.ioctl(self._writes.pagemap_fd, IOC_SCAN, argument)
                 at = int(argument.walk_end)
                 areas = np.zeros(count, AREA_DTYPE)
-                areas["start"] = regions["start"][:count]
-                areas["bytes"] = regions["end"][:count] - regions["start"][:count]
+                begins, ends = regions["start"][:count], regions["end"][:count]
+                areas["start"], areas["bytes"] = begins, ends - begins
                 areas["flags"], areas["node"], areas["heat"] = ACCESS_WRITE, NO_NODE, 1
                 found.append(areas)
         return np.concatenate(found)

@@ -87,7 +87,8 @@ def access_table(profile: Profile, layout: Layout, tiers: Tiers) -> npt.NDArray[
     in_heap = ~slotted & (heap_offset >= 0) & (heap_offset < HEAP_BYTES_MAX)
     in_heap &= heap_offset % profile.page_bytes == 0
     table["offset"][in_heap] = heap_offset[in_heap]
-    born = tensors["birth_stretch"] == rows["stretch"]
+    birth_stretch, stretch = tensors["birth_stretch"], rows["stretch"]
+    born = birth_stretch == stretch
     sized = slotted & np.isin(tensors["slot"], np.flatnonzero(sizes_of(layout).vary))
     table["slot"] = np.where(sized, tensors["slot"] + 1, 0)
     at_birth = (planned & born & ((flags & SLOT_DROP) != 0)) | ~(planned | in_heap)

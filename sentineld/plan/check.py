@@ -146,7 +146,8 @@ def _waits(plan: Plan, profile: Profile) -> None:
     _ensure(
         _all((asked >= 0) & (asked < count)), "waits", "a wait refers to a boundary past the step"
     )
-    demoting = np.unique(plan.moves["boundary"][plan.moves["tier"] != 0])
+    demotions = plan.moves[plan.moves["tier"] != 0]
+    demoting = np.unique(demotions["boundary"])
     at, before = np.arange(count), (np.arange(count) - 1) % count
     stalls = np.isin(at, stall_boundaries(plan))
     _ensure(

@@ -83,6 +83,7 @@ def with_drops(
     whole = parts["bytes"] == size
     slots = layout.slots.copy()
     slots["flags"] &= ~np.uint32(SLOT_DROP | SLOT_DROP_PARTS)
-    slots["flags"][parts["slot"][whole]] |= np.uint32(SLOT_DROP)
-    slots["flags"][parts["slot"][~whole]] |= np.uint32(SLOT_DROP_PARTS)
-    return replace(layout, slots=slots, parts=parts[~whole])
+    flags, wholly, partly = slots["flags"], parts["slot"][whole], parts[~whole]
+    flags[wholly] |= np.uint32(SLOT_DROP)
+    flags[partly["slot"]] |= np.uint32(SLOT_DROP_PARTS)
+    return replace(layout, slots=slots, parts=partly)

@@ -223,7 +223,8 @@ def settled(plan: Plan, page_bytes: int) -> Table:
     standing = standing[index]
     standing["offset"], standing["bytes"] = offset, size
     standing["tier"] = _region_tiers(plan.layout, standing["offset"])
-    rows = np.concatenate([plan.initial, standing[standing["tier"] != UNKNOWN_TIER]])
+    standing = standing[standing["tier"] != UNKNOWN_TIER]
+    rows = np.concatenate([plan.initial, standing])
     apart = [without(row, plan.moves[overlapping(plan.moves, row)]) for row in rows]
     return _merged(np.concatenate([rows[:0], *apart]), ("space", "tier"))
 
@@ -315,7 +316,8 @@ def _merged(table: Table, keys: tuple[str, ...]) -> Table:
         return table
     table = np.sort(table, order=[*keys, "offset"])
     kept: list[int] = [0]
-    ends = table["offset"] + table["bytes"]
+    offset, size = table["offset"], table["bytes"]
+    ends = offset + size
     end = int(ends[0])
     for row in range(1, len(table)):
         same = all(table[key][row] == table[key][kept[-1]] for key in keys)

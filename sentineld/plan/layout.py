@@ -73,7 +73,8 @@ def build_layout(
     """
     slots = np.zeros(profile.slot_count, SLOT_DTYPE)
     slotted = profile.tensors["slot"] >= 0
-    slots["bytes"][profile.tensors["slot"][slotted]] = profile.tensors["bytes"][slotted]
+    tensors = profile.tensors[slotted]
+    slots["bytes"][tensors["slot"]] = tensors["bytes"]
     regions: list[Region] = []
     end = 0
     for area in areas:

@@ -152,7 +152,8 @@ def _without(profile: Profile, kept: Integers) -> Profile:
     """The profile with only these tensors (rows, ascending). Slots, events and times remain."""
     row_of = np.full(len(profile.tensors), -1, np.int64)
     row_of[kept] = np.arange(len(kept))
-    accesses = profile.accesses[row_of[profile.accesses["tensor"]] >= 0]
+    accesses = profile.accesses
+    accesses = accesses[row_of[accesses["tensor"]] >= 0]
     accesses["tensor"] = row_of[accesses["tensor"]]
     tensors = profile.tensors[kept]
     tensors["placed"] = Placement.AUTO

@@ -42,5 +42,6 @@ def populated(layout: Layout, profile: Profile, threads: int) -> Layout:
     np.maximum.at(written, rows["tensor"], rows["bytes_written"])
     chosen = (2 * absent > pages) & (pages >= PAGES_MIN) & (written >= profile.tensors["bytes"])
     slots = layout.slots.copy()
-    slots["flags"][profile.tensors["slot"][chosen]] |= np.uint32(SLOT_POPULATE)
+    flags, populated = slots["flags"], profile.tensors["slot"][chosen]
+    flags[populated] |= np.uint32(SLOT_POPULATE)
     return replace(layout, slots=slots)

@@ -84,8 +84,9 @@ def resolved(faults: Records, page_bytes: int) -> tuple[Integers, Integers, Inte
     begins = ~found | (np.diff(page[order], prepend=-1) != 0)
     first = np.flatnonzero(begins)
     last = np.append(first[1:], len(order))[: len(first)] - 1
-    kind = _CLASS[faults["kind"][order[last]]]
-    return address[order[first]], time[order[first]], kind
+    first, last = order[first], order[last]
+    kinds = faults["kind"][last]
+    return address[first], time[first], _CLASS[kinds]
 
 
 def _tensors_at(

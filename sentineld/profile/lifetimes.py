@@ -150,7 +150,8 @@ def peak_bytes(tensors: Table, event_count: int, page_bytes: int) -> int:
     death = np.where(transient, tensors["death_event"], event_count)
     np.add.at(change, birth, sizes)
     np.add.at(change, death, -sizes)
-    always = int(sizes[transient & (tensors["death_event"] <= tensors["birth_event"])].sum())
+    wraps = transient & (death <= birth)
+    always = int(sizes[wraps].sum())
     return always + int(np.cumsum(change)[: max(event_count, 1)].max())
 
 
@@ -216,7 +217,8 @@ def _deaths(
 
 
 def _persistent(step: Step, events: Records) -> list[tuple[int, int]]:
-    freed = set(events["address"][events["event"] == Event.FREE].tolist())
+    frees = events[events["event"] == Event.FREE]
+    freed = set(frees["address"].tolist())
     return sorted(
         (address, live.bytes)
         for address, live in step.live.items()
@@ -235,8 +237,8 @@ def _kinds(tensors: Table, stretches: Table) -> npt.NDArray[np.uint8]:
         into_optimizer = tensors["wraps"] | (tensors["death_stretch"] >= optimizer[0])
         born = tensors["birth_stretch"]
         kinds[(born >= first) & (born < optimizer[0]) & into_optimizer] = Kind.GRADIENT
-    scratch = ~tensors["wraps"] & (tensors["birth_stretch"] == tensors["death_stretch"])
-    kinds[scratch] = Kind.SCRATCH
+    within = tensors["birth_stretch"] == tensors["death_stretch"]
+    kinds[within & ~tensors["wraps"]] = Kind.SCRATCH
     return kinds
 
 
@@ -258,7 +260,8 @@ def _instances(
     times = events["time_ns"]
     own["first_stretch"] = tensors["birth_stretch"]
     own["last_stretch"] = np.where(tensors["wraps"], last, tensors["death_stretch"])
-    own["born_ns"][slotted] = times[tensors["birth_event"][slotted]]
+    births = tensors["birth_event"][slotted]
+    own["born_ns"][slotted] = times[births]
     own["dead_ns"] = never
     inside = np.flatnonzero(slotted & ~tensors["wraps"] & (tensors["kind"] != Kind.PERSISTENT))
     own["dead_ns"][inside] = times[deaths[inside]]
@@ -272,7 +275,8 @@ def _instances(
     before["last_stretch"] = tensors["death_stretch"][wrapping]
     before["dead_ns"] = times[deaths[wrapping]]
     # Leave out allocations with address 0: neither heap nor arena had room for them.
-    return np.concatenate([own[own["address"] != 0], before])
+    own = own[own["address"] != 0]
+    return np.concatenate([own, before])
 
 
 def unplanned(tensors: Table) -> npt.NDArray[np.bool_]:

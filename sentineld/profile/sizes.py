@@ -269,7 +269,8 @@ def with_sizes(profile: Profile, sizes: Sizes) -> Profile:
     tensors, accesses = profile.tensors.copy(), profile.accesses.copy()
     slotted = np.flatnonzero(tensors["slot"] >= 0)
     before = tensors["bytes"].astype(np.float64)
-    tensors["bytes"][slotted] = sizes.largest_bytes[tensors["slot"][slotted]]
+    slots = tensors["slot"][slotted]
+    tensors["bytes"][slotted] = sizes.largest_bytes[slots]
     grown = (tensors["bytes"] / np.maximum(before, 1.0))[accesses["tensor"]]
     for name in ("bytes_read", "bytes_written"):
         accesses[name] = np.minimum(np.rint(accesses[name] * grown), I64_MAX / 2)
@@ -277,7 +278,7 @@ def with_sizes(profile: Profile, sizes: Sizes) -> Profile:
     per_page = accesses["page_accesses"] / np.maximum(accesses["pages"], 1)
     accesses["pages"] = np.minimum(np.ceil(accesses["pages"] * grown), pages)
     accesses["page_accesses"] = np.rint(accesses["pages"] * per_page)
-    optional = slotted[sizes.optional[tensors["slot"][slotted]]]
+    optional = slotted[sizes.optional[slots]]
     tensors["kind"][optional], tensors["wraps"][optional] = Kind.PERSISTENT, False
     tensors["death_event"][optional] = profile.event_count
     tensors["death_stretch"][optional] = profile.stretch_count - 1

@@ -119,8 +119,10 @@ def _pairs(
 ) -> Integers:
     """The (tensor, layer call) pairs of the accesses to the tensors marked in `large`, ascending.
     Each pair is one number: tensor * count + layer call."""
-    rows = profile.accesses[large[profile.accesses["tensor"]]]
-    pairs: Integers = np.unique(rows["tensor"].astype(np.int64) * count + layer_of[rows["stretch"]])
+    rows = profile.accesses
+    rows = rows[large[rows["tensor"]]]
+    layers = layer_of[rows["stretch"]]
+    pairs: Integers = np.unique(rows["tensor"].astype(np.int64) * count + layers)
     return pairs
 
 

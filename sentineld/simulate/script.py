@@ -167,7 +167,8 @@ def _script(profile: Profile, cells: Cells, costs: Sequence[Floats], born: Mask)
     born: (T,), whether the tensor's pages are born when the tensor is allocated in this step.
     """
     rows, tensors = profile.accesses, profile.tensors
-    at_birth = born[rows["tensor"]] & (rows["stretch"] == tensors["birth_stretch"][rows["tensor"]])
+    birth_stretch = tensors["birth_stretch"][rows["tensor"]]
+    at_birth = born[rows["tensor"]] & (rows["stretch"] == birth_stretch)
     at_births = [
         np.bincount(rows["tensor"][at_birth], cost[at_birth], minlength=len(tensors))
         / np.maximum(tensor_pages(profile), 1)

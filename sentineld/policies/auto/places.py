@@ -53,7 +53,8 @@ def lay_out(profile: Profile, births: Births) -> Layout:
     page, pages = profile.page_bytes, tensor_pages(profile)
     slots = np.zeros(profile.slot_count, SLOT_DTYPE)
     slotted = profile.tensors["slot"] >= 0
-    slots["bytes"][profile.tensors["slot"][slotted]] = profile.tensors["bytes"][slotted]
+    tensors = profile.tensors[slotted]
+    slots["bytes"][tensors["slot"]] = tensors["bytes"]
     fast = births.fast_pages[births.rows]
     whole = (fast > 0) & (fast >= pages[births.rows])
     regions: list[Region] = []

@@ -52,9 +52,9 @@ class MemoryMode:
         first = _first_pages(plan, profile)
         pages = tensor_pages(profile)
         cache = _Cache(max(budget_bytes // profile.page_bytes, 1))
-        rows = profile.accesses[
-            profile.tensors["bytes"][profile.accesses["tensor"]] >= CACHED_BYTES
-        ]
+        rows = profile.accesses
+        size_bytes = profile.tensors["bytes"][rows["tensor"]]
+        rows = rows[size_bytes >= CACHED_BYTES]
         filled, written_back = np.zeros((2, profile.stretch_count))
         for _ in range(TURNS_MAX):
             before = cache.state()

@@ -198,6 +198,7 @@ class Step:
         rooms = self._rooms(pool, placement)
         fast = np.where(placement == SLOW, 0, self.pages)
         usage = np.array([np.where(pool == one, fast, 0) @ self.lives for one in range(POOLS)])
+        gap_pool = pool[self.gap_item]
         left = placement[self.gap_item] == MANAGED
         taken: list[int] = []
         # For each gap: a swap in this gap makes room only in stretches whose distance to the next
@@ -215,7 +216,7 @@ class Step:
             if stretch is None or last[at] <= self.until[at, stretch] <= first[at]:
                 before = book.usage.copy()
                 book.add(swap)
-                usage[pool[self.gap_item[at]]] += book.usage - before
+                usage[gap_pool[at]] += book.usage - before
                 left[at] = False
                 taken.append(at)
 

@@ -159,7 +159,8 @@ def with_layer_waits(waits: Integers, moves: Table, profile: Profile) -> Integer
     """
     count, found = profile.stretch_count, waits.copy()
     begins = np.flatnonzero(profile.stretches["kind"] != Boundary.CUT)
-    for began in np.unique(moves["boundary"][moves["tier"] != 0]).tolist():
+    demotions = moves[moves["tier"] != 0]
+    for began in np.unique(demotions["boundary"]).tolist():
         following = int(begins[np.searchsorted(begins, began, side="right") % len(begins)])
         known = int(found[following])
         # A boundary has only one wait. A wait for the demotions that begin at some boundary
