@@ -30,7 +30,7 @@ from sentineld.policies.bounds.step_time import bound_seconds
 from sentineld.policies.registry import names, policy
 from sentineld.profile.trace import profile_of
 from sentineld.profile.trace_file import load_trace
-from sentineld.simulate.simulate import simulate
+from sentineld.simulate.simulate import STEPS_MAX, simulate
 from tests.bench.claims import checked, claims_table
 from tests.bench.huge import plan_huge_step, summary_line
 from tests.bench.models import MODELS
@@ -60,16 +60,28 @@ def step_of(trace: Path) -> tuple[Profile, int]:
     return profile_of(found), found.threads
 
 
-def cell_rows(trace: Path, tiers_name: str, fraction: float, policies: Sequence[str]) -> list[Row]:
-    """Simulate one cell; return a row per policy."""
+def cell_rows(
+    trace: Path,
+    tiers_name: str,
+    fraction: float,
+    policies: Sequence[str],
+    steps_max: int = STEPS_MAX,
+) -> list[Row]:
+    """Simulate one cell, with at most steps_max steps per policy; return a row per policy."""
     _, threads = step_of(trace)
-    return rows_of(trace, tiers_name, preset_tiers(tiers_name, threads), fraction, policies)
+    tiers = preset_tiers(tiers_name, threads)
+    return rows_of(trace, tiers_name, tiers, fraction, policies, steps_max)
 
 
 def rows_of(
-    trace: Path, tiers_name: str, tiers: Tiers, fraction: float, policies: Sequence[str]
+    trace: Path,
+    tiers_name: str,
+    tiers: Tiers,
+    fraction: float,
+    policies: Sequence[str],
+    steps_max: int = STEPS_MAX,
 ) -> list[Row]:
-    """Simulate one cell with these tiers; return a row per policy."""
+    """Simulate one cell with these tiers; see cell_rows()."""
     profile, threads = step_of(trace)
     budget_bytes = int(profile.peak_bytes * fraction)
     notes: list[str] = []
@@ -99,7 +111,7 @@ def rows_of(
             "fast_only_modelled_joules": slow.fast_only_joules,
             "note": "",
         }
-        rows.append(row | _figures(name, profile, tiers, budget_bytes, threads, notes))
+        rows.append(row | _figures(name, profile, tiers, budget_bytes, threads, steps_max, notes))
     return rows
 
 
@@ -109,11 +121,14 @@ def _figures(
     tiers: Tiers,
     budget_bytes: int,
     threads: int,
+    steps_max: int,
     notes: Sequence[str],
 ) -> Row:
-    clock = time.perf_counter
+    clock, by = time.perf_counter, policy(name)
     try:
-        found = simulate(profile, policy(name), tiers, budget_bytes, clock=clock, threads=threads)
+        found = simulate(
+            profile, by, tiers, budget_bytes, steps_max=steps_max, clock=clock, threads=threads
+        )
     except SentinelError as error:
         return {"note": "; ".join([error.message, *notes])}
     except Exception as error:  # a bug in one policy must not stop the others' measurement

@@ -57,7 +57,8 @@ def test_on_two_equal_tiers_only_waits_cost_time() -> None:
     swapping = {"g10", "capuchin", "flashneuron", "swapadvisor", "vdnn", "lms"}
     for name in set(SOFTWARE) - swapping - {"numab"}:
         tiers = preset_tiers("dram", 12)
-        found = simulate(training, policy(name), tiers, training.peak_bytes // 3)
+        budget = training.peak_bytes // 3
+        found = simulate(training, policy(name), tiers, budget, steps_max=40)
         waited = found.fast_only_seconds + found.stall_seconds
         assert found.step_seconds == pytest.approx(waited, rel=1e-9), name
 
