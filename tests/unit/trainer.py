@@ -42,7 +42,7 @@ class Trainer:
     now_ns: int = 1_000_000
     layers: list[str] = field(default_factory=lambda: [""])  # layer names in order of first use
     rows: list[tuple[int, ...]] = field(default_factory=list)
-    samples: list[tuple[int, ...]] = field(default_factory=list)
+    touched: list[tuple[int, ...]] = field(default_factory=list)  # first page, pages, epoch, write
     ops: list[tuple[int, int, int, bool, bool]] = field(default_factory=list)
     step: int = 0
     cursor: int = 0
@@ -110,9 +110,7 @@ class Trainer:
         for tensors, write in ((reads, False), (writes, True)):
             for tensor in tensors:
                 self.ops.append((self.now_ns, tensor.address, tensor.bytes, write, False))
-                first = tensor.address // PAGE
-                for page in range(first, first + tensor.pages):
-                    self.samples.append((page, self.epoch, 0, int(write), 0))
+                self.touched.append((tensor.address // PAGE, tensor.pages, self.epoch, int(write)))
         self.now_ns += self.op_ns + int(
             sum(t.bytes for t in (*reads, *writes)) / self.bytes_per_s * 1e9
         )
@@ -129,8 +127,15 @@ class Trainer:
         return records
 
     def take_samples(self) -> Records:
-        samples = np.array(self.samples, dtype=SAMPLE_DTYPE)
-        self.samples.clear()
+        """One record for each page that an operator has touched since the last call."""
+        touched = np.array(self.touched, dtype=np.int64).reshape(-1, 4)
+        self.touched.clear()
+        first, pages, epoch, write = touched.T
+        row = np.repeat(np.arange(len(touched)), pages)
+        samples = np.zeros(len(row), SAMPLE_DTYPE)
+        begins = np.cumsum(pages) - pages
+        samples["page"] = first[row] + np.arange(len(row)) - begins[row]
+        samples["epoch"], samples["flags"] = epoch[row], write[row]
         return samples
 
     def take_ops(self) -> Records:
