@@ -15,6 +15,7 @@ from sentineld.model.profile import Profile
 from sentineld.policies.bounds.step_time import bound_seconds
 from sentineld.policies.registry import policy
 from sentineld.simulate.simulate import simulate
+from tests.conftest import COUNTS, PROFILE
 from tests.unit.policies.rivals.laps import PAGE, Life, lap
 from tests.unit.policies.tiering import paged_tiers
 
@@ -69,7 +70,7 @@ def profiles(draw: st.DrawFn) -> Profile:
         "first-touch",
     ],
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=COUNTS[PROFILE] // 4)
 @given(
     profile=profiles(),
     share=st.floats(0.02, 0.9),

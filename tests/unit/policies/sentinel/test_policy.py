@@ -21,6 +21,7 @@ from sentineld.plan.layout import area_offsets
 from sentineld.policies.bounds.fast_share import fast_share_bound
 from sentineld.policies.registry import policy
 from sentineld.policies.shares import MOVE_SHARE, usable_pages
+from tests.conftest import COUNTS, PROFILE
 from tests.unit.plan.toys import PAGE, toy_profile, two_tiers
 from tests.unit.policies.network import RATE, step_plan, training_step
 from tests.unit.policies.rivals.laps import Life, lap
@@ -167,7 +168,7 @@ def test_missing_inputs_are_refused(name: str) -> None:
 
 
 @BOTH
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=COUNTS[PROFILE] // 5)
 @given(
     blocks=st.integers(1, 3),
     weight_pages=st.integers(1, 24),
