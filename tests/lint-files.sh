@@ -27,8 +27,9 @@ echo "clang-format: ${#c_files[@]} files"
 kernel=$(dpkg-query -W -f '${Depends}' linux-headers-amd64 | grep -o 'linux-headers-[^ ,]*' | head -1)
 cp -r kmod "$stage/kmod"
 # C=2: sparse checks every file. -Wno-context: sparse's lock contexts cannot describe a function
-# that returns with a lock held on some paths only.
-if ! make -C "$stage/kmod" -j"$(nproc)" KDIR="/usr/src/$kernel" W=1 KCFLAGS=-Werror \
+# that returns with a lock held on some paths only. -g0: the kernel's own flags ask for debugging
+# information, which takes a fifth of the time and is not used here.
+if ! make -C "$stage/kmod" -j"$(nproc)" KDIR="/usr/src/$kernel" W=1 KCFLAGS="-Werror -g0" \
 	C=2 CF="-Wno-context -Wsparse-error" >"$stage/kmod.log" 2>&1; then
 	cat "$stage/kmod.log" >&2
 	exit 1
