@@ -14,6 +14,12 @@ import pytest
 
 ROOT = Path(__file__).parents[3]
 
+DEFER = """
+from tests.eager import defer_compiler
+defer_compiler()
+"""
+"""The part of the script that leaves out torch's compiler, so that torch is imported faster."""
+
 LOAD = """
 import json, sys
 from sentineld.shim import disarm
@@ -55,6 +61,6 @@ def run(script: str, **environment: str) -> Any:
 
 
 def shimmed(script: str, **environment: str) -> Any:
-    """Run LOAD, SERVE and then the script; returns what run() returns."""
+    """Run DEFER, LOAD, SERVE and then the script; returns what run() returns."""
     pytest.importorskip("torch")
-    return run(LOAD + SERVE + script, **environment)
+    return run(DEFER + LOAD + SERVE + script, **environment)

@@ -7,21 +7,11 @@ import ctypes
 from itertools import groupby
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.shim.harness import compile_harness
-
 WORDS = 3
 BITS = 64 * WORDS
-
-
-@pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
-    path = tmp_path_factory.mktemp("bits") / "harness.so"
-    compile_harness(path, "-O2")
-    return ctypes.CDLL(str(path))
 
 
 runs = st.lists(st.tuples(st.integers(0, BITS - 1), st.integers(1, BITS), st.booleans()))
@@ -29,20 +19,20 @@ runs = st.lists(st.tuples(st.integers(0, BITS - 1), st.integers(1, BITS), st.boo
 
 @given(changes=runs, wanted=st.integers(1, BITS))
 def test_the_best_run_is_the_shortest_that_is_long_enough(
-    library: ctypes.CDLL, changes: list[tuple[int, int, bool]], wanted: int
+    harness: ctypes.CDLL, changes: list[tuple[int, int, bool]], wanted: int
 ) -> None:
     words = (ctypes.c_uint64 * WORDS)()
     bits = np.zeros(BITS, bool)
     for first, count, on in changes:
         count = min(count, BITS - first)
-        library.test_bits_set(words, first, count, on)
+        harness.test_bits_set(words, first, count, on)
         bits[first : first + count] = on
     assert (np.unpackbits(np.array(words).view(np.uint8), bitorder="little") == bits).all()
 
     lengths = [len(list(run)) for on, run in groupby(bits) if on]
     enough = [length for length in lengths if length >= wanted]
     first = ctypes.c_uint32()
-    found = library.test_bits_best_run(words, WORDS, wanted, ctypes.byref(first))
+    found = harness.test_bits_best_run(words, WORDS, wanted, ctypes.byref(first))
     assert found == min(enough, default=max(lengths, default=0))
     run = bits[first.value : first.value + found]
     assert run.all()
