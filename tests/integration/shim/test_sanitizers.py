@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import PROFILE
 from tests.unit.shim.paged import pager_problem
 
 FOLDER = Path(__file__).parents[2] / "sanitize"
@@ -20,7 +21,7 @@ STEPS = 2000
 """Steps of each training thread."""
 OPERATIONS = 300
 """Operations of each thread that uses the pager."""
-SEEDS = (1, 2)
+SEEDS = {"ci": (1,), "long": (1, 2, 3)}[PROFILE]
 
 each_sanitizer = pytest.mark.parametrize("sanitizer", ["thread", "address,undefined"])
 
