@@ -230,7 +230,11 @@ def settled(plan: Plan, page_bytes: int) -> Table:
 
 
 def without(row: np.void, ranges: Table) -> Table:
-    """The parts of a row's range that overlap none of these ranges, as MOVE_DTYPE rows."""
+    """Cut the given ranges out of the range of `row`; return the remaining parts, ascending.
+
+    row: a MOVE_DTYPE row. ranges: rows with offset and bytes in the same space. Returns copies of
+    `row` with the offset and bytes of each part.
+    """
     low, high = int(row["offset"]), int(row["offset"]) + int(row["bytes"])
     left: list[tuple[int, int]] = []
     for one in np.sort(ranges, order="offset"):

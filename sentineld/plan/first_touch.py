@@ -23,7 +23,7 @@ REASON = "where the kernel puts it at its first touch"
 
 
 def first_touch_plan(profile: Profile, budget_bytes: int) -> Plan:
-    """Make a plan that has a layout but no tiers, moves or prediction."""
+    """Make a plan without moves or a prediction. The regions of its layout have no tier."""
     placed, short = transient(profile), short_lived(profile)
     # Pages never move, so tensors that share pages are always on the same tier. Lay out short-lived
     # and long-lived tensors in separate areas, so that no short-lived tensor shares pages with a

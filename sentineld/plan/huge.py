@@ -38,8 +38,8 @@ of these numbers that does not exceed the size of a range. Linux 6.8 added huge 
 2 MiB; 64 KiB is the smallest size that avoids most of the cost of small pages."""
 
 RANGES_MAX = 1024
-"""Limit on the number of ranges. Each range splits a mapping into three, and by default the kernel
-allows a process 65530 mappings (vm.max_map_count)."""
+"""Maximum number of ranges in Layout.huge. Each range splits a mapping into three, and by default
+the kernel allows a process 65530 mappings (vm.max_map_count)."""
 
 
 def with_huge_pages(

@@ -21,7 +21,7 @@ Entry = TypeVar("Entry", bound=np.generic)
 
 @dataclass(frozen=True)
 class Items:
-    """N chunks over S stretches."""
+    """N chunks, and the accesses to them in each of S stretches."""
 
     tensor: Integers  # (N,): row of the profile's tensors
     first_page: Integers  # (N,): index of the first page within the tensor
@@ -56,7 +56,7 @@ class Items:
         return (np.arange(count)[:, None] + self.birth[None, :]) % max(count, 1)
 
     def by_stretch(self, table: npt.NDArray[Entry]) -> npt.NDArray[Entry]:
-        """Convert a table by position, (S, N), into a table by stretch, (S, N)."""
+        """Convert values with one row per position, (S, N), into one row per stretch, (S, N)."""
         found = np.zeros_like(table)
         found[self.stretch_of(), np.arange(table.shape[1])[None, :]] = table
         return found

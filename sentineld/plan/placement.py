@@ -47,7 +47,7 @@ def placeable(profile: Profile) -> Mask:
 
 
 def placed_on(profile: Profile, placement: Placement) -> Mask:
-    """(T,): which tensors the script has placed on this tier, as far as a plan can place them."""
+    """(T,): which of the placeable() tensors the script has placed on this tier."""
     found: Mask = (profile.tensors["placed"] == placement) & placeable(profile)
     return found
 
@@ -91,8 +91,8 @@ class _Placed:
 
     on: dict[Placement, Mask]  # (T,) each: the tensors placed on the tier
     areas: dict[Placement, tuple[Integers, Integers, int]]
-    """For each tier, the rows of the placed tensors that are born in the step, their offsets in the
-    tier's region and the region's size, in pages."""
+    """For each tier: the rows of the placed tensors that are born in the step; their offsets in the
+    tier's region, in pages; and the size of this region, in pages."""
     fast_pages: int  # largest number of fast pages that the placed tensors take
 
     @property
@@ -136,8 +136,11 @@ def _placed(profile: Profile) -> _Placed:
 
 
 def _require_room(profile: Profile, placed: _Placed, budget_bytes: int, room_bytes: int) -> None:
-    """Raise SentinelError if the placed tensors leave less than a page of the budget. The code is
-    not "failed", because no other policy could make a plan either."""
+    """Raise SentinelError if the placed tensors leave less than a page of the budget.
+
+    The error's code is not "failed": after that code, Planners.plan() would try other policies,
+    which would fail, too.
+    """
     if placed.fast_pages and room_bytes < profile.page_bytes:
         asked = format_bytes(placed.fast_pages * profile.page_bytes)
         raise SentinelError(
