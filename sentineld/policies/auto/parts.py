@@ -67,8 +67,8 @@ def parts(groups: Groups, fast: Integers) -> tuple[Items, Lives]:
     position = np.arange(count)[:, None]
     alive = position < length[None, :]
     state = (fast[:, of] > np.array(rank, dtype=np.int64)[None, :]) & alive
-    # After its last position, a transient part keeps its state; a persistent part returns to its
-    # first state.
+    # After its last position, a transient part stays on its tier; a persistent part returns to the
+    # tier of its first position.
     following = np.vstack([state[1:], np.zeros((1, len(of)), np.bool_)])
     lasts = groups.persistent[of]
     last = position == length[None, :] - 1

@@ -29,7 +29,7 @@ class Births:
     """The tiers on which the T tensors of the profile are born."""
 
     rows: Integers
-    """Tensors that lie in the arena."""
+    """The tensors that lie in the arena: rows of the profile's tensors."""
 
     fast_pages: Integers
     """(T,): number of pages born fast, counted from the tensor's first page."""

@@ -31,8 +31,8 @@ the full program, in which groups may change their tier at all positions, lies b
 the optimum of the last program."""
 
 ROUNDS = 6
-"""Limit on the number of programs. Each program adds positions to those of the previous program. On
-paged tiers, it also adds columns for clean pages."""
+"""Maximum number of programs that are solved, one after another. Each program adds positions to
+those of the previous program. On paged tiers, it also adds columns for clean pages."""
 
 
 def bound_seconds(profile: Profile, tiers: Tiers, budget_bytes: int) -> float:

@@ -167,7 +167,7 @@ def _changes(groups: Groups, group: int, grid: tuple[int, float], generous: bool
 
 
 def _spaced(begin: int, end: int, grid: tuple[int, float]) -> set[int]:
-    """Positions between two uses, dense near both."""
+    """The permitted positions in [begin, end), dense near the uses `begin` and `end`; see GRIDS."""
     near, widen = grid
     found: set[int] = set()
     away = 0

@@ -316,9 +316,9 @@ class _Program:
         sets the limits of the rows that it adds.
 
         Returns (S,), the time to add to all_slow, which is the time of each stretch if everything
-        is slow. In a generous program, this is the time that is not hidden. In a plan's program, it
-        is 0, because the rows of the times already contain the columns of the time that is not
-        hidden.
+        is slow. In a generous program, the added time is the time that is not hidden. In a plan's
+        program, it is 0, because the rows of the times already contain the columns of the time that
+        is not hidden.
         """
         stretches = np.arange(self._count)
         for at, segment in enumerate(self._segments):

@@ -6,7 +6,7 @@ of the slow node that was accessed is to be promoted, the hottest first; every r
 node that was not accessed is to be demoted, the coldest first. A region's hotness is the mean of
 two scores (damon_hot_score() in mm/damon/ops-common.c). One is the share of the region's samples
 with an access. The other is the binary logarithm of the region's age, which is the number of
-seconds since this share last changed; for an idle region, the logarithm counts negatively. Each
+seconds since this share last changed; for an idle region, the logarithm gets a minus sign. Each
 scheme moves at most 200 MiB a second. Its quota is tuned to a goal: promotions aim at 99.7 % used
 memory of the fast node, demotions at 0.5 % free memory. Published aggregation interval: 100 ms;
 HMSDK uses 2 s.

@@ -66,7 +66,7 @@ class Executions:
         self._last: deque[int] = deque(maxlen=HISTORY)
 
     def note(self, execution: int) -> None:
-        """Learn that this execution followed the last ones."""
+        """Record that this execution followed the last HISTORY executions."""
         if len(self._last) == HISTORY:
             self._next[tuple(self._last)] = execution
         self._last.append(execution)

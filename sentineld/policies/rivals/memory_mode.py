@@ -7,10 +7,13 @@ read or a write misses, the cache line is filled from slow memory; when a dirty 
 is written back to slow memory. The hardware does not distinguish tensors: lines of dead tensors are
 written back, too.
 
-Simplifications, all favouring memory mode: a line is a 4 KiB page, not 64 bytes (training accesses
-its tensors sequentially, so it uses all lines of a page); physical pages are contiguous as in the
-layout, so that pages do not conflict by chance; a hit costs no more than if all memory were fast;
-each page of a tensor misses at most once in a stretch.
+Simplifications, all of which favour memory mode:
+
+- A line is a 4 KiB page, not 64 bytes. Training accesses its tensors sequentially, so it uses all
+  64-byte lines of a page.
+- Physical pages are contiguous as in the layout, so that pages do not conflict by chance.
+- A hit takes no longer than an access on a machine whose whole memory is fast.
+- Each page of a tensor misses at most once in a stretch.
 """
 
 from __future__ import annotations
@@ -115,8 +118,8 @@ class _Cache:
 
 
 def _first_pages(plan: Plan, profile: Profile) -> Integers:
-    """First page of each tensor in a memory that holds the arena, then the heap and then all other
-    tensors."""
+    """(T,): the number of each tensor's first page. The pages of the arena are numbered first, then
+    those of the heap, then those of all other tensors."""
     space, offset = places(plan, profile)
     start, pages = offset // profile.page_bytes, tensor_pages(profile)
     heap = -(-plan.layout.arena_bytes // profile.page_bytes)

@@ -96,9 +96,9 @@ class Histogram:
 def thresholds(
     level: Integers, pages: Integers, capacity_pages: int, warm_below: float = WARM_BELOW[0]
 ) -> tuple[int, int]:
-    """(coldest hot bin, coldest bin that is not demoted) for cells of these bins and sizes.
+    """(coldest hot bin, coldest bin that is not demoted).
 
-    warm_below: see WARM_BELOW.
+    level, pages: (C,), the bin and the number of pages of each cell. warm_below: see WARM_BELOW.
     """
     hot, taken = hottest_that_fit(histogram(level, pages, BINS), capacity_pages * (1 - SPARE))
     warm = hot - 1 if taken < warm_below * capacity_pages and hot > 1 else hot

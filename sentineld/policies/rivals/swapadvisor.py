@@ -123,7 +123,7 @@ class Step:
 
     @staticmethod
     def of(book: Book, cost_ns: Floats, accesses_slow: bool) -> Step:
-        """Collect the step's tables from a book without swaps."""
+        """Derive the planner's data about a step from a book without swaps."""
         profile, count = book.profile, book.profile.stretch_count
         tensors = np.flatnonzero(swappable(profile, book.pooled) & ~book.slow)
         item_of = np.full(len(profile.tensors), -1)

@@ -158,7 +158,7 @@ class Book:
         return Swap(gap, _numbered(sorted(out)), _numbered(sorted(back)))
 
     def add(self, swap: Swap) -> None:
-        """Add a possible swap to this book."""
+        """Add a swap that possible() has returned."""
         self._transfer(swap, 1)
         self._count(swap, -1)
         self.swaps.append(swap)

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Policy `vtmm`: promote the pages of the hottest buckets of temperature that fit.
+"""Policy `vtmm`: promote the hottest pages that fit, by buckets of similar temperature.
 
 Based on vTMM (EuroSys 2023), earlier named HMM-V (arXiv 2209.13111). It manages the memory of
 virtual machines: the hypervisor scans page tables for accessed and dirty bits. Each page has a
 temperature: the more of the last 20 scans found the page accessed, the hotter it is, and a scan
 that found it written counts more (sentineld/temperature/history.py names the source of the
-constants). The hot set consists of the hottest buckets that fit into the fast tier. Hot slow pages
-are promoted, the hottest first; cold fast pages are demoted to make room, the coldest first. A
-queue of eight levels saves work: the bits of pages that are known to be used are cleared less
-often. Published interval between scans: 600 ms.
+constants). Pages of similar temperature form a bucket (sentineld/temperature/buckets.py). The hot
+set consists of the hottest buckets that fit into the fast tier. Hot slow pages are promoted, the
+hottest first; cold fast pages are demoted to make room, the coldest first. A queue of eight levels
+saves work: the bits of pages that are known to be used are cleared less often. Published interval
+between scans: 600 ms.
 
 Left out: the cost of scanning, dirty pages that a move has to copy again, and the division of fast
 memory between several virtual machines.

@@ -32,9 +32,9 @@ class Interval:
     memory (S) beside the pool of short-lived tensors (RS)."""
 
     fits_time: bool
-    """Tensor(MIL) / BW <= T(MIL) in all intervals: the preceding interval is long enough to move
-    the pages that an interval uses. Pages that the preceding interval uses, too, or that are born
-    in the interval are not counted."""
+    """Tensor(MIL) / BW <= T(MIL) in all intervals: each interval is long enough to move the pages
+    that the next interval uses. Pages that both intervals use, and pages that are born in the next
+    interval, are not counted."""
 
 
 def powers_of_two(count: int) -> list[int]:

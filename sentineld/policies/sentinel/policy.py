@@ -64,15 +64,15 @@ class Sentinel:
 
 
 class _Judge(NamedTuple):
-    """Judges schedules."""
+    """Computes the value of schedules; see _Judged."""
 
     items: Items
     slow_ns: Floats  # see _slow_ns()
     promote_ns: float  # time to promote a page
 
     def __call__(self, one: Interval, schedule: IntervalSchedule) -> _Judged:
-        """Judge a schedule. Late promotions cost the time that the process waits for them, or the
-        extra time of the accesses to their pages in slow memory, whichever is less."""
+        """Evaluate a schedule. Late promotions cost the time that the process waits for them, or
+        the extra time of the accesses to their pages in slow memory, whichever is less."""
         items = self.items
         in_place = schedule.lives.fast & ~schedule.lives.moving
         saved_ns = float((self.slow_ns * in_place).sum())
