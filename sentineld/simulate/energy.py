@@ -2,7 +2,7 @@
 """The energy of a simulated step, by the energy model (model/energy.py).
 
 The training occupies one core for each of its threads. These cores wait while the process waits for
-moves and, on paged tiers, for the pages of a fault. At all other times, they compute, even while
+moves and, on paged tiers, for pages that faults fetch. At all other times, they compute, even while
 accesses to slow memory delay them. Another core copies the pages that software moves.
 """
 
@@ -14,9 +14,10 @@ from sentineld.simulate.replay import Step
 
 
 def step_joules(step: Step, profile: Profile, model: EnergyModel, threads: int) -> float:
-    """The energy of a step whose slow_joules were computed with this model.
+    """The energy of a simulated step, in joules.
 
-    threads: number of threads that compute the step.
+    step: its slow_joules must have been computed with `model`. threads: number of threads that
+        compute the step.
     """
     counts = step.counts
     promoted_bytes = counts.promoted_pages * profile.page_bytes
@@ -34,5 +35,5 @@ def step_joules(step: Step, profile: Profile, model: EnergyModel, threads: int) 
 
 
 def fast_only_joules(step_s: float, profile: Profile, model: EnergyModel, threads: int) -> float:
-    """The energy of a step with all memory fast, which takes step_s seconds."""
+    """The energy, in joules, of a step with all memory fast, which takes step_s seconds."""
     return core_joules(threads * step_s, 0.0) + float(model.fast_joules(profile).sum())

@@ -50,7 +50,7 @@ class _Waiting:
 
     correction: Correction
     ready_ns: float
-    """Time at which the plan is ready, on the clock of Progress.time_ns."""
+    """Time at which the corrected plan is ready, on the clock of Progress.time_ns."""
     spare: Plan | None = None
     """The spare plan, if it is used for the correction; None: make a new plan."""
 

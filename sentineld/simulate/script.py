@@ -33,7 +33,7 @@ class Birth(NamedTuple):
     cost_ns: float
     hideable_ns: float
     busy_ns: float
-    joules: float = 0.0  # EnergyModel.extra_joules() of each slow page; 0 if it is not wanted
+    joules: float = 0.0  # EnergyModel.extra_joules() of each slow page; 0: not computed
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Script:
     events: tuple[tuple[Event, ...], ...]
     """The events of each stretch, in order."""
     joules: Floats | None = None
-    """(S, C), like costs_ns, but with EnergyModel.extra_joules(); None: not wanted."""
+    """(S, C), like costs_ns, but with EnergyModel.extra_joules(); None: not computed."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,8 @@ class Scripts:
 def scripts(
     plan: Plan, profile: Profile, timing: Timing, energy: EnergyModel | None = None
 ) -> Scripts:
-    """Prepare a plan for replay. energy: the model of Step.slow_joules; None: not wanted."""
+    """Prepare a plan for replay. energy: the model with which Step.slow_joules is computed; None:
+    it is not computed."""
     cells = cells_of(plan, profile)
     found = timing.costs(profile)
     costs = [found.direct_ns, found.hideable_ns, timing.busy_ns(profile)]
@@ -162,8 +163,8 @@ def _any_inside(cells: Cells, mask: Mask) -> Mask:
 def _script(profile: Profile, cells: Cells, costs: Sequence[Floats], born: Mask) -> Script:
     """Make the script of a step.
 
-    costs: (A,) each, AccessCosts.direct_ns and hideable_ns, Timing.busy_ns() and, if it is wanted,
-        EnergyModel.extra_joules().
+    costs: (A,) each, AccessCosts.direct_ns and hideable_ns, Timing.busy_ns() and, if energy is
+        computed, EnergyModel.extra_joules().
     born: (T,), whether the tensor's pages are born when the tensor is allocated in this step.
     """
     rows, tensors = profile.accesses, profile.tensors

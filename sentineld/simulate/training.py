@@ -70,7 +70,7 @@ class Training:
     disturbance: Disturbance
     steps_max: int
     energy: EnergyModel | None = None
-    """The model of Step.slow_joules; None: it is not computed."""
+    """The model with which Step.slow_joules is computed; None: it is not computed."""
 
     @property
     def page_ns(self) -> tuple[float, float]:
