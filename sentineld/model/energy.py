@@ -6,7 +6,7 @@
                      + for each tier: bytes read    x energy to read a byte
                      + for each tier: bytes written x energy to write a byte
 
-The model serves where no energy can be measured: in the simulator, on emulated tiers, and on
+The model is used where no energy can be measured: in the simulator, on emulated tiers, and on
 machines without RAPL. Its results are always marked as modelled. docs/explanation/energy.md has the
 sources of the constants and the model's limits.
 

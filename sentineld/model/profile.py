@@ -68,8 +68,11 @@ STRETCH_DTYPE = np.dtype(
 def page_spans(
     table: npt.NDArray[np.void], page_bytes: int
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """The page number at which each row of a table with `address` and `bytes` begins, and the page
-    number after its last page."""
+    """Two arrays, one entry per row: the number of the first page of the row's memory, and the
+    number after that of its last page.
+
+    table: rows with `address` and `bytes`.
+    """
     start = table["address"].astype(np.int64)
     end = start + table["bytes"].astype(np.int64)
     return start // page_bytes, -(-end // page_bytes)

@@ -83,7 +83,7 @@ Records = npt.NDArray[np.void]
 
 
 class MemoryMapping(NamedTuple):
-    """A mapping of the process."""
+    """A memory mapping of a process."""
 
     start: int
     end: int  # exclusive
