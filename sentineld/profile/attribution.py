@@ -65,7 +65,7 @@ class Tenants:
     """
 
     ends: Integers  # keys at which the set of tenants changes, ascending
-    first: Integers  # index in `instance` of each part's first tenant; last: len(instance)
+    first: Integers  # index in `instance` of each part's first tenant; then len(instance)
     instance: Integers  # the tenants of all parts, part by part, as rows of the instances
 
     def find(self, keys: Integers) -> tuple[Integers, Integers]:

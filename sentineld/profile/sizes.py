@@ -71,14 +71,15 @@ class Sizes:
         return self.total_bytes < I64_MAX / 2
 
     def joined(self, other: Sizes) -> Sizes:
-        """These sizes joined with `other`, which must have the same number of allocations."""
+        """The sizes of two sets of steps together; both need the same number of allocations."""
         vary = self.vary | other.vary | (self.largest_bytes != other.largest_bytes)
         largest_bytes = np.maximum(self.largest_bytes, other.largest_bytes)
         return Sizes(largest_bytes, vary, self.optional | other.optional)
 
     def joined_lacking(self, lacking: Mask, other: Sizes) -> Sizes:
-        """These sizes joined with those of other steps, which lack some of the allocations.
-        lacking: which allocations the other steps lack."""
+        """The sizes of two sets of steps together, where the steps of the second set lack some of
+        the allocations. lacking: which allocations they lack. other: the sizes of the second
+        set."""
         largest_bytes = self.largest_bytes.copy()
         largest_bytes[~lacking] = other.largest_bytes
         vary, optional = np.copy(lacking), np.copy(lacking)
