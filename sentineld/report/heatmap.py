@@ -184,7 +184,11 @@ def axis_of(first: Integers, past: Integers) -> Axis:
 
 
 def covered(begin: Integers, end: Integers, edges: Integers) -> Floats:
-    """Number of positions in each row that are covered by the union of intervals."""
+    """(rows,): the number of positions in each row that lie in at least one of some intervals.
+
+    begin, end: first position of each interval, and the position after its last one.
+    edges: see Heatmap.
+    """
     if not len(begin):
         return np.zeros(len(edges) - 1)
     first, past = union(begin, end)

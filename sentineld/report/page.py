@@ -31,8 +31,8 @@ _ESCAPES = {
     "\u2028": "\\u2028",
     "\u2029": "\\u2029",
 }
-"""Characters that are escaped in the JSON block: with them, a name could end the block, or begin a
-comment or another element."""
+"""Characters that are escaped in the JSON block. If they were not escaped, a name could end the
+block, or begin a comment or another element."""
 
 
 def page_html(data: Mapping[str, Any]) -> str:
@@ -60,7 +60,7 @@ def page_html(data: Mapping[str, Any]) -> str:
 
 
 def json_block(data: Mapping[str, Any]) -> str:
-    """JSON for a <script> element of a data type."""
+    """JSON text for a <script> element that contains data, not a script; see _ESCAPES."""
     text = json.dumps(data, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     return re.sub("[<>&\u2028\u2029]", lambda found: _ESCAPES[found[0]], text)
 

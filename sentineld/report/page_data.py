@@ -145,14 +145,20 @@ def _timeline(group: str, line: Timeline, names: tuple[str, ...]) -> dict[str, A
 def _map(
     name: str, heat: Heatmap, boxes: Boxes, cells: Integers, index: Integers
 ) -> dict[str, Any]:
-    """cells: [row, stretch], the state of each cell; index: as in page_data()."""
+    """The JSON values of a heatmap.
+
+    cells: [row, stretch], 0 if no tensor is live. Of a map of recorded accesses, other values are
+        UNKNOWN_CELL if an access may have been missed, else 1. Of a map of planned tiers, see
+        _tier_cells().
+    index: as in page_data().
+    """
     stretches = heat.live.shape[1]
     columns = min(stretches, MAP_COLUMNS)
     first = np.unique(np.arange(columns) * stretches // columns)
     kept = boxes.take(index[boxes.tensor] >= 0)
     # Round up, so that a cell with any access differs from a cell without one.
     accessed = np.ceil(np.maximum.reduceat(heat.accessed, first, axis=1) * 255)
-    # In each row, a column has the state of its stretch with the most live pages.
+    # In each row, a column gets the cell of its stretch with the most live pages.
     busiest = _busiest(heat.live, first)
     return {
         "name": name,
@@ -189,9 +195,12 @@ def _busiest(live: Floats, first: Integers) -> Integers:
 
 
 def _tier_cells(tiers: TierMap) -> Integers:
-    """[row, stretch]: 0 if no tensor is live, else one of 1 .. FAST_LEVELS + 1 for the share of
-    fast pages among those on a planned tier, or CHOSEN_CELL if the kernel chooses the tier of all
-    pages; plus UP_CELL and DOWN_CELL if moves start."""
+    """[row, stretch]: the number that represents each cell of the map.
+
+    0: no tensor is live. 1 .. FAST_LEVELS + 1: the share of fast pages among the pages whose tier
+    is planned. CHOSEN_CELL: the kernel chooses the tier of all pages. UP_CELL is added if
+    promotions start in the stretch, and DOWN_CELL if demotions start in it.
+    """
     live, planned = tiers.heat.live, tiers.heat.live - tiers.chosen
     share = np.divide(tiers.fast, planned, out=np.zeros_like(live), where=planned > 1e-9)
     cells: Integers = 1 + np.rint(np.clip(share, 0.0, 1.0) * FAST_LEVELS).astype(np.int64)
@@ -202,7 +211,7 @@ def _tier_cells(tiers: TierMap) -> Integers:
 
 
 def _tensors(rows: list[TensorRow], profile: Profile, shown: Integers) -> dict[str, Any]:
-    """The columns of the table. shown: the rows of the profile's tensors."""
+    """The columns of the table of tensors. shown: the profile's rows that the page contains."""
     tensors = profile.tensors[shown]
     faults = [row.fault_count for row in rows]
     recorded = bool(rows) and rows[0].faults is not None
@@ -225,7 +234,7 @@ def _tensors(rows: list[TensorRow], profile: Profile, shown: Integers) -> dict[s
 
 
 def _planned(plan: Plan, profile: Profile, found: Residency, shown: Integers) -> dict[str, Any]:
-    """The columns of the table that only a plan has."""
+    """The further columns of the table of tensors if there is a plan. shown: as in _tensors()."""
     reasons = [plan.reasons[at] for at in shown.tolist()]
     known = {reason: at for at, reason in enumerate(dict.fromkeys(reasons))}
     counts = np.bincount(plan.moves["tensor"], minlength=len(profile.tensors))

@@ -18,7 +18,8 @@ function seriesColour(name) {
 	return page.kinds.find(([kind]) => kind === name)[1];
 }
 
-// For each series, the sum of its values and of those below it; the top series comes first.
+// For each series, the sum of its values and of the values of all series below it. The top series
+// comes first.
 function stacked(line) {
 	const sums = [];
 	let below = new Float64Array(line.times_ms.length);
@@ -184,7 +185,7 @@ function drawCharts() {
 	showLegend(-1);
 }
 
-// Shows the values at an index of the timeline, or the largest values for -1.
+// Shows the values at an index of the timeline. Index -1: shows the largest value of each series.
 function showLegend(index) {
 	const line = timelines[timelineGroup];
 	byId("timeline-legend").replaceChildren(...line.series.map(({ name, bytes, max_bytes }) => element(

@@ -14,7 +14,7 @@ function unpacked(table) {
 	return new ARRAYS[table.type](bytes.buffer);
 }
 
-// Replaces each table of numbers below `value` by a typed array.
+// Replaces each packed table of numbers in `value`, at any depth, with a typed array.
 function decoded(value) {
 	if (Array.isArray(value))
 		return value.length && typeof value[0] === "object" ? value.map(decoded) : value;
@@ -59,7 +59,7 @@ function mixed(from, to, share) {
 	return from.map((value, at) => value + (to[at] - value) * share);
 }
 
-// The same texts as sentineld/base/units.py makes.
+// Formats a number of bytes as format_bytes() in sentineld/base/units.py does.
 function bytesText(count) {
 	for (const unit of ["B", "KiB", "MiB", "GiB"]) {
 		if (Math.abs(count) < 1024)
