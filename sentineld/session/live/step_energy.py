@@ -93,7 +93,7 @@ class EnergyUse:
         return StepEnergy(joules, Source.MODELLED)
 
     def _used_joules(self, passed: _Counts) -> float:
-        """Energy of cores and moves."""
+        """The modelled energy of cores and moves. passed: the increase of each counter."""
         computing_s = passed.cpu_s + self._threads * passed.delay_s
         computing_s += self._model.copying_s(passed.promoted_bytes + passed.demoted_bytes)
         return core_joules(computing_s, self._threads * passed.wait_s) + self._model.moved_joules(

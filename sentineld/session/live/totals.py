@@ -13,7 +13,7 @@ from sentineld.session.live.managed import Managed
 
 @dataclass(frozen=True)
 class Moves:
-    """Sums over all plans of a session."""
+    """Counters of a session's moves, summed over all its plans."""
 
     moved_bytes: Counter[Entry] = field(default_factory=Counter)
     late_moves: int = 0
