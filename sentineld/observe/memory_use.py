@@ -65,8 +65,8 @@ def read_memory_use(pid: int, proc: Path = Path("/proc")) -> MemoryUse:
 
 
 def resident_bytes(pid: int, proc: Path = Path("/proc")) -> int:
-    """Resident anonymous bytes, from /proc/PID/statm, which takes less time to read than the
-    status. Raises ProcessLookupError if the process has exited."""
+    """Resident anonymous bytes, from /proc/PID/statm, which takes less time to read than
+    /proc/PID/status. Raises ProcessLookupError if the process has exited."""
     try:
         # A session reads this file of up to hundreds of processes several times a second.
         # Path.read_text() takes four times as long.
