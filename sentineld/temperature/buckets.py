@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Buckets of equally hot pages, and the hottest buckets that fit into fast memory.
+"""Buckets of pages with similar temperatures, and the hottest buckets that fit into fast memory.
 
 The width of the buckets is that of vTMM. history.py names the source of vTMM's constants.
 """

@@ -30,11 +30,12 @@ class Chooser:
         """count: N.
 
         margin: number of buckets below the coldest hot one whose pages stay on their tier.
-        rest: after a move of a unit, this number of choices do not move the unit back.
+        rest: number of calls of choose() after a unit's move that do not move the unit back.
         """
         self._margin, self._rest = margin, rest
-        self._risen: Integers = np.zeros(count, np.int64)  # choices until a demotion is possible
-        self._fallen: Integers = np.zeros(count, np.int64)  # choices until a promotion is possible
+        # (N,): calls of choose() until the unit may fall, and until it may rise.
+        self._risen: Integers = np.zeros(count, np.int64)
+        self._fallen: Integers = np.zeros(count, np.int64)
 
     def choose(
         self, temperature: Integers, fast: Integers, slow: Integers, capacity_pages: int

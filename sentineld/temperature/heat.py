@@ -2,9 +2,9 @@
 """The temperatures of a process whose slow tier is swap, and the pages that should leave memory.
 
 The process swaps pages in by accessing them, so a unit was used if some of its pages have returned
-from swap. The other evidence is a sample: one random page of each unit whose accessed bit is read.
-Where dirty bits are not known, a used unit counts as written. So each scan that finds a unit used
-adds the width of one bucket to the unit's temperature.
+from swap. In addition, a scan samples units: it reads the accessed bit of one random resident page
+of a unit. Dirty bits are not known, so a used unit counts as written. Each scan that finds a unit
+used therefore adds the width of one bucket to the unit's temperature.
 """
 
 from __future__ import annotations
@@ -128,8 +128,9 @@ class Heat:
         self._refused[self._refused > 0] -= 1
 
     def to_page_out(self, pages_max: int) -> Table:
-        """The resident runs to page out, up to pages_max pages: those of cold units first, and the
-        coldest first in each group; PAGE_RUN_DTYPE."""
+        """The resident runs to page out, up to pages_max pages; PAGE_RUN_DTYPE. The runs of cold
+        units come first, then those of all other units; in both groups, the coldest units come
+        first."""
         resident = np.flatnonzero((self.units.resident > 0) & (self._refused == 0))
         temperature = self._tracker.temperature()[resident]
         order = np.lexsort((temperature, ~self._cold[resident]))
@@ -138,11 +139,11 @@ class Heat:
     def paged_out(self, asked: Integers, runs: Table) -> int:
         """Note that the kernel was asked to page out runs that came from to_page_out().
 
-        asked: the numbers of these runs' units, distinct. runs: all pages of these units after
-        that; PAGE_RUN_DTYPE. Returns the number of pages that have left memory. If no page of a
-        unit has left, the process has accessed all of them again immediately, or the kernel has
-        kept them. These cases cannot be distinguished: the unit counts as used, and is not paged
-        out again for REST scans.
+        asked: the distinct numbers of these runs' units. runs: all pages of these units, read after
+        the kernel was asked; PAGE_RUN_DTYPE. Returns the number of pages that have left memory. If
+        no page of a unit has left, the process has accessed all of them again immediately, or the
+        kernel has kept them. These cases cannot be distinguished: the unit counts as used, and is
+        not paged out again for REST scans.
         """
         before = self.units
         self.renew(before.replaced(asked, runs))
@@ -157,8 +158,8 @@ class Heat:
         return int(np.maximum(gone[of_asked], 0).sum())
 
     def to_fetch(self, pages_max: int) -> Table:
-        """The swapped runs to prefetch, up to pages_max pages; PAGE_RUN_DTYPE. A later call before
-        the next scan returns no run again."""
+        """The swapped runs to prefetch, up to pages_max pages; PAGE_RUN_DTYPE. Further calls return
+        no runs until the next scan."""
         found = self.units.ranges(np.flatnonzero(self._wanted), False, max(pages_max, 0))
         self._wanted[:] = False
         return found

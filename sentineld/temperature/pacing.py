@@ -11,8 +11,8 @@ class Pacing:
     """Computes the interval from the CPU time that scans take. It has no clock."""
 
     def __init__(self, cpu_share: float, least_s: float, most_s: float) -> None:
-        """cpu_share: the share of one core. least_s, most_s: limits of the interval; if a scan
-        takes more than cpu_share of most_s, the scans exceed their share."""
+        """cpu_share: the share of one core, 0..1. least_s, most_s: limits of the interval. If a
+        scan takes more than cpu_share * most_s of CPU time, the scans exceed their share."""
         self._cpu_share = cpu_share
         self._least_s, self._most_s = least_s, most_s
         self._mean_s: float | None = None
