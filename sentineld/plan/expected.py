@@ -232,8 +232,8 @@ def settled(plan: Plan, page_bytes: int) -> Table:
 def without(row: np.void, ranges: Table) -> Table:
     """Cut the given ranges out of the range of `row`; return the remaining parts, ascending.
 
-    row: a MOVE_DTYPE row. ranges: rows with offset and bytes in the same space. Returns copies of
-    `row` with the offset and bytes of each part.
+    row: a MOVE_DTYPE row. ranges: rows with `offset` and `bytes`, all in the space of `row`.
+    Returns copies of `row` with the offset and bytes of each part.
     """
     low, high = int(row["offset"]), int(row["offset"]) + int(row["bytes"])
     left: list[tuple[int, int]] = []
