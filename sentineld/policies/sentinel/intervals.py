@@ -108,7 +108,7 @@ def pooled_moves(moves: Floats, least: int) -> Floats:
 
 def stretches_ahead(count: int, stretches: int) -> Integers:
     """(S,): number of stretches from each stretch to the last stretch of the next interval. The
-    first interval of the step follows the last interval."""
+    step's last interval is followed by the first interval of the next step."""
     at = np.arange(count)
     begin = at // stretches * stretches
     end = np.minimum(begin + stretches, count)
