@@ -127,7 +127,7 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Similar:
-    """Recorded steps that differ in the sizes of allocations only."""
+    """Recorded steps that differ only in the sizes of allocations."""
 
     steps: int
     sizes: Sizes

@@ -61,7 +61,7 @@ class Trace:
 
 
 def profile_of(trace: Trace) -> Profile:
-    """The profile that the daemon computes from the same observations. Raises SentinelError."""
+    """Compute a trace's profile, as the daemon does from the same data. Raises SentinelError."""
     return build_profile(
         trace.access_step,
         trace.samples,

@@ -71,7 +71,7 @@ def unattributed_accesses(trace: Trace) -> tuple[UnattributedAccesses, ...]:
 def _mapping_of(
     addresses: Integers, mappings: tuple[MemoryMapping, ...], names: list[str]
 ) -> Integers:
-    """Index in `names` of each address's mapping."""
+    """Index in `names` of each address's mapping; the last index if no mapping contains it."""
     known = sorted(mappings)
     unknown = len(names) - 1
     if not known:
