@@ -54,8 +54,8 @@ class Point:
 
 
 def point_of(profile: Profile, policy_name: str, asked: Question, with_bound: bool) -> Point:
-    """Simulate a point. The simulation is the same as for an entry in the tables of `make
-    bench-policies`."""
+    """Simulate a training for one point of a curve, in the same way as `make bench-policies` does
+    for an entry of its tables."""
     machine, trainings = asked.machine, asked.trainings
     tiers, budget_bytes = machine.share(trainings), asked.fast_bytes // trainings
     found: dict[str, Any] = {}
