@@ -234,7 +234,7 @@ def _tensors(rows: list[TensorRow], profile: Profile, shown: Integers) -> dict[s
 
 
 def _planned(plan: Plan, profile: Profile, found: Residency, shown: Integers) -> dict[str, Any]:
-    """The further columns of the table of tensors if there is a plan. shown: as in _tensors()."""
+    """Columns that the table of tensors has only if there is a plan. shown: as in _tensors()."""
     reasons = [plan.reasons[at] for at in shown.tolist()]
     known = {reason: at for at, reason in enumerate(dict.fromkeys(reasons))}
     counts = np.bincount(plan.moves["tensor"], minlength=len(profile.tensors))

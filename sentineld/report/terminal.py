@@ -65,7 +65,7 @@ def timeline_lines(line: Timeline, profile: Profile, width: int) -> list[str]:
 
 
 def _header(found: tuple[Phase, ...], starts: npt.NDArray[np.int64]) -> str:
-    """The name of each phase, at the column where the phase begins.
+    """A line of text with the name of each phase at the column where the phase begins.
 
     starts: the first stretch of each column, and the end (exclusive) of the last column.
     """
