@@ -3,7 +3,7 @@
 one user together have a limited number of turns per second.
 
 Each turn wakes a thread. While threads wait for Python's GIL, each of them wakes up every SWITCH_S
-(daemon.py). Several hundred such threads take CPU time that the thread with the GIL needs.
+seconds (daemon.py). Several hundred such threads take CPU time that the thread with the GIL needs.
 """
 
 from __future__ import annotations
