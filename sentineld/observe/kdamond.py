@@ -202,7 +202,7 @@ def usable(
 
 @functools.cache
 def _lacking(kdamonds: Path, operations: str) -> SentinelError | None:
-    """The error if the kernel's DAMON lacks operations, else None.
+    """The error if the kernel's DAMON does not support `operations`, else None.
 
     The list of the operations that DAMON supports exists only in the folder of a context, so a
     context is created if there is none.

@@ -16,7 +16,7 @@ from sentineld.observe.writefds import WriteFds
 
 
 class WriteWatch:
-    """Descriptors of a process and the ranges of the current window."""
+    """Base of the watches that see only writes. Owns the descriptors that the process has sent."""
 
     def __init__(self, target: Target, way: str, tool: str, hint: str) -> None:
         """Take over the target's descriptors.
