@@ -147,8 +147,8 @@ def _map(
 ) -> dict[str, Any]:
     """The JSON values of a heatmap.
 
-    cells: [row, stretch], 0 if no tensor is live. Of a map of recorded accesses, other values are
-        UNKNOWN_CELL if an access may have been missed, else 1. Of a map of planned tiers, see
+    cells: [row, stretch], 0 if no tensor is live. In a map of recorded accesses, the other values
+        are UNKNOWN_CELL if an access may have been missed, else 1. For a map of planned tiers, see
         _tier_cells().
     index: as in page_data().
     """

@@ -8,7 +8,7 @@ class RateLimit:
     """Grants at most pages_per_s pages a second. Unused pages accumulate up to burst_pages."""
 
     def __init__(self, pages_per_s: float, burst_pages: float) -> None:
-        """The first call of grant() can grant burst_pages."""
+        """The first call of grant() can grant up to burst_pages pages."""
         self._pages_per_s = pages_per_s
         self.burst_pages = burst_pages
         self._saved_pages = burst_pages

@@ -61,7 +61,7 @@ class Units:
     def replaced(self, numbers: Integers, runs: Table) -> Units:
         """A copy of these units in which the contents of some units are replaced.
 
-        numbers: the units that are replaced. runs: all pages of them; PAGE_RUN_DTYPE.
+        numbers: the units that are replaced. runs: all pages of these units; PAGE_RUN_DTYPE.
         """
         kept = ~np.isin(self.numbers, numbers)[self._unit]
         table = np.zeros(int(kept.sum()), PAGE_RUN_DTYPE)
@@ -86,7 +86,7 @@ class Units:
         """One random resident page number of each of these units, which have resident pages."""
         parts = np.flatnonzero(self._is_resident)
         before = np.cumsum(self._pages[parts]) - self._pages[parts]
-        # Resident pages of all units below each unit.
+        # Number of resident pages of all units below each unit.
         base = np.cumsum(self.resident) - self.resident
         at = base[units] + random.integers(0, self.resident[units])
         part = np.searchsorted(before, at, side="right") - 1
