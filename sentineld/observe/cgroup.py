@@ -33,11 +33,14 @@ class Cgroup:
             ) from None
         stat = os.fstat(self._fd)
         self.identity = f"{stat.st_dev}-{stat.st_ino}"
-        """Differs from that of all other cgroups since the boot."""
+        """Differs from the identity of every other cgroup since the boot."""
 
     def pids(self, most: int) -> list[int]:
-        """The processes, up to `most` of them. Processes outside the daemon's PID namespace are
-        left out. Empty if the cgroup was removed. Raises SentinelError."""
+        """The pids of at most `most` processes in the cgroup and in its descendants.
+
+        Processes outside the daemon's PID namespace are left out. Empty if the cgroup was removed.
+        Raises SentinelError.
+        """
         found: dict[int, None] = {}
         for folder, _, _, fd in os.fwalk(".", dir_fd=self._fd):
             try:
@@ -46,7 +49,8 @@ class Cgroup:
             except OSError as error:
                 if error.errno in _GONE:
                     continue
-                # A threaded cgroup (v2) has no list. Its domain's list has its processes.
+                # The list of a threaded cgroup (v2) cannot be read. Its processes are in the list
+                # of its threaded domain.
                 if error.errno == errno.EOPNOTSUPP and folder != ".":
                     continue
                 raise SentinelError(
@@ -79,7 +83,8 @@ def cgroup_folder(path: str, mounts: Iterable[Mount]) -> Path:
     """The folder of a cgroup.
 
     path: the folder, or the cgroup's path in its hierarchy, as /proc/PID/cgroup and systemd show
-        it. If several hierarchies have this path, v2 comes first, then systemd's (v1), then memory.
+        it. If several hierarchies have this path, v2 is preferred, then systemd's hierarchy (v1),
+        then the hierarchy of the memory controller (v1).
 
     Raises SentinelError.
     """

@@ -31,8 +31,8 @@ _ROLLUP_FIELDS = ("Anonymous", "Pss_Anon", "Swap", "SwapPss", "Pss_Shmem")
 class Sharing(NamedTuple):
     """How much of a process's memory other processes map, too.
 
-    A page that N processes map counts as 1/N of it in each of them, so the sum over these processes
-    counts it once.
+    If N processes map a page, the part of each of them is 1/N of the page. The sum over these
+    processes therefore counts the page once.
     """
 
     anonymous_bytes: int = 0  # resident anonymous memory beyond the process's part of it
@@ -81,8 +81,8 @@ def resident_bytes(pid: int, proc: Path = Path("/proc")) -> int:
 
 
 def read_sharing(pid: int, proc: Path = Path("/proc")) -> Sharing:
-    """Read /proc/PID/smaps_rollup. The kernel walks all page tables for this. Raises
-    ProcessLookupError if the process has exited."""
+    """Read /proc/PID/smaps_rollup. The kernel walks all page tables of the process for this.
+    Raises ProcessLookupError if the process has exited."""
     found = dict.fromkeys(_ROLLUP_FIELDS, 0)
     try:
         with (proc / str(pid) / "smaps_rollup").open(errors="replace") as lines:

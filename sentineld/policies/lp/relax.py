@@ -171,7 +171,8 @@ def best_walks(gains: Gains, length: Integers, persistent: Mask) -> Lives:
     most = np.zeros((2, 2, many))
     most[0, 1, persistent] = most[1, 0, persistent] = -IMPOSSIBLE
     # Whether a chunk is fast after a position. Index: [position, state before, state in which the
-    # life begins, chunk]. If both states gain the same, a chunk keeps its state.
+    # life begins, chunk]. If both states after the position give the same gain, the
+    # chunk keeps its state.
     goes_fast = np.empty((count, 2, 2, many), np.bool_)
     for at in range(count - 1, -1, -1):
         fast, slow = gain[at] + most[:, None]
