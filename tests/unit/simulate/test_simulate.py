@@ -185,7 +185,7 @@ def test_reactive_policies_are_no_slower_than_first_touch(training: Profile, nam
     # The policies also try their published intervals of 0.5 s to 5 s. With these, pages move
     # rarely or not at all in the simulated time, so the steps resemble those of first touch.
     tiers, budget = preset_tiers("cxl", 12), training.peak_bytes // 3
-    found = simulate(training, policy(name), tiers, budget, steps_max=60)
+    found = simulate(training, policy(name), tiers, budget, steps_max=30)
     still = simulate(training, policy("first-touch"), tiers, budget)
     assert found.step_seconds <= still.step_seconds * (1 + 1e-9)
     assert found.peak_fast_bytes <= budget
