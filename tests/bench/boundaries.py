@@ -11,7 +11,7 @@ The budget is 20 % of the peak. Prints for each model:
 - the unmanaged bytes, divided by the peak;
 - the share of the allocations of 4 KiB and more that a plan places.
 
-The exit status is 1 if the bytes or the duration exceed their limit, and also 1.1 times the figure
+The exit status is 1 if one of the first two figures exceeds both 1 and 1.1 times the same figure
 with a cut before every allocation. It is also 1 if an allocation is not planned, and 2 if the
 folder has no traces.
 """

@@ -17,8 +17,8 @@ from tests.bench.policy_figures import Row, geometric_mean, slowdown
 
 FRACTION = 0.2
 """Claims are checked at this fast fraction. Sentinel's figures were published for the same
-fraction. AutoTM's are for slow memory in place of 50 to 80 % of the DRAM, and the other papers used
-ratios of their own."""
+fraction. AutoTM's figures are for machines on which slow memory replaces 50 to 80 % of the DRAM.
+The other papers used ratios of their own."""
 CLOSE = 0.75
 """The lead of one policy over another (see Ahead) counts as reproduced if it is at least this share
 of the published lead."""
@@ -66,8 +66,9 @@ class Within:
 class Ahead:
     """The steps of `policy` are faster than those of `other`, which take (1 + lead) times as long.
 
-    Reproduced if the mean lead is at least CLOSE times the published lead and both policies have
-    plans for most traces. Otherwise reproduced in part if the mean lead is positive.
+    The claim is reproduced if the mean lead is at least CLOSE times the published lead and both
+    policies have plans for most traces. Otherwise, it is reproduced in part if the mean lead is
+    positive.
     lead: None if no figure was published.
     """
 

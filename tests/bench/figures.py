@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Turns bench-profile's raw figures into medians, ratios, goals and tables."""
+"""Evaluates bench-profile's raw figures: computes medians and ratios, checks the goals, and formats
+all of them as tables."""
 
 from __future__ import annotations
 
@@ -65,7 +66,7 @@ def spread(values: Sequence[float]) -> Spread:
 
 
 def summarise(raw: Json) -> Json:
-    """Compute the entries of the result for those parts that were measured."""
+    """Compute the entries for those parts that were measured: instructions, steps, drain."""
     found: Json = {}
     if "instructions" in raw:
         found |= _of_instructions(raw["instructions"])

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes ratios, goals and a table from the transfers that bench-pager has measured."""
+"""Evaluates the transfers that bench-pager has measured: computes ratios, checks the goals, and
+formats both as a table."""
 
 from __future__ import annotations
 

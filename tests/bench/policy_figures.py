@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Turns the cells of bench-policies into tables and claims about the policy `auto`."""
+"""Evaluates the rows of bench-policies: formats them as tables, and checks the claims about the
+policy `auto`."""
 
 from __future__ import annotations
 

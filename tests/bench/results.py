@@ -35,7 +35,7 @@ def say(line: str) -> None:
 def measure_models(
     models: Iterable[str], found: Json, measure: Callable[[str], Json], write: Callable[[], Json]
 ) -> Json:
-    """Measure the models that are not yet in `found` one by one, and add them to `found`.
+    """Measure the models that are not yet in `found` one by one, and add the results to `found`.
 
     write: writes all models of `found` to the output file and returns their summary.
     """

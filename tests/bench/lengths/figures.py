@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows, table and goals of bench-lengths, from the measured steps."""
+"""Evaluates the steps that bench-lengths has measured: computes rows, checks the goals, and formats
+the rows as a table."""
 
 from __future__ import annotations
 

@@ -18,8 +18,8 @@ from tests.bench.training_process import pinned
 POLICY = "auto"
 TIERS = "emulated:cxl"
 SETTLING_STEPS = 3
-"""After this many steps, all pages that are older than the plan are where the plan places
-them."""
+"""After this many steps, all pages that were born before the plan became live are where the plan
+places them."""
 METERED_STEPS = 3
 LOOK_EVERY_S = 0.005
 

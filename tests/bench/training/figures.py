@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes rows and tables from the steps that bench-train has measured, and checks the goals."""
+"""Evaluates the steps that bench-train has measured: computes a row for each model and policy,
+checks the goals, and formats both as tables."""
 
 from __future__ import annotations
 
