@@ -69,7 +69,7 @@ def get(guest: Guest, path: str) -> Any:
 
 
 def query(guest: Guest, expression: str) -> list[dict[str, Any]]:
-    """The rows that match an expression. Raises MachineError if Prometheus rejects it."""
+    """The rows of Prometheus's answer to a query. Raises MachineError if Prometheus rejects it."""
     for name, value in VARIABLES.items():
         expression = expression.replace(name, value)
     rows: list[dict[str, Any]] = get(guest, f"query?query={urllib.parse.quote(expression)}")[

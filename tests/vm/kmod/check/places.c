@@ -78,8 +78,8 @@ void check_nodes(void)
 }
 
 /*
- * A disarmed part stays disarmed across epochs until it is armed again, even if pages are born
- * in it.
+ * A disarmed part of a watched range stays disarmed across epochs until it is armed again, even
+ * if pages are born in it.
  */
 void check_disarm(void)
 {

@@ -14,7 +14,8 @@ import numpy.typing as npt
 from tests.vm.host import REPOSITORY
 
 RECORD = np.dtype([("epoch", "u4"), ("page", "i8"), ("node", "u1"), ("flags", "u1")])
-"""One page of an access record of the log. `page` is the page's number in the arena."""
+"""One page of an access record of the log (a record covers one or more pages). `page` is the page's
+number in the arena."""
 
 
 def _defines(header: Path) -> dict[str, int]:

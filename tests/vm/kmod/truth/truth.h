@@ -13,8 +13,9 @@
  *     mode PRECISE REARM_US BALANCING     how to attach; BALANCING is only for judge.py
  *     threads COUNT
  *     region START COUNT NODE FILL HUGE   NODE -1: no memory policy. FILL 0: no page is present,
- *                                         N: every Nth page is. HUGE 1: may have huge pages,
- *                                         but before the first epoch only if FILL is 3
+ *                                         N: every Nth page is. HUGE 1: verbs can make pages
+ *                                         huge; if FILL is 3, pages can also be huge
+ *                                         before the first epoch
  *     range START COUNT                   watched from the first epoch
  *     epoch
  *     before VERB ...                     by the controller, while the threads do not run
