@@ -11,6 +11,7 @@
  *   lock MIB   mlock the first MIB
  *   share MIB  map and fill shared memory
  *   split MIB  make every second page from this offset read-only, so that each page is a mapping
+ *              of its own
  *   huge       map and fill a huge page of 2 MiB (hugetlb)
  *   fork       fork a child that waits for the end of its parent
  *   exec       execute this program again, with the same arguments

@@ -29,7 +29,8 @@ NO_ACCESS = """
 touch "$0" && chmod 0 "$0" && mount --bind "$0" /dev/userfaultfd || exit 9
 exec setpriv --inh-caps=-dac_override --bounding-set=-dac_override -- "$@"
 """
-"""Shell script that runs a command without access to /dev/userfaultfd. $0: a file to create."""
+"""Shell script that runs a command without access to /dev/userfaultfd. $0: a path at which the
+script creates a file without permissions. It mounts this file over the device."""
 
 
 @pytest.fixture(scope="module")

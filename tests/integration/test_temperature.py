@@ -90,12 +90,12 @@ def check_residency(daemon: Daemon, running: Program) -> None:
         lambda: running.resident_share(0, HOT_MIB) > 0.95,
         "pages of the hot set are not in memory",
     )
-    # The checksum reads all pages, so all of them return.
+    # The checksum reads all pages, so all pages return to memory.
     assert running.tell("sum") == before
     assert running.resident_bytes() > BUDGET_BYTES
     wait_within_budget(daemon, running)
     assert session(daemon, running)["swap"]["returned_bytes"] > 0
-    # The hot set moves; its pages displace those of the old one.
+    # The hot set moves. The pages of the new hot set displace those of the old one.
     start_mib = TOTAL_MIB - HOT_MIB
     assert running.tell(f"hot {start_mib}") == "done"
     wait(
@@ -139,7 +139,7 @@ def test_a_detached_process_continues(daemon: Daemon, running: Program) -> None:
     assert daemon.session(running.process.pid) is None
     assert running.tell("sum") == before
     assert running.resident_share(0, TOTAL_MIB) == 1
-    # Nothing prevents another session.
+    # After the detach, the process can be attached again.
     attach(daemon, running)
     assert running.tell("sum") == before
 
@@ -238,7 +238,7 @@ def test_pages_that_a_child_shares_stay(daemon: Daemon, running: Program) -> Non
         lambda: "cannot be paged out" in session(daemon, running)["reason"],
         "the reason does not say that the budget cannot be kept",
     )
-    # The parent has its own copies of the pages that it has written since.
+    # The parent has its own copies of the pages that it has written since the fork.
     assert running.resident_share(HOT_MIB, TOTAL_MIB - HOT_MIB) == 1
     assert running.tell("sum") == before
 

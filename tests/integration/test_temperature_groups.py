@@ -116,13 +116,13 @@ def test_residency_follows_heat_in_a_cgroup(daemon: Daemon, program: Path, versi
         assert found["peak_bytes"] == pytest.approx(3 * SIZE_MIB * MIB, rel=0.1)
         wait_within_budget(daemon, running)
         wait(lambda: hot.resident_share(0, HOT_MIB) > 0.95, "hot pages are not in memory")
-        # The two cold processes have less memory than equal shares of the budget.
+        # The two cold processes have only the memory that the hot pages leave, not equal shares.
         cold_bytes = cold.resident_bytes() + other.resident_bytes()
         assert cold_bytes < BUDGET_BYTES - HOT_MIB * MIB + MIB
-        # The checksums read all pages, so all of them return.
+        # The checksums read all pages, so all pages return to memory.
         assert [one.tell("sum") for one in running] == before
         wait_within_budget(daemon, running)
-        # Another process becomes hot; its pages displace those of the first one.
+        # Another process becomes hot. Its pages displace those of the first process.
         hot.tell(f"hot {SIZE_MIB}")
         cold.tell("hot 0")
         wait(
@@ -149,7 +149,7 @@ def test_processes_join_and_leave_a_cgroup(daemon: Daemon, program: Path, group:
         join(outside, second.process.pid)
         attach(daemon, "--cgroup", str(group), fast="24MiB")
         wait_for_members(daemon, [first.process.pid])
-        # A process enters; both have one budget.
+        # The second process enters the cgroup. Both processes then share one budget.
         join(group, second.process.pid)
         wait_for_members(daemon, pids([first, second]))
         wait_within_budget(daemon, [first, second])
@@ -158,7 +158,7 @@ def test_processes_join_and_leave_a_cgroup(daemon: Daemon, program: Path, group:
         wait_for_members(daemon, pids([first, second]))
         wait_within_budget(daemon, [first, second])
         assert first.tell("sum") == before
-        # A process leaves, and keeps its pages.
+        # The first process leaves the cgroup. Its pages are no longer paged out.
         join(outside, first.process.pid)
         wait_for_members(daemon, [second.process.pid])
         first.tell("sum")
@@ -170,7 +170,7 @@ def test_processes_join_and_leave_a_cgroup(daemon: Daemon, program: Path, group:
 def test_processes_that_exit_at_once_do_not_disturb_the_others(
     daemon: Daemon, program: Path, group: Path
 ) -> None:
-    """While processes come and go, pages that they share are not known for a moment."""
+    """While processes come and go, the daemon briefly does not know which pages they share."""
     loop = subprocess.Popen(
         [*joining(group), "/bin/sh", "-c", "while :; do /bin/true; done"], start_new_session=True
     )
@@ -201,7 +201,7 @@ def test_the_session_ends_with_the_cgroup(daemon: Daemon, program: Path, group: 
 
 
 def test_a_process_tree_has_one_budget(daemon: Daemon, program: Path) -> None:
-    """The root is small. Its children begin after the attach, and one of them outlives it."""
+    """The root has little memory. Its children start after the attach, and one outlives it."""
     with block_process() as root:
         found = attach(daemon, str(root.pid), "--tree", fast="24MiB")
         assert found["pid"] == root.pid
@@ -257,7 +257,7 @@ def test_processes_of_other_sessions_are_left_out(
         assert found["swap"]["left_out"] == 1
         text = daemon.ctl("status").stdout
         assert f"1 process, 1 left out (process {first} is managed by another session" in text
-        # Each process is in one session.
+        # A process cannot be in two sessions.
         line = refused(daemon.ctl("attach", first, "--tree"), "wrong-state")
         assert "without its descendants" in line
         line = refused(daemon.ctl("attach", second), "busy")
@@ -277,7 +277,8 @@ def test_processes_of_other_sessions_are_left_out(
 
 
 def ask(say: Say, verb: str, arguments: dict[str, Any]) -> None:
-    """Send a verb to the daemon in the current folder; say the answer, or the error's texts."""
+    """Send a verb to the daemon whose socket is in the current folder. Report the answer, or the
+    error's code and message."""
     try:
         say(request(Path("control.sock"), verb, PATIENCE_S, **arguments))
     except SentinelError as error:
@@ -366,7 +367,7 @@ def test_metrics_name_the_group(daemon: Daemon, program: Path, group: Path) -> N
 def test_a_cgroup_with_a_memory_limit_below_the_budget(
     daemon: Daemon, program: Path, group: Path
 ) -> None:
-    """The kernel's own reclaim keeps the limit, and the session tolerates it."""
+    """The kernel reclaims memory to keep the limit, and the session stays managed."""
     (group / "memory.limit_in_bytes").write_text(str(40 * MIB))
     with programs(program, group, 2) as running:
         before = [one.tell("sum") for one in running]
@@ -427,7 +428,7 @@ def test_budgets_are_checked_for_the_whole_group(
     with programs(program, group, 1):
         command = ("attach", "--cgroup", str(group), "--fast", too_much)
         refused(daemon.ctl(*command), "budget-too-large")
-        attach(daemon, "--cgroup", str(group))  # nothing is still locked
+        attach(daemon, "--cgroup", str(group))  # the refusal has left the group free
 
 
 def test_other_tiers_refuse_groups(tmp_path: Path) -> None:

@@ -336,7 +336,10 @@ def manage(daemon: Daemon, **options: Any) -> Records:
 
 
 class Training:
-    """A script (SCRIPT KIND STEPS_OR_STOP_FILE) that runs under the shim in its own process."""
+    """A training script that runs under the shim in a process of its own.
+
+    The script's arguments: the kind of training, a file whose existence ends it, options.
+    """
 
     def __init__(
         self,
