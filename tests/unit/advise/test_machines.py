@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The part of a machine that each of several trainings gets."""
+"""The share of a machine's bandwidths that each of several trainings gets."""
 
 from __future__ import annotations
 

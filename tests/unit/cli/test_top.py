@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The verb top ends with one line if it cannot begin; in a terminal it runs until q."""
+"""The verb top prints one line and exits if it cannot begin. In a terminal it runs until q."""
 
 from __future__ import annotations
 

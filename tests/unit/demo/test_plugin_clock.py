@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The modelled clock of the QEMU plugin adds up costs and lets no CPU run far ahead."""
+"""The modelled clock of the QEMU plugin adds up costs and lets no CPU run far ahead of others."""
 
 from __future__ import annotations
 

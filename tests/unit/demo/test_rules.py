@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rules of the demo's second part fail when a run breaks them."""
+"""The rules of the demo's second part. A run that breaks a rule fails it."""
 
 from __future__ import annotations
 

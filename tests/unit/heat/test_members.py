@@ -42,7 +42,7 @@ class Listed:
 
 @pytest.fixture(autouse=True)
 def look_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """List the processes, and try those again that were left out, at every call."""
+    """Let every call list the processes, and retry the processes that were left out."""
     monkeypatch.setattr(module, "LOOK_S", 0.0)
     monkeypatch.setattr(module, "LOOK_SHARE", 1e9)
     monkeypatch.setattr(module, "RETRY_S", 0.0)
@@ -79,7 +79,7 @@ def test_processes_join_and_leave(sleepers: list[int]) -> None:
     members.look()
     assert members.pids == tuple(sleepers[1:])
     assert members.changes == changes + 2
-    # A process that comes back has another span.
+    # A process that comes back gets another span.
     spans = {member.span for member in members}
     target.found = sleepers
     members.look()
@@ -98,7 +98,7 @@ def test_a_process_that_is_gone_leaves_its_group(sleepers: list[int]) -> None:
     os.waitid(os.P_PID, sleepers[0], os.WEXITED | os.WNOWAIT)
     assert len(require(members)) == 2
     assert members.pids == tuple(sleepers[1:])
-    members.look()  # it is still listed, but not an error
+    members.look()  # the process is still listed, but this is no error
     assert (members.pids, members.left_out) == (tuple(sleepers[1:]), 0)
     members.close()
 
@@ -182,10 +182,10 @@ def test_groups_without_a_process_that_can_be_managed(sleepers: list[int]) -> No
     assert error.code == "not-permitted"
     assert "the group cannot be managed" in error.message
     assert "belongs to another user" in error.message
-    # A tree needs its root; without it, most of the tree would be missing.
+    # If the root cannot be managed, the tree is refused: most of it would be missing.
     error = refusal(Listed(os.getpid(), *sleepers, root=os.getpid()))
     assert "the daemon does not manage itself" in error.message
-    Members(Listed(*sleepers), ME).close()  # nothing is still locked
+    Members(Listed(*sleepers), ME).close()  # the refusals have left the processes free
 
 
 def test_groups_with_too_many_processes(
@@ -202,7 +202,7 @@ def test_groups_with_too_many_processes(
     assert members.pids == tuple(sleepers[:2])
     assert members.left_out == 1
     assert "already" in members.left_out_reason
-    # When one of them leaves, there is room.
+    # When one of the two members leaves, the third process can become a member.
     target.found = sleepers[1:]
     members.look()
     assert members.pids == tuple(sleepers[1:])

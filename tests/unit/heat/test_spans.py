@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Page numbers of a session."""
+"""The page numbers of a session. Each process has a span of them."""
 
 from __future__ import annotations
 

@@ -29,7 +29,8 @@ def test_a_batch_is_published_and_interrupted() -> None:
 
 @pytest.mark.parametrize("left", [4, 5, (1 << 64) - 1])
 def test_an_earlier_daemons_sequence_is_continued(left: int) -> None:
-    """5: the earlier daemon was killed during a change."""
+    """left: the sequence number that the earlier daemon left. It is odd if the daemon was killed
+    during a change."""
     words = np.zeros(1, FLIGHT_DTYPE)
     words["sequence"] = left
     segment = FlightSegment(words)

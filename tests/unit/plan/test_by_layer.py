@@ -20,7 +20,7 @@ def tiers(stretch: int, arena: list[int], heap: list[int]) -> PageTiers:
 
 
 def by_layer(pages: PageTiers) -> dict[str, tuple[int, ...]]:
-    """Pages by tier of each layer."""
+    """For each layer, the number of pages on each tier."""
     rows = bytes_by_layer(toy_plan(), toy_profile(), pages, 2)
     return {row.layer: tuple(size // PAGE for size in row.bytes_by_tier) for row in rows}
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each invariant of a plan is violated at least once."""
+"""Invalid plans are rejected. Each invariant is violated by at least one of them."""
 
 from __future__ import annotations
 

@@ -12,8 +12,8 @@ COUNT = 5
 
 
 class Steps:
-    """Passes boundaries. A stall at boundary b costs cost[b] ns; passing b without a stall costs
-    loss[b] ns."""
+    """A training that passes boundaries. A stall at boundary b costs cost[b] ns. Passing b without
+    a stall costs loss[b] ns."""
 
     def __init__(self, trial: StallTrial, cost: dict[int, float], loss: dict[int, float]) -> None:
         self.trial, self.cost, self.loss = trial, cost, loss

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An exporter of a toy trace."""
+"""Makes an exporter of Chrome trace events for a toy trace."""
 
 from __future__ import annotations
 

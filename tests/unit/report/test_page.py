@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A report page is one file; names cannot add anything to it."""
+"""A report page is one file. Names in a trace cannot add elements or scripts to it."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ def test_a_request_that_begins_while_its_caller_hangs_up_is_cancelled(
 
 
 class Intervals(Turns):
-    """Remembers the last interval that a session asked for."""
+    """Records the last interval that a session asked for."""
 
     wanted_s = 0.0
 

@@ -325,7 +325,8 @@ def fork_children(library: ctypes.CDLL, folder: Path) -> None:
         paged.evict(0, 256)
         paged.settle()
         assert paged.holds(0, 256, seed)
-        # Reading ahead may have begun to evict some of the pages before evict(). They count, too.
+        # When the pager read ahead, it may have begun to evict some of the pages before evict().
+        # They are also read from the file.
         assert paged.counts().bytes_read - before >= 256 * PAGE
         assert paged.counts().write_error == 0
     paged.stop()

@@ -34,7 +34,7 @@ class Flying(Emulation):
         self.segment.flight.end(arrived)
 
     def arrive(self, pages: float) -> None:
-        """Let the pages arrive that have moved by the time BEGIN_NS + pages * PAGE_NS."""
+        """Mark all pages as arrived that have moved by the time BEGIN_NS + pages * PAGE_NS."""
         self.harness.flight_arrive(self.handle, BEGIN_NS + round(pages * PAGE_NS))
 
     def active(self) -> bool:

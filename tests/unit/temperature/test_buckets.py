@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Buckets and the hot set that fits."""
+"""Buckets of temperatures, and the hot set: the hottest buckets that fit into a limit."""
 
 from __future__ import annotations
 

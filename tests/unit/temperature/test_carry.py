@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The state of units that are renumbered."""
+"""Units keep their values (for example their temperatures) when they are renumbered."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ class FakeDaemon:
         self.asked: list[tuple[str, dict[str, Any]]] = []
         self.statuses = list(statuses)
         self.error: SentinelError | None = None
-        """The answer to every request; None: the daemon answers."""
+        """The error that every request raises. None: requests are answered."""
         self.answers: dict[str, Callable[[dict[str, Any]], Any]] = {}
         """The answers to the other verbs, computed from their arguments."""
 

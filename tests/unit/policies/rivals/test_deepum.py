@@ -20,7 +20,7 @@ def test_the_next_executions_are_known_once_a_sequence_repeats() -> None:
     executions = Executions()
     for execution in (0, 1, 2, 3, 0, 1, 2):
         executions.note(execution)
-    # After 3, 0, 1, 2 nothing has followed yet.
+    # Nothing has followed the sequence 3, 0, 1, 2 yet.
     assert executions.predict(8) == []
     executions.note(3)
     # Each sequence of four has a successor now. For example, 3, 0, 1, 2 is followed by 3.

@@ -14,7 +14,7 @@ from tests.unit.plan.toys import HEAP
 from tests.unit.session.plans.test_following import PLANNED, Process
 
 STATE = {HEAP: int(Placement.SLOW)}
-"""The toy's state, row 3, is slow."""
+"""A placement of the toy's state (row 3): on the slow tier."""
 
 
 @pytest.fixture
