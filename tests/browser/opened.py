@@ -16,7 +16,7 @@ from sentineld.report.page_data import Report
 
 PATIENCE_S = 120.0
 MAP_LEFT, MAP_TOP, MAP_HEIGHT = 96, 20, 480
-"""The place of the cells in the map's canvas, as in map.js."""
+"""The left edge, top edge and height of the cells in the map's canvas, in pixels, as in map.js."""
 
 
 class Opened:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Fuzzes those words of the control segment that the daemon writes, while a training
- * runs. The input is a sequence of actions of the training (tensors, boundaries,
+ * While a training runs, fuzzes the words of the control segment that the daemon
+ * writes. The input is a sequence of actions of the training (tensors, boundaries,
  * steps) and of the daemon (words, layouts, descriptors). The daemon also acts while
  * the training waits at a barrier.
  */
