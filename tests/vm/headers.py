@@ -2,8 +2,8 @@
 """The kernel headers of any Debian suite, downloaded and unpacked in the cache.
 
 With these headers, the compiler of the main image builds the module for the suite's kernel, so no
-image of the suite itself is needed; see place_headers(). The folder is
-build/vm/headers-<suite>-<hash of this file>.
+image of the suite itself is needed. The folder is build/vm/headers-<suite>-<hash of this file>. It
+has to be mounted at PLACE in the root tree.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from .host import CACHE, KEYRING, MachineError, phase, require_ready
 from .image import PARTIAL_SUFFIX, remove_tree
 from .mirror import source_lines
 from .recipe import MAIN
+
+PLACE = "/mnt/headers"
 
 APT_CONF = """\
 Dir::State "{place}/state";
@@ -74,6 +76,8 @@ def _download(suite: str, place: Path) -> None:
         subprocess.run(["dpkg-deb", "-x", str(package), str(place)], check=True)
     for name in ("state", "cache", "debs"):
         shutil.rmtree(place / name)
+    makefile = build_folder(place) / "Makefile"
+    makefile.write_text(makefile.read_text().replace("/usr/src/", f"{PLACE}/usr/src/"))
 
 
 def _depends(place: Path, package: str, prefix: str) -> list[str]:
@@ -96,14 +100,7 @@ def _apt(place: Path, *command: str) -> str:
     return result.stdout
 
 
-def place_headers(headers: Path, target: Path, place: str) -> str:
-    """Copy unpacked headers to TARGET, for use in a root tree that has TARGET mounted at PLACE.
-
-    Returns the build folder, for make -C. The packages' Makefile refers to /usr/src; the copy
-    refers to PLACE instead.
-    """
-    shutil.copytree(headers / "usr", target, symlinks=True, dirs_exist_ok=True)
-    (build,) = (target / "src").glob("linux-headers-*-amd64")
-    makefile = build / "Makefile"
-    makefile.write_text(makefile.read_text().replace("/usr/src/", f"{place}/src/"))
-    return f"{place}/src/{build.name}"
+def build_folder(headers: Path) -> Path:
+    """The folder for make -C in unpacked headers."""
+    (build,) = (headers / "usr/src").glob("linux-headers-*-amd64")
+    return build

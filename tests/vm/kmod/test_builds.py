@@ -11,14 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.vm.headers import ensure_headers, place_headers
+from tests.vm.headers import PLACE, build_folder, ensure_headers
 from tests.vm.host import REPOSITORY, MachineError
 from tests.vm.recipe import MAIN, RECIPES
 from tests.vm.rootfs import BUILD_PLACE, in_root
 
 pytestmark = [pytest.mark.guest, pytest.mark.apart]
-
-HEADERS = "/mnt/headers"
 
 # The headers of sid are configured for a newer compiler than the one in the image. The image's
 # compiler ignores some attributes in these headers, and would warn about them.
@@ -27,25 +25,29 @@ FLAGS = "CC=gcc KCFLAGS='-Werror -Wno-attributes -fmax-errors=3'"
 REQUIRED = ("CONFIG_NUMA_BALANCING", "CONFIG_DYNAMIC_FTRACE_WITH_ARGS", "CONFIG_MMU_NOTIFIER")
 
 
-def build(folder: Path, headers: Path, kernel: str) -> None:
-    """Build a copy of kmod/ in FOLDER. Raises MachineError if that fails."""
+def build(folder: Path, suite: str, include: Path | None = None) -> None:
+    """Build a copy of kmod/ in FOLDER with a suite's headers. Raises MachineError if that fails.
+
+    include: a folder that takes the place of the folder `include` of the suite's configuration.
+    """
     for path in (REPOSITORY / "kmod").iterdir():
         if path.suffix in (".c", ".h") and not path.name.endswith(".mod.c"):
             shutil.copy(path, folder)
     for name in ("Kbuild", "Makefile"):
         shutil.copy(REPOSITORY / "kmod" / name, folder)
-    in_root(
-        f"make -C {BUILD_PLACE} KDIR={kernel} {FLAGS} 2>&1",
-        {folder: BUILD_PLACE},
-        {headers: HEADERS},
-    )
+    headers = ensure_headers(suite)
+    kernel = f"{PLACE}/{build_folder(headers).relative_to(headers)}"
+    mounted = {headers: PLACE}
+    if include is not None:
+        mounted[include] = f"{kernel}/include"
+    in_root(f"make -C {BUILD_PLACE} KDIR={kernel} {FLAGS} 2>&1", {folder: BUILD_PLACE}, mounted)
 
 
 @pytest.mark.parametrize("release", [*(name for name in RECIPES if name != MAIN.suite), "sid"])
 def test_the_module_builds_with_warnings_as_errors(release: str, tmp_path: Path) -> None:
-    work, headers = tmp_path / "kmod", tmp_path / "headers"
+    work = tmp_path / "kmod"
     work.mkdir()
-    build(work, headers, place_headers(ensure_headers(release), headers, HEADERS))
+    build(work, release)
     assert (work / "sentinel.ko").exists()
 
 
@@ -53,18 +55,22 @@ def test_the_module_builds_with_warnings_as_errors(release: str, tmp_path: Path)
 def test_without_a_required_option_the_build_fails_with_the_reason(
     option: str, tmp_path: Path
 ) -> None:
-    work, headers = tmp_path / "kmod", tmp_path / "headers"
+    work, include = tmp_path / "kmod", tmp_path / "include"
     work.mkdir()
-    kernel = place_headers(ensure_headers("sid"), headers, HEADERS)
-    generated = headers / kernel.removeprefix(f"{HEADERS}/") / "include"
-    autoconf = generated / "generated/autoconf.h"
+    original = build_folder(ensure_headers("sid")) / "include"
+    shutil.copytree(original / "generated", include / "generated")
+    (include / "config").mkdir()
+    # This folder's other files, one for each option, are empty.
+    for file in (original / "config").glob("[a-z]*"):
+        shutil.copy(file, include / "config")
+    autoconf = include / "generated/autoconf.h"
     text, found = re.subn(rf"^#define {option} 1\n", "", autoconf.read_text(), flags=re.MULTILINE)
     assert found == 1
     autoconf.write_text(text)
-    auto = generated / "config/auto.conf"
+    auto = include / "config/auto.conf"
     auto.write_text(re.sub(rf"^{option}=y\n", "", auto.read_text(), flags=re.MULTILINE))
     with pytest.raises(MachineError, match=f'error "sentinel: needs {option}|#error.*{option}'):
-        build(work, headers, kernel)
+        build(work, "sid", include)
 
 
 @pytest.mark.parametrize("option", REQUIRED)
