@@ -216,7 +216,8 @@ def _write_plan_page(daemon: Daemon, pid: int, path: Path) -> None:
     require_writable(path)
     answer, fd = daemon.ask_file("plan-file", pid=pid)
     with os.fdopen(fd, "rb") as file:
-        file.seek(0)  # the daemon wrote the file, and its file position is shared
+        # The daemon has written the file, and this descriptor shares the daemon's file position.
+        file.seek(0)
         plan, profile = read_plan(file, "the daemon's answer")
     names = {address: TensorName(role, name) for address, role, name in answer["names"]}
     write_page(page_data(plan_report(plan, profile, names, f"plan of process {pid}")), path)

@@ -76,8 +76,8 @@ class OneProcess:
 class Tree:
     """A process and its descendants.
 
-    A process that was found once belongs to the tree until it exits, even if its parent exits
-    before. The children of a process that exits before they were found are not in the tree.
+    Once a process has been found, it belongs to the tree until it exits, even if its parent exits
+    first. If a process exits before its children have been found, they are not in the tree.
     """
 
     is_group = True

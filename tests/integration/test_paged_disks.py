@@ -112,7 +112,8 @@ def test_a_file_that_becomes_shorter_ends_the_training(daemon: Daemon, tmp_path:
         wait_paging(run, PAGED_BYTES)
         os.truncate(file_of(run), 0)
         # After the truncation, the pager can write a page at a higher offset. The file then grows
-        # again, and the lost pages below this offset read as zeros, which is reported as corrupt.
+        # again, and the lost pages below this offset read as zeros. The pager reports such a page
+        # as corrupt.
         check_end(run, "cannot read pages back from the file", "a page read back from the file is")
     finally:
         run.close()

@@ -57,7 +57,8 @@ def only_last(found: list[Planned | Sample | None]) -> Planned | Sample:
 
 
 def kept(planned: Planned, followed_steps: int) -> Shapes:
-    """Shapes with one plan, which was left after this number of steps had followed it."""
+    """A Shapes object with one plan, which is no longer live. followed_steps: number of steps that
+    fitted the plan while it was live."""
     shapes = Shapes()
     shapes.keep(planned)
     shapes.left(planned.shape, followed_steps)
