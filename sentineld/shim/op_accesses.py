@@ -38,7 +38,8 @@ _OVERWRITE_NAMES = """
 _METADATA_ONLY = frozenset(f"aten::{name}" for name in _METADATA_NAMES.split())
 # Operators that write their mutated argument without reading it.
 _OVERWRITES = frozenset(f"aten::{name}" for name in _OVERWRITE_NAMES.split())
-# Operators that read at most as many bytes of their first tensor as their output has.
+# Operators that read only selected elements of their first input: at most as many bytes as their
+# output has.
 _GATHERS = frozenset(("aten::embedding", "aten::gather", "aten::index", "aten::index_select"))
 
 

@@ -6,8 +6,8 @@ from __future__ import annotations
 from sentineld.shim.native import Native
 
 ROWS_MAX = 50_000
-"""Maximum number of rows in a message. A row takes up to 25 bytes, and the daemon accepts messages
-up to 5 MiB."""
+"""Maximum number of rows, one for each placed tensor, in a message. A row takes up to 25 bytes, and
+the daemon accepts messages up to 5 MiB."""
 
 SETTLING_STEPS = 2
 """After a change, the rows are read at the end of this many steps: a tensor that is placed in the

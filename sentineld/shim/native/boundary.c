@@ -196,7 +196,7 @@ void barrier_wait(uint64_t position)
 	publish_more(barrier_wait_ns, now_ns() - start);
 }
 
-/* Needs the lock. */
+/* Do the work of stretch_begin(). Needs the lock. */
 static void charge_stretch(struct emulation *emulation)
 {
 	uint64_t fast_bytes = 0, slow_bytes = 0;
@@ -339,8 +339,10 @@ uint64_t step_begin(void)
 	pthread_mutex_lock(&shim.lock);
 	was_recording = shim.recording;
 	had_epochs = shim.epochs;
+	/* Stalls cannot be computed across a change of the owner: shim.cpu_ns is the CPU time of the
+	   former owner. */
 	if (!is_owner())
-		shim.no_stalls = false; /* shim.cpu_ns is the CPU time of another thread */
+		shim.no_stalls = false;
 	shim.owner = pthread_self();
 	shim.step++;
 	shim.index = 0;

@@ -170,7 +170,8 @@ static void retire_arena(void)
 	shim.arena = NULL;
 }
 
-/* Needs the lock. emulation: NULL if the tiers are the kernel's nodes. */
+/* Replace shim.emulation and delete the former one. emulation: NULL if the tiers are the kernel's
+   nodes. Needs the lock. */
 static void replace_emulation(struct emulation *emulation)
 {
 	if (shim.emulation)
@@ -178,7 +179,7 @@ static void replace_emulation(struct emulation *emulation)
 	shim.emulation = emulation;
 }
 
-/* Needs the lock. */
+/* Number of former layouts' arenas that hold live tensors. Needs the lock. */
 static int older_count(void)
 {
 	int count = 0;
@@ -188,7 +189,7 @@ static int older_count(void)
 	return count;
 }
 
-/* Needs the lock. */
+/* Publish the live arena's address and size, and the layout's id. Needs the lock. */
 static void publish_arena(uint64_t layout_id)
 {
 	publish(arena_base, shim.arena ? (uintptr_t)shim.arena->base : 0);

@@ -15,7 +15,7 @@
 struct epoch_request {
 	uint32_t flags;
 	uint32_t epoch; /* out: the epoch that begins now */
-	uint64_t rearmed_pages; /* out */
+	uint64_t rearmed_pages; /* out: number of pages armed when the epoch began */
 	uint64_t reserved[2];
 };
 

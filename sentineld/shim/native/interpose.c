@@ -114,7 +114,7 @@ static uint64_t heap_page(const void *address)
 	return ((uintptr_t)address - (uintptr_t)shim.heap.base) >> shim.heap.page_shift;
 }
 
-/* Returns NULL if neither arena nor heap has room. */
+/* Allocate a tensor in the arena or the heap. Returns NULL if neither has room. */
 static void *tensor_alloc(uint64_t bytes)
 {
 	struct heap_birth birth = {.bytes = bytes, .cursor = NOT_IN_SEQUENCE};
@@ -160,7 +160,7 @@ static void *tensor_alloc(uint64_t bytes)
 	return address;
 }
 
-/* Needs the lock. */
+/* Write a FREE record if the step is recorded. Needs the lock. */
 static void record_free(const void *address, const struct heap_birth *birth)
 {
 	bool in_step = birth->step == (uint32_t)shim.step;
@@ -210,7 +210,7 @@ bool arena_holds(const void *address)
 	return arena && arena_find(arena, address) >= 0;
 }
 
-/* Returns false if no arena contains the address. */
+/* Free a tensor that lies in an arena. Returns false if no arena contains the address. */
 static bool arena_free(void *address)
 {
 	struct heap_birth birth;

@@ -116,7 +116,7 @@ static void begin_due(struct due_moves *moves, bool evict, uint64_t *began_pages
 	}
 }
 
-/* Needs paging.lock. */
+/* Begin the moves that are due or queued, evictions before fetches. Needs paging.lock. */
 static void begin_moves(void)
 {
 	struct schedule *schedule = &paging.schedule;
@@ -140,7 +140,7 @@ void paging_pass(uint64_t position, bool has_moves)
 		event_signal(paging.notify);
 }
 
-/* Needs paging.lock. */
+/* Do the work of paging_publish(). Needs paging.lock. */
 static void publish(void)
 {
 	struct sentinel_paging *words = paging.words;
@@ -169,7 +169,7 @@ static void publish(void)
 	__atomic_store_n(&words->late_moves, paging.schedule.late, __ATOMIC_RELAXED);
 }
 
-/* Needs paging.lock. */
+/* Set the pager's budget and publish it. Needs paging.lock. */
 static void set_budget(uint64_t pages)
 {
 	paging.budget_pages = pages;
@@ -224,7 +224,8 @@ static void *serve_moves(void *unused)
 	return NULL;
 }
 
-/* Needs paging.lock. */
+/* Start the pager, which manages the heap. Returns NULL, or a description of the problem. Needs
+   paging.lock. */
 static const char *start(const struct heap *heap)
 {
 	struct pager_settings settings = {
@@ -261,7 +262,8 @@ static const char *start(const struct heap *heap)
 	return NULL;
 }
 
-/* Needs paging.lock. */
+/* Start the pager or, if it runs, enlarge its file. Returns NULL, or a description of the problem.
+   Needs paging.lock. */
 static const char *start_or_enlarge(const struct heap *heap, const struct paging_settings *settings)
 {
 	const char *problem;

@@ -190,8 +190,8 @@ static bool give_demanded(struct pager *pager, struct paged_range *range, uint64
 		run = READ_AHEAD_PAGES_MIN; /* other accesses wait for frames, too */
 	least = run ? run : 1;
 	if (!planned && run > READ_AHEAD_PAGES_MIN) {
-		/* For all pages of the run, evict stray pages; for the first READ_AHEAD_PAGES_MIN
-		   pages, also evict planned pages if necessary. */
+		/* To make room for the whole run, evict stray pages only. To make room for its first
+		   READ_AHEAD_PAGES_MIN pages, frame_ready() may also evict planned pages. */
 		make_room_ahead(pager, run, false);
 		least = READ_AHEAD_PAGES_MIN;
 	}

@@ -46,7 +46,7 @@ static void delete_child(struct child *child)
 	free(child);
 }
 
-/* Returns NULL if a resource is missing. */
+/* Create the memfd for a fork() and map it. Returns NULL if a resource is missing. */
 static struct child *make_child(void)
 {
 	struct child *child = calloc(1, sizeof(*child));

@@ -87,8 +87,9 @@ bool pager_file_grown(struct pager *pager, uint64_t pages);
    latest when it is accessed. */
 void pager_born(struct pager *pager, void *address, uint64_t pages);
 
-/* Usually, a page is planned to be in memory from its birth on. From now on, this does not apply to
-   births on these pages. So such a page may be evicted as soon as another page needs a frame. */
+/* Usually, a page is planned to be in memory from its birth on. After this call, births on these
+   pages no longer make them planned, so these pages may be evicted as soon as other pages need
+   frames. */
 void pager_born_out(struct pager *pager, void *address, uint64_t pages);
 
 /* Make the pages absent. Returns false if the pager does not manage the mapping. */

@@ -24,8 +24,9 @@
 #define READ_AHEAD_PAGES_MIN 32u
 #define READ_AHEAD_PAGES_MAX 512u
 
-/* An operator can access its tensors at many places in turn. Batch normalization, for example,
-   computes one channel after another, and for each channel goes through all images. */
+/* Maximum number of streams to remember. An operator can access its tensors at many places in turn.
+   Batch normalization, for example, computes one channel after another, and for each channel goes
+   through all images. */
 #define READ_AHEAD_STREAMS 64u
 
 struct paged_range;

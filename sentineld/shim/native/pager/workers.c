@@ -54,7 +54,8 @@ static bool others_queued(const struct workers *workers)
 	return false;
 }
 
-/* Needs the lock, and releases it while the job runs. */
+/* Run a job, and queue it again if it is not complete. Needs the lock, and releases it while the
+   job runs. */
 static void run(struct workers *workers, struct job *job)
 {
 	enum job_kind kind = job->kind;
