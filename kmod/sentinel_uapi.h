@@ -113,14 +113,14 @@ struct sentinel_range {
 struct sentinel_epoch {
 	__u32 flags;
 	__u32 epoch; /* out: the epoch that begins; ATTACH begins epoch 1 */
-	__u64 rearmed_pages; /* out */
+	__u64 rearmed_pages; /* out: number of pages armed when the epoch began */
 	__u64 reserved[2];
 };
 
 struct sentinel_stats {
 	/*
-	 * accesses to watched pages, without births; accesses with AGAIN records are counted only
-	 * on huge pages
+	 * accesses to watched pages, without births; accesses that are logged as AGAIN count only
+	 * if they are to huge pages
 	 */
 	__u64 hits;
 	__u64 births; /* first touches of absent pages in armed ranges */
