@@ -19,9 +19,9 @@ from sentineld.model.arrays import Table
 from sentineld.model.records import PAGE_BYTES
 
 VECTOR_MAX = 1024
-"""Ranges per call: UIO_MAXIOV."""
+"""Maximum number of ranges per call: the kernel's UIO_MAXIOV."""
 
-_NUMBER = 440  # the same on all architectures
+_NUMBER = 440  # of process_madvise(2), on all architectures
 _libc = ctypes.CDLL(None, use_errno=True)  # CDLL releases the GIL during the call
 _libc.syscall.restype = ctypes.c_long
 
@@ -85,7 +85,7 @@ def _call(pidfd: int, ranges: np.ndarray[tuple[int, ...], np.dtype[np.uint64]], 
 
 
 def _check(code: int, pid: int) -> None:
-    """Raise an exception unless the error concerns a single range."""
+    """Raise an exception if the process is gone or the kernel refuses all advice about it."""
     if code == -errno.ESRCH:
         raise ProcessLookupError(errno.ESRCH, f"process {pid} is gone")
     if code in (-errno.EPERM, -errno.EACCES):

@@ -182,8 +182,8 @@ class Schedule:
         )
 
     def _awaited(self, move: Pending) -> int:
-        """The boundary, counted since the first step, that done() does not reach before the move
-        ends; at most now + 1."""
+        """The first boundary that done() can reach only after the move has ended; now + 1 if done()
+        does not depend on the move now. Boundaries are counted since the first step."""
         after = self.now + 1
         held = move.due if move.tier else move.deadline - 1 if move.stalls else after
         return min(held, after)
@@ -195,9 +195,8 @@ class Schedule:
         Remove finished moves from the queue.
 
         limit: maximum number of pages.
-        exact: stop before a move if done() can rise when the moves before it have ended. The
-            process may wait for this rise, and after a longer batch it would come only when the
-            whole batch has ended.
+        exact: end the batch where done() can rise as soon as the batch's moves have ended. The
+            process may wait for this rise, and further moves in the batch would delay it.
         due: take only moves that are due at or before this boundary; None: any.
         """
         parts: list[tuple[Pending, Pages]] = []

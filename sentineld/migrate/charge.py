@@ -51,7 +51,7 @@ class _Snapshot:
 
 
 class _Birth(NamedTuple):
-    """A birth in the arena that each step makes."""
+    """The birth of a tensor in the arena, which occurs in every step."""
 
     offset: int
     size_bytes: int
@@ -71,7 +71,7 @@ class _Room:
     """Whether size_bytes is the room itself, not only a lower bound."""
     turnover: StretchPages
     """The arena pages that are born or dropped in this stretch or in the next one. A move of such a
-    page may leave the largest number of fast bytes in both stretches unchanged."""
+    page may leave the room unchanged, so after it size_bytes is only a lower bound."""
 
 
 class Charge:

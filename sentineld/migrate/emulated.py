@@ -268,12 +268,12 @@ _NO_STATUS = np.zeros(0, np.int32)
 
 
 def _pages(runs: list[_Run]) -> int:
-    """Number of pages."""
+    """Number of pages of all runs together."""
     return sum(len(run.entries) for run in runs)
 
 
 def _first_pages(runs: list[_Run], pages: int) -> list[_Run]:
-    """The first pages of some runs."""
+    """The first `pages` pages of the runs, as runs."""
     taken: list[_Run] = []
     for run in runs:
         if pages < len(run.entries):

@@ -95,7 +95,7 @@ class Mover:
         self._pace = Pace(self.ledger, memory, plan.moves, page_bytes)
         self._initial = plan.initial
         self._regions = plan.layout.regions
-        self._last: Batch | None = None  # the batch of the last call, until _follow() runs
+        self._last: Batch | None = None  # the batch executed since _follow() ran
         self._settled = settled(plan, page_bytes)
         self._refresh_at_step = 0
         self._refresh_steps = 1

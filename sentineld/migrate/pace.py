@@ -11,8 +11,9 @@ from sentineld.model.arrays import Table
 
 PACED_SHARE = 0.5
 """A batch counts as a measurement if it moves at least this share of Memory.ahead_pages. In a
-smaller batch, the overhead of the call takes too large a part of the time. On emulated tiers, which
-have no such overhead, this share of the plan's largest move is also enough."""
+smaller batch, the overhead of the call takes too large a part of the time. Moves on emulated tiers
+have no such overhead. There, a batch also counts if it moves at least this share of the plan's
+largest move."""
 
 
 class Pace:

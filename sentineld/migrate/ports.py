@@ -27,11 +27,12 @@ class PlannedStep:
     plan: Plan
     step: ExpectedStep
     useful_until: npt.NDArray[np.int64] | None = None
-    """(M,), one entry per row of plan.moves; see expected.useful_until(). None: each move is useful
-    until its deadline."""
+    """(M,): for each row of plan.moves, the number of boundaries from the move's own boundary until
+    the move is useless; see expected.useful_until(). None: each move is useful until its
+    deadline."""
     ahead: npt.NDArray[np.int64] | None = None
-    """(M,), one entry per row of plan.moves; see expected.ahead_of_time(). None: no move runs ahead
-    of time."""
+    """(M,): for each row of plan.moves, how many boundaries before its own boundary the move may
+    begin; see expected.ahead_of_time(). None: no move runs ahead of time."""
 
     @classmethod
     def of(cls, plan: Plan, profile: Profile) -> PlannedStep:

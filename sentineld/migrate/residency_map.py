@@ -47,7 +47,8 @@ class ResidencyMap:
         self.nodes: Nodes = np.full(length_bytes // page_bytes, ABSENT, dtype=np.int8)
         self.fast_pages = 0
         """Number of pages on fast nodes."""
-        self._fast = np.zeros(256, np.bool_)  # by entry, read as an unsigned byte
+        # _fast[entry]: whether an entry of the map, read as an unsigned byte, is a fast node.
+        self._fast = np.zeros(256, np.bool_)
         self._fast[list(fast_nodes)] = True
 
     def span(self, offset: int, length_bytes: int) -> slice:

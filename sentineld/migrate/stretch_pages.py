@@ -45,7 +45,7 @@ class StretchPages:
         self._starts = np.array([start for start, _ in merged], np.int64)
         self._stops = np.array([stop for _, stop in merged], np.int64)
         before = np.cumsum(self._stops - self._starts) - (self._stops - self._starts)
-        # Subtracting a span's shift from an arena page gives the page's row.
+        # An arena page in a span, minus the span's shift, is the page's row.
         self._shift = self._starts - before
         self.stretches = [
             [(node, self._rows_of(pages)) for node, pages in events] for events in stretches
@@ -53,7 +53,7 @@ class StretchPages:
         """The events of each stretch, in order; rows of the table."""
 
     def take(self, nodes: Nodes) -> Nodes:
-        """A copy of the entries of the table's pages. nodes: those of all pages of the arena."""
+        """A copy of the nodes of the table's pages. nodes: of all pages of the arena."""
         if len(self._spans) == 1:
             return nodes[self._spans[0]].copy()
         return np.concatenate([nodes[:0], *(nodes[span] for span in self._spans)])
