@@ -45,7 +45,7 @@ class LogLimit(logging.Filter):
         self._clock = clock
         self._sites: dict[tuple[str, int, object], _Count] = {}
         self._total = _Count(clock())
-        self._unreported = 0  # lines of earlier periods left out because of LINES
+        self._unreported = 0  # lines left out because of LINES, not reported yet
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether to write the line; may append a remark to it."""

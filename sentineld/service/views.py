@@ -80,8 +80,8 @@ def describe_heat(session: HeatSession) -> dict[str, Any]:
     """The entry of a session of policy `temperature` in the answer to `sentinelctl status`: the
     fields of describe() that apply to it, and `swap`, the session's Figures.
 
-    "group" names a group, and is empty for a single process. "pid" is the root of a tree, and one
-    of the processes of a cgroup, or 0 if it has none at the moment."""
+    "group" names a group, and is empty for a single process. "pid" is the single
+    process, the root of a tree, or one of the processes of a cgroup (0 if the cgroup has none)."""
     status, figures = session.status, session.figures
     return {
         "pid": session.pid,
