@@ -86,12 +86,12 @@ def status(daemon: Daemon, as_json: bool) -> None:
 
 
 def _place(index: int, nodes: list[int]) -> str:
-    """What a tier is made of."""
+    """The nodes of a tier as text; "memory" or "swap" for a tier without nodes."""
     return f"node {','.join(map(str, nodes))}" if nodes else ("memory", "swap")[index]
 
 
 def _group_line(session: dict[str, Any]) -> str:
-    """The processes of a group; empty for a single process."""
+    """How many processes a group has and leaves out, as text; empty for a single process."""
     if not session.get("group"):
         return ""
     swap, count = session["swap"], len(session["processes"])

@@ -75,7 +75,8 @@ fast_option = click.option(
 @click.option(
     "--skew",
     default=0.0,
-    help="Like --noise, but the same in every step: a systematic error of the profile.",
+    help="Like --noise, but with the same deviations in every step: a systematic error of the "
+    "profile.",
 )
 @click.option("--seed", default=1, help="Seed for --noise and --skew.")
 @click.option(

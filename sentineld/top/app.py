@@ -54,7 +54,7 @@ from sentineld.top.readings import Reading, ResidencyReading, SessionReading
 from sentineld.top.words import HELP, KEYS, NO_SESSIONS
 
 STALE_S = 5.0
-"""If an answer of the daemon is late by this time, the view says so."""
+"""If the daemon's answer is overdue by this time, the view says so."""
 SESSION_ROWS_MAX = 5
 """The table of sessions scrolls if it has more rows."""
 
@@ -261,7 +261,7 @@ class TopApp(App[None]):
         self.push_screen(Help(help_text(HELP, width)))
 
     def _session(self) -> SessionReading | None:
-        """The chosen session, if an action can begin; otherwise the note says why not."""
+        """The chosen session; if no action can begin for it, returns None and the note says why."""
         session = self.reading.session(self._chosen) if self.reading is not None else None
         if session is None:
             self._note = Span("no session is chosen", Role.WARNING)

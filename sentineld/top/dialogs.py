@@ -16,7 +16,7 @@ from sentineld.base.errors import SentinelError
 
 
 class Prompt(ModalScreen[str | None]):
-    """Asks for a text; None: the user has cancelled."""
+    """Asks for a text. The result is the text, or None if the user cancels."""
 
     BINDINGS: ClassVar[list[BindingType]] = [("escape", "cancel", "Cancel")]
 

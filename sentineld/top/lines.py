@@ -23,14 +23,15 @@ LAYER_BAR_COLUMNS_MIN = 8
 WIDE_COLUMNS = 72
 """From this width on, the fast tier's line has the charged bytes, too."""
 TIER_TEXT_COLUMNS = {True: 45, False: 25}
-"""Columns that the text beside a tier's bar can take, by whether the terminal is wide."""
+"""Columns that the text beside a tier's bar can take. Key: whether the terminal has at least
+WIDE_COLUMNS columns."""
 IDLE_NS = 5_000_000_000
 """If no step has ended for this time and for the time of IDLE_STEPS steps, the view says so."""
 IDLE_STEPS = 3
 
 
 class Role(Enum):
-    """The use of a span."""
+    """The meaning of a span's text, which decides the colour."""
 
     TEXT = "text"
     LABEL = "label"

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Asks the daemon for its state at intervals, in a thread.
 
-The thread is a daemon thread, as those of actions are: the program can end while a request waits
-for the daemon, and the daemon then cancels the request.
+This thread and the threads of actions are daemon threads. So the program can end while a request
+waits for the daemon; the daemon then cancels the request.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ def poll(control: Control, pid: int | None) -> Polled:
             reading, ResidencyReading.of(session.pid, control.ask("residency", pid=session.pid))
         )
     except SentinelError:
-        # The session has ended, or its plan was left, since the status was read; or the daemon is
-        # older than this verb.
+        # The session has ended, or its plan was left, since the status was read; or the daemon's
+        # version does not have this verb yet.
         return Polled(reading)
 
 

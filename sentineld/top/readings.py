@@ -39,7 +39,7 @@ class SessionReading:
     step: int = 0
     predicted_step_ns: int | None = None
     fast_step_ns: int | None = None
-    """The time of the step with all memory fast."""
+    """The time of a step with all memory fast, from the profile."""
     fast_share: float | None = None
     """Measured by the last metering, 0..1; None: not metered yet."""
     predicted_fast_share: float | None = None
