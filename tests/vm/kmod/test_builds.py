@@ -60,8 +60,8 @@ def test_without_a_required_option_the_build_fails_with_the_reason(
     original = build_folder(ensure_headers("sid")) / "include"
     shutil.copytree(original / "generated", include / "generated")
     (include / "config").mkdir()
-    # Copy only the files with lower-case names, for example auto.conf. The others are one empty file
-    # for each option.
+    # Copy only the files with lower-case names, for example auto.conf. The others are one empty
+    # file for each option.
     for file in (original / "config").glob("[a-z]*"):
         shutil.copy(file, include / "config")
     autoconf = include / "generated/autoconf.h"
