@@ -9,6 +9,7 @@ from __future__ import annotations
 import mmap
 import os
 import statistics
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -17,6 +18,7 @@ import click
 from sentineld.base.errors import SentinelError
 from sentineld.base.units import format_bytes, parse_bytes
 from sentineld.cli.output import json_option, print_json, print_table
+from sentineld.cli.progress import Progress
 from sentineld.config import load
 from sentineld.host import sysfs
 from sentineld.host.tiers import discover
@@ -134,7 +136,8 @@ def calibrate(
         raise SentinelError("usage", f"--size {size} is too small", least)
     if not dry_run:
         check_ours(output)
-    found = measured(config, size_bytes, threads or threads_allowed())
+    with Progress("measuring") as progress:
+        found = measured(config, size_bytes, threads or threads_allowed(), progress.say)
     if not dry_run:
         write(found.toml(), output)
     if as_json:
@@ -157,9 +160,18 @@ def calibrate(
     click.echo("\n" + found.toml() if dry_run else f"\nwrote {output}; restart the daemon")
 
 
-def measured(config: Path | None, size_bytes: int, threads: int, sys_root: Path = SYS) -> Found:
+def measured(
+    config: Path | None,
+    size_bytes: int,
+    threads: int,
+    say: Callable[[str], None],
+    sys_root: Path = SYS,
+) -> Found:
     """Measure all nodes that have memory. Raises SentinelError if one of them cannot be measured or
-    the config is invalid."""
+    the config is invalid.
+
+    say: called with the name of each measurement before it begins.
+    """
     missing: list[str] = []
     tiers: Tiers | None = None
     try:
@@ -174,6 +186,7 @@ def measured(config: Path | None, size_bytes: int, threads: int, sys_root: Path 
     nodes = sysfs.memory_nodes(sys_root) or (0,)
     rates = []
     for node in nodes:
+        say(f"measuring the bandwidth of node {node}")
         free = sysfs.node_meminfo(sys_root, node).get("MemFree", 2 * size_bytes)
         room = min(size_bytes, free // 2)
         if room < SIZE_MIN_BYTES:
@@ -190,12 +203,14 @@ def measured(config: Path | None, size_bytes: int, threads: int, sys_root: Path 
     migration: dict[int, Rates] = {}
     if tiers is not None:
         for batch in BATCHES:
+            say(f"measuring moves of {batch} pages per call")
             try:
                 least = max(SCRATCH_BYTES_MIN, batch * mmap.PAGESIZE)
                 migration[batch] = measure(tiers, max(size_bytes // 4, least), batch)
             except SentinelError as error:
                 missing.append(f"moves of {batch} pages per call: {error.message}")
     birth_ns = 0.0
+    say("measuring first touches of new pages")
     try:
         birth_ns = birth_ns_per_byte(max(size_bytes // 4, SIZE_MIN_BYTES))
     except OSError as error:

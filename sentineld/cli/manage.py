@@ -7,6 +7,7 @@ import click
 
 from sentineld.base.units import FastBudget, format_bytes
 from sentineld.cli.output import Daemon, json_option, print_json, print_table
+from sentineld.cli.progress import session_progress, wait_managed
 from sentineld.cli.targets import target_arguments, target_options
 
 
@@ -21,6 +22,7 @@ from sentineld.cli.targets import target_arguments, target_options
     "[default: the daemon's]",
 )
 @click.option("--policy", help="Policy that makes the plan.  [default: the daemon's]")
+@click.option("--wait", is_flag=True, help="Wait until the target is managed.")
 @json_option
 @click.pass_obj
 def attach(
@@ -31,6 +33,7 @@ def attach(
     tree: bool,
     fast: str | None,
     policy: str | None,
+    wait: bool,
     as_json: bool,
 ) -> None:
     """Start managing the training process PID, which must run under the shim.
@@ -42,6 +45,8 @@ def attach(
 
     If the target is already managed, this verb changes its budget or policy without a
     new profile. If an option is omitted, its current value is kept.
+
+    With --wait, the exit status is 0 only if the target is managed.
     """
     target = target_arguments(pid, cgroup, unit)
     if tree:
@@ -50,13 +55,16 @@ def attach(
         target["tree"] = True
     if fast is not None:
         FastBudget.parse(fast)
-    session = daemon.ask_long("attach", **target, fast=fast, policy=policy)
+    with session_progress("attaching", daemon, pid or 0):
+        session = daemon.ask_long("attach", **target, fast=fast, policy=policy)
+    if wait:
+        session = wait_managed(daemon, session)
     if as_json:
         print_json({"session": session})
     else:
         click.echo(
             f"attached {session.get('group') or session['pid']}: policy {session['policy']}, "
-            f"fast {session['fast']}"
+            f"fast {session['fast']}{', managed' if wait else ''}"
         )
 
 
@@ -97,7 +105,8 @@ def meter(daemon: Daemon, pid: int, steps: int, as_json: bool) -> None:
     paged tiers, the accesses are taken from the profile, and each page's tier is taken
     from the residency map.
     """
-    answer = daemon.ask_long("meter", pid=pid, steps=steps)
+    with session_progress(f"metering {pid}", daemon, pid):
+        answer = daemon.ask_long("meter", pid=pid, steps=steps)
     if as_json:
         print_json(answer)
         return

@@ -11,6 +11,7 @@ import click
 
 from sentineld.base.units import format_bytes
 from sentineld.cli.output import Daemon, json_option, print_json
+from sentineld.cli.progress import session_progress
 from sentineld.profile.trace import Trace
 from sentineld.profile.trace_file import read_trace, require_writable, save_trace
 from sentineld.report.summary import summary_json, summary_lines
@@ -47,7 +48,8 @@ def record(daemon: Daemon, pid: int, output: Path, steps: int, as_json: bool) ->
     `sentinelctl report FILE` shows the file's contents.
     """
     require_writable(output)
-    answer, trace = record_into(daemon, pid, output, steps)
+    with session_progress(f"recording {pid}", daemon, pid):
+        answer, trace = record_into(daemon, pid, output, steps)
     if as_json:
         print_json({"file": str(output), "notes": answer["notes"], **summary_json(trace)})
         return

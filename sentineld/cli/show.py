@@ -12,6 +12,7 @@ import click
 from sentineld.base.errors import SentinelError
 from sentineld.base.units import format_bytes
 from sentineld.cli.output import Daemon, json_option, print_json, print_table
+from sentineld.cli.progress import Progress
 
 
 @click.command()
@@ -189,7 +190,8 @@ def show(daemon: Daemon, pid: int, bound: bool, html: Path | None, as_json: bool
             click.echo(f"wrote {html}")
         return
     ask = daemon.ask_long if bound else daemon.ask
-    answer = ask("plan", pid=pid, bound=bound)
+    with Progress("computing the bound" if bound else "reading the plan"):
+        answer = ask("plan", pid=pid, bound=bound)
     if as_json:
         print_json(answer)
         return

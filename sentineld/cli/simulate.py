@@ -12,6 +12,7 @@ import click
 from sentineld.base.errors import SentinelError
 from sentineld.base.units import FastBudget, format_bytes
 from sentineld.cli.output import json_option, print_json
+from sentineld.cli.progress import Progress
 from sentineld.host.presets import PRESETS, named_tiers
 from sentineld.host.tiers import with_figures
 from sentineld.model.tiers import Overlap
@@ -144,24 +145,26 @@ def simulate(
     profile = profile_of(recorded)
     budget_bytes = budget.resolve(profile.peak_bytes)
     planning_s = PLANNING_S if correct else None
-    outcome = run_simulation(
-        profile,
-        chosen,
-        tiers,
-        budget_bytes,
-        disturbance,
-        steps,
-        planning_s=planning_s,
-        clock=time.perf_counter,
-        threads=threads,
-    )
-    notes = list(outcome.notes)
     least: float | None = None
-    if bound:
-        try:
-            least = bound_seconds(profile, tiers, budget_bytes)
-        except SentinelError as error:
-            notes.append(str(error))
+    with Progress(f"simulating {policy} on {tiers_name}") as progress:
+        outcome = run_simulation(
+            profile,
+            chosen,
+            tiers,
+            budget_bytes,
+            disturbance,
+            steps,
+            planning_s=planning_s,
+            clock=time.perf_counter,
+            threads=threads,
+        )
+        notes = list(outcome.notes)
+        if bound:
+            progress.say("computing the step-time bound")
+            try:
+                least = bound_seconds(profile, tiers, budget_bytes)
+            except SentinelError as error:
+                notes.append(str(error))
     answer = {
         "trace": str(trace),
         "tiers": tiers.source.removeprefix("preset:"),

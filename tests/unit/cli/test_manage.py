@@ -70,6 +70,15 @@ def test_a_target_that_is_none_does_not_reach_the_daemon(
     assert ctl.asked == []
 
 
+def test_attach_can_wait_until_the_target_is_managed(tmp_path: Path) -> None:
+    managed = {**SESSION, "state": "managed", "reason": "the plan is live"}
+    status = {"sessions": [managed]}
+    with answering(tmp_path, attach=lambda _: SESSION, status=lambda _: status) as ctl:
+        line = ctl.output("attach", "7", "--wait")
+        assert line == "attached 7: policy auto, fast 20%, managed\n"
+        assert json.loads(ctl.output("attach", "7", "--wait", "--json"))["session"] == managed
+
+
 @pytest.mark.parametrize("fast", ["120%", "much", "-1"])
 def test_a_budget_that_is_none_does_not_reach_the_daemon(tmp_path: Path, fast: str) -> None:
     with answering(tmp_path, attach=lambda _: SESSION) as ctl:
