@@ -12,7 +12,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 import click
 
@@ -20,6 +19,7 @@ from sentineld import shim
 from sentineld.base.errors import SentinelError
 from sentineld.base.units import FastBudget, parse_bytes
 from sentineld.cli.output import Daemon
+from sentineld.cli.run_report import ProcessReport
 from sentineld.host.memory_limit import LimitedCommand, limited_command
 from sentineld.observe.pidfd import parent
 from sentineld.policies.registry import managing_policy
@@ -60,6 +60,12 @@ def run(
     separately after its first training step. A process that cannot be attached continues
     unmanaged; a warning gives the reason. The exit status is COMMAND's.
 
+    On stderr, a line says when a process is managed. At COMMAND's end, a line for each
+    process that trained has its number of steps, its fast share, its predicted and measured
+    step time, the moved bytes and the number of diverged steps, as of the last poll of the
+    daemon, which is at most half a second before the end. The fast share is that of the
+    last metering (`sentinelctl meter`).
+
     With --limit, COMMAND runs in a memory cgroup of its own. systemd creates the cgroup
     if possible; otherwise sentinelctl creates it. If COMMAND needs more memory than the
     limit, the kernel swaps its pages out or kills it.
@@ -89,9 +95,11 @@ class Launch:
         self._prefix = prefix
         self._tried: set[int] = set()
         self._said: set[str] = set()
+        self._reports: dict[int, ProcessReport] = {}
 
     def run(self, command: Sequence[str]) -> int:
-        """Run the command to its end; returns its exit status (128 + signal if a signal ended it).
+        """Run the command to its end and print the summaries; returns the command's exit status
+        (128 + signal if a signal ended it).
 
         Raises SentinelError if the command cannot be started.
         """
@@ -108,27 +116,31 @@ class Launch:
             try:
                 status = process.wait(POLL_S)
             except subprocess.TimeoutExpired:
-                self._attach_new(process.pid)
+                self._poll(process.pid)
             else:
+                for report in self._reports.values():
+                    click.echo(report.summary(), err=True)
                 return status if status >= 0 else 128 - status
 
-    def _attach_new(self, root: int) -> None:
-        """Attach `root` and its descendants, but only processes that have trained a step and that
-        were not attached before."""
+    def _poll(self, root: int) -> None:
+        """Follow the sessions of `root` and its descendants. Attach those that have trained a step
+        and that were not attached before."""
         try:
-            for session in self._daemon.ask("status")["sessions"]:
-                if self._is_new(session) and descends(session["pid"], root):
-                    self._tried.add(session["pid"])
-                    self._daemon.ask("attach", pid=session["pid"], **self._wanted)
+            status = self._daemon.ask("status")
+            for session in status["sessions"]:
+                pid = session["pid"]
+                if pid not in self._reports:
+                    if session["step"] == 0 or not descends(pid, root):
+                        continue
+                    self._reports[pid] = ProcessReport()
+                line = self._reports[pid].update(session, status.get("time_ns", 0))
+                if line is not None:
+                    click.echo(line, err=True)
+                if session["state"] == "registered" and pid not in self._tried:
+                    self._tried.add(pid)
+                    self._daemon.ask("attach", pid=pid, **self._wanted)
         except SentinelError as error:
             self._say(str(error))
-
-    def _is_new(self, session: Mapping[str, Any]) -> bool:
-        return (
-            session["state"] == "registered"
-            and session["step"] > 0
-            and session["pid"] not in self._tried
-        )
 
     def _say(self, text: str) -> None:
         if text not in self._said:

@@ -22,6 +22,7 @@ from sentineld.model.records import OP_ACCESS_DTYPE
 from sentineld.shim import op_spans, op_times
 from sentineld.shim.native import Native
 from sentineld.shim.op_times import TimeMap
+from sentineld.shim.quiet import QuietLoggers
 
 _COLUMNS = ("address", "bytes", "write", "estimated")
 _METADATA_NAMES = """
@@ -245,7 +246,14 @@ class AccessStep:
             record_shapes=True,
             profile_memory=True,
         )
-        self._profiler.start()
+        self._profiler.prepare_trace()
+        # After prepare_trace(), because Kineto sets its log level when it is first used.
+        self._loggers = QuietLoggers()
+        try:
+            self._profiler.start_trace()
+        except BaseException:
+            self._loggers.restore()
+            raise
 
     def finish(self) -> npt.NDArray[np.void]:
         """Return the step's accesses to heap and arena as OP_ACCESS_DTYPE, sorted by time_ns.
@@ -255,7 +263,10 @@ class AccessStep:
         Raises:
             Exception: this torch has no event tree or an incompatible one.
         """
-        self._profiler.stop()
+        try:
+            self._profiler.stop_trace()
+        finally:
+            self._loggers.restore()
         results = self._profiler.profiler.kineto_results
         walk = _Walk()
         walk.forest(results.experimental_event_tree())

@@ -36,6 +36,7 @@ class SessionReading:
     promoted_bytes: int = 0
     demoted_bytes: int = 0
     late_moves: int = 0
+    diverged_steps: int = 0
     step: int = 0
     predicted_step_ns: int | None = None
     fast_step_ns: int | None = None

@@ -146,7 +146,8 @@ def test_only_new_trainings_of_the_command_are_attached_once_each(
         # The test's own process is not in the command's process tree. The command's process trains
         # from the third request on.
         trained = session(pid, step=3 if len(seen) > 2 else 0)
-        return {"sessions": [session(os.getpid()), *([trained] if pid else [])]}
+        found = [session(os.getpid()), *([trained] if pid else [])]
+        return {"time_ns": len(seen), "sessions": found}
 
     script = (
         "import os, pathlib, sys, time\n"
@@ -160,6 +161,38 @@ def test_only_new_trainings_of_the_command_are_attached_once_each(
         assert Launch(Daemon(ctl.socket), wanted).run((sys.executable, "-S", "-c", script)) == 0
     attached = [arguments for verb, arguments in ctl.asked if verb == "attach"]
     assert attached == [{"pid": int((tmp_path / "pid").read_text()), **wanted}]
+
+
+def test_a_process_is_reported_when_it_is_managed_and_at_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(run_module, "POLL_S", 0.01)
+    asked: list[int] = []
+
+    def status(_: Message) -> Any:
+        asked.append(len(asked))
+        if len(asked) > 3:
+            (tmp_path / "go").touch()
+        (child,) = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+        return {"time_ns": asked[-1], "sessions": [{**MANAGED, "pid": int(child)}]}
+
+    script = f"while [ ! -e {tmp_path}/go ]; do sleep 0.01; done"
+    with answering(tmp_path, status=status) as ctl:
+        wanted = {"fast": None, "policy": None}
+        assert Launch(Daemon(ctl.socket), wanted).run(("sh", "-c", script)) == 0
+    managed, summary = capsys.readouterr().err.splitlines()
+    assert " is managed: policy auto" in managed
+    assert ": 3 steps; fast share" in summary
+    assert ctl.asked == [("status", {})] * len(asked)  # it is attached already
+
+
+MANAGED = {
+    "state": "managed",
+    "reason": "the plan is live",
+    "policy": "auto",
+    "step": 3,
+    "resident_bytes": [1, 2],
+}
 
 
 def test_a_daemon_that_refuses_is_reported_once(

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the verb run reports of each training process: a line when the process is managed, and a
+summary at the end of the command."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sentineld.base.units import format_bytes
+from sentineld.top.rates import Mark, step_time_ns
+from sentineld.top.readings import SessionReading
+
+
+class ProcessReport:
+    """One process, as the daemon's answers to `status` describe it."""
+
+    def __init__(self) -> None:
+        self._last: SessionReading | None = None
+        self._marks: list[Mark] = []  # the first and the last mark since the process is managed
+        self._was_managed = False
+
+    def update(self, session: dict[str, Any], time_ns: int) -> str | None:
+        """Read the process's session of an answer to `status`, at a time of the daemon's clock.
+
+        Returns a line if the process is now managed for the first time, else None.
+        """
+        self._last = now = SessionReading.of(session)
+        if not now.managed:
+            self._marks = []
+            return None
+        if not self._marks or now.step > self._marks[-1].step:
+            self._marks = [*self._marks[:1], Mark(time_ns, now.step)]
+        if self._was_managed:
+            return None
+        self._was_managed = True
+        return (
+            f"process {now.pid} is managed: policy {now.policy}, "
+            f"{format_bytes(now.budget_bytes)} fast, predicted step "
+            f"{_seconds(now.predicted_step_ns)}, predicted fast share "
+            f"{_percent(now.predicted_fast_share)}"
+        )
+
+    def summary(self) -> str:
+        """A line about the process up to the last update()."""
+        last = self._last
+        assert last is not None
+        steps = f"process {last.pid}: {last.step} steps"
+        if not self._was_managed:
+            return f"{steps}, never managed; last state {last.state}: {last.reason}"
+        return (
+            f"{steps}; fast share {_percent(last.fast_share)} "
+            f"(predicted {_percent(last.predicted_fast_share)}); "
+            f"step {_seconds(step_time_ns(self._marks))} "
+            f"(predicted {_seconds(last.predicted_step_ns)}); "
+            f"moved {format_bytes(last.promoted_bytes)} up and "
+            f"{format_bytes(last.demoted_bytes)} down; {last.diverged_steps} diverged steps"
+        )
+
+
+def _seconds(time_ns: float | None) -> str:
+    return "unknown" if time_ns is None else f"{time_ns / 1e9:.4f} s"
+
+
+def _percent(share: float | None) -> str:
+    return "not metered" if share is None else f"{share:.1%}"

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keeps the messages that torch logs about a profiler out of the training's stderr.
+
+Kineto reports every start and stop, and c10 warns of each block that was allocated before the
+profiler started. Both are expected in an access step.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from pathlib import Path
+
+import torch
+
+_LEVELS = (
+    ("libc10.so", "FLAGS_caffe2_log_level", "TORCH_CPP_LOG_LEVEL", 2),
+    ("libtorch_cpu.so", "_ZN9libkineto6Logger14severityLevel_E", "KINETO_LOG_LEVEL", 6),
+)
+"""For each logger: library, symbol of the integer that holds its level, environment variable with
+which a user chooses the level, and the level that hides the messages. c10's level 2 still shows
+errors. Kineto logs starts and stops at its highest level, so its level 6 hides everything."""
+
+
+class QuietLoggers:
+    """Raises the levels, from the constructor to restore().
+
+    A level that the user has chosen stays. So does a level whose symbol this torch lacks.
+    """
+
+    def __init__(self) -> None:
+        self._before: list[tuple[ctypes.c_int, int]] = []
+        folder = Path(torch.__file__).parent / "lib"
+        for library, symbol, variable, quiet in _LEVELS:
+            if variable in os.environ:
+                continue
+            try:
+                level = ctypes.c_int.in_dll(ctypes.CDLL(str(folder / library)), symbol)
+            except (OSError, ValueError):
+                continue
+            self._before.append((level, level.value))
+            level.value = max(level.value, quiet)
+
+    def restore(self) -> None:
+        """Set the levels to their earlier values; repeated calls have no effect."""
+        for level, value in self._before:
+            level.value = value
+        self._before = []
