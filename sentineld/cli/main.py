@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from pathlib import Path
 
@@ -64,7 +65,12 @@ class Verbs(click.Group):
 )
 @click.pass_context
 def sentinelctl(context: click.Context, socket: Path) -> None:
-    """Manage the tiered memory of training processes."""
+    """Manage the tiered memory of training processes.
+
+    If NO_COLOR is set, the output has no colours. Tables are wrapped to the terminal's width.
+    """
+    if os.environ.get("NO_COLOR"):
+        context.color = False
     context.obj = Daemon(socket)
 
 

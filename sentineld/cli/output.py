@@ -4,8 +4,13 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import sys
+import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,6 +21,9 @@ from sentineld.control.client import request, request_file
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 JSON_SCHEMA = 1
+GAP = "  "
+WORD_WIDTH_MAX = 24
+"""If a table is wrapped, only words that are longer than this are broken."""
 LONG_TIMEOUT_S = 6 * 3600.0
 """Timeout for verbs that wait for training steps or for planning. A step may take minutes. Planning
 may take twice plan_timeout_s (the plan and the spare plan), and it begins only when one of the
@@ -49,16 +57,66 @@ def json_option(function: Function) -> Function:
     return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(function)
 
 
-def print_json(value: Any) -> None:
+def print_json(value: Any, one_line: bool = False) -> None:
     """Print an object as JSON, with the schema's version."""
-    click.echo(json.dumps({"schema": JSON_SCHEMA, **value}, indent=2))
+    click.echo(json.dumps({"schema": JSON_SCHEMA, **value}, indent=None if one_line else 2))
 
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Print a table with left-aligned columns."""
+    """Print a table with left-aligned columns.
+
+    If the terminal is narrower than the table, the text of the widest columns is wrapped. If this
+    is not enough, each row is printed as one line for each cell. Without a terminal, the width is
+    that of the variable COLUMNS, or unlimited.
+    """
     cells = [[str(cell) for cell in row] for row in [header, *rows]]
     widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
+    columns = terminal_columns()
+    surplus = sum(widths) + len(GAP) * (len(widths) - 1) - columns if columns else 0
+    words = [[len(word) for row in cells for word in row[i].split()] for i in range(len(header))]
+    spare = [
+        width - min(max(lengths, default=0), WORD_WIDTH_MAX)
+        for width, lengths in zip(widths, words, strict=True)
+    ]
+    while surplus > 0 and any(spare):
+        widest = max((i for i, room in enumerate(spare) if room), key=widths.__getitem__)
+        widths[widest] -= 1
+        spare[widest] -= 1
+        surplus -= 1
+    if surplus > 0:
+        _print_records(header, cells[1:], columns)
+        return
     for row in cells:
-        click.echo(
-            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        )
+        wrapped = [
+            textwrap.wrap(cell, width) if len(cell) > width else [cell]
+            for cell, width in zip(row, widths, strict=True)
+        ]
+        for line in zip_longest(*wrapped, fillvalue=""):
+            padded = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
+            click.echo(GAP.join(padded).rstrip())
+
+
+def _print_records(header: Sequence[str], rows: Sequence[Sequence[str]], columns: int) -> None:
+    """Print a line "NAME  value" for each cell, and an empty line between rows."""
+    width = max(map(len, header))
+    for index, row in enumerate(rows):
+        if index:
+            click.echo()
+        for name, cell in zip(header, row, strict=True):
+            lead = name.ljust(width) + GAP
+            click.echo(
+                textwrap.fill(
+                    cell,
+                    max(columns, len(lead) + 1),
+                    initial_indent=lead,
+                    subsequent_indent=" " * len(lead),
+                )
+                or lead.rstrip()
+            )
+
+
+def terminal_columns() -> int:
+    """The width of the terminal on stdout, or the variable COLUMNS; 0 if neither is known."""
+    if sys.stdout.isatty() or "COLUMNS" in os.environ:
+        return shutil.get_terminal_size((0, 0)).columns
+    return 0

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import math
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +18,38 @@ from sentineld.cli.progress import Progress
 
 
 @click.command()
+@click.option("--watch", is_flag=True, help="Repeat until interrupted.")
+@click.option(
+    "--interval",
+    type=click.FloatRange(0.1, 3600),
+    default=2.0,
+    show_default=True,
+    help="Seconds between two repetitions of --watch.",
+)
 @json_option
 @click.pass_obj
-def status(daemon: Daemon, as_json: bool) -> None:
-    """Show the daemon, its tiers and its sessions."""
-    answer = daemon.ask("status")
-    if as_json:
-        print_json(answer)
-        return
+def status(daemon: Daemon, watch: bool, interval: float, as_json: bool) -> None:
+    """Show the daemon, its tiers and its sessions.
+
+    With --watch, a terminal is cleared before each repetition. With --watch and --json, each
+    answer is one line of JSON (NDJSON).
+    """
+    if not interval < math.inf:  # FloatRange accepts nan
+        raise click.BadParameter("nan is not a number of seconds", param_hint="--interval")
+    while True:
+        answer = daemon.ask("status")
+        if as_json:
+            print_json(answer, one_line=watch)
+        else:
+            if watch:
+                click.clear()
+            _print_status(answer)
+        if not watch:
+            return
+        time.sleep(interval)
+
+
+def _print_status(answer: dict[str, Any]) -> None:
     tiers = ", ".join(
         f"tier {index}: {_place(index, tier['nodes'])} ({format_bytes(tier['capacity_bytes'])})"
         for index, tier in enumerate(answer["tiers"])

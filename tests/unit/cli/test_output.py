@@ -38,6 +38,52 @@ def test_every_cell_can_be_read_back(rows: list[tuple[str, str, str]]) -> None:
     assert [tuple(line.split()) for line in lines[1:]] == rows
 
 
+HEADER = ("PID", "STATE", "REASON")
+ROWS = [(7, "managed", "the plan is live and fits"), (4242, "", "it exited")]
+
+
+def test_a_wide_table_is_wrapped(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "27")
+    print_table(HEADER, ROWS)
+    assert capsys.readouterr().out == (
+        "PID   STATE    REASON\n"
+        "7     managed  the plan is\n"
+        "               live and\n"
+        "               fits\n"
+        "4242           it exited\n"
+    )
+
+
+def test_a_table_that_cannot_be_wrapped_is_printed_by_row(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "18")
+    print_table(HEADER, ROWS)
+    assert capsys.readouterr().out == (
+        "PID     7\n"
+        "STATE   managed\n"
+        "REASON  the plan\n"
+        "        is live\n"
+        "        and fits\n"
+        "\n"
+        "PID     4242\n"
+        "STATE\n"
+        "REASON  it exited\n"
+    )
+
+
+@given(st.lists(st.tuples(WORDS, WORDS, WORDS), max_size=3), st.integers(20, 80))
+def test_no_line_is_wider_than_the_terminal(rows: list[tuple[str, str, str]], width: int) -> None:
+    @click.command()
+    def table() -> None:
+        print_table(("A", "B", "C"), [(a, b, f"{a} {b} {c * 9}") for a, b, c in rows])
+
+    output = CliRunner(env={"COLUMNS": str(width)}).invoke(table).output
+    assert all(len(line) <= width for line in output.splitlines())
+
+
 def test_json_names_its_schema() -> None:
     @click.command()
     @json_option

@@ -27,7 +27,7 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(*arguments: str | Path) -> Result:
     # The socket does not exist, because none of these commands may contact a daemon.
     command = ["--socket", "/nonexistent", "report", *map(str, arguments)]
-    return CliRunner().invoke(sentinelctl, command, env={"COLUMNS": "100"})
+    return CliRunner().invoke(sentinelctl, command, env={"COLUMNS": "160"})
 
 
 def output(*arguments: str | Path) -> str:

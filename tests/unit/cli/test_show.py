@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from sentineld.base.errors import SentinelError
 from sentineld.control.frames import Message
 from sentineld.control.server import WithFile
 from sentineld.plan.store import write_plan
@@ -63,6 +64,30 @@ def test_status_has_a_line_for_the_daemon_the_backend_and_each_session(tmp_path:
     cells = [cell.strip() for cell in row.split("  ") if cell.strip()]
     sizes = ["3.0 MiB", "2.0 MiB", "9.0 MiB"]
     assert cells == ["4242", "managed", "auto", *sizes, "12", "module", "the plan is live"]
+
+
+def test_watched_status_is_one_line_of_json_each(tmp_path: Path) -> None:
+    """The daemon ends after two answers."""
+    answers = iter([STATUS, {**STATUS, "pid": 10}])
+
+    def status(_: Message) -> Any:
+        for answer in answers:
+            return answer
+        raise SentinelError("daemon-unreachable", "no daemon answers")
+
+    with answering(tmp_path, status=status) as ctl:
+        result = ctl.run("status", "--watch", "--json", "--interval", "0.1")
+    assert isinstance(result.exception, SentinelError)
+    assert [json.loads(line) for line in result.output.splitlines()] == [
+        {"schema": 1, **STATUS},
+        {"schema": 1, **STATUS, "pid": 10},
+    ]
+
+
+def test_the_interval_is_a_number(tmp_path: Path) -> None:
+    with answering(tmp_path, status=lambda _: STATUS) as ctl:
+        for wrong in ("0", "nan", "often"):
+            assert ctl.run("status", "--interval", wrong).exit_code == 2
 
 
 def test_status_of_paged_tiers_has_what_was_read_and_written(tmp_path: Path) -> None:
