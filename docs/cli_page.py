@@ -3,14 +3,10 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator
 
-import click
-
+from docs.commands import PROGRAMS, contexts
 from sentineld.base.errors import EXIT_STATUS
-from sentineld.cli.main import sentinelctl
-from sentineld.daemon import sentineld
 
 HEAD = """# Command line
 
@@ -25,27 +21,15 @@ processes, root manages all processes.
 """
 
 
-def _commands(
-    command: click.Command, path: str, parent: click.Context | None = None
-) -> Iterator[str]:
-    # click makes a help option for the first context and caches it in the command object. The
-    # copy's cache is cleared, so that click makes a help option for the copy's own context.
-    command = copy.copy(command)
-    vars(command)["_help_option"] = None
-    settings = command.context_settings
-    context = click.Context(command, info_name=path, parent=parent, terminal_width=78, **settings)
-    context.max_content_width = 78
-    yield f"## {context.command_path}\n\n```\n{command.get_help(context)}\n```\n"
-    if isinstance(command, click.Group):
-        for name in command.list_commands(context):
-            found = command.get_command(context, name)
-            assert found is not None
-            yield from _commands(found, name, context)
+def _sections(program: str) -> Iterator[str]:
+    for context in contexts(program):
+        help_text = context.command.get_help(context)
+        yield f"## {context.command_path}\n\n```\n{help_text}\n```\n"
 
 
 def cli_page() -> str:
     """Return the text of the page."""
     rows = [f"| {status} | `{code}` |" for code, status in EXIT_STATUS.items()]
     table = "\n".join(["| Status | Error code |", "| --- | --- |", *rows])
-    parts = [HEAD, table + "\n", *_commands(sentinelctl, "sentinelctl")]
-    return "\n".join([*parts, *_commands(sentineld, "sentineld")])
+    sections = [section for program in PROGRAMS for section in _sections(program)]
+    return "\n".join([HEAD, table + "\n", *sections])

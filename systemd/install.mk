@@ -15,7 +15,11 @@ SO ?=
 SYSTEM_PYTHON ?= /usr/bin/python3
 
 LIBDIR = $(PREFIX)/lib/sentineld
-DOCDIR = $(PREFIX)/share/doc/sentineld
+SHAREDIR = $(PREFIX)/share
+DOCDIR = $(SHAREDIR)/doc/sentineld
+COMMAND_FILES = man/man1/sentinelctl.1 man/man1/sentinelctl-*.1 man/man8/sentineld.8 \
+	$(foreach program,sentinelctl sentineld,bash-completion/completions/$(program) \
+	zsh/site-functions/_$(program) fish/vendor_completions.d/$(program).fish)
 UNIT = $(PREFIX)/lib/systemd/system/sentineld.service
 SYSUSERS = $(PREFIX)/lib/sysusers.d/sentineld.conf
 TMPFILES = $(PREFIX)/lib/tmpfiles.d/sentineld.conf
@@ -55,6 +59,9 @@ from $(1) import main
 
 sys.exit(main())
 endef
+# The man pages and completions are made from the commands' help. -B keeps bytecode out of the source
+# tree.
+MAKE_COMMAND_FILES = $(SYSTEM_PYTHON) -B -m docs.command_files
 # This line of the .pth file runs at every start of the system's Python. It reads one environment
 # variable, and imports the shim only if the variable is 1.
 export PTH_LINE = import os; os.environ.get("SENTINELD_SHIM") == "1" and __import__("sentineld.shim")
@@ -80,6 +87,7 @@ install: $(if $(SO),,$(BUILD)/install/libsentinelshim.so) ## Install below PREFI
 	printf '%s\n' '$(LIBDIR)' "$$PTH_LINE" > $(DESTDIR)$(PTH)
 	@$(call copy,.,README.md LICENSE LICENSES,$(DESTDIR)$(DOCDIR))
 	@$(call copy,docs,$(DOC_FILES),$(DESTDIR)$(DOCDIR))
+	$(MAKE_COMMAND_FILES) $(DESTDIR)$(SHAREDIR)
 	install -d $(dir $(DESTDIR)$(UNIT))
 	sed 's,@PREFIX@,$(PREFIX),; s,@DOCDIR@,$(DOCDIR),' systemd/sentineld.service.in > $(DESTDIR)$(UNIT)
 	install -Dm644 systemd/sentineld.sysusers $(DESTDIR)$(SYSUSERS)
@@ -123,6 +131,7 @@ ifeq ($(DESTDIR),)
 endif
 	rm -rf $(DESTDIR)$(LIBDIR) $(DESTDIR)$(DOCDIR) $(DESTDIR)$(DKMS_SOURCE)
 	rm -f $(addprefix $(DESTDIR),$(PREFIX)/bin/sentineld $(PREFIX)/bin/sentinelctl $(PTH) $(UNIT) $(SYSUSERS) $(TMPFILES) $(MODULES_LOAD))
+	rm -f $(addprefix $(DESTDIR)$(SHAREDIR)/,$(COMMAND_FILES))
 	rm -f $(DESTDIR)/lib/modules/*/updates/sentinel.ko
 ifeq ($(DESTDIR),)
 	depmod

@@ -6,7 +6,8 @@ APT_LINT := clang-format shellcheck git
 # The module is linted against Debian's kernel headers, regardless of the running kernel.
 # checkpatch.pl ships only in the kernel source package (a single 140 MB download).
 APT_LINT += sparse linux-headers-amd64 linux-source perl xz-utils
-APT_BUILD := gcc g++ libc6-dev make python3-venv
+# groff-base formats the man pages in a test.
+APT_BUILD := gcc g++ groff-base libc6-dev make python3-venv
 # Only the tests of report pages need a browser. chromium-driver must have chromium's version.
 APT_BROWSER := chromium chromium-driver
 APT_FUZZ := clang libclang-rt-dev

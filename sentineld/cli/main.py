@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -14,29 +15,43 @@ from sentineld.cli.output import Daemon
 from sentineld.config import Config
 from sentineld.entry import run_command
 
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
 VERBS = {
-    "status": "show",
-    "run": "run",
-    "attach": "manage",
-    "detach": "manage",
-    "meter": "manage",
-    "tensors": "show",
-    "plan": "show",
-    "top": "top",
-    "record": "record",
-    "report": "report",
-    "simulate": "simulate",
-    "advise": "advise",
-    "doctor": "doctor",
-    "calibrate": "calibrate",
+    "status": ("show", "Show the daemon, its tiers and its sessions."),
+    "run": (
+        "run",
+        "Run COMMAND under the shim and attach each of its processes that trains a model.",
+    ),
+    "attach": ("manage", "Start managing the training process PID, which must run under the shim."),
+    "detach": (
+        "manage",
+        "Stop managing the process PID or a group; the processes continue to run.",
+    ),
+    "meter": ("manage", "Count PID's accesses to tensor pages by tier, for whole managed steps."),
+    "tensors": ("show", "List the tensors of one profiled step of PID, largest first."),
+    "plan": ("show", "Explain what the daemon does with a session's pages."),
+    "top": ("top", "Watch the sessions live, and act on them."),
+    "record": ("record", "Record training steps of PID into a trace file."),
+    "report": ("report", "Show the contents of the trace FILE; without a command, its summary."),
+    "simulate": ("simulate", "Replay the step of TRACE under a policy, in virtual time."),
+    "advise": ("advise", "Show how much fast memory the training recorded in TRACE needs."),
+    "doctor": (
+        "doctor",
+        "Check kernel, module, tiers, eBPF, memory, limits and daemon; print one line per check.",
+    ),
+    "calibrate": ("calibrate", "Measure the memory nodes and write the figures into the config."),
 }
-"""The module of each verb. Several verbs may share a module."""
+"""The module and the summary of each verb. Several verbs may share a module. A summary is the first
+sentence of the verb's help."""
 
 
 class Verbs(click.Group):
     """Imports a verb's module only when the verb is used.
 
-    Most verbs do not need numpy, whose import is slow.
+    Most verbs do not need numpy, whose import is slow. Neither the list of verbs in the help nor
+    its completion in a shell imports a verb.
     """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -47,9 +62,22 @@ class Verbs(click.Group):
         """The command of a verb, or None if no verb has that name."""
         if cmd_name not in VERBS:
             return None
-        module = import_module(f"sentineld.cli.{VERBS[cmd_name]}")
+        module = import_module(f"sentineld.cli.{VERBS[cmd_name][0]}")
         command: click.Command = getattr(module, cmd_name)
         return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the verbs with their summaries."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, VERBS[name][1]) for name in self.list_commands(ctx)])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """The verbs and options that begin with `incomplete`."""
+        from click.shell_completion import CompletionItem
+
+        verbs = [name for name in self.list_commands(ctx) if name.startswith(incomplete)]
+        found = [CompletionItem(name, help=VERBS[name][1]) for name in verbs]
+        return found + click.Command.shell_complete(self, ctx, incomplete)
 
 
 @click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from docs.command_files import command_files
 from sentineld import __version__
 from sentineld.base.errors import EXIT_STATUS
 
@@ -77,6 +78,10 @@ def test_the_installed_programs_run_without_the_source_tree(stage: Path) -> None
         done = subprocess.run(command, cwd="/", capture_output=True, text=True, timeout=300)
         assert done.returncode == 0, done.stderr
         assert done.stdout.strip().endswith(__version__)
+
+
+def test_man_pages_and_completions_are_installed(stage: Path) -> None:
+    assert set(command_files()) <= files(stage / "usr/local/share")
 
 
 COUNT_IMPORT_HOOKS = """

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Walks over sentinelctl, sentineld and their verbs, for texts that are made from their help."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+
+import click
+
+from sentineld.cli.main import sentinelctl
+from sentineld.daemon import sentineld
+
+PROGRAMS = {"sentinelctl": sentinelctl, "sentineld": sentineld}
+WIDTH = 78
+
+
+def contexts(name: str) -> Iterator[click.Context]:
+    """Yield the context of a program and those of its verbs; each has its command."""
+    return _contexts(PROGRAMS[name], name, None)
+
+
+def subcommands(context: click.Context) -> list[tuple[str, click.Command]]:
+    """The names and commands of a command's verbs; none if it is no group."""
+    group = context.command
+    if not isinstance(group, click.Group):
+        return []
+    found = [(name, group.get_command(context, name)) for name in group.list_commands(context)]
+    return [(name, command) for name, command in found if command is not None]
+
+
+def _contexts(
+    command: click.Command, name: str, parent: click.Context | None
+) -> Iterator[click.Context]:
+    # click makes a help option for the first context and caches it in the command object. The
+    # copy's cache is cleared, so that click makes a help option for the copy's own context.
+    command = copy.copy(command)
+    vars(command)["_help_option"] = None
+    settings = command.context_settings
+    context = click.Context(
+        command, info_name=name, parent=parent, terminal_width=WIDTH, **settings
+    )
+    context.max_content_width = WIDTH
+    yield context
+    for verb, found in subcommands(context):
+        yield from _contexts(found, verb, context)
