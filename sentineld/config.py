@@ -95,7 +95,14 @@ def load(path: Path | None = None) -> Config:
     path: default /etc/sentineld/config.toml, which need not exist. Raises
     SentinelError("bad-config") if a file or a setting is invalid, or if `path` does not exist.
     """
+    return load_with_origins(path)[0]
+
+
+def load_with_origins(path: Path | None = None) -> tuple[Config, dict[str, Path]]:
+    """Like load(); also returns the file that sets each key, such as "fast" or "tiers.fast". Keys
+    that no file sets are missing."""
     config = Config()
+    origins: dict[str, Path] = {}
     main = path or CONFIG_FILE
     try:
         if path is not None and not path.exists():
@@ -107,23 +114,27 @@ def load(path: Path | None = None) -> Config:
     except OSError as error:
         raise SentinelError("bad-config", f"{main}: {error.strerror}") from None
     for file in files:
-        config = _merge(config, file)
+        config, keys = _merge(config, file)
         _check(file, config)
-    return config
+        origins.update(dict.fromkeys(keys, file))
+    return config, origins
 
 
-def _merge(config: Config, file: Path) -> Config:
+def _merge(config: Config, file: Path) -> tuple[Config, list[str]]:
+    """The configuration after the file's settings were applied, and the keys of these settings."""
     try:
         table = tomllib.loads(file.read_text())
     except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SentinelError("bad-config", f"{file}: {error}") from None
     tiers = table.pop("tiers", None)
     values = _typed(file, "", Config, table)
+    keys = list(values)
     if tiers is not None:
         if not isinstance(tiers, dict):
             raise SentinelError("bad-config", f"{file}: tiers is not a table", "write [tiers]")
         values["tiers"] = replace(config.tiers, **_typed(file, "tiers.", TierOverrides, tiers))
-    return replace(config, **values)
+        keys += [f"tiers.{name}" for name in tiers]
+    return replace(config, **values), keys
 
 
 def _typed(file: Path, prefix: str, kind: type, table: dict[str, Any]) -> dict[str, Any]:

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 
 VERBS = {
     "status": ("show", "Show the daemon, its tiers and its sessions."),
+    "list": ("show", "List the sessions."),
+    "version": ("settings", "Show the versions of sentinelctl, Python and the running daemon."),
+    "config": ("settings", "Show the daemon's configuration."),
+    "policy": ("policy", "Show the policies."),
     "run": (
         "run",
         "Run COMMAND under the shim and attach each of its processes that trains a model.",
@@ -45,6 +49,8 @@ VERBS = {
 }
 """The module and the summary of each verb. Several verbs may share a module. A summary is the first
 sentence of the verb's help."""
+FUNCTIONS = {"list": "list_sessions"}
+"""The functions of verbs that are named differently."""
 
 
 class Verbs(click.Group):
@@ -63,7 +69,7 @@ class Verbs(click.Group):
         if cmd_name not in VERBS:
             return None
         module = import_module(f"sentineld.cli.{VERBS[cmd_name][0]}")
-        command: click.Command = getattr(module, cmd_name)
+        command: click.Command = getattr(module, FUNCTIONS.get(cmd_name, cmd_name))
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

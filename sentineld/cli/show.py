@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Read-only verbs: status, tensors, plan show."""
+"""Read-only verbs: status, list, tensors, plan show."""
 
 from __future__ import annotations
 
@@ -110,6 +110,34 @@ def _print_status(answer: dict[str, Any]) -> None:
             click.echo(f"{title}: {_group_line(session)}{_swap_line(swap)}")
         if session["disturbed"]:
             click.echo(f"warning: process {session['pid']}: {session['disturbed']}")
+
+
+@click.command("list")
+@json_option
+@click.pass_obj
+def list_sessions(daemon: Daemon, as_json: bool) -> None:
+    """List the sessions.
+
+    `sentinelctl status` shows more of each.
+    """
+    sessions = daemon.ask("status")["sessions"]
+    if as_json:
+        keys = ("pid", "group", "state", "policy", "fast", "step")
+        print_json({"sessions": [{key: one.get(key, "") for key in keys} for one in sessions]})
+        return
+    print_table(
+        ("PID", "STATE", "POLICY", "FAST", "STEP"),
+        [
+            (
+                session.get("cgroup") or session["pid"],
+                session["state"],
+                session["policy"] or "-",
+                session["fast"] or "-",
+                session["step"],
+            )
+            for session in sessions
+        ],
+    )
 
 
 def _place(index: int, nodes: list[int]) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sentineld.base.errors import SentinelError
-from sentineld.config import RANGES, Config, TierOverrides, load
+from sentineld.config import RANGES, Config, TierOverrides, load, load_with_origins
 
 
 def test_a_folder_that_may_not_be_searched_is_reported(
@@ -32,6 +32,11 @@ def test_later_files_override_earlier_ones(tmp_path: Path) -> None:
     config = load(main)
     assert (config.fast, config.policy) == ("48MiB", "first-touch")
     assert (config.tiers.fast, config.tiers.slow) == ((0,), (2,))
+    last = tmp_path / "config.d" / "60-b.toml"
+    assert load_with_origins(main) == (
+        config,
+        {"fast": last, "policy": main, "tiers.fast": main, "tiers.slow": last},
+    )
 
 
 @pytest.mark.parametrize(

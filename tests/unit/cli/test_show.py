@@ -66,6 +66,20 @@ def test_status_has_a_line_for_the_daemon_the_backend_and_each_session(tmp_path:
     assert cells == ["4242", "managed", "auto", *sizes, "12", "module", "the plan is live"]
 
 
+def test_list_has_a_line_for_each_session(tmp_path: Path) -> None:
+    waiting = {**SESSION, "pid": 7, "state": "registered", "policy": "", "fast": ""}
+    answer = {**STATUS, "sessions": [{**SESSION, "fast": "20%"}, waiting]}
+    with answering(tmp_path, status=lambda _: answer) as ctl:
+        lines = ctl.output("list").splitlines()
+        listed = json.loads(ctl.output("list", "--json"))["sessions"]
+    assert [line.split() for line in lines] == [
+        ["PID", "STATE", "POLICY", "FAST", "STEP"],
+        ["4242", "managed", "auto", "20%", "12"],
+        ["7", "registered", "-", "-", "12"],
+    ]
+    assert [one["pid"] for one in listed] == [4242, 7]
+
+
 def test_watched_status_is_one_line_of_json_each(tmp_path: Path) -> None:
     """The daemon ends after two answers."""
     answers = iter([STATUS, {**STATUS, "pid": 10}])
