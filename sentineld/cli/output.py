@@ -24,6 +24,8 @@ JSON_SCHEMA = 1
 GAP = "  "
 WORD_WIDTH_MAX = 24
 """If a table is wrapped, only words that are longer than this are broken."""
+WRAPPED_WIDTH_MIN = 16
+"""Columns of this width or less are not wrapped, and wider ones not to less."""
 LONG_TIMEOUT_S = 6 * 3600.0
 """Timeout for verbs that wait for training steps or for planning. A step may take minutes. Planning
 may take twice plan_timeout_s (the plan and the spare plan), and it begins only when one of the
@@ -73,17 +75,7 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None
     widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
     columns = terminal_columns()
     surplus = sum(widths) + len(GAP) * (len(widths) - 1) - columns if columns else 0
-    words = [[len(word) for row in cells for word in row[i].split()] for i in range(len(header))]
-    spare = [
-        width - min(max(lengths, default=0), WORD_WIDTH_MAX)
-        for width, lengths in zip(widths, words, strict=True)
-    ]
-    while surplus > 0 and any(spare):
-        widest = max((i for i, room in enumerate(spare) if room), key=widths.__getitem__)
-        widths[widest] -= 1
-        spare[widest] -= 1
-        surplus -= 1
-    if surplus > 0:
+    if surplus > 0 and not _narrow(widths, cells, surplus):
         _print_records(header, cells[1:], columns)
         return
     for row in cells:
@@ -94,6 +86,25 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None
         for line in zip_longest(*wrapped, fillvalue=""):
             padded = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
             click.echo(GAP.join(padded).rstrip())
+
+
+def _narrow(widths: list[int], cells: list[list[str]], surplus: int) -> bool:
+    """Reduce the largest widths by `surplus` in total; returns whether this is possible."""
+    words = [
+        max((len(word) for cell in column for word in cell.split()), default=0)
+        for column in zip(*cells, strict=True)
+    ]
+    spare = [
+        width - max(min(word, WORD_WIDTH_MAX), min(width, WRAPPED_WIDTH_MIN))
+        for width, word in zip(widths, words, strict=True)
+    ]
+    if sum(spare) < surplus:
+        return False
+    for _ in range(surplus):
+        widest = max((i for i, room in enumerate(spare) if room), key=widths.__getitem__)
+        widths[widest] -= 1
+        spare[widest] -= 1
+    return True
 
 
 def _print_records(header: Sequence[str], rows: Sequence[Sequence[str]], columns: int) -> None:

@@ -45,13 +45,12 @@ ROWS = [(7, "managed", "the plan is live and fits"), (4242, "", "it exited")]
 def test_a_wide_table_is_wrapped(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "27")
+    monkeypatch.setenv("COLUMNS", "31")
     print_table(HEADER, ROWS)
     assert capsys.readouterr().out == (
         "PID   STATE    REASON\n"
-        "7     managed  the plan is\n"
-        "               live and\n"
-        "               fits\n"
+        "7     managed  the plan is live\n"
+        "               and fits\n"
         "4242           it exited\n"
     )
 
