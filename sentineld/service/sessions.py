@@ -104,7 +104,7 @@ class Sessions:
             return
         if event.kind == "exec":
             if event.time_ns < session.began_ns:
-                return  # this program's own exec(), which was reported after its hello
+                return  # the exec() that started the program, reported after the hello
             # exec() replaced the address space: shim, arena and mappings are gone.
             session.end(CALLED_EXEC)
         elif event.kind == "exit":

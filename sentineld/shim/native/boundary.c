@@ -142,8 +142,9 @@ static bool moves_done(uint64_t position)
 	return observe(moves_done) >= position;
 }
 
-/* Whether the daemon's heartbeat is fresh. It can be a little later than `now`, because `now` was
-   read first. A heartbeat that is later by more than SENTINEL_HEARTBEAT_STALE_NS is invalid. */
+/* Whether the daemon's heartbeat is fresh. The heartbeat can be a little later than `now`, because
+   `now` was read first. A heartbeat that is later by more than SENTINEL_HEARTBEAT_STALE_NS is
+   invalid. */
 static bool daemon_alive(uint64_t now)
 {
 	uint64_t heartbeat = observe(heartbeat);

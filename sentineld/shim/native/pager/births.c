@@ -129,7 +129,7 @@ static void record_birth(struct pager *pager, struct paged_range *range, uint64_
 		(struct wanted){.range = range, .page = page, .pages = end - page};
 }
 
-/* Set `planned` of the pages [page, end), which are born. */
+/* Set `planned` of the newborn pages [page, end): 1, or 0 for pages of pager_born_out(). */
 static void plan_births(struct paged_range *range, uint64_t page, uint64_t end)
 {
 	while (page < end) {
