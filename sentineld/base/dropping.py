@@ -28,7 +28,7 @@ HELD_MAX = 512
 BATCH = 256
 """Maximum number of connections that one child process drops."""
 BATCH_S = 0.05
-"""Time for which connections are collected before a child process is started for them."""
+"""Time, in seconds, for which connections are collected for one child process."""
 CHILDREN_MAX = 4
 """Maximum number of child processes at a time. A child process ends immediately unless closing one
 of its descriptors blocks in a kernel driver."""
