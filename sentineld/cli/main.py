@@ -50,14 +50,14 @@ VERBS = {
 """The module and the summary of each verb. Several verbs may share a module. A summary is the first
 sentence of the verb's help."""
 FUNCTIONS = {"list": "list_sessions"}
-"""The functions of verbs that are named differently."""
+"""By verb: the name of the verb's function, if it differs from the verb."""
 
 
 class Verbs(click.Group):
     """Imports a verb's module only when the verb is used.
 
     Most verbs do not need numpy, whose import is slow. Neither the list of verbs in the help nor
-    its completion in a shell imports a verb.
+    the completion of a verb's name in a shell imports these modules.
     """
 
     def list_commands(self, ctx: click.Context) -> list[str]:

@@ -23,9 +23,10 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 JSON_SCHEMA = 1
 GAP = "  "
 WORD_WIDTH_MAX = 24
-"""If a table is wrapped, only words that are longer than this are broken."""
+"""If a table is wrapped, only words with more characters than this are broken."""
 WRAPPED_WIDTH_MIN = 16
-"""Columns of this width or less are not wrapped, and wider ones not to less."""
+"""Smallest width, in characters, to which a column is narrowed. Columns that are not wider keep
+their width."""
 LONG_TIMEOUT_S = 6 * 3600.0
 """Timeout for verbs that wait for training steps or for planning. A step may take minutes. Planning
 may take twice plan_timeout_s (the plan and the spare plan), and it begins only when one of the
@@ -67,9 +68,9 @@ def print_json(value: Any, one_line: bool = False) -> None:
 def print_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """Print a table with left-aligned columns.
 
-    If the terminal is narrower than the table, the text of the widest columns is wrapped. If this
-    is not enough, each row is printed as one line for each cell. Without a terminal, the width is
-    that of the variable COLUMNS, or unlimited.
+    If the terminal is narrower than the table, the text of the widest columns is wrapped. If the
+    table is still too wide, each cell is printed on a line of its own. Without a terminal, the
+    width is the value of the environment variable COLUMNS, or unlimited.
     """
     cells = [[str(cell) for cell in row] for row in [header, *rows]]
     widths = [max(len(row[column]) for row in cells) for column in range(len(header))]

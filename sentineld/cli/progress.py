@@ -20,7 +20,7 @@ from sentineld.cli.output import Daemon
 from sentineld.control.client import request
 
 DELAY_S = 1.0
-"""Time after which the line appears. Work that ends earlier shows none."""
+"""Time after which the line appears. It does not appear for work that ends earlier."""
 REFRESH_S = 0.5
 POLL_TIMEOUT_S = 1.0
 MANAGED_POLL_S = 0.2

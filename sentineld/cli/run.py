@@ -60,11 +60,11 @@ def run(
     separately after its first training step. A process that cannot be attached continues
     unmanaged; a warning gives the reason. The exit status is COMMAND's.
 
-    On stderr, a line says when a process is managed. At COMMAND's end, a line for each
-    process that trained has its number of steps, its fast share, its predicted and measured
-    step time, the moved bytes and the number of diverged steps, as of the last poll of the
-    daemon, which is at most half a second before the end. The fast share is that of the
-    last metering (`sentinelctl meter`).
+    When a process becomes managed, a line on stderr says so. At COMMAND's end, one line for
+    each process that trained shows its number of steps, its fast share, its predicted and
+    measured step time, the moved bytes and the number of diverged steps. These values are at
+    most half a second older than the end. The fast share is that of the last metering
+    (`sentinelctl meter`).
 
     With --limit, COMMAND runs in a memory cgroup of its own. systemd creates the cgroup
     if possible; otherwise sentinelctl creates it. If COMMAND needs more memory than the

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the verb run reports of each training process: a line when the process is managed, and a
-summary at the end of the command."""
+"""What the verb run reports of each training process: a line when the process becomes managed, and
+a summary at the end of the command."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ class ProcessReport:
 
     def __init__(self) -> None:
         self._last: SessionReading | None = None
-        self._marks: list[Mark] = []  # the first and the last mark since the process is managed
+        self._marks: list[Mark] = []  # the first and the last since the process became managed
         self._was_managed = False
 
     def update(self, session: dict[str, Any], time_ns: int) -> str | None:
-        """Read the process's session of an answer to `status`, at a time of the daemon's clock.
+        """Read the process's session from an answer to `status`. time_ns: the time of the answer on
+        the daemon's clock.
 
         Returns a line if the process is now managed for the first time, else None.
         """

@@ -33,10 +33,10 @@ def config() -> None:
 @click.option("--origin", is_flag=True, help="Also show the file that sets each value.")
 @json_option
 def show(path: Path | None, origin: bool, as_json: bool) -> None:
-    """Show all settings as TOML, as the files give them now.
+    """Show all settings as TOML, with the values that the files have now.
 
-    A running daemon has the settings that the files gave when it started. Its options, such
-    as --tiers, can replace some of them.
+    A running daemon uses the values that the files had when it started. Its options, such
+    as --tiers, can replace some of these values.
     """
     settings, files = load_with_origins(path)
     origins = {key: str(file) for key, file in files.items()}
