@@ -24,6 +24,7 @@ UNIT = $(PREFIX)/lib/systemd/system/sentineld.service
 SYSUSERS = $(PREFIX)/lib/sysusers.d/sentineld.conf
 TMPFILES = $(PREFIX)/lib/tmpfiles.d/sentineld.conf
 MODULES_LOAD = $(PREFIX)/lib/modules-load.d/sentineld.conf
+CONFIG = /etc/sentineld/config.toml
 # The module has the version number of its UAPI, not that of the daemon.
 DKMS_VERSION := $(shell sed -n 's/^PACKAGE_VERSION="\(.*\)"/\1/p' kmod/dkms.conf)
 DKMS_SOURCE = /usr/src/sentinel-$(DKMS_VERSION)
@@ -93,6 +94,7 @@ install: $(if $(SO),,$(BUILD)/install/libsentinelshim.so) ## Install below PREFI
 	install -Dm644 systemd/sentineld.sysusers $(DESTDIR)$(SYSUSERS)
 	install -Dm644 systemd/sentineld.tmpfiles $(DESTDIR)$(TMPFILES)
 	install -Dm644 systemd/sentineld.modules-load $(DESTDIR)$(MODULES_LOAD)
+	[[ -e $(DESTDIR)$(CONFIG) ]] || install -Dm644 systemd/config.toml $(DESTDIR)$(CONFIG)
 	@$(call copy,kmod,$(MODULE_FILES),$(DESTDIR)$(DKMS_SOURCE))
 	$(if $(KO),install -Dm644 $(KO) $(DESTDIR)$(MODULE))
 	$(if $(DESTDIR),,$(MAKE) activate KO=$(KO))

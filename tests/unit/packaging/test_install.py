@@ -56,6 +56,7 @@ def test_the_whole_package_is_installed(stage: Path) -> None:
 
 def test_system_files_are_in_systemds_folders(stage: Path) -> None:
     installed = files(stage / "usr/local/lib") - files(stage / "usr/local/lib/sentineld")
+    assert (stage / "etc/sentineld/config.toml").is_file()
     assert {
         "systemd/system/sentineld.service",
         "sysusers.d/sentineld.conf",
@@ -145,13 +146,17 @@ def test_the_modules_source_is_installed_for_dkms(stage: Path) -> None:
 
 
 def test_uninstall_removes_only_what_was_installed(tmp_path: Path) -> None:
+    settings = tmp_path / "etc/sentineld/config.toml"
+    settings.parent.mkdir(parents=True)
+    settings.write_text("metrics_port = 0\n")
     make("install", tmp_path)
     other = tmp_path / "usr/local/lib/systemd/system/other.service"
     other.write_text("[Unit]\n")
     assert len(files(tmp_path)) > 30
     make("uninstall", tmp_path)
     remaining = {path for path in tmp_path.rglob("*") if path.is_file()}
-    assert remaining == {other}
+    assert remaining == {other, settings}
+    assert settings.read_text() == "metrics_port = 0\n"  # neither replaced nor removed
 
 
 def test_every_source_of_the_shim_is_in_the_wheel() -> None:
