@@ -18,6 +18,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 include tests/tools.mk
 include systemd/install.mk
+include systemd/deb.mk
 
 .PHONY: help
 help: ## List the targets

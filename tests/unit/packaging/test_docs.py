@@ -25,7 +25,7 @@ COLUMNS_MAX = 100
 WRITTEN = [page for page in PAGES if page not in GENERATED]
 
 
-MAKEFILES = [ROOT / "Makefile", ROOT / "systemd/install.mk", ROOT / "tests/tools.mk"]
+MAKEFILES = [ROOT / "Makefile", *sorted((ROOT / "systemd").glob("*.mk")), ROOT / "tests/tools.mk"]
 
 
 def test_config_page_lists_every_key_with_its_default() -> None:
