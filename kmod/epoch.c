@@ -205,10 +205,10 @@ static u64 settle_table(struct sentinel_session *s, struct sentinel_chunk *chunk
 }
 
 /*
- * Does the rest of settle_chunk()'s work for a chunk without a page table. If the chunk is
- * mapped by a huge page that cannot be armed, such as the huge zero page, the chunk's pages
- * may have been accessed without a fault. So this function marks as unknown those watched
- * pages that were not touched.
+ * Completes settle_chunk() for a chunk without a page table. If the chunk is mapped by a
+ * huge page that cannot be armed, such as the huge zero page, the chunk's pages may have
+ * been accessed without a fault. So this function marks as unknown those watched pages
+ * that were not touched.
  */
 static void settle_unwatchable(struct sentinel_session *s, struct sentinel_chunk *chunk,
 			       struct ended *ended)

@@ -198,7 +198,7 @@ static bool session_fault(struct sentinel_session *s, struct vm_area_struct *vma
 	return ptep ? small_fault(&fault, ptep, ptl) : huge_fault(&fault, pmd);
 }
 
-/* Handles a page fault; returns true if a session watches the address space and resolved it. */
+/* Handles a page fault; returns true if a session of this address space has resolved it. */
 static bool mm_fault(struct vm_area_struct *vma, unsigned long address, unsigned int flags)
 {
 	struct sentinel_session *s;

@@ -110,7 +110,7 @@ def state_of(session: Mapping[str, Any]) -> str:
 
 def wait_managed(daemon: Daemon, attached: Mapping[str, Any]) -> dict[str, Any]:
     """Wait until an attached process or group is managed; returns its entry in the answer to
-    `status`. attached: its entry after the attach.
+    `status`. attached: the entry right after the attach.
 
     Raises SentinelError if its processes end or are detached before, or if no plan can be made.
     """

@@ -1,2 +1,3 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sessions of policy `temperature`: processes without the shim, kept in a budget by swap."""
+"""Sessions of policy `temperature`: they keep processes without the shim within a budget, by
+swap."""

@@ -49,7 +49,9 @@ PART_DTYPE = np.dtype(
 MOVE_DTYPE = np.dtype(
     [
         ("boundary", "<u4"),  # may start when the process passes this boundary
-        ("deadline", "<u4"),  # should be complete at this boundary; in the next step if <= boundary
+        # The move should be complete at this boundary. If deadline <= boundary, it is a boundary
+        # of the next step.
+        ("deadline", "<u4"),
         ("tensor", "<u4"),  # row in the profile's tensors
         ("space", "u1"),  # Space
         ("tier", "u1"),  # destination tier

@@ -48,7 +48,7 @@ def slow_born_areas(rows: Integers, moved: Mask) -> tuple[Area, Area]:
     """Two areas for tensors that are born slow: one for tensors that are never moved, and one for
     the others.
 
-    rows: (N,), rows of the profile's tensors. moved: (T,), whether a tensor is moved.
+    rows: (N,), rows of the profile's tensors. moved: (T,), whether the plan moves each tensor.
 
     Only the pages of moved tensors are dropped at the tensor's death. Moved tensors share no page
     with the others, because a late promotion can move pages that already belong to the next tensor.

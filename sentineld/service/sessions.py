@@ -146,8 +146,9 @@ class Sessions:
     def attach(self, caller: Caller, arguments: Message) -> Any:
         """Start managing a process or a group, or switch a managed one to another budget or policy.
 
-        The target is the process "pid", with "tree" also its descendants, or the cgroup "cgroup":
-        see Cgroup. Groups are managed by the policy `temperature` only.
+        The target is the process "pid" or, if "tree" is true, this process and its descendants. If
+        "cgroup" is given instead, the target is that cgroup; see Cgroup. Groups are managed by the
+        policy `temperature` only.
 
         If "fast" or "policy" is missing, a managed process keeps its current value, and any other
         process gets the configured value. On memory and swap, the policy of a process without the

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Policy `autotm`: an integer program decides on which tier each tensor is at each of its uses.
+"""Policy `autotm`: an integer program chooses the tier of each tensor for each of its uses.
 
 Based on AutoTM (Hildebrand et al., ASPLOS 2020; its artifact's asynchronous mode): for every use of
 a tensor, a binary variable says whether the tensor is in DRAM. Between two uses, a transfer may

@@ -331,8 +331,8 @@ struct sentinel_paging {
 	uint64_t budget_pages;
 	uint64_t file_bytes; /* size of the file */
 	int64_t write_error;
-	/* number of pages that the layout's moves began to evict or fetch since the segment was
-	   created */
+	/* numbers of pages that the layout's moves have begun to evict and to fetch since the segment
+	   was created */
 	uint64_t evicted_pages;
 	uint64_t fetched_pages;
 	/* number of the layout's fetches that moved pages after sentinel_move.deadline, or were

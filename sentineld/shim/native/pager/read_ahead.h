@@ -42,8 +42,8 @@ struct stream {
 	   would also have fetched if there had been free frames */
 	uint32_t owed;
 	/* the first page after the tensor that contains page next - 1; if the stream descends, the first
-	   page of the tensor that contains page `begin`. `end` can be nearer to the stream, because the
-	   search for the ends of a tensor is limited (TENSOR_PAGES_MAX in faults.c). */
+	   page of the tensor that contains page `begin`. `end` can be nearer to the stream than this
+	   page, because the search for it is limited (TENSOR_PAGES_MAX in faults.c). */
 	uint64_t end;
 	uint32_t arrivals; /* pager->arrivals at the last fault */
 	uint32_t pages;
