@@ -171,12 +171,14 @@ def test_a_process_is_reported_when_it_is_managed_and_at_the_end(
 
     def status(_: Message) -> Any:
         asked.append(len(asked))
-        if len(asked) > 3:
+        if len(asked) > 3 and (tmp_path / "pid").exists():
             (tmp_path / "go").touch()
-        (child,) = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
-        return {"time_ns": asked[-1], "sessions": [{**MANAGED, "pid": int(child)}]}
+        found = [{**MANAGED, "pid": int(file.read_text())} for file in tmp_path.glob("pid")]
+        return {"time_ns": asked[-1], "sessions": found}
 
-    script = f"while [ ! -e {tmp_path}/go ]; do sleep 0.01; done"
+    # The file "pid" appears with its content.
+    written = f"echo $$ > {tmp_path}/new && mv {tmp_path}/new {tmp_path}/pid"
+    script = f"{written}; while [ ! -e {tmp_path}/go ]; do sleep 0.01; done"
     with answering(tmp_path, status=status) as ctl:
         wanted = {"fast": None, "policy": None}
         assert Launch(Daemon(ctl.socket), wanted).run(("sh", "-c", script)) == 0
