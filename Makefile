@@ -42,7 +42,7 @@ unit: $(VENV)/.torch shim ## Run the unit tests
 
 # Integration tests to run. `make test` runs all of them in three parts: tests/integration/shim
 # after the hostile tests, the tests of paged tiers after the first sequence of tests in guests, and
-# the other integration tests after lint.
+# the other integration tests after the unit tests.
 INTEGRATION ?= tests/integration
 
 .PHONY: integration
@@ -95,19 +95,17 @@ guest: $(VENV)/.torch vm-tools shim ## Run the tests in the two-tier guest
 
 # Building images and testing in guests take longest, and each rarely uses more than one CPU. So the
 # main image is built while pip installs the tests' dependencies, and everything else runs in
-# parallel with image building and guests, at a lower priority (nice). Hostile and integration tests
-# mostly wait, so they run in parallel with lint and the unit tests. The tests in guests wait for the
-# build of the main image. So that the hostile tests do not delay this build, they start only after
-# it. Four sequences thus run in parallel: the unit tests; lint, tests of report pages and integration
-# tests; hostile tests and those of the shim; and tests in guests, which take longest, so that they
-# have the CPUs to themselves at the end.
+# parallel with image building and guests, at a lower priority (nice). The hostile tests mostly wait,
+# so they run in parallel with lint and the unit tests. The tests in guests wait for the build of the
+# main image. So that the hostile tests do not delay this build, they start only after it. Three
+# sequences thus run in parallel: lint and unit tests, hostile tests, and tests in guests. Each of
+# them continues with a part of the integration tests, so that all end at about the same time.
 .PHONY: test
 test: $(BUILD)/.apt-build vm-tools ## Run lint and all tests except the long ones (used by continuous integration)
 	@$(PYTHON) -m tests.vm build --main & image=$$!; \
 	$(MAKE) --no-print-directory $(VENV)/.torch shim || { kill $$image; exit 1; }; \
 	echo "lint and the tests without guests run in parallel; their output follows at the end"; \
-	nice -n 2 $(MAKE) --no-print-directory unit >$(BUILD)/test-unit.log 2>&1 & unit=$$!; \
-	nice -n 2 $(MAKE) --no-print-directory -k lint browser integration \
+	nice -n 2 $(MAKE) --no-print-directory -k lint unit browser integration \
 		INTEGRATION="tests/integration --ignore=tests/integration/shim --ignore-glob=*/test_paged*" >$(BUILD)/test-host.log 2>&1 & host=$$!; \
 	( tail --pid=$$image -f /dev/null; \
 	  exec nice -n 2 $(MAKE) --no-print-directory -k hostile integration \
@@ -117,10 +115,9 @@ test: $(BUILD)/.apt-build vm-tools ## Run lint and all tests except the long one
 	$(MAKE) --no-print-directory guest \
 		THEN="$(MAKE) --no-print-directory integration INTEGRATION='tests/integration/test_paged*.py'" \
 		|| status=$$?; \
-	wait $$unit || status=$$?; \
 	wait $$host || status=$$?; \
 	wait $$hostile || status=$$?; \
-	cat $(BUILD)/test-host.log $(BUILD)/test-unit.log $(BUILD)/test-hostile.log; \
+	cat $(BUILD)/test-host.log $(BUILD)/test-hostile.log; \
 	exit $$status
 
 .PHONY: test-long
