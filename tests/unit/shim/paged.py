@@ -246,6 +246,18 @@ def read_corrupt(library: ctypes.CDLL, folder: Path) -> None:
     print(paged.words.sum())
 
 
+def read_all_corrupt(library: ctypes.CDLL, folder: Path) -> None:
+    """Another program changes all pages of the file, so that several threads of the pager find
+    corrupt pages at the same time."""
+    pages = 4096
+    paged = Paged(library, backing_file(folder, pages), pages, pages, pages)
+    paged.fill_and_evict(pages)
+    with (folder / "backing").open("r+b") as file:
+        file.write(bytes(pages * PAGE))
+    paged.fetch(0, pages)
+    print(paged.words.sum())
+
+
 def read_fails(library: ctypes.CDLL, folder: Path) -> None:
     """The file is truncated to 0 bytes, so that reads fail."""
     paged = filled_and_evicted(library, folder)
@@ -505,6 +517,7 @@ CASES: dict[str, Callable[[ctypes.CDLL, Path], None]] = {
     case.__name__: case
     for case in (
         read_corrupt,
+        read_all_corrupt,
         read_fails,
         write_fails,
         disk_full,

@@ -18,8 +18,14 @@
 
 void pager_fatal(const char *format, ...)
 {
+	static bool failed;
 	va_list arguments;
 
+	/* If several threads fail at the same time, only the first one prints its error. Otherwise,
+	   abort() could cut another thread's error short. */
+	if (__atomic_exchange_n(&failed, true, __ATOMIC_RELAXED))
+		for (;;)
+			pause();
 	va_start(arguments, format);
 	fputs("sentineld: ", stderr);
 	vfprintf(stderr, format, arguments);

@@ -45,6 +45,7 @@ def test_in_a_process_of_its_own(library_path: Path, case: str, tmp_path: Path) 
     ("case", "message"),
     [
         ("read_corrupt", "a page read back from the file is corrupt"),
+        ("read_all_corrupt", "a page read back from the file is corrupt"),
         ("read_fails", "cannot read pages back from the file"),
         ("fork_read_fails", "a forked child cannot read its parent's pages from the file"),
     ],
@@ -52,9 +53,10 @@ def test_in_a_process_of_its_own(library_path: Path, case: str, tmp_path: Path) 
 def test_lost_pages_end_the_training(
     library_path: Path, case: str, message: str, tmp_path: Path
 ) -> None:
-    """The training ends with a message, and never continues with wrong data."""
+    """The training ends with one message, and never continues with wrong data."""
     done = run_case(library_path, case, tmp_path)
     assert done.returncode == -6
     assert message in done.stderr
     assert done.stderr.rstrip().endswith("the training cannot go on")
+    assert done.stderr.count("sentineld: ") == 1
     assert done.stdout == ""
