@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from sentineld.host.mounts import unescaped
+from sentineld.host.mounts import mounts_of
 
 
 class UnavailableError(Exception):
@@ -58,17 +58,15 @@ def group_of(proc: Path, pid: str, kind: str, controller: str) -> tuple[Path, Pa
 
     Raises UnavailableError or OSError.
     """
-    for line in (proc / "self/mounts").read_text().splitlines():
-        _, mount, found, options, *_ = line.split()
-        if found == kind and (not controller or controller in options.split(",")):
+    for mount in mounts_of((proc / "self/mountinfo").read_text()):
+        if mount.kind == kind and (not controller or controller in mount.options):
             break
     else:
         raise UnavailableError("it is not mounted")
     for line in (proc / pid / "cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
         if controller in controllers.split(","):
-            root = Path(unescaped(mount))
-            own = root / path.lstrip("/")
+            own = mount.point / path.lstrip("/")
             # In a container, the path can be the host's, which does not exist in the container.
-            return root, own if own.is_dir() else root
+            return mount.point, own if own.is_dir() else mount.point
     raise UnavailableError("this process has no group in it")

@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ordinary folders in place of cgroup hierarchies. Two files describe the hierarchies:
 
-/proc/self/mounts   where each hierarchy is mounted
-/proc/self/cgroup   the path of this process's cgroup in each hierarchy
+/proc/self/mountinfo   where each hierarchy is mounted
+/proc/self/cgroup      the path of this process's cgroup in each hierarchy
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
-V2 = "cgroup2 {}/unified cgroup2 rw,nosuid 0 0\n"
-V1 = "cgroup {}/cpu cgroup rw,cpu,cpuacct 0 0\ncgroup {}/memory cgroup rw,memory 0 0\n"
+V2 = "30 1 0:26 / {}/unified rw,nosuid - cgroup2 cgroup2 rw\n"
+V1 = (
+    "31 1 0:27 / {}/cpu rw - cgroup cgroup rw,cpu,cpuacct\n"
+    "32 1 0:28 / {}/memory rw - cgroup cgroup rw,memory\n"
+)
 
 
 def proc(folder: Path, mounts: str, groups: str) -> Path:
@@ -18,6 +21,6 @@ def proc(folder: Path, mounts: str, groups: str) -> Path:
     path."""
     own = folder / "proc" / "self"
     own.mkdir(parents=True)
-    (own / "mounts").write_text(mounts.replace("{}", str(folder)))
+    (own / "mountinfo").write_text(mounts.replace("{}", str(folder)))
     (own / "cgroup").write_text(groups)
     return folder / "proc"

@@ -33,7 +33,7 @@ def test_available_memory_is_what_the_groups_leave(tmp_path: Path) -> None:
 
 def test_a_hierarchy_can_be_mounted_in_a_folder_with_a_space(tmp_path: Path) -> None:
     found = proc(tmp_path, V1, "2:memory:/a\n")
-    mounts = found / "self/mounts"
+    mounts = found / "self/mountinfo"
     mounts.write_text(mounts.read_text().replace("/memory ", "/the\\040memory "))
     (tmp_path / "the memory/a").mkdir(parents=True)
     expected = (tmp_path / "the memory", tmp_path / "the memory/a")

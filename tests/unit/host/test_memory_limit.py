@@ -54,7 +54,7 @@ def test_v1_takes_the_hierarchy_of_the_memory_controller(
 
 @pytest.mark.usefixtures("without_systemd")
 def test_without_any_hierarchy_the_error_gives_each_reason(tmp_path: Path) -> None:
-    mounts = "proc /proc proc rw 0 0\ncgroup2 {}/unified cgroup2 rw 0 0\n"
+    mounts = "29 1 0:25 / /proc rw - proc proc rw\n" + V2
     with pytest.raises(SentinelError) as refused:
         limited_command(LIMIT_BYTES, proc(tmp_path, mounts, "0::/\n"))
     assert str(refused.value) == (
