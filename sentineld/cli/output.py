@@ -8,7 +8,7 @@ import os
 import shutil
 import sys
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
@@ -63,6 +63,11 @@ def json_option(function: Function) -> Function:
 def print_json(value: Any, one_line: bool = False) -> None:
     """Print an object as JSON, with the schema's version."""
     click.echo(json.dumps({"schema": JSON_SCHEMA, **value}, indent=None if one_line else 2))
+
+
+def session_title(session: Mapping[str, Any]) -> str:
+    """Names a session's process or group. session: its entry in the answer to `status`."""
+    return session.get("group") or f"process {session['pid']}"
 
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:

@@ -16,7 +16,7 @@ import click
 
 from sentineld.base.errors import SentinelError
 from sentineld.base.text import text_of
-from sentineld.cli.output import Daemon
+from sentineld.cli.output import Daemon, session_title
 from sentineld.control.client import request
 
 DELAY_S = 1.0
@@ -115,7 +115,7 @@ def wait_managed(daemon: Daemon, attached: Mapping[str, Any]) -> dict[str, Any]:
     Raises SentinelError if its processes end or are detached before, or if no plan can be made.
     """
     pid, group = attached["pid"], attached.get("group", "")
-    title = group or f"process {pid}"
+    title = session_title(attached)
     with Progress(f"attached {title}") as progress:
         while True:
             session = find_session(daemon.ask("status"), pid, group)

@@ -13,7 +13,7 @@ import click
 
 from sentineld.base.errors import SentinelError
 from sentineld.base.units import format_bytes
-from sentineld.cli.output import Daemon, json_option, print_json, print_table
+from sentineld.cli.output import Daemon, json_option, print_json, print_table, session_title
 from sentineld.cli.progress import Progress
 
 
@@ -80,7 +80,7 @@ def _print_status(answer: dict[str, Any]) -> None:
         ("PID", "STATE", "POLICY", "BUDGET", "CHARGED", "PEAK", "STEP", "SOURCE", "REASON"),
         [
             (
-                session.get("cgroup") or session["pid"],
+                _target(session),
                 session["state"],
                 session["policy"] or "-",
                 format_bytes(session["budget_bytes"]),
@@ -106,8 +106,7 @@ def _print_status(answer: dict[str, Any]) -> None:
                 f"process {session['pid']} uses {energy['joules_per_step']:.3g} J a step ({whose})"
             )
         if swap := session["swap"]:
-            title = session.get("group") or f"process {session['pid']}"
-            click.echo(f"{title}: {_group_line(session)}{_swap_line(swap)}")
+            click.echo(f"{session_title(session)}: {_group_line(session)}{_swap_line(swap)}")
         if session["disturbed"]:
             click.echo(f"warning: process {session['pid']}: {session['disturbed']}")
 
@@ -129,7 +128,7 @@ def list_sessions(daemon: Daemon, as_json: bool) -> None:
         ("PID", "STATE", "POLICY", "FAST", "STEP"),
         [
             (
-                session.get("cgroup") or session["pid"],
+                _target(session),
                 session["state"],
                 session["policy"] or "-",
                 session["fast"] or "-",
@@ -143,6 +142,11 @@ def list_sessions(daemon: Daemon, as_json: bool) -> None:
 def _place(index: int, nodes: list[int]) -> str:
     """The nodes of a tier as text; "memory" or "swap" for a tier without nodes."""
     return f"node {','.join(map(str, nodes))}" if nodes else ("memory", "swap")[index]
+
+
+def _target(session: dict[str, Any]) -> Any:
+    """The folder of the session's cgroup; otherwise its PID."""
+    return session.get("cgroup") or session["pid"]
 
 
 def _group_line(session: dict[str, Any]) -> str:
