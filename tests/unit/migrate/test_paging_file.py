@@ -11,6 +11,7 @@ import pytest
 
 from sentineld.base.errors import SentinelError
 from sentineld.migrate.paging_file import open_paging_file
+from tests.unit.descriptors import open_descriptors
 
 MIB = 1 << 20
 
@@ -31,12 +32,12 @@ def test_a_full_disk_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "posix_fallocate", full)
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_descriptors()
     with pytest.raises(SentinelError, match="too little room") as caught:
         open_paging_file(tmp_path, 4 * MIB)
     assert str(tmp_path) in caught.value.message
     assert "--tiers paged" in caught.value.hint
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert open_descriptors() == before
 
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS])

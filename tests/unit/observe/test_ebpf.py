@@ -13,6 +13,7 @@ import pytest
 from sentineld.base.errors import SentinelError
 from sentineld.observe import bpfmap
 from sentineld.observe.ebpf import EbpfProbes
+from tests.unit.descriptors import open_descriptors
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 
@@ -85,10 +86,10 @@ def test_unusable_maps_are_reported_and_closed(
     )
     loader.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(loader))
-    before = sorted(os.listdir("/proc/self/fd"))
+    before = open_descriptors()
     probes = EbpfProbes()
     with pytest.raises(SentinelError, match="the eBPF map watched cannot be used") as caught:
         probes.start(120)
     assert caught.value.hint == "restart sentineld; reinstall it if the error remains"
     assert not probes.loaded
-    assert sorted(os.listdir("/proc/self/fd")) == before
+    assert open_descriptors() == before
