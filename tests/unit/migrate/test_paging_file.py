@@ -37,7 +37,7 @@ def test_a_full_disk_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         open_paging_file(tmp_path, 4 * MIB)
     assert str(tmp_path) in caught.value.message
     assert "--tiers paged" in caught.value.hint
-    assert open_descriptors() == before
+    assert open_descriptors() <= before
 
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS])

@@ -92,4 +92,4 @@ def test_unusable_maps_are_reported_and_closed(
         probes.start(120)
     assert caught.value.hint == "restart sentineld; reinstall it if the error remains"
     assert not probes.loaded
-    assert open_descriptors() == before
+    assert open_descriptors() <= before

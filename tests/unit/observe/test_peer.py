@@ -130,6 +130,6 @@ def test_no_descriptor_stays_open() -> None:
     before = open_descriptors()
     for _ in range(10):
         Peer.of(connection).close()
-    assert open_descriptors() == before
+    assert open_descriptors() <= before
     connection.close()
     ours.close()

@@ -75,7 +75,6 @@ def test_only_the_written_page_will_do(claim: Callable[[int], Areas], works: boo
 
     assert reports_written_page("a way", open_watch, open_control) is works
     assert log == ["begin", "end", "close"]
-    # No new descriptor stays open. Descriptors of earlier tests may be closed meanwhile.
     assert open_descriptors() <= before
     ((start, size),) = opened
     assert (start % PAGE, size) == (0, 2 * PAGE)

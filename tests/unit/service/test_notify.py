@@ -45,7 +45,7 @@ def test_without_a_manager_nothing_happens(address: str, monkeypatch: pytest.Mon
     monkeypatch.setenv("NOTIFY_SOCKET", address)
     before = open_descriptors()
     notify("READY=1")
-    assert open_descriptors() == before
+    assert open_descriptors() <= before
 
 
 @pytest.mark.parametrize(

@@ -80,14 +80,14 @@ def test_no_descriptor_stays_open_if_there_is_no_way(
     with pytest.raises(PermissionError):
         open_write_watch(start, SIZE)
     monkeypatch.undo()
-    assert open_descriptors() == before
+    assert open_descriptors() <= before
 
 
 def test_memory_that_cannot_be_protected_leaves_no_descriptor_open() -> None:
     before = open_descriptors()
     with pytest.raises(OSError, match=r"userfaultfd|write protection"):
         protect_writes(1, SIZE)  # not a page boundary
-    assert open_descriptors() == before
+    assert open_descriptors() <= before
 
 
 def test_a_machine_of_unknown_system_calls_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

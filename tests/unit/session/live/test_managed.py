@@ -201,6 +201,6 @@ def test_a_plan_that_cannot_be_followed_leaves_nothing_open(
             lambda reason: None,
             Patience(),
         )
-    assert open_descriptors() == before
+    assert open_descriptors() <= before
     assert open_memories == 0
     linked.close()
