@@ -11,6 +11,7 @@ import sys
 
 TREE = """
 import subprocess, sys, threading
+print("running", flush=True)
 sys.stdin.readline()
 threads = [threading.Thread(target=int) for _ in range(5)]
 [thread.start() for thread in threads]
@@ -36,6 +37,8 @@ class Tree:
             text=True,
             start_new_session=True,
         )
+        # Popen() can return before the kernel has reported the exec to the proc connector.
+        assert self._answer() == "running"
 
     def end(self) -> None:
         with contextlib.suppress(ProcessLookupError):
@@ -44,7 +47,10 @@ class Tree:
 
     def tell(self, expect_answer: bool = True) -> str:
         assert self.process.stdin is not None
-        assert self.process.stdout is not None
         self.process.stdin.write("go\n")
         self.process.stdin.flush()
-        return self.process.stdout.readline().strip() if expect_answer else ""
+        return self._answer() if expect_answer else ""
+
+    def _answer(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().strip()
