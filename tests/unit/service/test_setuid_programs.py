@@ -21,6 +21,12 @@ from tests.unit.waiting import wait
 OTHER = Caller(USER, threading.Event())
 
 
+def wait_for_root(process: Other) -> None:
+    """Wait until execve() of a setuid program has changed the process's user. The kernel changes
+    the process's name (comm) earlier."""
+    wait(lambda: os.stat(f"/proc/{process.process.pid}").st_uid == 0)
+
+
 class Attacker:
     """An unprivileged process that has registered and can execute programs."""
 
@@ -35,8 +41,7 @@ class Attacker:
 
     def execute(self, program: Path) -> None:
         self.process.do(f"os.execv({str(program)!r}, ['sleep', '1000'])", answers=False)
-        comm = Path(f"/proc/{self.pid['pid']}/comm")
-        wait(lambda: comm.read_text().startswith("sleep"))
+        wait_for_root(self.process)
 
 
 @pytest.fixture
@@ -81,8 +86,7 @@ def test_a_hello_after_a_setuid_program_began_is_refused(reachable: Daemon) -> N
         process.do(f"socket.send_fds(connection, [{encode(HELLO)}], [{segment.fd}, os.eventfd(0)])")
         sleep = program(place, 0o4755)
         process.do(f"os.execv({str(sleep)!r}, ['sleep', '1000'])", answers=False)
-        comm = Path(f"/proc/{process.process.pid}/comm")
-        wait(lambda: comm.read_text().startswith("sleep"))
+        wait_for_root(process)
         for _ in range(3):
             reachable.turn()
         assert reachable.sessions.all() == []
