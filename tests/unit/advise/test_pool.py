@@ -48,7 +48,9 @@ def test_no_process_is_left_if_the_caller_stops() -> None:
             assert child.pid is not None
             os.kill(child.pid, signal.SIGINT)
         next(found)
-    assert [child.exitcode for child in children] == [-signal.SIGKILL] * 2
+    # When the executor notices that one process was killed, it terminates the other.
+    killed = {-signal.SIGKILL, -signal.SIGTERM}
+    assert {child.exitcode for child in children} <= killed
 
 
 def test_a_killed_process_is_reported() -> None:
