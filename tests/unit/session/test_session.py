@@ -18,7 +18,7 @@ from sentineld.session.turns import Turns
 from tests.unit.descriptors import no_descriptors
 from tests.unit.emulated import machine, residency
 from tests.unit.links import Linked
-from tests.unit.waiting import wait
+from tests.unit.waiting import PATIENCE_S, wait
 
 
 def test_a_turn_without_descriptors_ends_the_management_only(tmp_path: Path) -> None:
@@ -34,7 +34,7 @@ def test_a_turn_without_descriptors_ends_the_management_only(tmp_path: Path) -> 
     assert session.lifecycle.state == "registered"
     session.attach(None, None)
     session.close()
-    session.join(10)
+    session.join(PATIENCE_S)
     linked.close_shim()
 
 
@@ -47,11 +47,11 @@ def test_messages_that_wait_for_a_session_are_limited(tmp_path: Path) -> None:
         pass
     assert not woken.is_set()
     session.start()
-    assert woken.wait(10)
+    assert woken.wait(PATIENCE_S)
     assert session.on_message(note, 1000)
     assert not session.on_message(note, 1 << 30)
     session.close()
-    session.join(10)
+    session.join(PATIENCE_S)
     linked.close_shim()
 
 
@@ -69,7 +69,7 @@ def test_a_verb_whose_caller_has_hung_up_does_nothing_later(tmp_path: Path) -> N
     session.attach(None, None, threading.Event())
     assert session.lifecycle.state == "attached"
     session.close()
-    session.join(10)
+    session.join(PATIENCE_S)
     linked.close_shim()
 
 
@@ -81,7 +81,7 @@ def test_a_request_that_begins_while_its_caller_hangs_up_is_cancelled(
 
     def watch(pid: int) -> None:
         begun.set()
-        assert release.wait(30)
+        assert release.wait(PATIENCE_S)
 
     monkeypatch.setattr(session.machine, "watch", watch)
     session.start()
@@ -93,25 +93,27 @@ def test_a_request_that_begins_while_its_caller_hangs_up_is_cancelled(
 
     caller = threading.Thread(target=record)
     caller.start()
-    assert begun.wait(30)
+    assert begun.wait(PATIENCE_S)
     gone.set()
-    caller.join(30)
+    caller.join(PATIENCE_S)
     release.set()
     # If the recording had not been cancelled, attach() would raise wrong-state.
     session.attach(None, None)
     assert session.lifecycle.state == "attached"
     session.close()
-    session.join(10)
+    session.join(PATIENCE_S)
     linked.close_shim()
 
 
 class Intervals(Turns):
-    """Records the last interval that a session asked for."""
+    """Records the intervals that a session asked for."""
 
-    wanted_s = 0.0
+    def __init__(self) -> None:
+        super().__init__()
+        self.wanted_s = [0.0]
 
     def interval_s(self, uid: int, wanted_s: float) -> float:
-        self.wanted_s = wanted_s
+        self.wanted_s.append(wanted_s)
         return super().interval_s(uid, wanted_s)
 
 
@@ -123,12 +125,13 @@ def test_a_recorded_process_that_writes_no_records_is_checked_less_often(
     session = Session(linked.link, machine(), StateFiles(tmp_path), turns)
     session.start()
     session.attach(None, None)
-    wait(lambda: turns.wanted_s == POLL_S)
+    wait(lambda: turns.wanted_s[-1] == POLL_S)
+    before = len(turns.wanted_s)
     linked.writer.write(3)
-    wait(lambda: turns.wanted_s == RECORDING_POLL_S)
-    wait(lambda: turns.wanted_s == POLL_S)
+    wait(lambda: RECORDING_POLL_S in turns.wanted_s[before:])
+    wait(lambda: turns.wanted_s[-1] == POLL_S)
     session.close()
-    session.join(10)
+    session.join(PATIENCE_S)
     linked.close_shim()
 
 
@@ -146,7 +149,7 @@ def test_a_plan_that_cannot_be_resumed_is_left_before_the_process_is_profiled(
     assert session.goal is not None
     assert session.goal.policy == "static"
     session.close()
-    session.join(10)
+    session.join(PATIENCE_S)
     linked.close_shim()
 
 
@@ -172,5 +175,5 @@ def test_a_shortage_of_threads_ends_no_session(
     assert session.lifecycle.state == "registered"
     session.attach(None, None)
     session.close()
-    session.join(10)
+    session.join(PATIENCE_S)
     linked.close_shim()
