@@ -8,7 +8,6 @@ import os
 import socket
 import struct
 import threading
-import time
 
 from sentineld.base.closing import (
     CLOSING_MAX,
@@ -20,7 +19,8 @@ from sentineld.base.closing import (
 )
 from tests.unit.waiting import wait
 
-LINGER_S = 3
+LINGER_S = 600
+"""Seconds for which close() of a lingering() socket blocks, unless its other end is closed."""
 
 
 def is_open(fd: int) -> bool:
@@ -29,7 +29,7 @@ def is_open(fd: int) -> bool:
 
 def lingering() -> tuple[int, socket.socket]:
     """A socket with unsent data, and its other end, which reads nothing. close() of the socket
-    blocks for LINGER_S."""
+    blocks until the other end is closed."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         sender = socket.create_connection(server.getsockname())
         receiver, _ = server.accept()
@@ -47,16 +47,13 @@ def lingering() -> tuple[int, socket.socket]:
 def test_a_close_that_blocks_delays_neither_the_caller_nor_other_users() -> None:
     fd, receiver = lingering()
     other = os.memfd_create("other")
-    began_s = time.monotonic()
     close_untrusted(1000, fd)
     close_untrusted(1001, other)
     wait(lambda: not is_open(other))
-    assert time.monotonic() - began_s < LINGER_S
     assert closing(1000) == 1
-    wait(lambda: not closing(1000))
-    assert time.monotonic() - began_s >= LINGER_S
-    assert not is_open(fd)
     receiver.close()
+    wait(lambda: not closing(1000))
+    assert not is_open(fd)
 
 
 def test_a_user_with_too_many_is_refused_until_they_are_closed() -> None:
@@ -76,6 +73,7 @@ def test_a_user_with_too_many_is_refused_until_they_are_closed() -> None:
 
 
 def test_the_threads_are_limited_and_end() -> None:
+    wait(lambda: not closing_threads())  # threads of earlier tests
     release = threading.Event()
     users = range(2000, 2000 + 2 * THREADS_MAX)
     for uid in users:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import socket
 import subprocess
+import threading
 import time
 from typing import Any
 
@@ -52,21 +53,22 @@ def test_connections_wait_until_a_child_process_can_be_started(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(dropping, "RETRY_S", 0.05)
-    start, failures = subprocess.Popen, []
+    start, possible, failures = subprocess.Popen, threading.Event(), []
 
-    def fail_twice(*arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
-        if len(failures) < 2:
+    def start_if_possible(*arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
+        if not possible.is_set():
             failures.append(1)
             raise BlockingIOError(11, "no process can be started")
         return start(*arguments, **options)
 
-    monkeypatch.setattr(subprocess, "Popen", fail_twice)
+    monkeypatch.setattr(subprocess, "Popen", start_if_possible)
     pairs = [socket.socketpair() for _ in range(5)]
     for ours, theirs in pairs:
         theirs.send(b"x")
         drop(ours)
+    wait(lambda: len(failures) >= 2)
     assert held() == len(pairs)
+    possible.set()
     wait(lambda: not held())
-    assert len(failures) == 2
     for _, theirs in pairs:
         theirs.close()
