@@ -7,6 +7,7 @@ import asyncio
 import os
 import resource
 import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -38,8 +39,12 @@ class Server:
 
         return Listener(listen(self.path, 0o600, None), limits, accept, refuse)
 
-    def run(self, seconds: float = 0.05) -> None:
-        self.loop.run_until_complete(asyncio.sleep(seconds))
+    def turn(self) -> None:
+        """Run a few iterations of the loop, so that it accepts the connections that have arrived,
+        and calls that are due begin."""
+        for _ in range(5):
+            self.loop.call_soon(self.loop.stop)
+            self.loop.run_forever()
 
     def connect(self) -> socket.socket:
         connection = socket.socket(socket.AF_UNIX)
@@ -62,7 +67,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 def test_a_user_has_a_limited_number_of_connections(server: Server) -> None:
     clients = [server.connect() for _ in range(3)]
-    server.run()
+    server.turn()
     assert len(server.accepted) == 2
     assert server.refused == [
         f"user {os.getuid()} has 2 connections, which is the limit (try again later)"
@@ -70,7 +75,7 @@ def test_a_user_has_a_limited_number_of_connections(server: Server) -> None:
     assert clients[2].recv(1) == b""
     server.listener.release(os.getuid())
     clients.append(server.connect())
-    server.run()
+    server.turn()
     assert len(server.accepted) == 3
     for client in clients:
         client.close()
@@ -87,7 +92,7 @@ def duplicate() -> int | None:
 def test_accepting_pauses_without_free_descriptors(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(module, "PAUSE_S", 0.2)
+    monkeypatch.setattr(module, "PAUSE_S", 1000.0)
     server = Server(tmp_path / "socket", Limits(100, 100, 100))
     client = server.connect()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -97,7 +102,7 @@ def test_accepting_pauses_without_free_descriptors(
         resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 2, hard))
         while (fd := duplicate()) is not None:
             spare.append(fd)
-        server.run(0.1)
+        server.turn()
         # The listener has tried to accept once, not in each iteration of the event loop.
         assert len([r for r in caplog.records if "no connection is accepted" in r.message]) == 1
         assert not server.accepted
@@ -105,7 +110,10 @@ def test_accepting_pauses_without_free_descriptors(
         for fd in spare:
             os.close(fd)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    server.run(0.5)
+    server.turn()
+    assert not server.accepted
+    monkeypatch.setattr(server.loop, "time", lambda: time.monotonic() + module.PAUSE_S)
+    server.turn()
     assert len(server.accepted) == 1
     client.close()
     server.close()
