@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import socket
@@ -20,6 +21,7 @@ from sentineld.model.records import OP_ACCESS_DTYPE, TensorName
 from sentineld.observe import shim_link
 from sentineld.observe.shim_link import ShimLink
 from tests.unit.segment import Writer
+from tests.unit.waiting import PATIENCE_S
 
 ROWS = np.array([(5, 4096, 100, True, False), (6, 8192, 50, False, True)], OP_ACCESS_DTYPE)
 
@@ -129,7 +131,7 @@ def test_the_event_is_cleared_without_blocking_whatever_the_process_does(peer: P
     os.set_blocking(peer.event_fd, True)  # also makes the link's descriptor blocking
     cleared = threading.Thread(target=peer.link.clear_event, daemon=True)
     cleared.start()
-    cleared.join(10)
+    cleared.join(PATIENCE_S)
     assert not cleared.is_alive()
     os.eventfd_write(peer.event_fd, 3)
     peer.link.clear_event()
@@ -155,6 +157,7 @@ def test_a_closed_link_keeps_the_last_words_and_no_mapping() -> None:
 
 
 def memfd_mappings() -> int:
+    gc.collect()  # objects of earlier tests, which may hold mappings
     return Path("/proc/self/maps").read_text().count("/memfd:control")
 
 
