@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 
 from sentineld.base import commands as module
 from sentineld.base.commands import Backlog, Commands
+from tests.unit.waiting import PATIENCE_S
 
 
 def serve(commands: Commands, count: int) -> threading.Thread:
     def run() -> None:
         for _ in range(count):
-            command = commands.get(30)
+            command = commands.get(PATIENCE_S)
             assert command is not None
             command()
 

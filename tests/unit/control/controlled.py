@@ -13,6 +13,7 @@ from pathlib import Path
 from sentineld.base.errors import SentinelError
 from sentineld.control.frames import Message
 from sentineld.control.server import Caller, ControlServer, Verb, WithFile, listen
+from tests.unit.waiting import PATIENCE_S
 
 LARGE = "x" * (3 << 20)
 """An answer that is larger than a socket's buffer."""
@@ -56,7 +57,7 @@ def serving(path: Path, verbs: Mapping[str, Verb]) -> Iterator[Path]:
     try:
         yield path
     finally:
-        asyncio.run_coroutine_threadsafe(control.close(), loop).result(30)
+        asyncio.run_coroutine_threadsafe(control.close(), loop).result(PATIENCE_S)
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()

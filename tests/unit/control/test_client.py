@@ -10,7 +10,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +19,7 @@ import pytest
 from sentineld.base.errors import SentinelError
 from sentineld.control.client import request, request_file
 from sentineld.control.frames import encode
+from tests.unit.waiting import wait
 
 
 @contextmanager
@@ -53,10 +53,7 @@ def files_open() -> int:
 def test_files_that_nobody_asked_for_are_closed(server: Path) -> None:
     assert request(server, "file", a=1) == {"a": 1}
     # The server, a thread of this process, closes its own descriptor just after it has answered.
-    deadline_s = time.monotonic() + 30
-    while files_open():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.01)
+    wait(lambda: not files_open())
 
 
 def test_an_answer_without_its_file_is_an_error(server: Path) -> None:
@@ -155,7 +152,7 @@ def test_a_request_waits_its_turn_while_the_backlog_is_full(tmp_path: Path) -> N
         listener.listen(1)
         clients = fill_backlog(path)
         answers: list[object] = []
-        asking = threading.Thread(target=lambda: answers.append(request(path, "status", 60.0)))
+        asking = threading.Thread(target=lambda: answers.append(request(path, "status", 600.0)))
         asking.start()
         for _ in clients[:-1]:
             listener.accept()[0].close()

@@ -16,7 +16,7 @@ from sentineld.control.frames import Message, encode
 from sentineld.control.server import VERBS, Caller, listen
 from tests.unit.control.controlled import LARGE, serving
 from tests.unit.control.lingering import LINGER_S, lingering, send_away
-from tests.unit.waiting import wait
+from tests.unit.waiting import PATIENCE_S, wait
 
 PENDING_MAX = VERBS.of_user if os.getuid() else VERBS.of_root
 
@@ -41,7 +41,7 @@ class Blocking:
 
     def __call__(self, caller: Caller, arguments: Message) -> str:
         self.begun += 1
-        assert caller.gone.wait(30)
+        assert caller.gone.wait(PATIENCE_S)
         self.given_up += 1
         return "nobody reads this"
 
@@ -86,7 +86,7 @@ def test_half_a_request_expires(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     with serving(tmp_path / "control.sock", {}) as path, socket.socket(socket.AF_UNIX) as half:
         half.connect(str(path))
         half.sendall(b"\x10\x00")
-        half.settimeout(30)
+        half.settimeout(PATIENCE_S)
         assert half.recv(1) == b""
 
 
@@ -108,7 +108,10 @@ def test_a_descriptor_in_a_request_does_not_block_others(server: Path) -> None:
         assert request(server, "status", timeout_s=LINGER_S / 2) == "here"
 
 
-def test_an_answer_that_is_not_taken_counts_as_pending(tmp_path: Path) -> None:
+def test_an_answer_that_is_not_taken_counts_as_pending(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "ANSWER_S", 600.0)  # no answer expires during the test
     large = {"large": lambda caller, arguments: LARGE}
     with serving(tmp_path / "control.sock", large) as path:
         clients = [ask(path, "large") for _ in range(PENDING_MAX)]
@@ -136,7 +139,7 @@ def test_a_second_request_ends_the_connection(tmp_path: Path) -> None:
         client = ask(path, "block")
         wait(lambda: blocking.begun == 1)
         client.sendall(encode({}))
-        client.settimeout(30)
+        client.settimeout(PATIENCE_S)
         assert client.recv(1) == b""
         assert blocking.given_up == 1
         client.close()

@@ -325,6 +325,7 @@ def test_half_messages_of_one_user_are_limited(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shim_server, "STARVED_CHECK_S", 0.05)
+    monkeypatch.setattr(shim_server, "FRAME_S", 600.0)
     shims = [server.greet() for _ in range(6)]
     server.until(lambda: len(server.links) == 6)
     half = encode({"text": "x" * (FROM_SHIM.frame_bytes - 100)})[:-1]

@@ -17,12 +17,13 @@ from tests.unit.plan.toys import LARGE, PAGE, large_profile, toy_plan, toy_profi
 
 BUDGET = 7 * LARGE * PAGE
 MEMORY = 1 << 30
+TIME_S = 600
 UID = os.getuid()
 
 
 def test_a_planning_process_answers_and_reports_errors() -> None:
     profile, tiers = large_profile(), two_tiers()
-    planners = Planners(1, MEMORY, 60)
+    planners = Planners(1, MEMORY, TIME_S)
     plan = planners.plan(UID, "fast-only", profile, tiers, BUDGET)
     assert plan.policy == "fast-only"
     with pytest.raises(SentinelError, match="no policy is named 'nonsense'"):
@@ -34,18 +35,18 @@ def test_a_planning_process_answers_and_reports_errors() -> None:
 def test_another_policy_plans_if_the_chosen_one_cannot(caplog: pytest.LogCaptureFixture) -> None:
     # The scratch, the only short-lived tensor, does not fit in the budget.
     profile, tiers, budget = large_profile(), two_tiers(), LARGE * PAGE // 2
-    plan = Planners(1, MEMORY, 60).plan(UID, "sentinel", profile, tiers, budget)
+    plan = Planners(1, MEMORY, TIME_S).plan(UID, "sentinel", profile, tiers, budget)
     assert plan.policy == "auto"
     verify(plan, profile, budget)
     assert plan.notes[-1].startswith("sentinel failed (infeasible as published: ")
     assert plan.notes[-1].endswith("), so auto made the plan")
     assert "auto made the plan, because sentinel failed" in caplog.text
     with pytest.raises(SentinelError, match="infeasible as published"):
-        Planners(1, MEMORY, 60, fallbacks=False).plan(UID, "sentinel", profile, tiers, budget)
+        Planners(1, MEMORY, TIME_S, fallbacks=False).plan(UID, "sentinel", profile, tiers, budget)
 
 
 def test_no_other_policy_plans_if_none_can() -> None:
-    planners = Planners(1, MEMORY, 60)
+    planners = Planners(1, MEMORY, TIME_S)
     with pytest.raises(SentinelError, match="infeasible: only 1023 B of fast memory remains"):
         planners.plan(UID, "sentinel", large_profile(), two_tiers(), 1023)
 
@@ -53,7 +54,7 @@ def test_no_other_policy_plans_if_none_can() -> None:
 def test_a_plan_without_moves_needs_no_spare() -> None:
     live = policy("fast-only").plan(large_profile(), two_tiers(), BUDGET)
     assert not len(live.moves)
-    planners = Planners(1, MEMORY, 60)
+    planners = Planners(1, MEMORY, TIME_S)
     assert planners.spare(UID, large_profile(), two_tiers(), BUDGET, live) is None
 
 
@@ -79,6 +80,6 @@ def test_nothing_is_imported_from_the_working_directory(
     for name in ("pickle", "numpy", "ctypes", "sentineld"):
         (tmp_path / f"{name}.py").write_text(trap.format(str(tmp_path / "imported")))
     monkeypatch.chdir(tmp_path)
-    plan = Planners(1, MEMORY, 60).plan(UID, "fast-only", large_profile(), two_tiers(), BUDGET)
+    plan = Planners(1, MEMORY, TIME_S).plan(UID, "fast-only", large_profile(), two_tiers(), BUDGET)
     assert plan.policy == "fast-only"
     assert not (tmp_path / "imported").exists()

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from sentineld.planner.turns import Turns
-from tests.unit.waiting import wait
+from tests.unit.waiting import PATIENCE_S, wait
 
 GREEDY, MODEST = 1000, 1001
 
@@ -45,7 +45,7 @@ class Threads:
 
     def join(self) -> None:
         for thread in self._threads:
-            thread.join(10)
+            thread.join(PATIENCE_S)
             assert not thread.is_alive()
 
 

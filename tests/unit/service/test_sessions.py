@@ -263,7 +263,7 @@ def test_a_recording_ends_when_its_caller_hangs_up(daemon: Daemon) -> None:
     (session,) = daemon.sessions.all()
     wait(lambda: "recorded" in session.lifecycle.status.reason)
     caller.gone.set()
-    thread.join(10)
+    thread.join(PATIENCE_S)
     assert problems == ["the caller has hung up"]
     # The session accepts requests again.
     wait(lambda: "not recorded" in session.lifecycle.status.reason)
