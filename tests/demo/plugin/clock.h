@@ -19,7 +19,9 @@
 #define CLOCK_QUANTUM_PS 10000000ull /* 10 us */
 /* A running CPU may be blocked in the emulator (by a device, or by a pause of all CPUs). Other CPUs
    wait for it for at most CLOCK_PATIENCE_NS of host time, and then no more until it proceeds. */
+#ifndef CLOCK_PATIENCE_NS
 #define CLOCK_PATIENCE_NS 20000000ull
+#endif
 
 struct cpu_clock {
 	uint64_t time_ps; /* used by this CPU's thread only */

@@ -15,4 +15,4 @@ def test_costs_add_up_and_running_cpus_stay_together(tmp_path: Path) -> None:
     program = tmp_path / "check"
     compile_ = ["cc", "-std=gnu17", "-Wall", "-Werror", "-pthread"]
     subprocess.run([*compile_, "-o", str(program), str(CHECK)], check=True)
-    subprocess.run([str(program)], check=True, timeout=60)
+    subprocess.run([str(program)], check=True, timeout=600)
