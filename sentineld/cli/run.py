@@ -9,7 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 
@@ -105,13 +105,14 @@ class Launch:
         """
         if self._prefix and shutil.which(command[0]) is None:
             raise _not_started(command[0], os.strerror(errno.ENOENT))
+        forward_to = forward_signals()
         try:
             process = subprocess.Popen(
                 [*self._prefix, *command], env=environment(os.environ, self._wanted["fast"])
             )
         except OSError as error:
             raise _not_started(command[0], str(error.strerror)) from None
-        forward_signals(process)
+        forward_to(process)
         while True:
             try:
                 status = process.wait(POLL_S)
@@ -175,11 +176,20 @@ def environment(base: Mapping[str, str], fast: str | None) -> dict[str, str]:
     }
 
 
-def forward_signals(process: subprocess.Popen[bytes]) -> None:
-    """Forward signals to the process instead of acting on them."""
+def forward_signals() -> Callable[[subprocess.Popen[bytes]], None]:
+    """From now on, forward signals to a process instead of acting on them.
+
+    Returns the function that takes the process when it has been started. Signals that arrive before
+    this call are forwarded by it.
+    """
+    started: list[subprocess.Popen[bytes]] = []
+    early: list[int] = []
 
     def send(number: int, frame: FrameType | None) -> None:
-        process.send_signal(number)
+        if started:
+            started[0].send_signal(number)
+        else:
+            early.append(number)
 
     def stay(number: int, frame: FrameType | None) -> None:
         """Ignore the signal: the terminal has sent it to the process too."""
@@ -188,6 +198,13 @@ def forward_signals(process: subprocess.Popen[bytes]) -> None:
         signal.signal(number, send)
     for number in (signal.SIGINT, signal.SIGQUIT):
         signal.signal(number, stay)
+
+    def forward_to(process: subprocess.Popen[bytes]) -> None:
+        started.append(process)
+        for number in early:
+            process.send_signal(number)
+
+    return forward_to
 
 
 def descends(pid: int, root: int) -> bool:

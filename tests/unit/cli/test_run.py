@@ -114,6 +114,19 @@ def test_signals_are_forwarded_to_the_command(tmp_path: Path) -> None:
     assert launch(tmp_path, sys.executable, "-S", "-c", script) == 5
 
 
+def test_a_signal_during_the_start_of_the_command_is_forwarded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = subprocess.Popen
+
+    def interrupted(*arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return start(*arguments, **options)
+
+    monkeypatch.setattr(subprocess, "Popen", interrupted)
+    assert launch(tmp_path, "sleep", "60") == 128 + signal.SIGTERM
+
+
 def test_descent_ends_at_the_root() -> None:
     child = subprocess.Popen(
         [sys.executable, "-S", "-c", "import os; os.read(0, 1)"], stdin=subprocess.PIPE
@@ -201,7 +214,18 @@ def test_a_daemon_that_refuses_is_reported_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(run_module, "POLL_S", 0.01)
-    assert launch(tmp_path, "sleep", "0.2") == 0
+    asked: list[str] = []
+
+    class Absent(Daemon):
+        def ask(self, verb: str, **arguments: Any) -> Any:
+            asked.append(verb)
+            if len(asked) > 3:
+                (tmp_path / "go").touch()
+            return super().ask(verb, **arguments)
+
+    script = f"while [ ! -e {tmp_path}/go ]; do sleep 0.01; done"
+    absent = Launch(Absent(tmp_path / "none.sock"), {"fast": None, "policy": None})
+    assert absent.run(("sh", "-c", script)) == 0
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("warning: no daemon answers at ")
     assert line.endswith("; the command continues unmanaged")
