@@ -32,8 +32,14 @@ machine."""
 
 
 class Daemon:
-    """A private daemon with its files in `folder`. options: command-line options. wrapper: a
-    command that execs the daemon. config: further lines of its configuration."""
+    """A private daemon with its files in `folder`.
+
+    Its planning processes have the same priority as the training. At a low priority, planning would
+    take longer on busy CPUs, and the training would spend the CPU time on steps without a plan.
+
+    options: command-line options. wrapper: a command that execs the daemon. config: further lines
+    of its configuration.
+    """
 
     def __init__(
         self, folder: Path, *options: str, wrapper: Sequence[str] = (), config: str = ""
@@ -49,6 +55,7 @@ class Daemon:
             f'state_dir = "{folder}/state"\n'
             f"metrics_port = {self.metrics_port}\n"
             'ebpf = "off"\n'
+            "plan_nice = 0\n"
             f"{config}"
         )
         self.process = subprocess.Popen(
