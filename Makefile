@@ -40,10 +40,12 @@ SELECT ?= not long and not alone
 unit: $(VENV)/.torch shim ## Run the unit tests
 	$(PYTEST) tests/unit -m "$(SELECT)" $(PYTEST_ARGS)
 
-# Integration tests to run. `make test` runs all of them in three parts: tests/integration/shim
-# after the hostile tests, the tests of paged tiers after the first sequence of tests in guests, and
-# the other integration tests after the unit tests.
+# Integration tests to run. `make test` runs all of them in three parts: those in AFTER_HOSTILE after
+# the hostile tests, the tests of paged tiers after the first sequence of tests in guests, and the
+# other integration tests after the unit tests.
 INTEGRATION ?= tests/integration
+AFTER_HOSTILE := tests/integration/shim tests/integration/test_emulated.py \
+	tests/integration/test_placement.py
 
 .PHONY: integration
 integration: $(VENV)/.torch shim ## Run the integration tests on this machine
@@ -106,10 +108,11 @@ test: $(BUILD)/.apt-build vm-tools ## Run lint and all tests except the long one
 	$(MAKE) --no-print-directory $(VENV)/.torch shim || { kill $$image; exit 1; }; \
 	echo "lint and the tests without guests run in parallel; their output follows at the end"; \
 	nice -n 2 $(MAKE) --no-print-directory -k lint unit browser integration \
-		INTEGRATION="tests/integration --ignore=tests/integration/shim --ignore-glob=*/test_paged*" >$(BUILD)/test-host.log 2>&1 & host=$$!; \
+		INTEGRATION="tests/integration $(AFTER_HOSTILE:%=--ignore=%) --ignore-glob=*/test_paged*" \
+		>$(BUILD)/test-host.log 2>&1 & host=$$!; \
 	( tail --pid=$$image -f /dev/null; \
 	  exec nice -n 2 $(MAKE) --no-print-directory -k hostile integration \
-		INTEGRATION=tests/integration/shim \
+		INTEGRATION="$(AFTER_HOSTILE)" \
 	) >$(BUILD)/test-hostile.log 2>&1 & hostile=$$!; \
 	status=0; wait $$image || status=$$?; \
 	$(MAKE) --no-print-directory guest \
