@@ -20,9 +20,10 @@ from tests.hostile.daemon import Daemon, running
 from tests.hostile.figures import Figures
 from tests.integration.shim.daemon_side import Training
 
-STEP_S = 20.0
-"""Time within which the training must make a step. A step takes a few seconds at most."""
-ANSWER_S = 10.0
+STEP_S = 120.0
+"""Time within which the training must make a step. A step takes a few seconds at most, unless the
+machine is very busy."""
+ANSWER_S = 20.0
 """Limit for the time until `status` is answered. The goal is one second, and FIGURES contains the
 measured time. The limit is higher because two test guests can run on the machine at the same
 time."""
@@ -318,7 +319,7 @@ def each_kind(kinds: Iterable[str], quick: Container[str]) -> list[Any]:
     return [kind if kind in quick else pytest.param(kind, marks=pytest.mark.long) for kind in kinds]
 
 
-def _wait(done: Callable[[], bool], what: str, patience_s: float = 180.0) -> None:
+def _wait(done: Callable[[], bool], what: str, patience_s: float = 600.0) -> None:
     deadline_s = time.monotonic() + patience_s
     while not done():
         assert time.monotonic() < deadline_s, f"the training is not {what}"

@@ -26,7 +26,7 @@ USER = 65534
 OTHER_USER = 65533
 GROUP = 65534
 """gid of both users; the control socket belongs to this group."""
-PATIENCE_S = 240.0
+PATIENCE_S = 600.0
 SCHEDULING = {"group_nice": 0}
 """group_nice: if it is not 0, each attacker and its descendants are scheduled as one group of this
 nice level. Without such a group, an attacker with a thousand processes would slow down all other

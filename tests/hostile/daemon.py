@@ -24,7 +24,7 @@ from tests.ports import free_port
 from tests.process_figures import memory_bytes
 
 ROOT = Path(__file__).parents[2]
-START_TIMEOUT_S = 60.0
+START_TIMEOUT_S = 300.0
 
 
 class Daemon:

@@ -106,7 +106,7 @@ class ShimClient:
         self.socket.setblocking(wait)
         if path is not None:
             self.socket.connect(str(path))
-        self.socket.settimeout(30 if wait else 0)
+        self.socket.settimeout(240 if wait else 0)
         self._received = b""
         self._descriptors: list[int] = []
 
@@ -162,7 +162,7 @@ class ShimClient:
         """The next descriptor that the daemon has sent; the caller closes it."""
         return self._descriptors.pop(0)
 
-    def answer(self, wait_s: float = 30.0) -> Message | None:
+    def answer(self, wait_s: float = 240.0) -> Message | None:
         """Return the next message, which answers a hello: welcome or refused.
 
         Returns None if the daemon closes the connection instead.
@@ -174,7 +174,7 @@ class ShimClient:
         assert messages, f"the daemon did not answer within {wait_s} s"
         return messages[0]
 
-    def closed(self, wait_s: float = 30.0) -> bool:
+    def closed(self, wait_s: float = 240.0) -> bool:
         """Whether the daemon closes the connection within wait_s."""
         deadline_s = time.monotonic() + wait_s
         with contextlib.suppress(EOFError):

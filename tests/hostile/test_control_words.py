@@ -98,7 +98,7 @@ def test_impossible_words_cost_no_memory(attack: Attack, when: str) -> None:
     lying_s = attack.scaled_s(2.0)
     attackers = [attack.start(lie, paths, words, when, lying_s) for words in WORDS.values()]
     for name, attacker in zip(WORDS, attackers, strict=True):
-        print(name, attacker.heard(120))
+        print(name, attacker.heard())
     attack.check()
 
 

@@ -53,7 +53,7 @@ def test_pending_verbs_block_no_other_verb(
     pend_in_processes(attack)
     attack.hold(2)
     # A verb that can be carried out is answered although other verbs wait.
-    answer = attack.daemon.ask("meter", 30.0, pid=managed_training.pid, steps=1)
+    answer = attack.daemon.ask("meter", 240.0, pid=managed_training.pid, steps=1)
     assert len(answer["steps"]) == 1
     attack.check()
 
@@ -71,13 +71,13 @@ def test_the_end_of_a_client_cancels_its_verb(attack: Attack) -> None:
     threads = attack.settled(daemon.threads)
     attacker = attack.start(pend_and_hang_up, str(daemon.shims), str(daemon.control), 30)
     attacker.heard()
-    deadline_s = time.monotonic() + 20
+    deadline_s = time.monotonic() + 120
     # A few more threads than before are allowed: the attacker's session, for example, has a thread.
     while (now := attack.settled(daemon.threads)) > threads + 6 and time.monotonic() < deadline_s:
         time.sleep(0.2)
     attacker.signal(signal.SIGUSR1)
     # The verbs of the clients that hung up do not make the daemon refuse a new verb.
-    assert attacker.heard(30) != "wrong-state"
+    assert attacker.heard() != "wrong-state"
     attack.check()
     assert now <= threads + 6, f"{now - threads} threads wait for clients that have gone"
 
@@ -95,7 +95,7 @@ def pend_and_hang_up(say: Say, shims: str, control: str, count: int) -> None:
         client.close()
     say("hung up")
     signal.sigwait({signal.SIGUSR1})
-    deadline_s = time.monotonic() + 10
+    deadline_s = time.monotonic() + 120
     while (code := record(control)) == "wrong-state" and time.monotonic() < deadline_s:
         time.sleep(0.1)  # the daemon may not have cancelled the last verb yet
     say(code)

@@ -22,7 +22,7 @@ from tests.hostile.toy_training import ToyTraining
 from tests.ports import free_port
 
 MODULES = ("pickle", "numpy", "json", "logging", "sentineld", "scipy", "sitecustomize", "random")
-RETRY_S = 60.0
+RETRY_S = 300.0
 
 
 def occupy(say: Say, port: int) -> None:
@@ -49,7 +49,7 @@ def test_an_occupied_metrics_port_does_not_stop_the_service() -> None:
             while True:
                 try:
                     url = f"http://127.0.0.1:{port}/metrics"
-                    with urllib.request.urlopen(url, timeout=5) as reply:
+                    with urllib.request.urlopen(url, timeout=60) as reply:
                         assert b"sentineld_build_info" in reply.read()
                     break
                 except OSError:

@@ -23,7 +23,7 @@ from tests.hostile.attacker import Attacker, Say
 from tests.hostile.toy_training import ToyTraining
 
 STOP_S = 3.0
-FROZEN_S = 30.0
+FROZEN_S = 120.0
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -39,7 +39,7 @@ def freezer(tmp_path: Path) -> Iterator[Path]:
         group.mkdir()
         yield group
         (group / "freezer.state").write_text("THAWED")
-        deadline_s = time.monotonic() + 30
+        deadline_s = time.monotonic() + 120
         while True:
             for pid in (group / "tasks").read_text().split():
                 with contextlib.suppress(OSError):
@@ -85,7 +85,7 @@ def be_managed(say: Say, shims: str, control: str) -> None:
 def managed_toys(attack: Attack, count: int) -> list[Attacker]:
     paths = str(attack.daemon.shims), str(attack.daemon.control)
     toys = [attack.start(be_managed, *paths) for _ in range(count)]
-    assert "managed" in [toy.heard(120) for toy in toys]
+    assert "managed" in [toy.heard() for toy in toys]
     return toys
 
 
@@ -120,7 +120,7 @@ def test_a_training_that_was_stopped_keeps_its_losses(
     attack.hold(STOP_S)
     os.kill(managed_training.pid, signal.SIGCONT)
     count = len(managed_training.losses())
-    deadline_s = time.monotonic() + 60
+    deadline_s = time.monotonic() + 240
     while len(managed_training.losses()) < count + 3:
         assert time.monotonic() < deadline_s, "the training does not continue"
         time.sleep(0.05)
@@ -135,7 +135,7 @@ def test_a_training_that_was_frozen_keeps_its_losses(
     attack.hold(STOP_S)
     thaw(freezer)
     count = len(managed_training.losses())
-    deadline_s = time.monotonic() + 60
+    deadline_s = time.monotonic() + 240
     while len(managed_training.losses()) < count + 3:
         assert time.monotonic() < deadline_s, "the training does not continue"
         time.sleep(0.05)

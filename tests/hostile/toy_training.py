@@ -134,7 +134,7 @@ class ToyTraining:
             self._send_accesses(template)
         self._now_ns += template.duration_ns
 
-    def run(self, until: Callable[[], bool], patience_s: float = 60.0) -> None:
+    def run(self, until: Callable[[], bool], patience_s: float = 240.0) -> None:
         """Run steps until a condition holds; fails after patience_s."""
         deadline_s = time.monotonic() + patience_s
         while not until():
