@@ -23,18 +23,26 @@ def decisions_in_time(
         a function returns a true value, and returns this value.
     """
     begun: Session = wait(session)
+    undecided = begun
 
     def decided() -> Session | None:
-        nonlocal begun
+        nonlocal begun, undecided
         now = session()
         if now is None or now["state"] != "managed":
             return None
         if now["layout_id"] != begun["layout_id"] or not begun["stalls"]:
-            begun = now  # A correction has entered another plan, whose trials begin anew.
-        return None if now["stalls"]["undecided"] else now
+            begun = undecided = (
+                now  # A correction has entered another plan, with trials of its own.
+            )
+        if not now["stalls"]["undecided"]:
+            return now
+        undecided = now
+        return None
 
     now: Session = wait(decided)
-    tried, steps = sum(now["stalls"].values()), now["step"] - begun["step"]
+    # On a busy machine, steps can pass between the last trial's end and the status that shows it.
+    # So the steps are counted until the last status that shows a trial.
+    tried, steps = sum(now["stalls"].values()), undecided["step"] - begun["step"]
     print(f"{tried} boundaries in {steps} steps: {now['stalls']}")
     # The first trial can begin up to one step after the settling steps, and the status can be one
     # step old.
