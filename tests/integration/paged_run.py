@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 from sentineld.shim.client import FAST_VARIABLE
@@ -71,10 +72,11 @@ def wait_paging(run: ManagedRun, size_bytes: int) -> None:
 
 def file_of(run: ManagedRun) -> Path:
     """The link in /proc/PID/fd to the process's paging file."""
-    links = {link: str(link.readlink()) for link in Path(f"/proc/{run.pid}/fd").iterdir()}
-    (found,) = (
-        link
-        for link, target in links.items()
-        if target.endswith(" (deleted)") and not target.startswith("/memfd:")
-    )
-    return found
+    found = []
+    for link in Path(f"/proc/{run.pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # the process has closed the descriptor
+            target = str(link.readlink())
+            if target.endswith(" (deleted)") and not target.startswith("/memfd:"):
+                found.append(link)
+    (file,) = found
+    return file

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -84,14 +84,18 @@ class PlacedRun(ManagedRun):
 @contextmanager
 def opened(pid: int, name: str) -> Iterator[int]:
     """A descriptor for the newest memfd of this name in a process."""
+    fd = _open_memfd(pid, name)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _open_memfd(pid: int, name: str) -> int:
     for file in sorted(Path(f"/proc/{pid}/fd").iterdir(), key=lambda one: -int(one.name)):
-        if name in os.readlink(file):
-            fd = os.open(file, os.O_RDWR)
-            try:
-                yield fd
-            finally:
-                os.close(fd)
-            return
+        with suppress(FileNotFoundError):  # the process has closed the descriptor
+            if name in os.readlink(file):
+                return os.open(file, os.O_RDWR)
     raise AssertionError(f"process {pid} has no memfd {name}")
 
 
