@@ -110,6 +110,8 @@ def test_frames_of_consecutive_pages_stay_adjacent(start: Callable[..., Paged]) 
     for first in range(0, PAGES, 100):
         paged.born(first, 100)
         paged.fill(first, 100, 1)
+    # If the machine's free memory is fragmented, not all frames are adjacent at first.
+    before = np.mean(np.diff(frame_numbers(paged)) == 1)
     for _ in range(200):
         first, pages = random.randrange(PAGES - 100), random.randrange(20, 100)
         random.choice([paged.evict, paged.fetch])(first, pages)
@@ -122,7 +124,7 @@ def test_frames_of_consecutive_pages_stay_adjacent(start: Callable[..., Paged]) 
     if "[never]" in HUGE_PAGES.read_text():
         pytest.skip(f"{HUGE_PAGES} is set to never")
     # If frames did not return to their homes (see frames.h), hardly any frames would be adjacent.
-    assert np.mean(np.diff(frames) == 1) > 0.75
+    assert np.mean(np.diff(frames) == 1) > 0.75 * before
     assert paged.holds(0, PAGES, 1)
 
 
