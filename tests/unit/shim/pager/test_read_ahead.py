@@ -162,13 +162,18 @@ def test_reads_of_faults_are_timed(start: Callable[..., Paged]) -> None:
     paged = start(budget=PAGES)
     paged.fill_and_evict(1000)
     began_ns = time.monotonic_ns()
-    access(paged, (800, 100, 500, 300))
-    # Reads that take very long are not counted, so two of the four reads suffice.
-    assert paged.counts().fault_reads >= 2
+    for _ in range(100):
+        access(paged, (800, 100, 500, 300))
+        # Reads that take very long, for example on a busy machine, are not counted.
+        if (counted := paged.counts().fault_reads) >= 2:
+            break
+        paged.evict(0, 1000)
+        paged.settle()
+    assert 2 <= counted <= paged.counts().faults
     assert 0 < paged.counts().fault_read_ns < time.monotonic_ns() - began_ns
     # Faults in a sequence read ahead, and their reads are not counted.
     access(paged, (132, 196, 324))
-    assert paged.counts().fault_reads <= 4
+    assert paged.counts().fault_reads == counted
 
 
 def test_reading_ahead_ends_at_the_next_tensor(start: Callable[..., Paged]) -> None:
