@@ -171,7 +171,7 @@ def test_an_invalid_configuration_is_an_error(tmp_path: Path) -> None:
 
 def test_metrics_are_served_on_the_loopback_address(daemon: Daemon) -> None:
     url = f"http://127.0.0.1:{daemon.metrics_port}/metrics"
-    with urllib.request.urlopen(url, timeout=30) as answer:
+    with urllib.request.urlopen(url, timeout=PATIENCE_S) as answer:
         text = answer.read().decode()
     assert "sentineld_build_info" in text
     assert 'sentineld_feature_available{feature="ebpf"} 0.0' in text
@@ -184,7 +184,7 @@ def test_garbage_on_either_socket_does_not_harm_the_daemon(daemon: Daemon, garba
             peer.connect(str(path))
             peer.sendall(garbage)
             peer.shutdown(socket.SHUT_WR)
-            peer.settimeout(30)
+            peer.settimeout(PATIENCE_S)
             with contextlib.suppress(ConnectionResetError):  # the daemon may hang up early
                 while peer.recv(4096):
                     pass
@@ -196,7 +196,7 @@ def test_hello_without_descriptors_is_refused(daemon: Daemon) -> None:
     with socket.socket(socket.AF_UNIX) as peer:
         peer.connect(str(daemon.folder / "shim.sock"))
         peer.sendall(len(body).to_bytes(4, "little") + body)
-        peer.settimeout(30)
+        peer.settimeout(PATIENCE_S)
         received = b""
         while data := peer.recv(4096):
             received += data

@@ -3,8 +3,8 @@
 
 The training's losses must not change, and the training must wait for an unresponsive
 daemon no longer than a barrier's time-out. This is the only integration test that checks
-elapsed time: the longest step must take less than the longest undisturbed step plus twice
-the time-out. One time-out would suffice on an idle machine; the factor 2 allows for a busy
+elapsed time: the longest step must take less than the longest undisturbed step plus five times
+the time-out. One time-out would suffice on an idle machine; the factor 5 allows for a busy
 one. (In 50 rounds, the longest step took 2.1 s and the longest undisturbed step 0.1 s.) An
 endless wait, or a time-out at each of a step's twenty barriers, would exceed this limit by
 far.
@@ -93,7 +93,7 @@ def test_a_training_waits_at_most_a_timeout_for_an_absent_daemon(
             f"{name} {len(times_s)} times: the barrier waits took at most {max(times_s):.2f} s "
             "each time"
         )
-    assert found_s < undisturbed_s + 2 * BARRIER_TIMEOUT_S
+    assert found_s < undisturbed_s + 5 * BARRIER_TIMEOUT_S
     assert session["diverged_steps"] == 0
     assert all(step["moved_bytes"] > 0 for step in run.meter(2))
     run.check_losses()

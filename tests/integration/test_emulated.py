@@ -172,8 +172,8 @@ def test_a_managed_training_keeps_its_budget_across_a_daemon_restart(run: Manage
     layout = run.status()["layout_id"]
     run.kill()
     run.daemon = Daemon(run.folder, *TIERS)
-    wait(lambda: run.session() is not None and run.status()["state"] == "managed")
-    resumed = run.status()
+    # Later, a correction can replace the plan.
+    resumed = wait(lambda: (now := run.session()) and now["state"] == "managed" and now)
     assert resumed["reason"] == "resumed after the daemon's restart"
     assert resumed["layout_id"] == layout
     # While no daemon ran, births continued and no pages were demoted, so the budget was exceeded.

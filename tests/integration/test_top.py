@@ -10,7 +10,7 @@ import pytest
 
 from sentineld.base.errors import SentinelError
 from sentineld.cli.output import Daemon as Control
-from sentineld.top.polling import poll
+from sentineld.top.polling import Polled, poll
 from tests.integration.test_emulated import REST, ManagedRun, wait
 
 pytest.importorskip("torch")
@@ -34,7 +34,12 @@ def test_readings_agree_with_the_daemon(run: ManagedRun) -> None:
     run.manage("sentinel+spill", "40%")
     wait(lambda: run.status()["promoted_bytes"] > 0)
 
-    polled = poll(control(run), run.pid)
+    def polled_with_residency() -> Polled | None:
+        """A poll while a plan is live; None while the daemon enters a corrected plan."""
+        found = poll(control(run), run.pid)
+        return found if found.residency is not None else None
+
+    polled = wait(polled_with_residency)
     assert polled.reading is not None
     assert polled.reading.tiers == "emulated tiers (cxl)"
     assert polled.reading.cpu_ns > 0

@@ -30,7 +30,7 @@ def built(program: str, sanitizer: str, folder: Path) -> Path:
     """Build a program of tests/sanitize."""
     path = folder / program
     make = ["make", "-C", str(FOLDER), f"OUT={folder}", f"SANITIZE={sanitizer}", str(path)]
-    done = subprocess.run(make, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(make, capture_output=True, text=True, timeout=850, check=False)
     assert done.returncode == 0, done.stderr
     return path
 
@@ -38,7 +38,7 @@ def built(program: str, sanitizer: str, folder: Path) -> Path:
 def counts_of(*command: object) -> dict[str, str]:
     """Run a program of tests/sanitize; returns the counts that it prints."""
     done = subprocess.run(
-        list(map(str, command)), capture_output=True, text=True, timeout=300, check=False
+        list(map(str, command)), capture_output=True, text=True, timeout=850, check=False
     )
     assert done.returncode == 0, done.stderr[:4000]
     return dict(part.split() for part in done.stdout.strip().split(", "))

@@ -23,7 +23,7 @@ from tests.unit.observe.trees import Tree
 from tests.unit.waiting import wait
 
 REPOSITORY = Path(__file__).resolve().parents[3]
-WAIT_SECONDS = 300.0
+WAIT_SECONDS = 120.0
 """Time limit for an event. It is generous, because the tests do not measure speed."""
 
 

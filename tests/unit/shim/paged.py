@@ -24,6 +24,7 @@ import numpy.typing as npt
 PAGE = mmap.PAGESIZE
 REQUESTS = 4
 DEVICE = "/dev/userfaultfd"
+PATIENCE_S = 600
 
 
 def pager_problem() -> str | None:
@@ -311,7 +312,7 @@ def fork_children(library: ctypes.CDLL, folder: Path) -> None:
         pid = paged.fork()
         if pid == 0:
             os.close(go_writing)
-            signal.alarm(60)
+            signal.alarm(PATIENCE_S)
             right = paged.holds(0, 100, seed)
             os.read(go_reading, 1)
             os._exit(0 if right and paged.holds(0, 256, seed) else 1)
@@ -327,7 +328,7 @@ def fork_children(library: ctypes.CDLL, folder: Path) -> None:
         assert os.waitpid(pid, 0)[1] == 0, "a child read wrong numbers"
     # The file had no room for another version of the pages while children held earlier versions.
     assert paged.counts().write_error == -errno.ENOSPC
-    deadline_s = time.monotonic() + 30
+    deadline_s = time.monotonic() + PATIENCE_S
     while paged.evict(0, 256) == 0:
         assert time.monotonic() < deadline_s
     paged.settle()
@@ -382,7 +383,7 @@ def fork_repeatedly(library: ctypes.CDLL, folder: Path) -> None:
         os.close(go_writing)
         os.read(go_reading, 1)
         os._exit(0 if paged.holds(0, 256, 1) else 1)
-    deadline_s = time.monotonic() + 30
+    deadline_s = time.monotonic() + PATIENCE_S
     for seed in range(2, 22):
         paged.fill(0, 256, seed)
         paged.evict(0, 256)
@@ -418,7 +419,7 @@ def fork_closes_descriptors(library: ctypes.CDLL, folder: Path) -> None:
         os.closerange(result_writing + 1, 4096)
         if os.fork():
             os._exit(0)
-        signal.alarm(60)
+        signal.alarm(PATIENCE_S)
         os.read(go_reading, 1)
         os.write(result_writing, b"right" if paged.holds(0, 256, 1) else b"wrong")
         os._exit(0)
@@ -431,7 +432,7 @@ def fork_closes_descriptors(library: ctypes.CDLL, folder: Path) -> None:
     assert paged.counts().write_error == 0
     other = paged.fork()
     if other == 0:
-        signal.alarm(60)
+        signal.alarm(PATIENCE_S)
         signal.pause()
     paged.fill(0, 256, 5)
     paged.evict(0, 256)
@@ -440,7 +441,7 @@ def fork_closes_descriptors(library: ctypes.CDLL, folder: Path) -> None:
     os.write(go_writing, b"?")
     assert os.read(result_reading, 5) == b"right"
     assert os.waitpid(-1, os.WNOHANG)[0] == 0  # the other child lives
-    deadline_s = time.monotonic() + 30
+    deadline_s = time.monotonic() + PATIENCE_S
     while paged.evict(0, 256) == 0:
         assert time.monotonic() < deadline_s
     paged.settle()

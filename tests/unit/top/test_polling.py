@@ -16,7 +16,7 @@ from sentineld.top.polling import Polled, Poller, poll
 from tests.unit.cli.answering import answering
 from tests.unit.top.answers import IDLE, TRAINING, residency, status
 
-WAIT_S = 60.0
+WAIT_S = 300.0
 
 
 def refused(_: Message) -> Any:

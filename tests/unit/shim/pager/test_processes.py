@@ -9,13 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.shim.paged import PATIENCE_S
+
 ROOT = Path(__file__).parents[4]
 
 
 def run_case(library_path: Path, case: str, folder: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "tests.unit.shim.paged", str(library_path), case, str(folder)]
     return subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
+        command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=False
     )
 
 
