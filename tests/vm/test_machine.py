@@ -61,7 +61,7 @@ def test_pages_move_between_the_nodes(guest: Guest) -> None:
     guest.run(f"PYTHONPATH={TREE} python3 {TREE}/tests/vm/inside/move_pages.py {pid} {count} 0 1")
     pages = guest.run(f"grep -o 'N1=[0-9]*' /proc/{pid}/numa_maps").stdout.split()
     process.send_remote("KILL")
-    process.wait(60)
+    process.wait(240)
     assert sum(int(entry.partition("=")[2]) for entry in pages) >= count
 
 

@@ -35,7 +35,7 @@ def test_a_process_that_may_not_use_a_tier_is_refused(
         assert states(daemon)[pid] == "registered"
     finally:
         daemon.run(f"kill {pid}")
-        process.wait(timeout=60)
+        process.wait(timeout=240)
 
 
 def test_a_binding_to_both_tiers_is_accepted(daemon: Guest) -> None:
@@ -47,4 +47,4 @@ def test_a_binding_to_both_tiers_is_accepted(daemon: Guest) -> None:
         assert states(daemon)[pid] == "attached"
     finally:
         daemon.run(f"kill {pid}")
-        process.wait(timeout=60)
+        process.wait(timeout=240)

@@ -257,11 +257,10 @@ def test_a_managed_process_is_recorded_under_its_plan(training: Training, trace:
 
 
 def test_plan_show_and_tensors(training: Training) -> None:
-    guest, pid = training.guest, training.pid
-    plan = json.loads(guest.run(f"sentinelctl plan show {pid} --json").stdout)
+    plan = json.loads(training.ask("plan show", "--json"))
     assert plan["moves"]
-    assert "boundaries" in guest.run(f"sentinelctl plan show {pid}").stdout
-    tensors = json.loads(guest.run(f"sentinelctl tensors {pid} --json").stdout)["tensors"]
+    assert "boundaries" in training.ask("plan show")
+    tensors = json.loads(training.ask("tensors", "--json"))["tensors"]
     # While the step was sampled, accessed pages were armed again within a stretch, so a tensor can
     # have more counted accesses in a stretch than pages. A tensor of B bytes lies on at most B /
     # 4096 + 2 pages.
@@ -270,12 +269,12 @@ def test_plan_show_and_tensors(training: Training) -> None:
         for tensor in tensors
     )
     assert sum(tensor["bytes_read"] for tensor in tensors) > 0
-    assert "persistent" in guest.run(f"sentinelctl tensors {pid}").stdout
+    assert "persistent" in training.ask("tensors")
 
 
 def test_placed_parameters_are_on_the_nodes_of_their_tiers(training: Training) -> None:
     guest, pid = training.guest, training.pid
-    listed = json.loads(guest.run(f"sentinelctl tensors {pid} --json").stdout)["tensors"]
+    listed = json.loads(training.ask("tensors", "--json"))["tensors"]
     placed = [row for row in listed if row["placed"]]
     assert sorted(row["placed"] for row in placed) == ["fast", "slow"]
     assert all(row["bytes"] == PLACED_BYTES for row in placed)
@@ -430,7 +429,9 @@ def test_a_daemon_killed_while_a_frozen_training_is_armed_resumes_the_session(
     wait("resumed", lambda: training.in_state("managed"), 480)
     session = training.session()
     assert session is not None
-    assert "resumed" in session["reason"]
+    # A correction may have replaced the plan since then.
+    reason = session["reason"]
+    assert "resumed" in reason or reason.startswith("the corrected plan is live")
     # While there was no daemon, nothing evicted pages, so the charge may exceed the budget.
     training.wait_for_charge(session["budget_bytes"])
     steps = training.meter_within(session["budget_bytes"], 2, before["barrier_timeouts"])
@@ -460,8 +461,8 @@ def test_the_sessions_end_is_reported(training: Training) -> None:
     guest, pid = training.guest, training.pid
     training.process.send_remote("CONT")
     guest.run(f"kill -KILL {pid}")
-    assert training.process.wait(timeout=60) == 128 + 9
-    wait("the session's end", lambda: pid not in states(guest), 60)
+    assert training.process.wait(timeout=240) == 128 + 9
+    wait("the session's end", lambda: pid not in states(guest), 240)
     assert f'pid="{pid}"' not in metrics(guest)
     refused(guest, f"sentinelctl attach {pid}", "no-such-process")
     assert "warning" not in guest.run(f"cat {LOG}").stdout

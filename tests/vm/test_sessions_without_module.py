@@ -111,7 +111,8 @@ def test_the_operators_profile_is_checked_with_damon(training: Training) -> None
 def test_metering_requires_the_module(training: Training) -> None:
     line = refused(training.guest, f"sentinelctl meter {training.pid}", "module-not-loaded")
     assert "modprobe sentinel" in line
-    assert training.in_state("managed")
+    # The session may be entering a corrected plan.
+    wait("managed", lambda: training.in_state("managed"), 240)
 
 
 def test_pages_move_without_the_module(training: Training) -> None:

@@ -91,7 +91,7 @@ class Training:
         """Kill the training, unless it has ended, and wait for the command."""
         if self.process.poll() is None:
             self.guest.run(f"kill -KILL {self.pid}", check=False)
-            self.process.wait(timeout=60)
+            self.process.wait(timeout=240)
 
     def session(self) -> dict[str, Any] | None:
         """The status of the training's session; None if there is no daemon or no session."""
@@ -100,15 +100,22 @@ class Training:
     def in_state(self, state: str) -> bool:
         return states(self.guest).get(self.pid) == state
 
-    def meter(self, steps: int) -> list[dict[str, Any]]:
-        """Meter steps. If the session is entering another plan, wait until it is managed again."""
-        command = f"sentinelctl meter {self.pid} --steps {steps} --json"
-        answer = self.guest.run(command, timeout=600, check=False)
-        if "its state is entering" in answer.stderr:
+    def ask(self, verb: str, options: str = "") -> str:
+        """The output of a verb about the training. If the session is entering another plan, wait
+        until it is managed again."""
+        command = f"sentinelctl {verb} {self.pid} {options}"
+        while (
+            "its state is entering"
+            in (answer := self.guest.run(command, timeout=600, check=False)).stderr
+        ):
             wait("managed again", lambda: self.in_state("managed"), 240)
-            answer = self.guest.run(command, timeout=600, check=False)
         assert answer.returncode == 0, answer.stderr
-        metered: list[dict[str, Any]] = json.loads(answer.stdout)["steps"]
+        return answer.stdout
+
+    def meter(self, steps: int) -> list[dict[str, Any]]:
+        """Meter steps."""
+        answer = json.loads(self.ask("meter", f"--steps {steps} --json"))
+        metered: list[dict[str, Any]] = answer["steps"]
         return metered
 
     def meter_within(
@@ -130,7 +137,7 @@ class Training:
 
     def expect_another_step(self) -> None:
         before = len(self.losses())
-        wait("another step", lambda: len(self.losses()) > before, 120)
+        wait("another step", lambda: len(self.losses()) > before, 480)
 
 
 def sessions(guest: Guest) -> list[dict[str, Any]]:
