@@ -13,6 +13,7 @@ from typing import Any
 
 from sentineld.base.errors import SentinelError
 from sentineld.base.units import FastBudget
+from sentineld.model.attach_rule import AttachRule
 from sentineld.model.tiers import Overlap
 
 CONFIG_FILE = Path("/etc/sentineld/config.toml")
@@ -45,6 +46,7 @@ class TierOverrides:
 
 
 SCAN_CPU_SHARE_MIN = 0.001
+RULE_HINT = "write [[attach]] above the keys of each rule"
 
 KINDS = {bool: "true or false", int: "an integer", float: "a number", str: "a string"}
 """For each type of a setting's default: the kind of value that the setting needs, as text."""
@@ -84,13 +86,18 @@ class Config:
     plan_nice: int = 10
     scan_cpu_share: float = 0.02  # of one core, for each session of policy temperature
     huge_pages: str = "auto"  # "auto": only on emulated tiers; "on": also on NUMA nodes; "off"
+    attach: tuple[AttachRule, ...] = ()  # the first rule that matches a process applies
     tiers: TierOverrides = field(default_factory=TierOverrides)
+
+
+TABLES = ("attach", "tiers")
+"""The keys of Config whose values are tables."""
 
 
 def load(path: Path | None = None) -> Config:
     """Read the settings from a file, then from config.d/*.toml in its directory, in name order.
 
-    Later files override earlier ones.
+    Later files override earlier ones. The rules [[attach]] of all files form one list.
 
     path: default /etc/sentineld/config.toml, which need not exist. Raises
     SentinelError("bad-config") if a file or a setting is invalid, or if `path` does not exist.
@@ -100,7 +107,7 @@ def load(path: Path | None = None) -> Config:
 
 def load_with_origins(path: Path | None = None) -> tuple[Config, dict[str, Path]]:
     """Like load(); also returns the file that sets each key, such as "fast" or "tiers.fast". Keys
-    that no file sets are missing."""
+    that no file sets are missing, and so is "attach": each rule has its own origin."""
     config = Config()
     origins: dict[str, Path] = {}
     main = path or CONFIG_FILE
@@ -126,9 +133,13 @@ def _merge(config: Config, file: Path) -> tuple[Config, list[str]]:
         table = tomllib.loads(file.read_text())
     except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SentinelError("bad-config", f"{file}: {error}") from None
-    tiers = table.pop("tiers", None)
+    tiers, rules = table.pop("tiers", None), table.pop("attach", [])
     values = _typed(file, "", Config, table)
     keys = list(values)
+    if not isinstance(rules, list) or not all(isinstance(rule, dict) for rule in rules):
+        raise SentinelError("bad-config", f"{file}: attach is not a list of tables", RULE_HINT)
+    numbered = (_rule(f"{file}: attach rule {at}", rule) for at, rule in enumerate(rules, 1))
+    values["attach"] = (*config.attach, *numbered)
     if tiers is not None:
         if not isinstance(tiers, dict):
             raise SentinelError("bad-config", f"{file}: tiers is not a table", "write [tiers]")
@@ -137,8 +148,42 @@ def _merge(config: Config, file: Path) -> tuple[Config, list[str]]:
     return replace(config, **values), keys
 
 
-def _typed(file: Path, prefix: str, kind: type, table: dict[str, Any]) -> dict[str, Any]:
-    defaults = {f.name: getattr(kind(), f.name) for f in fields(kind) if f.name != "tiers"}
+def _rule(place: str, table: dict[str, Any]) -> AttachRule:
+    """A rule [[attach]]. place: file and number of the rule. Raises SentinelError."""
+    if type(table.get("user")) is int:
+        table = {**table, "user": str(table["user"])}
+    values = _typed(place, "", AttachRule, table)
+    for key, value in values.items():
+        if value == "":
+            raise SentinelError("bad-config", f"{place}: {key} is empty", "leave out the key")
+    rule = AttachRule(**values, origin=place)
+    if rule.user.startswith("-"):
+        raise SentinelError("bad-config", f"{place}: user = {rule.user}", "use 0 or more")
+    if rule.cgroup and not rule.cgroup.startswith("/"):
+        raise SentinelError(
+            "bad-config", f"{place}: cgroup = {rule.cgroup!r}", "give a path that begins with /"
+        )
+    if "/" in rule.unit:
+        raise SentinelError(
+            "bad-config", f"{place}: unit = {rule.unit!r}", "give a unit, or the key cgroup"
+        )
+    if not rule.manage and (rule.policy or rule.fast):
+        unused = "policy" if rule.policy else "fast"
+        raise SentinelError(
+            "bad-config",
+            f"{place}: {unused} has no effect, because manage = false",
+            "remove one of the two",
+        )
+    if rule.fast:
+        _check_budget(place, rule.fast)
+    return rule
+
+
+def _typed(file: Path | str, prefix: str, kind: type, table: dict[str, Any]) -> dict[str, Any]:
+    default = kind()
+    defaults = {
+        f.name: getattr(default, f.name) for f in fields(kind) if f.name not in (*TABLES, "origin")
+    }
     values = {}
     for key, value in table.items():
         if key not in defaults:
@@ -156,7 +201,7 @@ def _known(prefix: str, names: Iterable[str]) -> str:
     return "known keys: " + ", ".join(prefix + name for name in names)
 
 
-def _converted(file: Path, key: str, value: Any, default: Any) -> Any:
+def _converted(file: Path | str, key: str, value: Any, default: Any) -> Any:
     if isinstance(default, tuple):
         if isinstance(value, list) and all(type(node) is int and node >= 0 for node in value):
             return tuple(value)
@@ -199,7 +244,11 @@ def _check(file: Path, config: Config) -> None:
     for name, value in vars(config.tiers).items():
         if "_per_" in name and not 0 <= value < math.inf:
             raise refuse(f"tiers.{name}", "use a finite number, 0 or more")
+    _check_budget(file, config.fast)
+
+
+def _check_budget(file: Path | str, fast: str) -> None:
     try:
-        FastBudget.parse(config.fast)
+        FastBudget.parse(fast)
     except SentinelError as error:
         raise SentinelError("bad-config", f"{file}: fast: {error.message}", error.hint) from None

@@ -20,16 +20,14 @@ from pathlib import Path
 import click
 
 from sentineld import __version__
-from sentineld.base.errors import SentinelError
 from sentineld.base.log_limit import LogLimit
-from sentineld.config import Config, load
+from sentineld.config import Config
 from sentineld.control.frames import Message
 from sentineld.control.server import Caller, ControlServer, listen
 from sentineld.entry import run_command
-from sentineld.machine.choose import substrate_of, with_tiers_option
 from sentineld.machine.machine import Machine
 from sentineld.observe.shim_server import ShimServer
-from sentineld.policies.registry import managing_policy
+from sentineld.service.configuration import read_config
 from sentineld.service.metrics import make_registry
 from sentineld.service.metrics_server import MetricsServer
 from sentineld.service.notify import notify, watchdog_interval_s
@@ -152,9 +150,7 @@ async def _beat(sessions: Sessions) -> None:
 @click.option("--check", is_flag=True, help="Check the configuration, then exit.")
 def sentineld(path: Path | None, tiers: str | None, check: bool) -> None:
     """Tensor-aware memory tiering for deep-learning training."""
-    config = with_tiers_option(load(path), tiers)
-    substrate_of(config)
-    _require_policy(config.policy)
+    config = read_config(path, tiers)
     if check:
         return
     # The journal adds the time and the unit's name to each line.
@@ -169,14 +165,6 @@ def sentineld(path: Path | None, tiers: str | None, check: bool) -> None:
     _raise_descriptor_limit()
     _fix_mmap_threshold()
     asyncio.run(run(config))
-
-
-def _require_policy(name: str) -> None:
-    """Raise SentinelError("bad-config") if the configured policy cannot manage a process."""
-    try:
-        managing_policy(name)
-    except SentinelError as error:
-        raise SentinelError("bad-config", f"policy: {error.message}", error.hint) from None
 
 
 def _raise_descriptor_limit() -> None:

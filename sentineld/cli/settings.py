@@ -39,16 +39,23 @@ def show(path: Path | None, origin: bool, as_json: bool) -> None:
     as --tiers, can replace some of these values.
     """
     settings, files = load_with_origins(path)
-    origins = {key: str(file) for key, file in files.items()}
+    origins: dict[str, Any] = {key: str(file) for key, file in files.items()}
     values = asdict(settings)
-    tiers = values.pop("tiers")
+    rules, tiers = values.pop("attach"), values.pop("tiers")
+    places = [rule.pop("origin") for rule in rules]
     if as_json:
-        print_json(
-            {"config": {**values, "tiers": tiers}, **({"origins": origins} if origin else {})}
-        )
+        answer = {"config": {**values, "attach": rules, "tiers": tiers}}
+        print_json({**answer, "origins": {**origins, "attach": places}} if origin else answer)
         return
+    if not rules:
+        values["attach"] = []
     for line in _toml(values, "", origins if origin else None):
         click.echo(line)
+    for rule, place in zip(rules, places, strict=True):
+        click.echo(f"\n[[attach]]{f'  # {place}' if origin else ''}")
+        # Only the keys that say something: most conditions of a rule are empty.
+        for line in _toml({key: value for key, value in rule.items() if value != ""}, "", None):
+            click.echo(line)
     click.echo("\n[tiers]")
     for line in _toml(tiers, "tiers.", origins if origin else None):
         click.echo(line)

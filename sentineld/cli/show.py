@@ -94,6 +94,8 @@ def _print_status(answer: dict[str, Any]) -> None:
         ],
     )
     for session in answer["sessions"]:
+        if rule := session.get("rule"):
+            click.echo(f"process {session['pid']} was attached by {rule}")
         if paging := session["paging"]:
             click.echo(
                 f"process {session['pid']} has read {format_bytes(paging['bytes_read'])} from its "

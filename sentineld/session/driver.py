@@ -15,6 +15,7 @@ from sentineld.control.frames import Message
 from sentineld.machine.machine import Machine
 from sentineld.model import protocol
 from sentineld.model.records import TensorName
+from sentineld.observe.matching import Candidate, matching_rule
 from sentineld.observe.shim_link import ShimLink
 from sentineld.profile.meter import StepMeter
 from sentineld.profile.steps import Step
@@ -44,8 +45,8 @@ check takes 50 microseconds."""
 class Driver:
     """The driver of one session. All calls but not_yet() come from the session's thread.
 
-    Other threads may read ended, lifecycle, goal, observing and following: each of these attributes
-    is either thread-safe or only replaced as a whole. Session.close() sets keeps_files.
+    Other threads may read ended, lifecycle, goal, rule, observing and following: each of these
+    attributes is either thread-safe or only replaced as a whole. Session.close() sets keeps_files.
     """
 
     def __init__(
@@ -59,6 +60,8 @@ class Driver:
         reason."""
         self.lifecycle = Lifecycle()
         self.goal: Goal | None = None
+        self.rule = ""
+        """Origin of the rule that attached the process; "": a verb or auto_attach attached it."""
         self.observing = Observing(link, machine.config.log_records)
         self.keeps_files = False
         """Whether end() keeps the state files even if the program has ended."""
@@ -388,8 +391,8 @@ class Driver:
     def resume(self) -> None:
         """Answer the hello. If an earlier daemon saved a session of this process, resume this
         session: follow its plan if the plan is still live and resumable (Saved.resumable()), else
-        attach the process again. If no session was saved, auto_attach in the configuration decides
-        whether to attach the process. Raises the same errors as turn()."""
+        attach the process again. If no session was saved, the configuration decides whether to
+        attach the process. Raises the same errors as turn()."""
         layout_id = self._link.segment.words().layout_id
         welcome(self._link, self._machine, self.name, has_layout=bool(layout_id))
         if self._link.hello.get("session") != self.name:
@@ -398,10 +401,10 @@ class Driver:
             self._states.forget(self.name)
         restored = self._states.load(self.name, layout_id)
         if restored is None:
-            if self._machine.config.auto_attach:
-                self.attach(None, None)
+            self._attach_by_rule()
             return
         saved, planned = restored.saved, restored.planned
+        self.rule = saved.rule
         goal = Goal(FastBudget.parse(saved.fast), saved.policy)
         substrate, nodes = self._machine.substrate, self._machine.nodes()
         if planned is None or not saved.resumable(substrate.emulated, substrate.paged, nodes):
@@ -417,6 +420,22 @@ class Driver:
         self._states.live(self.name, layout_id)
         self.lifecycle.enter(State.MANAGED, "resumed after the daemon's restart")
 
+    def _attach_by_rule(self) -> None:
+        """Attach the process if the configuration says so. Raises the same errors as turn()."""
+        config = self._machine.config
+        rule = matching_rule(config.attach, Candidate(self._link.pid, self._link.uid))
+        if rule is None:
+            if config.auto_attach:
+                self.attach(None, None)
+        elif rule.manage:
+            self.rule = rule.origin
+            # attach() checks that the process has not exited, and so that the rule was compared
+            # with this process and not with another of the same ID.
+            self.attach(FastBudget.parse(rule.fast) if rule.fast else None, rule.policy or None)
+            self.lifecycle.explain(f"{self.lifecycle.status.reason}, by {rule.origin}")
+        else:
+            self.lifecycle.explain(f"left alone by {rule.origin}")
+
     def unmanage(self, reason: str) -> None:
         """Return to the state REGISTERED, in which nothing is armed or recorded and the daemon
         moves no pages. Does nothing after end()."""
@@ -431,6 +450,7 @@ class Driver:
             return
         self._machine.unwatch(self._link.pid)
         self._machine.budgets.settle(self._link, 0)
+        self.rule = ""
         self.lifecycle.enter(State.REGISTERED, reason)
 
     def end(self, reason: str) -> None:
@@ -505,6 +525,7 @@ class Driver:
             substrate.emulated,
             substrate.paged,
             self._machine.nodes(),
+            rule=self.rule,
         )
 
 

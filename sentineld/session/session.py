@@ -101,6 +101,11 @@ class Session:
         return self._driver.goal
 
     @property
+    def rule(self) -> str:
+        """Origin of the rule that attached the process; "": no rule did."""
+        return self._driver.rule
+
+    @property
     def tensor_names(self) -> Mapping[int, TensorName]:
         """The framework's names of persistent tensors by address, as last reported."""
         return self._driver.tensor_names

@@ -55,6 +55,7 @@ class Saved:
     paged: str = ""  # directory of the files of paged tiers; "": the tiers are not paged
     nodes: Nodes = ()  # the tiers' nodes; empty in files of earlier versions
     plans: tuple[SavedPlan, ...] = ()  # the live plan and the plan being entered, if any
+    rule: str = ""  # origin of the rule that attached the process; "": no rule did
 
     def resumable(self, emulated: str, paged: str, nodes: Nodes) -> bool:
         """Whether a daemon with these tiers can resume the plans: the tiers have not changed since
@@ -177,6 +178,7 @@ class StateFiles:
                 found.get("paged", ""),
                 tuple(tuple(nodes) for nodes in found.get("nodes", [])),
                 plans,
+                str(found.get("rule", "")),
             )
         except FileNotFoundError:
             return None

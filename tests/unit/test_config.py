@@ -9,6 +9,7 @@ import pytest
 
 from sentineld.base.errors import SentinelError
 from sentineld.config import RANGES, Config, TierOverrides, load, load_with_origins
+from sentineld.model.attach_rule import AttachRule
 
 
 def test_a_folder_that_may_not_be_searched_is_reported(
@@ -97,3 +98,61 @@ def test_the_file_that_sets_an_invalid_value_is_named(tmp_path: Path) -> None:
 def test_an_explicitly_given_file_must_exist(tmp_path: Path) -> None:
     with pytest.raises(SentinelError, match="does not exist"):
         load(tmp_path / "none.toml")
+
+
+def test_the_rules_of_all_files_form_one_list(tmp_path: Path) -> None:
+    main = tmp_path / "config.toml"
+    main.write_text(
+        '[[attach]]\nuser = 1000\nfast = "30%"\n[[attach]]\nuser = "root"\nmanage = false\n'
+    )
+    (tmp_path / "config.d").mkdir()
+    last = tmp_path / "config.d" / "10-a.toml"
+    last.write_text('[[attach]]\nunit = "ml.slice"\ncommand = "*train*"\npolicy = "static"\n')
+    config, origins = load_with_origins(main)
+    assert config.attach == (
+        AttachRule(user="1000", fast="30%"),
+        AttachRule(user="root", manage=False),
+        AttachRule(unit="ml.slice", command="*train*", policy="static"),
+    )
+    assert [rule.origin for rule in config.attach] == [
+        f"{main}: attach rule 1",
+        f"{main}: attach rule 2",
+        f"{last}: attach rule 1",
+    ]
+    assert origins == {}
+
+
+@pytest.mark.parametrize(
+    ("rule", "named"),
+    [
+        ('usr = "a"', "unknown key usr (did you mean user?)"),
+        ('origin = "a"', "unknown key origin"),
+        ("user = true", "user must be a string, not True"),
+        ("user = -1", "user = -1"),
+        ('user = ""', "user is empty"),
+        ("cgroup = 1", "cgroup must be a string"),
+        ('cgroup = "ml"', "give a path that begins with /"),
+        ('unit = "/system.slice/a.service"', "give a unit, or the key cgroup"),
+        ('manage = "no"', "manage must be true or false"),
+        ('manage = false\nfast = "10%"', "fast has no effect, because manage = false"),
+        ('manage = false\npolicy = "auto"', "policy has no effect, because manage = false"),
+        ('fast = "120%"', "fast: "),
+        ("policy = 3", "policy must be a string, not 3"),
+    ],
+)
+def test_errors_of_a_rule_name_file_number_and_key(tmp_path: Path, rule: str, named: str) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text(f'[[attach]]\nuser = "a"\n[[attach]]\n{rule}\n')
+    with pytest.raises(SentinelError) as caught:
+        load(file)
+    assert caught.value.code == "bad-config"
+    assert f"{file}: attach rule 2: " in str(caught.value)
+    assert named in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["attach = 3", "attach = [1]", "[attach]\nuser = 1"])
+def test_rules_are_a_list_of_tables(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text(text)
+    with pytest.raises(SentinelError, match="attach is not a list of tables"):
+        load(file)

@@ -40,8 +40,26 @@ def test_each_setting_has_its_origin(tmp_path: Path, main: Path) -> None:
     assert f'fast = "30%"  # {main}\n' in output
     assert f"fast = [0, 1]  # {main}\n" in output
     assert 'ebpf = "auto"  # default\n' in output
-    assert set(answer["origins"]) == {"fast", "tiers.fast", "tiers.emulated"}
+    assert set(answer["origins"]) == {"fast", "tiers.fast", "tiers.emulated", "attach"}
     assert answer["config"]["tiers"]["fast"] == [0, 1]
+
+
+def test_each_rule_is_printed_with_its_origin(tmp_path: Path, main: Path) -> None:
+    with main.open("a") as file:
+        file.write('[[attach]]\nuser = "alice"\nfast = "40%"\n[[attach]]\nmanage = false\n')
+    with answering(tmp_path) as ctl:
+        command = ("config", "show", "--config", str(main))
+        output = ctl.output(*command)
+        with_origins = ctl.output(*command, "--origin")
+        answer = json.loads(ctl.output(*command, "--origin", "--json"))
+    again = tmp_path / "again.toml"
+    again.write_text(output)
+    assert load(again) == load(main)
+    assert list(tomllib.loads(output)) == list(asdict(Config()))
+    rule = '[[attach]]  # {}: attach rule 1\nuser = "alice"\nmanage = true\nfast = "40%"\n'
+    assert rule.format(main) in with_origins
+    assert answer["origins"]["attach"] == [f"{main}: attach rule {at}" for at in (1, 2)]
+    assert answer["config"]["attach"][1]["manage"] is False
 
 
 def test_a_bad_setting_is_refused(tmp_path: Path, main: Path) -> None:

@@ -66,6 +66,14 @@ def test_status_has_a_line_for_the_daemon_the_backend_and_each_session(tmp_path:
     assert cells == ["4242", "managed", "auto", *sizes, "12", "module", "the plan is live"]
 
 
+def test_status_names_the_rule_that_attached_a_process(tmp_path: Path) -> None:
+    rule = "/etc/sentineld/config.toml: attach rule 2"
+    answer = {**STATUS, "sessions": [{**SESSION, "rule": rule}]}
+    with answering(tmp_path, status=lambda _: answer) as ctl:
+        last = ctl.output("status").splitlines()[-1]
+    assert last == f"process 4242 was attached by {rule}"
+
+
 def test_list_has_a_line_for_each_session(tmp_path: Path) -> None:
     waiting = {**SESSION, "pid": 7, "state": "registered", "policy": "", "fast": ""}
     answer = {**STATUS, "sessions": [{**SESSION, "fast": "20%"}, waiting]}

@@ -13,6 +13,7 @@ import pytest
 from docs.cli_page import cli_page
 from docs.generate import GENERATED, page_is_current
 from sentineld.config import Config, TierOverrides, load
+from sentineld.model.attach_rule import AttachRule
 
 ROOT = Path(__file__).parents[3]
 
@@ -41,14 +42,23 @@ def test_config_page_lists_every_key_with_its_default() -> None:
     assert values == expected
 
 
-def test_the_config_pages_example_loads(tmp_path: Path) -> None:
+def test_the_config_pages_examples_load(tmp_path: Path) -> None:
     text = (ROOT / "docs/config.md").read_text()
-    (example,) = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
+    rules, example = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
     file = tmp_path / "config.toml"
     file.write_text(example)
     config = load(file)
     assert config.auto_attach
     assert config.tiers.slow == (2,)
+    file.write_text(rules)
+    assert [rule.user for rule in load(file).attach] == ["root", "", "", "alice"]
+
+
+def test_the_config_page_lists_every_key_of_a_rule() -> None:
+    text = (ROOT / "docs/config.md").read_text()
+    table = text.partition("| Key of a rule |")[2].partition("\n\n")[0]
+    keys = re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)
+    assert keys == [f.name for f in fields(AttachRule) if f.name != "origin"]
 
 
 def test_the_cli_page_is_up_to_date() -> None:

@@ -12,6 +12,7 @@ PACKAGE, TESTS = ROOT / "sentineld", ROOT / "tests" / "unit"
 DATA_ONLY = {
     "heat/figures": "a dataclass",
     "base/npz": "a tuple of exceptions; test_store.py and test_trace_file.py read damaged files",
+    "model/attach_rule": "a dataclass",
     "model/arrays": "aliases of numpy's types",
     "model/plan": "dtypes and dataclasses; test_protocol.py compares the layouts with the shim's",
     "model/records": "dtypes; test_protocol.py and test_uapi.py compare them with C",

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,8 @@ import pytest
 from sentineld.base.errors import SentinelError
 from sentineld.control.frames import FrameSocket, Message
 from sentineld.control.server import Caller
+from sentineld.model.attach_rule import AttachRule
+from sentineld.observe.pidfd import start_time_ticks
 from sentineld.observe.probing import Probing
 from sentineld.observe.procs import ProcessEvent
 from sentineld.service import sessions
@@ -296,3 +299,49 @@ def test_an_exec_before_the_hello_does_not_end_the_session(daemon: Daemon) -> No
     daemon.machine.on_process(ProcessEvent("exec", os.getpid(), os.getpid(), time.monotonic_ns()))
     daemon.until(lambda: not daemon.sessions.all())
     hang_up(daemon, shim)
+
+
+@pytest.mark.parametrize(
+    ("rules", "auto_attach", "state", "goal"),
+    [
+        ((), False, "registered", "None"),
+        ((), True, "attached", "policy auto, fast 20%"),
+        ((AttachRule(),), False, "attached", "policy auto, fast 20%"),
+        ((AttachRule(policy="static", fast="30%"),), True, "attached", "policy static, fast 30%"),
+        ((AttachRule(command="no such command"),), False, "registered", "None"),
+        ((AttachRule(command="no such command"),), True, "attached", "policy auto, fast 20%"),
+        ((AttachRule(manage=False), AttachRule()), True, "registered", "None"),
+    ],
+)
+def test_the_configuration_decides_which_processes_are_attached(
+    daemon: Daemon, rules: tuple[AttachRule, ...], auto_attach: bool, state: str, goal: str
+) -> None:
+    rules = tuple(replace(rule, origin=f"rule {at}") for at, rule in enumerate(rules, 1))
+    config = replace(daemon.machine.config, attach=rules, auto_attach=auto_attach)
+    daemon.machine.config = config
+    shim = greet(daemon)
+    daemon.until(lambda: bool(shim.receive()))  # the welcome, which the session sends first
+    (session,) = daemon.sessions.all()
+    wait(lambda: session.lifecycle.status.reason != "the shim said hello" or state == "registered")
+    (status,) = daemon.sessions.status(0)
+    assert (status["state"], str(session.goal)) == (state, goal)
+    by_rule = bool(rules) and rules[0].manage and not rules[0].command
+    assert status["rule"] == ("rule 1" if by_rule else "")
+    if by_rule:
+        daemon.sessions.detach(ME, US)
+        assert daemon.sessions.status(0)[0]["rule"] == ""
+    hang_up(daemon, shim)
+
+
+def test_a_restarted_daemon_shows_the_rule_that_attached_a_process(tmp_path: Path) -> None:
+    def check(daemon: Daemon) -> None:
+        shim = greet(daemon, f"{os.getpid()}-{start_time_ticks(os.getpid())}")
+        daemon.until(lambda: daemon.sessions.status(0)[0]["rule"] == "rule 1")
+        daemon.close()
+        shim.close()
+
+    first = Daemon(tmp_path)
+    rule = AttachRule(origin="rule 1")
+    first.machine.config = replace(first.machine.config, attach=(rule,))
+    check(first)
+    check(Daemon(tmp_path))

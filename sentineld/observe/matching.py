@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finds the rule of the configuration that matches a registered process.
+
+The user ID is the one that the kernel reports for the process's connection. The kernel and systemd
+also determine the cgroup, but a user may create cgroups below one that systemd has delegated to
+this user, and choose their names. The process itself determines its command line, and can change it
+at any time.
+"""
+
+from __future__ import annotations
+
+import errno
+import pwd
+import re
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+from functools import cached_property
+from pathlib import Path
+
+from sentineld.model.attach_rule import AttachRule
+
+COMMAND_BYTES_MAX = 4096
+"""Only this many bytes of a command line are compared."""
+_UNIT_KINDS = (
+    "automount|device|mount|path|scope|service|slice|socket|swap|target|timer"  # systemd.unit(5)
+)
+_UNIT_NAME = re.compile(rf"[A-Za-z0-9:_.\\@-]+\.({_UNIT_KINDS})")
+
+
+class Candidate:
+    """What the rules compare of a process. Each fact is read when a rule first needs it: reading a
+    command line takes time that the process determines, because its memory may have to be read from
+    a file system that the process serves."""
+
+    def __init__(self, pid: int, uid: int, proc: Path = Path("/proc")) -> None:
+        """uid: the user ID of the process's connection."""
+        self.pid = pid
+        self.uid = uid
+        self._folder = proc / str(pid)
+
+    @cached_property
+    def cgroups(self) -> dict[str, str]:
+        """The paths of the process's cgroups, by hierarchy: "" for v2, "name=systemd" or a
+        controller such as "memory" for v1. Raises OSError."""
+        found: dict[str, str] = {}
+        for line in self._read("cgroup").split("\n"):
+            _, controllers, path = line.split(":", 2)
+            found.update(dict.fromkeys(controllers.split(","), path))
+        return found
+
+    @cached_property
+    def units(self) -> tuple[str, ...]:
+        """The process's unit of the system's manager and this unit's slices. Units of a user's own
+        manager are left out. Raises OSError."""
+        # On a machine with both versions, systemd has a hierarchy of v1, and "" may be unused.
+        path = self.cgroups.get("name=systemd") or self.cgroups.get("", "")
+        found: list[str] = []
+        for folder in path.strip("/").split("/"):
+            name = folder.removeprefix("_")  # systemd escapes names that cgroups reserve
+            if _UNIT_NAME.fullmatch(name) is None:
+                break
+            found.append(name)
+            if not name.endswith(".slice"):
+                break  # the unit may have created the cgroups below
+        return tuple(found)
+
+    @cached_property
+    def command(self) -> str:
+        """The command line, with a space between two arguments. Raises OSError."""
+        return self._read("cmdline", COMMAND_BYTES_MAX).rstrip("\0").replace("\0", " ")
+
+    def _read(self, name: str, bytes_max: int = -1) -> str:
+        try:
+            with (self._folder / name).open("rb") as file:
+                return file.read(bytes_max).decode(errors="surrogateescape").rstrip("\n")
+        except FileNotFoundError as error:
+            raise ProcessLookupError(errno.ESRCH, f"process {self.pid} has exited") from error
+
+
+def matching_rule(rules: Iterable[AttachRule], candidate: Candidate) -> AttachRule | None:
+    """The first rule that matches the process; None if none does.
+
+    Raises OSError; ProcessLookupError if the process has exited. The caller must check afterwards
+    that the process has not exited: otherwise, another process may have got its ID.
+    """
+    return next((rule for rule in rules if _matches(rule, candidate)), None)
+
+
+def _matches(rule: AttachRule, candidate: Candidate) -> bool:
+    return (
+        (not rule.user or _is_user(rule.user, candidate.uid))
+        and (not rule.cgroup or any(_inside(rule.cgroup, p) for p in _paths(candidate)))
+        and (not rule.unit or any(_is_unit(rule.unit, unit) for unit in candidate.units))
+        and (not rule.command or fnmatchcase(candidate.command, rule.command))
+    )
+
+
+def _is_user(user: str, uid: int) -> bool:
+    if user.isdecimal():
+        return int(user) == uid
+    try:
+        return pwd.getpwnam(user).pw_uid == uid
+    except KeyError:
+        return False
+
+
+def _paths(candidate: Candidate) -> set[str]:
+    hierarchies = ("", "name=systemd", "memory")
+    return {path for name in hierarchies if (path := candidate.cgroups.get(name, "/")) != "/"}
+
+
+def _inside(pattern: str, path: str) -> bool:
+    """Whether the pattern matches a cgroup or one of its ancestors. A `*` does not match a /."""
+    wanted, given = pattern.strip("/").split("/"), path.strip("/").split("/")
+    return len(wanted) <= len(given) and all(map(fnmatchcase, given, wanted))
+
+
+def _is_unit(pattern: str, unit: str) -> bool:
+    """Whether the pattern matches a unit's name. As for systemctl, a name without a suffix is the
+    name of a service."""
+    return fnmatchcase(unit, pattern) or fnmatchcase(unit, f"{pattern}.service")
