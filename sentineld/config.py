@@ -94,6 +94,25 @@ TABLES = ("attach", "tiers")
 """The keys of Config whose values are tables."""
 
 
+RELOADABLE = frozenset(
+    {
+        "attach",
+        "auto_attach",
+        "barrier_timeout_ms",
+        "fast",
+        "huge_pages",
+        "log_records",
+        "plan_memory_bytes",
+        "plan_nice",
+        "plan_timeout_s",
+        "policy",
+        "policy_fallback",
+        "scan_cpu_share",
+    }
+)
+"""Keys whose values a running daemon can replace. The other keys need a restart."""
+
+
 def load(path: Path | None = None) -> Config:
     """Read the settings from a file, then from config.d/*.toml in its directory, in name order.
 
@@ -125,6 +144,23 @@ def load_with_origins(path: Path | None = None) -> tuple[Config, dict[str, Path]
         _check(file, config)
         origins.update(dict.fromkeys(keys, file))
     return config, origins
+
+
+def with_reloadable(config: Config, new: Config) -> Config:
+    """`config` with the RELOADABLE values of `new`."""
+    return replace(config, **{key: getattr(new, key) for key in RELOADABLE})
+
+
+def changed_keys(before: Config, after: Config) -> list[str]:
+    """The keys whose values differ, such as "fast" or "tiers.fast", in the order of the fields."""
+    keys = []
+    for key, value in vars(before).items():
+        new = getattr(after, key)
+        if key == "tiers":
+            keys += [f"tiers.{k}" for k, v in vars(value).items() if getattr(new, k) != v]
+        elif new != value:
+            keys.append(key)
+    return keys
 
 
 def _merge(config: Config, file: Path) -> tuple[Config, list[str]]:

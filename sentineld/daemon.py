@@ -27,7 +27,7 @@ from sentineld.control.server import Caller, ControlServer, listen
 from sentineld.entry import run_command
 from sentineld.machine.machine import Machine
 from sentineld.observe.shim_server import ShimServer
-from sentineld.service.configuration import read_config
+from sentineld.service.configuration import Reloader, read_config
 from sentineld.service.metrics import make_registry
 from sentineld.service.metrics_server import MetricsServer
 from sentineld.service.notify import notify, watchdog_interval_s
@@ -54,14 +54,19 @@ memory."""
 M_MMAP_THRESHOLD = -3  # malloc.h
 
 
-async def run(config: Config) -> None:
-    """Serve until SIGTERM or SIGINT."""
+async def run(config: Config, path: Path | None, tiers: str | None) -> None:
+    """Serve until SIGTERM or SIGINT; SIGHUP reloads the configuration.
+
+    path, tiers: see read_config(); `config` is what it returned.
+    """
     loop = asyncio.get_running_loop()
-    stop = asyncio.Event()
+    stop, hang_up = asyncio.Event(), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    loop.add_signal_handler(signal.SIGHUP, hang_up.set)
 
     machine = await asyncio.to_thread(Machine.probe, config)
+    reloader = Reloader(machine, path, tiers)
     sessions = Sessions(machine, StateFiles(Path(config.state_dir)))
 
     metrics: MetricsServer | None = None
@@ -77,6 +82,7 @@ async def run(config: Config) -> None:
         problem = metrics.problem if metrics is not None else None
         if problem is not None:
             described["problems"].append(str(problem))
+        described["problems"] += reloader.problems
         return {
             "version": __version__,
             "pid": os.getpid(),
@@ -103,14 +109,18 @@ async def run(config: Config) -> None:
     # Every user may connect, so that every user can train under the shim. observe/peer.py
     # identifies the sender of a hello.
     shims = ShimServer(listen(Path(config.shim_socket), 0o666, None), sessions.hello)
-    beat = asyncio.create_task(_beat(sessions))
+    tasks = [
+        asyncio.create_task(_beat(sessions)),
+        asyncio.create_task(_reload_on(hang_up, reloader)),
+    ]
     notify("READY=1")
     log.info("sentineld %s serves %s", __version__, config.control_socket)
     try:
         await stop.wait()
     finally:
         notify("STOPPING=1")
-        beat.cancel()
+        for task in tasks:
+            task.cancel()
         shims.close()
         await control.close()
         if metrics is not None:
@@ -129,6 +139,14 @@ async def _beat(sessions: Sessions) -> None:
             fed_s = time.monotonic()
             notify(f"WATCHDOG=1\nSTATUS={len(sessions.all())} sessions")
         await asyncio.sleep(HEARTBEAT_S)
+
+
+async def _reload_on(hang_up: asyncio.Event, reloader: Reloader) -> None:
+    """Reload the configuration each time that `hang_up` is set."""
+    while True:
+        await hang_up.wait()
+        hang_up.clear()
+        await asyncio.to_thread(reloader.reload)
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -164,7 +182,7 @@ def sentineld(path: Path | None, tiers: str | None, check: bool) -> None:
     sys.setswitchinterval(SWITCH_S)
     _raise_descriptor_limit()
     _fix_mmap_threshold()
-    asyncio.run(run(config))
+    asyncio.run(run(config, path, tiers))
 
 
 def _raise_descriptor_limit() -> None:

@@ -72,13 +72,14 @@ done <<<"$list")
 shellcheck "${shell_files[@]}"
 echo "shellcheck: ${#shell_files[@]} files"
 
-# Stage the unit together with the program that it starts, because `systemd-analyze verify` looks
-# for the program.
+# Stage the unit together with the programs that it starts, because `systemd-analyze verify` looks
+# for them.
 if command -v systemd-analyze >/dev/null && systemd-analyze security --help | grep -q -- --offline; then
-	mkdir -p "$stage/usr/local/bin" "$stage/etc/systemd/system"
+	mkdir -p "$stage/usr/local/bin" "$stage/bin" "$stage/etc/systemd/system"
 	sed 's,@PREFIX@,/usr/local,; s,@DOCDIR@,/usr/local/share/doc/sentineld,' \
 		systemd/sentineld.service.in >"$stage/etc/systemd/system/sentineld.service"
 	install -m755 /bin/true "$stage/usr/local/bin/sentineld"
+	install -m755 /bin/true "$stage/bin/kill"
 	# verify only warns about an unknown key, so any output counts as a failure.
 	said=$(systemd-analyze verify --root="$stage" --man=no --recursive-errors=no sentineld.service 2>&1)
 	if [[ $said ]]; then printf '%s\n' "$said" >&2; exit 1; fi

@@ -35,8 +35,9 @@ def config() -> None:
 def show(path: Path | None, origin: bool, as_json: bool) -> None:
     """Show all settings as TOML, with the values that the files have now.
 
-    A running daemon uses the values that the files had when it started. Its options, such
-    as --tiers, can replace some of these values.
+    A running daemon uses the values that the files had when it started or last reloaded
+    its configuration (`systemctl reload sentineld`). Its options, such as --tiers, can
+    replace some of these values.
     """
     settings, files = load_with_origins(path)
     origins: dict[str, Any] = {key: str(file) for key, file in files.items()}

@@ -6,13 +6,13 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from importlib.util import find_spec
 from typing import Any
 
 from sentineld.base.errors import SentinelError
 from sentineld.base.units import FastBudget
-from sentineld.config import Config
+from sentineld.config import Config, with_reloadable
 from sentineld.host.huge_sizes import offered_sizes, planned_sizes
 from sentineld.host.powercap import EnergyCounters
 from sentineld.machine.budgets import Budgets
@@ -47,6 +47,11 @@ def default_policy(config: Config) -> str:
     return "sentinel+spill"
 
 
+def _effective(config: Config) -> Config:
+    """The settings with the policy that sessions without a policy of their own get."""
+    return replace(config, policy=default_policy(config))
+
+
 class Machine:
     """The machine as the daemon uses it: tiers, budgets, planners, probes and the kernel module.
 
@@ -62,7 +67,9 @@ class Machine:
         problems: list[SentinelError],
         rapl: EnergyCounters | None = None,
     ) -> None:
-        self.config = config
+        self.config = _effective(config)
+        """The settings. configure() replaces the object as a whole, so that a reader gets values
+        that belong together."""
         self.substrate = substrate
         self.tiers = tiers
         self._problems = problems
@@ -73,8 +80,6 @@ class Machine:
         a process without the shim, the HeatSession."""
         self.rapl = rapl
         """The machine's energy counters; None if it has none."""
-        self.default_policy = default_policy(config)
-        """The policy of sessions that are attached without one."""
         self.planners = Planners(
             config.plan_processes,
             config.plan_memory_bytes,
@@ -116,6 +121,17 @@ class Machine:
         elif config.ebpf == "auto":
             threading.Thread(target=machine._load_probes, name="ebpf", daemon=True).start()
         return machine
+
+    def configure(self, config: Config) -> None:
+        """Use other settings for everything that begins from now on. Only the RELOADABLE settings
+        of `config` are used."""
+        self.config = _effective(with_reloadable(self.config, config))
+        self.planners.set_limits(
+            config.plan_memory_bytes,
+            config.plan_timeout_s,
+            nice=config.plan_nice,
+            fallbacks=config.policy_fallback,
+        )
 
     def _follow_processes(self) -> None:
         self._processes.start(PROC_EVENTS_TIMEOUT_S)

@@ -57,11 +57,19 @@ class Planners:
         nice: int = 0,
         fallbacks: bool = True,
     ) -> None:
-        """processes: limit on the number of planning processes that run at the same time.
+        """processes: limit on the number of planning processes that run at the same time. The other
+        parameters: see set_limits()."""
+        self._turns = Turns(processes)
+        self.set_limits(memory_bytes, timeout_s, nice=nice, fallbacks=fallbacks)
+
+    def set_limits(
+        self, memory_bytes: int, timeout_s: float, *, nice: int, fallbacks: bool
+    ) -> None:
+        """Set the limits of the processes that are started from now on.
+
         memory_bytes: limit on the private memory of each process. timeout_s: limit on the run time
         of each process, not counting the wait for its turn. nice: nice level of each process,
         relative to the daemon's. fallbacks: whether plan() tries FALLBACKS."""
-        self._turns = Turns(processes)
         self._memory_bytes = memory_bytes
         self._timeout_s = timeout_s
         self._nice = nice

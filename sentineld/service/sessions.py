@@ -176,7 +176,7 @@ class Sessions:
                 f"{TEMPERATURE} is for processes without it",
                 "use another policy, such as auto",
             )
-        managing_policy(policy or self._machine.default_policy)
+        managing_policy(policy or self._machine.config.policy)
         session.attach(fast, policy, caller.gone)
         return self._described([session])[0]
 

@@ -43,7 +43,8 @@ check takes 50 microseconds."""
 
 
 class Driver:
-    """The driver of one session. All calls but not_yet() come from the session's thread.
+    """The driver of one session. All calls come from the session's thread, except not_yet() and,
+    before that thread starts, set_barrier_timeout().
 
     Other threads may read ended, lifecycle, goal, rule, observing and following: each of these
     attributes is either thread-safe or only replaced as a whole. Session.close() sets keeps_files.
@@ -106,6 +107,10 @@ class Driver:
             f"process {self._link.pid} {what}: its state is {self.lifecycle.state}",
             "attach it, and wait until sentinelctl status says managed",
         )
+
+    def set_barrier_timeout(self) -> None:
+        """Tell the process how long it may wait at a boundary."""
+        self._link.segment.set_barrier_timeout(self._machine.config.barrier_timeout_ms * 1_000_000)
 
     # A turn handles everything that the process has done since the previous turn.
 
@@ -291,10 +296,8 @@ class Driver:
         """
         self._require_own()
         if self.lifecycle.state is State.REGISTERED:
-            machine = self._machine
-            goal = Goal(
-                fast or FastBudget.parse(machine.config.fast), policy_name or machine.default_policy
-            )
+            config = self._machine.config
+            goal = Goal(fast or FastBudget.parse(config.fast), policy_name or config.policy)
             self._attach(goal)
             return None
         assert self.goal is not None
@@ -309,6 +312,7 @@ class Driver:
             self._machine.budgets.settle(self._link, 0)
             raise
         self.goal = goal
+        self.set_barrier_timeout()
         self.following.begin()
         self._begin_profiling(goal)
         self._states.attached(self.name, self._saved())

@@ -112,7 +112,7 @@ class Session:
 
     def start(self) -> None:
         """Begin to serve the session."""
-        self.link.segment.set_barrier_timeout(self.machine.config.barrier_timeout_ms * 1_000_000)
+        self._driver.set_barrier_timeout()
         self.link.beat()
         self._thread.start()
 

@@ -8,7 +8,15 @@ from pathlib import Path
 import pytest
 
 from sentineld.base.errors import SentinelError
-from sentineld.config import RANGES, Config, TierOverrides, load, load_with_origins
+from sentineld.config import (
+    RANGES,
+    Config,
+    TierOverrides,
+    changed_keys,
+    load,
+    load_with_origins,
+    with_reloadable,
+)
 from sentineld.model.attach_rule import AttachRule
 
 
@@ -156,3 +164,14 @@ def test_rules_are_a_list_of_tables(tmp_path: Path, text: str) -> None:
     file.write_text(text)
     with pytest.raises(SentinelError, match="attach is not a list of tables"):
         load(file)
+
+
+def test_changed_keys_are_named_in_the_order_of_the_fields() -> None:
+    before = Config()
+    after = Config(
+        fast="30%", attach=(AttachRule(),), tiers=TierOverrides(slow=(1,), emulated="cxl")
+    )
+    assert changed_keys(before, after) == ["fast", "attach", "tiers.slow", "tiers.emulated"]
+    assert changed_keys(before, before) == []
+    reloaded = with_reloadable(before, after)
+    assert changed_keys(before, reloaded) == ["fast", "attach"]

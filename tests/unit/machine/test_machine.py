@@ -65,3 +65,10 @@ def test_the_default_policy_needs_no_scipy(
     assert not caplog.text
     assert default_policy(Config()) == "sentinel+spill"
     assert "policy auto needs scipy, which is not installed" in caplog.text
+
+
+def test_configure_replaces_only_settings_that_need_no_restart() -> None:
+    config = Config(fast="20%", tiers=TierOverrides(emulated="cxl"))
+    one = Machine(config, substrate_of(config), None, [])
+    one.configure(Config(fast="30%", policy="g10", metrics_port=1, tiers=TierOverrides(paged="/")))
+    assert one.config == replace(config, fast="30%", policy="g10")

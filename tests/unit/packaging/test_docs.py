@@ -12,7 +12,7 @@ import pytest
 
 from docs.cli_page import cli_page
 from docs.generate import GENERATED, page_is_current
-from sentineld.config import Config, TierOverrides, load
+from sentineld.config import RELOADABLE, Config, TierOverrides, load
 from sentineld.model.attach_rule import AttachRule
 
 ROOT = Path(__file__).parents[3]
@@ -40,6 +40,14 @@ def test_config_page_lists_every_key_with_its_default() -> None:
         for key, value in (defaults | overrides).items()
     }
     assert values == expected
+
+
+def test_the_config_page_lists_the_keys_that_need_a_restart() -> None:
+    text = (ROOT / "docs/config.md").read_text()
+    listed = text.partition("need a restart:")[2].partition(".\n")[0]
+    keys = set(re.findall(r"`(\w+)`", listed))
+    assert keys == {f.name for f in fields(Config)} - RELOADABLE - {"tiers"}
+    assert "whole table `[tiers]`" in listed
 
 
 def test_the_config_pages_examples_load(tmp_path: Path) -> None:

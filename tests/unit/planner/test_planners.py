@@ -28,8 +28,9 @@ def test_a_planning_process_answers_and_reports_errors() -> None:
     assert plan.policy == "fast-only"
     with pytest.raises(SentinelError, match="no policy is named 'nonsense'"):
         planners.plan(UID, "nonsense", profile, tiers, BUDGET)
+    planners.set_limits(MEMORY, 0.001, nice=0, fallbacks=True)
     with pytest.raises(SentinelError, match="planning took over"):
-        Planners(1, MEMORY, 0.001).plan(UID, "auto", profile, tiers, BUDGET)
+        planners.plan(UID, "auto", profile, tiers, BUDGET)
 
 
 def test_another_policy_plans_if_the_chosen_one_cannot(caplog: pytest.LogCaptureFixture) -> None:

@@ -5,23 +5,11 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from sentineld.service.notify import notify, watchdog_interval_s
 from tests.unit.descriptors import open_descriptors
-
-
-@pytest.fixture
-def manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
-    """The service manager's end of the notification socket."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
-        listener.bind(str(tmp_path / "notify"))
-        listener.setblocking(False)
-        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
-        yield listener
 
 
 def test_each_message_is_one_datagram(manager: socket.socket) -> None:

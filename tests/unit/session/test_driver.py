@@ -179,3 +179,15 @@ def test_exec_ends_a_session_for_good(
     assert len(files(tmp_path)) == 2
     managed.driver.end(reason)
     assert bool(files(tmp_path)) == kept
+
+
+def test_a_reloaded_barrier_timeout_holds_from_the_next_attach_on(managed: Managed) -> None:
+    def timeout_ns() -> int:
+        return managed.linked.link.segment.barrier_timeout_ns()
+
+    managed.driver.set_barrier_timeout()
+    managed.machine.configure(replace(managed.machine.config, barrier_timeout_ms=7))
+    assert timeout_ns() == 2_000_000_000
+    managed.driver.detach()
+    assert managed.driver.attach(None, None) is None
+    assert timeout_ns() == 7_000_000
