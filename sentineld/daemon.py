@@ -20,6 +20,7 @@ from pathlib import Path
 import click
 
 from sentineld import __version__
+from sentineld.base.log_events import LogEvent, about
 from sentineld.base.log_limit import LogLimit
 from sentineld.config import Config
 from sentineld.control.frames import Message
@@ -28,6 +29,7 @@ from sentineld.entry import run_command
 from sentineld.machine.machine import Machine
 from sentineld.observe.shim_server import ShimServer
 from sentineld.service.configuration import Reloader, read_config
+from sentineld.service.journal import JournalHandler, stderr_is_journal
 from sentineld.service.metrics import make_registry
 from sentineld.service.metrics_server import MetricsServer
 from sentineld.service.notify import notify, watchdog_interval_s
@@ -114,7 +116,9 @@ async def run(config: Config, path: Path | None, tiers: str | None) -> None:
         asyncio.create_task(_reload_on(hang_up, reloader)),
     ]
     notify("READY=1")
-    log.info("sentineld %s serves %s", __version__, config.control_socket)
+    log.info(
+        "sentineld %s serves %s", __version__, config.control_socket, extra=about(LogEvent.STARTED)
+    )
     try:
         await stop.wait()
     finally:
@@ -171,11 +175,10 @@ def sentineld(path: Path | None, tiers: str | None, check: bool) -> None:
     config = read_config(path, tiers)
     if check:
         return
-    # The journal adds the time and the unit's name to each line.
-    under_systemd = "JOURNAL_STREAM" in os.environ
     logging.basicConfig(
         level=logging.INFO,
-        format="%(message)s" if under_systemd else "%(asctime)s %(levelname)s %(message)s",
+        format="%(asctime)s %(levelname)s %(message)s",
+        handlers=[JournalHandler()] if stderr_is_journal() else None,
     )
     for handler in logging.getLogger().handlers:
         handler.addFilter(LogLimit())

@@ -23,6 +23,7 @@ COMMAND_FILES = man/man1/sentinelctl.1 man/man1/sentinelctl-*.1 man/man8/sentine
 UNIT = $(PREFIX)/lib/systemd/system/sentineld.service
 SYSUSERS = $(PREFIX)/lib/sysusers.d/sentineld.conf
 TMPFILES = $(PREFIX)/lib/tmpfiles.d/sentineld.conf
+CATALOG = $(PREFIX)/lib/systemd/catalog/sentineld.catalog
 MODULES_LOAD = $(PREFIX)/lib/modules-load.d/sentineld.conf
 CONFIG = /etc/sentineld/config.toml
 # The module has the version number of its UAPI, not that of the daemon.
@@ -93,6 +94,7 @@ install: $(if $(SO),,$(BUILD)/install/libsentinelshim.so) ## Install below PREFI
 	sed 's,@PREFIX@,$(PREFIX),; s,@DOCDIR@,$(DOCDIR),' systemd/sentineld.service.in > $(DESTDIR)$(UNIT)
 	install -Dm644 systemd/sentineld.sysusers $(DESTDIR)$(SYSUSERS)
 	install -Dm644 systemd/sentineld.tmpfiles $(DESTDIR)$(TMPFILES)
+	install -Dm644 systemd/sentineld.catalog $(DESTDIR)$(CATALOG)
 	install -Dm644 systemd/sentineld.modules-load $(DESTDIR)$(MODULES_LOAD)
 	[[ -e $(DESTDIR)$(CONFIG) ]] || install -Dm644 systemd/config.toml $(DESTDIR)$(CONFIG)
 	@$(call copy,kmod,$(MODULE_FILES),$(DESTDIR)$(DKMS_SOURCE))
@@ -104,6 +106,7 @@ install: $(if $(SO),,$(BUILD)/install/libsentinelshim.so) ## Install below PREFI
 activate:
 	systemd-sysusers $(SYSUSERS)
 	systemd-tmpfiles --create $(TMPFILES)
+	journalctl --update-catalog
 ifneq ($(KO),)
 	depmod $(KERNEL)
 else
@@ -132,10 +135,11 @@ ifeq ($(DESTDIR),)
 	fi
 endif
 	rm -rf $(DESTDIR)$(LIBDIR) $(DESTDIR)$(DOCDIR) $(DESTDIR)$(DKMS_SOURCE)
-	rm -f $(addprefix $(DESTDIR),$(PREFIX)/bin/sentineld $(PREFIX)/bin/sentinelctl $(PTH) $(UNIT) $(SYSUSERS) $(TMPFILES) $(MODULES_LOAD))
+	rm -f $(addprefix $(DESTDIR),$(PREFIX)/bin/sentineld $(PREFIX)/bin/sentinelctl $(PTH) $(UNIT) $(SYSUSERS) $(TMPFILES) $(CATALOG) $(MODULES_LOAD))
 	rm -f $(addprefix $(DESTDIR)$(SHAREDIR)/,$(COMMAND_FILES))
 	rm -f $(DESTDIR)/lib/modules/*/updates/sentinel.ko
 ifeq ($(DESTDIR),)
 	depmod
+	journalctl --update-catalog
 	systemctl daemon-reload
 endif

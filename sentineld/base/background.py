@@ -7,9 +7,11 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from contextvars import copy_context
 from typing import Generic, TypeVar
 
 from sentineld.base.errors import SentinelError
+from sentineld.base.log_events import LogEvent, about
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +28,9 @@ class Background(Generic[Result]):
         self.result: Result | None = None
         self.problem: SentinelError | None = None
         self.duration_s = 0.0
-        self._thread = threading.Thread(target=self._run, args=(make,), daemon=True, name=name)
+        self._thread = threading.Thread(
+            target=copy_context().run, args=(self._run, make), daemon=True, name=name
+        )
         self._thread.start()
 
     def done(self) -> bool:
@@ -41,6 +45,8 @@ class Background(Generic[Result]):
             self.problem = error
         except Exception as error:
             # The session continues without the result, and handles the error like a SentinelError.
-            log.exception("%s: internal error", self._thread.name)
+            log.exception(
+                "%s: internal error", self._thread.name, extra=about(LogEvent.INTERNAL_ERROR)
+            )
             self.problem = SentinelError("failed", f"{self._thread.name}: {error}", "see the log")
         self.duration_s = time.monotonic() - began_s

@@ -21,6 +21,8 @@ import threading
 from collections import Counter, deque
 from collections.abc import Callable
 
+from sentineld.base.log_events import LogEvent, about
+
 log = logging.getLogger(__name__)
 
 CLOSING_MAX = 64
@@ -57,7 +59,11 @@ def run_untrusted(uid: int, call: Callable[[], object]) -> None:
             with contextlib.suppress(OSError):
                 call()
         except Exception:
-            log.exception("a call on a descriptor of user %d failed", uid)
+            log.exception(
+                "a call on a descriptor of user %d failed",
+                uid,
+                extra=about(LogEvent.INTERNAL_ERROR),
+            )
         finally:
             with _lock:
                 _waiting[uid] -= 1

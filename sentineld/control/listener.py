@@ -14,6 +14,7 @@ from typing import NamedTuple
 from sentineld.base.closing import too_many
 from sentineld.base.dropping import HELD_MAX, drop, held
 from sentineld.base.errors import SentinelError
+from sentineld.base.log_events import LogEvent, about
 
 log = logging.getLogger(__name__)
 
@@ -113,7 +114,12 @@ class Listener:
             refused += not self._take(connection, peer_uid(connection))
 
     def _report_pause(self, pause_s: float, why: str) -> None:
-        log.warning("no connection is accepted for %g s: %s", pause_s, why)
+        log.warning(
+            "no connection is accepted for %g s: %s",
+            pause_s,
+            why,
+            extra=about(LogEvent.CONNECTION_CLOSED),
+        )
         self._pause(pause_s)
 
     def _pause(self, pause_s: float) -> None:
@@ -126,7 +132,11 @@ class Listener:
         if too_many(uid):
             problem = f"too many descriptors that user {uid} sent are still being closed"
         if problem:
-            log.warning("a connection is refused: %s", problem, extra={"uid": uid})
+            log.warning(
+                "a connection is refused: %s",
+                problem,
+                extra=about(LogEvent.CONNECTION_CLOSED, uid=uid),
+            )
             self._on_refused(connection, SentinelError("busy", problem, "try again later"))
             drop(connection)
             return False

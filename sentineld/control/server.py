@@ -20,6 +20,7 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from sentineld.base.errors import SentinelError
+from sentineld.base.log_events import LogEvent, about
 from sentineld.base.text import text_of
 from sentineld.control.client import CONTROL_VERSION
 from sentineld.control.frames import REQUEST, FrameError, FrameSocket, Message, encode
@@ -188,9 +189,16 @@ class ControlServer:
         except _HungUpError:
             pass
         except TimeoutError:
-            log.info("closing a control connection: the client is too slow", extra={"uid": uid})
+            log.info(
+                "closing a control connection: the client is too slow",
+                extra=about(LogEvent.CONNECTION_CLOSED, uid=uid),
+            )
         except (FrameError, SentinelError) as error:
-            log.info("closing a control connection: %s", error, extra={"uid": uid})
+            log.info(
+                "closing a control connection: %s",
+                error,
+                extra=about(LogEvent.CONNECTION_CLOSED, uid=uid),
+            )
         finally:
             client.close()
 
@@ -285,7 +293,9 @@ class ControlServer:
         except SentinelError as error:
             return _refusal(error)
         except Exception:
-            log.exception("verb %s failed", name, extra={"uid": caller.uid})
+            log.exception(
+                "verb %s failed", name, extra=about(LogEvent.INTERNAL_ERROR, uid=caller.uid)
+            )
             return _refusal(
                 SentinelError(
                     "failed", "internal error of the daemon", "see journalctl -u sentineld"

@@ -20,6 +20,7 @@ import numpy as np
 
 from sentineld.base.commands import Command, Commands
 from sentineld.base.errors import SentinelError
+from sentineld.base.log_events import LOGGED_FIELDS, LogEvent, about
 from sentineld.base.log_limit import LOGGED_USER
 from sentineld.base.units import FastBudget
 from sentineld.heat.figures import Figures
@@ -38,6 +39,9 @@ from sentineld.session.turns import Turns
 from sentineld.temperature.heat import Heat
 
 log = logging.getLogger(__name__)
+
+TEMPERATURE = "temperature"
+"""The name of the policy. It makes no plans, so it is not in the registry of policies."""
 
 TURN_S = 0.05
 """Interval at which the thread compares the resident bytes with the budget."""
@@ -149,6 +153,12 @@ class HeatSession:
         self._stopping.set()
         self._commands.put(lambda: self._finish(reason))
 
+    def logged_fields(self) -> dict[str, object]:
+        """The facts for log lines about the session; see about()."""
+        process = {"pid": self.target.pid} if self.target.pid else {}
+        goal = {"policy": TEMPERATURE, "fast": self.fast}
+        return {"session": self.name, "uid": self.uid, **goal, **process}
+
     def join(self) -> None:
         """Wait until the processes are released, which takes at most about two windows."""
         self._thread.join()
@@ -157,6 +167,7 @@ class HeatSession:
 
     def _run(self) -> None:
         LOGGED_USER.set(self.uid)
+        LOGGED_FIELDS.set(self.logged_fields)
         self._turns.enter(self.uid)
         try:
             turn_s = time.monotonic()
@@ -178,7 +189,12 @@ class HeatSession:
         except ProcessLookupError:
             self._finish(self.target.why_ended())
         except (SentinelError, OSError, RuntimeError) as error:
-            log.warning("%s is not managed any more: %s", self.target.title, error)
+            log.warning(
+                "%s is not managed any more: %s",
+                self.target.title,
+                error,
+                extra=about(LogEvent.GROUP_LEFT),
+            )
             self._finish(str(error))
 
     def _finish(self, reason: str) -> None:
@@ -190,7 +206,12 @@ class HeatSession:
             time.sleep(TURN_S)  # another session may use DAMON only after the window
         self._members.close()
         self.target.close()
-        log.info("%s is not managed any more: %s", self.target.title, reason)
+        log.info(
+            "%s is not managed any more: %s",
+            self.target.title,
+            reason,
+            extra=about(LogEvent.GROUP_LEFT),
+        )
 
     def _turn(self) -> None:
         began_s = time.thread_time()

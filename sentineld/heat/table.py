@@ -8,9 +8,10 @@ import threading
 from typing import NamedTuple
 
 from sentineld.base.errors import SentinelError
+from sentineld.base.log_events import LogEvent, about
 from sentineld.base.units import FastBudget, format_bytes
 from sentineld.heat.paging_out import usable_bytes
-from sentineld.heat.session import HeatSession
+from sentineld.heat.session import TEMPERATURE, HeatSession
 from sentineld.heat.target import CgroupTarget, OneProcess, Target, Tree
 from sentineld.host.swap import read_swap
 from sentineld.machine.machine import Machine
@@ -18,9 +19,6 @@ from sentineld.machine.swapped import require_swap
 from sentineld.session.turns import Turns
 
 log = logging.getLogger(__name__)
-
-TEMPERATURE = "temperature"
-"""The name of the policy. It makes no plans, so it is not in the registry of policies."""
 
 
 class Wanted(NamedTuple):
@@ -103,7 +101,11 @@ class HeatTable:
         finally:
             with self._lock:
                 self._opening.discard(target.name)
-        log.info("%s is managed without the shim", target.title, extra={"uid": session.uid})
+        log.info(
+            "%s is managed without the shim",
+            target.title,
+            extra=about(LogEvent.GROUP_MANAGED, **session.logged_fields()),
+        )
         return session
 
     def _opened(self, target: Target, caller_uid: int, fast: FastBudget | None) -> HeatSession:

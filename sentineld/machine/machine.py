@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from sentineld.base.errors import SentinelError
+from sentineld.base.log_events import LogEvent, about
 from sentineld.base.units import FastBudget
 from sentineld.config import Config, with_reloadable
 from sentineld.host.huge_sizes import offered_sizes, planned_sizes
@@ -104,7 +105,7 @@ class Machine:
             tiers = substrate.tiers()
         except SentinelError as error:
             problems.append(error)
-            log.warning("%s", error)
+            log.warning("%s", error, extra=about(LogEvent.NO_TIERS))
         if substrate.emulated:
             log.info("tiers are emulated (preset %s): no page is copied", substrate.emulated)
         if substrate.paged:
@@ -143,7 +144,7 @@ class Machine:
             self.probing.load(EBPF_TIMEOUT_S)
         except SentinelError as error:
             self._problems.append(error)
-            log.warning("no eBPF probes: %s", error)
+            log.warning("no eBPF probes: %s", error, extra=about(LogEvent.NO_PROBES))
 
     def watch(self, pid: int) -> None:
         """Follow a process and its descendants. With eBPF probes, count the process's page faults

@@ -8,12 +8,14 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from contextvars import copy_context
 from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
 from sentineld.base.errors import SentinelError
+from sentineld.base.log_events import LogEvent, about
 from sentineld.migrate.batches import Schedule
 from sentineld.migrate.charge import FAST, Charge
 from sentineld.migrate.ledger import Ledger
@@ -144,7 +146,9 @@ class Mover:
     def start(self, position: int) -> None:
         """Start a thread that follows the process from this position on."""
         self.begin(position)
-        thread = threading.Thread(target=self._run, name=f"mover-{self.pid}", daemon=True)
+        thread = threading.Thread(
+            target=copy_context().run, args=(self._run,), name=f"mover-{self.pid}", daemon=True
+        )
         thread.start()
         self._thread = thread  # set last: stop() can't join a thread that was not started
 
@@ -224,7 +228,12 @@ class Mover:
         except ProcessLookupError:
             self._ended("the process is gone")
         except (SentinelError, OSError) as error:
-            log.warning("mover of process %d stopped: %s", self.pid, error)
+            log.warning(
+                "mover of process %d stopped: %s",
+                self.pid,
+                error,
+                extra=about(LogEvent.MOVER_STOPPED),
+            )
             self._ended(str(error))
 
     def _wait(self) -> int | None:

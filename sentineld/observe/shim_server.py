@@ -18,6 +18,7 @@ from collections.abc import Callable
 
 from sentineld.base.closing import too_many
 from sentineld.base.errors import SentinelError
+from sentineld.base.log_events import LogEvent, about
 from sentineld.control.frames import FrameError, FrameSocket, Message
 from sentineld.control.listener import Limits, Listener
 from sentineld.control.pace import Pace
@@ -267,7 +268,7 @@ class ShimServer:
                 one.frames.peer()[0],
                 error if known else "internal error",
                 exc_info=None if known else error,
-                extra={"uid": one.uid},
+                extra=about(LogEvent.CONNECTION_CLOSED, uid=one.uid, pid=one.frames.peer()[0]),
             )
         self._loop.remove_reader(one.frames.fileno())
         one.frames.close()

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import sentineld
 from sentineld.base.errors import SentinelError
+from sentineld.base.log_events import LogEvent, about
 from sentineld.model.plan import Plan
 from sentineld.model.profile import Profile
 from sentineld.model.tiers import Tiers
@@ -99,7 +100,13 @@ class Planners:
             except SentinelError as error:
                 log.info("fallback %s failed, too: %s", other, error)
                 continue
-            log.warning("%s made the plan, because %s failed: %s", other, name, first)
+            log.warning(
+                "%s made the plan, because %s failed: %s",
+                other,
+                name,
+                first,
+                extra=about(LogEvent.POLICY_FAILED),
+            )
             note = f"{name} failed ({first.message}), so {other} made the plan"
             return replace(plan, notes=(*plan.notes, note))
         raise first

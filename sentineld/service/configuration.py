@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 from sentineld.base.errors import SentinelError
+from sentineld.base.log_events import LogEvent, about
 from sentineld.config import RELOADABLE, Config, changed_keys, load
 from sentineld.machine.choose import substrate_of, with_tiers_option
 from sentineld.machine.machine import Machine
@@ -62,11 +63,14 @@ class Reloader:
             self._reload()
         except SentinelError as error:
             self.problems = [f"the configuration was not reloaded: {error}"]
-            log.error("%s", self.problems[0])
+            log.error("%s", self.problems[0], extra=about(LogEvent.CONFIG_NOT_RELOADED))
         except Exception as error:
             # The daemon continues with its settings, and later reloads must work.
             self.problems = [f"the configuration was not reloaded: internal error: {error}"]
-            log.exception("the configuration was not reloaded: internal error")
+            log.exception(
+                "the configuration was not reloaded: internal error",
+                extra=about(LogEvent.INTERNAL_ERROR),
+            )
         finally:
             notify("READY=1")
 
@@ -75,9 +79,13 @@ class Reloader:
         read = read_config(self._path, self._tiers)
         self._machine.configure(read)
         replaced = changed_keys(before, self._machine.config)
-        log.info("the configuration was reloaded; changed: %s", ", ".join(replaced) or "nothing")
+        log.info(
+            "the configuration was reloaded; changed: %s",
+            ", ".join(replaced) or "nothing",
+            extra=about(LogEvent.CONFIG_RELOADED),
+        )
         kept = [key for key in changed_keys(before, read) if key not in RELOADABLE]
         self.problems = []
         if kept:
             self.problems = [f"changed settings need a restart of the daemon: {', '.join(kept)}"]
-            log.warning("%s", self.problems[0])
+            log.warning("%s", self.problems[0], extra=about(LogEvent.RESTART_NEEDED))

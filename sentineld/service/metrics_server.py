@@ -20,6 +20,7 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 from prometheus_client import CollectorRegistry, make_wsgi_app
 
 from sentineld.base.errors import SentinelError
+from sentineld.base.log_events import LogEvent, about
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +52,12 @@ class _Server(ThreadingMixIn, WSGIServer):
         try:
             return super().get_request()
         except OSError as error:
-            log.warning("no metrics are served for %g s: %s", PAUSE_S, error.strerror)
+            log.warning(
+                "no metrics are served for %g s: %s",
+                PAUSE_S,
+                error.strerror,
+                extra=about(LogEvent.METRICS_NOT_SERVED),
+            )
             time.sleep(PAUSE_S)
             raise
 
@@ -130,7 +136,12 @@ class MetricsServer:
             )
             if error.errno != errno.EADDRINUSE:
                 raise self.problem from None
-            log.warning("%s; trying again every %g s", self.problem, RETRY_S)
+            log.warning(
+                "%s; trying again every %g s",
+                self.problem,
+                RETRY_S,
+                extra=about(LogEvent.METRICS_NOT_SERVED),
+            )
         threading.Thread(target=self._run, name="metrics", daemon=True).start()
 
     def close(self) -> None:
@@ -176,7 +187,12 @@ class MetricsServer:
             except OSError:
                 continue
             self.problem = None
-            log.info("metrics are served on %s:%d now", self._address, self.port)
+            log.info(
+                "metrics are served on %s:%d now",
+                self._address,
+                self.port,
+                extra=about(LogEvent.METRICS_SERVED),
+            )
         self._server.serve_forever()
 
 

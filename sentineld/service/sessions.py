@@ -12,10 +12,12 @@ from collections.abc import Callable, Sequence
 from typing import IO, Any
 
 from sentineld.base.errors import SentinelError
+from sentineld.base.log_events import LogEvent, about
 from sentineld.base.units import FastBudget
 from sentineld.control.frames import Message
 from sentineld.control.server import Caller, WithFile
-from sentineld.heat.table import TEMPERATURE, HeatTable, Wanted
+from sentineld.heat.session import TEMPERATURE
+from sentineld.heat.table import HeatTable, Wanted
 from sentineld.machine.machine import Machine
 from sentineld.observe.peer import require_owner
 from sentineld.observe.procs import ProcessEvent
@@ -92,7 +94,7 @@ class Sessions:
             "process %d registered: %s",
             link.pid,
             session.lifecycle.status.reason,
-            extra={"uid": link.uid},
+            extra=about(LogEvent.REGISTERED, session=session.name, pid=link.pid, uid=link.uid),
         )
         return session.on_message
 

@@ -6,8 +6,7 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from sentineld import __version__
-from sentineld.heat.session import HeatSession
-from sentineld.heat.table import TEMPERATURE
+from sentineld.heat.session import TEMPERATURE, HeatSession
 from sentineld.machine.machine import Machine
 from sentineld.model.kernel_events import EbpfCounters
 from sentineld.service.disturbances import by_reason

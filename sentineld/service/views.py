@@ -8,8 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from sentineld.base.errors import SentinelError
-from sentineld.heat.session import HeatSession
-from sentineld.heat.table import TEMPERATURE
+from sentineld.heat.session import TEMPERATURE, HeatSession
 from sentineld.model.kernel_events import Disturbance
 from sentineld.model.plan import Plan
 from sentineld.model.profile import Profile

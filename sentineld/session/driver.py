@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from sentineld.base.errors import SentinelError
+from sentineld.base.log_events import LogEvent, about
 from sentineld.base.units import FastBudget
 from sentineld.control.frames import Message
 from sentineld.machine.machine import Machine
@@ -100,6 +101,11 @@ class Driver:
         """Whether the last turn found records in the ring."""
         return self._feed.found_records
 
+    def logged_fields(self) -> dict[str, object]:
+        """The facts for log lines about the session; see about()."""
+        goal = {"policy": self.goal.policy, "fast": self.goal.fast} if self.goal else {}
+        return {"session": self.name, "pid": self._link.pid, "uid": self._link.uid, **goal}
+
     def not_yet(self, what: str) -> SentinelError:
         """The error for a verb that the current state does not allow."""
         return SentinelError(
@@ -180,7 +186,9 @@ class Driver:
         if verdict.leave:
             self._leave_plan(verdict.text)
         elif verdict.text:
-            log.info("process %d: %s", self._link.pid, verdict.text)
+            log.info(
+                "process %d: %s", self._link.pid, verdict.text, extra=about(LogEvent.PLAN_WRONG)
+            )
             self.lifecycle.explain(verdict.text)
         return verdict.leave
 
@@ -255,7 +263,12 @@ class Driver:
         self._requests.finish()
         if planned is None and places:
             # No caller gets the outcome of this replanning, so the status must show its failure.
-            log.warning("process %d: %s", self._link.pid, replanning.outcome)
+            log.warning(
+                "process %d: %s",
+                self._link.pid,
+                replanning.outcome,
+                extra=about(LogEvent.NOT_REPLANNED),
+            )
             self.lifecycle.explain(f"the live plan is kept; {replanning.outcome}")
 
     def _send_plan(self, planned: Planned, what: str, why: str) -> None:
@@ -283,7 +296,11 @@ class Driver:
         planned, goal = self.following.planned, self.goal
         if planned and goal and planned.plan.policy != goal.policy:
             live += f"; {planned.plan.policy} made it, because {goal.policy} failed"
-        self.lifecycle.enter(State.MANAGED, live)
+        self._manage(live)
+
+    def _manage(self, why: str) -> None:
+        self.lifecycle.enter(State.MANAGED, why)
+        log.info("process %d is managed: %s", self._link.pid, why, extra=about(LogEvent.MANAGED))
 
     # Verbs.
 
@@ -317,6 +334,14 @@ class Driver:
         self._begin_profiling(goal)
         self._states.attached(self.name, self._saved())
         self.lifecycle.enter(State.ATTACHED, f"attached with {goal}")
+        by = f", by {self.rule}" if self.rule else ""
+        log.info(
+            "process %d is attached with %s%s",
+            self._link.pid,
+            goal,
+            by,
+            extra=about(LogEvent.ATTACHED),
+        )
 
     def _attach_again(self, goal: Goal) -> Replanning:
         """Begin to plan for another budget or policy, from the live plan's profile. Meanwhile, the
@@ -351,6 +376,7 @@ class Driver:
             raise SentinelError(
                 "wrong-state", f"process {self._link.pid} is not attached", "attach it first"
             )
+        log.info("process %d is detached", self._link.pid, extra=about(LogEvent.DETACHED))
         self.unmanage("detached")
         self._states.forget(self.name)
 
@@ -422,7 +448,7 @@ class Driver:
         self._machine.watch(self._link.pid)
         self.following.resume(planned, restored.entered)
         self._states.live(self.name, layout_id)
-        self.lifecycle.enter(State.MANAGED, "resumed after the daemon's restart")
+        self._manage("resumed after the daemon's restart")
 
     def _attach_by_rule(self) -> None:
         """Attach the process if the configuration says so. Raises the same errors as turn()."""
@@ -472,7 +498,7 @@ class Driver:
             release.callback(self._machine.budgets.settle, self._link, 0)
             release.callback(self._machine.unwatch, self._link.pid)
             self._stop_managing(reason)
-        log.info("session %d ends: %s", self._link.pid, reason)
+        log.info("session %d ends: %s", self._link.pid, reason, extra=about(LogEvent.SESSION_ENDED))
 
     def _begin_profiling(self, goal: Goal, left: Shape | None = None) -> None:
         if self._link.segment.words().layout_id:

@@ -20,6 +20,7 @@ from typing import TypeVar
 
 from sentineld.base.commands import Backlog, Command, Commands
 from sentineld.base.errors import SentinelError
+from sentineld.base.log_events import LOGGED_FIELDS, LogEvent, about
 from sentineld.base.log_limit import LOGGED_USER
 from sentineld.base.units import FastBudget
 from sentineld.control.frames import Message
@@ -257,6 +258,7 @@ class Session:
     def _run(self) -> None:
         driver = self._driver
         LOGGED_USER.set(self.link.uid)
+        LOGGED_FIELDS.set(driver.logged_fields)
         try:
             if self._before is not None:
                 # Both sessions watch the same pid and have state files of the same name. If the
@@ -268,7 +270,11 @@ class Session:
             while not driver.ended:
                 self._guarded(self._next_command() or self._turn)
         except Exception:
-            log.exception("session %d ends: internal error", self.link.pid)
+            log.exception(
+                "session %d ends: internal error",
+                self.link.pid,
+                extra=about(LogEvent.INTERNAL_ERROR),
+            )
             with contextlib.suppress(Exception):
                 # end() releases all resources, even if the release of one of them fails.
                 driver.end("internal error of the daemon")
@@ -329,7 +335,12 @@ class Session:
     def _fail(self, reason: str) -> None:
         """Count an error, and stop managing the process. After more than FAILURES_MAX errors, end
         the session."""
-        log.warning("process %d is not managed: %s", self.link.pid, reason)
+        log.warning(
+            "process %d is not managed: %s",
+            self.link.pid,
+            reason,
+            extra=about(LogEvent.NOT_MANAGED),
+        )
         self._failures += 1
         if self._failures > FAILURES_MAX:
             self._driver.end(f"it has failed {self._failures} times; the last time: {reason}")

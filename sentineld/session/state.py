@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sentineld.base.errors import SentinelError
+from sentineld.base.log_events import LogEvent, about
 from sentineld.plan.store import load_plan, save_plan
 from sentineld.session.live.shapes import Planned, Shape
 
@@ -145,7 +146,12 @@ class StateFiles:
         try:
             plan, profile = load_plan(self._plan_file(name, layout_id))
         except (OSError, SentinelError) as error:
-            log.warning("the plan of session %s can't be read: %s", name, error)
+            log.warning(
+                "the plan of session %s can't be read: %s",
+                name,
+                error,
+                extra=about(LogEvent.STATE_NOT_KEPT),
+            )
             return Restored(saved, None, False)
         planned = Planned(
             shape=Shape(row.threads, row.sequence, row.sizes_vary),
@@ -183,7 +189,12 @@ class StateFiles:
         except FileNotFoundError:
             return None
         except (OSError, ValueError, TypeError, LookupError, AttributeError) as error:
-            log.warning("state of session %s is damaged: %s", name, error)
+            log.warning(
+                "state of session %s is damaged: %s",
+                name,
+                error,
+                extra=about(LogEvent.STATE_NOT_KEPT),
+            )
             return None
 
     def _write(self, name: str, saved: Saved) -> None:
@@ -198,7 +209,12 @@ class StateFiles:
         try:
             yield
         except OSError as error:
-            log.warning("the state of session %s can't be written: %s", name, error)
+            log.warning(
+                "the state of session %s can't be written: %s",
+                name,
+                error,
+                extra=about(LogEvent.STATE_NOT_KEPT),
+            )
 
     def _prune(self) -> None:
         self._remove(
@@ -213,7 +229,11 @@ class StateFiles:
             try:
                 file.unlink(missing_ok=True)
             except OSError as error:
-                log.warning("a session's state can't be removed: %s", error)
+                log.warning(
+                    "a session's state can't be removed: %s",
+                    error,
+                    extra=about(LogEvent.STATE_NOT_KEPT),
+                )
 
 
 def _with_goal(row: SavedPlan, saved: Saved) -> SavedPlan:

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Iterator
 
 from sentineld.base.errors import SentinelError
+from sentineld.base.log_events import LogEvent, about
 from sentineld.model.records import Records
 from sentineld.observe.control_segment import ControlSegment
 from sentineld.profile.step_check import accesses_problem, step_problem
@@ -43,7 +44,11 @@ class StepFeed:
         self.found_records = records.size > 0
         if lost != self._lost:
             # Records were lost before or among these records, so a step is incomplete.
-            log.warning("%d records were lost: the ring was full", lost - self._lost)
+            log.warning(
+                "%d records were lost: the ring was full",
+                lost - self._lost,
+                extra=about(LogEvent.RECORDS_LOST),
+            )
             self._lost = lost
             self._cutter.gap()
             return

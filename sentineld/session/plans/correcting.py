@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sentineld.base.background import Background
+from sentineld.base.log_events import LogEvent, about
 from sentineld.machine.machine import Machine
 from sentineld.model import protocol
 from sentineld.model.arrays import Floats
@@ -160,11 +161,21 @@ class Correcting:
         if spare is None or answer is None:
             self._begin(planned, correction)
             return None
-        log.info("process %d: %s; entering the spare plan", self._link.pid, correction.text)
+        log.info(
+            "process %d: %s; entering the spare plan",
+            self._link.pid,
+            correction.text,
+            extra=about(LogEvent.PLAN_WRONG),
+        )
         return self._corrected(planned, answer, spare.plan, planned.plan_duration_s)
 
     def _begin(self, planned: Planned, correction: Correction) -> None:
-        log.info("process %d: %s; planning again", self._link.pid, correction.text)
+        log.info(
+            "process %d: %s; planning again",
+            self._link.pid,
+            correction.text,
+            extra=about(LogEvent.PLAN_WRONG),
+        )
         # PlanAgain takes the budget for tensor pages, which does not include unmanaged bytes.
         # plan.budget_bytes does not include them either.
         budget_bytes = planned.plan.budget_bytes
@@ -183,7 +194,12 @@ class Correcting:
         self._job = None
         if making.result is None:
             why = making.problem or "no other plan is predicted to be faster"
-            log.info("process %d keeps its plan: %s", self._link.pid, why)
+            log.info(
+                "process %d keeps its plan: %s",
+                self._link.pid,
+                why,
+                extra=about(LogEvent.PLAN_WRONG),
+            )
             self._corrector.kept()
             return None
         return self._corrected(planned, job.correction, making.result, making.duration_s)

@@ -8,6 +8,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 
+from sentineld.base.log_events import LogEvent, about
 from sentineld.base.units import format_bytes
 from sentineld.machine.machine import Machine
 from sentineld.model.tiers import Tiers
@@ -216,7 +217,13 @@ class Following:
         assert self.planned is not None
         assert self.managed is not None
         left, steps = self.planned.shape, self.managed.followed_steps()
-        log.info("process %d leaves its plan after %d steps: %s", self._link.pid, steps, reason)
+        log.info(
+            "process %d leaves its plan after %d steps: %s",
+            self._link.pid,
+            steps,
+            reason,
+            extra=about(LogEvent.PLAN_LEFT),
+        )
         self._patience.left(steps)
         self.shapes.left(left, steps)
         return left

@@ -15,6 +15,7 @@ import time
 import numpy as np
 
 from sentineld.base.errors import SentinelError
+from sentineld.base.log_events import LogEvent, about
 from sentineld.machine.machine import Machine
 from sentineld.model.profile import Profile
 from sentineld.model.protocol import Flag
@@ -199,6 +200,7 @@ class Profiling:
                     " (increase log_records in the configuration)",
                     self._link.pid,
                     sampled.pages.lost,
+                    extra=about(LogEvent.RECORDS_LOST),
                 )
             waited = operators.requests > 1 or operators.accesses is not None
             self._deadline_s = time.monotonic() + (0.0 if waited else OP_ACCESSES_WAIT_S)

@@ -62,6 +62,7 @@ def test_system_files_are_in_systemds_folders(stage: Path) -> None:
         "sysusers.d/sentineld.conf",
         "tmpfiles.d/sentineld.conf",
         "modules-load.d/sentineld.conf",
+        "systemd/catalog/sentineld.catalog",
     } <= installed
     # The module creates its device for root only, and no udev rule may change that.
     assert not [name for name in installed if name.startswith("udev")]
