@@ -15,6 +15,7 @@ from sentineld.base.errors import SentinelError
 from sentineld.base.units import format_bytes
 from sentineld.cli.output import Daemon, json_option, print_json, print_table, session_title
 from sentineld.cli.progress import Progress
+from sentineld.model import job
 
 
 @click.command()
@@ -96,6 +97,8 @@ def _print_status(answer: dict[str, Any]) -> None:
     for session in answer["sessions"]:
         if rule := session.get("rule"):
             click.echo(f"process {session['pid']} was attached by {rule}")
+        if own := job.of_message(session.get("job")):
+            click.echo(f"process {session['pid']} is {own.title}")
         if paging := session["paging"]:
             click.echo(
                 f"process {session['pid']} has read {format_bytes(paging['bytes_read'])} from its "
@@ -123,22 +126,32 @@ def list_sessions(daemon: Daemon, as_json: bool) -> None:
     """
     sessions = daemon.ask("status")["sessions"]
     if as_json:
-        keys = ("pid", "group", "state", "policy", "fast", "step")
+        keys = ("pid", "group", "state", "policy", "fast", "step", "job")
         print_json({"sessions": [{key: one.get(key, "") for key in keys} for one in sessions]})
         return
-    print_table(
-        ("PID", "STATE", "POLICY", "FAST", "STEP"),
+    header = ["PID", "STATE", "POLICY", "FAST", "STEP"]
+    rows = [
         [
-            (
-                _target(session),
-                session["state"],
-                session["policy"] or "-",
-                session["fast"] or "-",
-                session["step"],
-            )
-            for session in sessions
-        ],
-    )
+            _target(session),
+            session["state"],
+            session["policy"] or "-",
+            session["fast"] or "-",
+            session["step"],
+        ]
+        for session in sessions
+    ]
+    jobs = [job.of_message(session.get("job")) for session in sessions]
+    if any(jobs):
+        header += ["JOB", "RANK"]
+        for row, own in zip(rows, jobs, strict=True):
+            row += [own.name if own else "-", _rank(own)]
+    print_table(header, rows)
+
+
+def _rank(own: job.Job | None) -> str:
+    if own is None or own.rank is None:
+        return "-"
+    return str(own.rank) if own.world_size is None else f"{own.rank}/{own.world_size}"
 
 
 def _place(index: int, nodes: list[int]) -> str:

@@ -15,7 +15,7 @@ from sentineld.base.closing import too_many
 from sentineld.base.errors import SentinelError
 from sentineld.base.text import text_of
 from sentineld.control.frames import FrameError, FrameSocket, Message
-from sentineld.model import protocol
+from sentineld.model import job, protocol
 from sentineld.model.records import OP_ACCESS_DTYPE, OpAccesses, TensorName
 from sentineld.observe.control_segment import ControlSegment
 from sentineld.observe.paging_segment import PagingSegment
@@ -46,6 +46,8 @@ class ShimLink:
         self.connection = connection
         self.pid, self.uid, _ = connection.peer()
         self.hello = hello
+        self.job = job.of_message(hello.get("job"))
+        """The rank of a distributed training; None: the process belongs to no job."""
         if hello.get("version") != protocol.SHIM_VERSION:
             raise SentinelError(
                 "protocol-mismatch",

@@ -18,6 +18,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from sentineld.model.job import Job
 from sentineld.session.lifecycle import State
 
 
@@ -33,6 +34,7 @@ class SessionSnapshot:
     session: str  # unique for the daemon's life, e.g. PID-STARTTIME
     pid: int
     state: State
+    job: Job | None = None
     policy: str = ""
     budget_bytes: int = 0
     charged_bytes: int = 0
@@ -157,7 +159,9 @@ def _keyed(values: Mapping[str, float] | Mapping[int, int]) -> Rows:
 
 def _session_info(snapshot: DaemonSnapshot) -> Rows:
     for s in snapshot.sessions:
-        yield (s.session, str(s.pid), str(s.state), s.policy, s.group), 1
+        job, rank = (s.job.name, s.job.rank) if s.job else ("", None)
+        of_job = job, "" if rank is None else str(rank)
+        yield (s.session, str(s.pid), str(s.state), s.policy, s.group, *of_job), 1
 
 
 def _session_states(snapshot: DaemonSnapshot) -> Rows:
@@ -237,10 +241,17 @@ METRICS: tuple[MetricSpec, ...] = (
     MetricSpec(
         "sentineld_session_info",
         "gauge",
-        "Always 1; the labels carry the session's process ID, state and policy, and with policy "
-        "temperature the name of its group.",
-        ("session", "pid", "state", "policy", "group"),
+        "Always 1; the labels carry the session's process ID, state and policy, with policy "
+        "temperature the name of its group, and for a rank of a distributed training its job and "
+        "rank.",
+        ("session", "pid", "state", "policy", "group", "training_job", "rank"),
         _session_info,
+    ),
+    _session(
+        "sentineld_job_ranks",
+        "gauge",
+        "Number of ranks of the distributed training to which the session belongs.",
+        lambda s: s.job.world_size if s.job else None,
     ),
     _session(
         "sentineld_budget_bytes",

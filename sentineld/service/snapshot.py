@@ -85,6 +85,7 @@ def _session(session: Session, counters: EbpfCounters | None) -> SessionSnapshot
     return SessionSnapshot(
         session=session.name,
         pid=session.link.pid,
+        job=session.link.job,
         state=session.lifecycle.state,
         policy=session.goal.policy if session.goal else "",
         budget_bytes=planned.budget_bytes if planned else 0,

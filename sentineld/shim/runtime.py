@@ -10,6 +10,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from sentineld.base.text import json_end, text_of
+from sentineld.model import job
 from sentineld.shim.binding import bound_nodes
 from sentineld.shim.client import FAST_VARIABLE, BrokenPeerError, Client, Message
 from sentineld.shim.native import SHIM_VERSION, Native, PagingSettings, ShimUnavailableError
@@ -162,6 +163,7 @@ class Shim:
         self._placed = PlacedRows(self._native)
         self._native.connected(True)
         residency, fds = self._residency()
+        own = job.of_environment(os.environ)
         self._client.send(
             {
                 "type": "hello",
@@ -174,6 +176,7 @@ class Shim:
                 "layout_id": self._native.word(LAYOUT_ID_OFFSET),
                 "session": self._session,
                 "fast": os.environ.get(FAST_VARIABLE),
+                "job": own.message() if own else None,
                 **residency,
             },
             (self._native.control_fd, self._native.event_fd, *fds),

@@ -119,7 +119,10 @@ def session_cells(session: SessionReading, rates: Rates) -> dict[str, Span]:
 
 def detail_lines(session: SessionReading, rates: Rates, width: int) -> list[Line]:
     """The chosen session: state, residency by tier, moves, step time, fast share."""
-    title = f"{session.group or f'process {session.pid}'} is {session.state}"
+    title = session.group or f"process {session.pid}"
+    if session.job:
+        title += f" ({session.job})"
+    title += f" is {session.state}"
     lines: list[Line] = [
         (Span(line),) for line in textwrap.wrap(f"{title}: {session.reason}", width, max_lines=2)
     ]

@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from sentineld.base.text import text_of
+from sentineld.model import job
 
 TEXT_CHARACTERS_MAX = 300
 
@@ -45,6 +46,8 @@ class SessionReading:
     """Measured by the last metering, 0..1; None: not metered yet."""
     predicted_fast_share: float | None = None
     disturbed: str = ""
+    job: str = ""
+    """The rank and its job as text; empty if the process belongs to no job."""
 
     @classmethod
     def of(cls, session: dict[str, Any]) -> SessionReading:
@@ -52,6 +55,8 @@ class SessionReading:
         known = {one.name: session[one.name] for one in fields(cls) if one.name in session}
         for name in ("state", "group", "reason", "policy", "fast", "disturbed"):
             known[name] = text_of(known.get(name) or "", TEXT_CHARACTERS_MAX)
+        own = job.of_message(session.get("job"))
+        known["job"] = own.title if own else ""
         known["resident_bytes"] = tuple(known.get("resident_bytes", ()))
         return cls(**known)
 

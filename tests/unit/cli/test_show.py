@@ -88,6 +88,21 @@ def test_list_has_a_line_for_each_session(tmp_path: Path) -> None:
     assert [one["pid"] for one in listed] == [4242, 7]
 
 
+def test_status_and_list_name_the_ranks_of_jobs(tmp_path: Path) -> None:
+    job = {"name": "bert-7", "rank": 5, "world_size": 16, "local_rank": 1}
+    in_job, alone = {**SESSION, "fast": "20%", "job": job}, {**SESSION, "pid": 7, "fast": ""}
+    answer = {**STATUS, "sessions": [in_job, {**alone, "job": None}]}
+    with answering(tmp_path, status=lambda _: answer) as ctl:
+        status = ctl.output("status").splitlines()
+        lines = ctl.output("list").splitlines()
+        listed = json.loads(ctl.output("list", "--json"))["sessions"]
+    assert [line for line in status if "job" in line] == [
+        "process 4242 is rank 5 of 16 of job bert-7"
+    ]
+    assert [line.split()[5:] for line in lines] == [["JOB", "RANK"], ["bert-7", "5/16"], ["-", "-"]]
+    assert [one["job"] for one in listed] == [job, None]
+
+
 def test_watched_status_is_one_line_of_json_each(tmp_path: Path) -> None:
     """The daemon ends after two answers."""
     answers = iter([STATUS, {**STATUS, "pid": 10}])

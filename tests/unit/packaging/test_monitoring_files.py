@@ -49,11 +49,12 @@ def test_every_metric_is_used_except_the_listed_ones() -> None:
     shown = " ".join(all_expressions())
     hidden = {name for name in LABELS if not re.search(rf"\b{name}\b", shown)}
     # No graph or alert uses the version, the preset, migration bandwidths, planning times, the
-    # decisions on late promotions, the memory that is never paged out, the number of boundaries or
-    # that of a session's processes.
+    # decisions on late promotions, the memory that is never paged out, or the numbers of
+    # boundaries, of a job's ranks and of a session's processes.
     assert hidden == {
         "sentineld_build_info",
         "sentineld_emulated_tiers_info",
+        "sentineld_job_ranks",
         "sentineld_late_promotion_boundaries",
         "sentineld_migration_bandwidth_bytes_per_second",
         "sentineld_plan_duration_seconds",

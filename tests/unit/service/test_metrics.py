@@ -15,6 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from docs.generate import page_is_current
 from docs.metrics_page import metrics_page
+from sentineld.model.job import Job
 from sentineld.service.metrics import METRICS, DaemonSnapshot, SessionSnapshot, make_registry
 from sentineld.service.metrics_server import MetricsServer
 from sentineld.session.lifecycle import State
@@ -23,6 +24,7 @@ FULL = SessionSnapshot(
     session="71-9000",
     pid=71,
     state=State.MANAGED,
+    job=Job("bert-7", 5, 16, 1),
     policy="sentinel",
     budget_bytes=50 << 20,
     charged_bytes=49 << 20,
@@ -169,6 +171,21 @@ def test_label_values_are_escaped(endpoint: Endpoint) -> None:
     assert info.labels["policy"] == policy
 
 
+def test_a_session_of_a_job_has_its_name_and_rank(endpoint: Endpoint) -> None:
+    alone = SessionSnapshot("74-9003", 74, State.MANAGED)
+    in_a_batch_script = SessionSnapshot("75-9004", 75, State.MANAGED, job=Job("4711"))
+    endpoint.snapshot = snapshot(FULL, alone, in_a_batch_script)
+    families = endpoint.scrape()
+    found = [s.labels for s in families["sentineld_session_info"].samples]
+    assert [(each["training_job"], each["rank"]) for each in found] == [
+        ("bert-7", "5"),
+        ("", ""),
+        ("4711", ""),
+    ]
+    (ranks,) = families["sentineld_job_ranks"].samples
+    assert (ranks.labels, ranks.value) == ({"session": "71-9000"}, 16)
+
+
 def test_a_failing_snapshot_fails_the_scrape_but_not_the_server(endpoint: Endpoint) -> None:
     good = endpoint.snapshot
     endpoint.snapshot = None  # type: ignore[assignment]
@@ -179,7 +196,7 @@ def test_a_failing_snapshot_fails_the_scrape_but_not_the_server(endpoint: Endpoi
     assert "sentineld_steps" in endpoint.scrape()
 
 
-UNITS = "bytes|joules|seconds|ratio|total|info|available|sessions|processes|boundaries|second"
+UNITS = "bytes|joules|seconds|ratio|total|info|available|sessions|processes|boundaries|ranks|second"
 
 
 @pytest.mark.parametrize("spec", METRICS, ids=lambda spec: spec.name)

@@ -104,6 +104,16 @@ def test_a_group_is_named() -> None:
     assert plain(detail_lines(group, RATES, 80)[0]).startswith("cgroup /a is ")
 
 
+def test_a_rank_of_a_job_is_named() -> None:
+    job = {"name": "bert-7", "rank": 5, "world_size": 16, "local_rank": 1}
+    answer = status()
+    answer["sessions"] = [{**one, "job": job} for one in answer["sessions"]]
+    rank = Reading.of(answer).session(IDLE)
+    assert rank is not None
+    line = plain(detail_lines(rank, RATES, 80)[0])
+    assert line.startswith("process 31337 (rank 5 of 16 of job bert-7) is registered: ")
+
+
 def test_a_disturbance_is_a_warning() -> None:
     disturbed = replace(session(TRAINING), disturbed="4096 pages were moved by others (kswapd)")
     line = detail_lines(disturbed, RATES, 80)[1]
