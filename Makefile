@@ -37,7 +37,7 @@ lint: $(VENV)/.dev $(BUILD)/.apt-lint ## Check style, types and the systemd unit
 SELECT ?= not long and not alone
 
 .PHONY: unit
-unit: $(VENV)/.torch shim ## Run the unit tests
+unit: $(VENV)/.torch shim $(BUILD)/promtool ## Run the unit tests
 	$(PYTEST) tests/unit -m "$(SELECT)" $(PYTEST_ARGS)
 
 # Integration tests to run. `make test` runs all of them in three parts: those in AFTER_HOSTILE after

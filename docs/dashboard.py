@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes docs/grafana/sentineld.json with the Grafana Foundation SDK."""
+"""Makes the dashboards in docs/grafana with the Grafana Foundation SDK."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Mapping
 
 from grafana_foundation_sdk.builders.common import (
     ReduceDataOptions,
@@ -20,7 +21,12 @@ from grafana_foundation_sdk.builders.prometheus import Dataquery
 from grafana_foundation_sdk.builders.stat import Panel as Stat
 from grafana_foundation_sdk.builders.timeseries import Panel as Timeseries
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
-from grafana_foundation_sdk.models.common import LegendDisplayMode, LegendPlacement, StackingMode
+from grafana_foundation_sdk.models.common import (
+    BigValueTextMode,
+    LegendDisplayMode,
+    LegendPlacement,
+    StackingMode,
+)
 from grafana_foundation_sdk.models.dashboard import (
     DashboardCursorSync,
     DataSourceRef,
@@ -28,6 +34,7 @@ from grafana_foundation_sdk.models.dashboard import (
 )
 
 from docs.dashboard_panels import ROWS, STATS, Graph
+from docs.fleet_panels import FLEET_ROWS, FLEET_STATS
 
 DATASOURCE = DataSourceRef(type_val="prometheus", uid="$datasource")
 
@@ -50,6 +57,8 @@ def _stat(graph: Graph) -> Stat:
         .height(4)
         .span(6)
     )
+    if graph.named:
+        panel = panel.text_mode(BigValueTextMode.VALUE_AND_NAME)
     for query in _queries(graph):
         panel = panel.with_target(query)
     return panel
@@ -61,7 +70,6 @@ def _timeseries(graph: Graph) -> Timeseries:
         .title(graph.title)
         .description(graph.text)
         .unit(graph.unit)
-        .min(0)
         .datasource(DATASOURCE)
         .legend(
             VizLegendOptions()
@@ -72,6 +80,8 @@ def _timeseries(graph: Graph) -> Timeseries:
         .height(8)
         .span(6)
     )
+    if graph.minimum is not None:
+        panel = panel.min(graph.minimum)
     if graph.maximum is not None:
         panel = panel.max(graph.maximum)
     if graph.stacked:
@@ -81,32 +91,49 @@ def _timeseries(graph: Graph) -> Timeseries:
     return panel
 
 
-def dashboard() -> str:
-    """The dashboard as JSON."""
-    board = (
-        Dashboard("sentineld")
-        .uid("sentineld")
-        .description("Tiered memory for PyTorch training")
+def _board(uid: str, title: str, text: str, choice: QueryVariable) -> Dashboard:
+    """A dashboard without panels. choice: the variable beside the data source."""
+    return (
+        Dashboard(title)
+        .uid(uid)
+        .description(text)
         .tags(["memory", "pytorch", "numa"])
         .refresh("10s")
         .time("now-30m", "now")
         .tooltip(DashboardCursorSync.CROSSHAIR)
         .with_variable(DatasourceVariable("datasource").label("Data source").type("prometheus"))
         .with_variable(
-            QueryVariable("session")
-            .label("Session")
-            .datasource(DATASOURCE)
-            .query("label_values(sentineld_session_info, session)")
+            choice.datasource(DATASOURCE)
             .refresh(VariableRefresh.ON_TIME_RANGE_CHANGED)
             .multi(True)
             .include_all(True)
             .all_value(".*")
         )
     )
-    for graph in STATS:
+
+
+def _json(board: Dashboard, stats: Iterable[Graph], rows: Mapping[str, Iterable[Graph]]) -> str:
+    """The dashboard with these panels as JSON."""
+    for graph in stats:
         board = board.with_panel(_stat(graph))
-    for title, graphs in ROWS.items():
+    for title, graphs in rows.items():
         board = board.with_row(Row(title))
         for graph in graphs:
             board = board.with_panel(_timeseries(graph))
     return json.dumps(board.build(), cls=JSONEncoder, indent=2, sort_keys=True) + "\n"
+
+
+def dashboard() -> str:
+    """The dashboard for one machine as JSON."""
+    sessions = QueryVariable("session").label("Session")
+    sessions = sessions.query("label_values(sentineld_session_info, session)")
+    board = _board("sentineld", "sentineld", "Tiered memory for PyTorch training", sessions)
+    return _json(board, STATS, ROWS)
+
+
+def fleet_dashboard() -> str:
+    """The dashboard for several machines as JSON."""
+    jobs = QueryVariable("training_job").label("Job")
+    jobs = jobs.query("label_values(instance_session:sentineld_job:info, training_job)")
+    text = "Distributed trainings on tiered memory: ranks and machines"
+    return _json(_board("sentineld-fleet", "sentineld fleet", text, jobs), FLEET_STATS, FLEET_ROWS)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The dashboard's panels: title, description, unit and queries of each."""
+"""The panels of the dashboard for one machine: title, description, unit and queries of each."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ class Graph:
     unit: str
     queries: tuple[tuple[str, str], ...]  # (PromQL, legend)
     stacked: bool = False
+    minimum: float | None = 0
     maximum: float | None = None
+    named: bool = False  # STATS: show the legend beside the value
 
 
 def _rate(metric: str, matchers: str = SESSION) -> str:

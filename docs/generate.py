@@ -32,13 +32,14 @@ GENERATED = ("docs/metrics.md", "docs/reference/cli.md")
 def main() -> None:
     """Generate all pages and the dashboard, and write those whose text has changed."""
     from docs.cli_page import cli_page
-    from docs.dashboard import dashboard
+    from docs.dashboard import dashboard, fleet_dashboard
     from docs.metrics_page import metrics_page
 
     pages = {
         "metrics.md": metrics_page,
         "reference/cli.md": cli_page,
         "grafana/sentineld.json": dashboard,
+        "grafana/sentineld-fleet.json": fleet_dashboard,
     }
     for name, make in pages.items():
         text = make()

@@ -41,6 +41,13 @@ $(BUILD)/.apt-browser: tests/tools.mk
 $(BUILD)/.apt-fuzz: tests/tools.mk
 	@$(call apt,$(APT_FUZZ))
 
+# Debian's promtool is in the package of the Prometheus server, whose service must not run here.
+# Therefore only the program is unpacked.
+$(BUILD)/promtool: tests/tools.mk
+	@mkdir -p $(BUILD)/prometheus; cd $(BUILD)/prometheus; \
+	apt-get download -qq prometheus 2>/dev/null || { apt-get update -qq; apt-get download -qq prometheus; }; \
+	dpkg -x prometheus_*.deb .; mv usr/bin/promtool $@; rm -r $(BUILD)/prometheus; touch $@
+
 # tests.vm has the list of the host tools that it needs, and installs them. It uses only Python's
 # standard library, so it needs no virtual environment.
 .PHONY: vm-tools

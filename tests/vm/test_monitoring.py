@@ -39,7 +39,8 @@ def test_the_daemon_is_active_and_its_unit_is_sandboxed(scraped: Guest) -> None:
 
 def test_promtool_accepts_the_metrics_and_the_config(scraped: Guest) -> None:
     check_metrics(scraped)
-    scraped.run(f"promtool check config {SHARE}/prometheus/sentineld.yml")
+    for name in ("sentineld", "sentineld-fleet"):
+        scraped.run(f"promtool check config {SHARE}/prometheus/{name}.yml")
 
 
 def test_prometheus_scrapes_the_daemon(scraped: Guest) -> None:
