@@ -81,6 +81,7 @@ install: $(if $(SO),,$(BUILD)/install/libsentinelshim.so) ## Install below PREFI
 	install -d $(DESTDIR)$(LIBDIR) $(DESTDIR)$(DOCDIR) $(DESTDIR)$(DKMS_SOURCE)
 	@$(call copy,.,$(PACKAGE_FILES),$(DESTDIR)$(LIBDIR))
 	install -Dm644 $(or $(SO),$(BUILD)/install/libsentinelshim.so) $(DESTDIR)$(LIBDIR)/sentineld/shim/libsentinelshim.so
+	install -D -m755 -t $(DESTDIR)$(LIBDIR)/slurm systemd/slurm/prolog systemd/slurm/epilog systemd/slurm/task-prolog
 	$(SYSTEM_PYTHON) -m compileall -q -j 0 -s '$(DESTDIR)' $(DESTDIR)$(LIBDIR)
 	install -d $(DESTDIR)$(PREFIX)/bin $(dir $(DESTDIR)$(PTH))
 	printf '%s\n' "$$LAUNCHER_DAEMON" > $(DESTDIR)$(PREFIX)/bin/sentineld

@@ -54,6 +54,12 @@ def test_the_whole_package_is_installed(stage: Path) -> None:
     assert not {name for name in installed if name.startswith("tests")}
 
 
+def test_slurms_scripts_are_executable(stage: Path) -> None:
+    scripts = list((stage / "usr/local/lib/sentineld/slurm").iterdir())
+    assert {script.name for script in scripts} == {"prolog", "epilog", "task-prolog"}
+    assert all(script.stat().st_mode & 0o111 == 0o111 for script in scripts)
+
+
 def test_system_files_are_in_systemds_folders(stage: Path) -> None:
     installed = files(stage / "usr/local/lib") - files(stage / "usr/local/lib/sentineld")
     assert (stage / "etc/sentineld/config.toml").is_file()

@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Slurm's prolog, epilog and task prolog, run with the environment that Slurm documents, against a
+real daemon."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from shlex import join
+
+import pytest
+
+from tests.integration.shim.daemon_side import ROOT
+from tests.integration.test_daemon import PATIENCE_S, Daemon
+from tests.sentinelctl import SENTINELCTL
+
+SCRIPTS = ROOT / "systemd/slurm"
+COMPAT = ROOT / "tests/integration/shim/compat.py"
+JOB = {
+    "SLURM_JOB_ID": "4711",
+    "SLURM_JOB_UID": str(os.getuid()),
+    "SLURM_JOB_USER": "alice",
+    "SLURM_CLUSTER_NAME": "cluster",
+    "SLURMD_NODENAME": "node7",
+}
+
+
+class Node:
+    """A node of a cluster, with the scripts as `make install PREFIX=folder` installs them. Its
+    sentinelctl is that of the working tree, and its systemctl only records how it was called."""
+
+    def __init__(self, folder: Path, daemon: Daemon | None) -> None:
+        self.folder = folder
+        self._scripts = folder / "lib/sentineld/slurm"
+        shutil.copytree(SCRIPTS, self._scripts, dirs_exist_ok=True)
+        (folder / "bin").mkdir(exist_ok=True)
+        self.called = folder / "systemctl.called"
+        socket = daemon.control if daemon else folder / "none.sock"
+        self._program("sentinelctl", f'exec {join(SENTINELCTL)} --socket {socket} "$@"')
+        self._program("systemctl", f'echo "$@" >>{self.called}')
+
+    def _program(self, name: str, line: str) -> None:
+        program = self.folder / "bin" / name
+        program.write_text(f"#!/bin/sh\n{line}\n")
+        program.chmod(0o755)
+
+    def run(self, script: str, **more: str) -> subprocess.CompletedProcess[str]:
+        """Run a script with the job's variables and these, and with no others."""
+        # PYTHONPATH belongs to the working tree's sentinelctl.
+        kept = {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ}
+        return subprocess.run(
+            [self._scripts / script],
+            env={**JOB, **kept, **more},
+            cwd="/",
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+        )
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    started = Daemon(tmp_path_factory.mktemp("daemon"), "--tiers", "emulated:cxl")
+    yield started
+    started.stop()
+
+
+@pytest.fixture
+def node(daemon: Daemon, tmp_path: Path) -> Node:
+    return Node(tmp_path, daemon)
+
+
+@pytest.fixture
+def bare(tmp_path: Path) -> Node:
+    """A node on which no daemon runs."""
+    return Node(tmp_path, None)
+
+
+@pytest.mark.parametrize("constraints", ["sentineld", "gpu&sentineld", "[sentineld*2&gpu*4]"])
+def test_a_job_that_demands_sentineld_starts_only_beside_a_daemon(
+    node: Node, constraints: str
+) -> None:
+    assert node.run("prolog", SLURM_JOB_CONSTRAINTS=constraints).returncode == 0
+    assert not node.called.exists()
+    without = Node(node.folder, None).run("prolog", SLURM_JOB_CONSTRAINTS=constraints)
+    assert without.returncode == 1
+    assert "job 4711 on node7: error: " in without.stderr
+    assert node.called.read_text() == "start sentineld\n"
+
+
+@pytest.mark.parametrize("constraints", [{}, {"SLURM_JOB_CONSTRAINTS": "sentineld2&gpu"}])
+def test_other_jobs_start_in_any_case(bare: Node, constraints: dict[str, str]) -> None:
+    done = bare.run("prolog", **constraints)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert not bare.called.exists()
+
+
+def test_a_node_with_one_tier_is_refused(tmp_path: Path) -> None:
+    daemon = Daemon(tmp_path)
+    try:
+        tiers = daemon.ctl("status").stdout.splitlines()[0]
+        done = Node(tmp_path, daemon).run("prolog", SLURM_JOB_CONSTRAINTS="sentineld")
+    finally:
+        daemon.stop()
+    if "tier 1: " in tiers:
+        pytest.skip("this machine has two tiers")
+    assert done.returncode == 1
+    assert "no second tier" in done.stderr
+
+
+def test_a_task_loads_the_shim_if_the_daemon_runs(node: Node, daemon: Daemon) -> None:
+    socket = str(daemon.folder / "shim.sock")
+
+    def prints(**more: str) -> str:
+        done = node.run("task-prolog", SENTINELD_SHIM_SOCKET=socket, **more)
+        assert (done.returncode, done.stderr) == (0, "")
+        return done.stdout
+
+    assert prints() == "export SENTINELD_SHIM=1\n"
+    assert prints(SENTINELD_SHIM="0") == ""
+    socket = str(node.folder / "none.sock")
+    assert prints() == ""
+    assert prints(SENTINELD_SHIM="1").startswith("print sentineld does not run on node7")
+
+
+def test_an_epilog_starts_a_daemon_that_does_not_answer(bare: Node) -> None:
+    assert bare.run("epilog").returncode == 0
+    assert bare.called.read_text() == "start sentineld\n"
+
+
+def test_an_epilog_detaches_what_the_job_has_left_behind(
+    node: Node, daemon: Daemon, tmp_path: Path
+) -> None:
+    pytest.importorskip("torch")
+    stop = tmp_path / "stop"
+    variables = {"SENTINELD_SHIM_SOCKET": str(daemon.folder / "shim.sock"), **JOB}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "sentineld.shim", str(COMPAT), "accumulate", str(stop)],
+        env={**os.environ, **variables},
+        stdout=subprocess.DEVNULL,
+    )
+
+    def state() -> str:
+        found = daemon.session(process.pid)
+        return found["state"] if found else ""
+
+    def wait(wanted: bool) -> None:
+        """Wait until the process is attached, or is not."""
+        deadline_s = time.monotonic() + PATIENCE_S
+        while (state() not in ("", "registered")) != wanted:
+            assert process.poll() is None
+            assert time.monotonic() < deadline_s, state()
+            time.sleep(0.1)
+
+    try:
+        while not state():
+            assert process.poll() is None
+            time.sleep(0.1)
+        assert daemon.ctl("attach", str(process.pid), "--fast", "50%").returncode == 0
+        wait(True)
+        for other in ({"SLURM_JOB_ID": "471"}, {"SLURM_JOB_UID": str(os.getuid() + 1)}):
+            done = node.run("epilog", **other)
+            assert (done.returncode, done.stderr) == (0, "")
+        assert state() != "registered"
+        done = node.run("epilog")
+        assert done.returncode == 0
+        assert f"process {process.pid} outlives the job: detached" in done.stderr
+        wait(False)
+    finally:
+        stop.touch()
+        assert process.wait(PATIENCE_S) == 0
