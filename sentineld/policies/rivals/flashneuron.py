@@ -29,17 +29,12 @@ in LEAST_BYTES and keeps the plan with the shortest predicted step.
 
 from __future__ import annotations
 
-import numpy as np
-
 from sentineld.base.units import format_bytes
-from sentineld.model.arrays import Mask
-from sentineld.model.profile import Profile
-from sentineld.model.protocol import Boundary
 from sentineld.model.tiers import Tiers
-from sentineld.plan.items import transient
 from sentineld.policies.registry import register
+from sentineld.policies.rivals.passes import saved
 from sentineld.policies.rivals.swapping import SwappingPolicy
-from sentineld.policies.rivals.swaps import Book, Gap, gaps
+from sentineld.policies.rivals.swaps import Book
 
 MIB = 1 << 20
 LEAST_BYTES = (MIB, 0, 4 * MIB)
@@ -75,32 +70,3 @@ def relieve(book: Book, least_bytes: int) -> None:
         large = book.profile.tensors["bytes"][gap.tensor] >= least_bytes
         if large and over[book.between(gap)].any():
             book.try_swap(gap)
-
-
-def saved(book: Book) -> list[Gap]:
-    """The gaps between a tensor's last use in a forward pass and its first use in the backward
-    pass, in the order in which the tensors are generated."""
-    profile = book.profile
-    forward, backward = passes(profile)
-    chosen = transient(profile)
-    found = [
-        gap
-        for gap in gaps(book)
-        if chosen[gap.tensor]
-        and forward[book.stretch(gap, gap.since)]
-        and backward[book.stretch(gap, gap.until)]
-    ]
-    slot = profile.tensors["slot"]
-    return sorted(found, key=lambda gap: (int(slot[gap.tensor]), gap.since))
-
-
-def passes(profile: Profile) -> tuple[Mask, Mask]:
-    """(S,) each: which stretches are part of a forward pass, and which of a backward pass. A
-    stretch that begins at a cut or outside all layers is part of the same pass as the stretch
-    before it. The start of the step is part of the forward pass."""
-    kinds = profile.stretches["kind"]
-    marks = np.isin(kinds, [Boundary.STEP, Boundary.FORWARD, Boundary.BACKWARD, Boundary.OPTIMIZER])
-    last = np.maximum.accumulate(np.where(marks, np.arange(len(kinds)), 0))
-    phase = kinds[last]
-    backward: Mask = phase == Boundary.BACKWARD
-    return np.isin(phase, [Boundary.STEP, Boundary.FORWARD]), backward

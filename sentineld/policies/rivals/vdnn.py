@@ -28,17 +28,14 @@ step is never longer than that of `dyn`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
 
 import numpy as np
 
-from sentineld.model.arrays import Integers, Mask
-from sentineld.model.profile import Kind, Profile
-from sentineld.model.protocol import Boundary
+from sentineld.model.profile import Kind
 from sentineld.model.tiers import Tiers
-from sentineld.plan.layers import layer_of_stretch
 from sentineld.policies.registry import register
+from sentineld.policies.rivals.passes import Pass, layers_of
 from sentineld.policies.rivals.swapping import SwappingPolicy
 from sentineld.policies.rivals.swaps import Book, Gap, gaps
 
@@ -66,35 +63,6 @@ class Vdnn(SwappingPolicy):
         mode = Mode(int(value))
         offload(book, mode, at_once=not tiers.paged)
         return f"mode {mode.name.lower()}"
-
-
-@dataclass(frozen=True)
-class Pass:
-    """The layers of a step, by the ordinal that layer_of_stretch() gives them."""
-
-    layer: Integers  # (S,): the layer of each stretch
-    begin: Integers  # first stretch of each layer
-    backward: int  # first stretch of the backward pass; S if there is none
-    heavy: Mask  # whether each layer, of either pass, is treated as a convolution
-
-
-def layers_of(profile: Profile) -> Pass:
-    """Find the step's layers and the heavy ones among them."""
-    stretches, count = profile.stretches, profile.stretch_count
-    layer = layer_of_stretch(profile)
-    layer = layer - layer[:1]
-    backwards = np.flatnonzero(stretches["kind"] == Boundary.BACKWARD)
-    backward = int(backwards[0]) if len(backwards) else count
-    times = np.bincount(layer, stretches["time_ns"])
-    begin = np.flatnonzero(np.diff(layer, prepend=-1))
-    module, forward = stretches["kind"][begin] == Boundary.FORWARD, begin < backward
-    heavy = module & forward
-    if heavy.any():
-        heavy &= times >= times[heavy].mean()
-    # In the backward pass, a layer is heavy if the same layer is heavy in the forward pass.
-    identity = stretches["layer"][begin]
-    heavy |= (stretches["kind"][begin] == Boundary.BACKWARD) & np.isin(identity, identity[heavy])
-    return Pass(layer, begin, backward, heavy)
 
 
 def offload(book: Book, mode: Mode, at_once: bool) -> None:

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from sentineld.base.errors import SentinelError
@@ -25,7 +24,8 @@ from sentineld.model.profile import Profile
 from sentineld.model.protocol import Boundary
 from sentineld.plan.check import verify
 from sentineld.policies.registry import policy
-from sentineld.policies.rivals.flashneuron import passes, relieve, saved
+from sentineld.policies.rivals.flashneuron import relieve
+from sentineld.policies.rivals.passes import saved
 from sentineld.policies.rivals.swaps import open_book
 from sentineld.simulate.simulate import simulate
 from tests.unit.policies.rivals.laps import PAGE, Life, lap, moving
@@ -114,24 +114,3 @@ def test_parameters_stay() -> None:
     plan = policy("flashneuron+slow").plan(profile, moving(64), 78 * PAGE)
     verify(plan, profile, 78 * PAGE)
     assert any("stay slow" in note for note in plan.notes)
-
-
-def test_a_cut_belongs_to_the_pass_around_it() -> None:
-    profile = training()
-    kinds = [
-        Boundary.STEP,
-        Boundary.CUT,
-        Boundary.FORWARD,
-        Boundary.OUTSIDE,
-        Boundary.BACKWARD,
-        Boundary.CUT,
-        Boundary.OPTIMIZER,
-        Boundary.CUT,
-        Boundary.FORWARD,
-        Boundary.BACKWARD,
-    ]
-    stretches = profile.stretches.copy()
-    stretches["kind"] = kinds
-    forward, backward = passes(replace(profile, stretches=stretches))
-    assert np.flatnonzero(forward).tolist() == [0, 1, 2, 3, 8]
-    assert np.flatnonzero(backward).tolist() == [4, 5, 9]

@@ -19,8 +19,9 @@ from sentineld.model.plan import Plan
 from sentineld.model.profile import Kind, Profile
 from sentineld.plan.check import verify
 from sentineld.policies.registry import policy
+from sentineld.policies.rivals.passes import layers_of
 from sentineld.policies.rivals.swaps import open_book
-from sentineld.policies.rivals.vdnn import Mode, Vdnn, layers_of, offload, prefetches
+from sentineld.policies.rivals.vdnn import Mode, Vdnn, offload, prefetches
 from sentineld.simulate.simulate import simulate
 from tests.conftest import COUNTS, PROFILE
 from tests.unit.policies.random_profiles import random_profiles

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The passes of a step, as the swapping policies see them: forward, backward and optimizer, their
+layers, and the gaps of the tensors that the forward pass saves for the backward pass."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from sentineld.model.arrays import Integers, Mask
+from sentineld.model.profile import Profile
+from sentineld.model.protocol import Boundary
+from sentineld.plan.items import transient
+from sentineld.plan.layers import layer_of_stretch
+from sentineld.policies.rivals.swaps import Book, Gap, gaps
+
+
+@dataclass(frozen=True)
+class Pass:
+    """The layers of a step, by the ordinal that layer_of_stretch() gives them."""
+
+    layer: Integers  # (S,): the layer of each stretch
+    begin: Integers  # first stretch of each layer
+    backward: int  # first stretch of the backward pass; S if there is none
+    heavy: Mask  # whether each layer, of either pass, is treated as a convolution
+
+
+def layers_of(profile: Profile) -> Pass:
+    """Find the step's layers and the heavy ones among them."""
+    stretches, count = profile.stretches, profile.stretch_count
+    layer = layer_of_stretch(profile)
+    layer = layer - layer[:1]
+    backwards = np.flatnonzero(stretches["kind"] == Boundary.BACKWARD)
+    backward = int(backwards[0]) if len(backwards) else count
+    times = np.bincount(layer, stretches["time_ns"])
+    begin = np.flatnonzero(np.diff(layer, prepend=-1))
+    module, forward = stretches["kind"][begin] == Boundary.FORWARD, begin < backward
+    heavy = module & forward
+    if heavy.any():
+        heavy &= times >= times[heavy].mean()
+    # In the backward pass, a layer is heavy if the same layer is heavy in the forward pass.
+    identity = stretches["layer"][begin]
+    heavy |= (stretches["kind"][begin] == Boundary.BACKWARD) & np.isin(identity, identity[heavy])
+    return Pass(layer, begin, backward, heavy)
+
+
+def saved(book: Book) -> list[Gap]:
+    """The gaps between a tensor's last use in a forward pass and its first use in the backward
+    pass, in the order in which the tensors are generated."""
+    profile = book.profile
+    forward, backward = passes(profile)
+    chosen = transient(profile)
+    found = [
+        gap
+        for gap in gaps(book)
+        if chosen[gap.tensor]
+        and forward[book.stretch(gap, gap.since)]
+        and backward[book.stretch(gap, gap.until)]
+    ]
+    slot = profile.tensors["slot"]
+    return sorted(found, key=lambda gap: (int(slot[gap.tensor]), gap.since))
+
+
+def passes(profile: Profile) -> tuple[Mask, Mask]:
+    """(S,) each: which stretches are part of a forward pass, and which of a backward pass. A
+    stretch that begins at a cut or outside all layers is part of the same pass as the stretch
+    before it. The start of the step is part of the forward pass."""
+    kinds = profile.stretches["kind"]
+    marks = np.isin(kinds, [Boundary.STEP, Boundary.FORWARD, Boundary.BACKWARD, Boundary.OPTIMIZER])
+    last = np.maximum.accumulate(np.where(marks, np.arange(len(kinds)), 0))
+    phase = kinds[last]
+    backward: Mask = phase == Boundary.BACKWARD
+    return np.isin(phase, [Boundary.STEP, Boundary.FORWARD]), backward
