@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The common part of the swapping policies: G10, Capuchin, FlashNeuron, SwapAdvisor, vDNN and LMS.
+"""The common part of the policies that swap tensors, such as G10, Capuchin, vDNN and LMS.
 
 A swapping policy has a parameter and a list of values for it, `sweep`. For each of these values,
 the policy fills a book of swaps (swaps.py) and converts the book to a plan. If the pool of

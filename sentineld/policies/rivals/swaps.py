@@ -302,11 +302,14 @@ def infeasible(what: str) -> SentinelError:
     )
 
 
-def gaps(book: Book) -> list[Gap]:
-    """All gaps that are long enough for a swap. A birth counts as a use."""
+def gaps(book: Book, counted: Mask | None = None) -> list[Gap]:
+    """All gaps that are long enough for a swap. A birth counts as a use.
+
+    counted: (A,), which accesses count as uses; None: all.
+    """
     profile, length = book.profile, book.length
     count = profile.stretch_count
-    rows = profile.accesses
+    rows = profile.accesses if counted is None else profile.accesses[counted]
     position = (rows["stretch"].astype(np.int64) - book.birth[rows["tensor"]]) % max(count, 1)
     order = np.lexsort((position, rows["tensor"]))
     tensor, position = rows["tensor"][order].astype(np.int64), position[order]
