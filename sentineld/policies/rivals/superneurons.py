@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Policies `superneurons` and `superneurons+slow`: a tensor cache over the outputs of checkpoints.
+
+Based on SuperNeurons (Wang et al., PPoPP 2018; its public code). Liveness analysis frees tensors
+after their last use. The outputs of some layers, the checkpoints (convolutions, fully connected
+layers, joins, forks, inputs and the loss), can be offloaded to the host's memory. The tensor cache
+offloads only if memory is full, and then the least recently used tensor. In the backward pass, a
+checkpoint prefetches the outputs that the next checkpoint needs. Outputs of other layers are
+dropped and recomputed from the checkpoint before them: the whole segment at once if its outputs
+take no more bytes than the largest backward step needs, otherwise separately for each use.
+
+Adapted to memory tiers: as in vdnn.py, heavy layers stand in for checkpoints, because a profile
+does not say what a layer computes. The policy walks through the step, stretch by stretch. If the
+resident tensors exceed memory, it swaps out the least recently used tensor that is between its last
+use of the forward pass and its first use of the backward pass. The tensor is swapped out right
+after its last use, because a plan knows that memory will be full; the original begins when memory
+is full, and waits. The original also waits for a prefetch that is late. A plan's boundaries cannot
+wait for promotions, so the prefetch begins earlier if the bandwidth does not suffice; a gap that is
+too short for its transfers is not used. Liveness is in all plans: a tensor is dropped at its death.
+
+Left out: recomputation, because a memory policy can't recompute a tensor. So the outputs of other
+layers can only stay fast, as in mode CHECKPOINTS, or be treated as those of checkpoints, as in mode
+ALL.
+
+`superneurons` never accesses slow memory, as on a GPU. If it can't make everything fit, it fails
+with the error "infeasible as published". `superneurons+slow` is our extension: tensors that do not
+fit into fast memory stay on the slow tier, first those with the lowest cost per freed page. The
+policy tries both modes and keeps the plan with the shortest predicted step.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import numpy as np
+
+from sentineld.model.tiers import Tiers
+from sentineld.policies.registry import register
+from sentineld.policies.rivals.passes import Pass, layers_of, saved
+from sentineld.policies.rivals.swapping import SwappingPolicy
+from sentineld.policies.rivals.swaps import Book, Gap
+
+
+class Mode(IntEnum):
+    """The layers whose outputs the cache may offload."""
+
+    CHECKPOINTS = 0
+    ALL = 1
+
+
+@register("superneurons", False)
+@register("superneurons+slow", True)
+class SuperNeurons(SwappingPolicy):
+    """Policies `superneurons` and `superneurons+slow`, which try both modes."""
+
+    sweep = tuple(Mode)
+    obstacle = "offloading the layers' outputs does not make room"
+
+    def relieve(self, book: Book, tiers: Tiers, value: float) -> str:
+        """See SwappingPolicy. value: a Mode."""
+        del tiers  # not needed: the book contains the bandwidth
+        mode = Mode(int(value))
+        relieve(book, mode)
+        return f"outputs of {'checkpoints' if mode == Mode.CHECKPOINTS else 'all layers'}"
+
+
+def relieve(book: Book, mode: Mode) -> None:
+    """Swap out the least recently used outputs wherever memory is full."""
+    layers = layers_of(book.profile)
+    left = [
+        gap
+        for gap in saved(book)
+        if mode == Mode.ALL or layers.heavy[layers.layer[book.birth[gap.tensor]]]
+    ]
+    inside = [set(book.between(gap).tolist()) for gap in left]
+    tried: set[int] = set()
+    for stretch in range(book.profile.stretch_count):
+        if not book.over[stretch]:
+            continue
+        idle = [at for at in range(len(left)) if at not in tried and stretch in inside[at]]
+        for at in sorted(idle, key=lambda at: -idle_for(book, left[at], stretch)):
+            if not book.over[stretch]:
+                break
+            tried.add(at)
+            book.try_swap(left[at], prefetch_at(book, left[at], layers))
+
+
+def idle_for(book: Book, gap: Gap, stretch: int) -> int:
+    """The number of stretches since the gap's first use."""
+    return (stretch - book.stretch(gap, gap.since)) % book.profile.stretch_count
+
+
+def prefetch_at(book: Book, gap: Gap, layers: Pass) -> int:
+    """The position at which the swap-in begins: the beginning of the last checkpoint of the
+    backward pass before the layer of the gap's second use. If there is none, the beginning of the
+    backward pass."""
+    user = int(layers.layer[book.stretch(gap, gap.until)])
+    begins = layers.begin
+    ordinals = np.arange(len(begins))
+    earlier = layers.heavy & (begins >= layers.backward) & (ordinals < user)
+    stretch = int(begins[earlier].max(initial=layers.backward))
+    return (stretch - int(book.birth[gap.tensor])) % book.profile.stretch_count
