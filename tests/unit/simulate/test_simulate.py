@@ -55,6 +55,7 @@ def test_on_two_equal_tiers_only_waits_cost_time() -> None:
     # Two kinds of policies are left out: those that swap tensors fail here with "infeasible as
     # published", and the hint faults of numab take time, too.
     swapping = {"g10", "capuchin", "flashneuron", "swapadvisor", "vdnn", "lms"}
+    swapping |= {"zero-offload", "zero-infinity", "superneurons", "tensile"}
     for name in set(SOFTWARE) - swapping - {"numab"}:
         tiers = preset_tiers("dram", 12)
         budget = training.peak_bytes // 3

@@ -116,6 +116,10 @@ def test_no_other_policy_is_faster(training: Profile, preset: str, share: float)
         "swapadvisor+slow",
         "vdnn+slow",
         "lms+slow",
+        "zero-offload+slow",
+        "zero-infinity+slow",
+        "superneurons+slow",
+        "tensile+slow",
     )
     for name in ("sentinel", "static", "interleave", *swapping, "first-touch"):
         try:

@@ -75,7 +75,21 @@ def test_slow_tensors_lie_in_slow_regions() -> None:
     assert plan.initial_tier.tolist() == [0, 1, 0, 255]
 
 
-@pytest.mark.parametrize("name", ["g10", "capuchin", "flashneuron", "swapadvisor", "lms", "vdnn"])
+SWAPPING = [
+    "g10",
+    "capuchin",
+    "flashneuron",
+    "swapadvisor",
+    "lms",
+    "vdnn",
+    "zero-offload",
+    "zero-infinity",
+    "superneurons",
+    "tensile",
+]
+
+
+@pytest.mark.parametrize("name", SWAPPING)
 def test_a_policy_without_a_plan_names_its_obstacle(name: str) -> None:
     with pytest.raises(SentinelError, match="infeasible as published") as error:
         policy(name).plan(with_guest(), moving(1), BUDGET)

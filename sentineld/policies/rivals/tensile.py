@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Policies `tensile` and `tensile+slow`: lower the memory peak, one swap after another.
+
+Based on TENSILE (arXiv 2105.13336; the planner of a public implementation). In each pass, the
+planner simulates the memory use of all jobs, adds up the jobs' peaks, and takes the tensors that
+are resident at the peak, the largest first. It swaps out the first one for which the job's
+transfers have room: as early as possible after an access before the peak, and back as late as
+possible before the next access. A job may swap only a share of its tensors. Updated parameters and
+optimizer state are swapped across steps: out after the update, in before their first use of the
+next step. The passes end when the last three of more than 100 lowered the peak by less than 0.05 %,
+or when no tensor at the peak can be swapped; if the peak then still exceeds memory, tensors are
+recomputed.
+
+Adapted to memory tiers: one trace is one job, so that "all jobs" are one here. With several traces
+the published rule would add up their peaks although they seldom coincide; sessions of one machine
+have separate budgets instead (docs/policies.md). Transfers in both directions share the time of a
+stretch, and a gap lies between two stretches that use the tensor. If no tensor at the peak can be
+swapped, the passes go on at the next lower peak that exceeds memory, instead of recomputing.
+
+Left out: recomputation, because a memory policy can't recompute a tensor; the prediction of the
+operators' times before the first step (a profile has measured times) and new plans for changed
+times (the daemon's corrections do that for all policies).
+
+`tensile` never accesses slow memory, as on a GPU. If it can't make everything fit, it fails with
+the error "infeasible as published". `tensile+slow` is our extension: tensors that do not fit into
+fast memory stay on the slow tier, first those with the lowest cost per freed page. The policy tries
+all values in QUOTAS and keeps the plan with the shortest predicted step.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sentineld.model.tiers import Tiers
+from sentineld.plan.items import tensor_pages
+from sentineld.policies.registry import register
+from sentineld.policies.rivals.swapping import SwappingPolicy
+from sentineld.policies.rivals.swaps import Book, Gap, gaps
+
+QUOTAS = (1.0, 0.5, 0.2)
+"""Values of the share of the tensors that may be swapped. The original gives each job a weight."""
+
+PASSES_MIN, LATEST, GAIN_MIN = 100, 3, 0.0005
+"""The passes end if there were more than PASSES_MIN of them, and each of the LATEST ones lowered
+the peak by less than GAIN_MIN of it."""
+
+
+@register("tensile", False)
+@register("tensile+slow", True)
+class Tensile(SwappingPolicy):
+    """Policies `tensile` and `tensile+slow`, which try several quotas of swapped tensors."""
+
+    sweep = QUOTAS
+    obstacle = "swapping tensors does not lower the peak enough"
+
+    def relieve(self, book: Book, tiers: Tiers, value: float) -> str:
+        """See SwappingPolicy. value: one of QUOTAS."""
+        del tiers  # not needed: the book contains the bandwidth
+        candidates = gaps(book)
+        most = int(np.ceil(value * len({gap.tensor for gap in candidates})))
+        passes = lower_peak(book, candidates, most)
+        return f"{passes} passes, at most {value:.0%} of the tensors"
+
+
+def lower_peak(book: Book, candidates: list[Gap], tensors_max: int) -> int:
+    """Add a swap in each pass, always at the highest peak; return the number of passes.
+
+    candidates: the gaps that may be used. tensors_max: limit on the number of swapped tensors.
+    """
+    pages = tensor_pages(book.profile)
+    # The largest tensor first; among equal ones, the first gap of the step. The sort is stable.
+    left = sorted(candidates, key=lambda gap: -int(pages[gap.tensor]))
+    inside = {gap: frozenset(book.between(gap).tolist()) for gap in left}
+    swapped: set[int] = set()
+    gains: list[float] = []
+    given_up = np.zeros(book.profile.stretch_count, np.bool_)
+    while len(gains) <= PASSES_MIN or max(gains[-LATEST:]) >= GAIN_MIN:
+        at = int(np.where(given_up, -1, book.usage).argmax())
+        peak = int(book.usage[at])
+        if given_up[at] or (given_up.any() and peak <= book.limit):
+            break
+        for gap in [gap for gap in left if at in inside[gap]]:
+            if gap.tensor not in swapped and len(swapped) >= tensors_max:
+                continue
+            left.remove(gap)
+            if book.try_swap(gap):
+                swapped.add(gap.tensor)
+                gains.append(1 - int(book.usage[~given_up].max()) / peak)
+                break
+        else:
+            given_up[at] = True
+    return len(gains)
