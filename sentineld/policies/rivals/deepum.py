@@ -20,20 +20,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from functools import partial
 
-import numpy as np
-
-from sentineld.model.arrays import Integers
 from sentineld.model.profile import Profile
-from sentineld.plan.policy import MoveRequest, Observation, Reactor
+from sentineld.plan.policy import Reactor
 from sentineld.policies.registry import register
-from sentineld.policies.rivals.reactive import (
-    ReactivePolicy,
-    Setting,
-    exchange,
-    without_move_limit,
-)
+from sentineld.policies.rivals.prefetching import Prefetcher
+from sentineld.policies.rivals.reactive import FirstTouchPolicy
 
 AHEAD = (8, 1, 2, 4, 16, 32)
 """Numbers of executions for which blocks are prefetched. The published one comes first."""
@@ -43,19 +35,14 @@ HISTORY = 4
 
 
 @register()
-class DeepUm(ReactivePolicy):
+class DeepUm(FirstTouchPolicy):
     """Policy `deepum`; see the module's docstring."""
 
     name = "deepum"
-    published_s = 0.0
-
-    def settings(self) -> Sequence[Setting]:
-        """See ReactivePolicy."""
-        return [(f"{ahead} executions ahead", partial(Prefetcher, ahead=ahead)) for ahead in AHEAD]
 
     def reactors(self, profile: Profile) -> Sequence[tuple[str, Reactor]]:
-        """A prefetcher for each value of AHEAD. It has no interval; see Reactive."""
-        return [(setting, make(self.published_s)) for setting, make in self.settings()]
+        """A prefetcher for each value of AHEAD; see Reactive."""
+        return [(f"{ahead} executions ahead", Learner(ahead)) for ahead in AHEAD]
 
 
 class Executions:
@@ -80,50 +67,9 @@ class Executions:
         return found
 
 
-class Prefetcher:
-    """The policy's state: both tables, and the time of each block's last migration.
+class Learner(Prefetcher):
+    """A prefetcher that learns the order of executions."""
 
-    tick() is called at every boundary.
-    """
-
-    def __init__(self, interval_ns: float, ahead: int = AHEAD[0]) -> None:
+    def __init__(self, ahead: int) -> None:
         """ahead: see AHEAD."""
-        self.interval_ns = interval_ns
-        self._ahead = ahead
-        self._executions = Executions()
-        self._blocks: dict[int, Integers] = {}
-        self._fast = np.zeros(0, np.int64)
-        self._pages = np.zeros(0, np.int64)  # largest size of each block so far
-        self._migrated = np.zeros(0, np.int64)  # tick at which pages of each block last became fast
-        self._ticks = 0
-
-    def tick(self, observation: Observation) -> list[MoveRequest]:
-        """Prefetch the blocks of the next executions and evict others; see Reactor."""
-        fast, slow = observation.fast, observation.slow
-        if not self._ticks:
-            self._fast, self._pages, self._migrated = np.zeros((3, len(fast)), np.int64)
-        self._ticks += 1
-        self._migrated[fast > self._fast] = self._ticks
-        self._fast = fast
-        self._pages = np.maximum(self._pages, fast + slow)
-        self._blocks[observation.stretch] = np.flatnonzero(observation.accesses > 0)
-        self._executions.note(observation.stretch)
-        wanted = self._predicted(observation.capacity_pages)
-        rising = wanted[slow[wanted] > 0]
-        idle = fast > 0
-        idle[wanted] = False
-        falling = np.flatnonzero(idle)
-        falling = falling[np.argsort(self._migrated[falling], kind="stable")]
-        # Predicted blocks that do not exist yet will be born, and need room, too.
-        births = int(self._pages[wanted[fast[wanted] + slow[wanted] == 0]].sum())
-        needed = births + int(slow[rising].sum()) - observation.free_pages
-        return exchange(without_move_limit(observation), rising, falling, needed, births)
-
-    def _predicted(self, capacity_pages: int) -> Integers:
-        """The blocks of the next executions, the nearest first, as many as fit together."""
-        executions = self._executions.predict(self._ahead)
-        blocks = [self._blocks[execution] for execution in executions]
-        every = np.concatenate([np.zeros(0, np.int64), *blocks])
-        _, first = np.unique(every, return_index=True)
-        wanted: Integers = every[np.sort(first)]
-        return wanted[np.cumsum(self._pages[wanted]) <= capacity_pages]
+        super().__init__(ahead, Executions())

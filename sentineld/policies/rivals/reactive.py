@@ -27,19 +27,27 @@ Setting = tuple[str, Callable[[float], Reactor]]
 ticks, in ns."""
 
 
-class ReactivePolicy(ABC):
+class FirstTouchPolicy(ABC):
     """A policy that places pages at their first touch. A reactor moves them later. See Reactive."""
 
     name: str
     charges_budget = False
 
-    published_s: float
-    """Interval between two ticks of the reactor, as published, in seconds."""
-
     def plan(self, profile: Profile, tiers: Tiers, budget_bytes: int) -> Plan:
         """A layout in which pages are born on the fast tier as long as it has room; see Policy."""
         reason = "where the kernel puts it at its first touch, then moved by its accesses"
         return Baseline(self.name, None, reason).plan(profile, tiers, budget_bytes)
+
+    @abstractmethod
+    def reactors(self, profile: Profile) -> Sequence[tuple[str, Reactor]]:
+        """See Reactive."""
+
+
+class ReactivePolicy(FirstTouchPolicy):
+    """A policy whose reactor ticks at intervals."""
+
+    published_s: float
+    """Interval between two ticks of the reactor, as published, in seconds."""
 
     @abstractmethod
     def settings(self) -> Sequence[Setting]:

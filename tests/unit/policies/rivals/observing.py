@@ -31,3 +31,9 @@ def observation(
         capacity_pages=capacity,
         move_pages=moves,
     )
+
+
+def seen(stretch: int, fast: list[int], free: int = 0) -> Observation:
+    """Four cells and a fast tier of two. Stretch k accesses cell k only."""
+    accesses = [float(cell == stretch) for cell in range(4)]
+    return observation(accesses, fast, free=free, capacity=20, stretch=stretch)

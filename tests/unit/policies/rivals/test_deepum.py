@@ -3,17 +3,11 @@
 
 from __future__ import annotations
 
-from sentineld.plan.policy import MoveRequest, Observation
+from sentineld.plan.policy import MoveRequest
 from sentineld.policies.registry import policy
-from sentineld.policies.rivals.deepum import AHEAD, DeepUm, Executions, Prefetcher
+from sentineld.policies.rivals.deepum import AHEAD, DeepUm, Executions, Learner
 from tests.unit.plan.toys import toy_profile
-from tests.unit.policies.rivals.observing import observation
-
-
-def seen(stretch: int, fast: list[int], free: int = 0) -> Observation:
-    """Stretch k of a step of four accesses cell k only."""
-    accesses = [float(cell == stretch) for cell in range(4)]
-    return observation(accesses, fast, free=free, capacity=20, stretch=stretch)
+from tests.unit.policies.rivals.observing import seen
 
 
 def test_the_next_executions_are_known_once_a_sequence_repeats() -> None:
@@ -36,23 +30,23 @@ def test_an_execution_is_predicted_by_the_three_before_it_too() -> None:
     assert executions.predict(1) == [2]
 
 
-def learnt(ahead: int, fast: list[int]) -> Prefetcher:
+def learnt(ahead: int, fast: list[int]) -> Learner:
     """A prefetcher that has seen two steps."""
-    prefetcher = Prefetcher(0.0, ahead)
+    prefetcher = Learner(ahead)
     for stretch in (0, 1, 2, 3, 0, 1, 2, 3):
         prefetcher.tick(seen(stretch, fast))
     return prefetcher
 
 
 def test_nothing_moves_while_nothing_is_known() -> None:
-    prefetcher = Prefetcher(0.0, 2)
+    prefetcher = Learner(2)
     for stretch in (0, 1, 2, 3, 0, 1, 2):
         assert prefetcher.tick(seen(stretch, [0, 0, 10, 10])) == []
 
 
 def test_blocks_of_the_next_executions_are_fetched_and_others_evicted() -> None:
     # Cells 2 and 3 are fast. Stretch 3 has just ended: 0 and 1 are next.
-    prefetcher = Prefetcher(0.0, 2)
+    prefetcher = Learner(2)
     for stretch in (0, 1, 2, 3, 0, 1, 2):
         prefetcher.tick(seen(stretch, [0, 0, 10, 10]))
     assert prefetcher.tick(seen(3, [0, 0, 10, 10])) == [
