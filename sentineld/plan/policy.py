@@ -57,6 +57,9 @@ class Observation:
     free_pages: int  # free pages of the fast tier
     capacity_pages: int  # size of the fast tier
     move_pages: int  # number of pages that can be moved until the next tick
+    # (2,): mean latencies of the page accesses to the fast and to the slow tier since the previous
+    # tick, as far as the timing model has them (simulate/loaded_latency.py)
+    latencies_ns: Floats
 
 
 class MoveRequest(NamedTuple):

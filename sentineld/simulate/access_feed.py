@@ -8,9 +8,11 @@ from __future__ import annotations
 import numpy as np
 
 from sentineld.model.profile import Profile
+from sentineld.model.timing import Timing
 from sentineld.plan.items import access_pages
 from sentineld.plan.policy import DelayingReactor, Observation, Reactor
 from sentineld.simulate.cells import Cells, page_costs, written_cells
+from sentineld.simulate.loaded_latency import LoadedLatencies
 from sentineld.simulate.world import NEVER, Item, World
 
 
@@ -18,17 +20,21 @@ class AccessFeed:
     """Counts page accesses. At the first boundary after each interval of reactor.interval_ns,
     reports the counts to the reactor and queues the moves that the reactor requests."""
 
-    def __init__(self, profile: Profile, cells: Cells, world: World, reactor: Reactor) -> None:
+    def __init__(
+        self, profile: Profile, cells: Cells, timing: Timing, world: World, reactor: Reactor
+    ) -> None:
         everything = np.ones(len(profile.accesses), np.bool_)
         # (S, C): number of accesses in each stretch to each page of each cell.
         self._accesses = page_costs(profile, cells, access_pages(profile), everything)
         self._writes = written_cells(profile, cells)
+        self._latencies = LoadedLatencies(profile, cells, timing)
         self._world = world
         self._reactor = reactor
         self._delaying = reactor if isinstance(reactor, DelayingReactor) else None
         self._gathered = np.zeros(len(cells.pages))
         self._written = np.zeros(len(cells.pages), np.bool_)
         self._asked_ns = world.now_ns
+        self._fast, self._slow = world.fast.copy(), world.slow.copy()
 
     def passed(self, stretch: int) -> None:
         """Count the accesses of the stretch that just ended. If an interval has passed, replace the
@@ -36,6 +42,7 @@ class AccessFeed:
         world = self._world
         self._gathered += self._accesses[stretch]
         self._written |= self._writes[stretch]
+        self._note_latencies(stretch)
         if world.now_ns - self._asked_ns < self._reactor.interval_ns:
             return
         requests = self._reactor.tick(self._observation(stretch))
@@ -59,6 +66,18 @@ class AccessFeed:
         self._written[:] = False
         self._asked_ns = world.now_ns
 
+    def _note_latencies(self, stretch: int) -> None:
+        """Note the latencies of the stretch that has just ended. Its accesses were served by the
+        tiers on which the pages were when it began, or on which they were born in it."""
+        world = self._world
+        absent = self._fast + self._slow == 0
+        fast, slow = (
+            np.where(absent, now, before)
+            for now, before in ((world.fast, self._fast), (world.slow, self._slow))
+        )
+        self._latencies.passed(stretch, fast, slow)
+        self._fast, self._slow = world.fast.copy(), world.slow.copy()
+
     def _observation(self, stretch: int) -> Observation:
         world = self._world
         move_pages = 0.0
@@ -75,4 +94,5 @@ class AccessFeed:
             free_pages=max(world.room(), 0),
             capacity_pages=NEVER if world.capacity_pages is None else world.capacity_pages,
             move_pages=int(move_pages),
+            latencies_ns=self._latencies.take(),
         )

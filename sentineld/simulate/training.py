@@ -133,5 +133,7 @@ class Training:
         timing = timing_of(self.tiers)
         made = scripts(plan, self.profile, timing, self.energy)
         world = World(made.cells, capacity_pages, *self.page_ns, timing.paged)
-        feed = AccessFeed(self.profile, made.cells, world, reactor) if reactor is not None else None
-        return Replay(made, world, feed.passed if feed is not None else None, at_boundary)
+        react = None
+        if reactor is not None:
+            react = AccessFeed(self.profile, made.cells, timing, world, reactor).passed
+        return Replay(made, world, react, at_boundary)

@@ -41,7 +41,7 @@ def fed(
         cells, capacity, timing.promote_ns_per_byte * PAGE, timing.demote_ns_per_byte * PAGE
     )
     world.place(0, len(cells.pages), cells.born_fast)
-    feed = AccessFeed(profile, cells, world, reactor)
+    feed = AccessFeed(profile, cells, timing, world, reactor)
     for stretch in range(stretches):
         world.boundary += 1
         world.run(world.now_ns + SECOND_NS)

@@ -17,6 +17,7 @@ def observation(
     written: list[int] | None = None,
     now_ns: float = 0.0,
     stretch: int = 0,
+    latencies_ns: tuple[float, float] = (1.0, 2.0),
 ) -> Observation:
     """written: 1 for each cell that was written to; None: no cell was."""
     pages = np.full(len(fast), 10)
@@ -30,6 +31,7 @@ def observation(
         free_pages=free,
         capacity_pages=capacity,
         move_pages=moves,
+        latencies_ns=np.array(latencies_ns),
     )
 
 

@@ -58,7 +58,9 @@ def test_each_interval_and_setting_has_a_new_reactor(name: str, settings: int, l
     assert all(a is not b for (_, a), (_, b) in zip(one, other, strict=True))
 
 
-@pytest.mark.parametrize("name", ["damon", "deepum", "ial", "tpp", "memtis", "numab", "vtmm"])
+@pytest.mark.parametrize(
+    "name", ["damon", "deepum", "ial", "tpp", "tpp+colloid", "memtis", "numab", "vtmm"]
+)
 def test_the_plan_is_a_layout_by_first_touch(name: str) -> None:
     plan = policy(name).plan(toy_profile(), two_tiers(), 7 * PAGE)
     assert plan.policy == name

@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Policies `tpp+colloid` and `memtis+colloid`: balance the loaded access latencies of the tiers.
+
+Based on Colloid (Vuppalapati and Agarwal, SOSP 2024), which modifies other tiering systems. Those
+assume that the fast tier is always faster. Under load it may not be: if more accesses are
+outstanding on a tier than it has bandwidth for, they wait. At each tick, Colloid compares the mean
+latencies of the accesses to both tiers. While the fast tier's latency is the lower one, hot pages
+are promoted as usual. While it is the higher one, nothing is promoted, and hot pages are demoted.
+If the latencies differ by at most a share of the fast tier's (`delta`), nothing hot moves. A binary
+search over the share of all accesses that the fast tier serves gives the amount: one tick moves
+pages with so many accesses that this share reaches the middle of the interval that is left. When
+the interval has shrunk to `epsilon`, its end is opened again, because the balance may have moved.
+The search, delta and epsilon are those of the authors' fork of HeMem; their fork of Linux, on which
+`tpp+colloid` is modelled, only compares the latencies, without a limit on the amount.
+
+Promotions are chosen by the modified policy, and Colloid keeps the first of them, up to the amount.
+The modified policy's demotions of cold pages remain, except for those that would only make room for
+promotions that Colloid drops. Pages to demote are chosen by their accesses since the last tick, the
+hottest first.
+
+Latencies can depend on the load only if accesses to both tiers overlap, that is, under the variant
+`overlap = "tiers"` of the timing model; simulate/loaded_latency.py derives them. Under the other
+variants the fast tier's latency is always the lower one. All that Colloid does there is to limit
+the amount that a tick promotes. Latencies are means over a tick's interval; the original smooths
+them by moving averages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from sentineld.model.arrays import Floats
+from sentineld.model.plan import Plan
+from sentineld.model.profile import Profile
+from sentineld.model.tiers import Tiers
+from sentineld.plan.policy import MoveRequest, Observation, Reactive, Reactor
+from sentineld.policies.registry import policy, register
+from sentineld.policies.rivals.reactive import move_requests, total
+
+SETTINGS: tuple[float | None, ...] = (0.05, None)
+"""Values of delta: by which share of the fast tier's latency the latencies may differ. The
+published one comes first. None: the latencies are only compared, and no search limits the amount.
+"""
+
+EPSILON = 0.01
+
+
+@register("tpp+colloid")
+@register("memtis+colloid")
+@dataclass
+class Colloid:
+    """The policies `tpp+colloid` and `memtis+colloid`; see the module's docstring."""
+
+    name: str
+
+    charges_budget: bool = False
+
+    def plan(self, profile: Profile, tiers: Tiers, budget_bytes: int) -> Plan:
+        """The plan of the modified policy; see Policy."""
+        return replace(self._modified().plan(profile, tiers, budget_bytes), policy=self.name)
+
+    def reactors(self, profile: Profile) -> Sequence[tuple[str, Reactor]]:
+        """Each of the modified policy's reactors with each of SETTINGS; see Reactive."""
+        return [
+            (f"{words}, {'no limit' if delta is None else f'delta {delta:g}'}", Balance(one, delta))
+            for delta in SETTINGS
+            for words, one in self._modified().reactors(profile)
+        ]
+
+    def _modified(self) -> Reactive:
+        found = policy(self.name.partition("+")[0])
+        assert isinstance(found, Reactive)
+        return found
+
+
+class Search:
+    """The binary search for the share of the accesses that the fast tier should serve."""
+
+    def __init__(self, delta: float) -> None:
+        """delta: see SETTINGS."""
+        self._delta = delta
+        self._low, self._high = 0.0, 1.0
+
+    def amount(self, share: float, fast_ns: float, slow_ns: float) -> float:
+        """By how much the share should change; 0: the latencies are balanced.
+
+        share: share of the accesses that the fast tier serves now. fast_ns, slow_ns: the tiers'
+        latencies.
+        """
+        if abs(fast_ns - slow_ns) < self._delta * fast_ns:
+            return 0.0
+        rises = fast_ns < slow_ns
+        if rises:
+            self._low, self._high = share, self._high if share < self._high else 1.0
+        else:
+            self._low, self._high = self._low if self._low < share else 0.0, share
+        if self._high - self._low < EPSILON:
+            self._low, self._high = (self._low, 1.0) if rises else (0.0, self._high)
+        return abs((self._low + self._high) / 2 - share)
+
+
+class Balance:
+    """A reactor whose moves of hot pages depend on the tiers' latencies."""
+
+    def __init__(self, modified: Reactor, delta: float | None = SETTINGS[0]) -> None:
+        """modified: a reactor of the modified policy. delta: see SETTINGS."""
+        self.interval_ns = modified.interval_ns
+        self._modified = modified
+        self._search = None if delta is None else Search(delta)
+
+    def tick(self, observation: Observation) -> list[MoveRequest]:
+        """Limit the modified policy's promotions, or demote hot pages instead; see Reactor."""
+        wanted = self._modified.tick(observation)
+        ups = [request for request in wanted if request.tier == 0]
+        downs = [request for request in wanted if request.tier != 0]
+        fast_ns, slow_ns = observation.latencies_ns.tolist()
+        weight = observation.accesses / max(_accesses(observation), 1e-300)
+        amount = 1.0
+        if self._search is not None:
+            share = float(weight @ observation.fast)
+            amount = self._search.amount(share, fast_ns, slow_ns)
+        kept = first_of(ups, weight, amount) if fast_ns < slow_ns else []
+        dropped = total(ups) - total(kept)
+        each_page = np.ones(len(weight))
+        downs = first_of(downs, each_page, total(downs) - dropped)
+        hot = list[MoveRequest]()
+        if fast_ns > slow_ns:
+            hottest = np.flatnonzero((weight > 0) & (observation.fast > 0))
+            hottest = hottest[np.argsort(-weight[hottest], kind="stable")]
+            limit = observation.move_pages
+            hot = move_requests(hottest.tolist(), observation.fast, 1, limit)
+            hot = first_of(hot, weight, amount)
+            taken = {request.cell for request in hot}
+            downs = [request for request in downs if request.cell not in taken]
+        return [*hot, *downs, *kept]
+
+
+def _accesses(observation: Observation) -> float:
+    """Number of accesses to all pages since the previous tick."""
+    pages = observation.fast + observation.slow
+    return float(observation.accesses @ pages)
+
+
+def first_of(requests: Iterable[MoveRequest], weight: Floats, amount: float) -> list[MoveRequest]:
+    """The first of the requests, up to an amount of accesses; the last one may be cut.
+
+    weight: (C,), share of all accesses that go to each page of a cell. amount: share of all
+    accesses that go to the pages of the result, at most.
+    """
+    found = list[MoveRequest]()
+    for request in requests:
+        each = float(weight[request.cell])
+        pages = request.pages
+        if each > 0:
+            pages = min(pages, int(amount / each + 1e-9))  # despite rounding errors
+        if pages <= 0:
+            break
+        found.append(request._replace(pages=pages))
+        amount -= pages * each
+        if pages < request.pages:
+            break
+    return found

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How long the accesses to each tier take under load, for policies that balance these latencies.
+
+If accesses to both tiers overlap (Overlap.TIERS), all accesses of a stretch are outstanding when
+the stretch begins, and each tier serves its accesses one after the other at its bandwidth. A mean
+access then waits for half of the time in which its tier is busy. So the latencies of a stretch are
+equal if and only if both tiers are busy for the same time; the stretch is then the shortest that
+the timing model allows. Otherwise, no access waits for another one, and the latencies do not depend
+on the load.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sentineld.model.arrays import Floats, Integers
+from sentineld.model.profile import Profile
+from sentineld.model.tiers import Overlap
+from sentineld.model.timing import Timing
+from sentineld.plan.items import access_pages
+from sentineld.simulate.cells import Cells, page_costs
+
+
+class LoadedLatencies:
+    """Mean latencies of the page accesses to the fast and to the slow tier, in ns."""
+
+    def __init__(self, profile: Profile, cells: Cells, timing: Timing) -> None:
+        fast_ns = timing.fast_ns(profile)
+        services_ns = (fast_ns, fast_ns + timing.extra_ns(profile))
+        counts = access_pages(profile)
+        total = max(float(counts.sum()), 1.0)
+        self._unloaded_ns = [float(service_ns.sum()) / total for service_ns in services_ns]
+        self._queues = timing.overlap == Overlap.TIERS
+        if self._queues:
+            rows = np.ones(len(counts), np.bool_)
+            # (S, C) each: time to serve the accesses to a page on either tier, and their number.
+            self._service_ns = [page_costs(profile, cells, ns, rows) for ns in services_ns]
+            self._accesses = page_costs(profile, cells, counts, rows)
+        self._waited_ns, self._served = np.zeros((2, 2))
+
+    def passed(self, stretch: int, fast: Integers, slow: Integers) -> None:
+        """Add the accesses of a stretch. fast, slow: (C,), pages of each cell on each tier while
+        the stretch accesses them."""
+        if not self._queues:
+            return
+        for tier, pages in enumerate((fast, slow)):
+            busy_ns = float(self._service_ns[tier][stretch] @ pages)
+            served = float(self._accesses[stretch] @ pages)
+            self._waited_ns[tier] += served * busy_ns / 2
+            self._served[tier] += served
+
+    def take(self) -> Floats:
+        """(2,): the mean latencies on the fast and on the slow tier since the last call, but not
+        less than without load."""
+        mean_ns = self._waited_ns / np.maximum(self._served, 1.0)
+        self._waited_ns, self._served = np.zeros((2, 2))
+        found: Floats = np.maximum(mean_ns, self._unloaded_ns)
+        return found

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Colloid's search and its moves, checked by hand: four cells of ten pages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+
+from sentineld.model.tiers import Overlap, Tier, Tiers
+from sentineld.plan.policy import MoveRequest, Observation, Reactive
+from sentineld.policies.registry import policy
+from sentineld.policies.rivals.colloid import Balance, Search, first_of
+from sentineld.simulate.simulate import simulate
+from tests.unit.plan.toys import PAGE, toy_profile, two_tiers
+from tests.unit.policies.rivals.laps import PAGE as LAP_PAGE
+from tests.unit.policies.rivals.laps import Life, lap
+from tests.unit.policies.rivals.observing import observation
+
+UP, DOWN = MoveRequest(0, 0, 10), MoveRequest(1, 1, 10)
+
+
+@dataclass
+class Modified:
+    """A reactor that requests the same moves at each tick: cell 0 rises and cell 1 falls."""
+
+    interval_ns: float = 7.0
+
+    def tick(self, observation: Observation) -> list[MoveRequest]:
+        del observation
+        return [DOWN, UP]
+
+
+def seen(fast_ns: float, slow_ns: float) -> Observation:
+    """Cells 1 and 2 are fast. Cell 0 has 20 of 100 accesses, cell 1 10, cell 2 50, cell 3 20."""
+    return observation([2, 1, 5, 2], [0, 10, 10, 0], latencies_ns=(fast_ns, slow_ns))
+
+
+def test_the_search_halves_the_interval_of_possible_shares() -> None:
+    search = Search(0.05)
+    # 90 % of the accesses are fast, and the fast tier is slower: the middle of 0 and 0.9 is next.
+    assert search.amount(0.9, 3.0, 1.0) == pytest.approx(0.45)
+    # Now it is faster: 0.675 is the middle of 0.45 and 0.9.
+    assert search.amount(0.45, 1.0, 2.0) == pytest.approx(0.225)
+    assert search.amount(0.675, 2.0, 1.0) == pytest.approx(0.1125)
+    # The latencies differ by less than 5 %.
+    assert search.amount(0.5625, 1.0, 1.04) == 0.0
+
+
+def test_the_search_begins_again_if_the_balance_has_moved() -> None:
+    search = Search(0.05)
+    search.amount(0.9, 3.0, 1.0)
+    search.amount(0.895, 1.0, 2.0)
+    # The interval from 0.895 to 0.9 was smaller than 1 %, so its upper end is 1 again.
+    assert search.amount(0.895, 1.0, 2.0) == pytest.approx((0.895 + 1) / 2 - 0.895)
+    # A share above the interval's upper end opens it, too.
+    search = Search(0.05)
+    search.amount(0.5, 3.0, 1.0)
+    assert search.amount(0.6, 1.0, 2.0) == pytest.approx(0.2)
+
+
+def test_while_the_fast_tier_is_faster_promotions_are_limited() -> None:
+    # The fast tier has 60 % of the accesses. The middle of 0.6 and 1 is 0.8: pages with 20 % of the
+    # accesses rise, which are all ten pages of cell 0.
+    assert Balance(Modified()).tick(seen(1.0, 2.0)) == [DOWN, UP]
+    # In the next tick with the same share, too: the interval is from 0.6 to 1 again.
+    balance = Balance(Modified())
+    balance.tick(seen(2.0, 1.0))
+    # The fast tier was slower at 0.6; now it is faster at the same share, so 1 is the upper end.
+    assert balance.tick(seen(1.0, 2.0)) == [DOWN, UP]
+
+
+def test_promotions_that_are_dropped_need_no_demotions() -> None:
+    balanced = Balance(Modified()).tick(seen(1.0, 1.02))
+    # Cell 0 does not rise, so none of the ten pages of cell 1 falls.
+    assert balanced == []
+
+
+def test_while_the_fast_tier_is_slower_hot_pages_are_demoted() -> None:
+    # The middle of 0 and 0.6 is 0.3: pages with 30 % of the accesses fall. A page of cell 2 has 5 %
+    # of them, so six pages of the hottest cell fall.
+    assert Balance(Modified()).tick(seen(2.0, 1.0)) == [MoveRequest(2, 1, 6)]
+    # Without a search, as many as can be moved fall.
+    everything = [MoveRequest(2, 1, 10), MoveRequest(1, 1, 10)]
+    assert Balance(Modified(), None).tick(seen(2.0, 1.0)) == everything
+
+
+def test_requests_are_cut_at_the_amount() -> None:
+    weight = np.array([0.02, 0.0, 0.05, 0.01])
+    requests = [MoveRequest(0, 0, 10), MoveRequest(1, 0, 10), MoveRequest(2, 0, 10)]
+    assert first_of(requests, weight, 0.31) == [*requests[:2], MoveRequest(2, 0, 2)]
+    assert first_of(requests, weight, 0.05) == [MoveRequest(0, 0, 2)]
+    assert first_of(requests[1:], weight, 0.0) == [MoveRequest(1, 0, 10)]
+
+
+@pytest.mark.parametrize("base", ["tpp", "memtis"])
+def test_each_reactor_of_the_modified_policy_is_balanced(base: str) -> None:
+    both = policy(base), policy(f"{base}+colloid")
+    assert all(isinstance(one, Reactive) for one in both)
+    plain, balanced = (dict(one.reactors(toy_profile())) for one in both)  # type: ignore[attr-defined]
+    assert set(balanced) == {f"{how}, {end}" for how in plain for end in ("delta 0.05", "no limit")}
+    for how, reactor in plain.items():
+        assert balanced[f"{how}, no limit"].interval_ns == reactor.interval_ns
+    plans = [one.plan(toy_profile(), two_tiers(), 7 * PAGE) for one in both]
+    assert plans[1].policy == f"{base}+colloid"
+    assert plans[1].layout.regions == plans[0].layout.regions
+
+
+def test_balance_gains_time_only_if_accesses_to_both_tiers_overlap() -> None:
+    # One stretch of one second reads 40 tensors, 3 GB in all. At 3 GB/s, this is all of its time,
+    # and everything fits. If a quarter is slow, each tier is busy for 3/4 of a second.
+    pages = 3 * 10**9 // LAP_PAGE // 40
+    profile = lap(1, *(Life(pages, (0,)) for _ in range(40)))
+    tiers = Tiers((Tier((0,), 0, 3e9, 3e9), Tier((1,), 0, 1e9, 1e9)), 1e10, "toy")
+    for overlap, seconds in ((Overlap.TIERS, 0.75), (Overlap.COMPUTE, 1.0)):
+        chosen = replace(tiers, overlap=overlap)
+        plain, balanced = (
+            simulate(profile, policy(name), chosen, 10**10, steps_max=30).step_seconds
+            for name in ("tpp", "tpp+colloid")
+        )
+        assert plain == pytest.approx(1.0)
+        assert balanced == pytest.approx(seconds, rel=0.05), overlap

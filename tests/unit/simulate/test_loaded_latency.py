@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Latencies under load, checked by hand on a step of two stretches."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from sentineld.model.profile import Profile
+from sentineld.model.tiers import Overlap, Tier, Tiers
+from sentineld.model.timing import timing_of
+from sentineld.policies.registry import policy
+from sentineld.simulate.loaded_latency import LoadedLatencies
+from sentineld.simulate.script import scripts
+from tests.unit.policies.rivals.laps import PAGE, Life, lap
+
+PAGES = 100
+READ_NS = PAGE  # time to read a page of the fast tier, at 1 byte/ns
+SLOW_NS = 2 * PAGE  # the same on the slow tier
+
+
+def latencies(overlap: Overlap) -> LoadedLatencies:
+    """Both stretches of a second read tensor 0, and only the second one reads tensor 1."""
+    tiers = Tiers((Tier((0,), 0, 1e9, 1e9), Tier((1,), 0, 0.5e9, 0.5e9)), 1e9, "toy")
+    profile: Profile = lap(2, Life(PAGES, (0, 1)), Life(PAGES, (1,)))
+    timing = timing_of(replace(tiers, overlap=overlap))
+    plan = policy("first-touch").plan(profile, tiers, PAGE)
+    return LoadedLatencies(profile, scripts(plan, profile, timing).cells, timing)
+
+
+def pages(first: int, second: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """Pages of the cells, one for each of the two tensors."""
+    return np.array([first, second])
+
+
+def test_an_access_waits_for_half_of_its_tiers_busy_time() -> None:
+    found = latencies(Overlap.TIERS)
+    # Tensor 0 is fast and tensor 1 slow. The fast tier is busy for 100 reads in each stretch, the
+    # slow tier for 100 reads in the second one.
+    found.passed(0, pages(PAGES, 0), pages(0, PAGES))
+    found.passed(1, pages(PAGES, 0), pages(0, PAGES))
+    assert found.take() == pytest.approx([PAGES * READ_NS / 2, PAGES * SLOW_NS / 2])
+    # In the second stretch, the fast tier has 200 accesses, which wait for 200 reads; in the first
+    # one 100, which wait for 100 reads. Without accesses, a latency is that of an idle tier.
+    found.passed(0, pages(PAGES, PAGES), pages(0, 0))
+    found.passed(1, pages(PAGES, PAGES), pages(0, 0))
+    mean = (100 * 100 + 200 * 200) / 300 * READ_NS / 2
+    assert found.take() == pytest.approx([mean, SLOW_NS])
+
+
+@pytest.mark.parametrize("overlap", [Overlap.NONE, Overlap.COMPUTE])
+def test_without_overlap_the_load_does_not_matter(overlap: Overlap) -> None:
+    found = latencies(overlap)
+    found.passed(1, pages(PAGES, PAGES), pages(0, 0))
+    assert found.take() == pytest.approx([READ_NS, SLOW_NS])
