@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from sentineld.model.arrays import Floats, Integers, Mask
-from sentineld.model.plan import MOVE_DTYPE, Plan, Space
+from sentineld.model.plan import MOVE_DTYPE, Layout, Plan, Space
 from sentineld.model.profile import Profile
 from sentineld.model.tiers import Tiers
 from sentineld.model.timing import timing_of
@@ -51,7 +51,7 @@ def fixed_plan(
     persistent_fast: (T,), number of fast pages of each persistent tensor, counted from its first
     page.
     """
-    page, placed = profile.page_bytes, transient(profile)
+    placed = transient(profile)
     areas = [
         # Only the fast area is packed tightly, because only this area is charged to the budget.
         Area(area, tier, rows, np.zeros(len(rows), np.bool_), grouped=False, as_born=tier == 1)
@@ -60,6 +60,23 @@ def fixed_plan(
             ("slow-born", 1, np.flatnonzero(placed & ~born_fast)),
         )
     ]
+    waits = np.full(profile.stretch_count, -1, np.int64)
+    layout = build_layout(profile, areas, waits, heap_tier=1)
+    return with_layout(name, profile, tiers, budget_bytes, layout, persistent_fast, notes)
+
+
+def with_layout(
+    name: str,
+    profile: Profile,
+    tiers: Tiers,
+    budget_bytes: int,
+    layout: Layout,
+    persistent_fast: Integers,
+    notes: tuple[str, ...] = (),
+) -> Plan:
+    """Make the plan of a fixed placement whose layout is known. persistent_fast: see
+    fixed_plan()."""
+    page = profile.page_bytes
     rows = np.flatnonzero(persistent(profile))
     pages, fast = tensor_pages(profile)[rows], persistent_fast[rows]
     start = (profile.tensors["address"][rows] - np.uint64(profile.heap_base)).astype(np.int64)
@@ -70,8 +87,6 @@ def fixed_plan(
     ranges["tier"] = np.repeat([0, 1], len(rows))
     ranges["offset"] = np.concatenate([start, start + fast]) * page
     ranges["bytes"] = np.concatenate([fast, pages - fast]) * page
-    waits = np.full(profile.stretch_count, -1, np.int64)
-    layout = build_layout(profile, areas, waits, heap_tier=1)
     plan = draft(name, profile, budget_bytes, layout, notes)
     plan = replace(plan, initial=coalesce(ranges[ranges["bytes"] > 0]))
     return finished(plan, profile, tiers)

@@ -74,6 +74,8 @@ def profiles(draw: st.DrawFn) -> Profile:
         "superneurons+slow",
         "tensile",
         "tensile+slow",
+        "tiertrain",
+        "weighted-interleave",
         "autotm",
         "first-touch",
     ],

@@ -120,8 +120,10 @@ def test_no_other_policy_is_faster(training: Profile, preset: str, share: float)
         "zero-infinity+slow",
         "superneurons+slow",
         "tensile+slow",
+        "tiertrain",
     )
-    for name in ("sentinel", "static", "interleave", *swapping, "first-touch"):
+    fixed = ("static", "interleave", "weighted-interleave", "first-touch")
+    for name in ("sentinel", *swapping, *fixed):
         try:
             other = simulate(training, policy(name), both, budget)
         except SentinelError:
