@@ -14,8 +14,10 @@ HMSDK uses 2 s.
 Here, a region is a cell of the simulator. Its number of samples with an access is its number of
 accesses per page, rounded up, but at most the 20 samples of an interval. The feedback loop of the
 quotas is replaced by its goals: demotions stop when enough memory is free, and promotions when
-enough is used. Left out: the merging and splitting of regions, the tuning of the intervals, and the
-cost of sampling. All of this favours the policy.
+enough is used. The module's filters, which promote only pages whose accessed bit is set and demote
+only others, change nothing, because all pages of a cell are accessed alike. Left out: the merging
+and splitting of regions, the tuning of the intervals, and the cost of sampling. All of this favours
+the policy.
 """
 
 from __future__ import annotations
