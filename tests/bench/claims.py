@@ -115,6 +115,8 @@ CLAIMS: tuple[Within | Ahead, ...] = (
     Ahead("tpp", "first-touch", 0.18, "up to 18 % faster than Linux", "TPP, ASPLOS 2023"),
     Ahead("tpp", "numab", 0.05, "5 to 17 % faster than NUMA balancing", "the same"),
     Ahead("memtis", "tpp", None, "ahead of TPP and other kernels' tiering", "MEMTIS, SOSP 2023"),
+    Ahead("tpp+colloid", "tpp", 0.2, "20 to 135 % faster", "Colloid, SOSP 2024"),
+    Ahead("tiertrain", "tpp", 0.35, "35 to 84 % faster with little DRAM", "TierTrain, ISMM 2025"),
     Ahead("vtmm", "numab", 0.51, "51 % faster, four VMs", "HMM-V, arXiv 2209.13111"),
     Ahead("vtmm", "memory-mode", 0.31, "31 % faster, four VMs", "the same"),
     Within("g10", 1 / 0.903, "90.3 % of all-fast speed", "G10, MICRO 2023, its artifact"),
