@@ -246,6 +246,10 @@ module: $(BUILD)/.apt-build ## Build the kernel module for the running kernel
 docs: $(VENV)/.dev ## Regenerate the documentation that is generated from the code
 	$(PY) -m docs.generate
 
+.PHONY: site
+site: $(VENV)/.dev ## Build the documentation site and check its links; writes build/site/index.html
+	$(PY) -m docs.site $(BUILD)/site
+
 .PHONY: clean
 clean: ## Remove all build output, including guest images
 	rm -rf $(BUILD) *.egg-info

@@ -25,7 +25,7 @@ def written_pages() -> Iterator[Path]:
             yield page
 
 
-GENERATED = ("docs/metrics.md", "docs/reference/cli.md")
+GENERATED = ("docs/metrics.md", "docs/reference/cli.md", "docs/reference/messages.md")
 """Pages that are entirely generated."""
 
 
@@ -33,11 +33,13 @@ def main() -> None:
     """Generate all pages and the dashboard, and write those whose text has changed."""
     from docs.cli_page import cli_page
     from docs.dashboard import dashboard, fleet_dashboard
+    from docs.messages import messages_page
     from docs.metrics_page import metrics_page
 
     pages = {
         "metrics.md": metrics_page,
         "reference/cli.md": cli_page,
+        "reference/messages.md": messages_page,
         "grafana/sentineld.json": dashboard,
         "grafana/sentineld-fleet.json": fleet_dashboard,
     }

@@ -99,7 +99,7 @@ class LiveTable:
             raise SentinelError(
                 "failed",
                 f"it reports more than {LIVE_MAX} live tensors",
-                "see docs/how-to.md, When something is wrong",
+                "see docs/troubleshooting.md",
             )
 
 
@@ -172,7 +172,7 @@ class StepCutter:
             raise SentinelError(
                 "failed",
                 f"one of its steps has more than {STEP_RECORDS_MAX} records",
-                "see docs/how-to.md, When something is wrong",
+                "see docs/troubleshooting.md",
             )
         self._parts.append(records.copy())
 

@@ -73,6 +73,5 @@ def _implausible(what: str) -> SentinelError:
     return SentinelError(
         "failed",
         f"the process reports impossible sizes: {what}",
-        f"the limit on this machine is {format_bytes(most_bytes())}; see docs/how-to.md, When"
-        " something is wrong",
+        f"the limit on this machine is {format_bytes(most_bytes())}; see docs/troubleshooting.md",
     )

@@ -131,7 +131,7 @@ class Sampling:
                 raise SentinelError(
                     "failed",
                     "its steps access more pages than the machine can sample",
-                    "see docs/how-to.md, When something is wrong",
+                    "see docs/troubleshooting.md",
                 )
             self.lost = self._module.sampler.stats().lost
 

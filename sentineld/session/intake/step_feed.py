@@ -68,5 +68,5 @@ def _require_none(problem: str) -> None:
         raise SentinelError(
             "failed",
             f"implausible records: {problem}",
-            "see docs/how-to.md, When something is wrong",
+            "see docs/troubleshooting.md",
         )
