@@ -23,8 +23,22 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 
 NAVIGATION: dict[str, tuple[str, ...]] = {
-    "How to": ("docs/how-to.md",),
-    "When something is wrong": ("docs/troubleshooting.md",),
+    "Start": ("docs/tutorial.md", "docs/how-to.md", "docs/troubleshooting.md"),
+    "How to": (
+        "docs/how-to/install.md",
+        "docs/how-to/train.md",
+        "docs/how-to/cxl.md",
+        "docs/how-to/optane.md",
+        "docs/how-to/ssd.md",
+        "docs/how-to/emulated.md",
+        "docs/how-to/any-process.md",
+        "docs/how-to/container.md",
+        "docs/how-to/without-module.md",
+        "docs/how-to/record.md",
+        "docs/how-to/advise.md",
+        "docs/how-to/own-policy.md",
+        "docs/how-to/monitor.md",
+    ),
     "Reference": (
         "docs/reference/cli.md",
         "docs/reference/messages.md",

@@ -126,7 +126,8 @@ def advise(
     by `sentinelctl simulate`, for each combination of an amount of fast memory and a kind
     of slow memory. By default, one of the kinds is a disk. The tables show the time of a
     step, divided by its time if all memory were fast. Ctrl-C ends the simulation; the
-    results so far are printed. docs/how-to.md explains the results and their assumptions.
+    results so far are printed. docs/how-to/advise.md explains the results and their
+    assumptions.
     """
     policy_by_name(policy)
     excess = _excess(within)
