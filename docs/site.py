@@ -37,6 +37,9 @@ NAVIGATION: dict[str, tuple[str, ...]] = {
         "docs/how-to/record.md",
         "docs/how-to/advise.md",
         "docs/how-to/own-policy.md",
+        "docs/how-to/fleet.md",
+        "docs/how-to/slurm.md",
+        "docs/how-to/kubernetes.md",
         "docs/how-to/monitor.md",
     ),
     "Reference": (
@@ -44,6 +47,7 @@ NAVIGATION: dict[str, tuple[str, ...]] = {
         "docs/reference/messages.md",
         "docs/config.md",
         "docs/metrics.md",
+        "docs/reference/log.md",
         "docs/reference/module.md",
         "docs/reference/trace.md",
         "docs/compatibility.md",
