@@ -177,6 +177,10 @@ bench-policies: $(VENV)/.trainer shim ## Simulate every policy on the recorded t
 bench-sensitivity: $(VENV)/.trainer shim ## Simulate every policy under variants of the timing model; writes build/bench/sensitivity.json
 	$(PY) -m tests.bench.sensitivity
 
+.PHONY: bench-sharing
+bench-sharing: $(VENV)/.trainer shim ## Compare the division of a shared budget with the best one; writes build/bench/sharing.json
+	$(PY) -m tests.bench.sharing
+
 .PHONY: bench-noise
 bench-noise: $(VENV)/.trainer shim ## Simulate the policy auto with random variation of layer times; writes build/bench/noise.json
 	$(PY) -m tests.bench.noise

@@ -38,6 +38,22 @@ ROWS: dict[str, tuple[Graph, ...]] = {
             ),
         ),
         Graph(
+            "Shared budget",
+            "The shared budget, and each session's share of it.",
+            "bytes",
+            (
+                ("sentineld_shared_budget_bytes", "shared budget"),
+                (f"sentineld_share_bytes{{{SESSION}}}", "{{session}}"),
+            ),
+        ),
+        Graph(
+            "Step time relative to an equal share",
+            "Predicted step time, divided by the step time with an equal share of the shared "
+            "budget.",
+            "percentunit",
+            ((f"sentineld_share_slowdown_ratio{{{SESSION}}}", "{{session}}"),),
+        ),
+        Graph(
             "Tensor pages by tier",
             "Resident tensor pages on each tier; tier 0 is the fastest.",
             "bytes",

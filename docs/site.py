@@ -59,6 +59,7 @@ NAVIGATION: dict[str, tuple[str, ...]] = {
         "docs/explanation/walkthroughs.md",
         "docs/policies.md",
         "docs/explanation/plans-and-shapes.md",
+        "docs/explanation/shared-budget.md",
         "docs/reference/timing.md",
         "docs/explanation/substrates.md",
         "docs/explanation/paging.md",

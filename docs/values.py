@@ -135,6 +135,8 @@ SOURCES: dict[str, tuple[str, str]] = {
     "cuts.touched_share": (CUTS, "TOUCHED_SHARE_MAX"),
     "shim.tensor_bytes": (PROTOCOL, "TENSOR_BYTES_MIN"),
     "shim.heartbeat_stale": (PROTOCOL, "HEARTBEAT_STALE_NS"),
+    "division.slowdown_max": ("sentineld.plan.division", "SLOWDOWN_MAX"),
+    "shared.gain_min": ("sentineld.machine.shared", "GAIN_MIN"),
     "placing.again": ("sentineld.session.plans.placing", "AGAIN_S"),
     "shim.passes_without_step": ("sentineld/shim/stepless.py", "PASSES_MAX"),
     "shim.retry": ("sentineld/shim/client.py", "RETRY_SECONDS"),

@@ -76,6 +76,7 @@ class Config:
     ebpf: str = "auto"  # auto, off, required
     policy: str = "auto"
     fast: str = "20%"
+    shared_fast: str = ""  # budget that sessions without --fast share; "": each has its own
     auto_attach: bool = False
     barrier_timeout_ms: int = 2000
     log_records: int = 1 << 20
@@ -211,7 +212,7 @@ def _rule(place: str, table: dict[str, Any]) -> AttachRule:
             "remove one of the two",
         )
     if rule.fast:
-        _check_budget(place, rule.fast)
+        _check_budget(place, "fast", rule.fast)
     return rule
 
 
@@ -280,11 +281,14 @@ def _check(file: Path, config: Config) -> None:
     for name, value in vars(config.tiers).items():
         if "_per_" in name and not 0 <= value < math.inf:
             raise refuse(f"tiers.{name}", "use a finite number, 0 or more")
-    _check_budget(file, config.fast)
+    _check_budget(file, "fast", config.fast)
+    if config.shared_fast:
+        _check_budget(file, "shared_fast", config.shared_fast)
 
 
-def _check_budget(file: Path | str, fast: str) -> None:
+def _check_budget(place: Path | str, setting: str, value: str) -> None:
     try:
-        FastBudget.parse(fast)
+        FastBudget.parse(value)
     except SentinelError as error:
-        raise SentinelError("bad-config", f"{file}: fast: {error.message}", error.hint) from None
+        problem = f"{place}: {setting}: {error.message}"
+        raise SentinelError("bad-config", problem, error.hint) from None

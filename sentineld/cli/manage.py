@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import click
 
-from sentineld.base.units import FastBudget, format_bytes
+from sentineld.base.units import FastBudget, format_bytes, parse_bytes
 from sentineld.cli.output import Daemon, json_option, print_json, print_table
 from sentineld.cli.progress import session_progress, wait_managed
 from sentineld.cli.targets import target_arguments, target_options
@@ -21,6 +21,13 @@ from sentineld.cli.targets import target_arguments, target_options
     help="Fast memory: a share of the peak, such as 20%, or a size, such as 48MiB.  "
     "[default: the daemon's]",
 )
+@click.option(
+    "--weight",
+    type=float,
+    help="Weight of the session in the shared budget.  [default: 1]",
+)
+@click.option("--min", "least", metavar="SIZE", help="Smallest share of the shared budget.")
+@click.option("--max", "most", metavar="SIZE", help="Largest share of the shared budget.")
 @click.option("--policy", help="Policy that makes the plan.  [default: the daemon's]")
 @click.option("--wait", is_flag=True, help="Wait until the target is managed.")
 @json_option
@@ -32,6 +39,9 @@ def attach(
     unit: str | None,
     tree: bool,
     fast: str | None,
+    weight: float | None,
+    least: str | None,
+    most: str | None,
     policy: str | None,
     wait: bool,
     as_json: bool,
@@ -46,6 +56,10 @@ def attach(
     If the target is already managed, this verb changes its budget or policy without a
     new profile. If an option is omitted, its current value is kept.
 
+    If the daemon has a shared budget (shared_fast in its configuration), a training that is
+    attached without --fast shares it with the others: the daemon changes its budget while
+    it runs. --weight, --min and --max can be changed later.
+
     With --wait, the exit status is 0 only if the target is managed.
     """
     target = target_arguments(pid, cgroup, unit)
@@ -55,8 +69,13 @@ def attach(
         target["tree"] = True
     if fast is not None:
         FastBudget.parse(fast)
+    terms: dict[str, float | str | None] = {"weight": weight, "min": least, "max": most}
+    for size in (least, most):
+        if size is not None:
+            parse_bytes(size)
+    given = {name: value for name, value in terms.items() if value is not None}
     with session_progress("attaching", daemon, pid or 0):
-        session = daemon.ask_long("attach", **target, fast=fast, policy=policy)
+        session = daemon.ask_long("attach", **target, fast=fast, policy=policy, **given)
     if wait:
         session = wait_managed(daemon, session)
     if as_json:

@@ -64,6 +64,10 @@ def _print_status(answer: dict[str, Any]) -> None:
         )
     if answer["paged"]:
         click.echo(f"tiers are paged: tier 0 is memory, tier 1 a file in {answer['paged']}")
+    if answer.get("shared_bytes"):
+        click.echo(
+            f"sessions without --fast share {format_bytes(answer['shared_bytes'])} of tier 0"
+        )
     if answer["swap"]:
         click.echo("tiers are memory and swap: processes without the shim can be attached")
     backend = next(one for one in answer["backends"] if one["usable"])
@@ -110,6 +114,8 @@ def _print_status(answer: dict[str, Any]) -> None:
             click.echo(
                 f"process {session['pid']} uses {energy['joules_per_step']:.3g} J a step ({whose})"
             )
+        if share := session.get("share"):
+            click.echo(f"process {session['pid']} {_share_line(share)}")
         if swap := session["swap"]:
             click.echo(f"{session_title(session)}: {_group_line(session)}{_swap_line(swap)}")
         if session["disturbed"]:
@@ -173,6 +179,30 @@ def _group_line(session: dict[str, Any]) -> str:
     if swap["left_out"]:
         line += f", {swap['left_out']} left out ({swap['left_out_reason']})"
     return f"{line}; "
+
+
+def _share_line(share: dict[str, Any]) -> str:
+    """A session's share of the shared budget, and the reasons for it."""
+    count = share["sessions"]
+    limits = [f"weight {share['weight']:g}"]
+    if share["least_bytes"]:
+        limits.append(f"minimum {format_bytes(share['least_bytes'])}")
+    if share["most_bytes"] is not None:
+        limits.append(f"maximum {format_bytes(share['most_bytes'])}")
+    sharing = "1 session shares" if count == 1 else f"{count} sessions share"
+    line = (
+        f"has a share of {format_bytes(share['share_bytes'])} ({', '.join(limits)}) of the "
+        f"{format_bytes(share['size_bytes'])} that {sharing}; an equal share is "
+        f"{format_bytes(share['equal_bytes'])}"
+    )
+    if share["slowdown"] is None:
+        return line + "; the value of more memory is not known yet"
+    line += f"; predicted step: {share['slowdown']:.3f} x all-fast"
+    if share["equal_slowdown"] is not None:
+        line += f", {share['equal_slowdown']:.3f} x with an equal share"
+    if share["gain_per_mib"] is not None:
+        line += f"; 1 MiB more saves {share['gain_per_mib']:.2%} of the all-fast step"
+    return line
 
 
 def _swap_line(swap: dict[str, Any]) -> str:

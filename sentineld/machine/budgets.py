@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fast tier's capacity, divided among the sessions' budgets."""
+"""The sum of the sessions' budgets, which is limited by the fast tier's capacity."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ class Budgets:
     """The budget of each holder, for example a session's ShimLink; reserve() keeps the sum of all
     budgets within the capacity. Thread-safe."""
 
-    def __init__(self, capacity_bytes: int) -> None:
+    def __init__(self, capacity_bytes: int, name: str = "the fast tier") -> None:
+        """name: the name of the capacity in messages."""
         self._capacity_bytes = capacity_bytes
+        self._name = name
         self._lock = threading.Lock()
         self._held: dict[Hashable, int] = {}
 
@@ -24,6 +26,11 @@ class Budgets:
         capacity. Raises SentinelError."""
         with self._lock:
             self._require(holder, budget_bytes)
+
+    def held_bytes(self, holder: Hashable) -> int:
+        """The holder's budget; 0: it has none."""
+        with self._lock:
+            return self._held.get(holder, 0)
 
     def reserve(self, holder: Hashable, budget_bytes: int) -> None:
         """Raise the holder's budget to budget_bytes. A budget that is already larger stays as it
@@ -49,7 +56,7 @@ class Budgets:
         free_bytes = self._capacity_bytes - others_bytes
         if budget_bytes <= free_bytes:
             return
-        capacity = f"the fast tier's {format_bytes(self._capacity_bytes)}"
+        capacity = f"{self._name}'s {format_bytes(self._capacity_bytes)}"
         if budget_bytes > self._capacity_bytes:
             problem = f"exceeds {capacity}"
         else:

@@ -18,6 +18,7 @@ from sentineld.host.huge_sizes import offered_sizes, planned_sizes
 from sentineld.host.powercap import EnergyCounters
 from sentineld.machine.budgets import Budgets
 from sentineld.machine.choose import substrate_of
+from sentineld.machine.shared import SharedBudget
 from sentineld.machine.substrate import Substrate
 from sentineld.model.tiers import Tiers
 from sentineld.observe.backends import BackendStatus, survey
@@ -25,6 +26,7 @@ from sentineld.observe.module import MODULE
 from sentineld.observe.probing import Probing
 from sentineld.observe.procs import ProcessEvent, ProcessWatcher
 from sentineld.observe.shim_link import ShimLink
+from sentineld.plan.division import Terms
 from sentineld.planner.planners import Planners
 
 log = logging.getLogger(__name__)
@@ -79,6 +81,8 @@ class Machine:
         self.budgets = Budgets(tiers.tiers[0].capacity_bytes if tiers is not None else 0)
         """The sessions' budgets of fast memory. A budget's holder is the session's ShimLink or, for
         a process without the shim, the HeatSession."""
+        self.shared = self._shared_budget(config, tiers)
+        """The shared budget; None: not configured, or there are no tiers."""
         self.rapl = rapl
         """The machine's energy counters; None if it has none."""
         self.planners = Planners(
@@ -93,6 +97,25 @@ class Machine:
         self.on_process: Callable[[ProcessEvent], None] = lambda _: None
         """Called with each event of a watched process tree, from the watcher's threads and from
         watch(). Must not block; see ProcessWatcher."""
+
+    def _shared_budget(self, config: Config, tiers: Tiers | None) -> SharedBudget | None:
+        """Reserve the shared budget. Raises SentinelError("bad-config") if it does not fit."""
+        if not config.shared_fast or tiers is None:
+            return None
+        if self.substrate.swap:
+            raise SentinelError(
+                "bad-config",
+                "shared_fast has no effect on memory and swap: only sessions with plans share it",
+                "remove shared_fast, or choose other tiers",
+            )
+        size_bytes = FastBudget.parse(config.shared_fast).resolve(tiers.tiers[0].capacity_bytes)
+        try:
+            self.budgets.reserve("the shared budget", size_bytes)
+        except SentinelError as error:
+            raise SentinelError(
+                "bad-config", f"shared_fast: {error.message}", "set a smaller shared_fast"
+            ) from None
+        return SharedBudget(size_bytes)
 
     @classmethod
     def probe(cls, config: Config) -> Machine:
@@ -193,6 +216,31 @@ class Machine:
         if fast.bytes is not None:
             self.budgets.reserve(link, fast.bytes)
 
+    def budgets_of(self, link: ShimLink) -> Budgets:
+        """The budgets to which a session's budget belongs: those within the shared budget, if the
+        session shares it."""
+        if self.shared is not None and self.shared.shares(link):
+            return self.shared.budgets
+        return self.budgets
+
+    def join(self, link: ShimLink, terms: Terms) -> None:
+        """Check that a process can be managed, and let it share the shared budget. Raises
+        SentinelError."""
+        self.substrate.require_allowed(link, self.require_tiers())
+        if self.shared is None:
+            raise SentinelError(
+                "usage",
+                "the daemon has no shared budget",
+                "set shared_fast in its configuration, or attach with --fast",
+            )
+        self.shared.join(link, terms)
+
+    def release_budget(self, link: ShimLink) -> None:
+        """Release a session's budget or its share."""
+        self.budgets.settle(link, 0)
+        if self.shared is not None:
+            self.shared.leave(link)
+
     def describe(self) -> dict[str, Any]:
         """Describe the machine for `sentinelctl status`."""
         return {
@@ -201,6 +249,7 @@ class Machine:
             "emulated": self.substrate.emulated,
             "paged": self.substrate.paged,
             "swap": self.substrate.swap,
+            "shared_bytes": self.shared.size_bytes if self.shared is not None else 0,
             "migration_bytes_per_s": self.tiers.migration_bytes_per_s if self.tiers else 0,
             "problems": [str(problem) for problem in self._problems],
             "ebpf_notes": self.probing.notes(),

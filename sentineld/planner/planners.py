@@ -11,6 +11,7 @@ import os
 import pickle
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,6 +30,7 @@ from sentineld.planner.requests import (
     ReplanRequest,
     Request,
     SpareRequest,
+    StepTimesRequest,
 )
 from sentineld.planner.turns import Turns
 from sentineld.policies.bounds.fast_share import FastShareBound
@@ -114,6 +116,20 @@ class Planners:
     def bound(self, uid: int, profile: Profile, tiers: Tiers, budget_bytes: int) -> FastShareBound:
         """Compute the fast-share bound for the budget and the tiers' migration bandwidth."""
         return self._answer(uid, BoundRequest(profile, tiers, budget_bytes))
+
+    def step_times_ns(
+        self,
+        uid: int,
+        name: str,
+        profile: Profile,
+        tiers: Tiers,
+        budgets_bytes: Sequence[int],
+        enough_ns: float,
+    ) -> tuple[float, ...]:
+        """Predict the times of steps under the named policy's plans for the first of these budgets;
+        see StepTimesRequest."""
+        budgets = tuple(budgets_bytes)
+        return self._answer(uid, StepTimesRequest(name, profile, tiers, budgets, enough_ns))
 
     def plan_again(
         self, uid: int, correction: Correction, budget_bytes: int, live: Plan

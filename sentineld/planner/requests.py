@@ -6,9 +6,12 @@ A request is pickled and sent to the child. It contains everything that its answ
 
 from __future__ import annotations
 
+import math
+import time
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
+from sentineld.base.errors import SentinelError
 from sentineld.model.plan import Plan
 from sentineld.model.profile import Profile
 from sentineld.model.tiers import Tiers
@@ -21,6 +24,9 @@ from sentineld.simulate.loop import plan_again, spare_plan
 from sentineld.simulate.steady import steady_step_ns
 
 Answer = TypeVar("Answer", covariant=True)
+
+STEP_TIMES_S = 10.0
+"""Time after which StepTimesRequest ends. Others may wait for the planning process."""
 
 
 class Request(Protocol[Answer]):
@@ -45,6 +51,32 @@ class PlanRequest:
         plan = planned(chosen, self.profile, self.tiers, self.budget_bytes)
         verify(plan, self.profile, self.budget_bytes if chosen.charges_budget else None)
         return _with_steady_step(plan, self.profile, self.tiers)
+
+
+@dataclass(frozen=True)
+class StepTimesRequest:
+    """Make plans for several budgets, only to predict the times of their steps."""
+
+    policy_name: str
+    profile: Profile
+    tiers: Tiers
+    budgets_bytes: tuple[int, ...]  # ascending
+    enough_ns: float  # no further budget is tried after a step that is shorter than this
+
+    def answer(self) -> tuple[float, ...]:
+        """The predicted time of a step in ns for each of the first budgets; infinite if there is no
+        plan. At least one budget is tried; after STEP_TIMES_S, no other is begun."""
+        began_s = time.monotonic()
+        times: list[float] = []
+        for budget_bytes in self.budgets_bytes:
+            request = PlanRequest(self.policy_name, self.profile, self.tiers, budget_bytes)
+            try:
+                times.append(request.answer().predicted.step_ns)
+            except SentinelError:
+                times.append(math.inf)
+            if times[-1] < self.enough_ns or time.monotonic() > began_s + STEP_TIMES_S:
+                break
+        return tuple(times)
 
 
 @dataclass(frozen=True)

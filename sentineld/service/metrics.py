@@ -39,6 +39,8 @@ class SessionSnapshot:
     budget_bytes: int = 0
     charged_bytes: int = 0
     peak_bytes: int = 0
+    share_bytes: int | None = None  # of the shared budget; None: the session has its own budget
+    relative_slowdown: float | None = None  # predicted, relative to an equal share
     unmanaged_bytes: int = 0  # live tensor bytes outside heap and arena
     resident_bytes: Mapping[int, int] = field(default_factory=dict)  # by tier
     steps: int = 0
@@ -96,6 +98,7 @@ class DaemonSnapshot:
     features: Mapping[str, bool] = field(default_factory=dict)
     tier_capacity_bytes: Mapping[int, int] = field(default_factory=dict)  # by tier
     migration_bytes_per_s: float = 0.0
+    shared_bytes: int | None = None  # the shared budget; None: there is none
     emulated: str = ""  # preset of the emulated tiers; "": the tiers are not emulated
     kernel_migrations: Mapping[tuple[str, str], int] = field(default_factory=dict)
     """Pages handled by the kernel's migrate_pages() on the whole machine, by (reason, result);
@@ -200,6 +203,13 @@ METRICS: tuple[MetricSpec, ...] = (
         lambda snapshot: _keyed(snapshot.tier_capacity_bytes),
     ),
     MetricSpec(
+        "sentineld_shared_budget_bytes",
+        "gauge",
+        "Fast memory that is divided among the sessions attached without --fast.",
+        (),
+        lambda snapshot: [] if snapshot.shared_bytes is None else [((), snapshot.shared_bytes)],
+    ),
+    MetricSpec(
         "sentineld_emulated_tiers_info",
         "gauge",
         "1 if the tiers are emulated; the label names the preset. Figures about tiers and moves "
@@ -258,6 +268,20 @@ METRICS: tuple[MetricSpec, ...] = (
         "gauge",
         "Fast memory that the session may use.",
         lambda s: s.budget_bytes,
+    ),
+    _session(
+        "sentineld_share_bytes",
+        "gauge",
+        "The session's share of the shared budget; its budget follows when other sessions have "
+        "released memory.",
+        lambda one: one.share_bytes,
+    ),
+    _session(
+        "sentineld_share_slowdown_ratio",
+        "gauge",
+        "Predicted time of the session's step, divided by its time with an equal share of the "
+        "shared budget.",
+        lambda one: one.relative_slowdown,
     ),
     _session(
         "sentineld_charged_bytes",

@@ -13,7 +13,7 @@ from typing import IO, Any
 
 from sentineld.base.errors import SentinelError
 from sentineld.base.log_events import LogEvent, about
-from sentineld.base.units import FastBudget
+from sentineld.base.units import FastBudget, parse_bytes
 from sentineld.control.frames import Message
 from sentineld.control.server import Caller, WithFile
 from sentineld.heat.session import TEMPERATURE
@@ -155,9 +155,13 @@ class Sessions:
         If "fast" or "policy" is missing, a managed process keeps its current value, and any other
         process gets the configured value. On memory and swap, the policy of a process without the
         shim is `temperature`.
+
+        If the daemon has a shared budget, a session without "fast" shares it; "weight", "min" and
+        "max" are its terms.
         """
         fast = FastBudget.parse(str(arguments["fast"])) if arguments.get("fast") else None
         policy = str(arguments["policy"]) if arguments.get("policy") else None
+        terms = _terms(arguments)
         wanted = _wanted(arguments)
         if wanted.is_group and policy not in (None, TEMPERATURE):
             raise SentinelError(
@@ -169,6 +173,12 @@ class Sessions:
             policy = TEMPERATURE
         default = TEMPERATURE if self._machine.substrate.swap else None
         if (policy or default) == TEMPERATURE and self._with_shim(wanted.pid) is None:
+            if terms:
+                raise SentinelError(
+                    "usage",
+                    f"policy {TEMPERATURE} does not use the shared budget",
+                    "leave out --weight, --min and --max",
+                )
             return describe_heat(self.heat.attach(caller.uid, wanted, fast))
         session = self._of_caller(caller.uid, arguments)
         if policy == TEMPERATURE:
@@ -179,7 +189,7 @@ class Sessions:
                 "use another policy, such as auto",
             )
         managing_policy(policy or self._machine.config.policy)
-        session.attach(fast, policy, caller.gone)
+        session.attach(fast, policy, caller.gone, terms)
         return self._described([session])[0]
 
     def detach(self, caller: Caller, arguments: Message) -> Any:
@@ -287,6 +297,19 @@ def _wanted(arguments: Message) -> Wanted:
     if not isinstance(cgroup, str) or "\0" in cgroup:
         raise SentinelError("usage", f"{cgroup!r} is not the path of a cgroup")
     return Wanted(cgroup=cgroup)
+
+
+def _terms(arguments: Message) -> dict[str, float | int]:
+    """The fields of Terms in the arguments of a verb. Raises SentinelError."""
+    terms: dict[str, float | int] = {}
+    if (weight := arguments.get("weight")) is not None:
+        if type(weight) not in (int, float):
+            raise SentinelError("usage", f"weight = {weight!r} is not a number", "use 1 or 2.5")
+        terms["weight"] = float(weight)
+    for name, field in (("min", "least_bytes"), ("max", "most_bytes")):
+        if arguments.get(name) is not None:
+            terms[field] = parse_bytes(str(arguments[name]))
+    return terms
 
 
 def _pid(arguments: Message) -> int:

@@ -27,6 +27,7 @@ def take_snapshot(machine: Machine, sessions: Sessions) -> DaemonSnapshot:
             for index, tier in enumerate(machine.tiers.tiers if machine.tiers else ())
         },
         migration_bytes_per_s=machine.tiers.migration_bytes_per_s if machine.tiers else 0.0,
+        shared_bytes=machine.shared.size_bytes if machine.shared is not None else None,
         emulated=machine.substrate.emulated,
         kernel_migrations={
             (reason, result): counts[result]
@@ -76,6 +77,8 @@ def _session(session: Session, counters: EbpfCounters | None) -> SessionSnapshot
     residency = session.link.residency
     paging = session.link.paging.counts() if session.link.paging else None
     used = following.energy.per_step() if following.energy else None
+    shared = session.machine.shared
+    share = shared.explain(session.link) if shared is not None else None
     delay = {}
     if residency is not None and paging is None:
         delay = {"owed": residency.owed_ns, "paid": residency.paid_ns}
@@ -91,6 +94,8 @@ def _session(session: Session, counters: EbpfCounters | None) -> SessionSnapshot
         budget_bytes=planned.budget_bytes if planned else 0,
         charged_bytes=managed.fast_bytes() if managed else 0,
         peak_bytes=planned.profile.peak_bytes if planned else 0,
+        share_bytes=share.share_bytes if share is not None else None,
+        relative_slowdown=share.relative_slowdown if share is not None else None,
         unmanaged_bytes=words.unmanaged_bytes,
         resident_bytes=dict(enumerate(managed.by_tier())) if managed else {},
         steps=words.step,

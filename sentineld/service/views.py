@@ -9,6 +9,7 @@ from typing import Any
 
 from sentineld.base.errors import SentinelError
 from sentineld.heat.session import TEMPERATURE, HeatSession
+from sentineld.machine.shared import Share
 from sentineld.model.kernel_events import Disturbance
 from sentineld.model.plan import Plan
 from sentineld.model.profile import Profile
@@ -35,8 +36,9 @@ def describe(session: Session, disturbances: Sequence[Disturbance]) -> dict[str,
         "state": str(status.state),
         "reason": status.reason,
         "policy": goal.policy if goal else "",
-        "fast": str(goal.fast) if goal else "",
+        "fast": goal.fast_text if goal else "",
         "rule": session.rule,
+        "share": asdict(share) if (share := _share(session)) else None,
         "budget_bytes": planned.budget_bytes if planned else 0,
         "charged_bytes": managed.fast_bytes() if managed else 0,
         "resident_bytes": managed.by_tier() if managed else [],
@@ -77,6 +79,12 @@ def describe(session: Session, disturbances: Sequence[Disturbance]) -> dict[str,
     }
 
 
+def _share(session: Session) -> Share | None:
+    """The session's share of the shared budget, with its reasons."""
+    shared = session.machine.shared
+    return None if shared is None else shared.explain(session.link)
+
+
 def describe_heat(session: HeatSession) -> dict[str, Any]:
     """The entry of a session of policy `temperature` in the answer to `sentinelctl status`: the
     fields of describe() that apply to it, and `swap`, the session's Figures.
@@ -92,6 +100,7 @@ def describe_heat(session: HeatSession) -> dict[str, Any]:
         "policy": TEMPERATURE,
         "fast": str(session.fast),
         "rule": "",
+        "share": None,
         "budget_bytes": figures.budget_bytes,
         "charged_bytes": figures.resident_bytes,
         "peak_bytes": figures.peak_bytes,

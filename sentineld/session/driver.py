@@ -7,17 +7,19 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import asdict, replace
 from typing import Any
 
 from sentineld.base.errors import SentinelError
 from sentineld.base.log_events import LogEvent, about
-from sentineld.base.units import FastBudget
+from sentineld.base.units import FastBudget, format_bytes
 from sentineld.control.frames import Message
 from sentineld.machine.machine import Machine
 from sentineld.model import protocol
 from sentineld.model.records import TensorName
 from sentineld.observe.matching import Candidate, matching_rule
 from sentineld.observe.shim_link import ShimLink
+from sentineld.plan.division import Terms
 from sentineld.profile.meter import StepMeter
 from sentineld.profile.steps import Step
 from sentineld.profile.trace import Trace
@@ -28,6 +30,7 @@ from sentineld.session.lifecycle import CALLED_EXEC, EXITED, Lifecycle, State
 from sentineld.session.live.shapes import Planned, Shape
 from sentineld.session.plans.following import Following
 from sentineld.session.plans.placing import Placing
+from sentineld.session.plans.sharing import Sharing
 from sentineld.session.requests import Requests
 from sentineld.session.state import Saved, StateFiles
 from sentineld.session.welcome import welcome
@@ -77,6 +80,7 @@ class Driver:
         self._feed = StepFeed(link.segment)
         self._profiling: Profiling | None = None
         self._placing = Placing()
+        self._sharing = Sharing(link, machine)
         self._requests = Requests(link, machine, self.observing.exact_sampling)
         self.following = Following(link, machine, self._inbox, on_mover_exit)
 
@@ -132,6 +136,7 @@ class Driver:
             # shortage, so the failed check must not make this process unmanaged.
             with contextlib.suppress(OSError):
                 self._require_own()
+        self._count_for_shares()
         self.observing.collect()
         self._requests.collect()
         if self._profiling is not None:
@@ -170,6 +175,13 @@ class Driver:
         elif self.following.managed is not None:
             self.unmanage(reason)
 
+    def _count_for_shares(self) -> None:
+        """If the session shares the shared budget, have it counted as soon as its process runs
+        steps."""
+        idle = self.lifecycle.state in (State.REGISTERED, State.ATTACHED)
+        if self._machine.shared is not None and not idle:
+            self._machine.shared.count(self._link)
+
     def _require_own(self) -> None:
         """Check that the user who connected still owns the process. If not, end the session, so
         that no later verb gives that user access to the process, and raise SentinelError."""
@@ -206,6 +218,8 @@ class Driver:
         """If profiling has found a plan or can make one now, send the plan's layout. Blocks while
         the plan is made."""
         assert self._profiling is not None
+        if self.lifecycle.state is State.PLANNING and not self._take_share(self._profiling):
+            return
         planned = self._profiling.planned()
         if planned is None:
             return
@@ -219,6 +233,19 @@ class Driver:
             f"{planned.plan.predicted.fast_share:.1%}",
         )
 
+    def _take_share(self, profiling: Profiling) -> bool:
+        """If the session shares the shared budget, reserve its share for the plan; returns whether
+        the plan can be made now."""
+        assert self.goal is not None
+        if self.goal.terms is None:
+            return True
+        share_bytes = self._sharing.take(self.following)
+        if share_bytes is None:
+            self.lifecycle.explain("its share of the shared budget is still used by other sessions")
+            return False
+        self.goal = profiling.goal = self.goal.with_share(share_bytes)
+        return True
+
     def _correct(self) -> None:
         """Compare the live plan's assumptions with measurements; enter a corrected plan as soon as
         there is one."""
@@ -227,7 +254,7 @@ class Driver:
             # replanning replaces the plan.
             self.following.stop_recording()
             return
-        if self._place():
+        if self._place() or self._resize():
             return
         corrected = self.following.corrected()
         if corrected is not None:
@@ -249,19 +276,46 @@ class Driver:
         self._placing.begun(following, placed)
         return True
 
+    def _resize(self) -> bool:
+        """Plan again if the session's share of the shared budget has changed; returns whether
+        planning has begun."""
+        if self.goal is None or self.goal.terms is None:
+            return False
+        share_bytes = self._sharing.resize(self.following, self.goal.policy)
+        if share_bytes is None:
+            return False
+        try:
+            self._plan_again(self.goal.with_share(share_bytes), self.following.plan_input())
+        except SentinelError:
+            self._settle_budget()
+            return False  # an abandoned planning still runs; the next turn tries again
+        return True
+
     def _switch(self, replanning: Replanning) -> None:
         """Begin to enter the plan for the new budget and policy, and forget the plans made for the
         old budget and policy. If planning failed, keep the live plan."""
-        planned, places = replanning.planned(), replanning.goal == self.goal
+        planned, goal, before = replanning.planned(), replanning.goal, self.goal
+        assert before is not None
+        places = goal == before
+        # Another share keeps the policy; another policy keeps the share.
+        resizes = goal.terms is not None and goal.fast != before.fast
         if planned is not None:
-            self.goal = replanning.goal
+            self.goal = goal
             self.following.forget_shapes()
-            why = "the script has placed tensors" if places else f"switching to {replanning.goal}"
+            if goal.policy != before.policy:
+                self._sharing.stop()
+            why = f"switching to {goal}"
+            if places:
+                why = "the script has placed tensors"
+            elif resizes:
+                why = f"its share is now {format_bytes(planned.budget_bytes)}"
             self._send_plan(planned, _name(planned), why)
         else:
             self._settle_budget()
+            if resizes:
+                self._sharing.failed(goal.fast.resolve(0))
         self._requests.finish()
-        if planned is None and places:
+        if planned is None and (places or resizes):
             # No caller gets the outcome of this replanning, so the status must show its failure.
             log.warning(
                 "process %d: %s",
@@ -277,7 +331,7 @@ class Driver:
 
         Raises EOFError or SentinelError. SentinelError is raised, for example, if other sessions
         have reserved the budget since the plan was made."""
-        self._machine.budgets.reserve(self._link, planned.budget_bytes)
+        self._machine.budgets_of(self._link).reserve(self._link, planned.budget_bytes)
         layout_id = self.following.prepare(planned, what)
         # Save the plan before sending it: the next daemon needs the plan of any layout that may be
         # live.
@@ -304,29 +358,68 @@ class Driver:
 
     # Verbs.
 
-    def attach(self, fast: FastBudget | None, policy_name: str | None) -> Replanning | None:
+    def attach(
+        self,
+        fast: FastBudget | None,
+        policy_name: str | None,
+        terms: Mapping[str, Any] | None = None,
+    ) -> Replanning | None:
         """Begin to manage a process, or to switch a managed process to another budget or policy.
 
         fast, policy_name: if None, a managed process keeps its current value, and any other process
-        gets the configured value. Returns the replanning to wait for if the process is switched,
-        else None. Raises SentinelError.
+        gets the configured value. terms: fields of Terms that are set or changed, for a session
+        that shares the shared budget. If the daemon has a shared budget, a session without `fast`
+        shares it. Returns the replanning to wait for if the process is switched, else None. Raises
+        SentinelError.
         """
         self._require_own()
+        if fast is not None and terms:
+            raise SentinelError(
+                "usage",
+                "a session with a budget of its own has no weight, minimum or maximum",
+                "leave out --fast, or leave out --weight, --min and --max",
+            )
+        goal, machine = self.goal, self._machine
         if self.lifecycle.state is State.REGISTERED:
-            config = self._machine.config
-            goal = Goal(fast or FastBudget.parse(config.fast), policy_name or config.policy)
-            self._attach(goal)
+            policy_name = policy_name or machine.config.policy
+            shares = terms or (fast is None and machine.shared is not None)
+            self._attach(
+                Goal(
+                    fast or FastBudget.parse(machine.config.fast),
+                    policy_name,
+                    Terms(**(terms or {})) if shares else None,
+                )
+            )
             return None
-        assert self.goal is not None
-        return self._attach_again(Goal(fast or self.goal.fast, policy_name or self.goal.policy))
+        assert goal is not None
+        if (terms and goal.terms is None) or (fast is not None and goal.terms is not None):
+            kind = "has a budget of its own" if goal.terms is None else "shares the shared budget"
+            raise SentinelError(
+                "wrong-state",
+                f"process {self._link.pid} {kind}",
+                f"detach it first: sentinelctl detach {self._link.pid}",
+            )
+        if terms and goal.terms is not None:
+            changed = replace(goal.terms, **terms)
+            machine.join(self._link, changed)
+            self.goal = goal = replace(goal, terms=changed)
+            self._states.changed_terms(self.name, self._saved())
+            if policy_name in (None, goal.policy):
+                return None
+        return self._attach_again(
+            replace(goal, fast=fast or goal.fast, policy=policy_name or goal.policy)
+        )
 
     def _attach(self, goal: Goal) -> None:
         self._requests.require_none()
-        self._machine.require(self._link, goal.fast)
         try:
+            if goal.terms is None:
+                self._machine.require(self._link, goal.fast)
+            else:
+                goal = self._joined(goal, goal.terms)
             self._machine.watch(self._link.pid)  # fails if no descriptor is free
-        except OSError:
-            self._machine.budgets.settle(self._link, 0)
+        except (OSError, SentinelError):
+            self._machine.release_budget(self._link)
             raise
         self.goal = goal
         self.set_barrier_timeout()
@@ -343,6 +436,12 @@ class Driver:
             extra=about(LogEvent.ATTACHED),
         )
 
+    def _joined(self, goal: Goal, terms: Terms) -> Goal:
+        """Let the session share the shared budget; returns the goal with its share."""
+        self._machine.join(self._link, terms)
+        assert self._machine.shared is not None
+        return goal.with_share(self._machine.shared.share_bytes(self._link))
+
     def _attach_again(self, goal: Goal) -> Replanning:
         """Begin to plan for another budget or policy, from the live plan's profile. Meanwhile, the
         live plan is followed."""
@@ -357,7 +456,7 @@ class Driver:
         self._requests.require_none()
         plan_input = self.following.plan_input()
         budget_bytes = goal.fast.resolve(plan_input.profile.peak_bytes)
-        self._machine.budgets.reserve(self._link, budget_bytes)
+        self._machine.budgets_of(self._link).reserve(self._link, budget_bytes)
         try:
             return self._plan_again(goal, plan_input)
         except BaseException:
@@ -435,15 +534,20 @@ class Driver:
             return
         saved, planned = restored.saved, restored.planned
         self.rule = saved.rule
-        goal = Goal(FastBudget.parse(saved.fast), saved.policy)
+        shares = saved.terms is not None and self._machine.shared is not None
+        terms = Terms(**(saved.terms or {})) if shares else None
+        goal = Goal(FastBudget.parse(saved.fast), saved.policy, terms)
         substrate, nodes = self._machine.substrate, self._machine.nodes()
         if planned is None or not saved.resumable(substrate.emulated, substrate.paged, nodes):
             self._attach(goal)
             self.lifecycle.explain("attached again after the daemon's restart")
             return
         self._require_own()
-        self._machine.require(self._link, goal.fast)
-        self._machine.budgets.reserve(self._link, planned.budget_bytes)
+        if goal.terms is None:
+            self._machine.require(self._link, goal.fast)
+        else:
+            self._machine.join(self._link, goal.terms)
+        self._machine.budgets_of(self._link).reserve(self._link, planned.budget_bytes)
         self.goal = goal
         self._machine.watch(self._link.pid)
         self.following.resume(planned, restored.entered)
@@ -479,7 +583,8 @@ class Driver:
             self.end("the process does not read its socket")
             return
         self._machine.unwatch(self._link.pid)
-        self._machine.budgets.settle(self._link, 0)
+        self._sharing.stop()
+        self._machine.release_budget(self._link)
         self.rule = ""
         self.lifecycle.enter(State.REGISTERED, reason)
 
@@ -495,7 +600,8 @@ class Driver:
             release.callback(self.observing.close)
             if not self.keeps_files and (self._process.exited() or reason == CALLED_EXEC):
                 release.callback(self._states.forget, self.name)
-            release.callback(self._machine.budgets.settle, self._link, 0)
+            release.callback(self._sharing.stop)
+            release.callback(self._machine.release_budget, self._link)
             release.callback(self._machine.unwatch, self._link.pid)
             self._stop_managing(reason)
         log.info("session %d ends: %s", self._link.pid, reason, extra=about(LogEvent.SESSION_ENDED))
@@ -536,6 +642,9 @@ class Driver:
 
     def _settle_budget(self) -> None:
         """Keep only the live plan's budget reserved."""
+        if self.goal is not None and self.goal.terms is not None:
+            self._sharing.settle(self.following)
+            return
         managed = self.following.planned
         self._machine.budgets.settle(self._link, managed.budget_bytes if managed else 0)
 
@@ -555,6 +664,7 @@ class Driver:
             substrate.emulated,
             substrate.paged,
             self._machine.nodes(),
+            terms=None if self.goal.terms is None else asdict(self.goal.terms),
             rule=self.rule,
         )
 

@@ -16,7 +16,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from sentineld.base.commands import Backlog, Command, Commands
 from sentineld.base.errors import SentinelError
@@ -153,17 +153,21 @@ class Session:
     # then cancelled.
 
     def attach(
-        self, fast: FastBudget | None, policy_name: str | None, gone: threading.Event = STAYS
+        self,
+        fast: FastBudget | None,
+        policy_name: str | None,
+        gone: threading.Event = STAYS,
+        terms: Mapping[str, Any] | None = None,
     ) -> None:
         """Begin to manage the process, or switch it to another budget or policy if it is managed.
 
         A switch blocks until the new plan is made; if planning fails, the process keeps the live
         plan.
-        fast, policy_name: see Driver.attach().
+        fast, policy_name, terms: see Driver.attach().
         """
         self._wait_entered(gone)
         replanning: Replanning | None = self._call(
-            lambda: self._driver.attach(fast, policy_name), gone
+            lambda: self._driver.attach(fast, policy_name, terms), gone
         )
         if replanning is not None:
             self._result_of(replanning, gone)

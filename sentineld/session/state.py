@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from sentineld.base.errors import SentinelError
 from sentineld.base.log_events import LogEvent, about
@@ -55,6 +55,7 @@ class Saved:
     emulated: str = ""  # preset of emulated tiers; "": the tiers are not emulated
     paged: str = ""  # directory of the files of paged tiers; "": the tiers are not paged
     nodes: Nodes = ()  # the tiers' nodes; empty in files of earlier versions
+    terms: dict[str, Any] | None = None  # fields of Goal.terms; None: a budget of its own
     plans: tuple[SavedPlan, ...] = ()  # the live plan and the plan being entered, if any
     rule: str = ""  # origin of the rule that attached the process; "": no rule did
 
@@ -116,6 +117,13 @@ class StateFiles:
             save_plan(self._plan_file(name, layout_id), planned.plan, planned.profile)
             # Write the row last, so that every plan with a row has a complete file.
             self._write(name, replace(saved, plans=(*plans, row)))
+
+    def changed_terms(self, name: str, saved: Saved) -> None:
+        """Record other terms of the shared budget."""
+        before = self._read(name)
+        if before is not None:
+            with self._writing(name):
+                self._write(name, replace(before, terms=saved.terms))
 
     def live(self, name: str, layout_id: int) -> None:
         """Record that a plan is live, and drop the other plans."""
@@ -183,6 +191,7 @@ class StateFiles:
                 found.get("emulated", ""),
                 found.get("paged", ""),
                 tuple(tuple(nodes) for nodes in found.get("nodes", [])),
+                found.get("terms"),
                 plans,
                 str(found.get("rule", "")),
             )

@@ -13,6 +13,7 @@ from sentineld.machine.machine import Machine
 from sentineld.model.profile import Profile
 from sentineld.model.tiers import Tiers
 from sentineld.observe.shim_link import ShimLink
+from sentineld.plan.division import Terms
 from sentineld.plan.fault_latency import fault_latency_of
 from sentineld.plan.slack import with_slack
 from sentineld.profile.sizes import Sizes
@@ -25,9 +26,21 @@ class Goal:
 
     fast: FastBudget
     policy: str
+    terms: Terms | None = None
+    """The terms on which the session shares the shared budget; `fast` is its share, in bytes. None:
+    the session has a budget of its own."""
 
     def __str__(self) -> str:
-        return f"policy {self.policy}, fast {self.fast}"
+        return f"policy {self.policy}, fast {self.fast_text}"
+
+    @property
+    def fast_text(self) -> str:
+        """The budget as text: that of `attach`, or "shared"."""
+        return str(self.fast) if self.terms is None else "shared"
+
+    def with_share(self, share_bytes: int) -> Goal:
+        """The same goal with another share of the shared budget."""
+        return replace(self, fast=FastBudget(None, share_bytes))
 
 
 @dataclass(frozen=True)
@@ -47,7 +60,7 @@ def planned_for(goal: Goal, given: PlanInput, machine: Machine, link: ShimLink) 
     budget_bytes = goal.fast.resolve(given.profile.peak_bytes)
     # This only checks the budget. The session reserves the budget, in its own thread, when it
     # enters the plan.
-    machine.budgets.require(link, budget_bytes)
+    machine.budgets_of(link).require(link, budget_bytes)
     reserved_bytes = given.unmanaged_bytes + machine.substrate.reserve_bytes(budget_bytes)
     arguments = given.profile, given.tiers, budget_bytes - reserved_bytes
     started_s = time.monotonic()

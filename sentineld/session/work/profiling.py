@@ -86,7 +86,9 @@ class Profiling:
         self._lifecycle = lifecycle
         self._shapes = shapes
         self._tiers = tiers
-        self._goal = goal
+        self.goal = goal
+        """The goal of the plan. The session replaces it when the share of the shared budget is
+        known."""
         self._warm_up_left = WARM_UP_STEPS
         self._left = left
         self._unmanaged_bytes = 0
@@ -165,7 +167,7 @@ class Profiling:
             self._unmanaged_bytes,
             self._sizes,
         )
-        return planned_for(self._goal, given, self._machine, self._link)
+        return planned_for(self.goal, given, self._machine, self._link)
 
     def _on_allocation_step(self, step: Step) -> None:
         if self._found is not None or cut_count(step):
@@ -182,7 +184,7 @@ class Profiling:
         if choice.similar is not None:
             self._sizes = choice.similar.sizes
             self._sampler.expect(choice.similar)
-        self._sampler.cut(self._goal.fast, self._inbox.layers)
+        self._sampler.cut(self.goal.fast, self._inbox.layers)
         period_us = rearm_period_us(self._sampler.gathered[-1], self._sampler.cuts)
         self._sampler.begin(self._observing.sampling(period_us), self._tiers)
         self._lifecycle.enter(State.ACCESS, choice.reason)

@@ -18,6 +18,7 @@ from sentineld.base.units import FastBudget
 from sentineld.config import Config
 from sentineld.machine.machine import Machine
 from sentineld.model.protocol import Mode, Placement
+from sentineld.plan.division import Terms
 from sentineld.session import requests
 from sentineld.session.driver import Driver
 from sentineld.session.lifecycle import CALLED_EXEC
@@ -45,19 +46,23 @@ class Managed:
         monkeypatch: pytest.MonkeyPatch,
         nodes: Nodes = NODES,
         welcomed: bool = True,
+        shared_fast: str = "",
     ) -> None:
         """nodes: the tiers' nodes when the plan was saved. welcomed: whether an earlier daemon has
-        welcomed the program that the process runs."""
+        welcomed the program that the process runs. shared_fast: the shared budget, which the
+        session shares; "": it has a budget of its own."""
         self.linked = toy_linked(layout_id=LAYOUT_ID)
         substrate = ToySubstrate(ToyPages())
-        self.machine = Machine(Config(huge_pages="off"), substrate, two_tiers(1e12), [])
+        config = Config(huge_pages="off", shared_fast=shared_fast)
+        self.machine = Machine(config, substrate, two_tiers(1e12), [])
         states = StateFiles(folder)
         self.driver = Driver(self.linked.link, self.machine, states, lambda reason: None)
         self.let = threading.Event()
         monkeypatch.setattr(requests, "planned_for", self._plan)
         # A process whose daemon was restarted names the session in its next hello.
         self.linked.link.hello["session"] = self.driver.name if welcomed else ""
-        saved = Saved(str(7 * PAGE), "sentinel", "cxl", nodes=nodes)
+        terms = {"weight": 2.0} if shared_fast else None
+        saved = Saved(str(7 * PAGE), "sentinel", "cxl", nodes=nodes, terms=terms)
         states.entering(self.driver.name, saved, LAYOUT_ID, PLANNED)
         self.driver.resume()
 
@@ -89,6 +94,81 @@ def managed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Managed
     assert made.driver.lifecycle.state == "managed"
     yield made
     made.close()
+
+
+@pytest.fixture
+def sharing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Managed]:
+    """A managed process that shares 64 pages."""
+    made = Managed(tmp_path, monkeypatch, shared_fast=str(64 * PAGE))
+    assert made.driver.lifecycle.state == "managed"
+    yield made
+    made.close()
+
+
+def test_a_session_that_shares_is_resumed_with_its_terms(sharing: Managed) -> None:
+    shared, link = sharing.machine.shared, sharing.linked.link
+    assert shared is not None
+    share = shared.explain(link)
+    assert share is not None
+    assert share.weight == 2.0
+    assert shared.budgets.held_bytes(link) == PLANNED.budget_bytes
+    sharing.check_reserved(64 * PAGE)  # the shared budget, not the session's
+
+
+def test_another_share_is_planned_for_and_kept_reserved_meanwhile(sharing: Managed) -> None:
+    driver, shared, link = sharing.driver, sharing.machine.shared, sharing.linked.link
+    assert shared is not None
+    driver.turn()
+    assert shared.budgets.held_bytes(link) == 64 * PAGE
+    with pytest.raises(SentinelError, match="is being replanned"):
+        driver.attach(None, "static")
+    sharing.let.set()
+
+    def kept() -> bool:
+        driver.turn()
+        return "the live plan is kept" in driver.lifecycle.status.reason
+
+    wait(kept)
+    assert shared.budgets.held_bytes(link) < 64 * PAGE
+    # Planning for the same share is not repeated at once.
+    driver.turn()
+    assert driver.attach(None, "static") is not None
+
+
+def test_a_session_waits_for_memory_that_others_hold(sharing: Managed) -> None:
+    driver, shared = sharing.driver, sharing.machine.shared
+    assert shared is not None
+    shared.budgets.reserve("another session", 50 * PAGE)
+    driver.turn()
+    assert shared.budgets.held_bytes(sharing.linked.link) == PLANNED.budget_bytes
+    driver.attach(None, None, {"most_bytes": 14 * PAGE})
+    driver.turn()
+    with pytest.raises(SentinelError, match="is being replanned"):
+        driver.attach(None, "static")
+
+
+def test_terms_change_without_planning(sharing: Managed) -> None:
+    driver = sharing.driver
+    assert driver.attach(None, None, {"most_bytes": 7 * PAGE}) is None
+    assert driver.goal is not None
+    assert driver.goal.terms == Terms(2.0, 0, 7 * PAGE)
+    with pytest.raises(SentinelError, match="exceeds the maximum"):
+        driver.attach(None, None, {"least_bytes": 8 * PAGE})
+    assert driver.goal.terms == Terms(2.0, 0, 7 * PAGE)
+    with pytest.raises(SentinelError, match="shares the shared budget"):
+        driver.attach(MORE, None)
+    driver.turn()
+    assert driver.attach(None, "static") is not None
+
+
+def test_terms_need_a_shared_budget(managed: Managed) -> None:
+    with pytest.raises(SentinelError, match="has a budget of its own"):
+        managed.driver.attach(None, None, {"weight": 2.0})
+    managed.driver.detach()
+    with pytest.raises(SentinelError, match="has no shared budget"):
+        managed.driver.attach(None, None, {"weight": 2.0})
+    with pytest.raises(SentinelError, match="has no weight"):
+        managed.driver.attach(MORE, None, {"weight": 2.0})
 
 
 def test_a_switch_that_ends_because_the_plan_is_left_reserves_nothing(managed: Managed) -> None:

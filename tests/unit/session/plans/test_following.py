@@ -36,11 +36,12 @@ BROUGHT = ("promote", "initial", "moved")
 class Process:
     """A process that runs the toy's steps, and the plans of its session."""
 
-    def __init__(self) -> None:
+    def __init__(self, shared_fast: str = "") -> None:
         self.linked, self.pages = toy_linked(), ToyPages()
         link = self.linked.link
         substrate = ToySubstrate(self.pages)
-        machine = Machine(Config(huge_pages="off"), substrate, two_tiers(1e12), [])
+        config = Config(huge_pages="off", shared_fast=shared_fast)
+        self.machine = machine = Machine(config, substrate, two_tiers(1e12), [])
         self.inbox = Inbox(link, Observing(link, 1024))
         self.ended: list[str] = []
         self.following = Following(link, machine, self.inbox, self.ended.append)

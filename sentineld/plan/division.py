@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Divides a shared budget among sessions, by the value of memory to each.
+
+The value is known from a curve: the predicted slowdown of a session as a function of its budget.
+The division minimises the weighted sum of the slowdowns. It is compared with equal shares, in which
+each session's share is proportional to its weight: the sum is never larger than with equal shares,
+and no session's slowdown exceeds SLOWDOWN_MAX times its slowdown at an equal share.
+
+Curves need not be convex: a plan often becomes much better at the budget at which one more group of
+tensors fits. Giving each next byte to the session with the largest gain would stop before such a
+budget. Therefore, the division is found by dynamic programming over units of memory.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from sentineld.base.errors import SentinelError
+from sentineld.base.units import format_bytes
+from sentineld.model.arrays import Floats
+from sentineld.model.records import PAGE_BYTES
+
+SLOWDOWN_MAX = 1.25
+"""No session's slowdown is larger than its slowdown at an equal share by more than this factor."""
+UNITS_MIN = 256
+"""Minimum number of units into which a shared budget is divided."""
+UNITS_PER_SESSION = 8
+"""With many sessions, the number of units per session."""
+UNIT_VALUE_MIN = 1e-6
+"""A unit of memory that reduces the weighted sum by less than this stays free. A session that
+starts later can then use it at once."""
+WEIGHT_RANGE = 0.01, 100.0
+CURVE_SHARES = (0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.65, 0.8, 1.0)
+"""Budgets for which a curve has a plan, as shares of the session's peak."""
+ALL_FAST = 1.0005
+"""A step with a smaller slowdown gains nothing by more memory."""
+
+
+@dataclass(frozen=True)
+class Terms:
+    """The conditions under which a session shares the budget."""
+
+    weight: float = 1.0
+    least_bytes: int = 0
+    most_bytes: int | None = None  # None: unlimited
+
+    def require(self, size_bytes: int) -> None:
+        """Check the terms; size_bytes: the shared budget. Raises SentinelError."""
+        lowest, highest = WEIGHT_RANGE
+        if not lowest <= self.weight <= highest:  # false for nan
+            raise SentinelError(
+                "usage", f"the weight {self.weight:g} is invalid", f"use {lowest:g} to {highest:g}"
+            )
+        if self.most_bytes is not None and not 0 < self.most_bytes >= self.least_bytes:
+            raise SentinelError(
+                "usage",
+                f"the minimum of {format_bytes(self.least_bytes)} exceeds the maximum of"
+                f" {format_bytes(self.most_bytes)}"
+                if self.most_bytes
+                else "the maximum is 0 bytes",
+                "set a larger --max",
+            )
+        if self.least_bytes > size_bytes:
+            raise SentinelError(
+                "budget-too-large",
+                f"the minimum of {format_bytes(self.least_bytes)} exceeds the shared budget of"
+                f" {format_bytes(size_bytes)}",
+                "set a smaller --min",
+            )
+
+
+@dataclass(frozen=True)
+class Curve:
+    """The slowdown of a session by its budget: the predicted time of a step, divided by its time if
+    all memory were fast."""
+
+    budgets_bytes: tuple[int, ...]
+    """Budgets in ascending order. No budget larger than the last one is useful."""
+    slowdowns: tuple[float, ...]
+    """Slowdown of the plan for each budget; infinite if there is no plan."""
+
+    def at(self, budgets_bytes: Sequence[int] | Floats) -> Floats:
+        """The slowdowns at these budgets, interpolated linearly; infinite below the smallest budget
+        that has a plan."""
+        # A larger budget can always use the plan for a smaller one.
+        slowdowns = np.minimum.accumulate(np.asarray(self.slowdowns, np.float64))
+        known = np.isfinite(slowdowns)
+        wanted = np.asarray(budgets_bytes, np.float64)
+        if not known.any():
+            return np.full(wanted.shape, np.inf)
+        budgets = np.asarray(self.budgets_bytes, np.float64)[known]
+        found = np.interp(wanted, budgets, slowdowns[known])
+        return np.where(wanted < budgets[0], np.inf, found)
+
+
+def curve_of(
+    slowdowns_at: Callable[[Sequence[int]], Sequence[float]], peak_bytes: int, size_bytes: int
+) -> Curve:
+    """A session's curve up to its peak or the shared budget.
+
+    slowdowns_at: returns the slowdowns of plans for the first of the given budgets, for at least
+    one of them; infinite if there is no plan. Budgets after a slowdown below ALL_FAST are not used.
+    """
+    largest = min(peak_bytes, size_bytes)
+    wanted = [int(share * peak_bytes) for share in CURVE_SHARES]
+    budgets = [*(one for one in wanted if one < largest), largest]
+    slowdowns: list[float] = []
+    while len(slowdowns) < len(budgets) and min(slowdowns, default=math.inf) >= ALL_FAST:
+        slowdowns += slowdowns_at(budgets[len(slowdowns) :])
+    return Curve(tuple(budgets[: len(slowdowns)]), tuple(slowdowns))
+
+
+@dataclass(frozen=True)
+class Member:
+    """A session that shares the budget."""
+
+    terms: Terms
+    curve: Curve | None = None  # None: not known yet; the session gets an equal share
+
+    @property
+    def most_bytes(self) -> float:
+        """The largest useful and permitted share."""
+        limits = [self.terms.most_bytes or math.inf]
+        if self.curve is not None:
+            limits.append(self.curve.budgets_bytes[-1])
+        return max(min(limits), self.terms.least_bytes)
+
+
+def equal_shares(size_bytes: int, members: Sequence[Member]) -> list[int]:
+    """The shares in proportion to the weights, within each session's limits; whole pages.
+
+    The sum of the minimums must not exceed size_bytes.
+    """
+    low, high = 0.0, float(size_bytes) / min((one.terms.weight for one in members), default=1.0)
+
+    def shares(level: float) -> list[float]:
+        """The shares if a session of weight 1 without limits gets `level` bytes."""
+        return [
+            max(one.terms.least_bytes, min(one.most_bytes, level * one.terms.weight))
+            for one in members
+        ]
+
+    if sum(shares(high)) <= size_bytes:
+        low = high
+    while high - low > 1:
+        level = (low + high) / 2
+        low, high = (level, high) if sum(shares(level)) <= size_bytes else (low, level)
+    # A minimum that is not a whole number of pages is not rounded down.
+    return [
+        max(one.terms.least_bytes, int(share) // PAGE_BYTES * PAGE_BYTES)
+        for one, share in zip(members, shares(low), strict=True)
+    ]
+
+
+def divide(size_bytes: int, members: Sequence[Member]) -> list[int]:
+    """The division of a budget that minimises the weighted sum of the slowdowns; bytes for each
+    session. The sum never exceeds size_bytes.
+
+    A session without a curve gets an equal share. If no division is possible within the limits on
+    slowdowns, the result is equal_shares(). The sum of the minimums must not exceed size_bytes.
+    """
+    equal = equal_shares(size_bytes, members)
+    known = [at for at, one in enumerate(members) if one.curve is not None]
+    rest_bytes = size_bytes - sum(equal[at] for at in range(len(members)) if at not in known)
+    rest_bytes -= sum(members[at].terms.least_bytes for at in known)
+    count = max(UNITS_MIN, UNITS_PER_SESSION * len(known))
+    unit_bytes = max(rest_bytes // count // PAGE_BYTES, 1) * PAGE_BYTES
+    units = max(rest_bytes, 0) // unit_bytes
+    best, chosen = np.zeros(units + 1), []
+    for at in known:
+        best, taken = _with_member(best, _costs(members[at], equal[at], units, unit_bytes))
+        chosen.append(taken)
+    if not known or not np.isfinite(best[-1]):
+        return equal
+    shares, left = list(equal), units
+    for at, taken in zip(reversed(known), reversed(chosen), strict=True):
+        got = int(taken[left])
+        shares[at] = members[at].terms.least_bytes + got * unit_bytes
+        left -= got
+    # Equal shares are not whole numbers of units, so they can be better.
+    return shares if total(members, shares) <= total(members, equal) else equal
+
+
+def permitted(size_bytes: int, members: Sequence[Member], shares_bytes: Sequence[int]) -> bool:
+    """Whether divide() could return these shares: they keep all limits, and are not worse than
+    equal shares."""
+    equal = equal_shares(size_bytes, members)
+    if sum(shares_bytes) > size_bytes or total(members, shares_bytes) > total(members, equal):
+        return False
+    for one, share, equal_bytes in zip(members, shares_bytes, equal, strict=True):
+        if one.curve is None:
+            if share != equal_bytes:
+                return False
+            continue
+        slowdown, before = one.curve.at([share, equal_bytes])
+        if slowdown > SLOWDOWN_MAX * before or not one.terms.least_bytes <= share:
+            return False
+        if one.terms.most_bytes is not None and share > one.terms.most_bytes:
+            return False
+    return True
+
+
+def total(members: Sequence[Member], shares_bytes: Sequence[int]) -> float:
+    """The weighted sum of the slowdowns of the sessions that have a curve."""
+    return sum(
+        one.terms.weight * float(one.curve.at([share])[0])
+        for one, share in zip(members, shares_bytes, strict=True)
+        if one.curve is not None
+    )
+
+
+def _costs(member: Member, equal_bytes: int, units: int, unit_bytes: int) -> Floats:
+    """(units + 1,): the weighted slowdown with 0, 1, ... units above the minimum. Shares beyond the
+    maximum, and shares that make the session too slow, cost infinitely much."""
+    assert member.curve is not None
+    shares = member.terms.least_bytes + np.arange(units + 1) * float(unit_bytes)
+    slowdowns = member.curve.at(shares)
+    limit = SLOWDOWN_MAX * float(member.curve.at([equal_bytes])[0])
+    useless = np.arange(units + 1) * UNIT_VALUE_MIN
+    costs = member.terms.weight * slowdowns + useless
+    # The smallest share that reaches the maximum useful share is allowed, unless it exceeds the
+    # session's own maximum.
+    beyond = shares - unit_bytes >= member.most_bytes
+    if member.terms.most_bytes is not None:
+        beyond |= shares > max(member.terms.most_bytes, member.terms.least_bytes)
+    return np.where((slowdowns > limit) | beyond, np.inf, costs)
+
+
+def _with_member(best: Floats, costs: Floats) -> tuple[Floats, Floats]:
+    """Add a session to the division. best: (units + 1,), the least cost of the sessions so far if
+    they may use at most 0, 1, ... units. Returns the same with the session, and the units that the
+    session then gets."""
+    units = len(best) - 1
+    # (at most this many units in all, units of this session): the units of the other sessions.
+    others = np.arange(units + 1)[:, None] - np.arange(units + 1)[None, :]
+    sums = np.where(others >= 0, best[np.maximum(others, 0)] + costs[None, :], np.inf)
+    taken = sums.argmin(axis=1)
+    return sums[np.arange(units + 1), taken], taken

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The shared budget: who shares it, and when the shares change."""
+
+from __future__ import annotations
+
+import pytest
+
+from sentineld.base.errors import SentinelError
+from sentineld.machine.shared import SharedBudget
+from sentineld.plan.division import Curve, Terms
+
+MIB = 1 << 20
+STEEP = Curve((0, 64 * MIB), (1.25, 1.0))
+FLAT = Curve((0, 64 * MIB), (1.125, 1.0))
+
+
+def shared(*holders: str) -> SharedBudget:
+    """A shared budget of 64 MiB. Each holder's process runs steps."""
+    budget = SharedBudget(64 * MIB)
+    for holder in holders:
+        budget.join(holder, Terms())
+        budget.count(holder)
+    return budget
+
+
+def test_shares_follow_starts_ends_and_curves() -> None:
+    budget = shared("a")
+    assert budget.share_bytes("a") == 64 * MIB
+    budget.join("b", Terms())
+    # b's process has run no step yet.
+    assert budget.share_bytes("a") == 64 * MIB
+    assert budget.share_bytes("b") == 32 * MIB
+    budget.count("b")
+    assert budget.share_bytes("a") == budget.share_bytes("b") == 32 * MIB
+    budget.learn("a", STEEP)
+    assert budget.share_bytes("a") == 32 * MIB
+    budget.learn("b", FLAT)
+    assert (budget.share_bytes("a"), budget.share_bytes("b")) == (64 * MIB, 0)
+    budget.leave("a")
+    assert budget.share_bytes("b") == 64 * MIB
+    assert not budget.shares("a")
+    budget.leave("a")
+
+
+def test_a_small_gain_changes_no_share() -> None:
+    budget = shared("a", "b")
+    budget.learn("a", Curve((0, 64 * MIB), (1.2, 1.0)))
+    budget.learn("b", Curve((0, 64 * MIB), (1.2, 1.0)))
+    before = budget.share_bytes("a"), budget.share_bytes("b")
+    # All 64 MiB for a would now save 0.2 % of the sum.
+    budget.learn("a", Curve((0, 64 * MIB), (1.205, 1.0)))
+    assert (budget.share_bytes("a"), budget.share_bytes("b")) == before
+
+
+def test_other_terms_take_effect() -> None:
+    budget = shared("a", "b")
+    budget.learn("a", STEEP)
+    budget.learn("b", FLAT)
+    budget.join("b", Terms(least_bytes=16 * MIB))
+    assert (budget.share_bytes("a"), budget.share_bytes("b")) == (48 * MIB, 16 * MIB)
+    budget.join("a", Terms(most_bytes=8 * MIB))
+    assert (budget.share_bytes("a"), budget.share_bytes("b")) == (8 * MIB, 56 * MIB)
+
+
+def test_the_sum_of_the_minimums_is_limited() -> None:
+    budget = shared("a")
+    budget.join("a", Terms(least_bytes=40 * MIB))
+    with pytest.raises(SentinelError) as refused:
+        budget.join("b", Terms(least_bytes=25 * MIB))
+    assert refused.value.code == "budget-too-large"
+    assert "the other sessions' minimums of 40.0 MiB exceed" in refused.value.message
+    assert not budget.shares("b")
+    with pytest.raises(SentinelError):
+        budget.join("a", Terms(least_bytes=65 * MIB))
+    budget.join("a", Terms(least_bytes=39 * MIB))
+    budget.join("b", Terms(least_bytes=25 * MIB))
+
+
+def test_a_share_is_explained() -> None:
+    budget = shared("a", "b")
+    unknown = budget.explain("a")
+    assert unknown is not None
+    assert (unknown.sessions, unknown.share_bytes, unknown.slowdown) == (2, 32 * MIB, None)
+    budget.learn("a", STEEP)
+    budget.learn("b", FLAT)
+    found = budget.explain("b")
+    assert found is not None
+    assert (found.share_bytes, found.equal_bytes) == (0, 32 * MIB)
+    assert (found.slowdown, found.equal_slowdown) == (1.125, 1.0625)
+    assert found.relative_slowdown == 1.125 / 1.0625
+    assert found.gain_per_mib == pytest.approx(0.125 / 64)
+    assert budget.explain("c") is None
+
+
+def test_a_session_gives_up_its_budget_when_it_leaves() -> None:
+    budget = shared("a", "b")
+    budget.budgets.reserve("a", 64 * MIB)
+    with pytest.raises(SentinelError, match="left of the shared budget's"):
+        budget.budgets.reserve("b", MIB)
+    budget.leave("a")
+    budget.budgets.reserve("b", 64 * MIB)
