@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from sentineld.model.tiers import Tiers
 from sentineld.policies.registry import register
-from sentineld.policies.rivals.flashneuron import saved
+from sentineld.policies.rivals.passes import saved
 from sentineld.policies.rivals.swapping import SwappingPolicy
 from sentineld.policies.rivals.swaps import Book, Gap
 
