@@ -217,7 +217,7 @@ def _costs(member: Member, equal_bytes: int, units: int, unit_bytes: int) -> Flo
     """(units + 1,): the weighted slowdown with 0, 1, ... units above the minimum. Shares beyond the
     maximum, and shares that make the session too slow, cost infinitely much."""
     assert member.curve is not None
-    shares = member.terms.least_bytes + np.arange(units + 1) * float(unit_bytes)
+    shares = member.terms.least_bytes + np.arange(units + 1, dtype=np.float64) * unit_bytes
     slowdowns = member.curve.at(shares)
     limit = SLOWDOWN_MAX * float(member.curve.at([equal_bytes])[0])
     useless = np.arange(units + 1) * UNIT_VALUE_MIN

@@ -60,6 +60,7 @@ def test_later_files_override_earlier_ones(tmp_path: Path) -> None:
         ('huge_pages = "maybe"', "auto, on or off"),
         ('[tiers]\noverlap = "all"', "use none, compute or tiers"),
         ('fast = "120%"', "at most 100%"),
+        ('shared_fast = "120%"', "shared_fast: '120%' is not a share"),
         ("fast = ", "config.toml"),
         ("tiers = 3", "write [tiers]"),
         ("barrier_timeout_ms = -1", "barrier_timeout_ms = -1"),

@@ -38,6 +38,14 @@ def test_attach_asks_with_budget_and_policy(tmp_path: Path) -> None:
     ]
 
 
+def test_attach_asks_with_the_terms_of_a_shared_budget(tmp_path: Path) -> None:
+    with answering(tmp_path, attach=lambda _: SESSION) as ctl:
+        ctl.output("attach", "7", "--weight", "2.5", "--min", "1MiB", "--max", "2MiB")
+        assert ctl.refused("attach", "7", "--min", "lots").code == "usage"
+    terms = {"weight": 2.5, "min": "1MiB", "max": "2MiB"}
+    assert ctl.asked == [("attach", {"pid": 7, "fast": None, "policy": None, **terms})]
+
+
 def test_groups_are_attached_and_detached(tmp_path: Path) -> None:
     tree = {**SESSION, "group": "tree of process 7", "policy": "temperature"}
     group = {**tree, "group": "cgroup /a"}

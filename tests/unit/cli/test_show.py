@@ -139,6 +139,37 @@ def test_status_of_paged_tiers_has_what_was_read_and_written(tmp_path: Path) -> 
     ) in output
 
 
+def test_status_explains_shares_of_the_shared_budget(tmp_path: Path) -> None:
+    share = {
+        "size_bytes": 8 << 20,
+        "sessions": 2,
+        "weight": 1.0,
+        "least_bytes": 0,
+        "most_bytes": None,
+        "share_bytes": 3 << 20,
+        "equal_bytes": 4 << 20,
+        "slowdown": 1.05,
+        "equal_slowdown": 1.02,
+        "relative_slowdown": 1.05 / 1.02,
+        "gain_per_mib": 0.0031,
+    }
+    unknown = {"slowdown": None, "equal_slowdown": None, "gain_per_mib": None}
+    limited = share | unknown | {"sessions": 1, "least_bytes": 1 << 20, "most_bytes": 5 << 20}
+    sessions = [{**SESSION, "share": share}, {**SESSION, "share": limited}]
+    status = {**STATUS, "shared_bytes": 8 << 20, "sessions": sessions}
+    with answering(tmp_path, status=lambda _: status) as ctl:
+        lines = ctl.output("status").splitlines()
+    assert "sessions without --fast share 8.0 MiB of tier 0" in lines
+    assert lines[-2:] == [
+        "process 4242 has a share of 3.0 MiB (weight 1) of the 8.0 MiB that 2 sessions share; an "
+        "equal share is 4.0 MiB; predicted step: 1.050 x all-fast, 1.020 x with an equal share; "
+        "1 MiB more saves 0.31% of the all-fast step",
+        "process 4242 has a share of 3.0 MiB (weight 1, minimum 1.0 MiB, maximum 5.0 MiB) of the "
+        "8.0 MiB that 1 session shares; an equal share is 4.0 MiB; the value of more memory is "
+        "not known yet",
+    ]
+
+
 def test_status_has_the_energy_of_a_step_and_its_source(tmp_path: Path) -> None:
     for source, words in (("rapl", "of the machine, by RAPL"), ("modelled", "modelled")):
         energy = {"joules_per_step": 12.345, "source": source}

@@ -16,6 +16,7 @@ from sentineld.machine.choose import substrate_of
 from sentineld.machine.machine import Machine, default_policy
 from sentineld.observe.module import MODULE
 from sentineld.observe.shim_link import ShimLink
+from tests.unit.plan.toys import two_tiers
 
 NO_MODULE = SentinelError("module-not-loaded", "no module here")
 
@@ -54,6 +55,24 @@ def test_without_tiers_each_attach_gets_an_error_of_its_own(code: str) -> None:
         one.require(cast(ShimLink, None), FastBudget.parse("20%"))
     assert (refused.value.code, str(refused.value)) == (code, str(kept))
     assert kept.__traceback__ is None
+
+
+def test_the_shared_budget_is_reserved_in_the_fast_tier() -> None:
+    capacity_bytes = two_tiers().tiers[0].capacity_bytes
+    one = Machine(Config(shared_fast="75%"), substrate_of(Config()), two_tiers(), [])
+    assert one.shared is not None
+    assert one.shared.size_bytes == capacity_bytes * 3 // 4
+    one.budgets.require("a session", capacity_bytes // 4)
+    with pytest.raises(SentinelError, match="left of the fast tier's"):
+        one.budgets.require("a session", capacity_bytes // 4 + 1)
+    for config in (
+        Config(shared_fast=str(capacity_bytes + 1)),
+        Config(shared_fast="50%", tiers=TierOverrides(swap=True)),
+    ):
+        with pytest.raises(SentinelError, match="shared_fast") as refused:
+            Machine(config, substrate_of(config), two_tiers(), [])
+        assert refused.value.code == "bad-config"
+    assert Machine(Config(shared_fast="50%"), substrate_of(Config()), None, []).shared is None
 
 
 def test_the_default_policy_needs_no_scipy(

@@ -3,11 +3,19 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 
 import pytest
 
-from sentineld.planner.requests import BoundRequest, PlanRequest, ReplanRequest, SpareRequest
+from sentineld.planner import requests
+from sentineld.planner.requests import (
+    BoundRequest,
+    PlanRequest,
+    ReplanRequest,
+    SpareRequest,
+    StepTimesRequest,
+)
 from sentineld.policies.bounds.fast_share import fast_share_bound
 from sentineld.policies.bounds.step_time import bound_seconds
 from sentineld.policies.registry import policy
@@ -31,6 +39,17 @@ def test_a_pickled_request_gives_the_same_answer() -> None:
     assert found is None or found.policy == "auto"
     spare = pickle.loads(pickle.dumps(SpareRequest("auto", profile, tiers, BUDGET, live))).answer()
     assert spare is None or spare.up_to_bytes_per_s < tiers.migration_bytes_per_s
+
+
+def test_step_times_are_those_of_plans_until_one_suffices(monkeypatch: pytest.MonkeyPatch) -> None:
+    profile, tiers = large_profile(), two_tiers()
+    budgets = 1, BUDGET, profile.peak_bytes, 2 * profile.peak_bytes
+    times = StepTimesRequest("auto", profile, tiers, budgets, 1.001 * profile.step_ns).answer()
+    step_ns = PlanRequest("auto", profile, tiers, BUDGET).answer().predicted.step_ns
+    assert times == (math.inf, step_ns)
+    # After its time, the request ends with the budgets that it has tried.
+    monkeypatch.setattr(requests, "STEP_TIMES_S", 0.0)
+    assert StepTimesRequest("auto", profile, tiers, budgets, 0.0).answer() == times[:1]
 
 
 def test_on_paged_tiers_the_prediction_is_the_simulated_step() -> None:
