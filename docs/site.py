@@ -48,6 +48,7 @@ NAVIGATION: dict[str, tuple[str, ...]] = {
         "docs/config.md",
         "docs/metrics.md",
         "docs/reference/log.md",
+        "docs/reference/protocol.md",
         "docs/reference/module.md",
         "docs/reference/trace.md",
         "docs/compatibility.md",
