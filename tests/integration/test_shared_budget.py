@@ -60,6 +60,7 @@ def managed(runs: list[ManagedRun]) -> list[dict[str, Any]]:
     return found if settled else []
 
 
+@pytest.mark.long
 def test_trainings_share_a_budget_while_they_start_and_end(daemon: Daemon) -> None:
     with ExitStack() as stack:
         first = started(daemon, "perceptron", stack)
