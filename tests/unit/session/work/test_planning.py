@@ -31,7 +31,7 @@ def test_a_plan_has_the_figures_that_it_assumes(paged: bool) -> None:
         return toy_plan()
 
     machine: Any = SimpleNamespace(
-        budgets=SimpleNamespace(require=lambda *_: None),
+        budgets_of=lambda link: SimpleNamespace(require=lambda *_: None),
         substrate=SimpleNamespace(reserve_bytes=lambda budget_bytes: 2 * PAGE),
         planners=SimpleNamespace(plan=plan, spare=lambda *_: None),
     )
