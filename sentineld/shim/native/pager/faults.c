@@ -11,7 +11,9 @@
 
 /* A read that takes longer than this is not counted in `fault_reads`: probably the process was stopped
    during the read, or the disk had stalled. */
+#ifndef FAULT_READ_NS_MAX
 #define FAULT_READ_NS_MAX 50000000u
+#endif
 
 /* Maximum number of pages to search for the beginning or end of a tensor. With this limit, a search
    takes at most a few microseconds. */

@@ -20,11 +20,15 @@ FILE_PAGES = 3 * PAGES
 BLOCK_PAGES = 512  # homes.h
 
 
-def compile_pager(path: Path, added: str | None = None, replaced: str | None = "ioctl") -> None:
+def compile_pager(
+    path: Path, added: str | None = None, replaced: str | None = "ioctl", defined: str | None = None
+) -> None:
     """Compile the pager. added: a C file in this folder that is linked with the pager. replaced:
-    the function that the added file replaces, or None."""
+    the function that the added file replaces, or None. defined: a macro's NAME=VALUE."""
     sources = sorted(map(str, (NATIVE / "pager").glob("*.c")))
     flags = "-std=gnu11 -O2 -g -Wall -Wextra -Werror -fPIC -shared -pthread".split()
+    if defined is not None:
+        flags.append(f"-D{defined}")
     if added is not None:
         sources.append(str(Path(__file__).with_name(added)))
         flags += ["-I", str(NATIVE / "pager")]
