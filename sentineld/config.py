@@ -111,7 +111,7 @@ RELOADABLE = frozenset(
         "scan_cpu_share",
     }
 )
-"""Keys whose values a running daemon can replace. The other keys need a restart."""
+"""Keys whose new values a running daemon uses after a reload. The other keys need a restart."""
 
 
 def load(path: Path | None = None) -> Config:
@@ -127,7 +127,8 @@ def load(path: Path | None = None) -> Config:
 
 def load_with_origins(path: Path | None = None) -> tuple[Config, dict[str, Path]]:
     """Like load(); also returns the file that sets each key, such as "fast" or "tiers.fast". Keys
-    that no file sets are missing, and so is "attach": each rule has its own origin."""
+    that no file sets are missing. The key "attach" is missing, too, because each rule has its own
+    origin."""
     config = Config()
     origins: dict[str, Path] = {}
     main = path or CONFIG_FILE
@@ -186,7 +187,8 @@ def _merge(config: Config, file: Path) -> tuple[Config, list[str]]:
 
 
 def _rule(place: str, table: dict[str, Any]) -> AttachRule:
-    """A rule [[attach]]. place: file and number of the rule. Raises SentinelError."""
+    """Make the rule of a table [[attach]]. place: file and number of the rule. Raises
+    SentinelError."""
     if type(table.get("user")) is int:
         table = {**table, "user": str(table["user"])}
     values = _typed(place, "", AttachRule, table)

@@ -9,8 +9,8 @@ from enum import StrEnum
 
 
 class LogEvent(StrEnum):
-    """A kind of log line. The value is the line's MESSAGE_ID in the journal, by which scripts and
-    systemd/sentineld.catalog refer to it: it never changes."""
+    """A kind of log line. The value is the line's MESSAGE_ID in the journal. A value never changes,
+    because scripts and systemd/sentineld.catalog use it."""
 
     STARTED = "f61664bf491a4c29bed14e38488ea9df"  # the daemon accepts connections
     CONFIG_RELOADED = "dc3fcf720cda4a66b8e5fdfa594bb3f1"  # new settings are in use
@@ -28,14 +28,14 @@ class LogEvent(StrEnum):
     NOT_MANAGED = "88f62568017f4d62a3c264dce57cacab"  # an error ended the management
     PLAN_LEFT = "896e375755e84ab7af6350a5dd0aa11f"  # the steps no longer follow the live plan
     PLAN_WRONG = "434da806b2694419b0e200c326c012b4"  # an assumption of the plan is wrong
-    NOT_REPLANNED = "dd1f04cf153a4637924f63fcf5bcd3e7"  # changed placements could not be planned
-    POLICY_FAILED = "d6f828773c5b4118ba486126551416d7"  # another policy made the plan
+    NOT_REPLANNED = "dd1f04cf153a4637924f63fcf5bcd3e7"  # no plan for new placements or a new share
+    POLICY_FAILED = "d6f828773c5b4118ba486126551416d7"  # another policy made the plan instead
     MOVER_STOPPED = "dea3b06346ff4c3eac0a58c6114d0ac1"  # a mover cannot continue
     RECORDS_LOST = "572144cc05b2454cb5368b7c311b6439"  # a ring or log of records was full
     STATE_NOT_KEPT = "701c2a5df97a4821b45940b86e7e945f"  # a state file cannot be used
     SESSION_ENDED = "8f8c8767477a4d9094b6fbfaff06ec8e"  # a session has ended
-    GROUP_MANAGED = "3663e81dd9f146e8bf24bc30fc59b6bc"  # policy temperature manages it
-    GROUP_LEFT = "ebdf5152e5334875af8e2563e92a65cf"  # policy temperature has ended
+    GROUP_MANAGED = "3663e81dd9f146e8bf24bc30fc59b6bc"  # policy temperature manages a target
+    GROUP_LEFT = "ebdf5152e5334875af8e2563e92a65cf"  # policy temperature has left a target
     INTERNAL_ERROR = "6b7234e549ef43ec91b5b796fd19b2de"  # an error in the daemon's code
 
 
@@ -48,8 +48,9 @@ LOGGED_FIELDS: ContextVar[Callable[[], Mapping[str, object]]] = ContextVar(
 def about(event: LogEvent, **fields: object) -> dict[str, object]:
     """The argument `extra` of a logging statement.
 
-    fields: facts about the line, in addition to those of LOGGED_FIELDS: session (its name), pid,
-        uid, policy, fast. LogLimit counts the line for the user `uid`.
+    fields: facts about the line: session (its name), pid, uid, policy and fast, as far as they are
+        known. They are added to those of LOGGED_FIELDS. If `uid` is given, LogLimit counts the line
+        for this user.
     """
     user = {"uid": fields["uid"]} if "uid" in fields else {}
     return {"event": event, "fields": fields, **user}

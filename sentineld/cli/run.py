@@ -179,8 +179,8 @@ def environment(base: Mapping[str, str], fast: str | None) -> dict[str, str]:
 def forward_signals() -> Callable[[subprocess.Popen[bytes]], None]:
     """From now on, forward signals to a process instead of acting on them.
 
-    Returns the function that takes the process when it has been started. Signals that arrive before
-    this call are forwarded by it.
+    Returns a function to call with the process as soon as this process has been started. The
+    function also forwards the signals that have arrived in the meantime.
     """
     started: list[subprocess.Popen[bytes]] = []
     early: list[int] = []

@@ -54,7 +54,7 @@ def show(path: Path | None, origin: bool, as_json: bool) -> None:
         click.echo(line)
     for rule, place in zip(rules, places, strict=True):
         click.echo(f"\n[[attach]]{f'  # {place}' if origin else ''}")
-        # Only the keys that say something: most conditions of a rule are empty.
+        # Leave out empty keys: most conditions of a rule are empty.
         for line in _toml({key: value for key, value in rule.items() if value != ""}, "", None):
             click.echo(line)
     click.echo("\n[tiers]")

@@ -52,9 +52,9 @@ def of_environment(environment: Mapping[str, str]) -> Job | None:
     """The job of a process with these environment variables; None if it belongs to no job.
 
     Sources: torchrun sets RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT and
-    TORCHELASTIC_RUN_ID; srun sets SLURM_PROCID, SLURM_LOCALID, SLURM_STEP_NUM_TASKS, and Slurm
+    TORCHELASTIC_RUN_ID. srun sets SLURM_PROCID, SLURM_LOCALID and SLURM_STEP_NUM_TASKS. Slurm sets
     SLURM_JOB_ID for every process of a job. sbatch sets SLURM_PROCID for the script, too, but not
-    SLURM_STEP_NUM_TASKS.
+    SLURM_STEP_NUM_TASKS; so without the latter, SLURM_PROCID is not a rank.
     """
 
     def number(name: str, slurm: str) -> int | None:
@@ -76,8 +76,8 @@ def of_environment(environment: Mapping[str, str]) -> Job | None:
 
 
 def _launchers_name(environment: Mapping[str, str], rank: int | None) -> str:
-    """Slurm's job ID and torchrun's run ID, as far as they exist; otherwise the address at which
-    the ranks meet."""
+    """Slurm's job ID and torchrun's run ID, joined by a slash, as far as they exist; without both
+    IDs, the address at which the ranks meet."""
     run = environment.get("TORCHELASTIC_RUN_ID", "")
     ids = [environment.get("SLURM_JOB_ID", ""), "" if run == NO_RUN_ID else run]
     # Scripts often pass Slurm's job ID to torchrun.
