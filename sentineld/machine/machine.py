@@ -51,7 +51,7 @@ def default_policy(config: Config) -> str:
 
 
 def _effective(config: Config) -> Config:
-    """The settings with the policy that sessions without a policy of their own get."""
+    """The settings, with `policy` replaced by default_policy()."""
     return replace(config, policy=default_policy(config))
 
 
@@ -71,8 +71,8 @@ class Machine:
         rapl: EnergyCounters | None = None,
     ) -> None:
         self.config = _effective(config)
-        """The settings. configure() replaces the object as a whole, so that a reader gets values
-        that belong together."""
+        """The settings. configure() replaces the object as a whole, so that other threads see
+        either all old or all new values. `policy` is the result of default_policy()."""
         self.substrate = substrate
         self.tiers = tiers
         self._problems = problems
@@ -147,8 +147,8 @@ class Machine:
         return machine
 
     def configure(self, config: Config) -> None:
-        """Use other settings for everything that begins from now on. Only the RELOADABLE settings
-        of `config` are used."""
+        """Use new settings for the registrations, attaches and planning processes that begin from
+        now on. Only the RELOADABLE settings of `config` are used."""
         self.config = _effective(with_reloadable(self.config, config))
         self.planners.set_limits(
             config.plan_memory_bytes,
@@ -217,14 +217,14 @@ class Machine:
             self.budgets.reserve(link, fast.bytes)
 
     def budgets_of(self, link: ShimLink) -> Budgets:
-        """The budgets to which a session's budget belongs: those within the shared budget, if the
-        session shares it."""
+        """The object that counts a session's budget: that of the shared budget if the session
+        shares it, otherwise that of the whole fast tier."""
         if self.shared is not None and self.shared.shares(link):
             return self.shared.budgets
         return self.budgets
 
     def join(self, link: ShimLink, terms: Terms) -> None:
-        """Check that a process can be managed, and let it share the shared budget. Raises
+        """Check that a process can be managed, and let its session share the shared budget. Raises
         SentinelError."""
         self.substrate.require_allowed(link, self.require_tiers())
         if self.shared is None:

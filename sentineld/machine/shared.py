@@ -13,8 +13,9 @@ from sentineld.machine.budgets import Budgets
 from sentineld.plan.division import Curve, Member, Terms, divide, equal_shares, permitted, total
 
 GAIN_MIN = 0.005
-"""The division is replaced by another one if the weighted sum of the slowdowns decreases by more
-than this share of it. Each replacement makes sessions plan again."""
+"""A permitted division is replaced only if the new one lowers the weighted sum of the slowdowns by
+more than this share of the sum. The threshold exists because each replacement makes sessions plan
+again."""
 MIB = 1 << 20
 
 
@@ -27,7 +28,7 @@ class Share:
     weight: float
     least_bytes: int
     most_bytes: int | None  # None: unlimited
-    share_bytes: int  # the part of the session; its budget follows as soon as possible
+    share_bytes: int  # the session's part of the shared budget
     equal_bytes: int  # an equal share, in proportion to the weight
     slowdown: float | None  # predicted at share_bytes; None here and below: not known
     equal_slowdown: float | None  # predicted at equal_bytes
@@ -40,17 +41,17 @@ class _Sharer:
     """A session that was attached without --fast."""
 
     member: Member
-    counts: bool = False  # whether the budget is divided with it; see SharedBudget.count()
+    counts: bool = False  # whether it gets a part of the budget; see SharedBudget.count()
     share_bytes: int = 0
     equal_bytes: int = 0
 
 
 class SharedBudget:
-    """Divides the budget, and keeps the sum of the budgets that sessions hold within it. A holder
-    is a session's ShimLink. Thread-safe.
+    """Divides the shared budget among sessions, and keeps the sum of their budgets within it. A
+    holder is a session's ShimLink. Thread-safe.
 
-    A session's share is the budget that it should have; `budgets` has the budgets that the sessions
-    hold. A session first gives up memory, and then other sessions can reserve it, so that the sum
+    A session's share is the budget that it should have; `budgets` counts what each session holds
+    now. Other sessions can reserve memory only after a session has given it up, so that the sum
     never exceeds the shared budget.
     """
 
@@ -58,8 +59,9 @@ class SharedBudget:
         self.size_bytes = size_bytes
         self.budgets = Budgets(size_bytes, "the shared budget")
         self.curve_turn = threading.Lock()
-        """Held while plans are made for a curve. Only one session at a time makes its curve, so
-        that the plans that sessions are to enter do not wait long for a planning process."""
+        """Held while plans are made for a curve. Only one session at a time makes its curve.
+        Otherwise curves could occupy all planning processes, and plans that sessions are to enter
+        would wait for long."""
         self._lock = threading.Lock()
         self._sharers: dict[Hashable, _Sharer] = {}
 
@@ -98,8 +100,8 @@ class SharedBudget:
             return holder in self._sharers
 
     def count(self, holder: Hashable) -> None:
-        """Divide the budget with this session from now on: its process runs steps. Before that, its
-        share would be lost to the other sessions."""
+        """From now on, give this session a part of the budget. To be called when its process runs
+        steps: earlier, the session could not use its part, and the other sessions would lack it."""
         with self._lock:
             sharer = self._sharers.get(holder)
             if sharer is not None and not sharer.counts:
@@ -154,8 +156,8 @@ class SharedBudget:
         return [one for one in self._sharers.values() if one.counts]
 
     def _divide(self) -> None:
-        """Divide the budget among the counted sessions, unless the present division is possible and
-        hardly worse."""
+        """Divide the budget among the counted sessions again. Keep the present division if it is
+        still permitted and a new one would gain at most GAIN_MIN."""
         sharers = self._counted()
         members = [one.member for one in sharers]
         equal = equal_shares(self.size_bytes, members)
