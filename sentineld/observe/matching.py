@@ -28,9 +28,9 @@ _UNIT_NAME = re.compile(rf"[A-Za-z0-9:_.\\@-]+\.({_UNIT_KINDS})")
 
 
 class Candidate:
-    """What the rules compare of a process. Each fact is read when a rule first needs it: reading a
-    command line takes time that the process determines, because its memory may have to be read from
-    a file system that the process serves."""
+    """The facts about a process that rules compare. Each fact is read only when a rule needs it,
+    because a process can delay the reading of its command line: the memory that contains it may be
+    mapped from a file system that the process itself serves."""
 
     def __init__(self, pid: int, uid: int, proc: Path = Path("/proc")) -> None:
         """uid: the user ID of the process's connection."""
@@ -50,13 +50,14 @@ class Candidate:
 
     @cached_property
     def units(self) -> tuple[str, ...]:
-        """The process's unit of the system's manager and this unit's slices. Units of a user's own
-        manager are left out. Raises OSError."""
-        # On a machine with both versions, systemd has a hierarchy of v1, and "" may be unused.
+        """The systemd unit of the process, after the slices that contain this unit. Only units of
+        the system's manager are included, not those of a user's own manager. Raises OSError."""
+        # If both versions of cgroups are mounted, systemd uses a hierarchy of v1, and that of v2
+        # ("") may be unused.
         path = self.cgroups.get("name=systemd") or self.cgroups.get("", "")
         found: list[str] = []
         for folder in path.strip("/").split("/"):
-            name = folder.removeprefix("_")  # systemd escapes names that cgroups reserve
+            name = folder.removeprefix("_")  # systemd prefixes reserved names
             if _UNIT_NAME.fullmatch(name) is None:
                 break
             found.append(name)
@@ -81,7 +82,8 @@ def matching_rule(rules: Iterable[AttachRule], candidate: Candidate) -> AttachRu
     """The first rule that matches the process; None if none does.
 
     Raises OSError; ProcessLookupError if the process has exited. The caller must check afterwards
-    that the process has not exited: otherwise, another process may have got its ID.
+    that the process has not exited. If it has, the facts may be those of another process with the
+    same ID.
     """
     return next((rule for rule in rules if _matches(rule, candidate)), None)
 
