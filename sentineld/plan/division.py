@@ -25,19 +25,19 @@ from sentineld.model.arrays import Floats
 from sentineld.model.records import PAGE_BYTES
 
 SLOWDOWN_MAX = 1.25
-"""No session's slowdown is larger than its slowdown at an equal share by more than this factor."""
+"""Limit on a session's slowdown, as a multiple of its slowdown at an equal share."""
 UNITS_MIN = 256
 """Minimum number of units into which a shared budget is divided."""
 UNITS_PER_SESSION = 8
-"""With many sessions, the number of units per session."""
+"""Minimum number of units per session; it matters if more than 32 sessions have curves."""
 UNIT_VALUE_MIN = 1e-6
-"""A unit of memory that reduces the weighted sum by less than this stays free. A session that
-starts later can then use it at once."""
+"""A unit of memory that reduces the weighted sum of the slowdowns by less than this stays free. A
+session that starts later can then use it without a wait for other sessions."""
 WEIGHT_RANGE = 0.01, 100.0
 CURVE_SHARES = (0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.65, 0.8, 1.0)
-"""Budgets for which a curve has a plan, as shares of the session's peak."""
+"""Budgets for which plans are made to get a curve, as shares of the session's peak."""
 ALL_FAST = 1.0005
-"""A step with a smaller slowdown gains nothing by more memory."""
+"""If a step has a smaller slowdown than this, more fast memory is of no use."""
 
 
 @dataclass(frozen=True)
@@ -75,8 +75,8 @@ class Terms:
 
 @dataclass(frozen=True)
 class Curve:
-    """The slowdown of a session by its budget: the predicted time of a step, divided by its time if
-    all memory were fast."""
+    """The slowdown of a session as a function of its budget. A slowdown is the predicted time of a
+    step, divided by its time if all memory were fast."""
 
     budgets_bytes: tuple[int, ...]
     """Budgets in ascending order. No budget larger than the last one is useful."""
@@ -100,10 +100,11 @@ class Curve:
 def curve_of(
     slowdowns_at: Callable[[Sequence[int]], Sequence[float]], peak_bytes: int, size_bytes: int
 ) -> Curve:
-    """A session's curve up to its peak or the shared budget.
+    """A session's curve, up to the smaller one of its peak and the shared budget, size_bytes.
 
-    slowdowns_at: returns the slowdowns of plans for the first of the given budgets, for at least
-    one of them; infinite if there is no plan. Budgets after a slowdown below ALL_FAST are not used.
+    slowdowns_at: makes plans for the given budgets, in this order, and returns their slowdowns;
+    infinite if there is no plan. It may stop after any budget, and is then called with the rest.
+    After a slowdown below ALL_FAST, no larger budget is tried.
     """
     largest = min(peak_bytes, size_bytes)
     wanted = [int(share * peak_bytes) for share in CURVE_SHARES]
@@ -131,7 +132,8 @@ class Member:
 
 
 def equal_shares(size_bytes: int, members: Sequence[Member]) -> list[int]:
-    """The shares in proportion to the weights, within each session's limits; whole pages.
+    """The shares in proportion to the weights, within each session's limits. They are rounded down
+    to whole pages, but not below a session's minimum.
 
     The sum of the minimums must not exceed size_bytes.
     """
@@ -149,7 +151,6 @@ def equal_shares(size_bytes: int, members: Sequence[Member]) -> list[int]:
     while high - low > 1:
         level = (low + high) / 2
         low, high = (level, high) if sum(shares(level)) <= size_bytes else (low, level)
-    # A minimum that is not a whole number of pages is not rounded down.
     return [
         max(one.terms.least_bytes, int(share) // PAGE_BYTES * PAGE_BYTES)
         for one, share in zip(members, shares(low), strict=True)
@@ -186,8 +187,8 @@ def divide(size_bytes: int, members: Sequence[Member]) -> list[int]:
 
 
 def permitted(size_bytes: int, members: Sequence[Member], shares_bytes: Sequence[int]) -> bool:
-    """Whether divide() could return these shares: they keep all limits, and are not worse than
-    equal shares."""
+    """Whether these shares satisfy the conditions of divide(): they keep all limits, and their
+    weighted sum of slowdowns is not larger than that of equal shares."""
     equal = equal_shares(size_bytes, members)
     if sum(shares_bytes) > size_bytes or total(members, shares_bytes) > total(members, equal):
         return False
@@ -232,10 +233,10 @@ def _costs(member: Member, equal_bytes: int, units: int, unit_bytes: int) -> Flo
 
 def _with_member(best: Floats, costs: Floats) -> tuple[Floats, Floats]:
     """Add a session to the division. best: (units + 1,), the least cost of the sessions so far if
-    they may use at most 0, 1, ... units. Returns the same with the session, and the units that the
-    session then gets."""
+    they may use at most 0, 1, ... units. costs: see _costs(). Returns two arrays of this shape: the
+    least cost including the added session, and the number of units that this session then gets."""
     units = len(best) - 1
-    # (at most this many units in all, units of this session): the units of the other sessions.
+    # others[n, k]: the units that the other sessions may use if this session gets k of n units.
     others = np.arange(units + 1)[:, None] - np.arange(units + 1)[None, :]
     sums = np.where(others >= 0, best[np.maximum(others, 0)] + costs[None, :], np.inf)
     taken = sums.argmin(axis=1)

@@ -58,7 +58,7 @@ class Observation:
     capacity_pages: int  # size of the fast tier
     move_pages: int  # number of pages that can be moved until the next tick
     # (2,): mean latencies of the page accesses to the fast and to the slow tier since the previous
-    # tick, as far as the timing model has them (simulate/loaded_latency.py)
+    # tick, as simulate/loaded_latency.py derives them from the timing model
     latencies_ns: Floats
 
 

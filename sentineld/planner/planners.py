@@ -126,8 +126,8 @@ class Planners:
         budgets_bytes: Sequence[int],
         enough_ns: float,
     ) -> tuple[float, ...]:
-        """Predict the times of steps under the named policy's plans for the first of these budgets;
-        see StepTimesRequest."""
+        """Predict the time of a step for each of these budgets, under the plan that the named
+        policy makes for it. May stop before the last budget; see StepTimesRequest."""
         budgets = tuple(budgets_bytes)
         return self._answer(uid, StepTimesRequest(name, profile, tiers, budgets, enough_ns))
 

@@ -26,7 +26,8 @@ from sentineld.simulate.steady import steady_step_ns
 Answer = TypeVar("Answer", covariant=True)
 
 STEP_TIMES_S = 10.0
-"""Time after which StepTimesRequest ends. Others may wait for the planning process."""
+"""After this time, StepTimesRequest tries no further budget, because other requests may wait for
+the planning process."""
 
 
 class Request(Protocol[Answer]):
@@ -64,8 +65,8 @@ class StepTimesRequest:
     enough_ns: float  # no further budget is tried after a step that is shorter than this
 
     def answer(self) -> tuple[float, ...]:
-        """The predicted time of a step in ns for each of the first budgets; infinite if there is no
-        plan. At least one budget is tried; after STEP_TIMES_S, no other is begun."""
+        """The predicted time of a step in ns for each budget that was tried, in order; infinite if
+        there is no plan. At least one budget is tried. After STEP_TIMES_S, no further one is."""
         began_s = time.monotonic()
         times: list[float] = []
         for budget_bytes in self.budgets_bytes:
