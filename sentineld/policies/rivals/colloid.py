@@ -6,12 +6,13 @@ assume that the fast tier is always faster. Under load it may not be: if more ac
 outstanding on a tier than it has bandwidth for, they wait. At each tick, Colloid compares the mean
 latencies of the accesses to both tiers. While the fast tier's latency is the lower one, hot pages
 are promoted as usual. While it is the higher one, nothing is promoted, and hot pages are demoted.
-If the latencies differ by at most a share of the fast tier's (`delta`), nothing hot moves. A binary
-search over the share of all accesses that the fast tier serves gives the amount: one tick moves
-pages with so many accesses that this share reaches the middle of the interval that is left. When
-the interval has shrunk to `epsilon`, its end is opened again, because the balance may have moved.
-The search, delta and epsilon are those of the authors' fork of HeMem; their fork of Linux, on which
-`tpp+colloid` is modelled, only compares the latencies, without a limit on the amount.
+If the latencies differ by less than `delta`, a share of the fast tier's latency, no hot page moves.
+Otherwise, a binary search for the share of all accesses that the fast tier should serve gives the
+amount to move: at each tick, as many hot pages move as bring this share to the middle of the
+remaining interval. When the interval has shrunk to `epsilon`, the end towards which the share
+changes is reset to 0 or 1, because the balance may have moved. The search, delta and epsilon are
+those of the authors' fork of HeMem; their fork of Linux, on which `tpp+colloid` is modelled, only
+compares the latencies, without a limit on the amount.
 
 Promotions are chosen by the modified policy, and Colloid keeps the first of them, up to the amount.
 The modified policy's demotions of cold pages remain, except for those that would only make room for
@@ -41,9 +42,9 @@ from sentineld.policies.registry import policy, register
 from sentineld.policies.rivals.reactive import move_requests, total
 
 SETTINGS: tuple[float | None, ...] = (0.05, None)
-"""Values of delta: by which share of the fast tier's latency the latencies may differ. The
-published one comes first. None: the latencies are only compared, and no search limits the amount.
-"""
+"""Values of delta: the latencies are balanced if they differ by less than this share of the fast
+tier's latency. The published value comes first. None: the latencies are only compared, and no
+search limits the amount."""
 
 EPSILON = 0.01
 
@@ -147,8 +148,8 @@ def _accesses(observation: Observation) -> float:
 def first_of(requests: Iterable[MoveRequest], weight: Floats, amount: float) -> list[MoveRequest]:
     """The first of the requests, up to an amount of accesses; the last one may be cut.
 
-    weight: (C,), share of all accesses that go to each page of a cell. amount: share of all
-    accesses that go to the pages of the result, at most.
+    weight: (C,), share of all accesses that go to each page of a cell. amount: limit on the share
+    of all accesses that go to the pages of the result.
     """
     found = list[MoveRequest]()
     for request in requests:

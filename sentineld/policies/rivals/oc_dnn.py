@@ -5,7 +5,7 @@ Based on OC-DNN (Awan et al., HiPC 2018; its abstract and third parties' notes):
 memory. Before each layer, the framework prefetches the buffers that the layer uses, asynchronously,
 while the layer before it runs. After a layer, it advises the driver that the layer's buffers may be
 evicted. Other pages come by page faults, and the driver evicts the least recently migrated blocks.
-The naive version of the paper only has the faults.
+In the paper's naive version, all pages come by page faults.
 
 Adapted to memory tiers: operators are stretches, and blocks are the simulator's cells. The
 framework knows the order of the operators, and here, from the second step on, the blocks that each
@@ -29,9 +29,9 @@ from sentineld.policies.rivals.prefetching import Prefetcher, StepOrder
 from sentineld.policies.rivals.reactive import FirstTouchPolicy
 
 SETTINGS = ((1, True), (0, True), (2, True), (4, True), (1, False), (0, False))
-"""(number of operators for which blocks are prefetched, the one that begins not included; whether
-past operators' blocks are evicted first). The first setting is published, and so is the last one,
-as the naive version."""
+"""(number of operators, after the one that begins, for which blocks are prefetched; whether past
+operators' blocks are evicted first). The paper has the first setting and, as its naive version, the
+last one."""
 
 
 @register()

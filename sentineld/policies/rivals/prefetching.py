@@ -42,15 +42,13 @@ class StepOrder:
 
 
 class Prefetcher:
-    """The state of the policy: the blocks that each execution used, and the time of each block's
-    last migration. Blocks that the next executions do not use are evicted before the room is
-    needed, the least recently migrated ones first. Blocks of freed tensors are dropped without a
-    copy.
-
-    """
+    """The state of a prefetching policy: the blocks that each execution used, and the time of each
+    block's last migration. Blocks that the next executions do not use are evicted before the room
+    is needed, the least recently migrated ones first. Blocks of freed tensors are dropped without a
+    copy."""
 
     interval_ns = 0.0
-    """tick() is called at every boundary."""
+    """0: tick() is called at every boundary."""
 
     def __init__(self, ahead: int, order: Order) -> None:
         """ahead: number of executions for which blocks are prefetched, the one that begins
@@ -85,7 +83,8 @@ class Prefetcher:
         return exchange(without_move_limit(observation), rising, falling, needed, births)
 
     def _wanted(self, observation: Observation) -> Integers:
-        """The blocks of the next executions, the nearest first, as many as fit together."""
+        """The blocks of the next executions, the nearest first, as many as the fast tier
+        can hold at the same time."""
         executions = self._order.predict(self._ahead)
         blocks = [self._blocks[execution] for execution in executions if execution in self._blocks]
         every = np.concatenate([np.zeros(0, np.int64), *blocks])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Policies `superneurons` and `superneurons+slow`: a tensor cache over the outputs of checkpoints.
+"""Policies `superneurons` and `superneurons+slow`: offload checkpoints' outputs if memory is full.
 
 Based on SuperNeurons (Wang et al., PPoPP 2018; its public code). Liveness analysis frees tensors
 after their last use. The outputs of some layers, the checkpoints (convolutions, fully connected
@@ -16,7 +16,8 @@ use of the forward pass and its first use of the backward pass. The tensor is sw
 after its last use, because a plan knows that memory will be full; the original begins when memory
 is full, and waits. The original also waits for a prefetch that is late. A plan's boundaries cannot
 wait for promotions, so the prefetch begins earlier if the bandwidth does not suffice; a gap that is
-too short for its transfers is not used. Liveness is in all plans: a tensor is dropped at its death.
+too short for its transfers is not used. All plans contain liveness: a tensor is dropped when it
+dies.
 
 Left out: recomputation, because a memory policy can't recompute a tensor. So the outputs of other
 layers can only stay fast, as in mode CHECKPOINTS, or be treated as those of checkpoints, as in mode

@@ -7,13 +7,13 @@ are resident at the peak, the largest first. It swaps out the first one for whic
 transfers have room: as early as possible after an access before the peak, and back as late as
 possible before the next access. A job may swap only a share of its tensors. Updated parameters and
 optimizer state are swapped across steps: out after the update, in before their first use of the
-next step. The passes end when the last three of more than 100 lowered the peak by less than 0.05 %,
-or when no tensor at the peak can be swapped; if the peak then still exceeds memory, tensors are
-recomputed.
+next step. The passes end when each of the last three of more than 100 lowered the peak by less than
+0.05 %, or when no tensor at the peak can be swapped; if the peak then still exceeds memory, tensors
+are recomputed.
 
-Adapted to memory tiers: one trace is one job, so that "all jobs" are one here. With several traces
-the published rule would add up their peaks although they seldom coincide; sessions of one machine
-have separate budgets instead (docs/policies.md). Transfers in both directions share the time of a
+Adapted to memory tiers: one trace is one job, so only its own peak counts. With several traces, the
+published rule would add up their peaks although they seldom coincide; the daemon gives each session
+a budget instead (docs/policies.md). Transfers in both directions share the time of a
 stretch, and a gap lies between two stretches that use the tensor. If no tensor at the peak can be
 swapped, the passes go on at the next lower peak that exceeds memory, instead of recomputing.
 
@@ -41,8 +41,8 @@ QUOTAS = (1.0, 0.5, 0.2)
 """Values of the share of the tensors that may be swapped. The original gives each job a weight."""
 
 PASSES_MIN, LATEST, GAIN_MIN = 100, 3, 0.0005
-"""The passes end if there were more than PASSES_MIN of them, and each of the LATEST ones lowered
-the peak by less than GAIN_MIN of it."""
+"""The passes end if there were more than PASSES_MIN of them, and each of the last LATEST passes
+lowered the peak by less than the share GAIN_MIN."""
 
 
 @register("tensile", False)

@@ -12,7 +12,7 @@ which the backward pass uses them. While a tensor is used, the tensor that is `d
 it in the queue is promoted. How TierTrain sizes its queues is not public; the policy tries all
 values in DEPTHS and keeps the plan with the shortest predicted step.
 
-Our choices, as the sources say nothing: only transient tensors move. A tensor whose gap is too
+Our choices, because the sources do not say: only transient tensors move. A tensor whose gap is too
 short for both transfers stays fast. Tensors that do not fit into fast memory stay slow for their
 whole lives, first those with the lowest cost per freed page, as under the policies with `+slow`.
 """
@@ -56,8 +56,9 @@ def prefetch_queue(book: Book) -> list[Gap]:
 
 
 def prefetch_at(book: Book, queue: list[Gap], at: int, depth: int) -> int:
-    """The position at which the prefetch of the gap's tensor begins: the use of the tensor that is
-    `depth` places ahead of it in the queue. If there is none, the first use of the queue."""
+    """The position at which the prefetch of a gap's tensor begins: the second use of the tensor
+    that is `depth` places ahead of it in the queue or, if there is none, of the first tensor. The
+    position is after the gap's first use. at: the gap's place in the queue."""
     gap, ahead = queue[at], queue[max(at - depth, 0)]
     used, begins = book.stretch(gap, gap.until), book.stretch(ahead, ahead.until)
     return max(gap.until - (used - begins), gap.since + 1)

@@ -9,11 +9,11 @@ A process then gets as many pages from each node in turn as the node's weight sa
 full, the page comes from the other one.
 
 Persistent tensors come first, in the order of their rows. It does not matter which of their pages
-are fast, so it is the first ones. The other tensors lie in an arena in the order of births, as an
+are fast, so the first ones are. The other tensors lie in an arena in the order of births, as an
 allocator would place them, and its pages alternate between the tiers, from its first page on, until
-the budget is used up. So a tensor is fast in part, and dead tensors' pages stay on their tier for
-the next tensors. To limit the number of regions, each turn takes the weight times a number of pages
-(`turn_pages()`), which is 1 in the kernel.
+the budget is used up. So a tensor can be partly fast, and dead tensors' pages stay on their tier
+for the next tensors. To limit the number of regions, each turn takes the weight times a number of
+pages (`turn_pages()`), which is 1 in the kernel.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ from sentineld.policies.rivals.interleave import interleaved
 from sentineld.policies.shares import usable_pages
 
 WEIGHTINESS = 32
-"""The kernel's limit on the sum of the weights before they are rounded up and reduced."""
+"""The kernel's limit on the sum of the weights, before weights below 1 are raised to 1 and all are
+divided by their greatest common divisor."""
 
 UNIT_BYTES_PER_S = 1e6
 """The kernel counts bandwidths in whole MB/s."""
@@ -87,8 +88,8 @@ def weights(tiers: Tiers) -> tuple[int, int]:
 
 
 def until_full(wanted: Integers, limit: int) -> Integers:
-    """Numbers of pages, reduced so that they add up to at most `limit`: the first ones keep
-    theirs."""
+    """The wanted numbers of pages, as far as their sum does not exceed `limit`: the first numbers
+    are kept, one is reduced, and the rest are 0."""
     found: Integers = np.clip(limit - (np.cumsum(wanted) - wanted), 0, wanted)
     return found
 

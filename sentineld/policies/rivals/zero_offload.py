@@ -12,7 +12,7 @@ its state there. So writes of the backward pass to slow memory replace the trans
 and no tensor moves. A persistent tensor is optimizer state if only optimizer stretches access it.
 All other persistent tensors are parameters; they stay fast in the optimizer, too, because there is
 one copy of each. A profile does not say which gradients and state belong together, so twin-flow's
-share is taken of each of the two roles by itself, in the order of the profile.
+share is taken separately of the gradients and of the state, in the order of the profile.
 
 Left out: mixed precision, whose parameters exist twice (FP16 on the GPU, FP32 on the CPU); the
 update that is delayed by one step, because a memory policy must not change results; partitioning
