@@ -50,7 +50,7 @@ class Reloader:
         self._path = path
         self._tiers = tiers
         self.problems: list[str] = []
-        """What the last reload could not do, for `sentinelctl status`."""
+        """Why the last reload failed, or which changes need a restart; for `sentinelctl status`."""
 
     def reload(self) -> None:
         """Read and check all files, then use the new settings. If a file is invalid, all settings

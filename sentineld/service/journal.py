@@ -21,8 +21,9 @@ _PRIORITIES = ((logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6), (log
 
 
 def stderr_is_journal() -> bool:
-    """Whether stderr leads to the journal. A program that the unit's program starts inherits
-    JOURNAL_STREAM, even if its stderr leads elsewhere."""
+    """Whether stderr leads to the journal. Compares the device and inode that JOURNAL_STREAM names
+    with those of stderr, because a child process inherits the variable even if its stderr leads
+    elsewhere."""
     try:
         found = os.fstat(sys.stderr.fileno())
     except (OSError, ValueError):
@@ -53,7 +54,7 @@ class JournalHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Send the line. Blocks while journald's queue is full, as a write to stderr does."""
         try:
-            # The socket is not connected, so that it finds a journald that was restarted.
+            # The socket is not connected, so that lines also reach a journald that was restarted.
             self._socket.sendto(encoded(self._fields(record)), self._address)
         except OSError:
             # There is no journald at the moment, or the line is too long for a datagram.
@@ -93,7 +94,7 @@ def encoded(fields: Mapping[str, object]) -> bytes:
     for name, value in fields.items():
         data = str(value).encode(errors="backslashreplace")
         if b"\n" in data:
-            # With its length before it, a value cannot begin another field.
+            # The length before the value prevents that text after a newline is read as a field.
             datagram += b"%s\n%s%s\n" % (name.encode(), len(data).to_bytes(8, "little"), data)
         elif data:
             datagram += b"%s=%s\n" % (name.encode(), data)
