@@ -176,8 +176,8 @@ class Driver:
             self.unmanage(reason)
 
     def _count_for_shares(self) -> None:
-        """If the session shares the shared budget, have it counted as soon as its process runs
-        steps."""
+        """If the session shares the shared budget, have it counted when the budget is divided, as
+        soon as its process runs steps."""
         idle = self.lifecycle.state in (State.REGISTERED, State.ATTACHED)
         if self._machine.shared is not None and not idle:
             self._machine.shared.count(self._link)
@@ -297,7 +297,7 @@ class Driver:
         planned, goal, before = replanning.planned(), replanning.goal, self.goal
         assert before is not None
         places = goal == before
-        # Another share keeps the policy; another policy keeps the share.
+        # A replanning changes either the share or the policy.
         resizes = goal.terms is not None and goal.fast != before.fast
         if planned is not None:
             self.goal = goal

@@ -119,7 +119,7 @@ class StateFiles:
             self._write(name, replace(saved, plans=(*plans, row)))
 
     def changed_terms(self, name: str, saved: Saved) -> None:
-        """Record other terms of the shared budget."""
+        """Record the session's new terms for the shared budget."""
         before = self._read(name)
         if before is not None:
             with self._writing(name):

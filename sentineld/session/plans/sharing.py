@@ -22,7 +22,7 @@ from sentineld.session.work.planning import PlanInput
 log = logging.getLogger(__name__)
 
 AGAIN_S = 30.0
-"""After no plan could be made for a share, the time before planning for the same share again."""
+"""If no plan could be made for a share, planning for this share is repeated after this time."""
 CURVES_MAX = 16
 """Limit on the number of shapes whose curves are kept."""
 
@@ -37,7 +37,7 @@ class _Job(NamedTuple):
 class Sharing:
     """The shared budget, as one session uses it. All calls come from the session's thread.
 
-    The methods but stop() must only be called while the session shares the budget.
+    All methods except stop() may only be called while the session shares the budget.
     """
 
     def __init__(self, link: ShimLink, machine: Machine) -> None:
@@ -56,7 +56,8 @@ class Sharing:
         return self._machine.shared
 
     def stop(self) -> None:
-        """Forget the curves, and stop making one: the session ends, or gets another policy."""
+        """Forget the curves, and stop making one. Called when the session ends or gets another
+        policy."""
         self._stopped.set()
         self._stopped = threading.Event()
         self._curves, self._learned, self._job = {}, None, None
@@ -94,8 +95,9 @@ class Sharing:
         self._failed_bytes, self._again_s = share_bytes, time.monotonic() + AGAIN_S
 
     def settle(self, following: Following) -> None:
-        """Release the memory that the session holds beyond the live plan's budget. Memory that
-        still has pages is not released yet: another session could use it too early."""
+        """Release the memory that the session holds beyond the live plan's budget. Memory that is
+        still charged is not released yet, because another session could use it before the pages are
+        demoted."""
         budgets, planned, managed = self._shared.budgets, following.planned, following.managed
         held_bytes = budgets.held_bytes(self._link)
         needed_bytes = planned.budget_bytes if planned is not None else 0
@@ -113,7 +115,8 @@ class Sharing:
         return True
 
     def _learn(self, following: Following, policy: str) -> None:
-        """Report the curve of the live plan's shape; begin to make it if there is none."""
+        """Report the curve of the live plan's shape to the shared budget; begin to make it if there
+        is none."""
         planned = following.planned
         assert planned is not None
         if self._job is not None and self._job.making.done():

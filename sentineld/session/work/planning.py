@@ -27,15 +27,15 @@ class Goal:
     fast: FastBudget
     policy: str
     terms: Terms | None = None
-    """The terms on which the session shares the shared budget; `fast` is its share, in bytes. None:
-    the session has a budget of its own."""
+    """The terms on which the session shares the shared budget; `fast` is then its share, in bytes.
+    None: the session has a budget of its own, `fast`."""
 
     def __str__(self) -> str:
         return f"policy {self.policy}, fast {self.fast_text}"
 
     @property
     def fast_text(self) -> str:
-        """The budget as text: that of `attach`, or "shared"."""
+        """The budget as text: as given to `attach`, or "shared"."""
         return str(self.fast) if self.terms is None else "shared"
 
     def with_share(self, share_bytes: int) -> Goal:

@@ -87,8 +87,8 @@ class Profiling:
         self._shapes = shapes
         self._tiers = tiers
         self.goal = goal
-        """The goal of the plan. The session replaces it when the share of the shared budget is
-        known."""
+        """The goal of the plan. The driver replaces it when it has reserved the session's share of
+        the shared budget."""
         self._warm_up_left = WARM_UP_STEPS
         self._left = left
         self._unmanaged_bytes = 0
