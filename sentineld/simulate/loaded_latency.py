@@ -50,8 +50,8 @@ class LoadedLatencies:
             self._served[tier] += served
 
     def take(self) -> Floats:
-        """(2,): the mean latencies on the fast and on the slow tier since the last call, but not
-        less than without load."""
+        """(2,): the mean latencies on the fast and on the slow tier since the last call, at least
+        the latencies without load."""
         mean_ns = self._waited_ns / np.maximum(self._served, 1.0)
         self._waited_ns, self._served = np.zeros((2, 2))
         found: Floats = np.maximum(mean_ns, self._unloaded_ns)
