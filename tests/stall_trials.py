@@ -41,7 +41,7 @@ def decisions_in_time(
 
     now: Session = wait(decided)
     # On a busy machine, steps can pass between the last trial's end and the status that shows it.
-    # So the steps are counted until the last status that shows a trial.
+    # So the steps are counted until the last status that has an undecided boundary.
     tried, steps = sum(now["stalls"].values()), undecided["step"] - begun["step"]
     print(f"{tried} boundaries in {steps} steps: {now['stalls']}")
     # The first trial can begin up to one step after the settling steps, and the status can be one

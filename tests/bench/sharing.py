@@ -4,9 +4,9 @@
 Each trace is simulated at budgets of 5, 10, ... 100 % of its peak. From these points, an exhaustive
 search finds the best static division for each pair and each set of four traces, at several sizes of
 the shared budget. The division under test knows only the budgets of CURVE_SHARES. Its slowdowns are
-interpolated between the simulated points; the largest deviations from the best division are also
-simulated at exactly the budgets of the division. Writes build/bench/sharing.json. The exit status
-is 1 if a goal is missed.
+interpolated between the simulated points; the divisions that deviate most from the best one are
+also simulated at exactly their budgets. Writes build/bench/sharing.json. The exit status is 1 if a
+goal is missed.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ SIZES = (0.1, 0.2, 0.3, 0.5)
 COUNTS = (2, 4)
 BEST_MAX = 1.05
 EQUAL_MAX = 1.002
-"""Limit on the sum of slowdowns relative to equal shares. Because the slowdowns are interpolated,
-a division that is as good as equal shares can seem slightly worse."""
+"""Limit on the sum of slowdowns, divided by the sum with equal shares. Because the slowdowns are
+interpolated, a division that is as good as equal shares can seem slightly worse."""
 CHECKED = 4
-"""Number of divisions that are simulated, too."""
+"""Number of divisions that are also simulated at exactly their budgets."""
 
 
 def slowdown(trace: Path, budget_bytes: int) -> float:
@@ -69,7 +69,8 @@ def slowdown(trace: Path, budget_bytes: int) -> float:
 
 
 def fine_curve(trace: Path) -> Curve:
-    """The slowdowns at all multiples of STEP of the peak, up to the first one that suffices."""
+    """The slowdowns at all multiples of STEP of the peak, up to the first one at which the step is
+    not slower than with fast memory only."""
     peak_bytes = step_of(trace)[0].peak_bytes
     budgets, slowdowns = [], []
     for at in range(1, round(1 / STEP) + 1):
@@ -81,7 +82,7 @@ def fine_curve(trace: Path) -> Curve:
 
 
 def best_sum(curves: Sequence[Curve], size_bytes: int) -> float:
-    """The least sum of slowdowns of all divisions into points of the curves."""
+    """The least sum of slowdowns of all divisions whose shares are budgets of the curves."""
     used, sums = np.zeros(1), np.zeros(1)
     for curve in curves:
         used = (used[:, None] + np.array(curve.budgets_bytes)).ravel()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""job_train.py RANK STEP FILE STEPS: a training of several ranks over gloo. This rank stops in the
-forward pass of this step until the file exists."""
+"""job_train.py RANK STEP FILE STEPS: STEPS steps of a training with several ranks, over gloo. Rank
+RANK waits in the forward pass of step STEP, counted from 0, until FILE exists."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 
 
 class Held(torch.nn.Module):
-    """A layer whose forward pass waits for the file."""
+    """A layer whose forward pass waits, in one step, until a file exists."""
 
     def __init__(self, step: int, file: str) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ def main() -> None:
         optimizer.zero_grad()
         trained(torch.ones(64, 64)).square().mean().backward()
         optimizer.step()
-    # The ranks have the same parameters after the last step.
+    # Print the sum of the parameters, which are the same on all ranks after the last step.
     print(own, sum(part.double().sum().item() for part in model.parameters()).hex(), flush=True)
     torch.distributed.destroy_process_group()
 

@@ -23,7 +23,7 @@ class Node:
 
     @property
     def wrapper(self) -> list[str]:
-        """Command that runs a command in the namespace by exec."""
+        """Arguments before a command. They make it run in the namespace, as the same process."""
         return ["nsenter", f"--net=/run/netns/{self.name}"]
 
 

@@ -44,7 +44,7 @@ def daemons(nodes: tuple[Node, Node], tmp_path: Path) -> Iterator[list[Daemon]]:
 
 
 def torchrun(node: Node, number: int, master: Node, daemon: Daemon, held: Path) -> list[str]:
-    """Command of one machine's torchrun; the shim of its rank connects to this daemon."""
+    """Command of one machine's torchrun; the shim of its rank connects to `daemon`."""
     variables = {
         "SENTINELD_SHIM_SOCKET": str(daemon.folder / "shim.sock"),
         "GLOO_SOCKET_IFNAME": node.interface,

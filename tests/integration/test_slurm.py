@@ -50,7 +50,7 @@ class Node:
         program.chmod(0o755)
 
     def run(self, script: str, **more: str) -> subprocess.CompletedProcess[str]:
-        """Run a script with the job's variables and these, and with no others."""
+        """Run a script with the environment variables of JOB and `more`."""
         # PYTHONPATH belongs to the working tree's sentinelctl.
         kept = {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ}
         return subprocess.run(
@@ -150,7 +150,7 @@ def test_an_epilog_detaches_what_the_job_has_left_behind(
         return found["state"] if found else ""
 
     def wait(wanted: bool) -> None:
-        """Wait until the process is attached, or is not."""
+        """Wait until the process is attached or, if not `wanted`, until it is not attached."""
         deadline_s = time.monotonic() + PATIENCE_S
         while (state() not in ("", "registered")) != wanted:
             assert process.poll() is None

@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <unistd.h>
 
-/* Long, so that a thread that does not get a host CPU for a while does not end the other's wait. */
+/* Long, so that the wait of one thread does not time out while the other thread gets no host CPU. */
 static uint64_t patience_ns = 600000000000ull;
 #define CLOCK_PATIENCE_NS patience_ns
 

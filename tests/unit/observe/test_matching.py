@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which rule matches a process: with the files of this test's process, and with written ones."""
+"""Which rule matches a process: with real files in /proc, and with files that the test writes."""
 
 from __future__ import annotations
 

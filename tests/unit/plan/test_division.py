@@ -41,7 +41,7 @@ def member(
 
 
 def in_mib(shares: list[int]) -> list[float]:
-    """Equal shares are found to within a page."""
+    """Shares in MiB, rounded, because equal shares are exact only to a page."""
     return [round(share / MIB, 1) for share in shares]
 
 
@@ -52,11 +52,12 @@ HALF = {0: 1.5, 64: 1.0}
 
 
 def test_memory_goes_to_the_session_that_gains_most() -> None:
-    # LINE would take all 64 MiB, but HALF may become at most 1.25 times as slow as with 32 MiB:
-    # 1.25 * 1.25 = 1.5625, which it does not reach even without memory.
+    # LINE gets all 64 MiB. The slowdown of HALF with 32 MiB is 1.25, so it may be at most
+    # 1.25 * 1.25 = 1.5625. Even without memory, it is only 1.5.
     assert in_mib(divide(64 * MIB, [member(LINE), member(HALF)])) == [64, 0]
-    # Its weight makes HALF's memory worth 1.5 times LINE's. LINE's equal share is 16 MiB, where its
-    # slowdown is 1.75. Its largest permitted slowdown, 2.19, is not reached.
+    # With weight 3, 1 MiB for HALF is worth 1.5 times as much as 1 MiB for LINE. The slowdown of
+    # LINE with its equal share, 16 MiB, is 1.75, so it may be at most 2.19. Without memory, it is
+    # only 2.
     assert in_mib(divide(64 * MIB, [member(LINE), member(HALF, weight=3)])) == [0, 64]
 
 

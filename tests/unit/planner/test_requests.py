@@ -47,7 +47,7 @@ def test_step_times_are_those_of_plans_until_one_suffices(monkeypatch: pytest.Mo
     times = StepTimesRequest("auto", profile, tiers, budgets, 1.001 * profile.step_ns).answer()
     step_ns = PlanRequest("auto", profile, tiers, BUDGET).answer().predicted.step_ns
     assert times == (math.inf, step_ns)
-    # After its time, the request ends with the budgets that it has tried.
+    # After STEP_TIMES_S, the request returns the times of the budgets that it has tried.
     monkeypatch.setattr(requests, "STEP_TIMES_S", 0.0)
     assert StepTimesRequest("auto", profile, tiers, budgets, 0.0).answer() == times[:1]
 

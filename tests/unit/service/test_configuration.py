@@ -68,7 +68,7 @@ def test_a_reload_replaces_settings_that_need_no_restart(
     config = reloading.reload('fast = "30%"\n[[attach]]\nuser = 7\n')
     assert (config.fast, config.attach[0].user) == ("30%", "7")
     assert caplog.messages == ["the configuration was reloaded; changed: fast, attach"]
-    assert reloading.reload("").attach == ()  # settings that the file does not set any more
+    assert reloading.reload("").attach == ()  # the file has no rule any more
     reloading.reload("")
     assert caplog.messages[-1] == "the configuration was reloaded; changed: nothing"
     assert reloading.reloader.problems == []

@@ -36,6 +36,6 @@ def observation(
 
 
 def seen(stretch: int, fast: list[int], free: int = 0) -> Observation:
-    """Four cells and a fast tier of two. Stretch k accesses cell k only."""
+    """Four cells of ten pages; the fast tier has room for two. Stretch k accesses cell k only."""
     accesses = [float(cell == stretch) for cell in range(4)]
     return observation(accesses, fast, free=free, capacity=20, stretch=stretch)

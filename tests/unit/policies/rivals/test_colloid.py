@@ -54,7 +54,7 @@ def test_the_search_begins_again_if_the_balance_has_moved() -> None:
     search.amount(0.895, 1.0, 2.0)
     # The interval from 0.895 to 0.9 was smaller than 1 %, so its upper end is 1 again.
     assert search.amount(0.895, 1.0, 2.0) == pytest.approx((0.895 + 1) / 2 - 0.895)
-    # A share above the interval's upper end opens it, too.
+    # If the share is above the interval's upper end, this end becomes 1, too.
     search = Search(0.05)
     search.amount(0.5, 3.0, 1.0)
     assert search.amount(0.6, 1.0, 2.0) == pytest.approx(0.2)
@@ -64,10 +64,10 @@ def test_while_the_fast_tier_is_faster_promotions_are_limited() -> None:
     # The fast tier has 60 % of the accesses. The middle of 0.6 and 1 is 0.8: pages with 20 % of the
     # accesses rise, which are all ten pages of cell 0.
     assert Balance(Modified()).tick(seen(1.0, 2.0)) == [DOWN, UP]
-    # In the next tick with the same share, too: the interval is from 0.6 to 1 again.
+    # The same after a tick in which the fast tier was slower, so that 0.6 was the interval's upper
+    # end. Now the fast tier is faster at this share, so the interval is from 0.6 to 1 again.
     balance = Balance(Modified())
     balance.tick(seen(2.0, 1.0))
-    # The fast tier was slower at 0.6; now it is faster at the same share, so 1 is the upper end.
     assert balance.tick(seen(1.0, 2.0)) == [DOWN, UP]
 
 
@@ -81,7 +81,7 @@ def test_while_the_fast_tier_is_slower_hot_pages_are_demoted() -> None:
     # The middle of 0 and 0.6 is 0.3: pages with 30 % of the accesses fall. A page of cell 2 has 5 %
     # of them, so six pages of the hottest cell fall.
     assert Balance(Modified()).tick(seen(2.0, 1.0)) == [MoveRequest(2, 1, 6)]
-    # Without a search, as many as can be moved fall.
+    # Without a search, as many pages fall as can be moved.
     everything = [MoveRequest(2, 1, 10), MoveRequest(1, 1, 10)]
     assert Balance(Modified(), None).tick(seen(2.0, 1.0)) == everything
 

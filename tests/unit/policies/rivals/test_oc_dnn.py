@@ -14,8 +14,8 @@ from tests.unit.policies.rivals.observing import seen
 
 
 def known(ahead: int, advises: bool) -> Adviser:
-    """An adviser that has seen three stretches and then the first cell's eviction: cell 2 became
-    fast later than cell 3."""
+    """An adviser that has seen three stretches, in which cells 0 and 3 were fast. If cell 2 is fast
+    at the next tick, it became fast later than cell 3."""
     adviser = Adviser(4, ahead, advises)
     for stretch in range(3):
         adviser.tick(seen(stretch, [10, 0, 0, 10]))

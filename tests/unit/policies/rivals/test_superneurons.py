@@ -53,7 +53,8 @@ def test_nothing_leaves_while_memory_has_room() -> None:
 
 
 def with_skip() -> Profile:
-    """The first tensor is used again in stretch 4, across a layer (a skip connection).
+    """The first tensor is used again in stretch 4, across a layer (a skip connection). In the
+    drawing, x is a use, and [ and ] are birth and death.
 
     stretch  0   1   2   3   4   5   6   7   8   9  10  11  12
     first       [x           x                           x]
@@ -108,8 +109,8 @@ def test_only_outputs_of_checkpoints_leave() -> None:
 
 
 def test_a_checkpoint_prefetches_for_the_layers_up_to_the_next_one() -> None:
-    # The checkpoint of the backward pass is layer 3, in stretch 10. Input 2 is used after it, the
-    # inputs 3 and 4 in it and before it: they return from the beginning of the backward pass on.
+    # The checkpoint of the backward pass is layer 3, in stretch 10. Input 2 is used after it.
+    # Inputs 3 and 4 are used in it and before it, so their prefetch begins with the backward pass.
     profile = with_heavy(3)
     book, layers = open_book(profile, moving(64), ROOM), layers_of(profile)
     gaps = {layer: Gap(layer - 2, 1, 14 - 2 * layer) for layer in (2, 3, 4)}

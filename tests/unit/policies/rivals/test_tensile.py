@@ -16,10 +16,12 @@ from tests.unit.policies.rivals.laps import PAGE, Life, lap, moving
 
 
 def two_peaks() -> Profile:
-    """The parameter is used in two stretches. Between its uses, two guests are alive.
+    """The parameter is used in two stretches. Two transient tensors ("guests") are alive
+    between its uses. In the drawing, (x) is a use of the parameter, and [ and ] are a guest's birth
+    and death.
 
     stretch      0   1   2   3   4   5   6   7   8   9  10  11  12  13
-    parameter   (x)                     (x)                             64 pages, (x) is a use
+    parameter   (x)                     (x)                             64 pages
     guest               [x   x]                                         16 pages
     guest                                           [x   x]             32 pages
     """
