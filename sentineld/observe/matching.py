@@ -41,9 +41,9 @@ class Candidate:
     @cached_property
     def cgroups(self) -> dict[str, str]:
         """The paths of the process's cgroups, by hierarchy: "" for v2, "name=systemd" or a
-        controller such as "memory" for v1. Raises OSError."""
+        controller such as "memory" for v1. Empty if no hierarchy is mounted. Raises OSError."""
         found: dict[str, str] = {}
-        for line in self._read("cgroup").split("\n"):
+        for line in filter(None, self._read("cgroup").split("\n")):
             _, controllers, path = line.split(":", 2)
             found.update(dict.fromkeys(controllers.split(","), path))
         return found

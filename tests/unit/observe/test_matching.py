@@ -70,6 +70,7 @@ def test_a_user_is_named_or_numbered() -> None:
         (HYBRID, "/ml.slice", True),
         (HYBRID, "/", False),
         ("0::/\n", "/*", False),
+        ("", "/*", False),  # no hierarchy is mounted
     ],
 )
 def test_a_cgroup_is_matched_with_its_descendants(
@@ -93,6 +94,7 @@ def test_a_cgroup_is_matched_with_its_descendants(
         (USERS_OWN, "train.service", False),
         (USERS_OWN, "app.slice", False),
         (ESCAPED, "cpu", True),
+        ("", "*", False),  # no hierarchy is mounted
         (ESCAPED, "ml.slice", True),
         ("0::/\n", "*", False),
         ("0::/kubepods/burstable\n", "*", False),
