@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable
 from contextvars import ContextVar
@@ -43,12 +44,18 @@ class LogLimit(logging.Filter):
         """clock: returns the time in seconds."""
         super().__init__()
         self._clock = clock
+        self._lock = threading.Lock()
+        """logging calls filter() from all threads, without a lock."""
         self._sites: dict[tuple[str, int, object], _Count] = {}
         self._total = _Count(clock())
         self._unreported = 0  # lines left out because of LINES, not reported yet
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether to write the line; may append a remark to it."""
+        with self._lock:
+            return self._passes(record)
+
+    def _passes(self, record: logging.LogRecord) -> bool:
         now_s = self._clock()
         if now_s - self._total.began_s >= PERIOD_S:
             self._unreported += self._total.left_out

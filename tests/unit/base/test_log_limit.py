@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import logging
+import threading
+import time
 
 import pytest
 
@@ -70,3 +72,29 @@ def test_all_lines_together_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> Non
         "line 0 of user 5000 (900 lines of all kinds were left out)",
         "line 1 of user 5000",
     ]
+
+
+def test_lines_of_several_threads_are_counted_one_at_a_time() -> None:
+    inside: list[int] = []
+    seen: list[int] = []
+
+    def clock() -> float:
+        inside.append(1)
+        time.sleep(0.001)  # lets the other threads run
+        seen.append(len(inside))
+        inside.pop()
+        return float(len(seen))
+
+    limit = LogLimit(clock)
+
+    def write(number: int) -> None:
+        for line in range(10):
+            place = f"{number}.py"
+            limit.filter(logging.LogRecord("test", logging.INFO, place, line, "text", (), None))
+
+    threads = [threading.Thread(target=write, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert max(seen) == 1
