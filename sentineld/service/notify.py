@@ -14,11 +14,11 @@ def notify(message: str) -> None:
         return
     if address.startswith("@"):
         address = "\0" + address[1:]
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as peer:
-        try:
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as peer:
             peer.sendto(message.encode(), address)
-        except OSError:
-            return  # the daemon works without the service manager, too
+    except OSError:  # for example, no descriptor is free
+        return  # the daemon works without the service manager, too
 
 
 def watchdog_interval_s() -> float | None:

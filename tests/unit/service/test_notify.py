@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import socket
 
 import pytest
@@ -34,6 +35,17 @@ def test_without_a_manager_nothing_happens(address: str, monkeypatch: pytest.Mon
     before = open_descriptors()
     notify("READY=1")
     assert open_descriptors() <= before
+
+
+def test_without_a_free_descriptor_nothing_happens(manager: socket.socket) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    try:
+        notify("READY=1")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    notify("STOPPING=1")
+    assert manager.recv(100) == b"STOPPING=1"
 
 
 @pytest.mark.parametrize(
