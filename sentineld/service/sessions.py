@@ -305,7 +305,10 @@ def _terms(arguments: Message) -> dict[str, float | int]:
     if (weight := arguments.get("weight")) is not None:
         if type(weight) not in (int, float):
             raise SentinelError("usage", f"weight = {weight!r} is not a number", "use 1 or 2.5")
-        terms["weight"] = float(weight)
+        try:
+            terms["weight"] = float(weight)
+        except OverflowError:
+            raise SentinelError("usage", "the weight is too large", "use 1 or 2.5") from None
     for name, field in (("min", "least_bytes"), ("max", "most_bytes")):
         if arguments.get(name) is not None:
             terms[field] = parse_bytes(str(arguments[name]))

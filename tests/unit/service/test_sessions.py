@@ -345,3 +345,9 @@ def test_a_restarted_daemon_shows_the_rule_that_attached_a_process(tmp_path: Pat
     first.machine.config = replace(first.machine.config, attach=(rule,))
     check(first)
     check(Daemon(tmp_path))
+
+
+def test_a_weight_that_is_no_number_is_refused(daemon: Daemon) -> None:
+    for weight in ("1", True, 10**400):
+        with pytest.raises(SentinelError, match="weight"):
+            daemon.sessions.attach(ME, {**US, "weight": weight})
