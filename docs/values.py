@@ -135,6 +135,7 @@ SOURCES: dict[str, tuple[str, str]] = {
     "cuts.touched_share": (CUTS, "TOUCHED_SHARE_MAX"),
     "shim.tensor_bytes": (PROTOCOL, "TENSOR_BYTES_MIN"),
     "shim.heartbeat_stale": (PROTOCOL, "HEARTBEAT_STALE_NS"),
+    "division.curves_divided_max": ("sentineld.plan.division", "CURVES_DIVIDED_MAX"),
     "division.slowdown_max": ("sentineld.plan.division", "SLOWDOWN_MAX"),
     "shared.gain_min": ("sentineld.machine.shared", "GAIN_MIN"),
     "placing.again": ("sentineld.session.plans.placing", "AGAIN_S"),

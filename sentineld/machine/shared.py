@@ -108,8 +108,8 @@ class SharedBudget:
                 sharer.counts = True
                 self._divide()
 
-    def learn(self, holder: Hashable, curve: Curve) -> None:
-        """Take a session's curve, and divide the budget again."""
+    def learn(self, holder: Hashable, curve: Curve | None) -> None:
+        """Take a session's curve, and divide the budget again. curve: None if it has none."""
         with self._lock:
             sharer = self._sharers.get(holder)
             if sharer is not None:
@@ -148,7 +148,7 @@ class SharedBudget:
                 sharer.equal_bytes,
                 slowdown,
                 equal,
-                slowdown / equal if slowdown is not None and equal is not None else None,
+                slowdown / equal if slowdown is not None and equal else None,
                 gain,
             )
 

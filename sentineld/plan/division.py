@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from sentineld.base.errors import SentinelError
 from sentineld.base.units import format_bytes
@@ -30,6 +31,9 @@ UNITS_MIN = 256
 """Minimum number of units into which a shared budget is divided."""
 UNITS_PER_SESSION = 8
 """Minimum number of units per session; it matters if more than 32 sessions have curves."""
+CURVES_DIVIDED_MAX = 64
+"""If more sessions have a curve, all shares are equal. The time of a division grows with the third
+power of this number, and other users' processes can begin many sessions."""
 UNIT_VALUE_MIN = 1e-6
 """A unit of memory that reduces the weighted sum of the slowdowns by less than this stays free. A
 session that starts later can then use it without a wait for other sessions."""
@@ -162,20 +166,24 @@ def divide(size_bytes: int, members: Sequence[Member]) -> list[int]:
     session. The sum never exceeds size_bytes.
 
     A session without a curve gets an equal share. If no division is possible within the limits on
-    slowdowns, the result is equal_shares(). The sum of the minimums must not exceed size_bytes.
+    slowdowns, or if more than CURVES_DIVIDED_MAX sessions have a curve, the result is
+    equal_shares(). The sum of the minimums must not exceed size_bytes.
     """
     equal = equal_shares(size_bytes, members)
     known = [at for at, one in enumerate(members) if one.curve is not None]
+    if not 0 < len(known) <= CURVES_DIVIDED_MAX:
+        return equal
     rest_bytes = size_bytes - sum(equal[at] for at in range(len(members)) if at not in known)
     rest_bytes -= sum(members[at].terms.least_bytes for at in known)
     count = max(UNITS_MIN, UNITS_PER_SESSION * len(known))
     unit_bytes = max(rest_bytes // count // PAGE_BYTES, 1) * PAGE_BYTES
     units = max(rest_bytes, 0) // unit_bytes
-    best, chosen = np.zeros(units + 1), []
+    best = np.zeros(units + 1)
+    chosen: list[npt.NDArray[np.int64]] = []
     for at in known:
         best, taken = _with_member(best, _costs(members[at], equal[at], units, unit_bytes))
         chosen.append(taken)
-    if not known or not np.isfinite(best[-1]):
+    if not np.isfinite(best[-1]):
         return equal
     shares, left = list(equal), units
     for at, taken in zip(reversed(known), reversed(chosen), strict=True):
@@ -190,7 +198,10 @@ def permitted(size_bytes: int, members: Sequence[Member], shares_bytes: Sequence
     """Whether these shares satisfy the conditions of divide(): they keep all limits, and their
     weighted sum of slowdowns is not larger than that of equal shares."""
     equal = equal_shares(size_bytes, members)
-    if sum(shares_bytes) > size_bytes or total(members, shares_bytes) > total(members, equal):
+    predicted = total(members, shares_bytes)
+    if not math.isfinite(predicted):
+        return list(shares_bytes) == equal
+    if sum(shares_bytes) > size_bytes or predicted > total(members, equal):
         return False
     for one, share, equal_bytes in zip(members, shares_bytes, equal, strict=True):
         if one.curve is None:
@@ -231,13 +242,15 @@ def _costs(member: Member, equal_bytes: int, units: int, unit_bytes: int) -> Flo
     return np.where((slowdowns > limit) | beyond, np.inf, costs)
 
 
-def _with_member(best: Floats, costs: Floats) -> tuple[Floats, Floats]:
+def _with_member(best: Floats, costs: Floats) -> tuple[Floats, npt.NDArray[np.int64]]:
     """Add a session to the division. best: (units + 1,), the least cost of the sessions so far if
     they may use at most 0, 1, ... units. costs: see _costs(). Returns two arrays of this shape: the
     least cost including the added session, and the number of units that this session then gets."""
     units = len(best) - 1
-    # others[n, k]: the units that the other sessions may use if this session gets k of n units.
-    others = np.arange(units + 1)[:, None] - np.arange(units + 1)[None, :]
-    sums = np.where(others >= 0, best[np.maximum(others, 0)] + costs[None, :], np.inf)
-    taken = sums.argmin(axis=1)
-    return sums[np.arange(units + 1), taken], taken
+    sums, taken = np.full(units + 1, np.inf), np.zeros(units + 1, np.int64)
+    for got in np.flatnonzero(np.isfinite(costs)):
+        found = best[: units + 1 - got] + costs[got]
+        better = found < sums[got:]
+        sums[got:][better] = found[better]
+        taken[got:][better] = got
+    return sums, taken

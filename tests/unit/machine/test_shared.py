@@ -99,3 +99,22 @@ def test_a_session_gives_up_its_budget_when_it_leaves() -> None:
         budget.budgets.reserve("b", MIB)
     budget.leave("a")
     budget.budgets.reserve("b", 64 * MIB)
+
+
+def test_a_curve_that_is_no_longer_known_is_forgotten() -> None:
+    budget = shared("a", "b")
+    budget.learn("a", STEEP)
+    budget.learn("b", FLAT)
+    budget.learn("a", None)
+    assert budget.share_bytes("a") == 32 * MIB
+    share = budget.explain("a")
+    assert share is not None
+    assert share.slowdown is None
+
+
+def test_a_predicted_time_of_0_is_explained() -> None:
+    budget = shared("a")
+    budget.learn("a", Curve((0, 64 * MIB), (0.0, 0.0)))
+    share = budget.explain("a")
+    assert share is not None
+    assert (share.equal_slowdown, share.relative_slowdown) == (0.0, None)

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sentineld.base.errors import SentinelError
+from sentineld.plan import division
 from sentineld.plan.division import (
     SLOWDOWN_MAX,
     Curve,
@@ -19,6 +20,7 @@ from sentineld.plan.division import (
     Terms,
     divide,
     equal_shares,
+    permitted,
     total,
 )
 
@@ -210,3 +212,18 @@ def test_fifty_sessions_share_one_budget() -> None:
     shares = divide(400 * MIB, sharing)
     assert sum(shares) <= 400 * MIB
     assert total(sharing, shares) < total(sharing, equal_shares(400 * MIB, sharing))
+
+
+def test_many_sessions_get_equal_shares(monkeypatch: pytest.MonkeyPatch) -> None:
+    sharing = [member(LINE), member(HALF), member(None)]
+    equal = equal_shares(90 * MIB, sharing)
+    assert divide(90 * MIB, sharing) != equal
+    monkeypatch.setattr(division, "CURVES_DIVIDED_MAX", 1)
+    assert divide(90 * MIB, sharing) == equal
+
+
+def test_without_a_plan_for_a_session_only_equal_shares_are_permitted() -> None:
+    sharing = [member({48: 1.5, 64: 1.0}), member({48: 1.5, 64: 1.0})]
+    equal = equal_shares(64 * MIB, sharing)
+    assert permitted(64 * MIB, sharing, equal)
+    assert not permitted(64 * MIB, sharing, [16 * MIB, 40 * MIB])
