@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Sequence
@@ -21,6 +22,8 @@ from sentineld.session.work.planning import PlanInput
 
 log = logging.getLogger(__name__)
 
+TURN_POLL_S = 1.0
+"""Interval at which a thread that waits to make a curve checks that the curve is still needed."""
 AGAIN_S = 30.0
 """If no plan could be made for a share, planning for this share is repeated after this time."""
 CURVES_MAX = 16
@@ -131,10 +134,9 @@ class Sharing:
             if self._job is None:
                 self._begin(planned.shape, following.plan_input(), policy)
             return
-        curve = self._curves[planned.shape]
-        if self._learned != planned.shape and curve is not None:
+        if self._learned != planned.shape:
             self._learned = planned.shape
-            self._shared.learn(self._link, curve)
+            self._shared.learn(self._link, self._curves[planned.shape])
 
     def _begin(self, shape: Shape, given: PlanInput, policy: str) -> None:
         stopped, shared = self._stopped, self._shared
@@ -142,7 +144,7 @@ class Sharing:
 
         def slowdowns_at(budgets_bytes: Sequence[int]) -> list[float]:
             if stopped.is_set():
-                raise SentinelError("failed", "it is not needed any longer")
+                raise _not_needed()
             for_tensors = [
                 one - given.unmanaged_bytes - machine.substrate.reserve_bytes(one)
                 for one in budgets_bytes
@@ -153,7 +155,21 @@ class Sharing:
             return [one / profile.step_ns for one in times_ns]
 
         def make() -> Curve:
-            with shared.curve_turn:
-                return curve_of(slowdowns_at, profile.peak_bytes, shared.size_bytes)
+            # Many sessions may wait for their turn. Those that end must not leave a thread behind.
+            while not shared.curve_turn.acquire(timeout=TURN_POLL_S):
+                if stopped.is_set():
+                    raise _not_needed()
+            try:
+                curve = curve_of(slowdowns_at, profile.peak_bytes, shared.size_bytes)
+            finally:
+                shared.curve_turn.release()
+            if not any(map(math.isfinite, curve.slowdowns)):
+                # Without this check, one such session would make all shares equal.
+                raise SentinelError("failed", f"policy {policy} has no plan for any budget")
+            return curve
 
         self._job = _Job(shape, Background("predicting step times by budget", make))
+
+
+def _not_needed() -> SentinelError:
+    return SentinelError("failed", "it is not needed any longer")

@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
+import math
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 
 from sentineld.machine.shared import SharedBudget
-from sentineld.plan.division import Terms
+from sentineld.plan.division import Curve, Terms
 from sentineld.session.plans import sharing
 from sentineld.session.plans.sharing import Sharing
 from tests.unit.plan.toys import PAGE
@@ -99,3 +101,35 @@ def test_the_curve_of_a_shape_is_made_once(
     monkeypatch.setattr(process.machine.planners, "step_times_ns", calls.append)
     made.resize(process.following, "interleave")
     assert not calls
+
+
+def test_a_policy_without_any_plan_gives_no_curve(
+    process: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, shared = joined(process)
+    link = process.linked.link
+    shared.learn(link, Curve((0, SHARED), (2.0, 1.0)))
+    monkeypatch.setattr(process.machine.planners, "step_times_ns", lambda *_: [math.inf])
+
+    def forgotten() -> bool:
+        made.resize(process.following, "static")
+        share = shared.explain(link)
+        return share is not None and share.slowdown is None
+
+    wait(forgotten)
+
+
+def test_a_session_that_ends_does_not_wait_for_its_turn(
+    process: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sharing, "TURN_POLL_S", 0.01)
+    made, shared = joined(process)
+
+    def making() -> bool:
+        return any(one.name.startswith("predicting") for one in threading.enumerate())
+
+    with shared.curve_turn:
+        made.resize(process.following, "static")
+        assert making()
+        made.stop()
+        wait(lambda: not making())
