@@ -243,7 +243,11 @@ class Driver:
         if share_bytes is None:
             self.lifecycle.explain("its share of the shared budget is still used by other sessions")
             return False
-        self.goal = profiling.goal = self.goal.with_share(share_bytes)
+        goal = self.goal.with_share(share_bytes)
+        if goal != self.goal:
+            # The plans kept for other shapes have other budgets, which other sessions may use soon.
+            self.following.forget_shapes()
+        self.goal = profiling.goal = goal
         return True
 
     def _correct(self) -> None:
@@ -294,8 +298,10 @@ class Driver:
     def _switch(self, replanning: Replanning) -> None:
         """Begin to enter the plan for the new budget and policy, and forget the plans made for the
         old budget and policy. If planning failed, keep the live plan."""
-        planned, goal, before = replanning.planned(), replanning.goal, self.goal
+        planned, before = replanning.planned(), self.goal
         assert before is not None
+        # The terms may have changed while the plan was made.
+        goal = replace(replanning.goal, terms=before.terms)
         places = goal == before
         # A replanning changes either the share or the policy.
         resizes = goal.terms is not None and goal.fast != before.fast
@@ -381,11 +387,12 @@ class Driver:
             )
         goal, machine = self.goal, self._machine
         if self.lifecycle.state is State.REGISTERED:
-            policy_name = policy_name or machine.config.policy
+            config = machine.config
+            policy_name = policy_name or config.policy
             shares = terms or (fast is None and machine.shared is not None)
             self._attach(
                 Goal(
-                    fast or FastBudget.parse(machine.config.fast),
+                    fast or FastBudget.parse(config.fast),
                     policy_name,
                     Terms(**(terms or {})) if shares else None,
                 )

@@ -21,7 +21,7 @@ from sentineld.model.protocol import Mode, Placement
 from sentineld.plan.division import Terms
 from sentineld.session import requests
 from sentineld.session.driver import Driver
-from sentineld.session.lifecycle import CALLED_EXEC
+from sentineld.session.lifecycle import CALLED_EXEC, State
 from sentineld.session.live.shapes import Planned, Shape
 from sentineld.session.state import Nodes, Saved, StateFiles
 from tests.unit.plan.toys import HEAP, PAGE, toy_plan, toy_profile, two_tiers
@@ -159,6 +159,39 @@ def test_terms_change_without_planning(sharing: Managed) -> None:
         driver.attach(MORE, None)
     driver.turn()
     assert driver.attach(None, "static") is not None
+
+
+def test_terms_that_change_during_planning_are_kept(
+    sharing: Managed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver = sharing.driver
+    larger = replace(PLANNED, budget_bytes=64 * PAGE)
+    monkeypatch.setattr(requests, "planned_for", lambda *_: larger)
+    driver.turn()
+    assert driver.attach(None, None, {"weight": 3.0}) is None
+
+    def entering() -> bool:
+        driver.turn()
+        return driver.lifecycle.state == "entering"
+
+    wait(entering)
+    assert driver.goal is not None
+    assert driver.goal.terms == Terms(3.0)
+
+
+def test_plans_for_another_share_are_forgotten(sharing: Managed) -> None:
+    driver = sharing.driver
+    assert len(driver.following.shapes) == 1
+    sharing.diverge()
+    driver.turn()
+    assert driver.lifecycle.state == "allocation"
+    assert len(driver.following.shapes) == 1
+    driver.lifecycle.enter(State.ACCESS, "test")
+    driver.lifecycle.enter(State.PLANNING, "test")
+    driver.turn()
+    assert driver.goal is not None
+    assert driver.goal.fast.bytes == 64 * PAGE
+    assert len(driver.following.shapes) == 0
 
 
 def test_terms_need_a_shared_budget(managed: Managed) -> None:
