@@ -543,7 +543,9 @@ class Driver:
         self.rule = saved.rule
         shares = saved.terms is not None and self._machine.shared is not None
         terms = Terms(**(saved.terms or {})) if shares else None
-        goal = Goal(FastBudget.parse(saved.fast), saved.policy, terms)
+        # Only a share of the shared budget can be 0 bytes; parse() refuses them.
+        fast = FastBudget(None, 0) if saved.fast == "0" else FastBudget.parse(saved.fast)
+        goal = Goal(fast, saved.policy, terms)
         substrate, nodes = self._machine.substrate, self._machine.nodes()
         if planned is None or not saved.resumable(substrate.emulated, substrate.paged, nodes):
             self._attach(goal)
@@ -554,7 +556,15 @@ class Driver:
             self._machine.require(self._link, goal.fast)
         else:
             self._machine.join(self._link, goal.terms)
-        self._machine.budgets_of(self._link).reserve(self._link, planned.budget_bytes)
+        try:
+            self._machine.budgets_of(self._link).reserve(self._link, planned.budget_bytes)
+        except SentinelError as error:
+            if goal.terms is None:
+                raise
+            # The shared budget may have become smaller. The session gets another share of it.
+            self._attach(goal)
+            self.lifecycle.explain(f"attached again after the daemon's restart: {error.message}")
+            return
         self.goal = goal
         self._machine.watch(self._link.pid)
         self.following.resume(planned, restored.entered)

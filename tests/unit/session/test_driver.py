@@ -47,10 +47,11 @@ class Managed:
         nodes: Nodes = NODES,
         welcomed: bool = True,
         shared_fast: str = "",
+        fast: str = str(7 * PAGE),
     ) -> None:
         """nodes: the tiers' nodes when the plan was saved. welcomed: whether an earlier daemon has
         welcomed the program that the process runs. shared_fast: the shared budget, which the
-        session shares; "": it has a budget of its own."""
+        session shares; "": it has a budget of its own. fast: the saved budget."""
         self.linked = toy_linked(layout_id=LAYOUT_ID)
         substrate = ToySubstrate(ToyPages())
         config = Config(huge_pages="off", shared_fast=shared_fast)
@@ -62,7 +63,7 @@ class Managed:
         # A process whose daemon was restarted names the session in its next hello.
         self.linked.link.hello["session"] = self.driver.name if welcomed else ""
         terms = {"weight": 2.0} if shared_fast else None
-        saved = Saved(str(7 * PAGE), "sentinel", "cxl", nodes=nodes, terms=terms)
+        saved = Saved(fast, "sentinel", "cxl", nodes=nodes, terms=terms)
         states.entering(self.driver.name, saved, LAYOUT_ID, PLANNED)
         self.driver.resume()
 
@@ -192,6 +193,25 @@ def test_plans_for_another_share_are_forgotten(sharing: Managed) -> None:
     assert driver.goal is not None
     assert driver.goal.fast.bytes == 64 * PAGE
     assert len(driver.following.shapes) == 0
+
+
+def test_a_session_with_a_share_of_0_bytes_is_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = Managed(tmp_path, monkeypatch, shared_fast=str(64 * PAGE), fast="0")
+    assert made.driver.lifecycle.state == "managed"
+    made.close()
+
+
+def test_a_plan_that_exceeds_a_smaller_shared_budget_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = Managed(tmp_path, monkeypatch, shared_fast=str(4 * PAGE))
+    assert made.driver.lifecycle.state == "attached"
+    assert "exceeds the shared budget's" in made.driver.lifecycle.status.reason
+    assert made.driver.goal is not None
+    assert made.driver.goal.fast.bytes == 4 * PAGE
+    made.close()
 
 
 def test_terms_need_a_shared_budget(managed: Managed) -> None:
