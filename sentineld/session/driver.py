@@ -7,7 +7,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 from sentineld.base.errors import SentinelError
@@ -23,6 +23,7 @@ from sentineld.plan.division import Terms
 from sentineld.profile.meter import StepMeter
 from sentineld.profile.steps import Step
 from sentineld.profile.trace import Trace
+from sentineld.session.attaching import TermChanges, changed_goal, first_goal, saved_goal, to_save
 from sentineld.session.intake.inbox import Inbox
 from sentineld.session.intake.sampling import Observing
 from sentineld.session.intake.step_feed import StepFeed
@@ -368,7 +369,7 @@ class Driver:
         self,
         fast: FastBudget | None,
         policy_name: str | None,
-        terms: Mapping[str, Any] | None = None,
+        terms: TermChanges | None = None,
     ) -> Replanning | None:
         """Begin to manage a process, or to switch a managed process to another budget or policy.
 
@@ -379,43 +380,20 @@ class Driver:
         SentinelError.
         """
         self._require_own()
-        if fast is not None and terms:
-            raise SentinelError(
-                "usage",
-                "a session with a budget of its own has no weight, minimum or maximum",
-                "leave out --fast, or leave out --weight, --min and --max",
-            )
-        goal, machine = self.goal, self._machine
+        before = self.goal
         if self.lifecycle.state is State.REGISTERED:
-            config = machine.config
-            policy_name = policy_name or config.policy
-            shares = terms or (fast is None and machine.shared is not None)
-            self._attach(
-                Goal(
-                    fast or FastBudget.parse(config.fast),
-                    policy_name,
-                    Terms(**(terms or {})) if shares else None,
-                )
-            )
+            self._attach(first_goal(self._machine, fast, policy_name, terms))
             return None
-        assert goal is not None
-        if (terms and goal.terms is None) or (fast is not None and goal.terms is not None):
-            kind = "has a budget of its own" if goal.terms is None else "shares the shared budget"
-            raise SentinelError(
-                "wrong-state",
-                f"process {self._link.pid} {kind}",
-                f"detach it first: sentinelctl detach {self._link.pid}",
-            )
+        assert before is not None
+        goal = changed_goal(before, self._link.pid, fast, policy_name, terms)
+        switches = goal.policy != before.policy or not terms
+        if switches:
+            self._require_switchable(goal)  # the terms do not change either if this fails
         if terms and goal.terms is not None:
-            changed = replace(goal.terms, **terms)
-            machine.join(self._link, changed)
-            self.goal = goal = replace(goal, terms=changed)
+            self._machine.join(self._link, goal.terms)
+            self.goal = replace(before, terms=goal.terms)
             self._states.changed_terms(self.name, self._saved())
-            if policy_name in (None, goal.policy):
-                return None
-        return self._attach_again(
-            replace(goal, fast=fast or goal.fast, policy=policy_name or goal.policy)
-        )
+        return self._attach_again(goal) if switches else None
 
     def _attach(self, goal: Goal) -> None:
         self._requests.require_none()
@@ -449,9 +427,8 @@ class Driver:
         assert self._machine.shared is not None
         return goal.with_share(self._machine.shared.share_bytes(self._link))
 
-    def _attach_again(self, goal: Goal) -> Replanning:
-        """Begin to plan for another budget or policy, from the live plan's profile. Meanwhile, the
-        live plan is followed."""
+    def _require_switchable(self, goal: Goal) -> None:
+        """Raise SentinelError if the process cannot be switched to this goal now."""
         if goal == self.goal or self.lifecycle.state is not State.MANAGED:
             raise SentinelError(
                 "wrong-state",
@@ -461,6 +438,10 @@ class Driver:
                 f" sentinelctl detach {self._link.pid}",
             )
         self._requests.require_none()
+
+    def _attach_again(self, goal: Goal) -> Replanning:
+        """Begin to plan for another budget or policy, from the live plan's profile. Meanwhile, the
+        live plan is followed."""
         plan_input = self.following.plan_input()
         budget_bytes = goal.fast.resolve(plan_input.profile.peak_bytes)
         self._machine.budgets_of(self._link).reserve(self._link, budget_bytes)
@@ -541,11 +522,7 @@ class Driver:
             return
         saved, planned = restored.saved, restored.planned
         self.rule = saved.rule
-        shares = saved.terms is not None and self._machine.shared is not None
-        terms = Terms(**(saved.terms or {})) if shares else None
-        # Only a share of the shared budget can be 0 bytes; parse() refuses them.
-        fast = FastBudget(None, 0) if saved.fast == "0" else FastBudget.parse(saved.fast)
-        goal = Goal(fast, saved.policy, terms)
+        goal = saved_goal(self._machine, saved)
         substrate, nodes = self._machine.substrate, self._machine.nodes()
         if planned is None or not saved.resumable(substrate.emulated, substrate.paged, nodes):
             self._attach(goal)
@@ -674,16 +651,7 @@ class Driver:
 
     def _saved(self) -> Saved:
         assert self.goal is not None
-        substrate = self._machine.substrate
-        return Saved(
-            str(self.goal.fast),
-            self.goal.policy,
-            substrate.emulated,
-            substrate.paged,
-            self._machine.nodes(),
-            terms=None if self.goal.terms is None else asdict(self.goal.terms),
-            rule=self.rule,
-        )
+        return to_save(self._machine, self.goal, self.rule)
 
 
 def _name(planned: Planned) -> str:

@@ -53,6 +53,7 @@ SESSION_ORDER = (
     "plans",
     "requests",
     "welcome",
+    "attaching",
     "driver",
     "turns",
     "session",

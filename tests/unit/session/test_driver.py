@@ -180,6 +180,15 @@ def test_terms_that_change_during_planning_are_kept(
     assert driver.goal.terms == Terms(3.0)
 
 
+def test_a_switch_that_is_refused_changes_no_terms(sharing: Managed) -> None:
+    driver = sharing.driver
+    driver.turn()
+    with pytest.raises(SentinelError, match="is being replanned"):
+        driver.attach(None, "static", {"weight": 3.0})
+    assert driver.goal is not None
+    assert driver.goal.terms == Terms(2.0)
+
+
 def test_plans_for_another_share_are_forgotten(sharing: Managed) -> None:
     driver = sharing.driver
     assert len(driver.following.shapes) == 1
