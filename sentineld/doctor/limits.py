@@ -13,6 +13,7 @@ from sentineld.base.errors import SentinelError
 from sentineld.base.units import format_bytes
 from sentineld.doctor.findings import Finding, Status, System
 from sentineld.doctor.memory import DEFAULT_MAX_MAP_COUNT
+from sentineld.host.cgroup_paths import cgroup_paths
 from sentineld.host.sysfs import parse_list
 from sentineld.host.tiers import discover
 
@@ -120,8 +121,8 @@ def _tier_bytes(system: System) -> int:
 
 def _cgroup(system: System, process: str) -> str | None:
     """The path of a process's cgroup (v2); "" for the root cgroup, None if unknown."""
-    found = re.search(r"^0::/?(.*)$", system.text(f"proc/{process}/cgroup") or "", re.M)
-    return found[1] if found else None
+    path = cgroup_paths(system.text(f"proc/{process}/cgroup") or "").get("")
+    return None if path is None else path.removeprefix("/")
 
 
 def _limit(system: System, cgroup: str | None) -> tuple[int, str] | None:

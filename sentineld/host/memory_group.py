@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from sentineld.host.cgroup_paths import cgroup_paths
 from sentineld.host.mounts import mounts_of
 
 
@@ -63,10 +64,9 @@ def group_of(proc: Path, pid: str, kind: str, controller: str) -> tuple[Path, Pa
             break
     else:
         raise UnavailableError("it is not mounted")
-    for line in (proc / pid / "cgroup").read_text().splitlines():
-        _, controllers, path = line.split(":", 2)
-        if controller in controllers.split(","):
-            own = mount.point / path.lstrip("/")
-            # In a container, the path can be the host's, which does not exist in the container.
-            return mount.point, own if own.is_dir() else mount.point
-    raise UnavailableError("this process has no group in it")
+    path = cgroup_paths((proc / pid / "cgroup").read_text()).get(controller)
+    if path is None:
+        raise UnavailableError("this process has no group in it")
+    own = mount.point / path.lstrip("/")
+    # In a container, the path can be the host's, which does not exist in the container.
+    return mount.point, own if own.is_dir() else mount.point

@@ -17,6 +17,7 @@ from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
 
+from sentineld.host.cgroup_paths import cgroup_paths
 from sentineld.model.attach_rule import AttachRule
 
 COMMAND_BYTES_MAX = 4096
@@ -40,13 +41,8 @@ class Candidate:
 
     @cached_property
     def cgroups(self) -> dict[str, str]:
-        """The paths of the process's cgroups, by hierarchy: "" for v2, "name=systemd" or a
-        controller such as "memory" for v1. Empty if no hierarchy is mounted. Raises OSError."""
-        found: dict[str, str] = {}
-        for line in filter(None, self._read("cgroup").split("\n")):
-            _, controllers, path = line.split(":", 2)
-            found.update(dict.fromkeys(controllers.split(","), path))
-        return found
+        """The paths of the process's cgroups; see cgroup_paths(). Raises OSError."""
+        return cgroup_paths(self._read("cgroup"))
 
     @cached_property
     def units(self) -> tuple[str, ...]:
