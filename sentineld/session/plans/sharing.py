@@ -145,10 +145,7 @@ class Sharing:
         def slowdowns_at(budgets_bytes: Sequence[int]) -> list[float]:
             if stopped.is_set():
                 raise _not_needed()
-            for_tensors = [
-                one - given.unmanaged_bytes - machine.substrate.reserve_bytes(one)
-                for one in budgets_bytes
-            ]
+            for_tensors = [given.tensor_bytes(one, machine.substrate) for one in budgets_bytes]
             times_ns = machine.planners.step_times_ns(
                 uid, policy, profile, given.tiers, for_tensors, ALL_FAST * profile.step_ns
             )

@@ -10,6 +10,7 @@ import numpy as np
 
 from sentineld.base.units import FastBudget
 from sentineld.machine.machine import Machine
+from sentineld.machine.substrate import Substrate
 from sentineld.model.profile import Profile
 from sentineld.model.tiers import Tiers
 from sentineld.observe.shim_link import ShimLink
@@ -54,6 +55,10 @@ class PlanInput:
     unmanaged_bytes: int  # tensor bytes outside heap and arena; charged to the budget, too
     sizes: Sizes | None = None  # the sizes that the plan must fit; None: only the profile's sizes
 
+    def tensor_bytes(self, budget_bytes: int, substrate: Substrate) -> int:
+        """The part of a session's budget that remains for planned tensors."""
+        return budget_bytes - self.unmanaged_bytes - substrate.reserve_bytes(budget_bytes)
+
 
 def planned_for(goal: Goal, given: PlanInput, machine: Machine, link: ShimLink) -> Planned:
     """Make a plan for the goal; blocks while the planning processes run. Raises SentinelError."""
@@ -61,8 +66,7 @@ def planned_for(goal: Goal, given: PlanInput, machine: Machine, link: ShimLink) 
     # This only checks the budget. The session reserves the budget, in its own thread, when it
     # enters the plan.
     machine.budgets_of(link).require(link, budget_bytes)
-    reserved_bytes = given.unmanaged_bytes + machine.substrate.reserve_bytes(budget_bytes)
-    arguments = given.profile, given.tiers, budget_bytes - reserved_bytes
+    arguments = given.profile, given.tiers, given.tensor_bytes(budget_bytes, machine.substrate)
     started_s = time.monotonic()
     plan = machine.planners.plan(link.uid, goal.policy, *arguments)
     duration_s = time.monotonic() - started_s
