@@ -18,7 +18,7 @@ from sentineld.host.huge_sizes import offered_sizes, planned_sizes
 from sentineld.host.powercap import EnergyCounters
 from sentineld.machine.budgets import Budgets
 from sentineld.machine.choose import substrate_of
-from sentineld.machine.shared import SharedBudget
+from sentineld.machine.shared import Share, SharedBudget
 from sentineld.machine.substrate import Substrate
 from sentineld.model.tiers import Tiers
 from sentineld.observe.backends import BackendStatus, survey
@@ -234,6 +234,10 @@ class Machine:
                 "set shared_fast in its configuration, or attach with --fast",
             )
         self.shared.join(link, terms)
+
+    def share_of(self, link: ShimLink) -> Share | None:
+        """A session's share of the shared budget; None: it does not share it."""
+        return None if self.shared is None else self.shared.explain(link)
 
     def release_budget(self, link: ShimLink) -> None:
         """Release a session's budget or its share."""

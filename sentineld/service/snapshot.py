@@ -77,8 +77,7 @@ def _session(session: Session, counters: EbpfCounters | None) -> SessionSnapshot
     residency = session.link.residency
     paging = session.link.paging.counts() if session.link.paging else None
     used = following.energy.per_step() if following.energy else None
-    shared = session.machine.shared
-    share = shared.explain(session.link) if shared is not None else None
+    share = session.machine.share_of(session.link)
     delay = {}
     if residency is not None and paging is None:
         delay = {"owed": residency.owed_ns, "paid": residency.paid_ns}

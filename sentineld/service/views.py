@@ -9,7 +9,6 @@ from typing import Any
 
 from sentineld.base.errors import SentinelError
 from sentineld.heat.session import TEMPERATURE, HeatSession
-from sentineld.machine.shared import Share
 from sentineld.model.kernel_events import Disturbance
 from sentineld.model.plan import Plan
 from sentineld.model.profile import Profile
@@ -30,6 +29,7 @@ def describe(session: Session, disturbances: Sequence[Disturbance]) -> dict[str,
     goal, following, meter = session.goal, session.following, session.last_meter
     planned, managed, correcting = following.planned, following.managed, following.correcting
     residency, energy, moves = session.link.residency, following.energy, following.moves()
+    share = session.machine.share_of(session.link)
     return {
         "pid": session.link.pid,
         "uid": session.link.uid,
@@ -38,7 +38,7 @@ def describe(session: Session, disturbances: Sequence[Disturbance]) -> dict[str,
         "policy": goal.policy if goal else "",
         "fast": goal.fast_text if goal else "",
         "rule": session.rule,
-        "share": asdict(share) if (share := _share(session)) else None,
+        "share": asdict(share) if share is not None else None,
         "budget_bytes": planned.budget_bytes if planned else 0,
         "charged_bytes": managed.fast_bytes() if managed else 0,
         "resident_bytes": managed.by_tier() if managed else [],
@@ -77,12 +77,6 @@ def describe(session: Session, disturbances: Sequence[Disturbance]) -> dict[str,
         "disturbed": in_words(disturbances),
         "swap": None,
     }
-
-
-def _share(session: Session) -> Share | None:
-    """The session's share of the shared budget, with its reasons."""
-    shared = session.machine.shared
-    return None if shared is None else shared.explain(session.link)
 
 
 def describe_heat(session: HeatSession) -> dict[str, Any]:
