@@ -411,15 +411,9 @@ class Driver:
         self.following.begin()
         self._begin_profiling(goal)
         self._states.attached(self.name, self._saved())
-        self.lifecycle.enter(State.ATTACHED, f"attached with {goal}")
-        by = f", by {self.rule}" if self.rule else ""
-        log.info(
-            "process %d is attached with %s%s",
-            self._link.pid,
-            goal,
-            by,
-            extra=about(LogEvent.ATTACHED),
-        )
+        how = f"attached with {goal}" + (f", by {self.rule}" if self.rule else "")
+        self.lifecycle.enter(State.ATTACHED, how)
+        log.info("process %d is %s", self._link.pid, how, extra=about(LogEvent.ATTACHED))
 
     def _joined(self, goal: Goal, terms: Terms) -> Goal:
         """Let the session share the shared budget; returns the goal with its share."""
@@ -560,7 +554,6 @@ class Driver:
             # attach() checks that the process has not exited, and so that the rule was compared
             # with this process and not with another of the same ID.
             self.attach(FastBudget.parse(rule.fast) if rule.fast else None, rule.policy or None)
-            self.lifecycle.explain(f"{self.lifecycle.status.reason}, by {rule.origin}")
         else:
             self.lifecycle.explain(f"left alone by {rule.origin}")
 
