@@ -42,7 +42,8 @@ class AccessFeed:
         world = self._world
         self._gathered += self._accesses[stretch]
         self._written |= self._writes[stretch]
-        self._note_latencies(stretch)
+        if self._latencies.depend_on_load:
+            self._note_latencies(stretch)
         if world.now_ns - self._asked_ns < self._reactor.interval_ns:
             return
         requests = self._reactor.tick(self._observation(stretch))

@@ -30,8 +30,9 @@ class LoadedLatencies:
         counts = access_pages(profile)
         total = max(float(counts.sum()), 1.0)
         self._unloaded_ns = [float(service_ns.sum()) / total for service_ns in services_ns]
-        self._queues = timing.overlap == Overlap.TIERS
-        if self._queues:
+        self.depend_on_load = timing.overlap == Overlap.TIERS
+        """If false, passed() need not be called."""
+        if self.depend_on_load:
             rows = np.ones(len(counts), np.bool_)
             # (S, C) each: time to serve the accesses to a page on either tier, and their number.
             self._service_ns = [page_costs(profile, cells, ns, rows) for ns in services_ns]
@@ -41,7 +42,7 @@ class LoadedLatencies:
     def passed(self, stretch: int, fast: Integers, slow: Integers) -> None:
         """Add the accesses of a stretch. fast, slow: (C,), pages of each cell on each tier while
         the stretch accesses them."""
-        if not self._queues:
+        if not self.depend_on_load:
             return
         for tier, pages in enumerate((fast, slow)):
             busy_ns = float(self._service_ns[tier][stretch] @ pages)
