@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The shared budget: who shares it, and when the shares change."""
+"""Which sessions share the shared budget, and when their shares change."""
 
 from __future__ import annotations
 

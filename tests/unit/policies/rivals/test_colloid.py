@@ -23,7 +23,8 @@ UP, DOWN = MoveRequest(0, 0, 10), MoveRequest(1, 1, 10)
 
 @dataclass
 class Modified:
-    """A reactor that requests the same moves at each tick: cell 0 rises and cell 1 falls."""
+    """A reactor that requests the same moves at each tick: cell 0 is promoted and cell 1
+    demoted."""
 
     interval_ns: float = 7.0
 
@@ -73,15 +74,15 @@ def test_while_the_fast_tier_is_faster_promotions_are_limited() -> None:
 
 def test_promotions_that_are_dropped_need_no_demotions() -> None:
     balanced = Balance(Modified()).tick(seen(1.0, 1.02))
-    # Cell 0 does not rise, so none of the ten pages of cell 1 falls.
+    # Cell 0 is not promoted, so none of the ten pages of cell 1 is demoted.
     assert balanced == []
 
 
 def test_while_the_fast_tier_is_slower_hot_pages_are_demoted() -> None:
-    # The middle of 0 and 0.6 is 0.3: pages with 30 % of the accesses fall. A page of cell 2 has 5 %
-    # of them, so six pages of the hottest cell fall.
+    # The middle of 0 and 0.6 is 0.3: pages with 30 % of the accesses are demoted. A page of cell 2,
+    # the hottest cell, has 5 % of them, so six of its pages are demoted.
     assert Balance(Modified()).tick(seen(2.0, 1.0)) == [MoveRequest(2, 1, 6)]
-    # Without a search, as many pages fall as can be moved.
+    # Without a search, all pages that can be moved are demoted.
     everything = [MoveRequest(2, 1, 10), MoveRequest(1, 1, 10)]
     assert Balance(Modified(), None).tick(seen(2.0, 1.0)) == everything
 
