@@ -92,8 +92,9 @@ def best_sum(curves: Sequence[Curve], size_bytes: int) -> float:
     return float(sums.min(initial=math.inf))
 
 
-def division_row(models: Sequence[str], share: float, fine: Mapping[str, Curve],
-                 peaks: Mapping[str, int]) -> Row:  # fmt: skip
+def division_row(
+    models: Sequence[str], share: float, fine: Mapping[str, Curve], peaks: Mapping[str, int]
+) -> Row:
     """Divide a shared budget among traces; compare with the best division and equal shares."""
     curves = [fine[model] for model in models]
     size_bytes = int(share * sum(peaks[model] for model in models))
