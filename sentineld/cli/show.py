@@ -190,9 +190,10 @@ def _share_line(share: dict[str, Any]) -> str:
     if share["most_bytes"] is not None:
         limits.append(f"maximum {format_bytes(share['most_bytes'])}")
     sharing = "1 session shares" if count == 1 else f"{count} sessions share"
+    ranks = f" ({share['ranks']} ranks of its job count as one)" if share["ranks"] > 1 else ""
     line = (
         f"has a share of {format_bytes(share['share_bytes'])} ({', '.join(limits)}) of the "
-        f"{format_bytes(share['size_bytes'])} that {sharing}; an equal share is "
+        f"{format_bytes(share['size_bytes'])} that {sharing}{ranks}; an equal share is "
         f"{format_bytes(share['equal_bytes'])}"
     )
     if share["slowdown"] is None:

@@ -233,7 +233,8 @@ class Machine:
                 "the daemon has no shared budget",
                 "set shared_fast in its configuration, or attach with --fast",
             )
-        self.shared.join(link, terms)
+        job = None if link.job is None or link.job.rank is None else (link.uid, link.job.name)
+        self.shared.join(link, terms, job)
 
     def share_of(self, link: ShimLink) -> Share | None:
         """A session's share of the shared budget; None: it does not share it."""

@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 
 from sentineld.base.errors import SentinelError
 from sentineld.base.units import format_bytes
 from sentineld.machine.budgets import Budgets
 from sentineld.plan.division import Curve, Member, Terms, divide, equal_shares, permitted, total
+from sentineld.plan.ranks import as_one, split
 
 GAIN_MIN = 0.005
 """A permitted division is replaced only if the new one lowers the weighted sum of the slowdowns by
@@ -24,7 +25,8 @@ class Share:
     """A session's part of the shared budget, and its reasons."""
 
     size_bytes: int  # the shared budget
-    sessions: int  # number of sessions among which it is divided
+    sessions: int  # number of sessions among which it is divided; a job counts as one
+    ranks: int  # number of sessions that belong to this session's job; 1: no job
     weight: float
     least_bytes: int
     most_bytes: int | None  # None: unlimited
@@ -36,11 +38,12 @@ class Share:
     gain_per_mib: float | None  # reduction of the slowdown by one more MiB
 
 
-@dataclass
+@dataclass(eq=False)
 class _Sharer:
     """A session that was attached without --fast."""
 
     member: Member
+    job: Hashable = None  # the same for all ranks of a job; None: no job
     counts: bool = False  # whether it gets a part of the budget; see SharedBudget.count()
     share_bytes: int = 0
     equal_bytes: int = 0
@@ -65,8 +68,12 @@ class SharedBudget:
         self._lock = threading.Lock()
         self._sharers: dict[Hashable, _Sharer] = {}
 
-    def join(self, holder: Hashable, terms: Terms) -> None:
-        """Add a session, or change its terms. Raises SentinelError if the terms are impossible."""
+    def join(self, holder: Hashable, terms: Terms, job: Hashable = None) -> None:
+        """Add a session, or change its terms. Raises SentinelError if the terms are impossible.
+
+        job: the same for all ranks of a distributed training, which the division counts as one
+            session (plan/ranks.py); None: the process belongs to no job.
+        """
         terms.require(self.size_bytes)
         with self._lock:
             others_bytes = sum(
@@ -82,7 +89,7 @@ class SharedBudget:
                     f" {format_bytes(self.size_bytes)}",
                     "set a smaller --min",
                 )
-            known = self._sharers.setdefault(holder, _Sharer(Member(terms)))
+            known = self._sharers.setdefault(holder, _Sharer(Member(terms), job))
             known.member = replace(known.member, terms=terms)
             self._divide()
 
@@ -122,8 +129,13 @@ class SharedBudget:
             sharer = self._sharers[holder]
             if sharer.counts:
                 return sharer.share_bytes
-            members = [one.member for one in self._counted()] + [sharer.member]
-            return equal_shares(self.size_bytes, members)[-1]
+            jobs = _by_job([*self._counted(), sharer])
+            shares = equal_shares(self.size_bytes, _members(jobs))
+            return next(
+                _split(ranks, share)[-1]
+                for ranks, share in zip(jobs, shares, strict=True)
+                if sharer in ranks
+            )
 
     def explain(self, holder: Hashable) -> Share | None:
         """A session's share with its reasons; None: the session does not share the budget."""
@@ -140,7 +152,8 @@ class SharedBudget:
                 gain = slowdown - more if slowdown is not None and more is not None else None
             return Share(
                 self.size_bytes,
-                len(self._counted()),
+                len(_by_job(self._counted())),
+                next((len(one) for one in _by_job(self._counted()) if sharer in one), 1),
                 terms.weight,
                 terms.least_bytes,
                 terms.most_bytes,
@@ -158,14 +171,32 @@ class SharedBudget:
     def _divide(self) -> None:
         """Divide the budget among the counted sessions again. Keep the present division if it is
         still permitted and a new one would gain at most GAIN_MIN."""
-        sharers = self._counted()
-        members = [one.member for one in sharers]
+        jobs = _by_job(self._counted())
+        members = _members(jobs)
         equal = equal_shares(self.size_bytes, members)
-        shares, present = divide(self.size_bytes, members), [one.share_bytes for one in sharers]
-        keep = permitted(self.size_bytes, members, present) and not (
+        shares = divide(self.size_bytes, members)
+        present = [sum(one.share_bytes for one in ranks) for ranks in jobs]
+        if permitted(self.size_bytes, members, present) and not (
             total(members, shares) < (1 - GAIN_MIN) * total(members, present)
-        )
-        for sharer, share, equal_bytes in zip(sharers, shares, equal, strict=True):
-            sharer.equal_bytes = equal_bytes
-            if not keep:
-                sharer.share_bytes = share
+        ):
+            shares = present
+        for ranks, share_bytes, equal_bytes in zip(jobs, shares, equal, strict=True):
+            parts = _split(ranks, share_bytes), _split(ranks, equal_bytes)
+            for one, share, equal_part in zip(ranks, *parts, strict=True):
+                one.share_bytes, one.equal_bytes = share, equal_part
+
+
+def _by_job(sharers: Sequence[_Sharer]) -> list[list[_Sharer]]:
+    """The sessions, with the ranks of each job together."""
+    jobs: dict[Hashable, list[_Sharer]] = {}
+    for one in sharers:
+        jobs.setdefault(id(one) if one.job is None else (one.job,), []).append(one)
+    return list(jobs.values())
+
+
+def _members(jobs: Sequence[Sequence[_Sharer]]) -> list[Member]:
+    return [as_one([one.member for one in ranks]) for ranks in jobs]
+
+
+def _split(ranks: Sequence[_Sharer], share_bytes: int) -> list[int]:
+    return split(share_bytes, [one.member for one in ranks])

@@ -143,6 +143,7 @@ def test_status_explains_shares_of_the_shared_budget(tmp_path: Path) -> None:
     share = {
         "size_bytes": 8 << 20,
         "sessions": 2,
+        "ranks": 4,
         "weight": 1.0,
         "least_bytes": 0,
         "most_bytes": None,
@@ -154,16 +155,17 @@ def test_status_explains_shares_of_the_shared_budget(tmp_path: Path) -> None:
         "gain_per_mib": 0.0031,
     }
     unknown = {"slowdown": None, "equal_slowdown": None, "gain_per_mib": None}
-    limited = share | unknown | {"sessions": 1, "least_bytes": 1 << 20, "most_bytes": 5 << 20}
+    limited = share | unknown | {"sessions": 1, "ranks": 1}
+    limited |= {"least_bytes": 1 << 20, "most_bytes": 5 << 20}
     sessions = [{**SESSION, "share": share}, {**SESSION, "share": limited}]
     status = {**STATUS, "shared_bytes": 8 << 20, "sessions": sessions}
     with answering(tmp_path, status=lambda _: status) as ctl:
         lines = ctl.output("status").splitlines()
     assert "sessions without --fast share 8.0 MiB of tier 0" in lines
     assert lines[-2:] == [
-        "process 4242 has a share of 3.0 MiB (weight 1) of the 8.0 MiB that 2 sessions share; an "
-        "equal share is 4.0 MiB; predicted step: 1.050 x all-fast, 1.020 x with an equal share; "
-        "1 MiB more saves 0.31% of the all-fast step",
+        "process 4242 has a share of 3.0 MiB (weight 1) of the 8.0 MiB that 2 sessions share (4 "
+        "ranks of its job count as one); an equal share is 4.0 MiB; predicted step: 1.050 x "
+        "all-fast, 1.020 x with an equal share; 1 MiB more saves 0.31% of the all-fast step",
         "process 4242 has a share of 3.0 MiB (weight 1, minimum 1.0 MiB, maximum 5.0 MiB) of the "
         "8.0 MiB that 1 session shares; an equal share is 4.0 MiB; the value of more memory is "
         "not known yet",

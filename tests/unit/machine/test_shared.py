@@ -118,3 +118,35 @@ def test_a_predicted_time_of_0_is_explained() -> None:
     share = budget.explain("a")
     assert share is not None
     assert (share.equal_slowdown, share.relative_slowdown) == (0.0, None)
+
+
+def test_the_ranks_of_a_job_count_as_one_session() -> None:
+    budget = shared("a")
+    for holder in ("first", "second"):
+        budget.join(holder, Terms(), job="training")
+        budget.count(holder)
+    # Half of the budget is the job's, which has two ranks.
+    assert budget.share_bytes("a") == 32 * MIB
+    assert budget.share_bytes("first") == budget.share_bytes("second") == 16 * MIB
+    share = budget.explain("first")
+    assert share is not None
+    assert (share.sessions, share.ranks, share.equal_bytes) == (2, 2, 16 * MIB)
+    budget.join("third", Terms(), job="training")
+    assert budget.share_bytes("third") == pytest.approx(32 * MIB / 3, abs=4096)
+    budget.leave("second")
+    budget.leave("third")
+    assert budget.share_bytes("first") == 32 * MIB
+
+
+def test_a_jobs_share_follows_the_curves_of_its_ranks() -> None:
+    budget = shared("a")
+    for holder in ("first", "second"):
+        budget.join(holder, Terms(), job="training")
+        budget.count(holder)
+    budget.learn("first", STEEP)
+    assert budget.share_bytes("first") == budget.share_bytes("second")
+    # The second rank needs half as much for the same slowdown.
+    budget.learn("second", Curve((0, 32 * MIB), (1.25, 1.0)))
+    first, second = budget.share_bytes("first"), budget.share_bytes("second")
+    assert first == pytest.approx(2 * second, abs=2 * 4096)
+    assert first + second <= 32 * MIB + 4096

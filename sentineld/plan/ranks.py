@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ranks of a distributed training, as one member of a shared budget's division.
+
+The ranks wait for each other in every step, so the slowest one determines the step time. A job
+therefore counts as one member: its slowdown is the largest of its ranks' slowdowns, and its share
+is divided so that this slowdown is as small as possible.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from sentineld.model.records import PAGE_BYTES
+from sentineld.plan.division import Curve, Member, Terms, equal_shares
+
+
+def as_one(ranks: Sequence[Member]) -> Member:
+    """The ranks of a job as one member. Its weight is the largest of the ranks' weights, and its
+    limits are the sums of theirs. It has a curve if all ranks have one."""
+    if len(ranks) == 1:
+        return ranks[0]
+    most = [one.terms.most_bytes for one in ranks]
+    terms = Terms(
+        max(one.terms.weight for one in ranks),
+        sum(one.terms.least_bytes for one in ranks),
+        None if None in most else sum(one for one in most if one is not None),
+    )
+    curves = [one.curve for one in ranks if one.curve is not None]
+    return Member(terms, _slowest(curves) if len(curves) == len(ranks) else None)
+
+
+def split(share_bytes: int, ranks: Sequence[Member]) -> list[int]:
+    """Divide a job's share among its ranks; bytes for each rank. The sum is at most share_bytes,
+    which must not be smaller than the sum of the ranks' minimums.
+
+    Each rank gets what it needs for the job's slowdown, and an equal part of the rest. If a rank's
+    curve or limits do not permit this, the result is equal_shares().
+    """
+    if len(ranks) == 1:
+        return [share_bytes]
+    job = as_one(ranks).curve
+    slowdown = float("inf") if job is None else float(job.at([share_bytes])[0])
+    if not np.isfinite(slowdown):
+        return equal_shares(share_bytes, ranks)
+    needed = [_Steps(one.curve).least_bytes(slowdown) for one in ranks if one.curve is not None]
+    rest = max(share_bytes - sum(needed), 0.0) / len(ranks)
+    shares = [int(one + rest) // PAGE_BYTES * PAGE_BYTES for one in needed]
+    for one, share in zip(ranks, shares, strict=True):
+        highest = share if one.terms.most_bytes is None else one.terms.most_bytes
+        if not one.terms.least_bytes <= share <= highest:
+            return equal_shares(share_bytes, ranks)
+    return shares
+
+
+def _slowest(curves: Sequence[Curve]) -> Curve | None:
+    """The curve of a job whose ranks have these curves; None if a rank has no plan for any budget.
+
+    For each slowdown that a curve has, the job needs the sum of what its ranks need. Between two
+    such slowdowns, the needs of all ranks are linear.
+    """
+    steps = [_Steps(curve) for curve in curves]
+    if not all(len(one.slowdowns) for one in steps):
+        return None
+    # No rank needs more than for its own least slowdown, and the slowest rank cannot do better.
+    best = max(float(one.slowdowns[-1]) for one in steps)
+    levels = sorted({float(level) for one in steps for level in one.slowdowns}, reverse=True)
+    points: list[tuple[float, float]] = []
+    for level in levels:
+        if level >= best:
+            points.append((sum(one.least_bytes(level) for one in steps), level))
+            points.append((sum(one.most_bytes(level) for one in steps), level))
+    last = sum(one.least_bytes(best) for one in steps)
+    points = [point for point in points if point[0] <= last]
+    budgets, slowdowns = [], []
+    for budget, level in points:
+        if not budgets or int(budget) > budgets[-1]:
+            budgets.append(int(budget))
+            slowdowns.append(level)
+        else:
+            slowdowns[-1] = level
+    return Curve(tuple(budgets), tuple(slowdowns))
+
+
+class _Steps:
+    """A curve without the budgets that have no plan, as a falling function."""
+
+    def __init__(self, curve: Curve) -> None:
+        slowdowns = np.minimum.accumulate(np.asarray(curve.slowdowns, np.float64))
+        known = np.isfinite(slowdowns)
+        self.budgets = np.asarray(curve.budgets_bytes, np.float64)[known]
+        self.slowdowns = slowdowns[known]
+
+    def least_bytes(self, slowdown: float) -> float:
+        """The smallest budget with at most this slowdown; the smallest one with the curve's least
+        slowdown if that is larger."""
+        reached = np.flatnonzero(self.slowdowns <= max(slowdown, float(self.slowdowns[-1])))
+        return self._between(int(reached[0]) - 1, int(reached[0]), slowdown)
+
+    def most_bytes(self, slowdown: float) -> float:
+        """The largest budget with at least this slowdown, but not more than is useful; the curve's
+        smallest budget if all slowdowns are smaller."""
+        above = np.flatnonzero(self.slowdowns >= slowdown)
+        if not len(above):
+            return float(self.budgets[0])
+        if above[-1] == len(self.slowdowns) - 1:
+            return self.least_bytes(slowdown)
+        return self._between(int(above[-1]), int(above[-1]) + 1, slowdown)
+
+    def _between(self, low: int, high: int, slowdown: float) -> float:
+        """The budget at which the line between two points has this slowdown."""
+        if low < 0:
+            return float(self.budgets[0])
+        before, after = self.slowdowns[low], self.slowdowns[high]
+        if before == after:
+            return float(self.budgets[high])
+        part = min(max((before - slowdown) / (before - after), 0.0), 1.0)
+        return float(self.budgets[low] + part * (self.budgets[high] - self.budgets[low]))
