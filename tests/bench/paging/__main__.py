@@ -2,7 +2,7 @@
 """Measures trainings in less memory than they need and writes build/bench/paging.json.
 
     python3 -m tests.bench.paging [MODEL ...] [--fractions F ...] [--contestants NAME ...]
-                                  [--rounds N] [--folder DIR] [--resume]
+                                  [--rivals] [--rounds N] [--folder DIR] [--resume]
 
 Each contestant trains the model in a memory cgroup of its own. Every cgroup except that of the
 contestant "ram" has a limit, which leaves room for a share of the tensors and for all other memory
@@ -15,6 +15,8 @@ some measured ones, while the others pause. The contestants:
     zram           Linux swap on zram; its compressed pages do not count towards the limit
     saved-tensors  PyTorch's hooks write activations to files; Linux swap holds other pages
     auto, sentinel sentineld on paged tiers, without swap
+
+With --rivals, the other policies of sentineld that plan for paged tiers compete, too.
 
 The bound is the step time in RAM plus the least time that paging adds to a step under any policy,
 according to the timing model. Each training uses one torch thread; nothing is pinned to a CPU. The
@@ -56,7 +58,8 @@ def arguments_of(parser: argparse.ArgumentParser) -> argparse.Namespace:
     """Parse the command line."""
     parser.add_argument("models", nargs="*", choices=[*MODELS, *LARGE_MODELS, []])
     parser.add_argument("--fractions", nargs="+", type=float, default=list(FRACTIONS))
-    parser.add_argument("--contestants", nargs="+", choices=figures.CONTESTANTS)
+    parser.add_argument("--contestants", nargs="+", choices=(*figures.CONTESTANTS, *figures.RIVALS))
+    parser.add_argument("--rivals", action="store_true", help="add the policies of other systems")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--settle", type=int, default=SETTLE, help="unmeasured steps of each turn")
     parser.add_argument("--steps", type=int, default=STEPS, help="measured steps of each turn")
@@ -75,10 +78,11 @@ def arguments_of(parser: argparse.ArgumentParser) -> argparse.Namespace:
     return arguments
 
 
-def contestants_of(model: str, chosen: list[str] | None) -> list[str]:
+def contestants_of(model: str, chosen: list[str] | None, rivals: bool) -> list[str]:
     """The contestants for a model; "ram" is always one of them."""
     default = FOR_LARGE if model in LARGE_MODELS else figures.CONTESTANTS
-    return list(dict.fromkeys([figures.RAM, *(chosen or default)]))
+    added = figures.RIVALS if rivals else ()
+    return list(dict.fromkeys([figures.RAM, *(chosen or default), *added]))
 
 
 def measured(arguments: argparse.Namespace, common: dict[str, Any]) -> dict[str, Any]:
@@ -90,7 +94,7 @@ def measured(arguments: argparse.Namespace, common: dict[str, Any]) -> dict[str,
     found = results.earlier_models(arguments.output, common) if arguments.resume else {}
 
     def measure_model(model: str) -> dict[str, Any]:
-        contestants = contestants_of(model, arguments.contestants)
+        contestants = contestants_of(model, arguments.contestants, arguments.rivals)
         needs = needs_of(model, folder)
         return {
             str(fraction): measure(model, needs, fraction, contestants, settings, say)
@@ -117,6 +121,7 @@ def main() -> int:
     common = {
         "fractions": arguments.fractions,
         "contestants": arguments.contestants,
+        "rivals": arguments.rivals,
         "energy": True,
         "rounds": arguments.rounds,
         "settle": arguments.settle,

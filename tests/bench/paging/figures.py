@@ -19,6 +19,13 @@ Json = dict[str, Any]
 RAM, OURS = "ram", "auto"
 MANAGED = (OURS, "sentinel")
 CONTESTANTS = (RAM, "swap", "swap-tuned", "zram", "saved-tensors", *MANAGED)
+RIVALS = (
+    "capuchin", "flashneuron", "lms", "superneurons", "swapadvisor", "tensile", "vdnn",
+    "zero-infinity", "zero-offload",
+)  # fmt: skip
+"""Further policies of sentineld that plan for paged tiers; they compete if asked for (--rivals)."""
+POLICIES = (*MANAGED, *RIVALS)
+"""The contestants that sentineld manages; each is named after its policy."""
 
 OVER_RAM_MAX = 1.08
 """Limit for the step time of `auto` at a fast fraction of 40 %, divided by the step time in RAM. It
@@ -70,7 +77,7 @@ def rows(model: str, fraction: float, raw: Json) -> list[Json]:
             "losses_equal": one["losses_equal"],
             "rounds": len(ram),
         }
-        if name in MANAGED:
+        if name in POLICIES:
             row |= {
                 "predicted_seconds": round(one["predicted_s"], 5),
                 "over_predicted": round(step.value / one["predicted_s"], 5),
@@ -135,6 +142,15 @@ def goals(found: list[Json]) -> Json:
     made |= _worst("late_faults_share", late, LATE_SHARE_MAX)
     off = [abs(row["over_predicted"] - 1) for row in ours]
     made |= _worst("auto_off_prediction", off, PREDICTED_WITHIN)
+    behind = [
+        row["step_seconds"] / best["step_seconds"]
+        for row in measured
+        if row["contestant"] in RIVALS
+        for best in ours
+        if (best["model"], best["fraction"]) == (row["model"], row["fraction"])
+    ]
+    if behind:
+        made["rival_over_auto_least"] = at_least(min(behind), 1.0)
     for name, (each, mean) in SWAP_MIN.items():
         over = [
             row["over_ram"]["value"]

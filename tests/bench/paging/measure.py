@@ -11,7 +11,7 @@ from sentineld.config import TierOverrides
 from sentineld.machine.paged import PagedSubstrate
 from sentineld.model.energy import energy_of
 from sentineld.policies.bounds.step_time import bound_seconds
-from tests.bench.paging.figures import MANAGED, RAM
+from tests.bench.paging.figures import POLICIES, RAM
 from tests.bench.paging.needs import Needs
 from tests.bench.paging.race import Settings, race
 from tests.bench.training.measure import scaled_to, simulated
@@ -35,7 +35,7 @@ def measure(
 
     found = race(model, needs, fraction, contestants, settings, say_which)
     ram_s = median(turn["step_s"] for turn in found[RAM]["turns"])
-    for name in MANAGED:
+    for name in POLICIES:
         if name in found and not found[name]["note"]:
             plan, profile = found[name].pop("plan"), found[name].pop("profile")
             found[name]["predicted_s"] = simulated(plan, profile, ram_s, tiers).step_seconds

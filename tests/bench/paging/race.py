@@ -20,7 +20,7 @@ from tests.bench.paging.contestants import (
     Turn,
 )
 from tests.bench.paging.disk import Disk
-from tests.bench.paging.figures import MANAGED, RAM
+from tests.bench.paging.figures import POLICIES, RAM
 from tests.bench.paging.group import MemoryGroup, NoGroup
 from tests.bench.paging.needs import Needs
 from tests.bench.paging.swap import SwapFile, SwapOnZram
@@ -124,7 +124,7 @@ class _Entrants:
         common = (name, self._model, self._disk, group)
         if name == RAM:
             return InRam(*common)
-        if name in MANAGED:
+        if name in POLICIES:
             folder = Path(self._ending.enter_context(tempfile.TemporaryDirectory()))
             limit_bytes = self._limit_bytes if self._grouped else None
             return Managed(*common, limit_bytes, self._fast_bytes, folder, self._corrected)

@@ -142,3 +142,14 @@ def test_the_table_has_a_line_per_row() -> None:
     lines = text.splitlines()
     assert sum(line.startswith("| toy") for line in lines) == 5
     assert sum(line.startswith("holds") for line in lines) == 11
+
+
+def test_a_rival_must_not_be_faster_than_auto() -> None:
+    assert "rival_over_auto_least" not in holds()
+    assert holds(vdnn=managed(1.2), lms=managed(1.06))["rival_over_auto_least"]
+    assert not holds(vdnn=managed(1.2), lms=managed(1.04))["rival_over_auto_least"]
+    # Rivals may be unable to plan for a budget.
+    unable = {"note": "no plan", "limit_bytes": 1000}
+    assert holds(vdnn=unable)["managed_not_measured"]
+    found = figures.summarise({"toy": {"0.4": raw(vdnn=managed(1.2))}})
+    assert next(row for row in found["rows"] if row["contestant"] == "vdnn")["late_moves"] == 0
