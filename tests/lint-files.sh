@@ -85,5 +85,5 @@ if command -v systemd-analyze >/dev/null && systemd-analyze security --help | gr
 	if [[ $said ]]; then printf '%s\n' "$said" >&2; exit 1; fi
 	systemd-analyze security --root="$stage" --offline=yes --threshold=29 sentineld.service | tail -1
 else
-	echo "systemd-analyze is missing or older than 250: the unit is not checked here (the guest's tests do)"
+	echo "systemd-analyze is missing or older than 250: only the tests in the guest check the unit"
 fi

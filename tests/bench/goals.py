@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Goals of a benchmark: a value, its limit, and whether the limit holds."""
+"""Goals of a benchmark: a value, its limit, and whether the value meets the limit."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def browser() -> Iterator[webdriver.Chrome]:
         options.add_argument(argument)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     driver = webdriver.Chrome(options=options, service=Service("/usr/bin/chromedriver"))
-    # Have Chromium measure the page's thread in CPU time, which does not depend on other tests.
+    # Have Chromium report the CPU time of the page's thread: other tests do not affect it.
     driver.execute_cdp_cmd("Performance.enable", {"timeDomain": "threadTicks"})
     yield driver
     driver.quit()

@@ -65,7 +65,7 @@ class Opened:
         return found
 
     def point(self, across: float, down: float, click: bool = False) -> None:
-        """Move the pointer to a place of the map, given as shares of its width and height."""
+        """Move the pointer to a position on the map, in shares of the map's width and height."""
         canvas = self.element("#map-marks")
         self.run("arguments[0].scrollIntoView({block: 'center'})", canvas)
         width, height = canvas.size["width"], canvas.size["height"]

@@ -2,8 +2,8 @@
 """The times that the modelled clock charges: those of a machine with DRAM and a CXL expander.
 
 The clock uses a preset's bandwidths, but not sentineld's timing model: it charges each cache miss
-of the emulated CPUs, also those of the daemon and the kernel. docs/explanation/demo-clock.md
-explains the choice.
+of the emulated CPUs, including those that the daemon and the kernel cause.
+docs/explanation/demo-clock.md explains the choice.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 
 Each entry of MODELS builds a model and returns its step: a function that runs one
 training step and returns the loss. Sizes are chosen so that a step takes one to two
-seconds on one core and its tensors have a peak of 0.2 to 1 GiB. LARGE_MODELS are for
-machines whose memory is smaller than the model. TOY_MODELS are for tests of the benchmarks.
+seconds on one core and its tensors have a peak of 0.2 to 1 GiB. LARGE_MODELS need several
+GiB; only bench-paging trains them. TOY_MODELS are for tests of the benchmarks.
 VARYING_MODELS are trained on sequences whose length may differ between steps.
 """
 

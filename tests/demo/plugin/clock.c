@@ -117,7 +117,7 @@ void clock_wake(struct clock *clock, unsigned int cpu)
 		atomic_fetch_add(clock->idle_ps, idle_ps);
 		clock->halted_ns = 0;
 	}
-	/* While the CPU was halted, the machine's time went on: catch up with it. */
+	/* The machine's time has advanced while the CPU was halted. */
 	mine->time_ps = atomic_load(clock->now_ps);
 	mine->next_ps = mine->time_ps + CLOCK_QUANTUM_PS;
 	atomic_store(&mine->shown_ps, mine->time_ps);

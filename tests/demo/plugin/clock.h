@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The modelled clock of an emulated machine: how long the machine's CPUs would need for what they
- * executed, whatever the speed of the emulator. docs/explanation/demo-clock.md explains the model.
+ * The modelled clock of an emulated machine: the time that real CPUs would take to execute the same
+ * code, independent of the emulator's speed. docs/explanation/demo-clock.md explains the model.
  *
  * Each CPU has a time in picoseconds. Instructions and cache misses add their costs to it. No CPU
- * runs more than CLOCK_QUANTUM_PS ahead of another CPU that executes code, so that waits of one CPU
- * for another one take the right time. The machine's time is that of the CPU that is furthest ahead.
+ * runs more than CLOCK_QUANTUM_PS ahead of another CPU that executes code, so that the time for
+ * which one CPU waits for another is modelled, too. The machine's time is that of the CPU that is
+ * furthest ahead.
  */
 #ifndef DEMO_CLOCK_H
 #define DEMO_CLOCK_H
@@ -17,8 +18,9 @@
 
 #define CLOCK_CPUS_MAX 8
 #define CLOCK_QUANTUM_PS 10000000ull /* 10 us */
-/* A running CPU may be blocked in the emulator (by a device, or by a pause of all CPUs). Other CPUs
-   wait for it for at most CLOCK_PATIENCE_NS of host time, and then no more until it proceeds. */
+/* A running CPU may be blocked in the emulator (by a device, or by a pause of all CPUs). At each
+   comparison, another CPU waits for at most CLOCK_PATIENCE_NS of host time in which the CPU that is
+   furthest behind makes no progress. */
 #ifndef CLOCK_PATIENCE_NS
 #define CLOCK_PATIENCE_NS 20000000ull
 #endif
@@ -44,7 +46,7 @@ void clock_init(struct clock *clock, _Atomic uint64_t *now_ps, _Atomic uint64_t 
 /* Set the times of all CPUs to the machine's time. No CPU may execute code meanwhile. */
 void clock_align(struct clock *clock);
 
-/* Compare a CPU with the others. Waits while it is too far ahead. */
+/* Compare a CPU with the other CPUs. Waits while it is too far ahead of a running one. */
 void clock_compare(struct clock *clock, unsigned int cpu);
 
 /* Note that the CPU is halted until it executes code again. */

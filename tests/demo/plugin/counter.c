@@ -211,7 +211,7 @@ static void on_resume(qemu_plugin_id_t id, unsigned int vcpu)
 /* Whether the instruction is movs, stos, lods, cmps or scas. Such an instruction can end a block,
    but accesses memory without a helper, so its accesses can be counted. If the instruction
    has a repeat prefix, QEMU executes each iteration as a block. A processor moves whole cache lines
-   instead, so the iterations take no time except that of their misses. */
+   instead, so the clock charges the iterations only for their misses. */
 static bool is_string_operation(const struct qemu_plugin_insn *insn)
 {
 	const uint8_t *code = qemu_plugin_insn_data(insn);
