@@ -44,7 +44,7 @@ def meter_within(
         now = timeouts()
         late = 1 if now > before else late - 1
         assert late >= 0, (
-            f"charged {charged} bytes of {most_bytes}, and all barriers held: {session()} {steps}"
+            f"charged {charged} bytes of {most_bytes}, no barrier timed out: {session()} {steps}"
         )
         before = now
     raise AssertionError(f"barriers timed out in {TRIES} series of metered steps")

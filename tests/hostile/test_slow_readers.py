@@ -18,7 +18,7 @@ CLIENTS = 150
 
 
 def ask_and_do_not_read(say: Say, control: str, count: int) -> None:
-    """Send requests with the smallest receive buffer, and read nothing."""
+    """Send requests from sockets with the smallest receive buffer; read no answer."""
     held = []
     for _ in range(count):
         client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two network namespaces with a link between them, as two machines of a job."""
+"""Two network namespaces with a link between them, in place of two machines of a job."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Node:
 
     @property
     def wrapper(self) -> list[str]:
-        """Arguments before a command. They make it run in the namespace, as the same process."""
+        """A command prefix: nsenter, which enters the namespace and then execs the command."""
         return ["nsenter", f"--net=/run/netns/{self.name}"]
 
 

@@ -213,7 +213,7 @@ def forks(training: Training) -> Accesses:
             near.close()
             assert os.waitpid(pid, 0)[1] == 0
             assert answer == b"same", "a child's tensors changed"
-            assert found == expected, "a child read other numbers than its parent"
+            assert found == expected, "a child and its parent read different numbers"
         near, far = socket.socketpair()
         pid = os.fork()
         if not pid:

@@ -163,7 +163,7 @@ def test_a_managed_training_keeps_its_budget_across_a_daemon_restart(run: Manage
         assert step["accesses"] == sum(one["accesses"] for one in step["stretches"])
         assert step["delay_owed_ns"] > 0
     assert run.status()["diverged_steps"] == 0
-    # This machine has no slow memory, so even RAPL could not measure the energy that it would take.
+    # This machine has no slow memory, so even RAPL could not measure the energy of slow accesses.
     energy = wait(lambda: run.status()["energy"])
     assert energy["source"] == "modelled"
     assert 0 < energy["joules_per_step"] < 1000
@@ -172,7 +172,7 @@ def test_a_managed_training_keeps_its_budget_across_a_daemon_restart(run: Manage
     layout = run.status()["layout_id"]
     run.kill()
     run.daemon = Daemon(run.folder, *TIERS)
-    # Later, a correction can replace the plan.
+    # Check this state at once: a correction can later replace the resumed plan.
     resumed = wait(lambda: (now := run.session()) and now["state"] == "managed" and now)
     assert resumed["reason"] == "resumed after the daemon's restart"
     assert resumed["layout_id"] == layout

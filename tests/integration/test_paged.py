@@ -147,7 +147,7 @@ def train(command: list[str], environment: dict[str, str]) -> subprocess.Popen[s
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, list[str]]:
-    """Wait until a training ends; return its exit status and the losses that were not read yet."""
+    """Wait until a training ends; return its exit status and the losses that were still unread."""
     losses, _ = process.communicate()
     return process.returncode, losses.split()
 

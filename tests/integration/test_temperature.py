@@ -80,7 +80,7 @@ def wait_within_budget(daemon: Daemon, running: Program) -> None:
 
 
 def check_residency(daemon: Daemon, running: Program) -> None:
-    """Check that residency follows heat."""
+    """Check that hot pages are resident and cold ones paged out, also after the hot set moves."""
     before = running.tell("sum")
     assert attach(daemon, running)["policy"] == "temperature"
     wait_within_budget(daemon, running)
@@ -108,7 +108,8 @@ def check_residency(daemon: Daemon, running: Program) -> None:
     assert running.tell("sum") == before
 
 
-# The tests before the first one that uses the fixture `daemon` run without its swap.
+# The fixture `daemon` enables swap until the end of this file. So the tests that must run without
+# this swap come before the first test that uses the fixture.
 
 
 def test_without_swap_the_policy_is_refused(tmp_path: Path) -> None:

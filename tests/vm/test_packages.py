@@ -27,7 +27,7 @@ LICENCES = re.compile(r"/usr/share/doc/sentineld/LICENSE(S/.*)?$")
 
 
 def build(folder: Path, version: str) -> dict[str, Path]:
-    """The packages of this version, by their names. `make deb` fails if lintian has a tag."""
+    """The packages of this version, by their names. `make deb` fails if lintian emits a tag."""
     done = subprocess.run(
         ["make", "deb", f"DEB={folder}", f"DEB_VERSION={version}"],
         cwd=REPOSITORY,
@@ -92,7 +92,7 @@ class Root:
     """A fresh Debian 12, in which commands run by chroot, in a mount namespace of their own."""
 
     def __init__(self, place: Path, packages: dict[str, Path]) -> None:
-        """Install what the packages depend on, besides each other, and a kernel's headers."""
+        """Install the packages' dependencies, but not the packages, and a kernel's headers."""
         self.place = place
         depends = ", ".join(field(path, "Depends") for path in packages.values())
         # The first of several alternatives; "python3:any" is the package python3.
@@ -103,7 +103,7 @@ class Root:
         subprocess.run([*command, *options, "bookworm", str(place)], check=True, timeout=1200)
 
     def run(self, command: str, status: int = 0) -> str:
-        """The output of a bash line. Fails if the line's exit status is another one."""
+        """The output of a bash line. Fails if the line's exit status is not `status`."""
         script = [
             "set -e",
             'cd "$0"',
@@ -128,7 +128,8 @@ class Root:
         return done.stdout
 
     def install(self, packages: dict[str, Path]) -> None:
-        """Install or upgrade the packages by dpkg, without a change to the configuration files."""
+        """Install or upgrade the packages by dpkg. Fails if dpkg asks about a configuration
+        file."""
         folder = self.place / "root/packages"
         folder.mkdir()
         for path in packages.values():

@@ -153,7 +153,7 @@ def test_allocations_that_a_layout_calls_optional_may_be_missing(
     first, second = side.identical_steps(daemon)
     slots, arena_bytes = side.overlay(first, second)
     # Add slots of allocations that never happen: one at the beginning, three in the middle and one
-    # at the end. No other allocation has their size.
+    # at the end. No allocation has the size of these slots.
     missing = np.zeros(1, slots.dtype)
     missing["bytes"], missing["flags"] = side.PAGE + 1, side.protocol.SlotFlag.OPTIONAL
     middle = len(slots) // 2

@@ -82,7 +82,7 @@ void check_epoch_fd(void)
 	CHECK(target_call(&target, epoch_by_fd, 0, 0) == 4, "epoch");
 	CHECK(!ioctl(sampler.fd, SENTINEL_IOC_EPOCH_FD, &out), "EPOCH_FD");
 	CHECK(epoch_call(out.fd, 0, NULL) == -EXDEV, "the controller's own address space");
-	CHECK(other_ioctls(0, out.fd) == 0, "an epoch fd does more than epochs");
+	CHECK(other_ioctls(0, out.fd) == 0, "an epoch fd accepts another ioctl");
 
 	sampler_close(&sampler);
 	CHECK(target_call(&target, epoch_by_fd, 0, 0) == (uint64_t)-ESRCH, "after the session");
