@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes files into a made-up folder, such as one that stands for /sys."""
+"""Writes files into a made-up folder, such as one that takes the place of /sys."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def test_a_picture_names_machines_knees_and_sizes(tmp_path: Path) -> None:
     shown = ("cxl: 30%", "cxl: 50%", "nvme: not reached", "one training", "each of 2 trainings")
     for words in (*shown, "enough for +5%", "100.0 MiB", "run.npz"):
         assert f"<!-- {words}" in text or f"{words}: step time" in text, words
-    assert text.count("<!-- nvme:") == 1  # the second panel has no results of nvme
+    assert text.count("<!-- nvme:") == 1  # the second panel has no results for nvme
     assert "the bound" not in text
 
 

@@ -26,7 +26,7 @@ from tests.unit.cli.answering import answering
 def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     """Make stderr a terminal on which progress appears at once; yields the terminal's other end.
 
-    This is no fixture, because pytest replaces sys.stderr between fixtures and test.
+    This is not a fixture, because pytest replaces sys.stderr after it has set up the fixtures.
     """
     monkeypatch.setattr(progress_module, "DELAY_S", 0.0)
     monkeypatch.setattr(progress_module, "REFRESH_S", 0.01)
@@ -98,7 +98,7 @@ def test_nothing_is_shown_without_a_terminal(
     monkeypatch.setattr(progress_module, "DELAY_S", 0.0)
 
     def detail() -> str:
-        raise AssertionError("the daemon is asked")
+        raise AssertionError("the daemon was asked for details")
 
     with Progress("measuring", detail):
         pass

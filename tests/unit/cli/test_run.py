@@ -189,7 +189,7 @@ def test_a_process_is_reported_when_it_is_managed_and_at_the_end(
         found = [{**MANAGED, "pid": int(file.read_text())} for file in tmp_path.glob("pid")]
         return {"time_ns": asked[-1], "sessions": found}
 
-    # The file "pid" appears with its content.
+    # The rename makes the file "pid" appear together with its content.
     written = f"echo $$ > {tmp_path}/new && mv {tmp_path}/new {tmp_path}/pid"
     script = f"{written}; while [ ! -e {tmp_path}/go ]; do sleep 0.01; done"
     with answering(tmp_path, status=status) as ctl:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The lines that `sentinelctl run` prints of a process."""
+"""The lines that `sentinelctl run` prints about a process."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ def test_a_folder_in_memory_is_refused() -> None:
     folder = Path("/dev/shm")
     mounts = Path("/proc/self/mountinfo").read_text()
     if filesystem_of(folder, mounts) not in IN_MEMORY:
-        pytest.skip(f"{folder} is no tmpfs")
+        pytest.skip(f"{folder} is not a tmpfs")
     try:
         require_move()
     except SentinelError as error:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rules of the demo's second part. A run that breaks a rule fails it."""
+"""The rules of the demo's second part: a rule fails if a run breaks it."""
 
 from __future__ import annotations
 

@@ -42,8 +42,8 @@ class Listed:
 
 @pytest.fixture(autouse=True)
 def look_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let every call of Members.look() list the group's processes, and try those again that were
-    left out, however recent the last call was."""
+    """Make every call of Members.look() list the group's processes and retry those that could not
+    become members, however recent the last call was."""
     monkeypatch.setattr(module, "LOOK_S", 0.0)
     monkeypatch.setattr(module, "LOOK_SHARE", 1e9)
     monkeypatch.setattr(module, "RETRY_S", 0.0)

@@ -39,7 +39,7 @@ def machine(tmp_path: Path) -> Machine:
 
 
 def server(machine: Machine) -> dict[str, Path]:
-    """Two packages with memory, and zones whose energy must not be added to theirs."""
+    """Two packages with memory, and further zones that would count the same energy again."""
     files = {
         "package-0": machine.zone("intel-rapl:0", "package-0"),
         "package-0-dram": machine.zone("intel-rapl:0:1", "dram"),

@@ -17,7 +17,7 @@ from sentineld.control.frames import FrameSocket
 from sentineld.control.server import listen
 
 USER = 1000
-needs_root = pytest.mark.skipif(os.getuid() != 0, reason="becomes another user")
+needs_root = pytest.mark.skipif(os.getuid() != 0, reason="needs root to become another user")
 
 _SCRIPT = """
 import ctypes, os, socket, sys

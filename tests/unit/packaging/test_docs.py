@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The documentation agrees with the code and its links resolve."""
+"""The documentation agrees with the code, and all its links resolve."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def test_each_mounted_volume_is_defined_and_each_volume_is_mounted(pod: dict[str
 
 
 def mount_of(pod: dict[str, Any], path: str) -> dict[str, Any]:
-    """The volume in whose folder the path lies."""
+    """The volume that is mounted at a folder that contains the path."""
     (container,) = pod["containers"]
     (name,) = [
         mount["name"]
@@ -76,7 +76,7 @@ def test_the_configuration_is_valid_and_its_paths_are_volumes(tmp_path: Path) ->
     assert {one["name"]: one["value"] for one in container["env"]} == {
         "SENTINELD_CONTROL_SOCKET": str(config.control_socket)
     }
-    # The training has the folder of the shims' socket at the shim's default path, and no other.
+    # The training's only volume is the folder of the shims' socket, at the shim's default path.
     assert config.shim_socket == shim.SOCKET_PATH
     folders = [mount_of(pod, shim.SOCKET_PATH)["hostPath"]["path"] for pod in (DAEMON, TRAINING)]
     assert folders[0] == folders[1]
@@ -91,7 +91,7 @@ def test_the_trainings_ranks_find_each_other() -> None:
     (container,) = TRAINING["containers"]
     words = shlex.split(container["args"][0])
     options = dict(itertools.pairwise(words))
-    # The pods of an indexed job are named JOB-INDEX; a headless service makes the names known.
+    # The pods of an indexed job are named JOB-INDEX; a headless service gives them DNS records.
     assert options["--master-addr"] == f"{job['metadata']['name']}-0.{name}"
     assert TRAINING["subdomain"] == name
     assert service["spec"]["clusterIP"] == "None"

@@ -72,7 +72,8 @@ def test_no_session_becomes_much_slower_than_at_an_equal_share() -> None:
 
 def test_a_step_of_a_curve_behind_a_flat_part_is_found() -> None:
     cliff = {0: 2.0, 39: 2.0, 40: 1.0}
-    # The first MiB are worth nothing to the session with the cliff, and 40 MiB are worth 1.0.
+    # The session with the cliff gains nothing from less than 40 MiB; 40 MiB reduce its slowdown
+    # by 1.0.
     shares = divide(64 * MIB, [member(LINE), member(cliff)])
     assert in_mib(shares) == [24, 40]
 

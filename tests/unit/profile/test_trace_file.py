@@ -333,7 +333,7 @@ TABLES = ("records", "samples", "op_accesses", "live", "steps", "faults")
 
 @given(st.data())
 def test_random_values_raise_only_sentinel_errors(data: st.DataObject) -> None:
-    """A trace with random values either is refused with a SentinelError or can be profiled."""
+    """A trace with random values is either refused with a SentinelError or can be profiled."""
     parts = parts_of(DATA)
     for _ in range(data.draw(st.integers(1, 4))):
         name = data.draw(st.sampled_from(TABLES))

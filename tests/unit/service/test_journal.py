@@ -57,11 +57,11 @@ class Journal:
         return listening
 
     def entry(self) -> dict[str, str]:
-        """The oldest entry that was not read yet."""
+        """The oldest entry that has not been read yet."""
         return decoded(self._socket.recv(DATAGRAM_BYTES_MAX))
 
     def entries(self) -> list[dict[str, str]]:
-        """All entries that were not read yet."""
+        """All entries that have not been read yet."""
         found = []
         try:
             while True:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The daemon is told of placed tensors only when they have changed."""
+"""The shim reports the placed tensors only if they have changed since the last report."""
 
 from __future__ import annotations
 

@@ -41,8 +41,8 @@ def test_late_moves_make_it_longer_than_predicted() -> None:
 
 def test_the_steady_step_begins_from_the_plans_initial_tiers() -> None:
     # One of eight stretches uses 2,000 pages, and all eight use 1,000 other pages. Memory has room
-    # for 1,100 of the 3,000 pages. The disk moves 20 pages/s, so pages that begin on the wrong tier
-    # would still be on their way after several steps.
+    # for 1,100 of the 3,000 pages. The disk moves 20 pages/s, so if the pages began on the wrong
+    # tiers, their moves would not be finished after several steps.
     profile = lap(8, Life(2000, (0,)), Life(1000, tuple(range(8))))
     slow = paged_tiers(20.0, 20.0)
     plan = policy("auto").plan(profile, slow, 1100 * PAGE)

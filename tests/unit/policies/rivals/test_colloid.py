@@ -62,8 +62,8 @@ def test_the_search_begins_again_if_the_balance_has_moved() -> None:
 
 
 def test_while_the_fast_tier_is_faster_promotions_are_limited() -> None:
-    # The fast tier has 60 % of the accesses. The middle of 0.6 and 1 is 0.8: pages with 20 % of the
-    # accesses rise, which are all ten pages of cell 0.
+    # The fast tier has 60 % of the accesses. The middle of 0.6 and 1 is 0.8, so pages with 20 % of
+    # the accesses are promoted: all ten pages of cell 0.
     assert Balance(Modified()).tick(seen(1.0, 2.0)) == [DOWN, UP]
     # The same after a tick in which the fast tier was slower, so that 0.6 was the interval's upper
     # end. Now the fast tier is faster at this share, so the interval is from 0.6 to 1 again.
@@ -109,8 +109,9 @@ def test_each_reactor_of_the_modified_policy_is_balanced(base: str) -> None:
 
 
 def test_balance_gains_time_only_if_accesses_to_both_tiers_overlap() -> None:
-    # One stretch of one second reads 40 tensors, 3 GB in all. At 3 GB/s, this is all of its time,
-    # and everything fits. If a quarter is slow, each tier is busy for 3/4 of a second.
+    # One stretch of one second reads 40 tensors, 3 GB in all, and all of them fit in fast memory.
+    # At 3 GB/s, the reads take the whole second. If a quarter of the pages is slow, each tier is
+    # busy for 3/4 of a second.
     pages = 3 * 10**9 // LAP_PAGE // 40
     profile = lap(1, *(Life(pages, (0,)) for _ in range(40)))
     tiers = Tiers((Tier((0,), 0, 3e9, 3e9), Tier((1,), 0, 1e9, 1e9)), 1e10, "toy")

@@ -72,7 +72,7 @@ def test_the_least_recently_migrated_block_is_evicted_first() -> None:
 
 def test_predicted_births_get_room() -> None:
     prefetcher = learnt(1, [0, 0, 10, 10])
-    # Cell 1 is next, and does not exist now: it will be born.
+    # Cell 1 is next, and its pages are not born yet.
     absent = seen(0, [0, 0, 10, 10])
     absent.slow[1] = 0
     assert prefetcher.tick(absent) == [MoveRequest(2, 1, 10)]

@@ -24,7 +24,7 @@ def driver(read_ahead_pages: int) -> Driver:
 
 
 def test_the_least_recently_used_block_makes_room() -> None:
-    # Stretch 0 has ended, and stretch 1 uses cell 1. Cell 3 was used a stretch later than cell 2.
+    # Stretch 0 has ended, and stretch 1 uses cell 1. Cell 3 was used one stretch after cell 2.
     assert driver(0).tick(seen(0, [0, 0, 10, 10])) == [
         MoveRequest(2, 1, 10),
         MoveRequest(1, 0, 10),
@@ -42,7 +42,7 @@ def test_blocks_that_begin_within_the_read_ahead_are_fetched(pages: int, cells: 
 
 
 def test_nothing_is_read_ahead_of_a_fast_block() -> None:
-    # Stretch 3 begins, whose cell is fast.
+    # Stretch 3 begins; the cell that it uses is fast.
     assert driver(100).tick(seen(2, [0, 0, 10, 10])) == []
 
 

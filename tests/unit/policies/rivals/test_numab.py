@@ -19,7 +19,7 @@ def test_a_page_is_promoted_at_its_first_fault_after_a_scan() -> None:
     # The first tick scans. Cells 0 and 3 are slow. 2 of 1000 pages should be free.
     assert faults.tick(seen(0.0, 0, 1, 2)) == []
     assert faults.delay_ns() == 0.0
-    # Cell 0 faults. Room for 2 + 10 pages is wanted, but only the 10 pages of cell 2 are demoted,
+    # Cell 0 faults. Room for 2 + 10 pages is needed, but only the 10 pages of cell 2 are demoted,
     # because cell 1 was accessed in the last stretch.
     up = MoveRequest(0, 0, 10)
     assert faults.tick(seen(10.0, 0, 1)) == [MoveRequest(2, 1, 10), up]

@@ -48,7 +48,7 @@ def test_the_next_operators_blocks_are_fetched(
 
 @pytest.mark.parametrize(("advises", "victim"), [(True, 1), (False, 3)])
 def test_the_last_operators_blocks_are_evicted_first(advises: bool, victim: int) -> None:
-    # Stretch 1 has ended, in which cell 1 was fast. Cell 3 became fast before cell 1.
+    # Stretch 1, in which cell 1 was fast, has ended. Cell 3 became fast before cell 1.
     adviser = Adviser(4, 0, advises)
     for stretch in (0, 1, 2, 3, 0):
         adviser.tick(seen(stretch, [10, 0, 0, 10]))

@@ -19,8 +19,8 @@ def test_blocks_move_once_an_execution_has_used_them() -> None:
     prefetcher = Prefetcher(1, StepOrder(4))
     for stretch in range(3):
         assert prefetcher.tick(seen(stretch, [0, 0, 10, 10])) == []
-    # Stretch 3 has ended, and stretch 0 begins. It uses cell 0. The other cells have not moved
-    # since the first tick, so the first one is evicted.
+    # Stretch 3 has ended. Stretch 0 begins and uses cell 0. Cells 2 and 3 have both been fast since
+    # the first tick, so the first of them is evicted.
     assert prefetcher.tick(seen(3, [0, 0, 10, 10])) == [
         MoveRequest(2, 1, 10),
         MoveRequest(0, 0, 10),

@@ -43,8 +43,8 @@ def test_everything_saved_is_offloaded_even_if_everything_fits(depth: int, back:
     note = TierTrain("tiertrain", True).relieve(book, moving(128), depth)
     assert note == f"depth of the queue {depth}"
     # Each input is demoted after its last use in the forward pass: in stretches 3, 4 and 5. The
-    # prefetch of the first one in the queue would begin when it is used, so it begins a stretch
-    # earlier.
+    # first input in the queue would be prefetched in the stretch that uses it, so its prefetch
+    # begins one stretch earlier.
     swaps = {layer(swap.gap): swap for swap in book.swaps}
     births = {2: 1, 3: 2, 4: 3}
     assert [births[k] + swaps[k].out[0].position for k in (2, 3, 4)] == [3, 4, 5]

@@ -10,7 +10,7 @@ from tests.unit.policies.rivals.observing import observation
 
 def test_tpp_promotes_at_the_second_touch_and_keeps_room_for_births() -> None:
     # 5 of 1000 pages are free, but 20 should be free. 10 slow pages fault at their second touch. So
-    # room for 20 - 5 + 10 = 25 pages is wanted. Of the two fast cells, cell 2 is cold and cell 1
+    # room for 20 - 5 + 10 = 25 pages is needed. Of the two fast cells, cell 2 is cold and cell 1
     # was just touched.
     seen = observation([1, 3, 0, 0], [0, 10, 10, 0], free=5, capacity=1000)
     scanner = Scanner(1.0)

@@ -97,8 +97,9 @@ def test_the_plan_keeps_the_budget_and_says_the_weights(units: int) -> None:
 
 def test_the_weights_gain_only_if_the_bandwidths_of_both_tiers_add_up() -> None:
     # One stretch of one second reads a persistent and a transient tensor, 3 GB in all. At 3 GB/s,
-    # this is all of its time. The weights are 3:1. The fast tier takes 3/4 of a second for 3/4 of
-    # the pages, and the slow tier, a third as fast, the same time for the others.
+    # the reads take the whole second. The weights are 3:1. The fast tier takes 3/4 of a second for
+    # 3/4 of the pages. The slow tier has a third of the bandwidth and takes the same time for the
+    # other pages.
     pages = 3 * 10**9 // PAGE // 2
     profile = lap(1, Life(pages, (0,)), Life(pages, (0,), (0, 0)))
     for overlap, seconds in ((Overlap.TIERS, 0.75), (Overlap.NONE, 1.5)):

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """ZeRO-Infinity's fetches, checked by hand; roles.py has the step.
 
-The parameter of layer k is moved out in stretch k + 1 and back in stretch 12 - k, the layer before
-its use in the backward pass; after this use, out in stretch 14 - k and back in stretch k - 1 of the
-next step. The parameter of layer 1 stays fast between two steps, because the gap of three stretches
-is too short. So at most three parameters are fast.
+The parameter of layer k is moved out in stretch k + 1. It is moved back in stretch 12 - k, one
+stretch before the backward pass uses it. After this use, it is moved out in stretch 14 - k, and
+back in stretch k - 1 of the next step. The parameter of layer 1 stays fast between two steps,
+because the gap of three stretches is too short. So at most three parameters are fast.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def test_parameters_are_fetched_a_layer_ahead_and_released() -> None:
     assert plan.notes[0] == (
         "tensors are swapped out in 7 gaps; parameters are fetched 1 layer ahead"
     )
-    # The optimizer updates three of the parameters in slow memory, besides its state and the
-    # gradient. The gradient is also born there.
+    # The optimizer accesses three of the parameters, its state and the gradient in slow memory. The
+    # gradient is also born there.
     slow_ns = (len(PARAMETERS) - 1 + 3) * PAGES * PAGE
     assert plan.predicted.step_ns == 14_000_000_000 + slow_ns
     found = simulate(profile, policy("zero-infinity"), moving(128), ROOM)

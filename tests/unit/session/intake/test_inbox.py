@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages of a shim are validated and their sizes limited."""
+"""Messages of a shim are validated, and their sizes are limited."""
 
 from __future__ import annotations
 

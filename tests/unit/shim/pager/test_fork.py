@@ -25,7 +25,7 @@ def test_a_child_leaves_mappings_for_other_purposes(tmp_path: Path) -> None:
     paged.born(0, PAGES)
     paged.fill(0, PAGES, 1)
     for page in range(0, PAGES, 2):
-        # evict() returns 0 while too many other pages are on their way to the file.
+        # evict() returns 0 while too many other pages are being written to the file.
         while not paged.evict(page, 1):
             paged.settle()
     paged.settle()
