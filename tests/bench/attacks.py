@@ -5,7 +5,7 @@ Runs the attacks of tests/hostile several times, except those marked `long` or `
 have a daemon of their own, which manages no training. During all other attacks, the attacked daemon
 manages a training; most of these attacks last longer here than in a normal run of the tests. The
 training has a CPU to itself; the daemon and the attackers share another CPU. Any program on the
-other CPU slows the training down, because both CPUs share caches, memory and often a core. Each
+other CPU slows the training down, because the two CPUs share caches, memory and often a core. Each
 attack on the daemon that manages the training is therefore repeated as a control on a second
 daemon, which does not manage this training. The figure for the speed is the training's speed during
 the attack, divided by its speed during the control. Attacks that act on the training itself have

@@ -18,7 +18,7 @@ from tests.bench.policy_figures import Row, geometric_mean, slowdown
 FRACTION = 0.2
 """Claims are checked at this fast fraction. Sentinel's figures were published for the same
 fraction. AutoTM's figures are for machines on which slow memory replaces 50 to 80 % of the DRAM.
-The other papers used ratios of their own."""
+The other papers used different ratios."""
 CLOSE = 0.75
 """The lead of one policy over another (see Ahead) counts as reproduced if it is at least this share
 of the published lead."""

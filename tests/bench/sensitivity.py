@@ -63,8 +63,7 @@ class Variant:
 COMPUTE_BOUND = "compute-bound"
 """The variant that comes closest to the machine of the Sentinel paper: a socket with Optane, on
 which computation limits the speed of the training. The published claims are checked under this
-variant. The paper's batch sizes are not known exactly, so the traces have batch sizes of their
-own."""
+variant. The paper's batch sizes are not known exactly, so those of the traces may differ."""
 
 VARIANTS = {
     "cxl": Variant("the preset cxl"),

@@ -21,8 +21,8 @@ WIDTH, HEIGHT = 1280, 1400
 def browser() -> Iterator[webdriver.Chrome]:
     options = webdriver.ChromeOptions()
     options.binary_location = "/usr/bin/chromium"
-    # Chromium's sandbox does not work for root, who runs the tests in continuous integration. It is
-    # not needed, because the tests themselves make the pages.
+    # Chromium's sandbox does not work for root, who runs the tests in continuous integration. The
+    # sandbox is not needed, because the tests generate the pages.
     for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"):
         options.add_argument(argument)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})

@@ -12,15 +12,15 @@ from tests.demo.rules import PAGE_BYTES, Report, Verdict, best_fixed_share, run_
 NOTES = (
     "Fast share: the share of touches of tensor pages in a step that the fast node served, "
     "recorded by the kernel module's fault handler. A page counts at most once per stretch, "
-    "however often and in however many bytes it is touched.",
+    "no matter how often and in how many places it is touched.",
     "Plugin: a QEMU plugin counts accesses that miss a simulated cache of 1 MiB per CPU, over one "
     "step. The column `tensors` is the fast share of the misses in tensor memory, `machine` that "
-    "of all misses of the machine, page copies by the kernel and arming by the module included.",
+    "of all misses of the machine, including page copies by the kernel and arming by the module.",
     "Step times are measured in the emulator, which serves both nodes at the same speed: they show "
     "the overhead of management, not the gain from fast memory.",
-    "A balloon occupies node 0 so that its free memory (above the high watermarks) and the other "
-    "processes' anonymous memory on it sum to the budget plus the reserve. It adapts as the page "
-    "cache grows and shrinks.",
+    "A balloon occupies memory of node 0, so that the node's free memory (above the high "
+    "watermarks) and the other processes' anonymous memory on the node add up to the budget plus "
+    "the reserve. The balloon adapts as the page cache grows and shrinks.",
     "Kernel tiering continues from first-touch's placement in the same process. Its migration is "
     "off while it is metered, because NUMA balancing cannot sample armed pages.",
 )

@@ -93,8 +93,8 @@ def test_changed_data_ends_the_training(daemon: Daemon, tmp_path: Path) -> None:
     run = start(tmp_path, daemon)
     try:
         wait_paging(run, PAGED_BYTES)
-        # Stop the training, because its pager could otherwise write a page again at another offset
-        # before the loop changes the page's old copy.
+        # Stop the training. Otherwise, its pager could write a page to another offset before the
+        # loop changes the page's copy at the old offset.
         os.kill(run.pid, signal.SIGSTOP)
         with file_of(run).open("r+b", buffering=0) as file:
             for at in range(0, os.fstat(file.fileno()).st_size, PAGE):

@@ -31,9 +31,9 @@ NOTES = (
     "one unmeasured step and then the measured ones, while the others pause. Figures are medians "
     "over the turns, per step.",
     "The memory limit is that of a memory cgroup. It leaves room for the share of the tensors and "
-    "for all else that the process needs. `used` is the cgroup's largest usage in a turn.",
-    "Linux swap: a swap file with the kernel's default settings, on only in this training's turns. "
-    "sentineld: paged tiers, without swap.",
+    "for everything else that the process needs. `used` is the cgroup's largest usage in a turn.",
+    "Linux swap: a swap file with the kernel's default settings, which is enabled only in this "
+    "training's turns. sentineld: paged tiers, without swap.",
     "Read and written are counts of the disk, so they include other programs' traffic.",
     "Waits: accesses to pages that were not in memory (swap: major faults).",
 )

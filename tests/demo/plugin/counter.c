@@ -5,8 +5,8 @@
  * The plugin does not depend on the guest's kernel, page tables or processes.
  *
  * While it counts, the plugin also keeps a modelled clock (clock.h): each instruction and each miss
- * takes the time that `prices` gives. The guest reads the clock in struct shared, which the demo
- * makes a device's memory.
+ * takes the time that `prices` gives. The guest reads the clock from struct shared: the file with
+ * this struct is also the memory of a device of the guest.
  *
  *   -plugin counter.so,counts=PATH
  *

@@ -381,7 +381,7 @@ class Training:
         os.close(stderr)
         self._losses: list[str] = []
         self.times_s: list[float] = []
-        """When each loss was read, by time.monotonic()."""
+        """The time.monotonic() at which each loss was read."""
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 

@@ -47,7 +47,7 @@ HERE = Place()
 class Within(Place):
     """Like Place, but a wrapper command, such as setpriv or env, starts Python by exec.
 
-    The name is that of Place, because the name selects the losses for comparison, and a wrapper
+    The subclass keeps the name of Place: the name selects the losses for comparison, and a wrapper
     does not change the losses of a training without the shim.
     """
 

@@ -34,10 +34,10 @@ SRUN = {
         # Without --rdzv-id, the ranks have only the address in common.
         ({**TORCHRUN, "TORCHELASTIC_RUN_ID": "none"}, Job("n1:29500", 5, 16, 1)),
         (SRUN, Job("4711", 3, 4, 0)),
-        # srun starts one torchrun on each machine, so srun's ranks are those of the machines.
+        # srun starts one torchrun on each machine, so srun's ranks number the machines.
         ({**SRUN, **TORCHRUN}, Job("4711/bert-7", 5, 16, 1)),
         ({**SRUN, **TORCHRUN, "TORCHELASTIC_RUN_ID": "4711"}, Job("4711", 5, 16, 1)),
-        # In a batch script, Slurm's rank is that of the script.
+        # In a batch script, Slurm's rank is the rank of the script, not of a training process.
         ({"SLURM_JOB_ID": "4711", "SLURM_PROCID": "0"}, Job("4711")),
         ({**TORCHRUN, "SENTINELD_JOB": "mine"}, Job("mine", 5, 16, 1)),
         ({"MASTER_ADDR": "n1"}, None),

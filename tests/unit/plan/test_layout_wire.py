@@ -50,8 +50,8 @@ def test_a_layout_survives_packing_and_unpacking() -> None:
     asked, before = int(protocol.WaitFlag.ENABLED), int(protocol.WaitFlag.STEP_BEFORE)
     assert found.huge.tolist() == [(one.offset, one.bytes) for one in layout.huge]
     # Boundary 0 waits for the moves of boundary 3 of the previous step. Boundary 1 does not wait.
-    # Boundary 2 waits for the moves of boundary 1 of its own step, and boundary 3 for those of
-    # boundary 0 of its own step.
+    # Boundary 2 waits for the moves of boundary 1 of the same step, and boundary 3 for those of
+    # boundary 0 of the same step.
     assert found.waits.tolist() == [(3, asked | before), (0, 0), (1, asked), (0, asked)]
 
 

@@ -75,7 +75,7 @@ def test_a_wait_is_needed_only_if_births_would_not_fit() -> None:
     # stretch      0  1  2  3
     # charged      9  5  6  2
     # births       .  2  1  1
-    # unfinished   .  4  7  3   pages whose demotion is possibly unfinished
+    # unfinished   .  4  7  3   pages whose demotion may be unfinished
     # In stretch 2, 6 + 7 = 13 pages exceed the limit of 10, so the births of this stretch wait for
     # the demotion at boundary 0. After this wait, 6 + 3 = 9 pages fit.
     charged, births = np.array([9, 5, 6, 2]), np.array([0, 2, 1, 1])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The figures of a page are those of the reports in the terminal."""
+"""A report page shows the same figures as the reports in the terminal."""
 
 from __future__ import annotations
 

@@ -43,8 +43,8 @@ def test_an_access_waits_for_half_of_its_tiers_busy_time() -> None:
     found.passed(1, pages(PAGES, 0), pages(0, PAGES))
     assert found.take() == pytest.approx([PAGES * READ_NS / 2, PAGES * SLOW_NS / 2])
     # Each of the 100 fast accesses of the first stretch waits for half of 100 reads, and each of
-    # the 200 of the second stretch for half of 200. The slow tier has no accesses, so its latency
-    # is that of an idle tier.
+    # the 200 fast accesses of the second stretch waits for half of 200 reads. The slow tier has no
+    # accesses, so its latency is that of an idle tier.
     found.passed(0, pages(PAGES, PAGES), pages(0, 0))
     found.passed(1, pages(PAGES, PAGES), pages(0, 0))
     mean = (100 * 100 + 200 * 200) / 300 * READ_NS / 2
