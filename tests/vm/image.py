@@ -10,8 +10,8 @@ An image is the folder build/vm/<suite>-<hash of the recipe>/:
     known_hosts   the image's host key
     packages      name and version of each package
 
-An image is built in a folder of another name, while a lock is held. At the end, this folder is
-renamed, so a folder with an image's name is always complete.
+An image is built in a folder with a temporary name, while a lock is held. At the end, this folder
+is renamed, so a folder with an image's name is always complete.
 """
 
 from __future__ import annotations

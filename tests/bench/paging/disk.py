@@ -27,7 +27,7 @@ class Disk:
         number = folder.stat().st_dev
         self._stat = Path(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}/stat")
         if counted and not self._stat.exists():
-            raise RuntimeError(f"{folder} is not on a disk; name a folder on one")
+            raise RuntimeError(f"{folder} is not on a disk; choose a folder on a disk")
 
     def transferred(self) -> Transferred | None:
         """The device's counters (Documentation/block/stat.rst), or None if the device has none."""

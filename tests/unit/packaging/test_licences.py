@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Each source file names its licence: GPL-2.0-only if it runs in the kernel or in QEMU, otherwise
-Apache-2.0. Files of other projects are unchanged, and their licence lies beside them."""
+Apache-2.0. Files of other projects are unchanged, and their licence is in the same folder."""
 
 from __future__ import annotations
 
