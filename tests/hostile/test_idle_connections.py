@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attack: connections that cost the daemon more than the client."""
+"""Attack: connections that cost the daemon more than they cost the client."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.long
 
 def test_writes_are_tracked_by_descriptors_of_the_process(daemon: Daemon, tmp_path: Path) -> None:
     """Overrides the imported test of this name. Here the training runs in a chroot that has its own
-    mount of /proc. So the descriptors that the training sends have other paths than the daemon
+    mount of /proc. So the descriptors that the training sends do not have the paths that the daemon
     expects, and the daemon refuses the descriptors."""
     training = start(daemon, tmp_path, "cnn")
     daemon.send({"type": "watch_writes"})

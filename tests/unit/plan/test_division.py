@@ -202,7 +202,7 @@ def test_no_division_into_pages_is_better(sharing: list[Member], pages: int) -> 
         ),
         default=math.inf,
     )
-    # The division may leave units free that are worth less than UNIT_VALUE_MIN each.
+    # The division may leave units free if each of them is worth less than UNIT_VALUE_MIN.
     assert total(sharing, shares) <= least + 1e-3
 
 

@@ -108,7 +108,7 @@ def test_an_unreachable_daemon_is_asked_again(daemon: FakeDaemon) -> None:
         daemon.error, daemon.statuses = None, [{**status(), "pid": 901}]
         await view.press("space")
         await view.until(lambda: "no daemon answers" not in view.text(), "the answer")
-        assert "up -; down -" in view.text()  # a new daemon's counters begin anew
+        assert "up -; down -" in view.text()  # a new daemon's counters begin at 0
 
     watch(daemon, scenario)
 

@@ -116,7 +116,7 @@ def test_the_step_time_is_within_the_window(progress: list[tuple[int, int]]) -> 
     [
         reading(1.5, 30, pid=2),  # a new daemon
         reading(0.5, 30),  # a daemon with the same pid after a reboot of its container
-        reading(1.5, 3),  # the process called exec(), so its steps begin anew
+        reading(1.5, 3),  # the process called exec(), so its step count restarts
     ],
 )
 def test_counters_that_begin_anew_give_no_rates(later: Reading) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The costs and credits by which the linear program prefers early moves."""
+"""The costs and credits that make the linear program prefer early moves."""
 
 from __future__ import annotations
 

@@ -19,7 +19,8 @@ def test_of_a_toy_that_does_not_fit_the_costliest_tensors_are_fast() -> None:
     # gradient     2           2     2     born fast in 2, dies in 0; used in 2 and 3
     # parameter    2     2     2     2     used in 1, 2 and 3
     # The scratch and these pages serve 1 + 4 + 4 + 6 = 15 of 19 page accesses. The state's 4 pages
-    # would have to be promoted in stretch 2 for their use in 3, but stretch 2 has no room for them.
+    # would have to be promoted in stretch 2 for their use in stretch 3, but stretch 2 has no room
+    # for them.
     plan = policy("sentinel+spill").plan(toy_profile(), two_tiers(), 8 * PAGE)
     verify(plan, toy_profile(), 8 * PAGE)
     assert plan.predicted.fast_share == pytest.approx(15 / 19)
