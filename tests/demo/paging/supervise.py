@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the measuring process and leaves nothing behind, however that process ends.
 
-The measuring process removes everything that it sets up, unless it is killed or interrupted. When
-it has ended, the supervising process, which Ctrl-C does not interrupt, disables any remaining swap
-files, restores the kernel's settings, and removes any remaining cgroups.
+The measuring process removes everything that it sets up, unless it is killed or interrupted. Ctrl-C
+does not interrupt the supervising process. When the measuring process has ended, the supervising
+process disables any remaining swap files, restores the kernel's settings, and removes any remaining
+cgroups.
 """
 
 from __future__ import annotations
