@@ -202,6 +202,12 @@ def _rule(place: str, table: dict[str, Any]) -> AttachRule:
         raise SentinelError(
             "bad-config", f"{place}: cgroup = {rule.cgroup!r}", "give a path that begins with /"
         )
+    if rule.cgroup == "/":
+        raise SentinelError(
+            "bad-config",
+            f"{place}: cgroup = '/' matches no process",
+            "leave out the key to match processes in every cgroup",
+        )
     if "/" in rule.unit:
         raise SentinelError(
             "bad-config", f"{place}: unit = {rule.unit!r}", "give a unit, or the key cgroup"

@@ -138,7 +138,9 @@ def test_an_epilog_detaches_what_the_job_has_left_behind(
 ) -> None:
     pytest.importorskip("torch")
     stop = tmp_path / "stop"
-    variables = {"SENTINELD_SHIM_SOCKET": str(daemon.folder / "shim.sock"), **JOB}
+    socket = str(daemon.folder / "shim.sock")
+    # The script may name its job differently from Slurm.
+    variables = {"SENTINELD_SHIM_SOCKET": socket, "SENTINELD_JOB": "mine", **JOB}
     process = subprocess.Popen(
         [sys.executable, "-m", "sentineld.shim", str(COMPAT), "accumulate", str(stop)],
         env={**os.environ, **variables},

@@ -141,6 +141,7 @@ def test_the_rules_of_all_files_form_one_list(tmp_path: Path) -> None:
         ('user = ""', "user is empty"),
         ("cgroup = 1", "cgroup must be a string"),
         ('cgroup = "ml"', "give a path that begins with /"),
+        ('cgroup = "/"', "leave out the key to match processes in every cgroup"),
         ('unit = "/system.slice/a.service"', "give a unit, or the key cgroup"),
         ('manage = "no"', "manage must be true or false"),
         ('manage = false\nfast = "10%"', "fast has no effect, because manage = false"),
