@@ -2,8 +2,8 @@
 """The rank of a distributed training to which a process belongs.
 
 The shim reads it from the environment variables of torchrun, MPI-style launchers and Slurm, and
-sends it with its hello under the optional key "job". A daemon or shim without this key works as
-before, so the key needs no other protocol version.
+sends it with its hello under the optional key "job". A daemon or shim that does not support this
+key ignores it or omits it, so the key needs no new protocol version.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Job:
     world_size: int | None = None
     """Number of ranks of the job."""
     local_rank: int | None = None
-    """Number of the rank among those on its machine."""
+    """Number of the rank among the ranks on the same machine."""
 
     @property
     def title(self) -> str:

@@ -69,7 +69,7 @@ def page_spans(
     table: npt.NDArray[np.void], page_bytes: int
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Two arrays, one entry per row: the number of the first page of the row's memory, and the
-    number after that of its last page.
+    number of its last page plus 1.
 
     table: rows with `address` and `bytes`.
     """

@@ -56,7 +56,7 @@ FAULT_BYTES = 128 << 10
 
 
 def faults_of(pages: Floats) -> Floats:
-    """Number of faults if this many pages, all of them slow, are accessed one after the other.
+    """Number of faults if this many pages, all of them slow, are accessed one after another.
 
     Each fault fetches twice as many pages as the fault before it, up to FAULT_PAGES_MAX.
     """
@@ -151,9 +151,9 @@ class Timing:
         return found
 
     def busy_ns(self, profile: Profile) -> Floats:
-        """(A,): the time during which the accesses of each row use the slow tier, so that no pages
-        can move, if all of the row's pages are slow. On paged tiers: the part of extra_ns() in
-        which the file is busy."""
+        """(A,): the time for which the accesses of each row suspend moves if all of the row's pages
+        are slow. 0 if moves do not yield to accesses (see Tiers). On paged tiers: the part of
+        extra_ns() in which the file is busy."""
         if self.moves_yield and not self.paged:
             return self.fast_ns(profile) + self.extra_ns(profile)
         if not self.paged:
@@ -260,8 +260,8 @@ def timing_of(tiers: Tiers) -> Timing:
 def _paged_moves(slow: Tier, move: float) -> tuple[float, float]:
     """(promote_ns_per_byte, demote_ns_per_byte) of paged tiers.
 
-    move: time of a moved byte, averaged over both directions. The times that the file needs to read
-        and to write a byte are scaled by the same factor, so that their mean is `move`.
+    move: time of a moved byte, averaged over both directions. The times to read a byte of the file
+        and to write one are scaled by the same factor, so that their mean is `move`.
     """
     if slow.read_bytes_per_s <= 0 or slow.write_bytes_per_s <= 0:
         return move, move

@@ -7,8 +7,9 @@ each session's share is proportional to its weight: the sum is never larger than
 and no session's slowdown exceeds SLOWDOWN_MAX times its slowdown at an equal share.
 
 Curves need not be convex: a plan often becomes much better at the budget at which one more group of
-tensors fits. Giving each next byte to the session with the largest gain would stop before such a
-budget. Therefore, the division is found by dynamic programming over units of memory.
+tensors fits. A greedy division, which gives each further byte to the session with the largest gain,
+would stop before such a budget. Therefore, the division is found by dynamic programming over units
+of memory.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ UNITS_PER_SESSION = 8
 """Minimum number of units per session; it matters if more than 32 sessions have curves."""
 CURVES_DIVIDED_MAX = 64
 """If more sessions have a curve, all shares are equal. The time of a division grows with the third
-power of this number, and other users' processes can begin many sessions."""
+power of this number, and other users' processes can start many sessions."""
 UNIT_VALUE_MIN = 1e-6
 """A unit of memory that reduces the weighted sum of the slowdowns by less than this stays free. A
 session that starts later can then use it without a wait for other sessions."""
@@ -104,7 +105,8 @@ class Curve:
 def curve_of(
     slowdowns_at: Callable[[Sequence[int]], Sequence[float]], peak_bytes: int, size_bytes: int
 ) -> Curve:
-    """A session's curve, up to the smaller one of its peak and the shared budget, size_bytes.
+    """A session's curve, up to its peak or up to the shared budget (size_bytes), whichever is
+    smaller.
 
     slowdowns_at: makes plans for the given budgets, in this order, and returns their slowdowns;
     infinite if there is no plan. It may stop after any budget, and is then called with the rest.
@@ -195,8 +197,8 @@ def divide(size_bytes: int, members: Sequence[Member]) -> list[int]:
 
 
 def permitted(size_bytes: int, members: Sequence[Member], shares_bytes: Sequence[int]) -> bool:
-    """Whether these shares satisfy the conditions of divide(): they keep all limits, and their
-    weighted sum of slowdowns is not larger than that of equal shares."""
+    """Whether these shares satisfy the conditions of divide(): they are within all limits, and
+    their weighted sum of slowdowns is not larger than that of equal shares."""
     equal = equal_shares(size_bytes, members)
     predicted = total(members, shares_bytes)
     if not math.isfinite(predicted):

@@ -2,7 +2,7 @@
 """The expected births and drops of a planned step, and the times at which each move is useful.
 
 The functions of this module are pure functions of profile and plan. The mover needs the expected
-births and drops because the shim does not report individual ones.
+births and drops because the shim does not report individual births and drops.
 """
 
 from __future__ import annotations
@@ -194,8 +194,8 @@ def _demoted(profile: Profile, plan: Plan) -> Iterator[tuple[int, Integers, Inte
 
 
 def settled(plan: Plan, page_bytes: int) -> Table:
-    """MOVE_DTYPE rows of resident pages that no planned move touches, each with the tier on which
-    its pages belong.
+    """MOVE_DTYPE rows of resident pages that no planned move touches, each with the tier that the
+    plan gives its pages.
 
     Some rows come from Plan.initial. The others are arena pages that lie in regions with a tier
     (for example, in the pool) and are kept when their tensors die. Such a page is born on another

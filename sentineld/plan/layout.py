@@ -65,7 +65,7 @@ def slow_born_areas(rows: Integers, moved: Mask) -> tuple[Area, Area]:
 def build_layout(
     profile: Profile, areas: Sequence[Area], waits: Integers, heap_tier: int | None
 ) -> Layout:
-    """Lay out the areas one after the other, each as one region.
+    """Lay out the areas one after another, each as one region.
 
     Tensors that have a slot but are in no area are allocated from the heap.
 

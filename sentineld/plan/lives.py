@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lives of chunks: a life says when a chunk is in fast memory and when it is moved."""
+"""Lives of chunks: when each chunk is in fast memory, and when it is moved."""
 
 from __future__ import annotations
 

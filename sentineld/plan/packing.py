@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Packing: find offsets for blocks with circular lifetimes; blocks alive together do not overlap.
+"""Packing: offsets for blocks with circular lifetimes; blocks that are alive together do not
+overlap.
 
 A lifetime is [birth, death) in events. A lifetime with death < birth wraps around the end of the
 step; a lifetime with death == birth covers all events.

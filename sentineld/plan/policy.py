@@ -90,7 +90,7 @@ class DelayingReactor(Reactor, Protocol):
     """A reactor whose observation delays the training, for example by page faults."""
 
     def delay_ns(self) -> float:
-        """How long the accesses that the last tick observed were delayed by the observation."""
+        """The time by which the observation delayed the accesses that the last tick observed."""
 
 
 @runtime_checkable

@@ -215,7 +215,7 @@ def _occupied(profile: Profile, found: Residency, counted: Mask, at_end: Mask) -
 def fast_shares(profile: Profile, found: Residency) -> Floats:
     """(A,): for each access row, the share (0..1) of the tensor's pages that are on the fast tier.
 
-    A page serves the accesses of a stretch from the tier that it is on when the stretch begins. A
+    A page serves the accesses of a stretch from the tier on which it is when the stretch begins. A
     page that is born later in the stretch serves the accesses from the tier on which it is born. A
     page in flight serves accesses from its source tier.
     """

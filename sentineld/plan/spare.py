@@ -3,7 +3,7 @@
 
 Replanning takes as long as several steps. If the bandwidth drops, the process waits for late moves
 in each of these steps, because the old plan is still live. A spare plan avoids these waits, because
-it exists already when the bandwidth drops.
+it already exists when the bandwidth drops.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ from sentineld.model.plan import Plan
 
 SETTLING_STEPS = 2
 """Number of steps before the first trial, and before a trial is repeated. In these steps, pages
-still move to the tiers on which the plan expects them."""
+still move to the tiers that the plan gives them."""
 STEPS_PER_BOUNDARY = 2
 """Number of steps that the trial of one boundary takes, as in the paper."""
 
@@ -52,7 +52,7 @@ def late_moves(plan: Plan) -> Mask:
 
 def stall_boundaries(plan: Plan) -> Integers:
     """(K,), ascending: the boundaries that are tried. These are the deadlines of the promotions
-    that the plan allows to be late (Plan.late)."""
+    that are late by plan (Plan.late)."""
     found: Integers = np.unique(plan.moves["deadline"][late_moves(plan)]).astype(np.int64)
     return found
 

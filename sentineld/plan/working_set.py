@@ -3,7 +3,7 @@
 
 At a given moment, a page belongs to the working set if the stretch uses the page and the page's
 tensor is alive. On paged tiers every page is in memory while it is used. If a stretch's working set
-exceeds the budget, faults fetch pages of the working set one after the other, whatever the plan is.
+exceeds the budget, faults fetch pages of the working set in turn under any plan.
 """
 
 from __future__ import annotations

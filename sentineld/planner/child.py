@@ -24,7 +24,7 @@ _OOM_SCORE_MAX = 1000
 def main() -> None:
     """Answer the request on standard input."""
     daemon_pid, memory_bytes, nice = map(int, sys.argv[1:])
-    # Only the thread of the daemon that started this process reads the answer, so this process is
+    # Only the daemon's thread that started this process reads the answer, so this process is
     # useless once that thread has ended.
     if not die_with(daemon_pid):
         sys.exit("the daemon ended before the planning process began")

@@ -66,7 +66,8 @@ class StepTimesRequest:
 
     def answer(self) -> tuple[float, ...]:
         """The predicted time of a step in ns for each budget that was tried, in order; infinite if
-        there is no plan. At least one budget is tried. After STEP_TIMES_S, no further one is."""
+        there is no plan. At least one budget is tried. After STEP_TIMES_S, no further budget is
+        tried."""
         began_s = time.monotonic()
         times: list[float] = []
         for budget_bytes in self.budgets_bytes:

@@ -44,7 +44,7 @@ PAGE_MASK = (1 << PAGE_BITS) - 1
 LIVES_MAX = 1 << 20
 """Approximate maximum number of intervals in memory at one time. A tensor has one interval per
 stretch of its lifetime, and the intervals of 100,000 tensors in 1,000 stretches would not fit in
-memory. Therefore ranges of stretches are processed one after the other (_pieces())."""
+memory. Therefore ranges of stretches are processed one after another (_pieces())."""
 
 PARTS_MAX = 1 << 23
 """Maximum number of pieces of intervals. The beginnings and ends of all intervals cut the axis into

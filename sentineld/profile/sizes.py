@@ -71,7 +71,8 @@ class Sizes:
         return self.total_bytes < I64_MAX / 2
 
     def joined(self, other: Sizes) -> Sizes:
-        """The sizes of two sets of steps together; both need the same number of allocations."""
+        """The sizes of two sets of steps together. Both sets must have the same number of
+        allocations."""
         vary = self.vary | other.vary | (self.largest_bytes != other.largest_bytes)
         largest_bytes = np.maximum(self.largest_bytes, other.largest_bytes)
         return Sizes(largest_bytes, vary, self.optional | other.optional)

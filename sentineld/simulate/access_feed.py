@@ -68,9 +68,9 @@ class AccessFeed:
         self._asked_ns = world.now_ns
 
     def _note_latencies(self, stretch: int) -> None:
-        """Note the latencies of the stretch that has just ended. An access was served by the tier
-        on which its page was when the stretch began or, if the page was born in the stretch, on
-        which it was born."""
+        """Note the latencies of the stretch that has just ended. A page's accesses were served by
+        the tier on which the page was when the stretch began. If the page was born in the stretch,
+        its accesses were served by the tier on which it was born."""
         world = self._world
         absent = self._fast + self._slow == 0
         fast, slow = (

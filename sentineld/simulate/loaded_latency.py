@@ -2,11 +2,11 @@
 """How long the accesses to each tier take under load, for policies that balance these latencies.
 
 If accesses to both tiers overlap (Overlap.TIERS), all accesses of a stretch are outstanding when
-the stretch begins, and each tier serves its accesses one after the other at its bandwidth. A mean
-access then waits for half of the time in which its tier is busy. So the latencies of a stretch are
-equal if and only if both tiers are busy for the same time; the stretch is then the shortest that
-the timing model allows. Otherwise, no access waits for another one, and the latencies do not depend
-on the load.
+the stretch begins, and each tier serves its accesses one after another at its bandwidth. On
+average, an access then waits for half of the time in which its tier is busy. So the latencies of a
+stretch are equal if and only if both tiers are busy for the same time; the stretch is then the
+shortest that the timing model allows. Otherwise, no access waits for another one, and the latencies
+do not depend on the load.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class LoadedLatencies:
             self._served[tier] += served
 
     def take(self) -> Floats:
-        """(2,): the mean latencies on the fast and on the slow tier since the last call, at least
-        the latencies without load."""
+        """(2,): the mean latencies on the fast and on the slow tier since the last call, but never
+        less than the latencies without load."""
         mean_ns = self._waited_ns / np.maximum(self._served, 1.0)
         self._waited_ns, self._served = np.zeros((2, 2))
         found: Floats = np.maximum(mean_ns, self._unloaded_ns)

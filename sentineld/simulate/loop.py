@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Simulate the steps of a training run under plans, until the steps repeat or reach a limit.
+"""Simulate the steps of a training run under plans, until they repeat or their number reaches a
+limit.
 
 Plans are corrected as in the daemon (plan/correct.py): steps continue under the old plan while the
 new plan is made, and the training switches plans between two steps. A plan can have promotions

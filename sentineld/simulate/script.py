@@ -56,7 +56,7 @@ class Drop(NamedTuple):
 
 
 class Move(NamedTuple):
-    """One of the plan's moves: cells [low, high) to a tier."""
+    """One of the plan's moves: the cells [low, high) move to a tier."""
 
     low: int
     high: int

@@ -118,10 +118,10 @@ def simulate(
 ) -> Outcome:
     """Simulate a training run under the policy.
 
-    The run begins with first-touch steps, as many as the daemon needs for profiling. Then the plan
-    is made and followed until the steps repeat or steps_max steps have passed. If the plan's
-    assumptions do not hold, the plan is corrected as in the daemon. A reactive policy runs once
-    for each value in its parameter sweep; the fastest run is the result.
+    The run begins with first-touch steps, as many as the daemon needs for warm-up and profiling.
+    Then the plan is made and followed until the steps repeat or steps_max steps have passed. If the
+    plan's assumptions do not hold, the plan is corrected as in the daemon. A reactive policy runs
+    once for each value in its parameter sweep; the fastest run is the result.
 
     plan: a plan that the policy has already made; None: make one.
     planning_s: assumed time to make a corrected plan; None: never correct the plan.

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The state of a simulated process: its pages, the mover and a clock.
 
-The simulated mover moves one page after the other at the bandwidth of the move's direction. It
-follows the rules of plan/move_queue.py, as the daemon's mover does. A page in flight has a frame on
-both tiers, and counts as being on its source tier until it has been moved completely.
+The simulated mover moves one page at a time, at the bandwidth of the move's direction. It follows
+the rules of plan/move_queue.py, as the daemon's mover does. A page in flight has a frame on both
+tiers, and counts as being on its source tier until it has been moved completely.
 
 On paged tiers the world also has these rules of the pager (docs/explanation/paging.md):
 
@@ -139,8 +139,8 @@ class World:
         """Give pages to the absent cells among [low, high). Pages that do not fit into the fast
         tier are born slow. Returns the number of slow pages in [low, high).
 
-        busy_ns: the time in this stretch during which accesses to one slow page use the slow tier,
-            so that no pages can move.
+        busy_ns: the time for which the accesses to one slow page in this stretch use the slow tier.
+            No pages can move during this time.
         """
         for cell in range(low, high):
             if self.fast[cell] or self.slow[cell]:
@@ -173,7 +173,7 @@ class World:
         busy_ns: (C,), time that the file needs to fetch one slow page of each cell after a fault.
         changed: (C,), whether the stretch writes to the cell's pages.
         back_ns: (C,), time to write one page of each cell back to the file. It is charged for pages
-            that a fault fetches but that do not stay in fast memory, so that they count as slow
+            that a fault fetches but that do not stay in fast memory. These pages count as slow
             again after the access.
         """
         self._changed, self._used = changed, busy_ns > 0

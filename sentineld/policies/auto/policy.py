@@ -51,7 +51,7 @@ columns for these groups only (four traces of tests/bench)."""
 
 KEEP_SHARE = 0.97
 """Share of the temporarily free fast memory that dead pages may take until the next birth on them.
-If dead pages took all of that memory, late moves would find no room."""
+If dead pages took all of that memory, there would be no room for late moves."""
 
 
 @register()

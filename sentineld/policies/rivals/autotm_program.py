@@ -33,7 +33,8 @@ MOVE_WEIGHT = 1e-5
 fewer moves."""
 
 WHOLE = 1e-6
-"""A value of the solver counts as an integer if it differs from the integer by at most this."""
+"""A value of the solver counts as an integer if it differs from the nearest integer by at most
+this."""
 
 
 class Span(NamedTuple):
