@@ -25,7 +25,7 @@ class Question:
     fast_bytes: int
     """Size of the machine's fast memory."""
     trainings: int
-    """Number of equal trainings that run at the same time. Each gets an equal part of the fast
+    """Number of identical trainings that run at the same time. Each gets an equal part of the fast
     memory."""
 
 

@@ -25,7 +25,7 @@ class Machine:
     measurement and are not scaled."""
 
     def share(self, trainings: int) -> Tiers:
-        """The bandwidths that each of several equal trainings gets if all run at the same time.
+        """The bandwidths that each of several identical trainings gets if all run at the same time.
 
         Each gets an equal part of the migration bandwidth and, on paged tiers, of the disk's
         bandwidth. This assumes that all of them move pages all the time. Bandwidths of memory are

@@ -95,9 +95,9 @@ def assumptions(threads: int, trainings_max: int) -> list[str]:
     said = []
     if trainings_max > 1:
         said.append(
-            "Two trainings: both are equal and run on cores of their own. Each gets half of the"
-            " fast memory, and half of the migration bandwidth and of the disk, as if both moved"
-            " pages all the time."
+            "Two trainings: they are identical and run on separate cores. Each gets half of the"
+            " fast memory, of the migration bandwidth and of the disk's bandwidth, as if both"
+            " moved pages all the time."
         )
         if 2 * threads > SOCKET_THREADS:
             said.append(

@@ -2,8 +2,8 @@
 """The rank of a distributed training to which a process belongs.
 
 The shim reads it from the environment variables of torchrun, MPI-style launchers and Slurm, and
-sends it with its hello under the optional key "job". A daemon or shim that does not support this
-key ignores it or omits it, so the key needs no new protocol version.
+sends it with its hello under the optional key "job". The key is optional, so a daemon or shim that
+does not support it still works, and no new protocol version is needed.
 """
 
 from __future__ import annotations

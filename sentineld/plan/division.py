@@ -105,8 +105,7 @@ class Curve:
 def curve_of(
     slowdowns_at: Callable[[Sequence[int]], Sequence[float]], peak_bytes: int, size_bytes: int
 ) -> Curve:
-    """A session's curve, up to its peak or up to the shared budget (size_bytes), whichever is
-    smaller.
+    """A session's curve, up to the smaller of its peak and the shared budget (size_bytes).
 
     slowdowns_at: makes plans for the given budgets, in this order, and returns their slowdowns;
     infinite if there is no plan. It may stop after any budget, and is then called with the rest.

@@ -58,8 +58,8 @@ def plan_text(plan: Plan, profile: Profile) -> str:
     expected = plan.predicted
     lines = [
         f"policy {plan.policy}, budget {format_bytes(plan.budget_bytes)}",
-        f"expects a fast share of {expected.fast_share:.1%} at up to "
-        f"{format_bytes(expected.peak_fast_bytes)} of fast memory",
+        f"predicted fast share {expected.fast_share:.1%}, with at most "
+        f"{format_bytes(expected.peak_fast_bytes)} of fast memory in use",
         f"moves {format_bytes(expected.promoted_bytes)} up and "
         f"{format_bytes(expected.demoted_bytes)} down in a step of {expected.step_ns / 1e9:.3f} s",
         *(f"  {note}" for note in plan.notes),

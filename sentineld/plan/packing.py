@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Packing: offsets for blocks with circular lifetimes; blocks that are alive together do not
-overlap.
+"""Packing: find offsets for blocks with circular lifetimes; live blocks never overlap.
 
 A lifetime is [birth, death) in events. A lifetime with death < birth wraps around the end of the
 step; a lifetime with death == birth covers all events.

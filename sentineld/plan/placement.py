@@ -104,18 +104,16 @@ class _Placed:
         """Notes for users: the placed bytes, and the number of tensors that can't be placed."""
         pages, page = tensor_pages(profile), profile.page_bytes
         parts = [
-            f"{format_bytes(int(pages[which].sum()) * page)} in {_tensors(int(which.sum()))}"
-            f" {placement.name.lower()}"
+            f"{_tensors(int(which.sum()))} ({format_bytes(int(pages[which].sum()) * page)})"
+            f" in {placement.name.lower()} memory"
             for placement, which in self.on.items()
             if which.any()
         ]
         notes = [f"the script has placed {' and '.join(parts)}"] if parts else []
         lost = int(np.count_nonzero(profile.tensors["placed"])) - int(self.any.sum())
         if lost:
-            notes.append(
-                f"{_tensors(lost)} cannot be placed, because each step allocates a new one that"
-                " outlives the step"
-            )
+            whose = "its address changes" if lost == 1 else "their addresses change"
+            notes.append(f"{_tensors(lost)} cannot be placed, because {whose} in each step")
         return tuple(notes)
 
 

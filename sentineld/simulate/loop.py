@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Simulate the steps of a training run under plans, until they repeat or their number reaches a
-limit.
+"""Simulate the steps of a training run under plans, up to a limit or until the steps repeat.
 
 Plans are corrected as in the daemon (plan/correct.py): steps continue under the old plan while the
 new plan is made, and the training switches plans between two steps. A plan can have promotions

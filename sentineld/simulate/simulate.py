@@ -229,7 +229,7 @@ def require_accesses(profile: Profile) -> None:
     simulated."""
     if not len(profile.accesses) or not profile.stretches["time_ns"].any():
         raise SentinelError(
-            "failed", "the trace holds no accesses or no times", "record another trace"
+            "failed", "the trace lacks accesses or times", "record another trace"
         )
 
 

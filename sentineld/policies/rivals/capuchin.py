@@ -13,11 +13,11 @@ between two stretches that use the tensor, not between two single accesses. Reco
 out, because a memory policy can't recompute a tensor. Gaps without free time, for which the
 original considers recomputation, are therefore not used. The feedback from running steps is left
 out, too. In the original, a transfer can still be in flight when its tensor is accessed. In the
-next step, the original starts this transfer earlier, by 5 % of the transfer's time. Here,
-several amounts of extra time for each transfer are tried (EARLIER). `capuchin` never accesses slow
-memory, as on a GPU. If it can't make everything fit, it fails with the error "infeasible as
-published". `capuchin+slow` is our extension: tensors that do not fit into fast memory stay on the
-slow tier, first those with the lowest cost per freed page.
+next step, the original starts this transfer earlier, by 5 % of the transfer's time. Here, several
+amounts of extra time for each transfer are tried (EARLIER). `capuchin` never accesses slow memory,
+as on a GPU. If it can't make everything fit, it fails with the error "infeasible as published".
+`capuchin+slow` is our extension: tensors that do not fit into fast memory stay on the slow tier,
+those with the lowest cost per freed page first.
 """
 
 from __future__ import annotations

@@ -1,29 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
 """Policies `tpp+colloid` and `memtis+colloid`: balance the loaded access latencies of the tiers.
 
-Based on Colloid (Vuppalapati and Agarwal, SOSP 2024), which modifies other tiering systems. Those
-assume that the fast tier is always faster. Under load it may not be: if more accesses are
-outstanding on a tier than it has bandwidth for, they wait. At each tick, Colloid compares the mean
-latencies of the accesses to both tiers. While the fast tier's latency is the lower one, hot pages
-are promoted as usual. While it is the higher one, nothing is promoted, and hot pages are demoted.
-If the latencies differ by less than `delta`, a share of the fast tier's latency, no hot page moves.
-Otherwise, a binary search for the share of all accesses that the fast tier should serve gives the
-amount to move: at each tick, as many hot pages move as bring this share to the middle of the
-remaining interval. When the interval has shrunk to `epsilon`, the end towards which the share
-changes is reset to 0 or 1, because the balance may have moved. The search, delta and epsilon are
-those of the authors' fork of HeMem; their fork of Linux, on which `tpp+colloid` is modelled, only
-compares the latencies, without a limit on the amount.
+Based on Colloid (Vuppalapati and Agarwal, SOSP 2024), which modifies other tiering systems. These
+systems assume that the fast tier always has the lower latency. Under load, this may not be true: if
+more accesses are outstanding on a tier than its bandwidth can serve, the accesses wait. At each
+tick, Colloid compares the mean latencies of the accesses to both tiers. While the fast tier's
+latency is lower, hot pages are promoted as usual. While the slow tier's latency is lower, nothing
+is promoted, and hot pages are demoted. If the latencies differ by less than `delta`, a share of the
+fast tier's latency, no hot page moves. Otherwise, a binary search looks for the share of all
+accesses that the fast tier should serve. At each tick, enough hot pages move to bring the share to
+the middle of the search interval. If the interval becomes shorter than `epsilon`, its end in the
+direction of the change is reset to 0 or 1, because the share at which the latencies are equal may
+have changed. The search, delta and epsilon are those of the authors' fork of HeMem. Their fork of
+Linux, on which `tpp+colloid` is modelled, only compares the latencies; it does not limit the number
+of pages that move.
 
-Promotions are chosen by the modified policy, and Colloid keeps the first of them, up to the amount.
-The modified policy's demotions of cold pages remain, except for those that would only make room for
-promotions that Colloid drops. Pages to demote are chosen by their accesses since the last tick, the
-hottest first.
+The modified policy chooses the promotions. Colloid keeps the first of them, until the share has
+changed enough. The modified policy's demotions of cold pages remain, except for those that would
+only make room for promotions that Colloid drops. Hot pages are demoted in the order of their
+accesses since the last tick, the hottest first.
 
 Latencies can depend on the load only if accesses to both tiers overlap, that is, under the variant
 `overlap = "tiers"` of the timing model; simulate/loaded_latency.py derives them. Under the other
-variants the fast tier's latency is always the lower one. All that Colloid does there is to limit
-the amount that a tick promotes. Latencies are means over a tick's interval; the original smooths
-them by moving averages.
+variants, the fast tier's latency is always lower, so Colloid can only limit the number of pages
+that a tick promotes. Latencies are means over a tick's interval; the original smooths them by
+moving averages.
 """
 
 from __future__ import annotations
@@ -42,9 +43,9 @@ from sentineld.policies.registry import policy, register
 from sentineld.policies.rivals.reactive import move_requests, total
 
 SETTINGS: tuple[float | None, ...] = (0.05, None)
-"""Values of delta: the latencies are balanced if they differ by less than this share of the fast
-tier's latency. The published value comes first. None: the latencies are only compared, and no
-search limits the amount."""
+"""Values of delta: the latencies count as balanced if they differ by less than this share of the
+fast tier's latency. The published value comes first. None: the latencies are only compared, and no
+search limits the number of pages that move."""
 
 EPSILON = 0.01
 
@@ -86,7 +87,7 @@ class Search:
         self._low, self._high = 0.0, 1.0
 
     def amount(self, share: float, fast_ns: float, slow_ns: float) -> float:
-        """By how much the share should change; 0: the latencies are balanced.
+        """The amount by which the share should change; 0: the latencies are balanced.
 
         share: share of the accesses that the fast tier serves now. fast_ns, slow_ns: the tiers'
         latencies.
@@ -146,10 +147,10 @@ def _accesses(observation: Observation) -> float:
 
 
 def first_of(requests: Iterable[MoveRequest], weight: Floats, amount: float) -> list[MoveRequest]:
-    """The first of the requests, up to an amount of accesses; the last one may be cut.
+    """The first requests, up to an amount of accesses; the last of them may get fewer pages.
 
-    weight: (C,), share of all accesses that go to each page of a cell. amount: limit on the share
-    of all accesses that go to the pages of the result.
+    weight: (C,), share of all accesses that goes to each page of a cell. amount: limit on the share
+    of all accesses that goes to the pages of the result.
     """
     found = list[MoveRequest]()
     for request in requests:

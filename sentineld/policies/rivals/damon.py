@@ -1,23 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """Policy `damon`: DAMON's schemes migrate_hot and migrate_cold, tuned to keep the fast tier full.
 
-Based on the kernel's sample module for two tiers (samples/damon/mtier.c): every region
-of the slow node that was accessed is to be promoted, the hottest first; every region of the fast
-node that was not accessed is to be demoted, the coldest first. A region's hotness is the mean of
-two scores (damon_hot_score() in mm/damon/ops-common.c). One is the share of the region's samples
-with an access. The other is the binary logarithm of the region's age, which is the number of
-seconds since this share last changed; for an idle region, the logarithm gets a minus sign. Each
-scheme moves at most 200 MiB a second. Its quota is tuned to a goal: promotions aim at 99.7 % used
-memory of the fast node, demotions at 0.5 % free memory. Published aggregation interval: 100 ms;
-HMSDK uses 2 s.
+Based on the kernel's sample module for two tiers (samples/damon/mtier.c): the regions of the slow
+node that were accessed are promoted, the hottest first; the regions of the fast node that were not
+accessed are demoted, the coldest first. A region's hotness is the mean of two scores
+(damon_hot_score() in mm/damon/ops-common.c). One is the share of the region's samples with an
+access. The other is the binary logarithm of the region's age, which is the number of seconds since
+this share last changed noticeably (CHANGED_SAMPLES). For an idle region, the logarithm is negated.
+Each scheme moves at most 200 MiB a second. The quota is tuned to a goal: promotions aim at 99.7 %
+memory in use on the fast node, and demotions aim at 0.5 % free memory. Published aggregation
+interval: 100 ms; HMSDK uses 2 s.
 
 Here, a region is a cell of the simulator. Its number of samples with an access is its number of
-accesses per page, rounded up, but at most the 20 samples of an interval. The feedback loop of the
-quotas is replaced by its goals: demotions stop when enough memory is free, and promotions when
-enough is used. The module's filters, which promote only pages whose accessed bit is set and demote
-only others, change nothing, because all pages of a cell are accessed alike. Left out: the merging
-and splitting of regions, the tuning of the intervals, and the cost of sampling. All of this favours
-the policy.
+accesses per page, rounded up, but at most the 20 samples of an interval. The feedback loop that
+tunes the quotas is replaced by its goals, which limit the moves of each tick directly. The module's
+filters, which promote only pages whose accessed bit is set and demote only pages whose accessed bit
+is clear, would change nothing, because all pages of a cell are accessed alike. Left out: the
+merging and splitting of regions, the tuning of the intervals, and the cost of sampling. All of
+these omissions favour the policy.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ SAMPLES = 20
 """Samples in an aggregation interval: one every 5 ms, as published."""
 
 CHANGED_SAMPLES = SAMPLES // 10
-"""If the number of samples with an access changes by more than this, the region's age begins at 0
-again."""
+"""If the number of samples with an access changes by more than this, or changes from or to 0, the
+region's age begins at 0 again."""
 
 QUOTA_BYTES_PER_S = 200 << 20
 PAGE_BYTES = 4096

@@ -10,8 +10,8 @@ the next N executions are evicted before the room is needed, the least recently 
 Blocks of freed tensors are dropped without a copy. Published N: 8, according to a model of DeepUM
 in G10's artifact.
 
-As published, an access to a slow page waits until the page has been fetched. In the simulator, only
-accesses on paged tiers wait. On other tiers, a page whose prefetch is late is accessed in slow
+In the original, an access to a slow page waits until the page has been fetched. In the simulator,
+only accesses on paged tiers wait. On other tiers, a page whose prefetch is late is accessed in slow
 memory. Blocks are the simulator's cells. Left out: the limited sizes of the tables, and the time of
 the page fault that starts a chain of prefetches.
 """
@@ -31,7 +31,8 @@ AHEAD = (8, 1, 2, 4, 16, 32)
 """Numbers of executions for which blocks are prefetched. The published one comes first."""
 
 HISTORY = 4
-"""Number of executions by which the next one is predicted: the current one and three before it."""
+"""Number of executions from which the next one is predicted: the current one and the three before
+it."""
 
 
 @register()
@@ -46,7 +47,7 @@ class DeepUm(FirstTouchPolicy):
 
 
 class Executions:
-    """The table of executions: which one followed each sequence of HISTORY executions."""
+    """The table of executions: the execution that followed each sequence of HISTORY executions."""
 
     def __init__(self) -> None:
         self._next: dict[tuple[int, ...], int] = {}

@@ -5,14 +5,14 @@ Based on DRAGON (Markthub et al., SC 2018; its abstract, its public repository's
 third parties' notes): a GPU driver that maps files on NVMe into a GPU's address space. Page faults
 fetch pages from the file. Faults are coalesced, pages that follow are read ahead, changed pages are
 written when they are evicted (lazy writes), and the least recently used pages are evicted when
-memory is full. Nothing is known of the training.
+memory is full. The driver has no information about the training.
 
 Adapted to memory tiers: the moves of the pages that a stretch accesses begin when the stretch
-begins. On paged tiers, its accesses fault and wait for these pages; unchanged pages are evicted
-without a write. On other tiers, the pages are accessed in slow memory while they move. The
-demotions that make room, for births too, begin with the stretch and not at the fault. Blocks are
-the simulator's cells, which are read ahead as a whole. The published size of the read-ahead is not
-known; several are tried.
+begins. On paged tiers, the stretch's accesses fault and wait for these pages; unchanged pages are
+evicted without a write. On other tiers, the pages are accessed in slow memory while they move. The
+demotions that make room for these pages and for births begin when the stretch begins, not at the
+fault. Blocks are the simulator's cells, which are read ahead as a whole. The published size of the
+read-ahead is not known; several sizes are tried.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from sentineld.policies.rivals.prefetching import Prefetcher, StepOrder
 from sentineld.policies.rivals.reactive import FirstTouchPolicy, LastUse
 
 READ_AHEAD_PAGES = (512, 0, 4096)
-"""Numbers of pages that are read ahead after the last page of a block that is fetched."""
+"""Values of the number of pages that are read ahead after the last page of a fetched block."""
 
 
 @register()

@@ -23,7 +23,7 @@ which halves their transfers. Here, a page keeps its content and its size on bot
 `flashneuron` never accesses slow memory, as on a GPU. If it can't make everything fit, it fails
 with the error "infeasible as published"; parameters and optimizer state are never offloaded, so
 they have to fit, too. `flashneuron+slow` is our extension: tensors that do not fit into fast memory
-stay on the slow tier, first those with the lowest cost per freed page. The policy tries all values
+stay on the slow tier, those with the lowest cost per freed page first. The policy tries all values
 in LEAST_BYTES and keeps the plan with the shortest predicted step.
 """
 

@@ -14,7 +14,7 @@ Adapted to memory tiers: there is one slow tier (the artifact's host memory; no 
 both directions share the time of a stretch, and stretches replace kernels. `g10` never accesses
 slow memory, as on a GPU. If it can't make everything fit, it fails with the error "infeasible as
 published". `g10+slow` is our extension: tensors that do not fit into fast memory stay on the slow
-tier, first those with the lowest cost per freed page. The policy tries all values in DELTAS and
+tier, those with the lowest cost per freed page first. The policy tries all values in DELTAS and
 keeps the plan with the shortest predicted step.
 """
 

@@ -13,12 +13,12 @@ operations. Gaps between two uses of a transient tensor replace the edges. Persi
 not swapped, because the original does not rewrite variables. The threshold is the largest one at
 which everything fits: the policy begins with the longest distance and lowers the threshold until
 everything fits. The number of swapped tensors is not limited. If a swap-in is late, the original
-waits for it. A plan's boundaries cannot wait for promotions, so the swap-in begins earlier if the
-bandwidth does not suffice; a gap that is too short for its transfers is not used.
+waits for it. Here, the process does not wait for promotions at boundaries, so the swap-in begins
+earlier if the bandwidth does not suffice; a gap that is too short for its transfers is not used.
 
 `lms` never accesses slow memory, as on a GPU. If it can't make everything fit, it fails with the
 error "infeasible as published". `lms+slow` is our extension: tensors that do not fit into fast
-memory stay on the slow tier, first those with the lowest cost per freed page. The policy tries all
+memory stay on the slow tier, those with the lowest cost per freed page first. The policy tries all
 values in LOWER_BOUNDS and keeps the plan with the shortest predicted step.
 """
 

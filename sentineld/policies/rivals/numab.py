@@ -109,7 +109,7 @@ class HintFaults:
         self._before_ns = observation.now_ns
         rising = np.flatnonzero(self._rising)
         if observation.now_ns - self._scanned_ns >= self._scan_ns:
-            # A promotion that is not done by the next scan is given up.
+            # Cancel the promotions that are not complete by the next scan.
             self._rising[:] = False
             self._scanned_ns = observation.now_ns
             armed = np.isnan(self._hinted_ns) & (observation.slow > 0)

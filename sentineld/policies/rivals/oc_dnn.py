@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Policy `oc-dnn`: prefetch the blocks of the next operators, and evict those of past ones first.
+"""Policy `oc-dnn`: prefetch the next operators' blocks, and evict past operators' blocks first.
 
 Based on OC-DNN (Awan et al., HiPC 2018; its abstract and third parties' notes): Caffe on unified
 memory. Before each layer, the framework prefetches the buffers that the layer uses, asynchronously,
-while the layer before it runs. After a layer, it advises the driver that the layer's buffers may be
-evicted. Other pages come by page faults, and the driver evicts the least recently migrated blocks.
-In the paper's naive version, all pages come by page faults.
+while the layer before it runs. After a layer, the framework advises the driver that the layer's
+buffers may be evicted. Other pages are fetched by page faults, and the driver evicts the least
+recently migrated blocks. In the paper's naive version, all pages are fetched by page faults.
 
-Adapted to memory tiers: operators are stretches, and blocks are the simulator's cells. The
-framework knows the order of the operators, and here, from the second step on, the blocks that each
-uses. To prefetch no operator ahead is to fetch on demand: the moves of an operator's blocks begin
-when the operator begins. On paged tiers its accesses wait for them, as published. On other tiers, a
-page whose move is late is accessed in slow memory. The demotions that make room begin with the
-moves, not at the fault.
+Adapted to memory tiers: operators are stretches, and blocks are the simulator's cells. The policy
+has the order of the operators from the start and, from the second step on, the blocks that each
+operator uses. With 0 operators ahead, blocks are fetched on demand: the moves of an operator's
+blocks begin when the operator begins. On paged tiers, the operator's accesses wait for these
+blocks, as published. On other tiers, a page whose move is late is accessed in slow memory. The
+demotions that make room begin together with these moves, not at the fault.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from sentineld.policies.rivals.reactive import FirstTouchPolicy
 
 SETTINGS = ((1, True), (0, True), (2, True), (4, True), (1, False), (0, False))
 """(number of operators, after the one that begins, for which blocks are prefetched; whether past
-operators' blocks are evicted first). The paper has the first setting and, as its naive version, the
-last one."""
+operators' blocks are evicted first). The first setting is that of the paper; the last one is that
+of the paper's naive version."""
 
 
 @register()
@@ -52,7 +52,7 @@ class OcDnn(FirstTouchPolicy):
 
 
 class Adviser(Prefetcher):
-    """A prefetcher that knows the order of operators and advises which blocks to evict."""
+    """A prefetcher that has the order of the operators and advises which blocks to evict."""
 
     def __init__(self, operators: int, ahead: int, advises: bool) -> None:
         """operators: number of operators in a step. ahead, advises: see SETTINGS."""

@@ -18,7 +18,7 @@ from sentineld.policies.rivals.swaps import Book, Gap, gaps
 
 @dataclass(frozen=True)
 class Pass:
-    """The layers of a step, by the ordinal that layer_of_stretch() gives them."""
+    """The layers of a step, numbered from 0 in the order of the step."""
 
     layer: Integers  # (S,): the layer of each stretch
     begin: Integers  # first stretch of each layer

@@ -136,7 +136,7 @@ class LastUse:
         self._age = np.where(used, 0, self._age + 1)
 
     def oldest(self, cells: Mask) -> Integers:
-        """Those of the cells that were not accessed since the previous tick, the least recently
+        """The given cells that were not accessed since the previous tick, the least recently
         accessed first. cells: (C,)."""
         found = np.flatnonzero(cells & (self._age >= 1))
         order = np.argsort(-self._age[found], kind="stable")

@@ -4,28 +4,28 @@
 Based on SuperNeurons (Wang et al., PPoPP 2018; its public code). Liveness analysis frees tensors
 after their last use. The outputs of some layers, the checkpoints (convolutions, fully connected
 layers, joins, forks, inputs and the loss), can be offloaded to the host's memory. The tensor cache
-offloads only if memory is full, and then the least recently used tensor. In the backward pass, a
-checkpoint prefetches the outputs that the next checkpoint needs. Outputs of other layers are
-dropped and recomputed from the checkpoint before them: the whole segment at once if its outputs
+offloads only if memory is full; it then offloads the least recently used tensor. In the backward
+pass, a checkpoint prefetches the outputs that the next checkpoint needs. Outputs of other layers
+are dropped and recomputed from the checkpoint before them: the whole segment at once if its outputs
 take no more bytes than the largest backward step needs, otherwise separately for each use.
 
 Adapted to memory tiers: as in vdnn.py, heavy layers stand in for checkpoints, because a profile
 does not say what a layer computes. The policy walks through the step, stretch by stretch. If the
 resident tensors exceed memory, it swaps out the least recently used tensor that is between its last
 use of the forward pass and its first use of the backward pass. The tensor is swapped out right
-after its last use, because a plan knows that memory will be full; the original begins when memory
-is full, and waits. The original also waits for a prefetch that is late. A plan's boundaries cannot
-wait for promotions, so the prefetch begins earlier if the bandwidth does not suffice; a gap that is
-too short for its transfers is not used. All plans contain liveness: a tensor is dropped when it
-dies.
+after its last use, because the plan is made in advance; the original begins the offload only when
+memory is full, and the training waits for it. The original also waits for a prefetch that is late.
+Here, the process does not wait for promotions at boundaries, so the prefetch begins earlier if the
+bandwidth does not suffice; a gap that is too short for its transfers is not used. Every plan
+includes the liveness analysis: a tensor is dropped when it dies.
 
 Left out: recomputation, because a memory policy can't recompute a tensor. So the outputs of other
-layers can only stay fast, as in mode CHECKPOINTS, or be treated as those of checkpoints, as in mode
-ALL.
+layers can only stay fast, as in mode CHECKPOINTS, or be treated like those of checkpoints, as in
+mode ALL.
 
 `superneurons` never accesses slow memory, as on a GPU. If it can't make everything fit, it fails
 with the error "infeasible as published". `superneurons+slow` is our extension: tensors that do not
-fit into fast memory stay on the slow tier, first those with the lowest cost per freed page. The
+fit into fast memory stay on the slow tier, those with the lowest cost per freed page first. The
 policy tries both modes and keeps the plan with the shortest predicted step.
 """
 

@@ -14,7 +14,7 @@ point, and their children are mutated gene by gene.
 Adapted to memory tiers: there is one slow tier, transfers in both directions share the time of a
 stretch, and stretches replace operators. A victim is swapped out right after the use before its
 gap, not when its room is needed. If the bandwidth does not suffice for a victim, the next candidate
-is taken. The order of operators belongs to the training and cannot be changed here. Instead of
+is taken. The order of operators is fixed by the training and cannot be changed here. Instead of
 genes for this order, there are genes for the placement, which decide for each tensor whether it may
 be a victim. The planner ignores addresses: memory cannot fragment, and a pool is an amount of
 memory, not an address range. This amount is the largest number of the pool's pages that one stretch
@@ -29,7 +29,7 @@ for large steps (WORK), with a fixed seed.
 `swapadvisor` never accesses slow memory, as on a GPU. If it can't make everything fit, it fails
 with the error "infeasible as published". `swapadvisor+slow` is our extension: a gene may also place
 a tensor on the slow tier for its whole life. If a plan still does not fit, more tensors stay slow,
-first those with the lowest cost per freed page. The policy tries all values in MUTATIONS and keeps
+those with the lowest cost per freed page first. The policy tries all values in MUTATIONS and keeps
 the plan with the shortest predicted step.
 """
 

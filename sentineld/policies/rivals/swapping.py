@@ -51,9 +51,8 @@ class SwappingPolicy(ABC):
     """Text of the error message: why swaps may be unable to make everything fit."""
 
     synchronous: ClassVar[bool] = False
-    """Whether the process waits at the end of a layer until the tensors that began to be swapped
-    out in this layer have left fast memory. On paged tiers, the process never waits at
-    boundaries."""
+    """Whether the process waits at the end of a layer until the swap-outs that began in this layer
+    are complete. On paged tiers, the process never waits at boundaries."""
 
     @abstractmethod
     def relieve(self, book: Book, tiers: Tiers, value: float) -> str:

@@ -3,27 +3,28 @@
 
 Based on TENSILE (arXiv 2105.13336; the planner of a public implementation). In each pass, the
 planner simulates the memory use of all jobs, adds up the jobs' peaks, and takes the tensors that
-are resident at the peak, the largest first. It swaps out the first one for which the job's
-transfers have room: as early as possible after an access before the peak, and back as late as
-possible before the next access. A job may swap only a share of its tensors. Updated parameters and
-optimizer state are swapped across steps: out after the update, in before their first use of the
-next step. The passes end when each of the last three of more than 100 lowered the peak by less than
-0.05 %, or when no tensor at the peak can be swapped; if the peak then still exceeds memory, tensors
-are recomputed.
+are resident at the peak, the largest first. It plans a swap for the first of these tensors whose
+transfers fit beside the job's other transfers. The tensor is swapped out as early as possible after
+an access before the peak, and swapped back in as late as possible before the next access. A job may
+swap only a share of its tensors. Updated parameters and optimizer state are swapped across steps:
+they are swapped out after the update and swapped in before their first use in the next step. After
+more than 100 passes, the passes end if each of the last three lowered the peak by less than 0.05 %.
+They also end if no tensor at the peak can be swapped. If the peak then still exceeds memory,
+tensors are recomputed.
 
 Adapted to memory tiers: one trace is one job, so only its own peak counts. With several traces, the
 published rule would add up their peaks although they seldom coincide; the daemon gives each session
-a budget instead (docs/policies.md). Transfers in both directions share the time of a
-stretch, and a gap lies between two stretches that use the tensor. If no tensor at the peak can be
-swapped, the passes go on at the next lower peak that exceeds memory, instead of recomputing.
+a budget instead (docs/policies.md). Transfers in both directions share the time of a stretch, and a
+gap lies between two stretches that use the tensor. If no tensor at the peak can be swapped, the
+passes continue at the next lower peak that exceeds memory; nothing is recomputed.
 
 Left out: recomputation, because a memory policy can't recompute a tensor; the prediction of the
-operators' times before the first step (a profile has measured times) and new plans for changed
-times (the daemon's corrections do that for all policies).
+operators' times before the first step (a profile has measured times); new plans for changed times
+(under all policies, the daemon corrects plans for such changes).
 
 `tensile` never accesses slow memory, as on a GPU. If it can't make everything fit, it fails with
 the error "infeasible as published". `tensile+slow` is our extension: tensors that do not fit into
-fast memory stay on the slow tier, first those with the lowest cost per freed page. The policy tries
+fast memory stay on the slow tier, those with the lowest cost per freed page first. The policy tries
 all values in QUOTAS and keeps the plan with the shortest predicted step.
 """
 
@@ -68,7 +69,8 @@ def lower_peak(book: Book, candidates: list[Gap], tensors_max: int) -> int:
     candidates: the gaps that may be used. tensors_max: limit on the number of swapped tensors.
     """
     pages = tensor_pages(book.profile)
-    # The largest tensor first; among equal ones, the first gap of the step. The sort is stable.
+    # The gaps of the largest tensors come first. The sort is stable: gaps of equally large tensors
+    # keep their order.
     left = sorted(candidates, key=lambda gap: -int(pages[gap.tensor]))
     inside = {gap: frozenset(book.between(gap).tolist()) for gap in left}
     swapped: set[int] = set()

@@ -2,19 +2,19 @@
 """Policy `tiertrain`: offload every saved tensor at once, prefetch by a queue.
 
 Modelled on TierTrain (Swaminathan et al., ISMM 2025), which trains on CPUs with slow memory that
-can be accessed (CXL, NVMM). Only the abstract and third parties' notes were at hand, so this policy
-is like TierTrain, but may differ in its rules. The accesses of a training are periodic, so nothing
-is observed: queues give the times of all moves. A tensor that the forward pass saves for the
-backward pass enters the queue of offloads after its last use in the forward pass, and is demoted
-as soon as the bandwidth allows it. Offloading is aggressive: it does not stop when everything fits,
-so fast memory is freed for others. The queue of prefetches holds the same tensors in the order in
-which the backward pass uses them. While a tensor is used, the tensor that is `depth` places behind
-it in the queue is promoted. How TierTrain sizes its queues is not public; the policy tries all
-values in DEPTHS and keeps the plan with the shortest predicted step.
+can be accessed (CXL, NVMM). Only the abstract and third parties' notes were available, so this
+policy's rules may differ from TierTrain's. The accesses of a training are periodic, so they need
+not be observed: queues determine the times of all moves. A tensor that the forward pass saves for
+the backward pass enters the queue of offloads after its last use in the forward pass, and is
+demoted as soon as the bandwidth allows it. Offloading is aggressive: it does not stop when
+everything fits, so it also frees fast memory for other programs. The queue of prefetches holds the
+same tensors in the order in which the backward pass uses them. While a tensor is used, the tensor
+that is `depth` places behind it in the queue is promoted. How TierTrain sizes its queues is not
+public; the policy tries all values in DEPTHS and keeps the plan with the shortest predicted step.
 
 Our choices, because the sources do not say: only transient tensors move. A tensor whose gap is too
 short for both transfers stays fast. Tensors that do not fit into fast memory stay slow for their
-whole lives, first those with the lowest cost per freed page, as under the policies with `+slow`.
+whole lives, those with the lowest cost per freed page first, as under the policies with `+slow`.
 """
 
 from __future__ import annotations

@@ -5,9 +5,9 @@ Based on transparent page placement (Maruf et al., ASPLOS 2023; Linux 5.18): eac
 pages of the slow node fault at their next access. Pages of the fast node do not fault. A page that
 faults is promoted if it is on the active list, which means that it was accessed recently. Any other
 page that faults is only marked. A page is therefore promoted only if it is accessed in two
-consecutive scan periods. Demotion starts before the fast node is full, so that births find room:
-if the free share of the fast tier is below a watermark, the least recently accessed pages are
-demoted. Their number is such that the free share is back at the watermark after the promotions.
+consecutive scan periods. Demotion starts before the fast node is full, so that there is room for
+births: if the free share of the fast tier is below a watermark, the least recently accessed pages
+are demoted. Enough pages are demoted that the free share is at the watermark after the promotions.
 Published scan period: at least 1 s. The cost of faults is left out, which favours the policy.
 """
 

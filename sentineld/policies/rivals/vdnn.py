@@ -12,16 +12,17 @@ the first mode that fits into memory.
 Adapted to memory tiers: a profile does not say which layers are convolutions. Convolutions take the
 most time, during which a transfer can run. So the policy treats a layer as a convolution if the
 layer is heavy, that is, if it takes at least the mean time of the forward pass's layers. A tensor
-is offloaded right after its last use in the forward pass instead of during this use, because a page
-that is being demoted must not be in use. So the offload overlaps with the rest of the layer or with
-the next layer, and the layer after that waits. The original also waits for a prefetch that is late.
-A plan's boundaries cannot wait for promotions, so the prefetch begins earlier if the bandwidth does
-not suffice; an input that cannot be prefetched in time is not offloaded. The choice of convolution
-algorithms, the other part of `dyn`, is left out, because a memory policy can't make it.
+is offloaded right after its last use in the forward pass instead of during this use, because the
+swaps of the book (swaps.py) lie between two uses. So the offload overlaps with the rest of the
+layer or with the next layer, and the layer after that waits. The original also waits for a prefetch
+that is late. Here, the process does not wait for promotions at boundaries, so the prefetch begins
+earlier if the bandwidth does not suffice; an input that cannot be prefetched in time is not
+offloaded. The choice of convolution algorithms, the other part of `dyn`, is left out, because a
+memory policy can't make it.
 
 `vdnn` never accesses slow memory, as on a GPU. If it can't make everything fit, it fails with the
 error "infeasible as published". `vdnn+slow` is our extension: tensors that do not fit into fast
-memory stay on the slow tier, first those with the lowest cost per freed page. The policy tries all
+memory stay on the slow tier, those with the lowest cost per freed page first. The policy tries all
 modes in the order of `dyn` and keeps the plan with the shortest predicted step. So its predicted
 step is never longer than that of `dyn`.
 """

@@ -3,8 +3,8 @@
 
 Based on vTMM (EuroSys 2023), earlier named HMM-V (arXiv 2209.13111). It manages the memory of
 virtual machines: the hypervisor scans page tables for accessed and dirty bits. Each page has a
-temperature: the more of the last 20 scans found the page accessed, the hotter it is, and a scan
-that found it written counts more (sentineld/temperature/history.py names the source of the
+temperature, which rises with the number of the last 20 scans that found the page accessed. A scan
+that found the page written counts more (sentineld/temperature/history.py names the source of the
 constants). Pages of similar temperature form a bucket (sentineld/temperature/buckets.py). The hot
 set consists of the hottest buckets that fit into the fast tier. Hot slow pages are promoted, the
 hottest first; cold fast pages are demoted to make room, the coldest first. A queue of eight levels

@@ -2,18 +2,18 @@
 """Policy `weighted-interleave`: interleave pages by the weights that the kernel derives itself.
 
 Based on MPOL_WEIGHTED_INTERLEAVE (Linux 6.9) with automatic weights (Linux 6.16, mm/mempolicy.c):
-mempolicy_set_node_perf() takes the lower one of each node's read and write bandwidth, and
+mempolicy_set_node_perf() takes the lower of each node's read and write bandwidths, and
 reduce_interleave_weights() scales these bandwidths so that all weights add up to at most 32
 (`weightiness`), rounds them down, at least to 1, and divides them by their greatest common divisor.
-A process then gets as many pages from each node in turn as the node's weight says. If a node is
-full, the page comes from the other one.
+A process then gets its pages from the nodes in turn: from each node, as many pages as the node's
+weight. If a node is full, the page comes from the other node.
 
-Persistent tensors come first, in the order of their rows. It does not matter which of their pages
-are fast, so the first ones are. The other tensors lie in an arena in the order of births, as an
-allocator would place them, and its pages alternate between the tiers, from its first page on, until
-the budget is used up. So a tensor can be partly fast, and dead tensors' pages stay on their tier
-for the next tensors. To limit the number of regions, each turn takes the weight times a number of
-pages (`turn_pages()`), which is 1 in the kernel.
+Persistent tensors come first, in the order of their rows. It does not matter which pages of a
+persistent tensor are fast, so its first pages are. The other tensors lie in an arena in the order
+of births, as an allocator would place them, and its pages alternate between the tiers, from its
+first page on, until the budget is used up. So a tensor can be partly fast, and dead tensors' pages
+stay on their tier for the next tensors. To limit the number of regions, each turn takes the weight
+times a number of pages (`turn_pages()`), which is 1 in the kernel.
 """
 
 from __future__ import annotations
@@ -101,8 +101,8 @@ def turn_pages(pages: int, fast: int) -> int:
 
 
 def taking_turns(region: Region, fast: int, slow: int, room: int, page_bytes: int) -> list[Region]:
-    """Cut a region into regions that are fast and slow in turn. What remains when `room` pages are
-    fast is slow. fast, slow: the tiers' weights."""
+    """Cut a region into regions that are fast and slow in turn. After `room` fast pages, the rest
+    of the region is slow. fast, slow: the tiers' weights."""
     pages, found = region.bytes // page_bytes, list[Region]()
     unit = turn_pages(min(room, pages), fast)
     at = 0

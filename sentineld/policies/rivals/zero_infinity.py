@@ -7,20 +7,21 @@ before the layer runs, in the forward pass and again in the backward pass, and r
 The prefetcher follows the order of layers of the previous step, and fetches for later layers while
 the current one runs. Activations stay in the GPU's memory.
 
-Adapted to memory tiers: there is one slow tier. Gradients and optimizer state are placed as by
+Adapted to memory tiers: there is one slow tier. Gradients and optimizer state are placed as under
 `zero-offload` (zero_offload.py). A parameter is moved to the slow tier in each gap between two
-layers that use it, and back `ahead` layers before the second one. The optimizer updates parameters
-in slow memory, like its other tensors. If a fetch is late, the original waits for it. A plan's
-boundaries cannot wait for promotions, so the fetch begins earlier if the bandwidth does not
-suffice. A parameter stays fast in gaps that are too short for both transfers.
+layers that use it, and moved back `ahead` layers before the second of these layers. The optimizer
+updates parameters in slow memory, like its other tensors. If a fetch is late, the original waits
+for it. Here, the process does not wait for promotions at boundaries, so the fetch begins earlier if
+the bandwidth does not suffice. A parameter stays fast in gaps that are too short for both
+transfers.
 
-Left out: the offload of activations to the CPU's memory, which the original does only if they are
-checkpointed, that is, recomputed; tiles of one operator; partitioning across GPUs.
+Left out: the offload of activations to the CPU's memory, because the original offloads only
+checkpoints and recomputes the other activations; tiles of one operator; partitioning across GPUs.
 
 `zero-infinity` keeps activations fast. If the slow placement of everything else does not make
-enough room, it fails with the error "infeasible as published". `zero-infinity+slow` is our
-extension: tensors that do not fit into fast memory are slow, too, first those with the lowest cost
-per freed page. The policy tries all values in LAYERS_AHEAD and keeps the plan with the shortest
+enough room, the policy fails with the error "infeasible as published". `zero-infinity+slow` is our
+extension: tensors that do not fit into fast memory are slow, too, those with the lowest cost per
+freed page first. The policy tries all values in LAYERS_AHEAD and keeps the plan with the shortest
 predicted step.
 """
 

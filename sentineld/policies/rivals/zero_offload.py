@@ -3,25 +3,25 @@
 
 Based on ZeRO-Offload (Ren et al., USENIX ATC 2021; arXiv 2101.06840): gradients and the optimizer's
 state are in the CPU's memory, and the CPU runs the optimizer there. Parameters and activations are
-in the GPU's memory. This cut of the training's data-flow graph transfers the least bytes: per step,
-the gradients in one direction and the updated parameters in the other. Twin-flow (ZeRO-Offload++)
-leaves a share of the optimizer to the GPU.
+in the GPU's memory. This cut of the training's data-flow graph transfers the fewest bytes: per
+step, the gradients in one direction and the updated parameters in the other. Twin-flow
+(ZeRO-Offload++) leaves a share of the optimizer to the GPU.
 
 Adapted to memory tiers: gradients are born on the slow tier, and the optimizer accesses them and
 its state there. So writes of the backward pass to slow memory replace the transfer of gradients,
 and no tensor moves. A persistent tensor is optimizer state if only optimizer stretches access it.
 All other persistent tensors are parameters; they stay fast in the optimizer, too, because there is
 one copy of each. A profile does not say which gradients and state belong together, so twin-flow's
-share is taken separately of the gradients and of the state, in the order of the profile.
+share is applied to the gradients and to the state separately, in the order of the profile.
 
 Left out: mixed precision, whose parameters exist twice (FP16 on the GPU, FP32 on the CPU); the
 update that is delayed by one step, because a memory policy must not change results; partitioning
 across several GPUs.
 
-`zero-offload` keeps parameters and activations fast. If they do not fit, it fails with the error
-"infeasible as published". `zero-offload+slow` is our extension: tensors that do not fit into fast
-memory are slow, too, first those with the lowest cost per freed page. The policy tries all values
-in FAST_SHARES and keeps the plan with the shortest predicted step.
+`zero-offload` keeps parameters and activations fast. If they do not fit, the policy fails with the
+error "infeasible as published". `zero-offload+slow` is our extension: tensors that do not fit into
+fast memory are slow, too, those with the lowest cost per freed page first. The policy tries all
+values in FAST_SHARES and keeps the plan with the shortest predicted step.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ from sentineld.policies.rivals.swapping import SwappingPolicy
 from sentineld.policies.rivals.swaps import Book, swappable
 
 FAST_SHARES = (0.0, 0.2, 0.4, 0.6, 0.8)
-"""Values of the share of gradients and of optimizer state that is fast. The original's is 0; the
-others are twin-flow's."""
+"""Values of the share of gradients and of optimizer state that is fast. The original uses 0; the
+other values are for twin-flow."""
 
 
 @register("zero-offload", False)

@@ -98,8 +98,8 @@ def assemble(
         # page only when it accesses the page. With a single stretch, the boundary would have to
         # wait for the moves that start at this boundary.
         return finished(replace(plan, moves=both), profile, tiers)
-    # The prediction assumes that the process does not wait for late promotions, and that they come
-    # too late for any access.
+    # The prediction assumes that the process does not wait for late promotions, and that these
+    # promotions are too late for any access.
     without = _without_late(placed)
     never = replace(
         plan,

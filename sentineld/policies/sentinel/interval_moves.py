@@ -8,11 +8,11 @@ same pages fast. At each boundary, these rules are applied:
 - If the interval or the next one uses a tensor, the tensor is born fast, as long as there is room.
   Births take the room in the order in which they happen in the step.
 - Promote the pages that the next interval uses, those of the most accessed tensors first, as far as
-  the fast memory and the bandwidth suffice.
+  fast memory and bandwidth allow.
 - In the interval's last stretch, promote the remaining pages that the next interval uses, as far as
-  fast memory suffices, although these promotions will be late (case 3 of the Sentinel paper).
-  Trials under the live plan decide whether the process waits for them (plan/stall_trial.py). The
-  schedule treats them as done when the next interval begins.
+  fast memory allows, although these promotions will be late (case 3 of the Sentinel paper). Trials
+  under the live plan decide whether the process waits for them (plan/stall_trial.py). The schedule
+  treats them as done when the next interval begins.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ def test_a_plan_as_text() -> None:
     plan, profile = policy("sentinel").plan(toy_profile(), two_tiers(), 8 * PAGE), toy_profile()
     text = plan_text(plan, profile)
     assert "policy sentinel, budget 32.0 KiB" in text
-    assert "expects a fast share of 78.9%" in text
+    assert "predicted fast share 78.9%" in text
     assert "fast for its whole lifetime: its accesses justify the fast memory" in text
     assert all(len(line) < 200 for line in text.splitlines())
 

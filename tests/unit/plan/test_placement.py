@@ -91,7 +91,8 @@ def test_the_plan_has_the_placed_tensors_on_their_tiers() -> None:
     assert plan.reasons[PARAMETER] == "fast: the script has placed it"
     assert plan.reasons[GRADIENT] == "slow: the script has placed it"
     assert plan.notes == (
-        "the script has placed 16.0 KiB in 2 tensors fast and 24.0 KiB in 2 tensors slow",
+        "the script has placed 2 tensors (16.0 KiB) in fast memory"
+        " and 2 tensors (24.0 KiB) in slow memory",
     )
     assert plan.predicted.peak_fast_bytes == 4 * PAGE
     assert 0 < plan.predicted.fast_share < 1
@@ -159,7 +160,7 @@ def test_a_placed_tensor_that_outlives_its_step_is_reported() -> None:
     plan = planned(Slow(), profile, two_tiers(), 7 * PAGE)
     verify(plan, profile, 7 * PAGE)
     assert plan.notes == (
-        "1 tensor cannot be placed, because each step allocates a new one that outlives the step",
+        "1 tensor cannot be placed, because its address changes in each step",
     )
 
 

@@ -30,12 +30,12 @@ def test_the_note_names_the_stretch_that_exceeds_the_budget_most() -> None:
     assert streamed_note(toy_profile(), 8 * PAGE) == ()
     (note,) = streamed_note(toy_profile(), 5 * PAGE)
     assert note == (
-        "2 stretches use more memory at once than the budget, stretch 3 by 12.0 KiB: "
-        "faults fetch their pages in turn"
+        "2 stretches use more memory at once than the budget; the largest excess is 12.0 KiB, "
+        "in stretch 3. Faults fetch pages in turn there"
     )
     (note,) = streamed_note(lap(2, Life(10, (1,))), 4 * PAGE)
     assert note.startswith("1 stretch uses more memory")
-    assert "stretch 1 (layer1) by 24.0 KiB" in note
+    assert "24.0 KiB, in stretch 1 (layer1)" in note
 
 
 def test_the_note_names_no_layer_if_the_names_are_unknown() -> None:
