@@ -13,8 +13,8 @@ from sentineld.report.plots import load_pyplot, save_picture
 
 EXCESS_TICKS = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000)
 """Ticks of the axis that shows _excess_percent(). The axis is linear up to LINEAR_TO and
-logarithmic above it, so that the picture shows both a knee at a few per cent and the long steps of
-a slow disk clearly."""
+logarithmic above it, so that the picture clearly shows both a knee at a few per cent and the long
+steps of a slow disk."""
 LINEAR_TO = 2.0
 SHARE_TICKS_MAX = 12
 LEGEND_COLUMNS = 4

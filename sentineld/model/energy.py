@@ -127,8 +127,8 @@ class EnergyModel:
 def energy_of(tiers: Tiers) -> EnergyModel:
     """The energy model of the two fastest tiers.
 
-    A preset names its medium, and paged tiers lie on an NVMe disk. Any other slow tier counts as
-    UNKNOWN.
+    A preset names its medium, and paged tiers lie on an NVMe disk. The medium of any other slow
+    tier is UNKNOWN.
     """
     if tiers.paged:
         return EnergyModel(MEDIA["nvme"], True)

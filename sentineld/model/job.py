@@ -2,8 +2,8 @@
 """The rank of a distributed training to which a process belongs.
 
 The shim reads it from the environment variables of torchrun, MPI-style launchers and Slurm, and
-sends it with its hello under the optional key "job". The key is optional, so a daemon or shim that
-does not support it still works, and no new protocol version is needed.
+sends it with its hello under the key "job". The key is optional, so a daemon or shim that does not
+support it still works, and no new protocol version is needed.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ def of_environment(environment: Mapping[str, str]) -> Job | None:
 
 
 def _launchers_name(environment: Mapping[str, str], rank: int | None) -> str:
-    """Slurm's job ID and torchrun's run ID, joined by a slash, as far as they exist; without both
-    IDs, the address at which the ranks meet."""
+    """Slurm's job ID and torchrun's run ID, joined by a slash, as far as they exist. If neither
+    exists, the address at which the ranks meet."""
     run = environment.get("TORCHELASTIC_RUN_ID", "")
     ids = [environment.get("SLURM_JOB_ID", ""), "" if run == NO_RUN_ID else run]
     # Scripts often pass Slurm's job ID to torchrun.

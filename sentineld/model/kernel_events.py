@@ -109,8 +109,8 @@ PROGRAMS = {
     "page_fault_user": "on_page_fault",
     "page_fault_kernel": "on_page_fault",
     "page_access": "on_page_access",
-    # The program for the end of a migration is attached before the program for its start. So, for
-    # a moment, the end of a migration can be seen without its start, which has no effect. In the
+    # The program for the end of a migration is attached before the program for its start. So, for a
+    # moment, the end of a migration can be seen without its start; this has no effect. In the
     # opposite order, a start without its end could be seen, and would stay recorded.
     "mm_migrate_pages": "on_migrate_pages",
     "mm_migrate_pages_start": "on_migrate_pages_start",

@@ -108,8 +108,8 @@ def curve_of(
     """A session's curve, up to the smaller of its peak and the shared budget (size_bytes).
 
     slowdowns_at: makes plans for the given budgets, in this order, and returns their slowdowns;
-    infinite if there is no plan. It may stop after any budget, and is then called with the rest.
-    After a slowdown below ALL_FAST, no larger budget is tried.
+    infinite if there is no plan. It may stop after any budget, and is then called with the
+    remaining budgets. After a slowdown below ALL_FAST, no larger budget is tried.
     """
     largest = min(peak_bytes, size_bytes)
     wanted = [int(share * peak_bytes) for share in CURVE_SHARES]
@@ -228,7 +228,7 @@ def total(members: Sequence[Member], shares_bytes: Sequence[int]) -> float:
 
 def _costs(member: Member, equal_bytes: int, units: int, unit_bytes: int) -> Floats:
     """(units + 1,): the weighted slowdown with 0, 1, ... units above the minimum. Shares beyond the
-    maximum, and shares that make the session too slow, cost infinitely much."""
+    maximum, and shares that make the session too slow, have infinite costs."""
     assert member.curve is not None
     shares = member.terms.least_bytes + np.arange(units + 1, dtype=np.float64) * unit_bytes
     slowdowns = member.curve.at(shares)

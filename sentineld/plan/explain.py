@@ -126,7 +126,8 @@ def tensors_json(plan: Plan | None, profile: Profile) -> list[dict[str, Any]]:
 
 
 def placement_name(tensor: np.void) -> str | None:
-    """The tier on which the script has placed a tensor, "fast" or "slow"; None: neither."""
+    """The tier on which the script has placed a tensor, "fast" or "slow"; None: the script has not
+    placed it."""
     placement = int(tensor["placed"])
     return Placement(placement).name.lower() if placement else None
 

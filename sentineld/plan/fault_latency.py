@@ -28,7 +28,7 @@ READS_MIN = 64
 """A measured latency counts only if it is the mean of at least this number of reads."""
 LATENCY_MAX_NS = 50e6
 """Limit on the latency that a plan assumes, unless the latency of an idle disk is above this limit.
-Longer waits have other causes, such as a stopped process."""
+Longer latencies have other causes, such as a stopped process."""
 RETRY_STEPS = 256
 """If no better plan was found for a measured latency, the latency is not corrected for this number
 of steps. The number doubles each time that this happens under the same plan."""

@@ -56,7 +56,7 @@ class PlanRequest:
 
 @dataclass(frozen=True)
 class StepTimesRequest:
-    """Make plans for several budgets, only to predict the times of their steps."""
+    """Predict the time of a step for several budgets, by making a plan for each."""
 
     policy_name: str
     profile: Profile

@@ -49,7 +49,7 @@ memory. Therefore ranges of stretches are processed one after another (_pieces()
 PARTS_MAX = 1 << 23
 """Maximum number of pieces of intervals. The beginnings and ends of all intervals cut the axis into
 parts, and each interval has one piece in every part that it covers. Real tensors overlap by at most
-a page, or use the same address one after the other, so they have few pieces. With corrupt records,
+a page, or use the same address one after another, so they have few pieces. With corrupt records,
 the number of pieces can grow with the square of the number of tensors."""
 
 

@@ -3,10 +3,10 @@
 
 The faults are those of the recorded steps before the access step. In these steps, no
 pages were armed; armed pages would have caused further faults. Some faults have two
-records: one is written when the fault begins, the other is written while the kernel
-handles the fault. This module merges the two records. A fault belongs to the tensor that
-was live at the fault's address and time. If no tensor was live there, the fault belongs to
-a tensor that was at this address at another time of the same stretch; see holders().
+records: one is written when the fault begins, and the other while the kernel handles the fault.
+This module merges the two records. A fault belongs to the tensor that was live at the fault's
+address and time. If no tensor was live there, the fault belongs to a tensor that was at this
+address at another time of the same stretch; see holders().
 """
 
 from __future__ import annotations

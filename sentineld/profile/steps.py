@@ -25,7 +25,7 @@ LIVE_MAX = 1 << 17
 
 WORK_MAX = 1 << 22
 """Maximum number of records and live tensors, together, in the steps that one call to steps()
-yields. Processing this number takes about two seconds. Live tensors count because their table is
+yields. Processing this many takes about two seconds. Live tensors count because their table is
 copied for each step, even for a step of one record."""
 
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Traces as versioned .npz files.
 
-A trace file is a zip archive of .npy tables without pickles. It is untrusted: the
-reader checks each table's type, shape and length before reading the table, and
-then the consistency of the tables.
+A trace file is a zip archive of .npy tables without pickles. It is untrusted: the reader checks
+each table's type, shape and length before it reads the table. It then checks that the tables are
+consistent.
 """
 
 from __future__ import annotations

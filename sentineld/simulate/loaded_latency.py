@@ -34,7 +34,8 @@ class LoadedLatencies:
         """If false, passed() need not be called."""
         if self.depend_on_load:
             rows = np.ones(len(counts), np.bool_)
-            # (S, C) each: time to serve the accesses to a page on either tier, and their number.
+            # (S, C) each: time to serve the accesses to a page on either tier, and the number of
+            # these accesses.
             self._service_ns = [page_costs(profile, cells, ns, rows) for ns in services_ns]
             self._accesses = page_costs(profile, cells, counts, rows)
         self._waited_ns, self._served = np.zeros((2, 2))

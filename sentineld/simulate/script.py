@@ -154,7 +154,7 @@ def _writes(profile: Profile, cells: Cells, timing: Timing) -> Writes:
 
 
 def _any_inside(cells: Cells, mask: Mask) -> Mask:
-    """(T,): whether the mask holds for any of a tensor's cells."""
+    """(T,): whether the mask is true for any of a tensor's cells."""
     before = np.concatenate([[0], np.cumsum(mask)])
     found: Mask = before[cells.high] > before[cells.low]
     return found

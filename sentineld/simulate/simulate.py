@@ -77,7 +77,7 @@ class Outcome:
     stalled_steps: int
     """Number of stalled steps under plans; see STALLED_SHARE."""
     corrections: int
-    """How often another plan replaced the live one."""
+    """Number of times that another plan replaced the live plan."""
     phases: tuple[tuple[str, int, float], ...]
     """(name, number of steps, total seconds) of each phase, in order."""
     predicted_seconds: float

@@ -42,7 +42,7 @@ class PolicyRun:
     """Steps of the trials that decided at which boundaries the process stalls
     (plan/stall_trial.py)."""
     corrections: int = 0
-    """How often another plan replaced the live one."""
+    """Number of times that another plan replaced the live plan."""
     notes: tuple[str, ...] = ()
     """Texts that describe choices and corrections during the run."""
 

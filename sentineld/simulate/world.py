@@ -13,7 +13,7 @@ On paged tiers the world also has these rules of the pager (docs/explanation/pag
 - A page is not demoted in a stretch that uses it.
 - A page is clean if it has been fetched and has not been changed since then. The demotion of a
   clean page takes no time.
-- All pages are born into memory. A birth waits for free frames until there are enough, or until no
+- All pages are born in memory. A birth waits for free frames until there are enough, or until no
   queued demotion can free another one. Pages for which no frame is free after this wait, and pages
   that are born slow under the plan, do not stay in memory: they are written to the file in the
   stretch of their birth.
@@ -170,7 +170,7 @@ class World:
     def accessed(self, busy_ns: Floats, changed: Mask, back_ns: Floats) -> None:
         """Begin a stretch on paged tiers: its accesses fault on slow pages and change pages.
 
-        busy_ns: (C,), time that the file needs to fetch one slow page of each cell after a fault.
+        busy_ns: (C,), time to fetch one slow page of each cell from the file after a fault.
         changed: (C,), whether the stretch writes to the cell's pages.
         back_ns: (C,), time to write one page of each cell back to the file. It is charged for pages
             that a fault fetches but that do not stay in fast memory. These pages count as slow

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lay out the arena of a plan in which one part of a tensor may be born fast and the other slow.
+"""Lay out the arena of a plan in which a part of a tensor may be born fast and the rest slow.
 
 Tensors that are born fast as a whole lie in one region; tensors that are born slow lie in other
 regions. A tensor whose first pages are born fast and whose other pages are born slow lies across

@@ -134,7 +134,7 @@ class _Program:
             self._segments.append(segment)
             self._first.append(total)
             total += many
-        # Columns.
+        # The first column of each kind.
         self._demotions = total
         self._dying = total + sum(len(positions) for positions in changes)
         transient = np.flatnonzero(~groups.persistent) if limits.generous else np.zeros(0, np.int64)
@@ -172,7 +172,7 @@ class _Program:
         self._pool = self._demoted + (self._dying - self._demotions if limits.generous else 0)
         # If everything is slow, accesses use the slow tier for a part of each stretch, and no pages
         # can move during this part. (S,), in UNIT_PAGES: the memory that could otherwise be
-        # promoted during it.
+        # promoted during this part.
         self._kept_back: Floats = np.zeros(count)
         # (S,), in units of time: AccessCosts.hideable_ns of each stretch if everything is slow.
         self._hideable: Floats = np.zeros(count)

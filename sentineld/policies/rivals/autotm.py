@@ -51,8 +51,8 @@ everything stays slow. If the search finds no solution, the tensors that the rel
 slow."""
 
 TRIES = 4
-"""Limit on how often the program is solved. If a plan exceeds the memory limit, the room for the
-next solution is reduced by the excess. If no solution fits, all tensors stay slow."""
+"""Limit on the number of times that the program is solved. If a plan exceeds the memory limit, the
+room for the next solution is reduced by the excess. If no solution fits, all tensors stay slow."""
 
 
 @register()

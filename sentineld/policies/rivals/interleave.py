@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Policy `interleave`: make one share of all tensors' bytes fast; try several shares, use the best.
+"""Policy `interleave`: make a share of all tensors' bytes fast; try several shares, use the best.
 
 Based on Linux's weighted interleaving (MPOL_WEIGHTED_INTERLEAVE, since 6.9) and on object-level
 interleaving for training on CXL (arXiv 2405.14209). Persistent tensors are split: their first pages

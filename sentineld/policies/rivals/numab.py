@@ -91,7 +91,8 @@ class HintFaults:
         self._faults = 0
 
     def tick(self, observation: Observation) -> list[MoveRequest]:
-        """Promote the pages that faulted soon after a scan; scan if it is time; see Reactor."""
+        """Promote the pages that faulted soon after a scan, and start a scan if one is due; see
+        Reactor."""
         if not len(self._rising):
             self._hinted_ns = np.full(len(observation.fast), np.nan)
             self._rising = np.zeros(len(observation.fast), np.bool_)

@@ -26,7 +26,8 @@ class Order(Protocol):
 
 
 class StepOrder:
-    """The order of a step's executions, known from the start: the framework has the graph."""
+    """The order of a step's executions, known from the start, because the framework has the step's
+    graph."""
 
     def __init__(self, stretch_count: int) -> None:
         self._count = stretch_count

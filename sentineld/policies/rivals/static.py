@@ -33,9 +33,9 @@ TIME_LIMIT_S = 5.0
 """Time limit for one run of the solver; the best placement found by then is used."""
 
 TRIES = 12
-"""Limit on how often the program is solved. If the packed tensors exceed the budget, the room for
-the next solution is reduced by the excess. After TRIES solutions, one more run of the solver
-chooses among the persistent tensors only."""
+"""Limit on the number of times that the program is solved. If the packed tensors exceed the budget,
+the room for the next solution is reduced by the excess. After TRIES solutions, one more run of the
+solver chooses among the persistent tensors only."""
 
 
 @register()

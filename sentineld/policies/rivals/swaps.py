@@ -138,8 +138,8 @@ class Book:
         begin: position at which the tensor begins to be swapped in; the swap-in begins earlier if
             the bandwidth from `begin` on does not suffice, and later if the swap-out has not ended
             at `begin`. None: as late as possible.
-        at_once: swap the whole tensor out in the first stretch of the gap, whatever the bandwidth
-            is. The process has to wait until this is done.
+        at_once: swap the whole tensor out in the first stretch of the gap, regardless of the
+            bandwidth. The process has to wait until this is done.
 
         Returns None if the bandwidth does not suffice for both transfers with at least one stretch
         between them.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Policy `tiertrain`: offload every saved tensor at once, prefetch by a queue.
+"""Policy `tiertrain`: offload every saved tensor immediately, prefetch by a queue.
 
 Modelled on TierTrain (Swaminathan et al., ISMM 2025), which trains on CPUs with slow memory that
 can be accessed (CXL, NVMM). Only the abstract and third parties' notes were available, so this

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Policy `vtmm`: promote the hottest pages that fit, by buckets of similar temperature.
 
-Based on vTMM (EuroSys 2023), earlier named HMM-V (arXiv 2209.13111). It manages the memory of
+Based on vTMM (EuroSys 2023), earlier named HMM-V (arXiv 2209.13111). vTMM manages the memory of
 virtual machines: the hypervisor scans page tables for accessed and dirty bits. Each page has a
 temperature, which rises with the number of the last 20 scans that found the page accessed. A scan
 that found the page written counts more (sentineld/temperature/history.py names the source of the

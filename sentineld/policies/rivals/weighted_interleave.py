@@ -4,9 +4,9 @@
 Based on MPOL_WEIGHTED_INTERLEAVE (Linux 6.9) with automatic weights (Linux 6.16, mm/mempolicy.c):
 mempolicy_set_node_perf() takes the lower of each node's read and write bandwidths, and
 reduce_interleave_weights() scales these bandwidths so that all weights add up to at most 32
-(`weightiness`), rounds them down, at least to 1, and divides them by their greatest common divisor.
-A process then gets its pages from the nodes in turn: from each node, as many pages as the node's
-weight. If a node is full, the page comes from the other node.
+(`weightiness`), rounds them down, but not below 1, and divides them by their greatest common
+divisor. A process then gets its pages from the nodes in turn: from each node, as many pages as the
+node's weight. If a node is full, the page comes from the other node.
 
 Persistent tensors come first, in the order of their rows. It does not matter which pages of a
 persistent tensor are fast, so its first pages are. The other tensors lie in an arena in the order

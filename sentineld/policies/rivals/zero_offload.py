@@ -10,9 +10,10 @@ step, the gradients in one direction and the updated parameters in the other. Tw
 Adapted to memory tiers: gradients are born on the slow tier, and the optimizer accesses them and
 its state there. So writes of the backward pass to slow memory replace the transfer of gradients,
 and no tensor moves. A persistent tensor is optimizer state if only optimizer stretches access it.
-All other persistent tensors are parameters; they stay fast in the optimizer, too, because there is
-one copy of each. A profile does not say which gradients and state belong together, so twin-flow's
-share is applied to the gradients and to the state separately, in the order of the profile.
+All other persistent tensors are parameters; they stay fast while the optimizer runs, too, because
+there is one copy of each. A profile does not say which gradients and state belong together, so
+twin-flow's share is applied to the gradients and to the state separately, in the order of the
+profile.
 
 Left out: mixed precision, whose parameters exist twice (FP16 on the GPU, FP32 on the CPU); the
 update that is delayed by one step, because a memory policy must not change results; partitioning

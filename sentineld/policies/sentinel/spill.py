@@ -2,7 +2,7 @@
 """Policy `sentinel+spill`: our own schedule for the published layout.
 
 The layout is that of `sentinel`. But the chunks of a long-lived tensor do not move with the
-intervals. Instead, each chunk gets a life of its own, chosen by weighing its fast accesses against
+intervals. Instead, a separate life is chosen for each chunk, by weighing its fast accesses against
 a price for each fast page and each move (see Prices in policies/lp/relax.py). The policy also makes
 a plan if the short-lived tensors together exceed the budget: the largest of them are then planned
 like long-lived ones. docs/policies.md describes the policy.
