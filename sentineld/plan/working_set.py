@@ -50,6 +50,6 @@ def streamed_note(profile: Profile, budget_bytes: int) -> tuple[str, ...]:
     many = int((over > 0).sum())
     return (
         f"{many} {'stretch uses' if many == 1 else 'stretches use'} more memory at once than the "
-        f"budget; the largest excess is {format_bytes(int(over[worst]))}, in {place}. Faults fetch "
-        "pages in turn there",
+        f"budget; the largest excess is {format_bytes(int(over[worst]))}, in {place}. In such "
+        "stretches, faults fetch pages in turn",
     )

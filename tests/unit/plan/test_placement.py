@@ -159,9 +159,7 @@ def test_a_placed_tensor_that_outlives_its_step_is_reported() -> None:
     profile.tensors["kind"][ACTIVATION] = Kind.PERSISTENT
     plan = planned(Slow(), profile, two_tiers(), 7 * PAGE)
     verify(plan, profile, 7 * PAGE)
-    assert plan.notes == (
-        "1 tensor cannot be placed, because its address changes in each step",
-    )
+    assert plan.notes == ("1 tensor cannot be placed, because its address changes in each step",)
 
 
 def test_on_paged_tiers_slow_births_are_evicted_and_dropped() -> None:

@@ -31,7 +31,7 @@ def test_the_note_names_the_stretch_that_exceeds_the_budget_most() -> None:
     (note,) = streamed_note(toy_profile(), 5 * PAGE)
     assert note == (
         "2 stretches use more memory at once than the budget; the largest excess is 12.0 KiB, "
-        "in stretch 3. Faults fetch pages in turn there"
+        "in stretch 3. In such stretches, faults fetch pages in turn"
     )
     (note,) = streamed_note(lap(2, Life(10, (1,))), 4 * PAGE)
     assert note.startswith("1 stretch uses more memory")
@@ -40,7 +40,7 @@ def test_the_note_names_the_stretch_that_exceeds_the_budget_most() -> None:
 
 def test_the_note_names_no_layer_if_the_names_are_unknown() -> None:
     (note,) = streamed_note(replace(toy_profile(), layers=()), 5 * PAGE)
-    assert "stretch 3 by 12.0 KiB" in note
+    assert "12.0 KiB, in stretch 3. In" in note
 
 
 @given(st.integers(1, 5), st.integers(1, 100))
