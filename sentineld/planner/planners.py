@@ -44,11 +44,11 @@ makes a plan for every budget, and needs no scipy."""
 
 
 class Planners:
-    """Starts planning processes. Thread-safe; every method blocks until it has the answer.
+    """Starts planning processes. Thread-safe.
 
-    The parameter `uid` of a method is the user for whom the method plans. Users with waiting
-    requests are served in rotation.
-    All methods except spare() may raise SentinelError.
+    The methods with a parameter `uid` plan for this user, and block until the planning process has
+    answered. Users with waiting requests are served in rotation. These methods, except spare(), may
+    raise SentinelError.
     """
 
     def __init__(
