@@ -228,7 +228,9 @@ def require_accesses(profile: Profile) -> None:
     """Raise SentinelError if the profile has no accesses or no times, so that no step can be
     simulated."""
     if not len(profile.accesses) or not profile.stretches["time_ns"].any():
-        raise SentinelError("failed", "the trace lacks accesses or times", "record another trace")
+        raise SentinelError(
+            "failed", "the trace has no accesses or no stretch times", "record another trace"
+        )
 
 
 def _check(profile: Profile, budget_bytes: int) -> None:
