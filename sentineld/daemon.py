@@ -146,7 +146,7 @@ async def _beat(sessions: Sessions) -> None:
 
 
 async def _reload_on(hang_up: asyncio.Event, reloader: Reloader) -> None:
-    """Reload the configuration each time that `hang_up` is set."""
+    """Reload the configuration each time `hang_up` is set."""
     while True:
         await hang_up.wait()
         hang_up.clear()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The goal of an attach: from a verb or a rule, from a changed goal, or from a state file."""
+"""Makes the goal of an attach from a verb, a rule, an earlier goal or a state file."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TermChanges = Mapping[str, Any]
 def first_goal(
     machine: Machine, fast: FastBudget | None, policy: str | None, terms: TermChanges | None
 ) -> Goal:
-    """The goal of a process that is not attached. fast, policy: None for the configured value.
+    """The goal of a process that is not attached. fast, policy: None selects the configured value.
 
     If the daemon has a shared budget, a session without `fast` shares it. Raises SentinelError.
     """

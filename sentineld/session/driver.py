@@ -97,7 +97,7 @@ class Driver:
 
     @property
     def recording(self) -> bool:
-        """Whether the process can be recording steps. If so, its ring must be read often."""
+        """Whether the process may be recording steps. If so, its ring must be read often."""
         following, request = self.following, self._requests.current
         return following.recording or request is not None or self._profiling is not None
 
@@ -177,8 +177,8 @@ class Driver:
             self.unmanage(reason)
 
     def _count_for_shares(self) -> None:
-        """If the session shares the shared budget, have it counted when the budget is divided, as
-        soon as its process runs steps."""
+        """If the session shares the shared budget and its process runs steps, include the session
+        in the division of the budget."""
         idle = self.lifecycle.state in (State.REGISTERED, State.ATTACHED)
         if self._machine.shared is not None and not idle:
             self._machine.shared.count(self._link)
@@ -551,15 +551,15 @@ class Driver:
                 self.attach(None, None)
         elif rule.manage:
             self.rule = rule.origin
-            # attach() checks that the process has not exited, and so that the rule was compared
-            # with this process and not with another of the same ID.
+            # attach() checks that the process has not exited. If it has not, its ID was not reused,
+            # so the rule was compared with this process.
             self.attach(FastBudget.parse(rule.fast) if rule.fast else None, rule.policy or None)
         else:
             self.lifecycle.explain(f"left alone by {rule.origin}")
 
     def unmanage(self, reason: str) -> None:
-        """Return to the state REGISTERED, in which nothing is armed or recorded and the daemon
-        moves no pages. Does nothing after end()."""
+        """Return to the state REGISTERED: disarm all pages, stop recording, and stop moving pages.
+        Does nothing after end()."""
         if self.ended:
             return
         self._stop_managing(reason)

@@ -55,7 +55,7 @@ class Saved:
     emulated: str = ""  # preset of emulated tiers; "": the tiers are not emulated
     paged: str = ""  # directory of the files of paged tiers; "": the tiers are not paged
     nodes: Nodes = ()  # the tiers' nodes; empty in files of earlier versions
-    terms: dict[str, Any] | None = None  # fields of Goal.terms; None: a budget of its own
+    terms: dict[str, Any] | None = None  # fields of Goal.terms; None: the budget is not shared
     plans: tuple[SavedPlan, ...] = ()  # the live plan and the plan being entered, if any
     rule: str = ""  # origin of the rule that attached the process; "": no rule did
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks a process's reported sizes, before the daemon allocates memory in proportion to them.
+"""Checks the sizes that a process reports, before the daemon allocates memory in proportion to
+them.
 
 The daemon keeps a byte or more for each page of a process's heap and arena. But a process can write
 any number into its control words and records. The limits here are larger than the sizes of any real
@@ -51,8 +52,8 @@ def arena_range(words: ShimWords, layout_bytes: int) -> Range:
 
 
 def require_arena(layout_bytes: int) -> None:
-    """Raise SentinelError if a plan's arena is larger than that of any real process, because
-    tensors that need such an arena cannot be real."""
+    """Raise SentinelError if a plan's arena is larger than the arena of any real process. The
+    process has then reported impossible tensors."""
     if layout_bytes > most_bytes():
         raise _implausible(f"its tensors need an arena of {format_bytes(layout_bytes)}")
 

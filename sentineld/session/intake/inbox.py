@@ -28,8 +28,8 @@ LAYER_NAMES_CHARACTERS_MAX = 1 << 18
 """Limit on the total length of the names of all layers of a process, because a session keeps the
 names in memory."""
 TENSOR_NAMES_CHARACTERS_MAX = 1 << 21
-"""Limit on the total length of the names of a process's tensors, as for layers. Each name counts
-NAME_CHARACTERS more, for the objects that hold it."""
+"""Limit on the total length of the names of a process's tensors, as for layers. NAME_CHARACTERS are
+added to the length of each name, for the objects that hold the name."""
 NAME_CHARACTERS = 64
 THREADS_MAX = 1 << 16
 PLACED_MAX = 1 << 16

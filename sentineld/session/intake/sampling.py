@@ -296,8 +296,8 @@ class Observing:
         return self._sampling
 
     def exact_sampling(self) -> Sampling:
-        """The sampling by the module, which assigns accesses to stretches. Call this only outside
-        profiling. Raises SentinelError if the module can't be used."""
+        """The sampling by the module, the only backend that assigns sampled pages to stretches.
+        Call this only outside profiling. Raises SentinelError if the module can't be used."""
         # If a sampling is open now, it uses the module, because samplings by other backends end
         # with the profiling.
         if self._sampling is None:

@@ -32,7 +32,7 @@ SHAPES_MAX = 16
 FOLLOWED_STEPS_MIN = 3
 STRIKES_MAX = 3
 """A plan is dropped if it was left this number of times in a row after fewer than
-FOLLOWED_STEPS_MIN steps. One time is not enough, because the shape can have changed while the plan
+FOLLOWED_STEPS_MIN steps. One time is not enough, because the shape may have changed while the plan
 was made."""
 
 

@@ -59,8 +59,8 @@ class Sharing:
         return self._machine.shared
 
     def stop(self) -> None:
-        """Forget the curves, and stop making one. Called when the session ends or gets another
-        policy."""
+        """Forget the curves, and abandon a curve that is being made. Called when the session ends
+        or gets another policy."""
         self._stopped.set()
         self._stopped = threading.Event()
         self._curves, self._learned, self._job = {}, None, None
@@ -152,7 +152,8 @@ class Sharing:
             return [one / profile.step_ns for one in times_ns]
 
         def make() -> Curve:
-            # Many sessions may wait for their turn. Those that end must not leave a thread behind.
+            # Many sessions may wait for their turn. A session that ends must not leave its thread
+            # behind.
             while not shared.curve_turn.acquire(timeout=TURN_POLL_S):
                 if stopped.is_set():
                     raise _not_needed()

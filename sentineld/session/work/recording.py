@@ -185,7 +185,8 @@ class Recording(Request[Trace]):
 
     def _observe(self, step: Step, since_s: float) -> bool:
         """Handle a step that passed since sampling began. Returns whether the recording is over:
-        the sampled step and its operators' accesses are known, or the wait for them is given up."""
+        the sampled step and its operators' accesses are known, or the recording no longer waits for
+        them."""
         waited_s = time.monotonic() - since_s
         patient = self._passed_steps <= ACCESS_STEPS_MIN or waited_s < ACCESS_WAIT_S
         if self._sampled is None:
