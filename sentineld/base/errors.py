@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Errors shown to users: a stable code, a one-line message and a hint.
 
-Every error that crosses the control socket is a SentinelError. The code is part of the control
+Every error that is sent over the control socket is a SentinelError. The code is part of the control
 protocol. The parsing of a command line raises exceptions of click instead (see entry.py).
 """
 

@@ -32,12 +32,12 @@ class LogLimit(logging.Filter):
     most LINES lines in total.
 
     If a logging statement writes lines about several users, SITE_LINES applies to each user, so
-    that no user can suppress lines about another user's processes. The user is the one that the
-    statement names by about(EVENT, uid=uid) or, without that, the thread's LOGGED_USER. The last
-    line within the limit says that further lines will be left out. In the next period, a
-    statement's first line gives the number of that statement's lines that were left out because of
-    SITE_LINES. The first line of the next period, no matter which statement writes it, gives the
-    number of lines that were left out because of LINES.
+    that no user can suppress lines about another user's processes. The user is the argument `uid`
+    of about() or, if the statement does not give it, the thread's LOGGED_USER. The last line within
+    the limit says that further lines will be left out. In the next period, a statement's first line
+    gives the number of that statement's lines that were left out because of SITE_LINES. The first
+    line of the next period, no matter which statement writes it, gives the number of lines that
+    were left out because of LINES.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

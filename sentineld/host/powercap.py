@@ -60,8 +60,8 @@ def zones(sys_root: Path = Path("/sys")) -> tuple[Zone, ...]:
 class EnergyCounters:
     """Sums of zones' counters since the object was made. Thread-safe.
 
-    A counter's wrap is noticed if the counters are read at least once in the time in which a zone
-    uses max_energy_range_uj: about ten minutes at 400 W.
+    A counter's wrap is detected only if the zone uses less than max_energy_range_uj between two
+    readings. At 400 W, a zone uses this energy in about ten minutes.
     """
 
     def __init__(

@@ -19,7 +19,7 @@ def unit_cgroup(name: str) -> str:
     """The path of an active unit's cgroup in its hierarchy.
 
     name: as for systemctl; without a suffix it is a service. For users other than root, units of
-        the user's own manager are found if the system has none of this name.
+        the user's own manager are found if the system manager has no unit of this name.
 
     Raises SentinelError if there is no such unit, it is not active, or systemd does not answer.
     """

@@ -15,7 +15,7 @@ class Budgets:
     budgets within the capacity. Thread-safe."""
 
     def __init__(self, capacity_bytes: int, name: str = "the fast tier") -> None:
-        """name: whose capacity it is, for error messages."""
+        """name: what has this capacity; used in error messages."""
         self._capacity_bytes = capacity_bytes
         self._name = name
         self._lock = threading.Lock()

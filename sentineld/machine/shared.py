@@ -22,7 +22,7 @@ MIB = 1 << 20
 
 @dataclass(frozen=True)
 class Share:
-    """A session's part of the shared budget, and its reasons."""
+    """A session's part of the shared budget, and the figures that explain its size."""
 
     size_bytes: int  # the shared budget
     sessions: int  # number of sessions among which it is divided; a job counts as one
@@ -64,7 +64,7 @@ class SharedBudget:
         self.curve_turn = threading.Lock()
         """Held while plans are made for a curve. Only one session at a time makes its curve.
         Otherwise curves could occupy all planning processes, and plans that sessions are to enter
-        would wait for long."""
+        would wait for a long time."""
         self._lock = threading.Lock()
         self._sharers: dict[Hashable, _Sharer] = {}
 
@@ -138,7 +138,8 @@ class SharedBudget:
             )
 
     def explain(self, holder: Hashable) -> Share | None:
-        """A session's share with its reasons; None: the session does not share the budget."""
+        """A session's share with the figures that explain it; None: the session does not share the
+        budget."""
         with self._lock:
             sharer = self._sharers.get(holder)
             if sharer is None:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""RAM over swap: the fast tier is memory, the slow tier is the kernel's swap.
+"""Memory and swap: the fast tier is memory, the slow tier is the kernel's swap.
 
 This substrate serves processes without the shim (sentineld/heat/). Trainings under the shim need
-another one, because their plans place pages on nodes or in a file.
+another substrate, because their plans place pages on nodes or in a file.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from sentineld.model.tiers import Overlap, Tier, Tiers
 from sentineld.observe.shim_link import ShimLink
 
 PAGE_OUT_BYTES_PER_S = float(256 << 20)
-"""Limit on the page-outs of one session, unless the config sets another one. Reclaim takes CPU
-time: 0.5 GB/s keep one core busy."""
+"""Limit on the page-outs of one session, unless the config sets another limit. Reclaim takes CPU
+time: reclaiming 0.5 GB/s keeps one core busy."""
 
 
 class SwapSubstrate(KernelSubstrate):

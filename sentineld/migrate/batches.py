@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decides which pages to move now, following a plan's schedule, which repeats in every step.
+"""Decides which pages to move now, by a plan's schedule. The schedule repeats in every step.
 
 plan/move_queue.py implements the rules of the queue. This module takes batches of pages from the
 queue, and handles full nodes and pages that the kernel does not move. The move of such a page is
@@ -217,8 +217,8 @@ class Schedule:
                 elif not move.moved_bytes:
                     self.cancelled(move, "already-there")
                 continue
-            # A promotion for which the process stalls is late by plan, so it does not count as
-            # late.
+            # A promotion for which the process stalls is late by plan, so it is not counted as a
+            # late move.
             move.late = move.late or (is_late(move, self.now) and not move.stalls)
             ends_move = len(pages) <= limit - taken
             parts.append((move, pages[: limit - taken]))

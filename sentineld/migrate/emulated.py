@@ -4,11 +4,11 @@ nothing.
 
 The map takes the place of page tables: the shim records births and drops in the map, and the map
 outlives the daemon. Moves are paced: a batch takes as long as its bytes need at the emulated
-bandwidth. Its pages arrive one after the other. The daemon publishes the batch when it begins, and
-writes the batch's pages into the map when it ends. Before the process reads the map, for example at
-a boundary, it writes the pages that have arrived by then. So large batches, which take less CPU
-time, do not delay the arrival of pages. A batch that is interrupted has moved as many of its pages
-as the bandwidth allowed until then.
+bandwidth. Its pages arrive one after the other. The daemon publishes a batch when the batch begins,
+and updates the map's entries for its pages when the batch ends. Before the process reads the map,
+for example at a boundary, the process itself updates the entries of the pages that have arrived by
+then. So large batches, which take less CPU time, do not delay the arrival of pages. A batch that is
+interrupted has moved as many of its pages as the bandwidth allowed until then.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class EmulatedMemory:
         self._moved_fast = moved_fast
         self._flying_fast, self._fast_room = in_flight_fast, fast_room
         self._flight: Flight = flight or _Unpublished()
-        # End the batch that an earlier daemon has left.
+        # End a batch that was in flight when an earlier daemon ended.
         self._flight.end(0)
         self._flying_fast(0)
         self._clock = clock or Clock()
