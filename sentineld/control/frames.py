@@ -2,7 +2,7 @@
 """Framed JSON over a Unix stream socket, with file descriptors.
 
 A frame is a 4-byte little-endian length and that many bytes of UTF-8 JSON (an
-object). File descriptors travel as SCM_RIGHTS on the frame's first byte. The
+object). File descriptors are sent as SCM_RIGHTS with the frame's first byte. The
 control socket and the shim's socket both use this protocol.
 """
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Limits how much of the daemon's time the connections of each user take.
 
-Python runs one thread at a time. While the daemon handles one user's messages, it can't move
-another user's pages.
+Python runs one thread at a time. While the daemon handles one user's messages, the threads that
+move other users' pages must wait.
 """
 
 from __future__ import annotations

@@ -29,9 +29,9 @@ _UNIT_NAME = re.compile(rf"[A-Za-z0-9:_.\\@-]+\.({_UNIT_KINDS})")
 
 
 class Candidate:
-    """The facts about a process that rules compare. Each fact is read only when a rule needs it,
-    because a process can delay the reading of its command line: the memory that contains it may be
-    mapped from a file system that the process itself serves."""
+    """Facts about a process, with which rules are compared. Each fact is read only when a rule
+    needs it, because a process can delay the reading of its command line: the memory that contains
+    it may be mapped from a file system that the process itself serves."""
 
     def __init__(self, pid: int, uid: int, proc: Path = Path("/proc")) -> None:
         """uid: the user ID of the process's connection."""
@@ -46,8 +46,8 @@ class Candidate:
 
     @cached_property
     def units(self) -> tuple[str, ...]:
-        """The systemd unit of the process, after the slices that contain this unit. Only units of
-        the system's manager are included, not those of a user's own manager. Raises OSError."""
+        """The slices that contain the process's systemd unit, and then this unit. Only units of the
+        system's manager are included, not those of a user's own manager. Raises OSError."""
         # If both versions of cgroups are mounted, systemd uses a hierarchy of v1, and that of v2
         # ("") may be unused.
         path = self.cgroups.get("name=systemd") or self.cgroups.get("", "")

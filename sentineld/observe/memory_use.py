@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much memory a process uses, by kind, and its ranges that cannot be swapped out."""
+"""How much memory a process uses, by kind, and which of its address ranges cannot be swapped
+out."""
 
 from __future__ import annotations
 

@@ -103,7 +103,9 @@ def _probe() -> SentinelError | None:
 
 PAGEMAP_SCAN = Backend(
     name=WAY,
-    capabilities=write_capabilities("userfaultfd and PAGEMAP_SCAN; the process's own consent"),
+    capabilities=write_capabilities(
+        "userfaultfd and PAGEMAP_SCAN; descriptors that the process sends"
+    ),
     probe=_probe,
     open=ScanWatch,
 )

@@ -54,7 +54,7 @@ def _stat_field(pid: int, field: int) -> int:
 
 
 def _stat_fields(pid: int, *fields: int) -> list[int]:
-    """Fields of /proc/PID/stat. They are numbered from 1, as in proc(5), and are >= 4."""
+    """Fields of /proc/PID/stat. fields: numbers of the fields, from 1 as in proc(5); at least 4."""
     text = Path(f"/proc/{pid}/stat").read_text()
     # Field 2 is the command in parentheses, which may contain spaces and parentheses.
     values = text[text.rindex(")") + 2 :].split()

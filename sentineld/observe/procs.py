@@ -70,7 +70,8 @@ class ProcessWatcher:
     def start(self, timeout: float = 2.0) -> None:
         """Start both threads and wait until the connector delivers an event of this process.
 
-        If no event comes within timeout seconds, `note` is set until one comes. No error is raised.
+        If no event comes within timeout seconds, `note` is set until an event comes. No error is
+        raised.
         """
         self._reaper.start()
         self._listener.start()

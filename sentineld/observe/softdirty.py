@@ -91,7 +91,7 @@ def _probe() -> SentinelError | None:
 
 SOFT_DIRTY = Backend(
     name=WAY,
-    capabilities=write_capabilities("CONFIG_MEM_SOFT_DIRTY; the process's own consent"),
+    capabilities=write_capabilities("CONFIG_MEM_SOFT_DIRTY; descriptors that the process sends"),
     probe=_probe,
     open=SoftDirtyWatch,
 )
