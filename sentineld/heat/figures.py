@@ -15,7 +15,7 @@ class Figures:
     resident_bytes: int = 0  # anonymous memory
     swapped_bytes: int = 0
     peak_bytes: int = 0  # largest sum of resident and swapped bytes since the attach
-    paged_out_bytes: int = 0  # counter: left memory because the session asked for it
+    paged_out_bytes: int = 0  # counter: paged out at the session's request
     returned_bytes: int = 0  # counter: swapped pages that the process has accessed again
     prefetched_bytes: int = 0  # counter
     scans: int = 0  # counter
@@ -27,4 +27,4 @@ class Figures:
     skipped_bytes: Mapping[str, int] = field(default_factory=dict)  # see SessionMemory
     processes: tuple[int, ...] = ()  # the managed processes
     left_out: int = 0  # processes of the target that are not managed
-    left_out_reason: str = ""  # why one of them is not
+    left_out_reason: str = ""  # why one of these is not managed

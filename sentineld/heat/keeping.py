@@ -22,8 +22,8 @@ WITHIN = "the resident memory is within the budget"
 class Keeping:
     """Pages out the coldest units while the processes exceed the budget.
 
-    All methods that read or move memory raise ProcessLookupError if the target is a single process
-    that is gone, SentinelError or OSError.
+    All methods that read or move memory raise SentinelError or OSError, or ProcessLookupError if
+    the target is a single process that is gone.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class Keeping:
         paging_out: PagingOut,
         stopped: Callable[[], bool],
     ) -> None:
-        """stopped: whether the session is about to end; page-outs then end early."""
+        """stopped: returns whether the session is about to end; page-outs then end early."""
         self._memory = memory
         self._heat = heat
         self._paging_out = paging_out
@@ -64,7 +64,7 @@ class Keeping:
 
     def keep(self, resident_bytes: int, budget_bytes: int) -> str:
         """Page out, or prefetch, as far as the bandwidth permits. Returns a description of the
-        state; empty if it is the same as before."""
+        state for the session's status; if it is empty, the status does not change."""
         resident, budget = resident_bytes // PAGE_BYTES, budget_bytes // PAGE_BYTES
         excess = excess_pages(resident, budget)
         if not excess:

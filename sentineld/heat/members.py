@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The processes that a session manages now. In a group, they come and go."""
+"""The processes that a session manages now. The processes of a group change over time."""
 
 from __future__ import annotations
 
@@ -20,13 +20,15 @@ Result = TypeVar("Result")
 LOOK_S = 1.0
 """Interval at which a group's processes are listed."""
 LOOK_SHARE = 0.005
-"""Limit on the CPU time of listing them, as a share of one core; it lengthens the interval."""
+"""Limit on the CPU time of listing the processes, as a share of one core. If listing takes long,
+this limit lengthens the interval."""
 RETRY_S = 10.0
-"""Time for which a process that could not be managed is left out before it is tried again."""
+"""Interval at which the session tries again to manage the processes that were left out."""
 
 
 class Members:
-    """The open processes of a target. Used by the session's thread only, once it has started."""
+    """The open processes of a target. Only the session's thread uses this object, once that thread
+    has started."""
 
     def __init__(self, target: Target, caller_uid: int) -> None:
         """caller_uid: the user who manages the target; see Member. Raises SentinelError if the
@@ -65,7 +67,8 @@ class Members:
             raise self.refusal()
 
     def refusal(self) -> SentinelError:
-        """Why the target cannot be managed; for a target without members, or without its root."""
+        """Why the target cannot be managed. Call this only if the target has no members, or if its
+        root is not a member."""
         target = self._target
         errors = list(self._left_out.values())
         error = self._left_out.get(target.pid) or (errors[0] if errors else None)
@@ -95,7 +98,7 @@ class Members:
 
     @property
     def left_out_reason(self) -> str:
-        """Why one of them is not managed; empty if all are."""
+        """Why one of the processes is not managed; empty if all are managed."""
         for error in self._left_out.values():
             return error.message
         return f"the session has {PROCESSES_MAX} processes already" if self.beyond else ""
@@ -105,8 +108,8 @@ class Members:
         return next((one for one in self._by_pid.values() if one.span == span), None)
 
     def look(self) -> None:
-        """List the processes of a group if it is time to, so that processes join and leave. Raises
-        ProcessLookupError if the group has no more processes, and SentinelError."""
+        """If a listing is due, list the processes of a group: new processes join, and ended ones
+        leave. Raises ProcessLookupError if the group has no more processes, and SentinelError."""
         if self._target.is_group and time.monotonic() >= self._next_look_s:
             began_s = time.thread_time()
             self._look()
@@ -145,8 +148,8 @@ class Members:
     def each(self, act: Callable[[Member], Result]) -> list[Result]:
         """The result of act() for each member.
 
-        A member of a group for which act() raises an error leaves. If the target is a single
-        process, errors are raised: ProcessLookupError, SentinelError or OSError.
+        If act() raises an error for a member of a group, this member leaves. If the target is a
+        single process, errors are raised: ProcessLookupError, SentinelError or OSError.
         """
         return [result for member in self for result in self.one(member, act)]
 
@@ -166,14 +169,15 @@ class Members:
         return []
 
     def lose(self, member: Member) -> None:
-        """Stop managing a member. If it has called exec(), it joins again as another one."""
+        """Stop managing a member. If the process has called exec(), it joins again as a new
+        member."""
         if self._by_pid.pop(member.pid, None) is not None:
             self.changes += 1
             self._next_look_s = 0.0
         member.close()
 
     def leave_out(self, pid: int, reason: str) -> None:
-        """Stop managing a process, and do not try it again for a while."""
+        """Stop managing a process, and leave it out for up to RETRY_S."""
         member = self._by_pid.get(pid)
         if member is not None:
             self.lose(member)

@@ -37,18 +37,18 @@ class SessionMemory:
         self.use = MemoryUse()
         """The result of the last refresh()."""
         self._uses: dict[int, MemoryUse] = {}
-        """By span, like the following."""
+        """Memory use of each member, by span. The next two are by span, too."""
         self._pinned: dict[int, list[tuple[int, int]]] = {}
         """(first page, end page) of each range that could not be swapped out when units() was
         called last."""
         self._sharing: dict[int, Sharing] = {}
-        """Empty if there was one member when it was read."""
+        """Empty if there was only one member when the sharing was read."""
         self._changes = 0
-        """The members' changes when the sharing was read. It holds until the next change."""
+        """Members.changes when the sharing was read. The sharing is valid until the next change."""
 
     def resident_bytes(self) -> int:
         """Resident anonymous bytes. After a change of the group, shared pages are counted in each
-        process until units() is called."""
+        process until units() or refresh() is called."""
 
         def one(member: Member) -> int:
             member.require_address_space()
@@ -69,7 +69,8 @@ class SessionMemory:
 
     @property
     def sharing_known(self) -> bool:
-        """Whether the group has not changed since units() or refresh()."""
+        """Whether the sharing is that of the current members: the group has not changed since the
+        last call of units() or refresh()."""
         return self._changes == self._members.changes
 
     def _sharing_of(self, member: Member) -> Sharing:

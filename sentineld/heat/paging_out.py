@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pages memory of a session's processes out to swap and reads it back, within a bandwidth."""
+"""Pages out memory of a session's processes to swap and reads it back, within a bandwidth limit."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ BATCH_PAGES = 1024
 """Pages per call. During a call, the process cannot change its mappings."""
 BURST_S = 0.25
 """Unused bandwidth is saved for later, up to the bandwidth of this time, or of the interval between
-turns if that is longer. All pages that it permits are moved before the resident memory is compared
-with the budget again."""
+turns if that is longer. All pages that the saved bandwidth permits are moved before the resident
+memory is compared with the budget again."""
 RESERVE_SHARE = 1 / 16
 """Share of the swap that sessions leave free, for the kernel's own reclaim."""
 
@@ -59,7 +59,7 @@ class PagingOut:
         return granted
 
     def within_swap(self, pages: int) -> int:
-        """The number of these pages that fit into swap; sets `problem` if it is less."""
+        """The number of these pages that fit into swap; sets `problem` if not all of them fit."""
         swap = read_swap()
         room = usable_bytes(swap) // PAGE_BYTES
         self.problem = ""
@@ -71,7 +71,7 @@ class PagingOut:
         return min(room, pages)
 
     def page_out(self, runs: Table, stop: Callable[[], bool]) -> None:
-        """Page runs out (PAGE_RUN_DTYPE), until stop() is true. The kernel may refuse individual
+        """Page out runs (PAGE_RUN_DTYPE) until stop() is true. The kernel may refuse individual
         pages. Errors: see Members.each()."""
         for batch in batches(runs, BATCH_PAGES):
             if stop():

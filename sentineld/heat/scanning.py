@@ -17,7 +17,8 @@ INTERVAL_S_MIN, INTERVAL_S_MAX = 1.0, 60.0
 WARM_UP_SCANS = 4
 """Scans after which the temperatures are known: until then, all units look alike."""
 SAMPLES_MAX = 1024
-"""Pages that one scan looks at. Larger numbers make a scan take more CPU time."""
+"""Maximum number of pages that one scan samples. A larger number makes a scan take more CPU
+time."""
 
 
 class Scanning:
@@ -90,7 +91,7 @@ class Scanning:
             return False
         self._sample = None
         self.scans += 1
-        # The units hold pages that several processes map once for each of them.
+        # The units contain a page that several processes map once for each of these processes.
         budget_pages += self._memory.repeated_bytes // PAGE_BYTES
         self._count(look.cpu_s)
         if look.problem is None:

@@ -2,10 +2,10 @@
 """A session of policy `temperature`: processes without the shim, and the thread that manages them.
 
 At intervals, the thread scans: it reads the page tables, makes DAMON watch the accessed bit of one
-page of each unit for a window, and updates the temperatures. In each turn, it compares the resident
-bytes with the budget and pages the coldest units out if necessary. The units of all processes of a
-group compete for one budget. The daemon keeps no state: after the end of the session, the processes
-continue to run, and their accesses bring their pages back.
+page of each sampled unit for a window, and updates the temperatures. In each turn, it compares the
+resident bytes with the budget and pages the coldest units out if necessary. The units of all
+processes of a group compete for one budget. The daemon keeps no state: after the end of the
+session, the processes continue to run, and their accesses swap their pages in.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ TEMPERATURE = "temperature"
 TURN_S = 0.05
 """Interval at which the thread compares the resident bytes with the budget."""
 TURN_SHARE = 0.005
-"""Limit on the CPU time of reading the resident bytes, as a share of one core; it lengthens the
-interval of large groups."""
+"""Limit on the CPU time of reading the resident bytes, as a share of one core. For large groups,
+this limit lengthens the interval."""
 SHIM = "runs under the shim"
 
 
@@ -59,8 +59,8 @@ class HeatSession:
     ) -> None:
         """caller_uid: the user who attaches the target.
 
-        Takes over the target. Raises SentinelError if the user may not manage the target, or the
-        budget does not fit; the target is then still the caller's.
+        Takes over the target. Raises SentinelError if the user may not manage the target or if the
+        budget does not fit; the caller then still owns the target.
         """
         self.target = target
         self.fast = fast
@@ -71,7 +71,8 @@ class HeatSession:
         self._turns = turns
         self._members = Members(target, caller_uid)
         self.uid = caller_uid
-        """The user who owns the session: the owner of a single process, or who attached a group."""
+        """The user who owns the session: the owner of the single process, or the user who attached
+        the group."""
         if not target.is_group:
             self.uid = next(member.peer.uid for member in self._members)
         try:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """One numbering of pages for the address spaces of all processes of a session.
 
-Each address space of a session has a span of numbers of its own, so the units of all processes can
-compete in one list of temperatures. A span is not used again while the session lasts. After an
+Each address space of a session has a separate span of numbers, so the units of all processes can be
+sorted by temperature in one list. A span is not used again while the session lasts. After an
 exec(), a process has another address space, and so another span.
 """
 
@@ -13,7 +13,8 @@ import numpy as np
 from sentineld.model.arrays import Integers, Table
 
 SPAN_PAGES = 1 << 37
-"""Numbers of a span; more than any address space has pages. Whole units fit into a span."""
+"""Number of page numbers in a span: more than any address space has pages, and a multiple of each
+unit size."""
 
 
 def session_runs(runs: Table, span: int) -> Table:

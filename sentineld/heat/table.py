@@ -74,8 +74,9 @@ class HeatTable:
             return list(self._sessions.values())
 
     def attach(self, caller_uid: int, wanted: Wanted, fast: FastBudget | None) -> HeatSession:
-        """Begin to manage a target, or change the budget of a managed one; None keeps the budget,
-        or takes the configured one. Raises SentinelError."""
+        """Begin to manage a target, or change the budget of a managed target. fast: None keeps the
+        budget of a managed target, and selects the configured budget for any other target. Raises
+        SentinelError."""
         session = self.find(wanted)
         if session is not None:
             _require_own(session, caller_uid)
@@ -109,7 +110,7 @@ class HeatTable:
         return session
 
     def _opened(self, target: Target, caller_uid: int, fast: FastBudget | None) -> HeatSession:
-        """A new session, which has started. Closes the target if that fails."""
+        """A new session, which has started. Closes the target if no session can be started."""
         wanted = fast or FastBudget.parse(self._machine.config.fast)
         try:
             session = HeatSession(target, caller_uid, wanted, self._machine, self._turns)
@@ -139,7 +140,8 @@ class HeatTable:
         return session
 
     def _explained(self, error: SentinelError, target: Target, caller_uid: int) -> SentinelError:
-        """The error of a new session; if another session manages the process, it names that."""
+        """The error to raise for a new session. If a group's session manages the process, the error
+        names the group."""
         if target.pid and error.code == "busy":
             return self.part_of_group(target.pid, caller_uid) or error
         return error

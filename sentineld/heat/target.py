@@ -14,8 +14,8 @@ from sentineld.session.lifecycle import CALLED_EXEC, EXITED
 PROCESSES_MAX = 512
 """Largest number of processes of a session. Each takes two or three descriptors of the daemon."""
 EXIT_S = 1.0
-"""Time in which a process whose address space is gone has to exit. If it does not, it has called
-exec()."""
+"""Time to wait for the exit of a process whose address space is gone. A process that does not exit
+in this time is assumed to have called exec()."""
 
 
 class Target(Protocol):
@@ -33,11 +33,11 @@ class Target(Protocol):
     """Whether processes may join the target, and may execute other programs."""
 
     def pids(self) -> list[int]:
-        """The processes now; slightly more than PROCESSES_MAX at most. Raises ProcessLookupError if
+        """The current processes, but not many more than PROCESSES_MAX. Raises ProcessLookupError if
         there are none, and SentinelError if they cannot be listed."""
 
     def why_ended(self) -> str:
-        """The reason for the error of pids()."""
+        """Why the target has ended."""
 
     def close(self) -> None:
         """Close the descriptors."""

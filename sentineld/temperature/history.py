@@ -16,8 +16,8 @@ from sentineld.model.arrays import Integers, Mask
 from sentineld.temperature.carry import carried
 
 SCANS = 20
-"""Number of scans that are remembered for each unit. Older scans no longer count, which is the
-decay of the temperature."""
+"""Number of scans that are remembered for each unit. Older scans no longer count, so the
+temperature decays."""
 
 ACCESSED_WEIGHT, WRITTEN_WEIGHT = 2, 3
 """Temperature that each remembered scan adds if it found the accessed bit set, and temperature that

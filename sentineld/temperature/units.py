@@ -83,7 +83,8 @@ class Units:
         return np.where((found < len(before)) & overlaps, found, -1)
 
     def sample(self, units: Integers, random: np.random.Generator) -> Integers:
-        """One random resident page number of each of these units, which have resident pages."""
+        """One random resident page number of each of these units. Each unit must have resident
+        pages."""
         parts = np.flatnonzero(self._is_resident)
         before = np.cumsum(self._pages[parts]) - self._pages[parts]
         # Number of resident pages of all units below each unit.
