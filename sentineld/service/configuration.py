@@ -42,7 +42,7 @@ def _require_policy(place: str, name: str) -> None:
 
 
 class Reloader:
-    """Replaces the running daemon's settings by those that the files have now."""
+    """Replaces the running daemon's settings with the settings that the files contain now."""
 
     def __init__(self, machine: Machine, path: Path | None, tiers: str | None) -> None:
         """path, tiers: see read_config()."""
@@ -53,8 +53,9 @@ class Reloader:
         """Why the last reload failed, or which changes need a restart; for `sentinelctl status`."""
 
     def reload(self) -> None:
-        """Read and check all files, then use the new settings. If a file is invalid, all settings
-        stay, and the error is logged. Settings that need a restart stay, and their keys are logged.
+        """Read and check all files, then use the new settings. If a file is invalid, no setting
+        changes, and the error is logged. Settings that need a restart keep their values, and their
+        keys are logged.
 
         Tells the service manager when the reload begins and ends.
         """

@@ -21,9 +21,9 @@ _PRIORITIES = ((logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6), (log
 
 
 def stderr_is_journal() -> bool:
-    """Whether stderr leads to the journal. Compares the device and inode that JOURNAL_STREAM names
-    with those of stderr, because a child process inherits the variable even if its stderr leads
-    elsewhere."""
+    """Whether stderr is connected to the journal. Compares the device and inode that JOURNAL_STREAM
+    names with those of stderr, because a child process inherits the variable even if its stderr is
+    not connected to the journal."""
     try:
         found = os.fstat(sys.stderr.fileno())
     except (OSError, ValueError):
@@ -94,7 +94,7 @@ def encoded(fields: Mapping[str, object]) -> bytes:
     for name, value in fields.items():
         data = str(value).encode(errors="backslashreplace")
         if b"\n" in data:
-            # The length before the value prevents that text after a newline is read as a field.
+            # Because of the length before the value, text after a newline is not read as a field.
             datagram += b"%s\n%s%s\n" % (name.encode(), len(data).to_bytes(8, "little"), data)
         elif data:
             datagram += b"%s=%s\n" % (name.encode(), data)

@@ -263,7 +263,7 @@ class Sessions:
         return [describe(one, disturbances.get(one.link.pid, [])) for one in sessions]
 
     def _with_shim(self, pid: int) -> Session | None:
-        """The process's session; None if it has none, or one that has ended."""
+        """The process's session; None if the process has no session or the session has ended."""
         with self._lock:
             session = self._sessions.get(pid)
         return None if session is None or session.lifecycle.state is State.ENDED else session

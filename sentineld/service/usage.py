@@ -13,7 +13,7 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 class Usage(TypedDict):
-    """What this process has used since its start."""
+    """CPU time of this process since its start, and its memory now."""
 
     time_ns: int
     """CLOCK_MONOTONIC at the time of the reading, so that a reader can compute rates."""
