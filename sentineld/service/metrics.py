@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Prometheus metrics; metrics_server.py serves them.
 
-Each scrape takes one consistent snapshot. METRICS and SCRAPE_DURATION list the daemon's own
-metrics; docs/metrics.md is generated from them. The series of a session disappear when the session
-ends. Labels have few values: no tensor, layer or address is a label.
+Each scrape takes one snapshot. METRICS and SCRAPE_DURATION list the daemon's own metrics;
+docs/metrics.md is generated from them. The series of a session disappear when the session ends.
+Labels have few values: no tensor, layer or address is a label.
 """
 
 from __future__ import annotations
@@ -220,7 +220,7 @@ METRICS: tuple[MetricSpec, ...] = (
     MetricSpec(
         "sentineld_migration_bandwidth_bytes_per_second",
         "gauge",
-        "Migration bandwidth between the tiers, as plans assume it before any correction.",
+        "The migration bandwidth that plans assume before any correction.",
         (),
         lambda snapshot: [((), snapshot.migration_bytes_per_s)],
     ),
@@ -251,9 +251,9 @@ METRICS: tuple[MetricSpec, ...] = (
     MetricSpec(
         "sentineld_session_info",
         "gauge",
-        "Always 1; the labels carry the session's process ID, state and policy, with policy "
-        "temperature the name of its group, and for a rank of a distributed training its job and "
-        "rank.",
+        "Always 1; the labels carry the session's process ID, state and policy. With policy "
+        "temperature, `group` names the group. For a rank of a distributed training, "
+        "`training_job` and `rank` name the job and the rank.",
         ("session", "pid", "state", "policy", "group", "training_job", "rank"),
         _session_info,
     ),
@@ -272,8 +272,8 @@ METRICS: tuple[MetricSpec, ...] = (
     _session(
         "sentineld_share_bytes",
         "gauge",
-        "The session's share of the shared budget; its budget follows when other sessions have "
-        "released memory.",
+        "The session's share of the shared budget. The session's budget becomes this share as soon "
+        "as other sessions have released the memory.",
         lambda one: one.share_bytes,
     ),
     _session(
@@ -355,7 +355,7 @@ METRICS: tuple[MetricSpec, ...] = (
     _session(
         "sentineld_diverged_steps_total",
         "counter",
-        "Steps whose allocations differed from those of the profiled step.",
+        "Steps whose allocations or boundaries did not fit the live layout.",
         lambda s: s.diverged_steps,
     ),
     _session_by(
