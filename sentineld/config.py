@@ -49,7 +49,7 @@ SCAN_CPU_SHARE_MIN = 0.001
 RULE_HINT = "write [[attach]] above the keys of each rule"
 
 KINDS = {bool: "true or false", int: "an integer", float: "a number", str: "a string"}
-"""For each type of a setting's default: the kind of value that the setting needs, as text."""
+"""The kind of value that a setting needs, as text, by the type of the setting's default value."""
 RANGES = {
     "metrics_port": (0, 65_535),
     "barrier_timeout_ms": (0, 3_600_000),
@@ -135,7 +135,7 @@ def load_with_origins(path: Path | None = None) -> tuple[Config, dict[str, Path]
     try:
         if path is not None and not path.exists():
             raise SentinelError(
-                "bad-config", f"{path} does not exist", "name another with --config"
+                "bad-config", f"{path} does not exist", "name another file with --config"
             )
         folder = sorted((main.parent / "config.d").glob("*.toml"))
         files = [file for file in [main, *folder] if file.exists()]

@@ -42,9 +42,9 @@ log = logging.getLogger("sentineld")
 
 HEARTBEAT_S = 0.25
 SWITCH_S = 0.0005
-"""Longest time for which a thread keeps Python's global lock while other threads wait for it.
-With Python's default, 5 ms, another thread would wait 5 ms for the lock after each of its system
-calls while the event loop is busy."""
+"""Longest time for which a thread keeps Python's GIL while other threads wait for it. With Python's
+default, 5 ms, another thread would wait 5 ms for the GIL after each of its system calls while the
+event loop is busy."""
 DESCRIPTORS_MAX = 16384
 """The daemon raises its soft limit on open descriptors to this number if the hard limit permits it.
 LimitNOFILE in the systemd unit has the same value."""

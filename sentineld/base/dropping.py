@@ -56,7 +56,7 @@ def drop(connection: socket.socket) -> None:
     try:
         threading.Thread(target=_serve, name="dropping", daemon=True).start()
     except RuntimeError as error:
-        log.warning("dropped connections stay open until the next one is dropped: %s", error)
+        log.warning("dropped connections stay open until another one is dropped: %s", error)
         with _lock:
             _serving = False
 

@@ -11,7 +11,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def die_with(parent_pid: int) -> bool:
-    """Have the kernel kill this process when the parent's thread that created it ends.
+    """Have the kernel kill this process when the thread that created this process ends.
 
     Returns False if the parent has already ended; in this case the kernel does not kill this
     process.

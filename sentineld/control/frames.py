@@ -77,8 +77,8 @@ class FrameBuffer:
         self._bytes = bytearray()
 
     def feed(self, data: bytes) -> list[Message]:
-        """The messages that this data completes. Raises FrameError if one is not a JSON object or
-        exceeds the limits."""
+        """The messages that this data completes. Raises FrameError if a message is not a JSON
+        object or exceeds the limits."""
         return [message for message, _ in self.feed_sized(data)]
 
     def feed_sized(self, data: bytes) -> list[tuple[Message, int]]:
@@ -139,12 +139,12 @@ class FrameSocket:
         # sender of data that arrived before this call.
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         self._socket = connection
-        # Without this option the kernel would discard out-of-band data, and would close in this
-        # thread the descriptors that came with the data; the close can block.
+        # Without this option the kernel would discard out-of-band data. The descriptors that came
+        # with the data would be closed in this thread, which can block.
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_OOBINLINE, 1)
         self._buffer = FrameBuffer(limits)
         self._peeked: bytearray | None = None
-        self._fds: deque[int] = deque()  # one thread appends, another takes
+        self._fds: deque[int] = deque()  # one thread appends, another thread takes
         self.hung_up = False
         self.may_read: Callable[[int], bool] = lambda frame_bytes: True
         """Called before each read, with the length of the incomplete frame (0: unknown). If it
@@ -252,7 +252,7 @@ class FrameSocket:
         except IndexError:
             for fd in taken:
                 close_untrusted(self.peer()[1], fd)
-            raise FrameError(f"{count} descriptors expected, {len(taken)} came") from None
+            raise FrameError(f"{count} descriptors expected, {len(taken)} received") from None
         return taken
 
     def send(self, message: Message, fds: Sequence[int] = ()) -> None:

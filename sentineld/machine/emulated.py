@@ -113,7 +113,7 @@ class EmulatedSubstrate:
         return access_table(profile, layout, tiers)
 
     def fast_pages(self, plan: Plan, budget_bytes: int, page_bytes: int) -> int | None:
-        """The number of fast pages to which the simulator limits this plan, too."""
+        """The maximum number of fast pages. The simulator uses the same limit for this plan."""
         return fast_pages(policy(plan.policy), plan, page_bytes)
 
     def reserve_bytes(self, budget_bytes: int) -> int:

@@ -110,8 +110,9 @@ class PagedSubstrate:
         self._figures = figures
 
     def tiers(self) -> Tiers:
-        """Two tiers: memory, and the directory's disk. Without bandwidths in the config, the disk's
-        bandwidths are measured, and memory's bandwidths are constants. Raises SentinelError."""
+        """Two tiers: memory, and the directory's disk. If the config gives no bandwidths, the
+        disk's bandwidths are measured, and the bandwidths of memory are constants. Raises
+        SentinelError."""
         require_move()
         return disk_tiers(self._folder, self._figures, self._file_room_bytes())
 

@@ -107,8 +107,9 @@ class SharedBudget:
             return holder in self._sharers
 
     def count(self, holder: Hashable) -> None:
-        """From now on, give this session a part of the budget. To be called when its process runs
-        steps: earlier, the session could not use its part, and the other sessions would lack it."""
+        """From now on, give this session a part of the budget. Call this when the session's process
+        runs steps. Before that, the session could not use its part, and the other sessions would
+        have less memory."""
         with self._lock:
             sharer = self._sharers.get(holder)
             if sharer is not None and not sharer.counts:
@@ -116,7 +117,8 @@ class SharedBudget:
                 self._divide()
 
     def learn(self, holder: Hashable, curve: Curve | None) -> None:
-        """Take a session's curve, and divide the budget again. curve: None if it has none."""
+        """Take a session's curve, and divide the budget again. curve: None if no curve can be
+        made."""
         with self._lock:
             sharer = self._sharers.get(holder)
             if sharer is not None:

@@ -21,7 +21,7 @@ from sentineld.model.records import PAGE_BYTES
 VECTOR_MAX = 1024
 """Maximum number of ranges per call: the kernel's UIO_MAXIOV."""
 
-_NUMBER = 440  # of process_madvise(2), on all architectures
+_NUMBER = 440  # of process_madvise(2), on x86-64 and arm64
 _libc = ctypes.CDLL(None, use_errno=True)  # CDLL releases the GIL during the call
 _libc.syscall.restype = ctypes.c_long
 
@@ -45,7 +45,7 @@ def require_advice(pidfd: int, pid: int) -> None:
 
 
 def advise(pidfd: int, pid: int, runs: Table, advice: Advice) -> None:
-    """Advise about runs of pages, in their order; PAGE_RUN_DTYPE.
+    """Advise the kernel about runs of pages, in their order; PAGE_RUN_DTYPE.
 
     Ranges that are no longer mapped, or for which the advice is invalid (locked memory), are
     skipped. Raises ProcessLookupError if the process has exited, SentinelError if the kernel

@@ -39,8 +39,8 @@ def birth_ns_per_byte(size_bytes: int) -> float:
     """Measure how much longer it takes to fill dropped pages than resident ones, per byte.
 
     The result is at least 0 and includes the time of the drop. The pages are not huge pages. They
-    are populated as the shim populates those of a tensor: with one call, if the kernel supports it.
-    Raises OSError if there is no memory.
+    are populated as the shim populates the pages of a tensor: with one call, if the kernel supports
+    it. Raises OSError if there is no memory.
     """
     with scratch_on(None, size_bytes) as scratch:
         size = scratch.bytes

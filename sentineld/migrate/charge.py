@@ -51,7 +51,7 @@ class _Snapshot:
 
 
 class _Birth(NamedTuple):
-    """The birth of a tensor in the arena, which occurs in every step."""
+    """The birth of a tensor in the arena. It occurs in every step."""
 
     offset: int
     size_bytes: int
@@ -71,7 +71,7 @@ class _Room:
     """Whether size_bytes is the room itself, not only a lower bound."""
     turnover: StretchPages
     """The arena pages that are born or dropped in this stretch or in the next one. A move of such a
-    page may leave the room unchanged, so after it size_bytes is only a lower bound."""
+    page may leave the room unchanged, so after the move size_bytes is only a lower bound."""
 
 
 class Charge:
@@ -110,7 +110,7 @@ class Charge:
         self._fast_nodes = spaces.tiers.tiers[FAST].nodes
         self._events = self._by_stretch()
         self._births = self._births_by_stretch()
-        self._turnovers: dict[int, StretchPages] = {}  # by stretch: pages of it and of the next one
+        self._turnovers: dict[int, StretchPages] = {}  # by stretch; covers the next stretch, too
         self._room: _Room | None = None  # used by the mover's thread only; None: not computed yet
         self._lock = threading.Lock()  # guards the maps and the fields below
         self._now = 0

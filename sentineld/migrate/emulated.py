@@ -174,7 +174,7 @@ class EmulatedMemory:
     def _pace(self, runs: list[_Run], node: int, wait: Wait | None) -> int:
         """Wait as long as the move of these pages takes; returns how many of them have arrived."""
         # Wait until earlier moves have ended before reserving bandwidth. Otherwise, reservations
-        # would queue up: after an interrupted move, no page would move until the time that is
+        # would queue up: if a move were interrupted, no page would move until the time that was
         # reserved for the next move.
         page_bytes, wanted = self._page_bytes, _pages(runs)
         runs = runs[:FLIGHT_RANGES]

@@ -195,7 +195,7 @@ class Mover:
         return self._published
 
     def stall_decisions(self) -> Decisions:
-        """How the stall trials have been decided so far."""
+        """The number of boundaries with each decision of the stall trials so far."""
         return self._trial.decisions
 
     def fast_bytes(self, barriers_hold: bool = True) -> int:

@@ -61,7 +61,7 @@ class Capacity:
             self._read[node] = read_ns, room_bytes - size_bytes
 
     def forget(self, node: int) -> None:
-        """Make the next node_bytes() read the node's meminfo again. To be called when the node had
+        """Make the next node_bytes() read the node's meminfo again. Call this when the node had
         less room for a move than expected."""
         self._read.pop(node, None)
 

@@ -106,7 +106,8 @@ class PlanMover(Protocol):
         """End the effect of watch(): from now on, moves need not take sampling into account."""
 
     def stall_decisions(self) -> Decisions:
-        """How the stall trials have been decided so far; see StallTrial."""
+        """The number of boundaries with each decision of the stall trials so far; see
+        StallTrial."""
 
     def fast_bytes(self, barriers_hold: bool = True) -> int:
         """Fast bytes charged to the session. barriers_hold: whether the process waits at

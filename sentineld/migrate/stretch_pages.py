@@ -53,7 +53,7 @@ class StretchPages:
         """The events of each stretch, in order; rows of the table."""
 
     def take(self, nodes: Nodes) -> Nodes:
-        """A copy of the nodes of the table's pages. nodes: of all pages of the arena."""
+        """A copy of the nodes of the table's pages. nodes: the nodes of all pages of the arena."""
         if len(self._spans) == 1:
             return nodes[self._spans[0]].copy()
         return np.concatenate([nodes[:0], *(nodes[span] for span in self._spans)])

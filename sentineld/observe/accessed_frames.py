@@ -2,7 +2,7 @@
 """Which page frames were accessed in a window, by DAMON's operations for physical addresses.
 
 DAMON clears the accessed bit of one page in each region, and looks at it when the sampling interval
-ends. Here each region is one page frame, so the answer is about exactly this page. The frames may
+ends. Here each region is one page frame, so the result applies to exactly this page. The frames may
 belong to any process. DAMON does not flush the TLB when it clears a bit, so an access through a
 TLB entry from before the window can go unnoticed.
 """

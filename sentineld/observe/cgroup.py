@@ -15,7 +15,7 @@ _GONE = (errno.ENOENT, errno.ENODEV)
 
 
 class Cgroup:
-    """An open cgroup. Another cgroup that is created at the same path later is not this one."""
+    """An open cgroup. A cgroup that is created later at the same path is another cgroup."""
 
     def __init__(self, path: str, mountinfo: Path = Path("/proc/self/mountinfo")) -> None:
         """path: see cgroup_folder(). Raises SentinelError if there is no such cgroup, or if it is

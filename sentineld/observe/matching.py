@@ -2,9 +2,9 @@
 """Finds the rule of the configuration that matches a registered process.
 
 The user ID is the one that the kernel reports for the process's connection. The kernel and systemd
-also determine the cgroup, but a user may create cgroups below one that systemd has delegated to
-this user, and choose their names. The process itself determines its command line, and can change it
-at any time.
+also determine the cgroup, but a user may create cgroups below a cgroup that systemd has delegated
+to this user, and choose their names. The process itself determines its command line, and can change
+it at any time.
 """
 
 from __future__ import annotations

@@ -4,10 +4,10 @@
 A sender can block other calls: fstat(), read() and close() of a file on FUSE, for example, wait for
 the sender's process. Therefore:
 
-- Shared memory (memfd, tmpfs, hugetlbfs) is recognized by F_GET_SEALS. This call fails for all
+- Shared memory (memfd, tmpfs, hugetlbfs) is recognised by F_GET_SEALS. This call fails for all
   other files, and does not call into their file systems. All further calls on shared memory are
   safe.
-- An anonymous inode is recognized by the link /proc/self/fd/N, which contains its kind, such as
+- An anonymous inode is recognised by the link /proc/self/fd/N, which contains its kind, such as
   anon_inode:[eventfd]. No file can imitate the link, because links of files begin with "/".
 - All other descriptors are passed to a thread that may block (base/closing.py).
 """

@@ -125,7 +125,8 @@ class ShimLink:
             if seals(fd) is None:
                 raise FrameError("its file is not a memfd")
             rows = min(os.fstat(fd).st_size // OP_ACCESS_DTYPE.itemsize, OP_ACCESSES_MAX)
-            # pread(), because the file position is shared with the shim and is at the file's end.
+            # Use pread(), because the file position is shared with the shim and is at the file's
+            # end.
             data = os.pread(fd, rows * OP_ACCESS_DTYPE.itemsize, 0) if rows else b""
         whole = len(data) // OP_ACCESS_DTYPE.itemsize * OP_ACCESS_DTYPE.itemsize
         step = message.get("step")

@@ -44,8 +44,8 @@ def written_pages(entries: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
 
 
 class SoftDirtyWatch(WriteWatch):
-    """Clears all soft-dirty bits of a process at the beginning of a window, and reads them at its
-    end."""
+    """Clears all soft-dirty bits of a process when a window begins, and reads them when the window
+    ends."""
 
     def __init__(self, target: Target) -> None:
         """Take over the target's descriptors. Raises SentinelError if the target sent none, or

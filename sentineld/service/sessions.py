@@ -146,7 +146,8 @@ class Sessions:
     # Verbs: (caller, arguments) -> JSON-serialisable result, or WithFile.
 
     def attach(self, caller: Caller, arguments: Message) -> Any:
-        """Start managing a process or a group, or switch a managed one to another budget or policy.
+        """Start managing a process or a group, or switch a managed target to another budget or
+        policy.
 
         The target is the process "pid" or, if "tree" is true, this process and its descendants. If
         "cgroup" is given instead, the target is that cgroup; see Cgroup. Groups are managed by the

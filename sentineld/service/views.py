@@ -137,7 +137,7 @@ def live_plan(session: Session) -> tuple[Plan, Profile, list[list[Any]]]:
 def residency_by_layer(session: Session) -> dict[str, Any]:
     """The resident bytes of the live plan's tensors at this moment, by layer and tier.
 
-    "other_bytes" are the bytes by tier that count for no layer; see bytes_by_layer(). Raises
+    "other_bytes" are the bytes by tier that belong to no layer; see bytes_by_layer(). Raises
     SentinelError if no plan is live.
     """
     managed, tiers = session.following.managed, session.machine.tiers

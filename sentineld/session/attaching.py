@@ -38,7 +38,7 @@ def first_goal(
 def changed_goal(
     goal: Goal, pid: int, fast: FastBudget | None, policy: str | None, terms: TermChanges | None
 ) -> Goal:
-    """The goal of an attached process with other values. fast, policy: None keeps the value.
+    """The new goal of an attached process. fast, policy: None keeps the current value.
 
     Raises SentinelError, for example if `fast` is given although the session shares the shared
     budget.
@@ -62,7 +62,7 @@ def saved_goal(machine: Machine, saved: Saved) -> Goal:
     session keeps its share as a budget of its own. Raises SentinelError."""
     shares = saved.terms is not None and machine.shared is not None
     terms = Terms(**(saved.terms or {})) if shares else None
-    # Only a share of the shared budget can be 0 bytes; parse() refuses them.
+    # Only a share of the shared budget can be 0 bytes. FastBudget.parse() refuses 0 bytes.
     fast = FastBudget(None, 0) if saved.fast == "0" else FastBudget.parse(saved.fast)
     return Goal(fast, saved.policy, terms)
 

@@ -44,7 +44,7 @@ class Chooser:
         pages become fast.
 
         temperature: (N,), see History. fast, slow: (N,), each unit's pages on the two tiers. The
-        caller need not demote more falling units than it needs to make room.
+        caller needs to demote only as many falling units as are needed to make room.
         """
         bucket = bucket_of(temperature)
         hot = hottest_that_fit(histogram(bucket, fast + slow), capacity_pages).coldest

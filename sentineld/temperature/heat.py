@@ -44,7 +44,7 @@ class Sample(NamedTuple):
 
 
 class Heat:
-    """Temperatures of units, which renew() replaces whenever the page tables were read."""
+    """Temperatures of units. renew() replaces the units whenever the page tables have been read."""
 
     def __init__(self, random: np.random.Generator) -> None:
         self.units = no_units()

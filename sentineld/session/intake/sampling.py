@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Page sampling of one session: its backend, the armed ranges, and the samples so far.
 
-With the module, epochs begin at the training's own boundaries, and each sample has the
+With the module, epochs begin at the boundaries of the training's steps, and each sample has the
 number of its epoch. Every other backend observes a window of whole steps, without epochs.
 """
 

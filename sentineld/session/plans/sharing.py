@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A session's part in the shared budget: its curve, its share, and the budget that it holds."""
+"""A session's part of the shared budget: its curve, its share, and the budget that it holds."""
 
 from __future__ import annotations
 

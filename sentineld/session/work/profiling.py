@@ -198,8 +198,8 @@ class Profiling:
             self._observing.end_sampling()
             if sampled.pages.lost:
                 log.warning(
-                    "process %d: the module lost %d records of accesses; the profile may lack some"
-                    " (increase log_records in the configuration)",
+                    "process %d: the module lost %d records of accesses; the profile may be"
+                    " incomplete (increase log_records in the configuration)",
                     self._link.pid,
                     sampled.pages.lost,
                     extra=about(LogEvent.RECORDS_LOST),
