@@ -108,8 +108,9 @@ class Members:
         return next((one for one in self._by_pid.values() if one.span == span), None)
 
     def look(self) -> None:
-        """If a listing is due, list the processes of a group: new processes join, and ended ones
-        leave. Raises ProcessLookupError if the group has no more processes, and SentinelError."""
+        """If a listing is due, list the processes of a group: new processes join, and processes
+        that are no longer in the group leave. Raises ProcessLookupError if the group has no more
+        processes, and SentinelError."""
         if self._target.is_group and time.monotonic() >= self._next_look_s:
             began_s = time.thread_time()
             self._look()

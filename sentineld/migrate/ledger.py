@@ -13,9 +13,9 @@ KEPT_STEPS = 256
 """Number of steps whose totals are kept."""
 STOPPED_NS = 500_000_000
 STOPPED_OVER_MEDIAN = 8.0
-"""If a batch took longer than STOPPED_NS and, per byte, more than STOPPED_OVER_MEDIAN times as long
-as the median of the last batches, we assume that the mover was stopped during the batch, for
-example by SIGSTOP. Such a batch says nothing about the bandwidth."""
+"""If a batch took longer than STOPPED_NS, and its time per byte exceeds STOPPED_OVER_MEDIAN times
+the median of the last batches, the mover was probably stopped during the batch, for example by
+SIGSTOP. Such a batch says nothing about the bandwidth."""
 LAST_BATCHES = 9
 
 

@@ -6,8 +6,9 @@ from __future__ import annotations
 import threading
 
 SLACK_NS = 2_000_000
-"""If a transfer is requested at most this much later than it could have begun, the cause is assumed
-to be the scheduler, and the bandwidth that was unused during the delay remains available."""
+"""If a transfer is requested at most this much later than it could have begun, the scheduler is
+assumed to have caused the delay. The bandwidth that was unused during the delay then remains
+available."""
 
 
 class TokenBucket:
