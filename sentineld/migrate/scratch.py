@@ -58,7 +58,7 @@ def scratch_on(node: int | None, size_bytes: int) -> Iterator[Scratch]:
                     raise SentinelError(
                         "not-permitted",
                         f"mbind to node {node} failed: {error.strerror}",
-                        "run it outside the container, or as root",
+                        "run the measurement outside the container, or as root",
                     ) from None
             words[:: mmap.PAGESIZE // 8] = 1
             yield Scratch(words, start, size, memory)

@@ -50,7 +50,7 @@ class SoftDirtyWatch(WriteWatch):
     def __init__(self, target: Target) -> None:
         """Take over the target's descriptors. Raises SentinelError if the target sent none, or
         descriptors of another kind."""
-        hint = "let it open its own /proc/self/clear_refs and pagemap"
+        hint = "let the process open its /proc/self/clear_refs and pagemap"
         super().__init__(target, WAY, "soft-dirty bits", hint)
 
     def begin(self, ranges: Ranges) -> None:

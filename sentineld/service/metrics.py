@@ -488,8 +488,8 @@ METRICS: tuple[MetricSpec, ...] = (
     _session_by(
         "sentineld_processes",
         "gauge",
-        "Policy temperature only: processes of the session, by kind: managed, or left_out, because "
-        "they cannot be managed.",
+        "Policy temperature only: processes of the session, by kind: managed, or left_out (they "
+        "cannot be managed).",
         ("kind",),
         lambda s: _keyed(s.processes),
     ),

@@ -219,7 +219,7 @@ class Profiling:
             self._link.send({"type": "detach"})
             self._sampler, self._sizes = self._new_sampler(), None
             self._choosing = Choosing(self._shapes, self._left)
-            self._lifecycle.enter(State.ALLOCATION, "no step could be sampled whole")
+            self._lifecycle.enter(State.ALLOCATION, "no step could be sampled completely")
 
     def _first_profile(self) -> Profile | None:
         """The profile of the sampled step; None until its operators' accesses have been received or

@@ -193,7 +193,7 @@ class Recording(Request[Trace]):
             self._sampled = self._sampler.on_step(step)
         if self._sampled is None:
             if not patient:
-                self._reject("; ".join(["no step could be sampled whole", *self._notes]))
+                self._reject("; ".join(["no step could be sampled completely", *self._notes]))
             return not patient
         answer = self._sampler.operators.accesses
         answered = answer is not None and answer.step == self._sampled.step.number
