@@ -63,7 +63,6 @@ class Capabilities:
     exact: bool  # reports all accesses of the kinds that it sees, and nothing else
     epochs: bool  # accesses are reported for each stretch, not only for each step
     resolution: Resolution
-    needs: str  # requirements, as text
 
     def summary(self) -> str:
         """A short description, which `sentinelctl doctor` and `sentinelctl status` print."""

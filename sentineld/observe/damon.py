@@ -17,7 +17,6 @@ import numpy as np
 
 from sentineld.base.errors import SentinelError
 from sentineld.host.sysfs import read_text
-from sentineld.model.records import PAGE_BYTES
 from sentineld.observe.backend import (
     AREA_DTYPE,
     NO_NODE,
@@ -151,7 +150,6 @@ DAMON = Backend(
         exact=False,
         epochs=False,
         resolution=Resolution.REGION,
-        needs=f"CONFIG_DAMON_VADDR and CONFIG_DAMON_SYSFS; regions of {PAGE_BYTES} bytes or more",
     ),
     probe=usable,
     open=DamonWatch,

@@ -116,7 +116,6 @@ MODULE = Backend(
         exact=True,
         epochs=True,
         resolution=Resolution.PAGE,
-        needs="the kernel module sentinel",
     ),
     probe=_probe,
     open=ModuleWatch,

@@ -33,7 +33,7 @@ from sentineld.observe.pagemap_ioctl import (
     scan_argument,
 )
 from sentineld.observe.writeprobe import reports_written_page
-from sentineld.observe.writewatch import WriteWatch, read_pagemap, write_capabilities
+from sentineld.observe.writewatch import WRITE_CAPABILITIES, WriteWatch, read_pagemap
 from sentineld.shim.writes import SCAN as WAY
 from sentineld.shim.writes import protect_writes
 
@@ -103,9 +103,7 @@ def _probe() -> SentinelError | None:
 
 PAGEMAP_SCAN = Backend(
     name=WAY,
-    capabilities=write_capabilities(
-        "userfaultfd and PAGEMAP_SCAN; descriptors that the process sends"
-    ),
+    capabilities=WRITE_CAPABILITIES,
     probe=_probe,
     open=ScanWatch,
 )

@@ -24,7 +24,7 @@ from sentineld.observe.backend import (
     merge_pages,
 )
 from sentineld.observe.writeprobe import reports_written_page
-from sentineld.observe.writewatch import WriteWatch, read_pagemap, write_capabilities
+from sentineld.observe.writewatch import WRITE_CAPABILITIES, WriteWatch, read_pagemap
 from sentineld.shim.writes import SOFT_DIRTY as WAY
 
 _SOFT_DIRTY_BIT = np.uint64(1 << 55)
@@ -91,7 +91,7 @@ def _probe() -> SentinelError | None:
 
 SOFT_DIRTY = Backend(
     name=WAY,
-    capabilities=write_capabilities("CONFIG_MEM_SOFT_DIRTY; descriptors that the process sends"),
+    capabilities=WRITE_CAPABILITIES,
     probe=_probe,
     open=SoftDirtyWatch,
 )

@@ -47,20 +47,18 @@ class WriteWatch:
         self._writes.close()
 
 
-def write_capabilities(needs: str) -> Capabilities:
-    """Capabilities of a backend that sees exactly the written pages of a step, and no reads."""
-    return Capabilities(
-        reads=False,
-        writes=True,
-        distinguishes_writes=True,
-        births=False,
-        nodes=False,
-        frequency=False,
-        exact=True,
-        epochs=False,
-        resolution=Resolution.PAGE,
-        needs=needs,
-    )
+WRITE_CAPABILITIES = Capabilities(
+    reads=False,
+    writes=True,
+    distinguishes_writes=True,
+    births=False,
+    nodes=False,
+    frequency=False,
+    exact=True,
+    epochs=False,
+    resolution=Resolution.PAGE,
+)
+"""The capabilities of a backend that sees exactly the written pages of a step, and no reads."""
 
 
 def read_pagemap(pagemap_fd: int, start: int, length_bytes: int) -> npt.NDArray[np.uint64]:
