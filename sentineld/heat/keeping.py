@@ -12,7 +12,7 @@ from sentineld.base.units import format_bytes
 from sentineld.heat.memory import SessionMemory
 from sentineld.heat.paging_out import PagingOut
 from sentineld.model.records import PAGE_BYTES
-from sentineld.temperature.heat import Heat, excess_pages, room_pages
+from sentineld.policies.temperature.heat import Heat, excess_pages, room_pages
 
 WALK_SHARE = 0.25
 """Limit on the CPU time of reading page tables between two scans, as a share of one core."""

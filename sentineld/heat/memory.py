@@ -23,7 +23,7 @@ from sentineld.observe.memory_use import (
     read_sharing,
     resident_bytes,
 )
-from sentineld.temperature.units import UNIT_PAGES_MIN, Units, unit_pages
+from sentineld.policies.temperature.units import UNIT_PAGES_MIN, Units, unit_pages
 
 _NO_RUNS = np.zeros(0, PAGE_RUN_DTYPE)
 

@@ -17,7 +17,7 @@ from sentineld.host.swap import Swap, read_swap
 from sentineld.migrate.advice import Advice, advise
 from sentineld.model.arrays import Table
 from sentineld.model.records import PAGE_BYTES
-from sentineld.temperature.rate import RateLimit
+from sentineld.policies.temperature.rate import RateLimit
 
 BATCH_PAGES = 1024
 """Pages per call. During a call, the process cannot change its mappings."""

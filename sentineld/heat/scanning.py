@@ -9,8 +9,8 @@ from sentineld.heat.keeping import Keeping
 from sentineld.heat.looking import Looking
 from sentineld.heat.memory import SessionMemory
 from sentineld.model.records import PAGE_BYTES
-from sentineld.temperature.heat import Heat, Sample
-from sentineld.temperature.pacing import Pacing
+from sentineld.policies.temperature.heat import Heat, Sample
+from sentineld.policies.temperature.pacing import Pacing
 
 INTERVAL_S_MIN, INTERVAL_S_MAX = 1.0, 60.0
 """Limits on the interval between scans."""

@@ -34,9 +34,9 @@ from sentineld.heat.target import Target
 from sentineld.machine.machine import Machine
 from sentineld.migrate.advice import require_advice
 from sentineld.model.records import PAGE_BYTES
+from sentineld.policies.temperature.heat import Heat
 from sentineld.session.lifecycle import State, Status
 from sentineld.session.turns import Turns
-from sentineld.temperature.heat import Heat
 
 log = logging.getLogger(__name__)
 

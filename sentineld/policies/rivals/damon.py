@@ -37,7 +37,7 @@ from sentineld.policies.rivals.reactive import (
     move_requests,
     total,
 )
-from sentineld.temperature.rate import RateLimit
+from sentineld.policies.temperature.rate import RateLimit
 
 AGGREGATION_S = 0.1
 SAMPLES = 20

@@ -22,7 +22,7 @@ from sentineld.model.arrays import Integers
 from sentineld.plan.policy import MoveRequest, Observation
 from sentineld.policies.registry import register
 from sentineld.policies.rivals.reactive import ReactivePolicy, Setting, exchange
-from sentineld.temperature.buckets import histogram, hottest_that_fit
+from sentineld.policies.temperature.buckets import histogram, hottest_that_fit
 
 MIGRATE_S = 0.5
 COOL_TICKS = (4, 1, 16)

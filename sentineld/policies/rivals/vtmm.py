@@ -4,8 +4,8 @@
 Based on vTMM (EuroSys 2023), earlier named HMM-V (arXiv 2209.13111). vTMM manages the memory of
 virtual machines: the hypervisor scans page tables for accessed and dirty bits. Each page has a
 temperature, which rises with the number of the last 20 scans that found the page accessed. A scan
-that found the page written counts more (sentineld/temperature/history.py names the source of the
-constants). Pages of similar temperature form a bucket (sentineld/temperature/buckets.py). The hot
+that found the page written counts more (policies/temperature/history.py names the source of the
+constants). Pages of similar temperature form a bucket (policies/temperature/buckets.py). The hot
 set consists of the hottest buckets that fit into the fast tier. Hot slow pages are promoted, the
 hottest first; cold fast pages are demoted to make room, the coldest first. A queue of eight levels
 saves work: the bits of pages that are known to be used are cleared less often. Published interval
@@ -25,9 +25,9 @@ import numpy as np
 from sentineld.plan.policy import MoveRequest, Observation
 from sentineld.policies.registry import register
 from sentineld.policies.rivals.reactive import ReactivePolicy, Setting, exchange
-from sentineld.temperature.choice import Chooser
-from sentineld.temperature.levels import LEVELS
-from sentineld.temperature.tracker import Tracker
+from sentineld.policies.temperature.choice import Chooser
+from sentineld.policies.temperature.levels import LEVELS
+from sentineld.policies.temperature.tracker import Tracker
 
 SCAN_S = 0.6
 LEVEL_COUNTS = (LEVELS, 1)

@@ -13,7 +13,7 @@ from sentineld.heat.memory import SessionMemory
 from sentineld.heat.spans import SPAN_PAGES
 from sentineld.heat.target import OneProcess, Tree
 from sentineld.model.records import PAGE_BYTES
-from sentineld.temperature.units import Units
+from sentineld.policies.temperature.units import Units
 from tests.unit.block_process import BLOCK_BYTES, MIB, BlockProcess, block_process
 
 BLOCK_PAGES = BLOCK_BYTES // PAGE_BYTES

@@ -25,7 +25,6 @@ ORDER = (
     "host",
     "observe",
     "profile",
-    "temperature",
     "plan",
     "report",
     "simulate",
@@ -60,7 +59,7 @@ SESSION_ORDER = (
 )
 """The modules and packages of sentineld/session/, lowest first."""
 
-PURE = ("model", "profile", "temperature", "plan", "policies", "simulate")
+PURE = ("model", "profile", "plan", "policies", "simulate")
 """Packages that only compute: the same arguments give the same result on every machine."""
 
 IMPURE_MODULES = {

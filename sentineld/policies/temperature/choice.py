@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from sentineld.model.arrays import Integers
-from sentineld.temperature.buckets import bucket_of, histogram, hottest_that_fit
-from sentineld.temperature.carry import carried
+from sentineld.policies.temperature.buckets import bucket_of, histogram, hottest_that_fit
+from sentineld.policies.temperature.carry import carried
 
 
 class Choice(NamedTuple):

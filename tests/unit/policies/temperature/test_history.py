@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sentineld.temperature.history import SCANS, TEMPERATURE_MAX, History
+from sentineld.policies.temperature.history import SCANS, TEMPERATURE_MAX, History
 
 UNITS = 3
 BITS = st.lists(st.booleans(), min_size=UNITS, max_size=UNITS).map(np.array)

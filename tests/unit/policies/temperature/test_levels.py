@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sentineld.temperature.levels import LEVELS, Levels, pause
+from sentineld.policies.temperature.levels import LEVELS, Levels, pause
 
 
 def scanned(levels: Levels, used: bool) -> str:

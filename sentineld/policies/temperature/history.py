@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sentineld.model.arrays import Integers, Mask
-from sentineld.temperature.carry import carried
+from sentineld.policies.temperature.carry import carried
 
 SCANS = 20
 """Number of scans that are remembered for each unit. Older scans no longer count, so the

@@ -11,8 +11,8 @@ The caller reads and clears the bits, by whatever means it has:
 from __future__ import annotations
 
 from sentineld.model.arrays import Integers, Mask
-from sentineld.temperature.history import History
-from sentineld.temperature.levels import LEVELS, Levels, Scan
+from sentineld.policies.temperature.history import History
+from sentineld.policies.temperature.levels import LEVELS, Levels, Scan
 
 
 class Tracker:

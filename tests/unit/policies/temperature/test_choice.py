@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sentineld.temperature.choice import Chooser
+from sentineld.policies.temperature.choice import Chooser
 
 TEN = np.full(4, 10)
 """Four units of ten pages each."""

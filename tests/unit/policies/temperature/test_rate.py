@@ -8,7 +8,7 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sentineld.temperature.rate import RateLimit
+from sentineld.policies.temperature.rate import RateLimit
 
 
 def test_unused_pages_accumulate_up_to_the_burst() -> None:

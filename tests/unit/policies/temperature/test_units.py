@@ -10,7 +10,13 @@ from hypothesis import strategies as st
 
 from sentineld.model.arrays import Table
 from sentineld.model.records import PAGE_RUN_DTYPE
-from sentineld.temperature.units import UNIT_PAGES_MIN, UNITS_MAX, Units, no_units, unit_pages
+from sentineld.policies.temperature.units import (
+    UNIT_PAGES_MIN,
+    UNITS_MAX,
+    Units,
+    no_units,
+    unit_pages,
+)
 
 
 def runs(*rows: tuple[int, int, bool]) -> Table:

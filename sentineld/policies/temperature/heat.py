@@ -14,11 +14,11 @@ from typing import NamedTuple
 import numpy as np
 
 from sentineld.model.arrays import Integers, Mask, Table
-from sentineld.temperature.carry import carried
-from sentineld.temperature.choice import Chooser
-from sentineld.temperature.levels import Scan
-from sentineld.temperature.tracker import Tracker
-from sentineld.temperature.units import Units, no_units
+from sentineld.policies.temperature.carry import carried
+from sentineld.policies.temperature.choice import Chooser
+from sentineld.policies.temperature.levels import Scan
+from sentineld.policies.temperature.tracker import Tracker
+from sentineld.policies.temperature.units import Units, no_units
 
 LEVELS = 4
 """Levels of the queue. At the top level, a unit is sampled in one of four scans. vTMM has 8 levels;

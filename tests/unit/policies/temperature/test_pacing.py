@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from sentineld.temperature.pacing import Pacing
+from sentineld.policies.temperature.pacing import Pacing
 
 
 def test_the_interval_keeps_the_share() -> None:

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sentineld.model.arrays import Integers, Mask
-from sentineld.temperature.carry import carried
+from sentineld.policies.temperature.carry import carried
 
 LEVELS = 8
 """Number of levels. At the top level, a unit's bits are cleared in one of 64 scans."""

@@ -7,8 +7,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sentineld.temperature.buckets import BUCKETS, bucket_of, histogram, hottest_that_fit
-from sentineld.temperature.history import TEMPERATURE_MAX
+from sentineld.policies.temperature.buckets import BUCKETS, bucket_of, histogram, hottest_that_fit
+from sentineld.policies.temperature.history import TEMPERATURE_MAX
 
 
 def test_a_bucket_holds_five_temperatures() -> None:

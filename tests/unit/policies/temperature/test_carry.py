@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from sentineld.temperature.carry import carried
+from sentineld.policies.temperature.carry import carried
 
 
 def test_units_keep_their_values_and_new_ones_have_none() -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from sentineld.model.arrays import Mask
-from sentineld.temperature.tracker import Tracker
+from sentineld.policies.temperature.tracker import Tracker
 
 
 class Pages:

@@ -9,8 +9,8 @@ import numpy as np
 
 from sentineld.model.arrays import Table
 from sentineld.model.records import PAGE_RUN_DTYPE
-from sentineld.temperature.heat import REST, Heat, Sample, excess_pages, room_pages
-from sentineld.temperature.units import UNIT_PAGES_MIN, Units
+from sentineld.policies.temperature.heat import REST, Heat, Sample, excess_pages, room_pages
+from sentineld.policies.temperature.units import UNIT_PAGES_MIN, Units
 
 UNIT = UNIT_PAGES_MIN
 ALL = 10**9
