@@ -39,7 +39,10 @@ from sentineld.shim.writes import protect_writes
 
 _REGIONS = 4096
 _WP_MATCHING, _CHECK_WPASYNC = 1, 2
-_HINT = "use Linux 6.7 or later; let a container's seccomp filter pass userfaultfd"
+_HINT = (
+    "use Linux 6.7 or later; let a container's seccomp filter pass userfaultfd; on paged tiers, "
+    "soft-dirty bits are used instead"
+)
 
 
 class ScanWatch(WriteWatch):

@@ -44,7 +44,9 @@ class WriteFds:
 
     def without(self, way: str) -> str:
         """The reason why the process can't be watched by `way` (SCAN or SOFT_DIRTY)."""
-        return f"it sent fds for {self.way}" if self.way and self.way != way else self.refusal
+        return (
+            f"it sent descriptors for {self.way}" if self.way and self.way != way else self.refusal
+        )
 
 
 class ReceivedWriteFds:

@@ -17,5 +17,5 @@ def test_a_process_without_the_right_descriptors_is_not_watched(backend: Backend
     with pytest.raises(SentinelError, match="sent no descriptors"):
         backend.open(Target(1))
     offered = WriteFds(way="something else")
-    with pytest.raises(SentinelError, match="sent fds for something else"):
+    with pytest.raises(SentinelError, match="sent descriptors for something else"):
         backend.open(Target(1, writes=offered))
