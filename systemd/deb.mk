@@ -4,7 +4,7 @@
 #   DEB=build/deb       folder of the packages; everything in it is deleted first
 #   DEB_VERSION=        version of the packages, instead of that of systemd/debian/changelog.py
 #   SOURCE_DATE_EPOCH=  date of the packages' files, in seconds since 1970; default: the last
-#                       commit's date, or the present without git
+#                       commit's date, or the current time without git
 
 DEB ?= $(BUILD)/deb
 DEB_SOURCE := $(DEB)/source

@@ -60,9 +60,10 @@ def place(what: Any, tier: str) -> None:
     """Keep tensors on a tier, whatever plan is made for this process.
 
     The request holds until the tensor's memory is freed, or until place() is called again. It
-    applies to the whole storage of a tensor. Gradients and optimizer state are tensors of their
-    own, and are not placed with a module's parameters. Tensors below 4 KiB are never moved, so
-    place() does nothing for them. Without the shim or a daemon, it does nothing, either.
+    applies to the whole storage of a tensor. Gradients and optimizer state are separate tensors,
+    which are not placed with a module's parameters. Tensors below 4 KiB are never moved, so place()
+    has no effect on them. Without the shim, place() has no effect at all. Without a daemon, the
+    request is kept, and reported when a daemon connects.
 
     Args:
         what: a tensor, or a module, all of whose parameters and buffers are placed.
@@ -77,7 +78,8 @@ def place(what: Any, tier: str) -> None:
 
 
 def placing(tier: str) -> Placing:
-    """A context, or a decorator, in which this thread's new tensors are placed: see place().
+    """A context manager, also usable as a decorator. Tensors that this thread allocates in the
+    context are placed on the tier; see place().
 
         with sentineld.shim.placing("slow"):
             table = torch.nn.Embedding(10_000_000, 64)

@@ -93,7 +93,7 @@ def _cache_directory() -> Path:
 
 
 def _build(sources: list[Path]) -> Path:
-    """Path of the library in the cache that was built from these sources. Builds it if needed.
+    """Path of the cached library that was built from these sources. Builds it if needed.
     Raises ShimUnavailableError."""
     try:
         return _cached_or_compiled(sources)

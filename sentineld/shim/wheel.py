@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Commands of setuptools, used only while a wheel is built: they compile the shim's C library.
 
-A wheel with the library is for one platform and every version of Python 3, and has no C sources:
-pip gives the files of a wheel arbitrary times, so `library_path()` could not tell whether the
-library is newer than its sources. A wheel that is built without a C compiler, or on a platform
-other than Linux, has the sources, and the shim compiles them when it first starts.
+A wheel with the library fits one platform and every version of Python 3. It contains no C sources:
+pip sets arbitrary modification times, so `library_path()` could not tell whether the library is
+newer than the sources. A wheel that is built without a C compiler, or on a platform other than
+Linux, contains the sources instead, and the shim compiles them when it first starts.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NATIVE = Path("sentineld/shim/native")
 
 
 class BuildWithObject(build_py):  # type: ignore[misc]
-    """build_py that replaces the shim's C sources by the compiled library."""
+    """build_py that replaces the shim's C sources with the compiled library."""
 
     def run(self) -> None:
         """Copy the modules; unless the installation is editable, compile the library."""
@@ -30,7 +30,7 @@ class BuildWithObject(build_py):  # type: ignore[misc]
             return
         target = Path(self.build_lib).resolve() / "sentineld/shim"
         library = target / LIBRARY
-        library.unlink(missing_ok=True)  # of an earlier build in the same folder
+        library.unlink(missing_ok=True)  # left by an earlier build in this folder
         command = ["make", "-C", str(NATIVE), f"OUT={library}"]
         try:
             subprocess.run(command, check=True)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Prints debian/changelog: one entry, from CHANGELOG.md and the package's version.
 
-The arguments are the source folder, the date in seconds since 1970, and optionally a version, which
-replaces the one that is printed otherwise: the package's version if CHANGELOG.md has a section for
-it, else this version with ~DATE, which is older than the release.
+The arguments are the source folder, the date in seconds since 1970, and optionally the version to
+print. The default is the package's version if CHANGELOG.md has a section for it. Otherwise it is
+this version with ~DATE, which sorts before the release.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def own_version(source: Path) -> str:
 
 
 def debian_version(version: str, released: bool, date: datetime) -> str:
-    """The Debian version: an unreleased one is older than its release, newer than older ones."""
+    """The Debian version. An unreleased build sorts before its release and after earlier builds."""
     return version if released else f"{version}~{date:%Y%m%d%H%M%S}"
 
 

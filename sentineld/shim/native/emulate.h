@@ -102,7 +102,7 @@ struct served {
  * NULL, or a description of the problem.
  *   paged:  the pager runs, so it will write the maps.
  *   before: the former map, from which the residency of the heap's live blocks is copied. NULL:
- *           these blocks' pages are fast as long as the fast node has room.
+ *           these blocks' pages count as fast while the fast node has room.
  *   step:   number of the step that has just ended (see copy_heap_residency()).
  */
 const char *emulation_new(struct emulation **out, const struct layout *layout, const struct heap *heap,

@@ -14,8 +14,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Free lists (bins): one for each size below 32 pages. From 32 pages on, 16 lists share the sizes
-   from one power of two up to the next. */
+/* Free lists (bins): one for each size below 32 pages. From 32 pages on, the sizes between two
+   powers of two are divided among 16 lists. */
 #define HEAP_EXACT_BINS 32
 #define HEAP_SPLITS 16
 #define HEAP_BINS (HEAP_EXACT_BINS + 27 * HEAP_SPLITS)

@@ -77,7 +77,7 @@ struct shim {
 	uint32_t next_cut; /* index of the next cut in the layout's table of cuts */
 	uint32_t layer; /* layer of the last passed boundary */
 	uint64_t first_replay_step; /* number of the first step with the live layout; 0: not begun yet */
-	/* 0, or the position for which a barrier timed out or found the heartbeat stale. As long as
+	/* 0, or the position for which a barrier timed out or found the heartbeat stale. While
 	   moves_done is below this position, barriers do not wait. */
 	_Atomic uint64_t stuck_position;
 };
@@ -133,7 +133,7 @@ bool arena_holds(const void *address);
 uint64_t boundary_pass(enum sentinel_boundary kind, uint32_t layer);
 
 /* Wait until moves_done reaches the position, the timeout passes, or the daemon is gone. Returns
-   immediately as long as moves_done is below shim.stuck_position. */
+   immediately while moves_done is below shim.stuck_position. */
 void barrier_wait(uint64_t position);
 
 /* With emulated or paged tiers: add the delay of the new stretch to the debt; on paged tiers, this
