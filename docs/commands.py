@@ -21,7 +21,7 @@ def contexts(name: str) -> Iterator[click.Context]:
 
 
 def subcommands(context: click.Context) -> list[tuple[str, click.Command]]:
-    """The names and commands of a command's verbs; none if it is no group."""
+    """The names and commands of a command's verbs; none if the command is not a group."""
     group = context.command
     if not isinstance(group, click.Group):
         return []
