@@ -214,7 +214,7 @@ ROWS: dict[str, tuple[Graph, ...]] = {
         ),
         Graph(
             "Waiting for moves",
-            "Share of the elapsed time that the training waited for moves.",
+            "Share of the elapsed time for which the training waited for moves.",
             "percentunit",
             ((_rate("sentineld_barrier_wait_seconds_total"), "{{session}}"),),
         ),

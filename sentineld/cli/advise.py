@@ -219,7 +219,7 @@ def _measured(folder: Path) -> Tiers:
     click.echo(
         f"it reads {slow.read_bytes_per_s / 1e9:.2f} GB/s and writes"
         f" {slow.write_bytes_per_s / 1e9:.2f} GB/s; a fault takes"
-        f" {slow.read_latency_ns / 1e3:.0f} us and the time of the bytes",
+        f" {slow.read_latency_ns / 1e3:.0f} us plus the time to transfer its bytes",
         err=True,
     )
     return tiers

@@ -112,7 +112,8 @@ def wait_managed(daemon: Daemon, attached: Mapping[str, Any]) -> dict[str, Any]:
     """Wait until an attached process or group is managed; returns its entry in the answer to
     `status`. attached: the entry right after the attach.
 
-    Raises SentinelError if its processes end or are detached before, or if no plan can be made.
+    Raises SentinelError if the target ends or is detached before it is managed, or if no plan can
+    be made.
     """
     pid, group = attached["pid"], attached.get("group", "")
     title = session_title(attached)

@@ -64,7 +64,7 @@ def show(path: Path | None, origin: bool, as_json: bool) -> None:
 
 def _toml(values: dict[str, Any], prefix: str, origins: dict[str, str] | None) -> Iterator[str]:
     for key, value in values.items():
-        # JSON's values of these types are TOML's, too.
+        # Values of these types have the same syntax in JSON and in TOML.
         line = f"{key} = {json.dumps(value, ensure_ascii=False)}"
         if origins is not None:
             line += f"  # {origins.get(prefix + key, 'default')}"

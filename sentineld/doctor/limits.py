@@ -57,7 +57,7 @@ def memory_limit(system: System) -> Finding:
                 "memory_limit",
                 Status.WARN,
                 f"{_subject(name)} has {limit[1]} = {format_bytes(limit[0])}, less than the tiers' "
-                f"{format_bytes(capacity)}: beyond it the kernel reclaims even if a tier has room",
+                f"{format_bytes(capacity)}: above it, pages are reclaimed even if a tier has room",
                 f"raise {limit[1]}, for example: systemctl set-property UNIT MemoryMax=infinity",
             )
     return Finding("memory_limit", Status.OK, "no cgroup limit is below the tiers' size")

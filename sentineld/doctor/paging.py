@@ -14,7 +14,7 @@ from sentineld.host.mounts import IN_MEMORY, filesystem_of
 from sentineld.host.userfaultfd import require_move
 
 ROOM_BYTES_MIN = 8 << 30
-"""A warning is given if the disk has less room than this."""
+"""A warning is given if the disk has less free space than this."""
 
 
 def paging(system: System) -> Finding:
@@ -41,7 +41,7 @@ def paging(system: System) -> Finding:
         return Finding(
             "paging",
             Status.FAIL,
-            f"{folder} is on {kind}, which is memory itself: evicted pages free nothing",
+            f"{folder} is on {kind}, which is itself in memory: evictions free no memory",
             "name a directory on an NVMe or SATA SSD: tiers.paged",
             "bad-config",
         )
@@ -56,10 +56,10 @@ def paging(system: System) -> Finding:
         return Finding(
             "paging",
             Status.WARN,
-            f"{folder} has only {format_bytes(room_bytes)} of room",
-            "free some, or name another directory: tiers.paged",
+            f"{folder} has only {format_bytes(room_bytes)} free",
+            "free some space, or name another directory: tiers.paged",
         )
-    return Finding("paging", Status.OK, f"{folder} has {format_bytes(room_bytes)} of room")
+    return Finding("paging", Status.OK, f"{folder} has {format_bytes(room_bytes)} free")
 
 
 def _rotating(system: System, place: Path) -> bool:

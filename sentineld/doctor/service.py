@@ -16,7 +16,7 @@ from sentineld.doctor.findings import Finding, Status, System
 from sentineld.shim.native import LIBRARY_NAME, LIBRARY_VARIABLE
 
 ANSWER_TIMEOUT_S = 10.0
-METRICS_FIX = "end the program that has the port, or set metrics_port"
+METRICS_FIX = "stop the program that uses the port, or set metrics_port"
 
 
 def ask(socket: Path) -> Mapping[str, Any] | SentinelError:

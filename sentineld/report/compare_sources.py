@@ -32,7 +32,7 @@ class DifferenceCause(StrEnum):
     """Reason why the module did not see an access that the framework reports."""
 
     BOUNDARY = "seen in an adjacent layer: the operator runs across a boundary"
-    UNKNOWN = "its pages were unarmed by others, or could not be armed"
+    UNKNOWN = "its pages were unarmed by other code, or could not be armed"
     SHAPE_ONLY = "none of its pages was accessed: the operator uses its shape or creates a view"
     IN_FLIGHT = "its pages were in flight and so not armed, or none was accessed"
 

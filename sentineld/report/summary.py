@@ -82,7 +82,7 @@ def summary_lines(trace: Trace) -> list[str]:
     if values["unknown_pages"]:
         lines.append(
             f"  {values['unknown_pages']} more pages x stretches are unknown: the pages were "
-            "unarmed by others, or can't be armed"
+            "unarmed by other code, or can't be armed"
         )
     if values["faults"] is not None:
         lines.append(_faults_line(**values["faults"]))

@@ -18,8 +18,8 @@ would load numpy as soon as sentineld.shim is imported. A test compares them."""
 
 CPU_ONLY = "only the pages of CPU tensors can be placed"
 OTHER_MEMORY = (
-    "torch's CPU allocator did not allocate it under the shim; shared, pinned and file-backed memory"
-    " and numpy's memory cannot be placed, but a copy can: x = x.clone()"
+    "torch's CPU allocator did not allocate it under the shim; shared, pinned and file-backed"
+    " memory and numpy's memory cannot be placed, but a copy can: x = x.clone()"
 )
 
 

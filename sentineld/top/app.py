@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The live view: its widgets and keys. The texts are made in lines.py."""
+"""The live view: its widgets and keys. The texts come from lines.py."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from tests.unit.files import write
 
 @pytest.fixture
 def paged(system: System, monkeypatch: pytest.MonkeyPatch) -> System:
-    """A machine that can move pages, with 100 GiB of room in /data."""
+    """A machine that can move pages, with 100 GiB free in /data."""
     (system.root / "data").mkdir()
     monkeypatch.setattr(paging, "require_move", lambda _: None)
     room(monkeypatch, 100 << 30)
@@ -34,7 +34,7 @@ def room(monkeypatch: pytest.MonkeyPatch, free: int) -> None:
 def test_paged_tiers_are_checked_only_if_they_are_selected(system: System, paged: System) -> None:
     assert paging.paging(system).status is Status.SKIP
     found = paging.paging(paged)
-    assert (found.status, found.cause) == (Status.OK, "/data has 100.0 GiB of room")
+    assert (found.status, found.cause) == (Status.OK, "/data has 100.0 GiB free")
     # If a daemon is running, its tiers are checked instead of the configured ones.
     assert paging.paging(replace(paged, daemon={"paged": ""})).status is Status.SKIP
     assert paging.paging(replace(system, daemon={"paged": "/data"})).status is Status.OK
@@ -67,7 +67,7 @@ def test_a_file_system_in_memory_is_reported(paged: System, kind: str, status: S
 def test_a_full_disk_is_reported(paged: System, monkeypatch: pytest.MonkeyPatch) -> None:
     room(monkeypatch, 1 << 30)
     found = paging.paging(paged)
-    assert (found.status, found.cause) == (Status.WARN, "/data has only 1.0 GiB of room")
+    assert (found.status, found.cause) == (Status.WARN, "/data has only 1.0 GiB free")
 
 
 def test_a_missing_directory_is_reported(paged: System, monkeypatch: pytest.MonkeyPatch) -> None:
