@@ -29,8 +29,8 @@ WRAPPED_WIDTH_MIN = 16
 their width."""
 LONG_TIMEOUT_S = 6 * 3600.0
 """Timeout for verbs that wait for training steps or for planning. A step may take minutes. Planning
-may take twice plan_timeout_s (the plan and the spare plan), and it begins only when one of the
-plan_processes is free."""
+may take twice plan_timeout_s (the plan and the spare plan), and it has to wait as long as
+plan_processes other plans are being made."""
 
 
 @dataclass(frozen=True)
