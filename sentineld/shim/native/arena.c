@@ -9,7 +9,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "paging.h"
+#include "paged_memory.h"
 #include "whole_pages.h"
 
 #define WORD_BITS 64
@@ -143,7 +143,7 @@ fail:
 
 void arena_delete(struct arena *arena)
 {
-	paging_remove(arena);
+	paging_remove(arena->base, arena->bytes);
 	if (arena->bytes)
 		munmap(arena->base, arena->bytes);
 	free(arena->live_map);

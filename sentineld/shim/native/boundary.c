@@ -8,6 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "arenas.h"
 #include "epoch.h"
 #include "paging.h"
 
@@ -312,23 +313,6 @@ void step_end(void)
 			publish(diverged_in_row, 0);
 	}
 	pthread_mutex_unlock(&shim.lock);
-}
-
-/* Delete those arenas of former layouts that hold no live tensor. Needs the lock. */
-static void delete_empty_arenas(void)
-{
-	struct arena **link = &shim.older;
-
-	while (*link) {
-		struct arena *arena = *link;
-
-		if (arena->live_tensors) {
-			link = &arena->older;
-			continue;
-		}
-		*link = arena->older;
-		arena_delete(arena);
-	}
 }
 
 uint64_t step_begin(void)

@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "paged_memory.h"
 #include "paging.h"
 
 struct shim shim = {

@@ -6,7 +6,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "paging.h"
+#include "paged_memory.h"
 #include "whole_pages.h"
 
 /* Maximum number of blocks of one bin that are searched for the best fit. */

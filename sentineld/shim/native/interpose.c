@@ -15,7 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "paging.h"
+#include "arenas.h"
+#include "paged_memory.h"
 #include "place.h"
 #include "whole_pages.h"
 
@@ -188,26 +189,6 @@ static void heap_free(void *address)
 	heap_give(&shim.heap, block);
 	publish_heap();
 	pthread_mutex_unlock(&shim.lock);
-}
-
-/* The arena that contains the address, or NULL. Needs the lock. */
-static struct arena *arena_of(const void *address)
-{
-	struct arena *arena = shim.arena;
-
-	if (arena && arena_owns(arena, address))
-		return arena;
-	for (arena = shim.older; arena; arena = arena->older)
-		if (arena_owns(arena, address))
-			return arena;
-	return NULL;
-}
-
-bool arena_holds(const void *address)
-{
-	struct arena *arena = arena_of(address);
-
-	return arena && arena_find(arena, address) >= 0;
 }
 
 /* Free a tensor that lies in an arena. Returns false if no arena contains the address. */

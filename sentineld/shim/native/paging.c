@@ -6,13 +6,11 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <sys/eventfd.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
-#include "pager/pager.h"
+#include "paged_memory.h"
 #include "pager/threads.h"
 #include "paging_file.h"
-#include "whole_pages.h"
 
 #define REQUESTS 8u /* maximum number of reads and writes in flight; more would not make a disk faster */
 #define FILE_BYTES_MAX (1ull << 44) /* file pages are numbered with 32 bits */
@@ -22,7 +20,6 @@ static struct {
 	/* guards the fields below, except atomic ones and those that are constant while the pager
 	   runs */
 	pthread_mutex_t lock;
-	struct pager *_Atomic pager; /* NULL: the pager does not run */
 	struct paging_file file;
 	uint64_t budget_pages;
 	unsigned page_shift;
@@ -48,11 +45,6 @@ static struct {
 	.notify = -1,
 };
 
-bool paging_runs(void)
-{
-	return atomic_load_explicit(&paging.pager, memory_order_acquire) != NULL;
-}
-
 /* Copy the queue's first range to *range. Returns false if the queue is empty, or if its head is
    invalid: the daemon, which writes the head, is untrusted. */
 static bool first_range(const struct sentinel_page_queue *queue, struct sentinel_page_range *range)
@@ -75,8 +67,8 @@ static uint64_t begin(unsigned space, uint64_t page, uint64_t pages, bool evict,
 	if (space > 1 || page > paging.pages[space] || pages > paging.pages[space] - page)
 		return 0;
 	address = paging.base[space] + (page << paging.page_shift);
-	return evict ? pager_evict(paging.pager, address, pages, done)
-		     : pager_fetch(paging.pager, address, pages, done);
+	return evict ? pager_evict(paging_pager(), address, pages, done)
+		     : pager_fetch(paging_pager(), address, pages, done);
 }
 
 /* Begin, in order, the moves of a queue, up to the first one that cannot begin for all of its pages.
@@ -135,20 +127,20 @@ void paging_pass(uint64_t position, bool has_moves)
 	if (!paging_runs())
 		return;
 	atomic_store(&paging.position, position);
-	pager_pass(paging.pager);
+	pager_pass(paging_pager());
 	if (has_moves)
 		event_signal(paging.notify);
 }
 
 /* Do the work of paging_publish(). Needs paging.lock. */
-static void publish(void)
+static void publish_counts(void)
 {
 	struct sentinel_paging *words = paging.words;
 	struct pager_counts counts;
 
 	if (!words)
 		return;
-	pager_read_counts(paging.pager, &counts);
+	pager_read_counts(paging_pager(), &counts);
 #define PUBLISH(word) __atomic_store_n(&words->word, counts.word, __ATOMIC_RELAXED)
 	PUBLISH(bytes_read);
 	PUBLISH(bytes_written);
@@ -173,8 +165,8 @@ static void publish(void)
 static void set_budget(uint64_t pages)
 {
 	paging.budget_pages = pages;
-	pager_set_budget(paging.pager, pages);
-	publish();
+	pager_set_budget(paging_pager(), pages);
+	publish_counts();
 }
 
 void paging_publish(void)
@@ -182,7 +174,7 @@ void paging_publish(void)
 	if (!paging_runs())
 		return;
 	pthread_mutex_lock(&paging.lock);
-	publish();
+	publish_counts();
 	pthread_mutex_unlock(&paging.lock);
 }
 
@@ -215,10 +207,10 @@ static void *serve_moves(void *unused)
 		/* Do not hold paging.lock while the file grows: step_begin() takes this lock, and the
 		   training must not wait for the disk. */
 		pthread_mutex_unlock(&paging.lock);
-		wait_ms = paging_file_grow(&paging.file, paging.pager);
+		wait_ms = paging_file_grow(&paging.file, paging_pager());
 		pthread_mutex_lock(&paging.lock);
 		begin_moves();
-		publish();
+		publish_counts();
 		pthread_mutex_unlock(&paging.lock);
 	}
 	return NULL;
@@ -258,7 +250,7 @@ static const char *start(const struct heap *heap)
 	paging.page_shift = heap->page_shift;
 	paging.base[1] = heap->base;
 	paging.pages[1] = heap->pages;
-	atomic_store_explicit(&paging.pager, pager, memory_order_release);
+	paging_set_pager(pager, heap->page_shift);
 	return NULL;
 }
 
@@ -273,7 +265,7 @@ static const char *start_or_enlarge(const struct heap *heap, const struct paging
 	paging.file.bytes_max = settings->bytes_max;
 	if (paging_runs()) {
 		event_signal(paging.notify); /* makes serve_moves() poll the new paging.wake */
-		return paging_file_enlarge(&paging.file, paging.pager, settings->bytes);
+		return paging_file_enlarge(&paging.file, paging_pager(), settings->bytes);
 	}
 	if (settings->file < 0)
 		return "the paging file is missing";
@@ -313,23 +305,15 @@ const char *paging_add(const struct arena *arena)
 
 	if (!paging_runs() || !arena->bytes)
 		return NULL;
-	problem = pager_add(paging.pager, arena->base, arena->bytes, 0);
+	problem = pager_add(paging_pager(), arena->base, arena->bytes, 0);
 	for (uint32_t i = 0; !problem && i < layout->header->region_count; i++) {
 		const struct sentinel_region *region = &layout->regions[i];
 
 		if (region->node > 0)
-			pager_born_out(paging.pager, arena->base + region->offset,
+			pager_born_out(paging_pager(), arena->base + region->offset,
 				       region->bytes >> arena->page_shift);
 	}
 	return problem;
-}
-
-void paging_remove(const struct arena *arena)
-{
-	if (!paging_runs() || !arena->bytes)
-		return;
-	if (pager_dropped(paging.pager, arena->base, arena->bytes >> arena->page_shift))
-		pager_remove(paging.pager, arena->base);
 }
 
 void paging_use(struct emulation *emulation, const struct arena *arena)
@@ -340,12 +324,12 @@ void paging_use(struct emulation *emulation, const struct arena *arena)
 		return;
 	pthread_mutex_lock(&paging.lock);
 	if (paging.pages[0])
-		pager_publish(paging.pager, paging.base[0], NULL);
+		pager_publish(paging_pager(), paging.base[0], NULL);
 	paging.base[0] = arena && mapped ? arena->base : NULL;
 	paging.pages[0] = arena && mapped ? arena->bytes >> paging.page_shift : 0;
 	if (paging.pages[0])
-		pager_publish(paging.pager, paging.base[0], emulation->arena);
-	pager_publish(paging.pager, paging.base[1], mapped ? emulation->heap : NULL);
+		pager_publish(paging_pager(), paging.base[0], emulation->arena);
+	pager_publish(paging_pager(), paging.base[1], mapped ? emulation->heap : NULL);
 	paging.words = mapped ? emulation_paging(emulation) : NULL;
 	paging.done[0] = paging.done[1] = 0;
 	atomic_store(&paging.position, SCHEDULE_NOWHERE);
@@ -354,7 +338,7 @@ void paging_use(struct emulation *emulation, const struct arena *arena)
 	if (arena && mapped)
 		schedule_init(&paging.schedule, &arena->layout);
 	paging.evicted_pages = paging.fetched_pages = 0;
-	publish();
+	publish_counts();
 	pthread_mutex_unlock(&paging.lock);
 }
 
@@ -366,43 +350,24 @@ void paging_set_budget(uint64_t pages)
 	pthread_mutex_unlock(&paging.lock);
 }
 
-uint64_t paging_stalls(void)
-{
-	return paging_runs() ? pager_stalls(paging.pager) : 0;
-}
-
-bool paging_born(void *address, uint64_t bytes)
-{
-	if (!paging_runs())
-		return false;
-	pager_born(paging.pager, address, whole_pages(bytes, paging.page_shift));
-	return true;
-}
-
-void memory_drop(void *address, uint64_t bytes)
-{
-	if (!paging_runs() || !pager_dropped(paging.pager, address, whole_pages(bytes, paging.page_shift)))
-		madvise(address, bytes, MADV_DONTNEED);
-}
-
 void paging_before_fork(void)
 {
 	pthread_mutex_lock(&paging.lock);
 	if (paging_runs())
-		pager_before_fork(paging.pager);
+		pager_before_fork(paging_pager());
 }
 
 void paging_after_fork_in_parent(void)
 {
 	if (paging_runs())
-		pager_after_fork_in_parent(paging.pager);
+		pager_after_fork_in_parent(paging_pager());
 	pthread_mutex_unlock(&paging.lock);
 }
 
 void paging_after_fork_in_child(void)
 {
 	if (paging_runs()) {
-		pager_after_fork_in_child(paging.pager);
+		pager_after_fork_in_child(paging_pager());
 		close(paging.file.fd);
 		close(paging.notify);
 		if (paging.wake >= 0)
@@ -412,7 +377,7 @@ void paging_after_fork_in_child(void)
 		pthread_mutex_init(&paging.file.lock, NULL);
 		paging.file.fd = paging.notify = paging.wake = -1;
 		paging.words = NULL;
-		atomic_store(&paging.pager, NULL);
+		paging_set_pager(NULL, paging.page_shift);
 	}
 	pthread_mutex_unlock(&paging.lock);
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Paged tiers: the pager manages the pages of the heap and of the arenas. This file
- * connects the shim with the pager. It reports births, drops and forks to the pager. It
- * also makes the pager carry out the moves of the layout and the moves that the daemon
- * queues. pager/pager.h describes the pager itself.
+ * starts the pager, reports forks to it, and makes it carry out the moves of the layout and
+ * the moves that the daemon queues. paged_memory.h reports births and drops. pager/pager.h
+ * describes the pager itself.
  */
 #ifndef SENTINELD_SHIM_PAGING_H
 #define SENTINELD_SHIM_PAGING_H
@@ -31,14 +31,8 @@ struct paging_settings {
  */
 const char *paging_start(const struct heap *heap, const struct paging_settings *settings);
 
-/* Whether the pager runs. A pager that has been started never stops. */
-bool paging_runs(void);
-
 /* If the pager runs, make it manage an arena. Returns NULL, or a description of the problem. */
 const char *paging_add(const struct arena *arena);
-
-/* Make the pager stop managing an arena, which must have no live tensors. */
-void paging_remove(const struct arena *arena);
 
 /* From now on, use the emulation's residency segment, this arena, and the moves of the arena's
    layout. Each argument may be NULL, which means none. Needs the shim's lock. */
@@ -50,18 +44,8 @@ void paging_use(struct emulation *emulation, const struct arena *arena);
    Needs the shim's lock. */
 void paging_pass(uint64_t position, bool has_moves);
 
-/* A number that grows each time a thread has to wait for a page. */
-uint64_t paging_stalls(void);
-
 /* Set the maximum number of page frames. */
 void paging_set_budget(uint64_t pages);
-
-/* Give page frames to the pages of a new tensor (see pager_born()). Returns false if the pager does not
-   run. */
-bool paging_born(void *address, uint64_t bytes);
-
-/* Drop the pages of [address, address + bytes), whether or not the pager manages them. */
-void memory_drop(void *address, uint64_t bytes);
 
 /* Publish the pager's counters in the residency segment. */
 void paging_publish(void);

@@ -7,6 +7,7 @@
 #define _GNU_SOURCE
 #include "place.h"
 
+#include "arenas.h"
 #include "shim.h"
 
 API int sentinel_placing(int placement);

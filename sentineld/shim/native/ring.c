@@ -7,29 +7,14 @@
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
-#include <time.h>
 #include <unistd.h>
 
-#include "paging.h"
-#include "place.h"
+#include "paged_memory.h"
 
 #define RING_OFFSET 4096 /* no record shares the page of the control words */
 
 _Static_assert(sizeof(struct sentinel_control) == 512, "the control words are 512 bytes");
 _Static_assert(sizeof(struct sentinel_record) == 32, "a record is 32 bytes");
-
-static uint64_t clock_ns(clockid_t clock)
-{
-	struct timespec now;
-
-	clock_gettime(clock, &now);
-	return (uint64_t)now.tv_sec * 1000000000ull + (uint64_t)now.tv_nsec;
-}
-
-uint64_t now_ns(void)
-{
-	return clock_ns(CLOCK_MONOTONIC);
-}
 
 void stalls_begin(bool exclude)
 {
@@ -135,39 +120,4 @@ void ring_put(enum sentinel_event event, uint8_t detail, uint64_t address, uint6
 	record->detail = detail;
 	__atomic_store_n(&record->event, (uint8_t)event, __ATOMIC_RELEASE);
 	publish(ring_head, ++shim.ring_head);
-}
-
-static void put_live(const void *address, uint64_t bytes)
-{
-	ring_put(SENTINEL_EVENT_ALLOC, SENTINEL_ALLOC_LIVE, (uintptr_t)address, bytes, NOT_IN_SEQUENCE, 0);
-}
-
-static void put_live_arena(const struct arena *arena)
-{
-	for (uint32_t slot = 0; slot < arena->layout.header->slot_count; slot++) {
-		const struct sentinel_slot *place = &arena->layout.slots[slot];
-		uint64_t page = place->offset >> arena->page_shift;
-
-		if ((place->flags & SENTINEL_SLOT_PLANNED) && arena->slot_at[page] == slot + 1)
-			put_live(arena->base + place->offset, arena->born_bytes[slot]);
-	}
-}
-
-void ring_put_live(void)
-{
-	const struct heap *heap = &shim.heap;
-
-	for (uint32_t i = heap->first; i != HEAP_NONE; i = heap->blocks[i].after) {
-		const struct heap_block *block = &heap->blocks[i];
-
-		if (!block->live)
-			continue;
-		put_live(heap_address(heap, block), block->birth.bytes);
-		if (block->placement)
-			placement_record(block->placement, heap_address(heap, block), &block->birth);
-	}
-	if (shim.arena)
-		put_live_arena(shim.arena);
-	for (const struct arena *arena = shim.older; arena; arena = arena->older)
-		put_live_arena(arena);
 }

@@ -20,6 +20,7 @@
 #include <stdint.h>
 
 #include "arena.h"
+#include "clock.h"
 #include "emulate.h"
 #include "heap.h"
 #include "protocol.h"
@@ -96,8 +97,6 @@ static inline bool is_owner(void)
 /* Load a word that the daemon writes. */
 #define observe(word) __atomic_load_n(&shim.control->word, __ATOMIC_ACQUIRE)
 
-uint64_t now_ns(void);
-
 /* Bring the residency map of emulated tiers up to date. Needs the lock. */
 static inline void residency_arrive(void)
 {
@@ -118,11 +117,8 @@ void ring_put(enum sentinel_event event, uint8_t detail, uint64_t address, uint6
 void stalls_begin(bool exclude);
 
 /* Write one ALLOC record with detail SENTINEL_ALLOC_LIVE for each live tensor of heap and arenas, and
-   a PLACED record for each placed tensor of the heap. Needs the lock. */
+   a PLACED record for each placed tensor of the heap (live.c). Needs the lock. */
 void ring_put_live(void);
-
-/* Whether the address is that of a live tensor of an arena (interpose.c). Needs the lock. */
-bool arena_holds(const void *address);
 
 /*
  * Functions of boundary.c. Call each without the lock, unless its comment says "Needs the lock".

@@ -20,6 +20,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "paged_memory.h"
 #include "paging.h"
 
 #define PAGE_BYTES 4096u

@@ -26,7 +26,7 @@ extern void _ZN3c108free_cpuEPv(void *address);
 struct input input;
 
 static struct shim pristine; /* the shim's state before its first start */
-static uint64_t clock_ns;
+static uint64_t simulated_ns;
 static uint64_t slept_ns; /* simulated sleep since the current call into the shim began */
 static void (*daemon_acts)(void);
 
@@ -82,16 +82,16 @@ int world_clock_nanosleep(clockid_t clock, int flags, const struct timespec *unt
 
 uint64_t world_now_ns(void)
 {
-	return clock_ns;
+	return simulated_ns;
 }
 
 int world_clock_gettime(clockid_t clock, struct timespec *now)
 {
 	(void)clock;
-	clock_ns += TICK_NS;
+	simulated_ns += TICK_NS;
 	*now = (struct timespec){
-		.tv_sec = (time_t)(clock_ns / 1000000000ull),
-		.tv_nsec = (long)(clock_ns % 1000000000ull),
+		.tv_sec = (time_t)(simulated_ns / 1000000000ull),
+		.tv_nsec = (long)(simulated_ns % 1000000000ull),
 	};
 	return 0;
 }
@@ -104,8 +104,8 @@ int world_clock_nanosleep(clockid_t clock, int flags, const struct timespec *unt
 	(void)clock;
 	(void)left;
 	require(flags == TIMER_ABSTIME);
-	if (until_ns > clock_ns)
-		clock_ns = until_ns;
+	if (until_ns > simulated_ns)
+		simulated_ns = until_ns;
 	return 0;
 }
 
@@ -116,14 +116,14 @@ int world_clock_nanosleep(clockid_t clock, int flags, const struct timespec *unt
 int world_nanosleep(const struct timespec *wanted, struct timespec *left)
 {
 	uint64_t heartbeat = observe(heartbeat);
-	uint64_t age = clock_ns > heartbeat ? clock_ns - heartbeat : heartbeat - clock_ns;
+	uint64_t age = simulated_ns > heartbeat ? simulated_ns - heartbeat : heartbeat - simulated_ns;
 
 	(void)wanted;
 	(void)left;
 	require(shim.connected);
 	require(age <= SENTINEL_HEARTBEAT_STALE_NS);
 	slept_ns += NAP_NS_MAX;
-	clock_ns += NAP_NS_MAX;
+	simulated_ns += NAP_NS_MAX;
 	require(slept_ns <= BARRIERS_PER_CALL * (TIMEOUT_NS_MAX + NAP_NS_MAX));
 	if (daemon_acts)
 		daemon_acts();
@@ -193,12 +193,12 @@ void Py_IncRef(PyObject *object)
 
 void *PyEval_SaveThread(void)
 {
-	return &clock_ns;
+	return &simulated_ns;
 }
 
 void PyEval_RestoreThread(void *state)
 {
-	require(state == &clock_ns);
+	require(state == &simulated_ns);
 }
 
 void world_hook(enum hook hook, uint32_t layer)
@@ -332,7 +332,7 @@ void world_begin(const uint8_t *data, size_t size, void (*acts)(void))
 	known = true;
 	input = (struct input){data, data + size};
 	daemon_acts = acts;
-	clock_ns = START_NS;
+	simulated_ns = START_NS;
 	next_mark = 0;
 	require(!sentinel_start(HEAP_PAGES * PAGE_BYTES, HEAP_PAGES * PAGE_BYTES, RING_RECORDS));
 	sentinel_none((PyObject *)&pristine);

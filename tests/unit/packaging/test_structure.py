@@ -169,26 +169,45 @@ def test_a_training_process_loads_only_the_shim_and_what_it_shares_with_the_daem
     assert {top(module) for module in chain.from_iterable(shim)} <= TRAINING_SIDE
 
 
-def calls_between_module_files() -> dict[str, set[str]]:
-    """For each C file of kmod/, the other files whose functions or variables it uses."""
+SHIM = ROOT / "sentineld/shim/native"
+
+
+def calls_between_files(folder: Path) -> dict[str, set[str]]:
+    """For each C file of a folder, the other files whose functions it calls."""
     comment = re.compile(r"/\*.*?\*/", re.S)
-    sources = {
-        path.name: comment.sub("", path.read_text()) for path in sorted((ROOT / "kmod").glob("*.c"))
-    }
-    definition = re.compile(
-        r"^(?!static)\w[\w *]*?\b(sentinel_\w+)(?:\([^;{]*\)\s*\{|(?: =|;)$)", re.M
-    )
+    sources = {path.name: comment.sub("", path.read_text()) for path in folder.glob("*.c")}
+    definition = re.compile(r"^(?!static)\w[\w *]*?\b(\w+)\([^;{}]*\)\s*\{", re.M)
     home = {name: file for file, text in sources.items() for name in definition.findall(text)}
     return {
-        file: {home[name] for name in re.findall(r"\bsentinel_\w+", text) if name in home} - {file}
+        file: {home[name] for name in re.findall(r"\b(\w+)\(", text) if name in home} - {file}
         for file, text in sources.items()
     }
 
 
-def test_the_kernel_module_has_no_cycle_of_calls() -> None:
-    graph = calls_between_module_files()
-    assert graph["epoch.c"] >= {"walk.c", "note.c"}
-    TopologicalSorter(graph).prepare()
+@pytest.mark.parametrize(
+    ("folder", "file", "called"),
+    [
+        (ROOT / "kmod", "epoch.c", {"walk.c", "note.c"}),
+        (SHIM, "boundary.c", {"paging.c", "ring.c"}),
+        (SHIM / "pager", "victims.c", {"evict.c", "frames.c"}),
+    ],
+    ids=["kmod", "shim", "pager"],
+)
+def test_c_files_do_not_call_each_other_in_a_cycle(
+    folder: Path, file: str, called: set[str]
+) -> None:
+    graph = calls_between_files(folder)
+    assert graph[file] >= called
+    TopologicalSorter(graph).prepare()  # raises CycleError
+
+
+def test_the_pagers_files_are_listed_in_the_order_of_their_calls() -> None:
+    """pages.h says that each file calls functions only of the files above it."""
+    listed = re.findall(r"^ \*   (\w+\.c) ", (SHIM / "pager/pages.h").read_text(), re.MULTILINE)
+    graph = calls_between_files(SHIM / "pager")
+    assert len(listed) >= 17
+    for place, file in enumerate(listed):
+        assert not graph[file] & set(listed[place:]), file
 
 
 def test_the_architecture_page_lists_the_packages_in_their_order() -> None:

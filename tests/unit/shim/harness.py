@@ -10,7 +10,9 @@ from pathlib import Path
 HERE = Path(__file__).parent
 NATIVE = HERE.parents[2] / "sentineld" / "shim" / "native"
 COMPILER = os.environ.get("CC", "cc")
-PARTS = "heap layout arena emulate residency flight delay paging paging_file schedule".split()
+PARTS = (
+    "heap layout arena emulate residency flight delay paged_memory paging paging_file schedule"
+).split()
 FLAGS = "-std=gnu11 -g -Wall -Wextra -Werror -fPIC -shared -pthread".split()
 
 

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Evicts pages: moves them from memory to the file. */
 #define _GNU_SOURCE
+#include "evict.h"
+
 #include <errno.h>
 #include <sched.h>
 #include <string.h>
 
+#include "arrivals.h"
 #include "checksum.h"
-#include "pages.h"
+#include "children.h"
 #include "threads.h"
+#include "transit.h"
 #include "uffd.h"
 
 /* Number of further tries to move a busy frame. They often succeed, because the kernel keeps a

@@ -1,13 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Serves faults: accesses to pages that are not in memory. */
 #define _GNU_SOURCE
+#include "faults.h"
+
 #include <poll.h>
 #include <string.h>
 #include <time.h>
 
+#include "arrivals.h"
+#include "births.h"
+#include "evict.h"
+#include "fetch.h"
 #include "pagemap.h"
-#include "pages.h"
+#include "transit.h"
 #include "uffd.h"
+#include "victims.h"
 
 /* A read that takes longer than this is not counted in `fault_reads`: probably the process was stopped
    during the read, or the disk had stalled. */

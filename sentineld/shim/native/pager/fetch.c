@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Fetches pages: reads them from the file into memory. */
-#define _GNU_SOURCE
-#include <stdlib.h>
+#include "fetch.h"
+
 #include <string.h>
 
+#include "arrivals.h"
+#include "births.h"
 #include "checksum.h"
-#include "pages.h"
-#include "uffd.h"
+#include "evict.h"
+#include "transit.h"
+#include "victims.h"
+#include "wanted.h"
 
 /* frames_floor() is the budget divided by FLOOR_SHARE, but at most FLOOR_PAGES_MAX pages. */
 #define FLOOR_SHARE 64u
@@ -231,49 +235,6 @@ uint64_t pages_fetch_below(struct pager *pager, struct paged_range *range, uint6
 	while (done < pages && (run = begin_below(pager, range, page - done, pages - done)))
 		done += run;
 	return done;
-}
-
-/* Double the queue's room, and move the queue's first entry to index 0. */
-static void enlarge(struct pager *pager)
-{
-	struct wanted *larger = calloc(2 * pager->wanted_room, sizeof(*larger));
-
-	if (!larger)
-		pager_fatal("no memory for the queue of wanted pages");
-	for (uint64_t i = 0; i < pager->wanted_count; i++)
-		larger[i] = pager->wanted[(pager->wanted_first + i) % pager->wanted_room];
-	free(pager->wanted);
-	pager->wanted = larger;
-	pager->wanted_first = 0;
-	pager->wanted_room *= 2;
-}
-
-void wanted_add(struct pager *pager, struct wanted wanted)
-{
-	if (pager->wanted_count == pager->wanted_room)
-		enlarge(pager);
-	pager->wanted[(pager->wanted_first + pager->wanted_count++) % pager->wanted_room] = wanted;
-}
-
-static bool lies_in(const struct wanted *wanted, const struct paged_range *range, uint64_t page, uint64_t end)
-{
-	return wanted->range == range && wanted->page >= page && wanted->page + wanted->pages <= end;
-}
-
-void wanted_forget(struct pager *pager, const struct paged_range *range, uint64_t page, uint64_t end)
-{
-	for (unsigned i = 0; i < pager->births_count; i++)
-		if (lies_in(&pager->births[i], range, page, end))
-			pager->births[i].pages = 0;
-	for (uint64_t i = 0; i < pager->wanted_count; i++) {
-		struct wanted *wanted = &pager->wanted[(pager->wanted_first + i) % pager->wanted_room];
-
-		if (!wanted->pages || !lies_in(wanted, range, page, end))
-			continue;
-		uffd_wake(pager->uffd, page_address(pager, range, wanted->page),
-			  wanted->pages << pager->page_shift);
-		wanted->pages = 0;
-	}
 }
 
 void pages_want(struct pager *pager, struct paged_range *range, uint64_t page, uint64_t pages,

@@ -5,100 +5,17 @@
  * userfaultfd registrations. So the child maps the file's copies of these pages at the
  * pages' addresses. If there would be too many mappings, the child reads the copies
  * instead.
- *
- * Until the child ends or calls exec(), it may read any copy that was in the file at the
- * fork(), and so may the processes that it forks. The parent must not reuse these parts of
- * the file until all these processes have ended or called exec(). To detect this, the parent
- * creates and maps a new memfd before each fork(), and unmaps it afterwards. The child
- * inherits the mapping, and only an exit or an exec() ends it: unlike a pipe, it remains if
- * the child closes all its descriptors. A memfd can be sealed against writing only if no
- * process has a shared mapping of it (mm/memfd.c in Linux). So when the parent succeeds in
- * sealing the memfd, all these processes have ended or called exec().
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-#include "pages.h"
-
-/* Holder (see filespace.h) of the file pages of children without a memfd. The parent does not notice
-   when such a child ends, and therefore never releases these pages. */
-#define UNNOTICED 0u
+#include "children.h"
+#include "progress.h"
 
 #define MAPPINGS_DEFAULT 65530u /* the kernel's default of vm.max_map_count */
-
-/* A forked child with all processes that it forks. */
-struct child {
-	struct child *next;
-	uint64_t holder; /* see filespace.h */
-	int memfd;
-	struct stat identity; /* of the memfd */
-	void *mapping; /* of the memfd; in the parent, only during fork() */
-};
-
-static void delete_child(struct child *child)
-{
-	if (child->memfd >= 0)
-		close(child->memfd);
-	free(child);
-}
-
-/* Create the memfd for a fork() and map it. Returns NULL if a resource is missing. */
-static struct child *make_child(void)
-{
-	struct child *child = calloc(1, sizeof(*child));
-
-	if (!child)
-		return NULL;
-	child->memfd = memfd_create("sentinel-child", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-	if (child->memfd >= 0 && !fstat(child->memfd, &child->identity)) {
-		child->mapping = mmap(NULL, 1, PROT_NONE, MAP_SHARED, child->memfd, 0);
-		if (child->mapping != MAP_FAILED)
-			return child;
-	}
-	delete_child(child);
-	return NULL;
-}
-
-/* Whether the child and the processes that it forked have all ended or called exec(). */
-static bool has_ended(const struct child *child)
-{
-	struct stat now;
-
-	/* The program may have closed the memfd, and opened another file with the same descriptor. */
-	if (fstat(child->memfd, &now) || now.st_ino != child->identity.st_ino ||
-	    now.st_dev != child->identity.st_dev)
-		return false;
-	return !fcntl(child->memfd, F_ADD_SEALS, F_SEAL_WRITE);
-}
-
-void forget_children(struct pager *pager)
-{
-	for (struct child **link = &pager->children; *link;) {
-		struct child *child = *link;
-
-		if (!has_ended(child)) {
-			link = &child->next;
-			continue;
-		}
-		*link = child->next;
-		filespace_release(&pager->space, child->holder);
-		delete_child(child);
-	}
-}
-
-void delete_children(struct pager *pager)
-{
-	while (pager->children) {
-		struct child *child = pager->children;
-
-		pager->children = child->next;
-		delete_child(child);
-	}
-}
 
 void pager_before_fork(struct pager *pager)
 {
@@ -110,16 +27,8 @@ void pager_before_fork(struct pager *pager)
 
 void pager_after_fork_in_parent(struct pager *pager)
 {
-	struct child *child = pager->forking;
-
+	keep_child(pager, pager->forking);
 	pager->forking = NULL;
-	if (child) {
-		munmap(child->mapping, 1);
-		child->holder = ++pager->forks;
-		child->next = pager->children;
-		pager->children = child;
-	}
-	filespace_hold(&pager->space, child ? child->holder : UNNOTICED);
 	pthread_mutex_unlock(&pager->lock);
 }
 
@@ -186,8 +95,5 @@ void pager_after_fork_in_child(struct pager *pager)
 	close(pager->uffd);
 	close(pager->stop_fd);
 	close(pager->pagemap);
-	if (pager->forking)
-		close(pager->forking->memfd);
-	for (const struct child *other = pager->children; other; other = other->next)
-		close(other->memfd);
+	close_children(pager, pager->forking);
 }

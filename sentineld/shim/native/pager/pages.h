@@ -1,16 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The pager's state, and the functions that its files share.
+ * The pager's state, which its files share:
  *
- *   pager.c    start, stop, ranges of managed memory
- *   births.c   births and drops, the budget
- *   transit.c  transits: see below
- *   evict.c    pages leave memory
- *   victims.c  which pages are evicted if frames are needed
- *   fetch.c    pages arrive in memory
- *   faults.c   accesses to pages that are not in memory
- *   read_ahead.c  how many pages a fault fetches
- *   fork.c     the pages that a forked child sees
+ *   pages.c      this file's functions
+ *   wanted.c     the queue of pages that accesses wait for
+ *   transit.c    transits: see below
+ *   children.c   the file's copies that forked children may read
+ *   arrivals.c   which pages have arrived recently
+ *   evict.c      pages leave memory
+ *   read_ahead.c how many pages a fault fetches
+ *   victims.c    which pages are evicted if frames are needed
+ *   births.c     pages are born
+ *   fetch.c      pages arrive in memory
+ *   progress.c   the budget, and what goes on when frames are free
+ *   drops.c      pages are dropped
+ *   ranges.c     ranges of managed memory are added and removed
+ *   counts.c     counters
+ *   fork.c       the pages that a forked child sees
+ *   faults.c     accesses to pages that are not in memory
+ *   lifecycle.c  start and stop
+ *
+ * Each file calls functions only of the files above it in this list.
  *
  * A page that is being evicted or fetched belongs to a transit: a job that writes or reads
  * up to TRANSIT_PAGES pages. A page is cut out of its transit if the page is dropped. A
@@ -19,10 +29,9 @@
  * The lock guards everything except atomic counters and three things that belong to
  * a transit's job: its pages in the staging memory, `done` and `sum`. The transit's `home`
  * and `file_page` do not change while the job reads or writes the file. The lock is held
- * while frames move, and never during a read or write of the file. All functions below
- * need the lock, with these exceptions: pager_enter() and serve_faults() take the lock,
- * pager_fatal() does not need it, and a job calls transit_run(), transit_transfer() and
- * transit_address() without it.
+ * while frames move, and never during a read or write of the file. Functions need the
+ * lock unless their header says otherwise. pager_enter() takes the lock, and pager_fatal() does not
+ * need it.
  */
 #ifndef SENTINELD_SHIM_PAGES_H
 #define SENTINELD_SHIM_PAGES_H
@@ -130,7 +139,7 @@ struct pager {
 	int stop_fd; /* eventfd that stops the thread that serves faults */
 	int notify; /* pager_settings.notify */
 	int pagemap; /* /proc/self/pagemap */
-	struct child *children; /* see fork.c */
+	struct child *children; /* see children.c */
 	struct child *forking; /* the child of the fork() in progress */
 	uint64_t forks; /* number of forks since the start */
 	unsigned page_shift;
@@ -178,6 +187,7 @@ struct pager {
 	bool serving;
 	pthread_t thread; /* serves faults */
 	bool has_thread;
+	void (*proceed)(struct pager *pager); /* pages_continue(), for transit_close() */
 	struct pager_counts counts; /* bytes_read and bytes_written are atomic */
 };
 
@@ -286,156 +296,6 @@ static inline uint64_t pages_below_top(const struct paged_range *range, uint64_t
 
 /* The range that contains the address, or NULL. */
 struct paged_range *range_of(struct pager *pager, const void *address);
-
-/* Whether any transit is in use. */
-bool pager_busy(const struct pager *pager);
-
-/* Wait until no transit is in use, no access waits for a frame, and the thread that serves faults
-   will begin no transit before the next fault. */
-void wait_until_settled(struct pager *pager);
-
-/* Open a transit without pages; NULL if at most `spare` transits are unused. */
-struct transit *transit_open(struct pager *pager, bool leaves, unsigned spare);
-
-/* Close a transit that has no pages. */
-void transit_cancel(struct transit *transit);
-
-/* Close a transit and call pages_continue(). If the transit evicted pages, their frames become free. */
-void transit_close(struct transit *transit);
-
-/* Number of pages, from page i on, that one request can read or write: they are adjacent in the file. */
-uint32_t transit_run(const struct transit *transit, uint32_t i);
-
-/* Read or write the file's copies of `run` pages, from page i on. Returns 0 or -errno. */
-int transit_transfer(const struct transit *transit, uint32_t i, uint32_t run, bool write);
-
-/* The address, in the staging memory, of page i of the transit. */
-static inline char *transit_address(const struct transit *transit, uint32_t i)
-{
-	return frames_address(&transit->pager->frames, transit->home[i]);
-}
-
-/* The index of a page in its transit. */
-uint32_t transit_index(const struct transit *transit, const struct paged_range *range, uint64_t page);
-
-/* Remove a page from its transit. If the transit reads or writes the page's copy in the file, the
-   page has no copy in the file afterwards. */
-void transit_cut(struct pager *pager, struct paged_range *range, uint64_t page);
-
-/* Number of free frames that planned fetches leave for faults. */
-uint64_t frames_floor(const struct pager *pager);
-
-/* Make sure that there is a free frame. If there is none, gets new frames within the budget: those
-   of a huge page or, if that is not possible, up to `pages` single ones. Returns false if the budget
-   is used up or the kernel gives no frame. */
-bool frame_free(struct pager *pager, uint64_t pages);
-
-/* Like frame_free(), but if there is still no free frame, begins to evict up to `pages` pages and
-   returns false: the caller must wait for the end of a transit. If no page can be evicted and no
-   transit is in use, gets one frame, even beyond the budget, and returns true. */
-bool frame_ready(struct pager *pager, uint64_t pages);
-
-/* Give free frames to the pages of recorded births. Returns false if some pages still have no
-   frame. */
-bool births_continue(struct pager *pager);
-
-/* Give frames to an absent page that is accessed and to the pending pages that follow it. If no frame
-   is free, queue the accessed page. The content of pending pages is undefined; it can be old data of
-   this process. A page that is not pending is zeroed. */
-void page_born(struct pager *pager, struct paged_range *range, uint64_t page);
-
-/* Queue pages that an access waits for. */
-void wanted_add(struct pager *pager, struct wanted wanted);
-
-/* Forget those entries of the queue, and those recorded births, whose pages lie in [page, end).
-   Wakes the threads that still wait for one of the queued pages; they raise their faults again. */
-void wanted_forget(struct pager *pager, const struct paged_range *range, uint64_t page, uint64_t end);
-
-/* Evict pages beyond the budget, serve the queue of wanted pages, and continue births. Call this when
-   frames have become free or the budget has changed. */
-void pages_continue(struct pager *pager);
-
-/* Begin to evict those pages of [page, page + pages) that are in memory. Returns the number of
-   pages whose eviction this call has begun. spare: as for transit_open(). *done: see
-   pager_evict(). */
-uint64_t pages_evict(struct pager *pager, struct paged_range *range, uint64_t page, uint64_t pages,
-		     unsigned spare, uint64_t *done);
-
-/* Whether pages can be evicted. After a write has failed, for example on a full disk, no page is
-   evicted any more. If no write has failed, but the file had no free page, eviction stops until the
-   file has TRANSIT_PAGES free pages. */
-bool can_write(struct pager *pager);
-
-/* Begin to evict pages, stray ones first, until `pages` frames are free or about to become free. */
-void make_room(struct pager *pager, uint64_t pages);
-
-/* Call this before pager->arrivals is used or changed. If the program has begun another stretch,
-   forgets the reuse that note_reuse() has recorded. */
-void begin_arrivals(struct pager *pager);
-
-/* Returns a value of pager->arrivals. A stream has ended if its last fault came before
-   pager->arrivals reached this value; see recent_pages() in victims.c. */
-uint32_t since_recent(const struct pager *pager);
-
-/* Note a fault on a page that is in the file. If few pages have arrived since this page last
-   arrived, an operator is probably accessing the same pages again and again. Stray pages then stay
-   young (see victims.c) for longer, so that the next accesses find them in memory. */
-void note_reuse(struct pager *pager, const struct paged_range *range, uint64_t page);
-
-/* Like make_room(), for pages that will probably be accessed soon. This function evicts fewer pages
-   than make_room(): frames that the budget still allows count as free, although the pager does not
-   have them yet. planned: false: evict only stray pages, and of these only those that are not young
-   (see victims.c). */
-void make_room_ahead(struct pager *pager, uint64_t pages, bool planned);
-
-/* Cancel the eviction of a page: copy the page from the staging memory back to its address. If there is no
-   frame for the copy, returns false, and the page is copied when the transit's job ends. */
-bool page_recall(struct pager *pager, struct paged_range *range, uint64_t page);
-
-/* How pages are fetched. */
-struct fetch_mode {
-	/* number of free frames that may be used if `pages` frames are needed */
-	uint64_t (*frames)(struct pager *pager, uint64_t pages);
-	uint32_t pages; /* maximum number of pages of one transit; the transit's pages arrive together */
-	unsigned spare; /* number of transits to leave unused */
-	enum job_kind kind;
-	bool keep; /* keep the first job in pager->kept_job instead of adding it to `workers` */
-};
-
-/* fetch_faulted: for the thread that serves faults, which runs the kept job. */
-extern const struct fetch_mode fetch_planned, fetch_demanded, fetch_faulted, fetch_ahead;
-
-/* Begin to fetch the pages of [page, page + pages) that are out, in order, until there are no more
-   frames or transits. Also recalls those pages that are being evicted. Returns the number of pages,
-   counted from `page`, that need no further call. */
-uint64_t pages_fetch(struct pager *pager, struct paged_range *range, uint64_t page, uint64_t pages,
-		     const struct fetch_mode *mode);
-
-/* Number of pages directly before `page` that are out and not in transit, at most `pages`. */
-uint64_t out_below(const struct paged_range *range, uint64_t page, uint64_t pages);
-
-/* Begin to fetch at most `pages` pages directly before `page`, one run after another, the run
-   nearest to `page` first. Stops at a page that is not out, or when there are no more frames or
-   transits. Returns the number of pages whose fetch has begun. The mode is fetch_ahead. */
-uint64_t pages_fetch_below(struct pager *pager, struct paged_range *range, uint64_t page, uint64_t pages);
-
-/* Like pages_fetch(), but queues the pages for which there are no frames. mode: fetch_demanded or
-   fetch_faulted, which evict pages if necessary. */
-void pages_want(struct pager *pager, struct paged_range *range, uint64_t page, uint64_t pages,
-		const struct fetch_mode *mode);
-
-/* Fetch the pages that streams are still owed (see read_ahead.h), while frames are free and no access
-   waits for a frame. */
-void streams_continue(struct pager *pager);
-
-/* The main function of the thread that serves faults. */
-void *serve_faults(void *pager);
-
-/* Release the file pages that are held for children that have since ended or called exec(). */
-void forget_children(struct pager *pager);
-
-/* Free the list of children and close their descriptors. */
-void delete_children(struct pager *pager);
 
 /* Print an error and abort the process, because a page or its content cannot be provided. */
 __attribute__((noreturn, format(printf, 1, 2))) void pager_fatal(const char *format, ...);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Opens and closes transits, transfers their pages, and finds and removes pages. */
-#include "pages.h"
+#include "transit.h"
 
 bool pager_busy(const struct pager *pager)
 {
@@ -39,7 +39,7 @@ void transit_close(struct transit *transit)
 	transit_cancel(transit);
 	if (transit->leaves)
 		frames_free(&pager->frames, transit->home, transit->count);
-	pages_continue(pager);
+	pager->proceed(pager);
 }
 
 uint32_t transit_run(const struct transit *transit, uint32_t i)

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Which arrivals are recent, and how far apart an operator reuses pages. */
+#include "arrivals.h"
+
+/* A stray page is in memory, but is not planned to be there. It is not evicted as a stray page while
+   it is young, that is, among the young_pages() most recent arrivals. An operator accesses pages of
+   several tensors, and a fault fetches many pages of one tensor. If a fetch for one tensor evicted
+   the pages just fetched for another, the operator would make no progress. young_pages() is the
+   number of frames that planned pages do not need, divided by YOUNG_ROOM_SHARE, within the limits
+   YOUNG_PAGES_MIN and recent_pages(). So stray pages make room for each other, and planned pages
+   stay. young_pages() can be larger while pages are reused; see note_reuse(). */
+#define YOUNG_ROOM_SHARE 2u
+#define YOUNG_PAGES_MIN 128u
+
+/* A stream is recent if its last fault came within the recent_pages() most recent arrivals. This number
+   is the budget divided by RECENT_SHARE, but at least RECENT_PAGES_MIN, and at most the number of
+   pages that all streams together can read ahead. */
+#define RECENT_SHARE 16u
+#define RECENT_PAGES_MIN 1024u
+
+/* The distance of a reuse is the number of pages that arrive between two arrivals of the same page.
+   For example, a matrix product reads one of its operands once for each block of the other operand;
+   the distance is the size of the operand that is read repeatedly. Distances above REUSE_SHARE / 4 of
+   the budget do not count, because the reused pages would not fit in memory beside the other pages.
+   A page that last arrived in an earlier stretch does not count either: nearly all pages that are
+   out arrive again in the next step, and the plan has chosen the stretches in which they are in
+   memory. A distance stays in use until the next stretch begins, or until REUSE_TURNS times as many
+   pages have arrived since the last reuse that note_reuse() recorded. An access to a reused page
+   that is in memory causes no fault, so it is not recorded. */
+#define REUSE_SHARE 3u
+#define REUSE_TURNS 2u
+
+static bool reusing(const struct pager *pager)
+{
+	return pager->arrivals - pager->reuse_at <= REUSE_TURNS * pager->reuse;
+}
+
+/* `pages`, but at least `low` and at most `high`. */
+static uint64_t limited(uint64_t pages, uint64_t low, uint64_t high)
+{
+	if (pages < low)
+		return low;
+	return pages < high ? pages : high;
+}
+
+/* `pages`, or the distance of the current reuse if that is larger. */
+static uint64_t reused(const struct pager *pager, uint64_t pages)
+{
+	return reusing(pager) && pages < pager->reuse ? pager->reuse : pages;
+}
+
+static uint64_t recent_pages(const struct pager *pager)
+{
+	return limited(pager->budget / RECENT_SHARE, RECENT_PAGES_MIN,
+		       READ_AHEAD_STREAMS * READ_AHEAD_PAGES_MAX);
+}
+
+/* Number of frames that the planned pages do not need, even if all of them are in memory. */
+static uint64_t room_for_strays(const struct pager *pager)
+{
+	uint64_t kept = 0;
+
+	for (const struct paged_range *range = pager->ranges; range; range = range->next)
+		kept += range->kept;
+	return kept < pager->budget ? pager->budget - kept : 0;
+}
+
+uint64_t young_pages(const struct pager *pager)
+{
+	return reused(pager, limited(room_for_strays(pager) / YOUNG_ROOM_SHARE, YOUNG_PAGES_MIN,
+				     recent_pages(pager)));
+}
+
+uint32_t since_recent(const struct pager *pager)
+{
+	return pager->arrivals - (uint32_t)reused(pager, recent_pages(pager));
+}
+
+void pager_pass(struct pager *pager)
+{
+	__atomic_fetch_add(&pager->stretches, 1, __ATOMIC_RELAXED);
+}
+
+void begin_arrivals(struct pager *pager)
+{
+	uint32_t stretch = __atomic_load_n(&pager->stretches, __ATOMIC_RELAXED);
+
+	if (stretch == pager->stretch)
+		return;
+	pager->stretch = stretch;
+	pager->stretch_arrivals = pager->arrivals;
+	pager->reuse = 0;
+}
+
+void note_reuse(struct pager *pager, const struct paged_range *range, uint64_t page)
+{
+	uint32_t distance = pager->arrivals - range->arrival[page];
+
+	begin_arrivals(pager);
+	if (distance > pager->budget / 4 * REUSE_SHARE ||
+	    distance >= pager->arrivals - pager->stretch_arrivals)
+		return;
+	/* Add a quarter as a margin: before the next reuse, more pages may arrive, because pages are
+	   also read ahead for other streams. */
+	distance += distance / 4;
+	if (!reusing(pager) || distance > pager->reuse)
+		pager->reuse = distance;
+	pager->reuse_at = pager->arrivals;
+}

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Born pages get frames. The functions need the lock. */
+#ifndef SENTINELD_SHIM_BIRTHS_H
+#define SENTINELD_SHIM_BIRTHS_H
+
+#include "pages.h"
+
+/* Give free frames to the pages of recorded births. Returns false if some pages still have no
+   frame. */
+bool births_continue(struct pager *pager);
+
+/* Give frames to an absent page that is accessed and to the pending pages that follow it. If no frame
+   is free, queue the accessed page. The content of pending pages is undefined; it can be old data of
+   this process. A page that is not pending is zeroed. */
+void page_born(struct pager *pager, struct paged_range *range, uint64_t page);
+
+/* Give frames to an absent page and to the pending pages that follow it, and make room for the next
+   pending pages, which will probably be accessed soon. Returns false if there is no frame yet. */
+bool birth_demanded(struct pager *pager, struct paged_range *range, uint64_t page);
+
+#endif

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Drops pages: frees their frames and their copies in the file. */
+#define _GNU_SOURCE
+#include <string.h>
+#include <sys/mman.h>
+
+#include "progress.h"
+#include "transit.h"
+#include "wanted.h"
+
+/* Free the frames of [page, page + pages), none of which is single. Returns the number of frames
+   freed. */
+static uint64_t free_frames(struct pager *pager, struct paged_range *range, uint64_t page, uint32_t pages)
+{
+	uint32_t *homes = range->home + page;
+	int error;
+	uint32_t freed =
+		frames_collect(&pager->frames, page_address(pager, range, page), homes, pages, &error);
+
+	frames_free(&pager->frames, homes, freed);
+	memset(homes, 0, freed * sizeof(*homes));
+	return freed;
+}
+
+/* Return the frames of [page, page + pages) to the kernel. */
+static void return_frames(struct pager *pager, struct paged_range *range, uint64_t page, uint64_t pages)
+{
+	madvise(page_address(pager, range, page), pages << pager->page_shift, MADV_DONTNEED);
+	for (uint64_t i = page; i < page + pages; i++)
+		frames_forget(&pager->frames, range->home + i);
+}
+
+/* Drop the pages [page, page + run), which are in memory. Gives single frames (see frames.h) back
+   to the kernel and, while the pager has more frames than its budget, all other frames, too. */
+static void drop_run(struct pager *pager, struct paged_range *range, uint64_t page, uint64_t run)
+{
+	/* Number of frames to return together to the kernel if the next frame cannot be moved,
+	   because the kernel has pinned it or a forked child shares it. The number doubles each time,
+	   because often many frames in a row cannot be moved. */
+	uint32_t stuck = 1;
+
+	for (uint64_t at = page, end = page + run, done; at < end; at += done) {
+		bool single = !range->home[at];
+		uint32_t some = 1;
+
+		while (at + some < end && some < TRANSIT_PAGES && !range->home[at + some] == single)
+			some++;
+		done = some;
+		if (single || pager_frames(pager) > pager->budget)
+			return_frames(pager, range, at, some);
+		else
+			done = free_frames(pager, range, at, some);
+		if (done) {
+			stuck = 1;
+		} else {
+			done = stuck < some ? stuck : some;
+			return_frames(pager, range, at, done);
+			stuck *= 2;
+		}
+		pager->resident -= done;
+	}
+	set_state(range, page, run, PAGE_ABSENT);
+}
+
+static void forget_file_pages(struct pager *pager, struct paged_range *range, uint64_t page, uint64_t end)
+{
+	while (page < end) {
+		uint64_t run = 1;
+
+		if (!range->file_page[page]) {
+			page++;
+			continue;
+		}
+		while (page + run < end && range->file_page[page + run] == range->file_page[page] + run)
+			run++;
+		filespace_give(&pager->space, range->file_page[page], run);
+		memset(range->file_page + page, 0, run * sizeof(*range->file_page));
+		page += run;
+	}
+}
+
+bool pager_dropped(struct pager *pager, void *address, uint64_t pages)
+{
+	struct paged_range *range;
+	uint64_t page, end;
+
+	pager_enter(pager);
+	range = range_of(pager, address);
+	if (!range) {
+		pthread_mutex_unlock(&pager->lock);
+		return false;
+	}
+	page = page_number(pager, range, address);
+	end = page + pages;
+	memset(range->pending + page, 0, pages);
+	for (uint64_t at = page; at < end; at++) {
+		uint64_t run = 0;
+
+		if (range->transit[at])
+			transit_cut(pager, range, at);
+		while (at + run < end && range->state[at + run] == PAGE_IN)
+			run++;
+		if (run) {
+			drop_run(pager, range, at, run);
+			at += run - 1;
+		} else {
+			set_state(range, at, 1, PAGE_ABSENT);
+		}
+	}
+	forget_file_pages(pager, range, page, end);
+	wanted_forget(pager, range, page, end);
+	pages_continue(pager);
+	pthread_mutex_unlock(&pager->lock);
+	return true;
+}
