@@ -13,11 +13,15 @@ from hypothesis import strategies as st
 from sentineld.base.errors import SentinelError
 from sentineld.model.profile import Profile
 from sentineld.policies.bounds.step_time import bound_seconds
-from sentineld.policies.registry import policy
+from sentineld.policies.registry import managing_names, policy
 from sentineld.simulate.simulate import simulate
 from tests.conftest import COUNTS, PROFILE
 from tests.unit.policies.rivals.laps import PAGE, Life, lap
 from tests.unit.policies.tiering import paged_tiers
+
+PLANNING = [one for one in managing_names() if one != "fast-only"]
+"""All policies that can manage a process, without the one that the simulator does not limit to the
+budget."""
 
 MAY_FAIL = ("infeasible", "no placement was found")
 
@@ -46,40 +50,7 @@ def profiles(draw: st.DrawFn) -> Profile:
     return lap(stretches, *draw(st.lists(lives(stretches), min_size=1, max_size=7)))
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "auto",
-        "sentinel",
-        "sentinel+spill",
-        "static",
-        "interleave",
-        "g10",
-        "g10+slow",
-        "capuchin",
-        "capuchin+slow",
-        "lms",
-        "lms+slow",
-        "vdnn",
-        "vdnn+slow",
-        "flashneuron",
-        "flashneuron+slow",
-        "swapadvisor",
-        "swapadvisor+slow",
-        "zero-offload",
-        "zero-offload+slow",
-        "zero-infinity",
-        "zero-infinity+slow",
-        "superneurons",
-        "superneurons+slow",
-        "tensile",
-        "tensile+slow",
-        "tiertrain",
-        "weighted-interleave",
-        "autotm",
-        "first-touch",
-    ],
-)
+@pytest.mark.parametrize("name", PLANNING)
 @settings(max_examples=COUNTS[PROFILE] // 4)
 @given(
     profile=profiles(),
