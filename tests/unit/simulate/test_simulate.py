@@ -14,7 +14,7 @@ from sentineld.host.presets import preset_tiers
 from sentineld.model.profile import Profile
 from sentineld.model.tiers import Overlap
 from sentineld.model.timing import timing_of
-from sentineld.plan.policy import Hardware
+from sentineld.plan.policy import DelayingReactor, Hardware, Policy, Reactive
 from sentineld.plan.stall_trial import StallTrial
 from sentineld.policies.bounds.step_time import bound_seconds
 from sentineld.policies.registry import names, policy
@@ -52,16 +52,28 @@ def test_all_slow_pays_for_every_access(training: Profile) -> None:
 
 def test_on_two_equal_tiers_only_waits_cost_time() -> None:
     training = profiled(replace(NETWORK, blocks=2), tuple(range(4, 30, 4)))[0]
-    # Two kinds of policies are left out: those that swap tensors fail here with "infeasible as
-    # published", and the hint faults of numab take time, too.
-    swapping = {"g10", "capuchin", "flashneuron", "swapadvisor", "vdnn", "lms"}
-    swapping |= {"zero-offload", "zero-infinity", "superneurons", "tensile"}
-    for name in set(SOFTWARE) - swapping - {"numab"}:
-        tiers = preset_tiers("dram", 12)
-        budget = training.peak_bytes // 3
-        found = simulate(training, policy(name), tiers, budget, steps_max=40)
+    tiers, budget = preset_tiers("dram", 12), training.peak_bytes // 3
+    compared = set()
+    for name in SOFTWARE:
+        if observing_takes_time(policy(name), training):
+            continue
+        try:
+            found = simulate(training, policy(name), tiers, budget, steps_max=40)
+        except SentinelError as error:
+            if "infeasible" not in error.message:
+                raise
+            continue
         waited = found.fast_only_seconds + found.stall_seconds
         assert found.step_seconds == pytest.approx(waited, rel=1e-9), name
+        compared.add(name)
+    assert compared >= {"auto", "sentinel+spill", "interleave", "g10+slow", "tpp"}
+
+
+def observing_takes_time(chosen: Policy, profile: Profile) -> bool:
+    """Whether a reactive policy's observation delays the training, as hint faults do."""
+    return isinstance(chosen, Reactive) and any(
+        isinstance(reactor, DelayingReactor) for _, reactor in chosen.reactors(profile)
+    )
 
 
 @pytest.mark.parametrize("share", [0.2, 0.3, 0.5])
