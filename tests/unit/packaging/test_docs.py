@@ -128,8 +128,10 @@ def test_files_that_pages_name_exist(page: str) -> None:
     assert missing <= HYPOTHETICAL
 
 
-HYPOTHETICAL = {"train.py", "NAME.py", "rivals/NAME.py"} | {
-    f"sentineld/{package}/NAME.py" for package in ("policies", "observe")
+HYPOTHETICAL = {"train.py", "NAME.py", "rivals/NAME.py", "rivals/test_NAME.py"} | {
+    f"{folder}/{package}/{name}.py"
+    for package in ("policies", "observe")
+    for folder, name in (("sentineld", "NAME"), ("tests/unit", "test_NAME"))
 }
 """Files that pages name but the repository lacks, because users or contributors write them."""
 
