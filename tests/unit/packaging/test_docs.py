@@ -128,6 +128,24 @@ def test_files_that_pages_name_exist(page: str) -> None:
     assert missing <= HYPOTHETICAL
 
 
+@pytest.mark.parametrize("page", PAGES)
+def test_functions_are_in_the_files_that_pages_name(page: str) -> None:
+    named = re.findall(r"`([\w.]+)\(\)` in\s`([\w/.]+)`", (ROOT / page).read_text())
+    for function, name in named:
+        files = [
+            path
+            for folder in ("sentineld", "kmod", "tests")
+            for path in (ROOT / folder).rglob(Path(name).name)
+            if path.as_posix().endswith(f"/{name}")
+        ]
+        # A definition has the name at the beginning of a line or after `def` or a type.
+        definition = rf"^(?: *def |\w[\w *]*?\b){function.split('.')[-1]}\("
+        assert any(re.search(definition, path.read_text(), re.MULTILINE) for path in files), (
+            function,
+            name,
+        )
+
+
 HYPOTHETICAL = {"train.py", "NAME.py", "rivals/NAME.py", "rivals/test_NAME.py"} | {
     f"{folder}/{package}/{name}.py"
     for package in ("policies", "observe")
