@@ -27,11 +27,10 @@ from sentineld.cli.record import DEFAULT_STEPS, record_into, recorded_line
 def top(daemon: Daemon, interval: float) -> None:
     """Watch the sessions live, and act on them.
 
-    Shows all sessions, and for the chosen one the resident bytes by tier and layer, the
-    moves in each direction, late moves, the step time beside the predicted time and the
-    time with all memory fast, and the daemon's own CPU time and memory. Keys change the
-    budget or the policy, detach the process, meter a step and record a trace; ? lists
-    them.
+    Shows all sessions, and the daemon's own CPU time and memory. For the chosen session, also shows
+    the resident bytes by tier and layer, the moves in each direction, the late moves, and the step
+    time, next to the predicted step time and the step time with all memory fast. Keys change the
+    budget or the policy, detach the process, meter a step and record a trace; ? lists them.
 
     Needs a terminal and textual (pip install 'sentineld[tui]'). If NO_COLOR is set, the
     view uses no colours.

@@ -135,7 +135,8 @@ class PageMaps:
     def pages_to_move(
         self, space: Space, offset: int, length_bytes: int, tier: int
     ) -> npt.NDArray[np.int64]:
-        """Indices of the range's resident pages that are not on the tier."""
+        """Indices of the range's resident pages that are on another tier. Pages on nodes that
+        belong to no tier are left out."""
         residency = self.maps[space]
         span = residency.span(offset, length_bytes)
         pages: npt.NDArray[np.int64]

@@ -219,8 +219,8 @@ def lacking_in(step: Step, whole: Similar) -> Mask | None:
     `whole` in another way.
 
     If allocations are missing between two boundaries, the smallest candidates between these
-    boundaries are assumed to be missing. Without these allocations, whole.largest must have the
-    step's structure.
+    boundaries are assumed to be missing. If whole.largest does not have the step's structure
+    without these allocations, the result is None.
     """
     ours, theirs = structure(whole.largest), structure(step)
     marks = [one[3:, one[0] == Event.BOUNDARY] for one in (ours, theirs)]

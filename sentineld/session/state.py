@@ -81,7 +81,7 @@ class Restored(NamedTuple):
 class StateFiles:
     """The sessions' folder below the daemon's state directory. A failed write is only logged, and
     the session goes on. The next daemon may then attach the process again instead of resuming the
-    plan, or it may not restore the session."""
+    plan, or fail to restore the session."""
 
     def __init__(self, state_dir: Path) -> None:
         self._folder = state_dir / "sessions"

@@ -23,7 +23,7 @@ def summarise(rounds: Sequence[dict[str, Json]], transfer_bytes: int) -> Json:
     """Return the figures of each transfer, and the goals.
 
     rounds: {transfer: {"plain" or "pager": {"seconds", "cpu_seconds"}}} for each round.
-    transfer_bytes: bytes of one transfer, those written and those read together.
+    transfer_bytes: bytes that one transfer writes and reads, in total.
     """
     transfers = {}
     goals = {}

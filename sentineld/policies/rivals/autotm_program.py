@@ -398,7 +398,7 @@ class _Model:
 
     def cost_ns(self, value: float) -> float:
         """Cost of the slow accesses, derived from the value of the objective function. The result
-        includes the time of the transfers, times MOVE_WEIGHT."""
+        includes the time of the transfers, multiplied by MOVE_WEIGHT."""
         return (value + self._slow) * self._unit_ns
 
     def divided_tensors(self, x: Floats) -> set[int]:

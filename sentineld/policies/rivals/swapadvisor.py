@@ -117,7 +117,7 @@ class Step:
     gaps: list[Gap]
     gap_item: Integers  # (G,): index of the gap's tensor in `tensors`
     until: Integers  # (G, S): number of stretches until the next use; 0 outside the gap
-    victims: list[Integers]  # the gaps that contain each stretch, the furthest next use first
+    victims: list[Integers]  # by stretch: the gaps that contain it, the furthest next use first
     wraps: Mask  # (G,): whether the step ends before the next use
     pool_pages: int  # pages of the pool of short-lived tensors
 

@@ -12,9 +12,10 @@ same tensors in the order in which the backward pass uses them. While a tensor i
 that is `depth` places behind it in the queue is promoted. How TierTrain sizes its queues is not
 public; the policy tries all values in DEPTHS and keeps the plan with the shortest predicted step.
 
-Our choices, because the sources do not say: only transient tensors move. A tensor whose gap is too
-short for both transfers stays fast. Tensors that do not fit into fast memory stay slow for their
-whole lives, those with the lowest cost per freed page first, as under the policies with `+slow`.
+Our choices, because the sources do not say: only transient tensors move. A tensor whose gap (the
+time between its two uses) is too short for both transfers stays fast. Tensors that do not fit into
+fast memory stay slow for their whole lives, those with the lowest cost per freed page first, as
+under the policies with `+slow`.
 """
 
 from __future__ import annotations

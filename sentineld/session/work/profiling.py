@@ -2,9 +2,9 @@
 """Profiling: from a session's first recorded step to a verified plan.
 
 After the warm-up, steps are recorded until the shape of the plan is chosen (choosing.py); then one
-step is sampled (step_sampler.py), with the cuts that a plan will have. On emulated tiers, the
-framework observes one more step, from which the delays are computed. A child process makes the
-plan.
+step is sampled (step_sampler.py), with the cuts that a plan will have. On emulated tiers,
+torch.profiler alone observes one more step, from which the delays are computed. A child process
+makes the plan.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Disturbances are described in one line: the cause and how to stop it."""
+"""Each disturbance is described in one line: what causes it, and how to stop it."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ void *test_heap_take(struct heap *heap, uint64_t bytes)
 	return heap_take(heap, &birth);
 }
 
-/* Frees the live block that begins at address and returns 1. Returns 0 if there is no such block. */
+/* Frees the live block that begins at address, and returns 1. Returns 0 if there is no such block. */
 int test_heap_give(struct heap *heap, void *address)
 {
 	struct heap_block *block = heap_find(heap, address);

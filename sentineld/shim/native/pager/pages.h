@@ -121,8 +121,7 @@ struct transit {
 	uint64_t sum[TRANSIT_PAGES];
 };
 
-/* Pages that need frames: an entry of the queue of pages for which accesses wait, or one of the
-   recorded births. */
+/* Pages that need frames: an entry of the queue of pages that accesses wait for, or a recorded birth. */
 struct wanted {
 	struct paged_range *range;
 	uint64_t page;

@@ -23,7 +23,8 @@ FAST_NODE, SLOW_NODE = 0, 1
 
 
 def profile_with_pages_on(node: int, config: Config) -> Profile:
-    """The profile from which a plan is made if all pages were on this node in the sampled step."""
+    """The profile from which a plan is made after a sampled step in which all pages were on this
+    node."""
     profiled = Profiled(Shapes(), config=config, tiers=TIERS)
     assert profiled.tell(*steps_of(SMALL, 4)) is None
     layout, _ = profiled.asked()
