@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""pytest setup of all tests: deactivates the shim and selects a hypothesis profile.
+"""pytest setup of all tests: deactivates the shim, selects a hypothesis profile, and exempts the
+objects of the collection from garbage collection.
 
 The header of each test run names the profile.
 """
 
 from __future__ import annotations
 
+import gc
 import os
 
 import pytest
@@ -15,6 +17,9 @@ import sentineld.shim
 
 # Tests import torch and parts of the shim; importing torch must not activate the shim.
 sentineld.shim.disarm()
+
+# Collecting the tests makes many objects that stay, and hardly any garbage.
+gc.disable()
 
 COUNTS = {"ci": 40, "long": 2000}
 """Number of examples per property in each profile; SENTINELD_HYPOTHESIS selects the profile."""
@@ -43,3 +48,10 @@ def pytest_report_header(config: pytest.Config) -> str:
         f"hypothesis: profile {PROFILE}, {COUNTS[PROFILE]} examples per property "
         f"(ci {COUNTS['ci']} with a fixed seed, long {COUNTS['long']})"
     )
+
+
+def pytest_collection_finish() -> None:
+    # Otherwise, each full garbage collection would examine all objects of all test modules and of
+    # the modules that they import. Many tests request such collections.
+    gc.freeze()
+    gc.enable()
