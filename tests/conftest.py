@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""pytest setup of all tests: deactivates the shim, selects a hypothesis profile, and exempts the
-objects of the collection from garbage collection.
+"""pytest setup of all tests: deactivates the shim, makes torch's threads wait without polling,
+selects a hypothesis profile, and exempts the objects of the collection from garbage collection.
 
 The header of each test run names the profile.
 """
@@ -17,6 +17,11 @@ import sentineld.shim
 
 # Tests import torch and parts of the shim; importing torch must not activate the shim.
 sentineld.shim.disarm()
+
+# By default, the threads of torch's operators poll for a while when they wait for each other or for
+# the next operator. While other tests run, this polling takes most of the CPU time of small
+# trainings. The processes that tests start inherit the variable.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 # Collecting the tests makes many objects that stay, and hardly any garbage.
 gc.disable()
