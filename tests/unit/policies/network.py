@@ -8,6 +8,7 @@ from functools import cache
 from sentineld.model.plan import Plan
 from sentineld.model.profile import Profile
 from sentineld.plan.cuts import choose_cuts
+from sentineld.policies.bounds.fast_share import FastShareBound, fast_share_bound
 from sentineld.policies.registry import policy
 from tests.unit.plan.toys import two_tiers
 from tests.unit.trainer import MIB
@@ -30,6 +31,13 @@ def training_step() -> Profile:
 @cache
 def step_plan(name: str, share: float = 0.2, rate: float = RATE) -> Plan:
     """A policy's plan of the training step. share: the budget as a share of the peak. rate:
-    migration bandwidth. Planning takes a second, so several tests use the same plans."""
+    migration bandwidth. Planning takes long, so several tests use the same plans."""
     training = training_step()
     return policy(name).plan(training, two_tiers(rate), int(training.peak_bytes * share))
+
+
+@cache
+def step_bound(share: float = 0.2) -> FastShareBound:
+    """The fast-share bound of the training step at RATE. share: see step_plan()."""
+    training = training_step()
+    return fast_share_bound(training, int(training.peak_bytes * share), RATE)

@@ -23,7 +23,7 @@ from sentineld.policies.registry import policy
 from sentineld.policies.shares import MOVE_SHARE, usable_pages
 from tests.conftest import COUNTS, PROFILE
 from tests.unit.plan.toys import PAGE, toy_profile, two_tiers
-from tests.unit.policies.network import RATE, step_plan, training_step
+from tests.unit.policies.network import RATE, step_bound, step_plan, training_step
 from tests.unit.policies.rivals.laps import Life, lap
 from tests.unit.workloads import Network, profiled
 
@@ -67,7 +67,7 @@ def test_plans_keep_to_the_budget_and_are_near_the_bound(name: str, share: float
     budget = int(training.peak_bytes * share)
     plan = step_plan(name, share)
     verify(plan, training, budget)
-    bound = fast_share_bound(training, budget, RATE)
+    bound = step_bound(share)
     assert 0.9 * bound.fast_share <= plan.predicted.fast_share <= bound.fast_share + 1e-9
     step_s = training.stretches["time_ns"].sum() / 1e9
     moved = plan.predicted.promoted_bytes + plan.predicted.demoted_bytes
@@ -194,6 +194,5 @@ def test_any_training_step_gets_a_sound_plan(
         return
     plan = policy(name).plan(profile, two_tiers(10.0**rate), budget)
     verify(plan, profile, budget)
-    assert (
-        plan.predicted.fast_share <= fast_share_bound(profile, budget, 10.0**rate).fast_share + 1e-9
-    )
+    bound = fast_share_bound(profile, budget, 10.0**rate)
+    assert plan.predicted.fast_share <= bound.fast_share + 1e-9

@@ -6,10 +6,9 @@ from __future__ import annotations
 import pytest
 
 from sentineld.plan.check import verify
-from sentineld.policies.bounds.fast_share import fast_share_bound
 from sentineld.policies.registry import policy
 from tests.unit.plan.toys import PAGE, toy_profile, two_tiers
-from tests.unit.policies.network import RATE, step_plan, training_step
+from tests.unit.policies.network import RATE, step_bound, step_plan, training_step
 
 
 def test_of_a_toy_that_does_not_fit_the_costliest_tensors_are_fast() -> None:
@@ -29,12 +28,10 @@ def test_of_a_toy_that_does_not_fit_the_costliest_tensors_are_fast() -> None:
 
 
 def test_a_fifth_of_the_peak_serves_nine_accesses_in_ten() -> None:
-    training = training_step()
-    budget = training.peak_bytes // 5
     plan, first_touch = step_plan("sentinel+spill"), step_plan("first-touch")
     assert plan.predicted.fast_share >= 0.9
     assert first_touch.predicted.fast_share < 0.6
-    assert fast_share_bound(training, budget, RATE).fixed_share < 0.9
+    assert step_bound().fixed_share < 0.9
 
 
 def test_it_serves_more_than_the_published_schedule_if_moves_are_slow() -> None:
