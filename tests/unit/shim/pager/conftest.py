@@ -18,36 +18,60 @@ PAGES = 1200
 BUDGET = 400
 FILE_PAGES = 3 * PAGES
 BLOCK_PAGES = 512  # homes.h
-
-
-def compile_pager(
-    path: Path, added: str | None = None, replaced: str | None = "ioctl", defined: str | None = None
-) -> None:
-    """Compile the pager. added: a C file in this folder that is linked with the pager. replaced:
-    the function that the added file replaces, or None. defined: a macro's NAME=VALUE."""
-    sources = sorted(map(str, (NATIVE / "pager").glob("*.c")))
-    flags = "-std=gnu11 -O2 -g -Wall -Wextra -Werror -fPIC -shared -pthread".split()
-    if defined is not None:
-        flags.append(f"-D{defined}")
-    if added is not None:
-        sources.append(str(Path(__file__).with_name(added)))
-        flags += ["-I", str(NATIVE / "pager")]
-        flags += [f"-Wl,--wrap={replaced}"] if replaced is not None else []
-    subprocess.run([COMPILER, *flags, "-o", str(path), *sources], check=True)
-
-
-@pytest.fixture(scope="session", params=["counted", "uncounted"])
-def library_path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The compiled pager. "uncounted": its ioctl() has the defect of Linux 6.18 that frames.c works
-    around."""
-    path = tmp_path_factory.mktemp("pager") / "pager.so"
-    compile_pager(path, "uncounted.c" if request.param == "uncounted" else None)
-    return path
+FLAGS = "-std=gnu11 -O2 -g -Wall -Wextra -Werror -fPIC -pthread".split()
 
 
 @pytest.fixture(scope="session")
-def library(library_path: Path) -> ctypes.CDLL:
-    return load(library_path)
+def objects(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the pager's object files."""
+    folder = tmp_path_factory.mktemp("objects")
+    sources = map(str, (NATIVE / "pager").glob("*.c"))
+    subprocess.run([COMPILER, *FLAGS, "-c", *sources], cwd=folder, check=True)
+    return folder
+
+
+Link = Callable[..., ctypes.CDLL]
+"""The type of the fixture `link`."""
+
+
+@pytest.fixture(scope="session")
+def link(objects: Path, tmp_path_factory: pytest.TempPathFactory) -> Link:
+    def link_one(
+        added: str | None = None,
+        replaced: str | None = "ioctl",
+        defined: tuple[str, str] | None = None,
+    ) -> ctypes.CDLL:
+        """Link the pager and load it. added: a C file in this folder that is linked with the pager.
+        replaced: the function that the added file replaces, or None. defined: one of the pager's C
+        files, which is compiled again, and a macro's NAME=VALUE for it."""
+        path = tmp_path_factory.mktemp("pager") / "pager.so"
+        files, flags = set(objects.glob("*.o")), []
+        if defined is not None:
+            source, macro = defined
+            files -= {objects / f"{source}.o"}
+            files |= {NATIVE / "pager" / f"{source}.c"}
+            flags.append(f"-D{macro}")
+        if added is not None:
+            files |= {Path(__file__).with_name(added)}
+            flags += ["-I", str(NATIVE / "pager")]
+            flags += [f"-Wl,--wrap={replaced}"] if replaced is not None else []
+        command = [COMPILER, *FLAGS, "-shared", *flags, "-o", str(path), *map(str, sorted(files))]
+        subprocess.run(command, check=True)
+        return load(path)
+
+    return link_one
+
+
+@pytest.fixture(scope="session", params=["counted", "uncounted"])
+def library(request: pytest.FixtureRequest, link: Link) -> ctypes.CDLL:
+    """The pager. "uncounted": its ioctl() has the defect of Linux 6.18 that frames.c works
+    around."""
+    return link("uncounted.c" if request.param == "uncounted" else None)
+
+
+@pytest.fixture(scope="session")
+def library_path(library: ctypes.CDLL) -> Path:
+    return Path(library._name)
 
 
 @pytest.fixture(autouse=True)

@@ -7,15 +7,14 @@ import ctypes
 import os
 from pathlib import Path
 
-from tests.unit.shim.paged import PAGE, Paged, backing_file, load
-from tests.unit.shim.pager.conftest import FILE_PAGES, PAGES, compile_pager
+from tests.unit.shim.paged import PAGE, Paged, backing_file
+from tests.unit.shim.pager.conftest import FILE_PAGES, PAGES, Link
 
 PINNED = 100
 
 
-def test_pinned_pages_are_tried_often_only_once(tmp_path: Path) -> None:
-    compile_pager(tmp_path / "pager.so", "busy.c")
-    library = load(tmp_path / "pager.so")
+def test_pinned_pages_are_tried_often_only_once(link: Link, tmp_path: Path) -> None:
+    library = link("busy.c")
     file = backing_file(tmp_path, FILE_PAGES)
     paged = Paged(library, file, FILE_PAGES, PAGES, PAGES)
     paged.born(0, 300)

@@ -8,15 +8,14 @@ import ctypes
 import os
 from pathlib import Path
 
-from tests.unit.shim.paged import Paged, backing_file, load
-from tests.unit.shim.pager.conftest import compile_pager
+from tests.unit.shim.paged import Paged, backing_file
+from tests.unit.shim.pager.conftest import Link
 
 PAGES, FILE_PAGES, LIMIT = 1024, 2048, 400
 
 
-def test_a_child_leaves_mappings_for_other_purposes(tmp_path: Path) -> None:
-    compile_pager(tmp_path / "pager.so", "few_mappings.c", "open")
-    library = load(tmp_path / "pager.so")
+def test_a_child_leaves_mappings_for_other_purposes(link: Link, tmp_path: Path) -> None:
+    library = link("few_mappings.c", "open")
     (tmp_path / "limit").write_text(f"{LIMIT}\n")
     limit = ctypes.create_string_buffer(bytes(tmp_path / "limit"))
     ctypes.c_void_p.in_dll(library, "few_mappings").value = ctypes.addressof(limit)

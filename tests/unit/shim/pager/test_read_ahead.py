@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from tests.unit.shim.paged import PAGE, Paged, backing_file, load
-from tests.unit.shim.pager.conftest import BUDGET, FILE_PAGES, PAGES, compile_pager
+from tests.unit.shim.paged import PAGE, Paged, backing_file
+from tests.unit.shim.pager.conftest import BUDGET, FILE_PAGES, PAGES, Link
 
 
 def access(paged: Paged, pages: Iterable[int]) -> None:
@@ -140,9 +140,8 @@ class Rows(ctypes.Structure):
     _fields_ = (("begin", ctypes.c_uint64), ("owed", ctypes.c_uint32))
 
 
-def test_pages_of_a_row_that_begins_earlier_are_owed_no_longer(tmp_path: Path) -> None:
-    compile_pager(tmp_path / "pager.so", "rows.c", replaced=None)
-    function = ctypes.CDLL(str(tmp_path / "pager.so")).test_row_that_begins_earlier
+def test_pages_of_a_row_that_begins_earlier_are_owed_no_longer(link: Link) -> None:
+    function = link("rows.c", replaced=None).test_row_that_begins_earlier
     function.argtypes, function.restype = (ctypes.c_uint64, ctypes.c_uint64), Rows
     for page in (7, 3, 0):
         found = function(8, page)
@@ -158,11 +157,11 @@ def test_accesses_at_random_read_few_pages(start: Callable[..., Paged]) -> None:
     assert paged.counts().bytes_read == 4 * 32 * PAGE
 
 
-def test_reads_of_faults_are_timed(tmp_path: Path) -> None:
+def test_reads_of_faults_are_timed(link: Link, tmp_path: Path) -> None:
     # Reads that take very long are not counted. On a busy machine, any read can take long.
-    compile_pager(tmp_path / "pager.so", defined=f"FAULT_READ_NS_MAX={600 * 10**9}ull")
+    library = link(defined=("faults", f"FAULT_READ_NS_MAX={600 * 10**9}ull"))
     file = backing_file(tmp_path, FILE_PAGES)
-    paged = Paged(load(tmp_path / "pager.so"), file, FILE_PAGES, PAGES, PAGES)
+    paged = Paged(library, file, FILE_PAGES, PAGES, PAGES)
     paged.fill_and_evict(1000)
     began_ns = time.monotonic_ns()
     access(paged, (800, 100, 500, 300))

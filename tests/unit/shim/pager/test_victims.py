@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
-from tests.unit.shim.paged import PAGE, Paged, backing_file, load
-from tests.unit.shim.pager.conftest import BUDGET, FILE_PAGES, PAGES, compile_pager
+from tests.unit.shim.paged import PAGE, Paged, backing_file
+from tests.unit.shim.pager.conftest import BUDGET, FILE_PAGES, PAGES, Link
 from tests.unit.waiting import wait
 
 PLANNED, STRAYS, FRAMES = 7000, 9000, 10000
@@ -96,10 +96,10 @@ def test_stray_pages_make_room_for_planned_fetches(start: Callable[..., Paged]) 
     assert planned_in_memory(paged)
 
 
-def test_stray_pages_are_counted_and_not_searched_in_vain(tmp_path: Path) -> None:
-    compile_pager(tmp_path / "pager.so", "strays.c", "memchr")
+def test_stray_pages_are_counted_and_not_searched_in_vain(link: Link, tmp_path: Path) -> None:
+    library = link("strays.c", "memchr")
     file = backing_file(tmp_path, FILE_PAGES)
-    paged = Paged(load(tmp_path / "pager.so"), file, FILE_PAGES, PAGES, BUDGET)
+    paged = Paged(library, file, FILE_PAGES, PAGES, BUDGET)
 
     def read_all() -> int:
         """Read all pages, three times as many as the budget; returns the number of searches."""
