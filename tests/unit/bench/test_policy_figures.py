@@ -106,7 +106,7 @@ def test_a_cell_of_every_policy_is_written_and_drawn(tmp_path: Path) -> None:
     network = Network(blocks=2, weight_bytes=MIB // 4, activation_bytes=MIB // 4, bytes_per_s=4e9)
     trace = tmp_path / "bert.npz"
     save_trace(recorded(network), trace)
-    rows = policies.cell_rows(trace, "cxl", 0.2, names(), steps_max=40)
+    rows = policies.cell_rows(trace, "cxl", 0.2, names(), steps_max=12)
     assert [one["policy"] for one in rows] == names()
     for one in rows:
         if one["step_seconds"] is None:

@@ -58,7 +58,7 @@ def test_on_two_equal_tiers_only_waits_cost_time() -> None:
         if observing_takes_time(policy(name), training):
             continue
         try:
-            found = simulate(training, policy(name), tiers, budget, steps_max=40)
+            found = simulate(training, policy(name), tiers, budget, steps_max=12)
         except SentinelError as error:
             if "infeasible" not in error.message:
                 raise
