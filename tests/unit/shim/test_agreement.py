@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import replace
+from functools import cache
 from statistics import median
 
 import numpy as np
@@ -37,6 +38,17 @@ WITHIN = 0.02
 UNTIL_STEADY, STEPS = 6, 4
 
 
+@cache
+def profile_of(network: str) -> Profile:
+    return profiled(NETWORKS[network], CUTS)[0]
+
+
+@cache
+def plan_of(network: str, name: str, overlap: Overlap) -> Plan:
+    profile, tiers = profile_of(network), replace(preset_tiers("cxl", 1), overlap=overlap)
+    return policy(name).plan(profile, tiers, int(0.3 * profile.peak_bytes))
+
+
 def dropping_all(plan: Plan, profile: Profile) -> Plan:
     """The same plan, but every dead page is dropped. The waits can stay as they are, because drops
     only free fast memory."""
@@ -56,9 +68,9 @@ def dropping_all(plan: Plan, profile: Profile) -> Plan:
 def test_the_simulator_and_emulated_tiers_agree(
     harness: ctypes.CDLL, network: str, name: str, overlap: Overlap
 ) -> None:
-    profile = profiled(NETWORKS[network], CUTS)[0]
-    tiers, by = replace(preset_tiers("cxl", 1), overlap=overlap), policy(name.split(",")[0])
-    plan = by.plan(profile, tiers, int(0.3 * profile.peak_bytes))
+    profile, by = profile_of(network), policy(name.split(",")[0])
+    tiers = replace(preset_tiers("cxl", 1), overlap=overlap)
+    plan = plan_of(network, by.name, overlap)
     if "nothing kept" in name:
         plan = dropping_all(plan, profile)
     expected = simulate(profile, by, tiers, plan.budget_bytes, plan=plan)
