@@ -38,9 +38,9 @@ class SessionMemory:
         """The result of the last refresh()."""
         self._uses: dict[int, MemoryUse] = {}
         """Memory use of each member, by span. The next two are by span, too."""
-        self._pinned: dict[int, list[tuple[int, int]]] = {}
-        """(first page, end page) of each range that could not be swapped out when units() was
-        called last."""
+        self._pinned: dict[int, Integers] = {}
+        """The ranges that could not be swapped out when units() was called last; see
+        pinned_ranges()."""
         self._sharing: dict[int, Sharing] = {}
         """Empty if there was only one member when the sharing was read."""
         self._changes = 0
@@ -172,7 +172,7 @@ class SessionMemory:
     def _swappable(self, member: Member, first: int = 0, end: int | None = None) -> Table:
         runs = member.pages.runs(first, end)
         pinned = self._pinned.get(member.span)
-        return without(runs, pinned) if pinned else runs
+        return runs if pinned is None else without(runs, pinned)
 
     def skipped_bytes(self) -> dict[str, int]:
         """Bytes that a session never pages out, by kind: locked (mlock), huge (hugetlb), shared

@@ -10,6 +10,9 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
+from sentineld.model.arrays import Integers
 from sentineld.model.records import PAGE_BYTES
 
 _FIELDS = {
@@ -100,8 +103,8 @@ def read_sharing(pid: int, proc: Path = Path("/proc")) -> Sharing:
     )
 
 
-def pinned_ranges(pid: int, proc: Path = Path("/proc")) -> list[tuple[int, int]]:
-    """(first page, end page) of each mapping that cannot be swapped out, ascending.
+def pinned_ranges(pid: int, proc: Path = Path("/proc")) -> Integers:
+    """(first page, end page) of each mapping that cannot be swapped out, (R, 2), ascending.
 
     The kernel walks all page tables for this. Raises ProcessLookupError if the process has exited.
     """
@@ -117,4 +120,4 @@ def pinned_ranges(pid: int, proc: Path = Path("/proc")) -> list[tuple[int, int]]
                     start, end = int(header[1], 16), int(header[2], 16)
     except (FileNotFoundError, ProcessLookupError):
         raise ProcessLookupError(errno.ESRCH, f"process {pid} is gone") from None
-    return found
+    return np.array(found, np.int64).reshape(-1, 2)

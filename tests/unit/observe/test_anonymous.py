@@ -7,6 +7,8 @@ import os
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sentineld.base.errors import SentinelError
 from sentineld.model.arrays import Table
@@ -83,14 +85,48 @@ def test_only_one_object_is_open_for_a_process() -> None:
         AnonymousPages(process.pid).close()
 
 
+def ranges(*rows: tuple[int, int]) -> np.ndarray:
+    return np.array(rows, np.int64).reshape(-1, 2)
+
+
 def test_ranges_are_cut_out() -> None:
     runs = np.array([(10, 10, True), (30, 5, False), (40, 5, True)], PAGE_RUN_DTYPE)
-    assert without(runs, []).tolist() == runs.tolist()
-    found = without(runs, [(12, 14), (14, 15), (18, 31), (44, 60)])
+    assert without(runs, ranges()).tolist() == runs.tolist()
+    found = without(runs, ranges((12, 14), (14, 15), (18, 31), (44, 60)))
     assert found.tolist() == [
         (10, 2, True),
         (15, 3, True),
         (31, 4, False),
         (40, 4, True),
     ]
-    assert len(without(runs, [(0, 100)])) == 0
+    assert len(without(runs, ranges((0, 100)))) == 0
+    assert len(without(runs[:0], ranges((0, 100)))) == 0
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 4), st.integers(1, 6), st.booleans()), max_size=8),
+    st.lists(st.tuples(st.integers(0, 4), st.integers(1, 6)), max_size=8),
+)
+def test_exactly_the_pages_outside_the_ranges_remain(
+    steps: list[tuple[int, int, bool]], holes: list[tuple[int, int]]
+) -> None:
+    """steps, holes: the gap before each run or range, and its pages."""
+    runs, excluded, at = [], [], 0
+    for gap, pages, resident in steps:
+        runs.append((at + gap, pages, resident))
+        at += gap + pages
+    at = 0
+    for gap, pages in holes:
+        excluded.append((at + gap, at + gap + pages))
+        at += gap + pages
+    found = without(np.array(runs, PAGE_RUN_DTYPE), ranges(*excluded))
+    assert pages_of(found.tolist()) == [
+        (page, resident)
+        for page, resident in pages_of(runs)
+        if not any(start <= page < end for start, end in excluded)
+    ]
+    assert all(pages > 0 for pages in found["pages"])
+
+
+def pages_of(runs: list[tuple[int, int, bool]]) -> list[tuple[int, bool]]:
+    return [(page + i, resident) for page, pages, resident in runs for i in range(pages)]

@@ -56,9 +56,9 @@ def test_resident_anonymous_memory(tmp_path: Path) -> None:
 def test_locked_mappings_and_huge_pages_are_pinned(tmp_path: Path) -> None:
     (tmp_path / "7").mkdir()
     (tmp_path / "7/smaps").write_text(SMAPS)
-    assert pinned_ranges(7, tmp_path) == [
-        (0x7F0000000, 0x7F0000002),
-        (0x7F0000200, 0x7F0000400),
+    assert pinned_ranges(7, tmp_path).tolist() == [
+        [0x7F0000000, 0x7F0000002],
+        [0x7F0000200, 0x7F0000400],
     ]
 
 
