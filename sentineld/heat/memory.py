@@ -85,8 +85,6 @@ class SessionMemory:
 
     def refresh(self) -> None:
         """Read how much memory of each kind the processes use."""
-        if not self.sharing_known:
-            self._read_sharing()
 
         def one(member: Member) -> MemoryUse:
             member.require_address_space()
@@ -101,8 +99,15 @@ class SessionMemory:
                 shared_bytes=min(use.shared_bytes, sharing.shared_bytes),
             )
 
-        self._uses = {}
-        uses = self._members.each(one)
+        while True:
+            if not self.sharing_known:
+                self._read_sharing()
+            self._uses = {}
+            uses = self._members.each(one)
+            # If a member has left meanwhile, pages that the others share have counted in each of
+            # them. The session's peak, which never decreases, would stay too large.
+            if self.sharing_known:
+                break
         self.use = MemoryUse(*map(sum, zip(*uses, strict=True))) if uses else MemoryUse()
 
     def units(self, resize: bool = False) -> Units:

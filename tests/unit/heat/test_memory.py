@@ -8,11 +8,13 @@ import os
 import numpy as np
 import pytest
 
+from sentineld.heat import memory as module
 from sentineld.heat.members import Members
 from sentineld.heat.memory import SessionMemory
 from sentineld.heat.spans import SPAN_PAGES
 from sentineld.heat.target import OneProcess, Tree
 from sentineld.model.records import PAGE_BYTES
+from sentineld.observe.memory_use import MemoryUse
 from sentineld.policies.temperature.units import Units
 from tests.unit.block_process import BLOCK_BYTES, MIB, BlockProcess, block_process
 
@@ -77,4 +79,30 @@ def test_pages_that_a_fork_shares_are_counted_once() -> None:
         process.run("os.kill(child, 9); os.waitpid(child, 0)")
         assert memory.resident_bytes() == pytest.approx(alone_bytes, rel=0.2)
         assert len(members) == 1
+        members.close()
+
+
+def test_a_process_that_exits_during_a_refresh_does_not_make_shared_pages_count_twice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with block_process() as process:
+        process.run("import os, signal")
+        for name in ("one", "other"):
+            process.run(f"{name} = os.fork() or (libc.prctl(1, 9), signal.pause())")
+        members = Members(Tree(process.pid), os.getuid())
+        assert len(members) == 3
+        memory = SessionMemory(members)
+        read = module.read_memory_use
+
+        def exit_meanwhile(pid: int) -> MemoryUse:
+            if len(members) == 3:
+                process.run("os.kill(one, 9); os.waitpid(one, 0)")
+            return read(pid)
+
+        monkeypatch.setattr(module, "read_memory_use", exit_meanwhile)
+        memory.refresh()
+        assert len(members) == 2
+        own = read(process.pid).anonymous_bytes
+        assert memory.use.anonymous_bytes == pytest.approx(own, rel=0.2)
+        process.run("os.kill(other, 9)")
         members.close()
