@@ -13,10 +13,11 @@ import os
 from pathlib import Path
 
 from sentineld.base.errors import SentinelError
+from sentineld.observe.address_space import same_address_space
 from sentineld.observe.anonymous import AnonymousPages
 from sentineld.observe.mappings import read_mappings
 from sentineld.observe.peer import Peer, require_owner
-from sentineld.observe.pidfd import Pidfd, no_such_process
+from sentineld.observe.pidfd import Pidfd, no_such_process, parent
 from sentineld.shim.native import LIBRARY_NAME
 
 
@@ -27,7 +28,8 @@ class Member:
         """span: the session's number of the address space; see spans.py.
 
         Raises SentinelError if there is no such process, the caller may not manage it, it runs
-        under the shim, or another session or daemon manages it.
+        under the shim, it has the address space of its parent, or another session or daemon manages
+        it.
         """
         self.span = span
         process = Pidfd(pid)
@@ -88,4 +90,17 @@ def _peer(pid: int, caller_uid: int, process: Pidfd) -> Peer:
             f"process {pid} runs under the shim",
             "attach it with the daemon that listens on its SENTINELD_SHIM_SOCKET",
         )
+    _require_own_memory(pid)
     return peer
+
+
+def _require_own_memory(pid: int) -> None:
+    """Refuse a process that has the address space of its parent. The memory would count twice in a
+    group of both, and after an exec() the pagemap would still show the parent's memory."""
+    parent_pid = parent(pid)
+    if parent_pid and same_address_space(pid, parent_pid):
+        raise SentinelError(
+            "wrong-state",
+            f"process {pid} has the same address space as its parent, process {parent_pid}",
+            f"give PID {parent_pid}, or wait until process {pid} has called exec()",
+        )

@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+from sentineld.observe.pidfd import children
 
 MIB = 1 << 20
 BLOCK_BYTES = 8 * MIB
@@ -54,3 +57,18 @@ def block_process() -> Iterator[BlockProcess]:
         yield started
     finally:
         started.process.communicate()
+
+
+@contextmanager
+def child_in_same_memory(process: BlockProcess) -> Iterator[int]:
+    """A child in the address space of the process, as after vfork(); yields its process ID. The
+    child waits, and the process continues."""
+    process.run("stack = ctypes.create_string_buffer(1 << 16)")
+    process.run("top = ctypes.c_void_p(ctypes.addressof(stack) + len(stack))")
+    process.run("pause = ctypes.cast(libc.pause, ctypes.c_void_p)")
+    process.run("libc.clone(pause, top, 0x100 | 17, None)  # CLONE_VM | SIGCHLD")
+    (child,) = children(process.pid)
+    try:
+        yield child
+    finally:
+        os.kill(child, 9)

@@ -12,6 +12,7 @@ import pytest
 
 from sentineld.base.errors import SentinelError
 from sentineld.heat.member import Member
+from tests.unit.block_process import block_process, child_in_same_memory
 
 ME = os.getuid()
 
@@ -53,3 +54,13 @@ def test_a_process_that_has_exited() -> None:
     process = subprocess.Popen([sys.executable, "-c", ""])
     process.wait()
     assert code(process.pid, ME) == "no-such-process"
+
+
+def test_a_child_in_the_memory_of_its_parent_is_refused() -> None:
+    with block_process() as process:
+        with child_in_same_memory(process) as child:
+            with pytest.raises(SentinelError, match=f"its parent, process {process.pid}") as caught:
+                Member(child, ME)
+            assert caught.value.code == "wrong-state"
+            assert f"give PID {process.pid}" in caught.value.hint
+        Member(process.pid, ME).close()
