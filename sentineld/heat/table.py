@@ -91,7 +91,9 @@ class HeatTable:
         self._require_substrate()
         target = wanted.open()
         with self._lock:
-            if target.name in self._opening:
+            # Another command may have opened the session since find() was called.
+            known = self._sessions.get(target.name)
+            if target.name in self._opening or (known is not None and not known.ended):
                 target.close()
                 raise SentinelError(
                     "busy", f"{target.title} is being attached by another command", "try again"
