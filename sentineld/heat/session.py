@@ -83,6 +83,7 @@ class HeatSession:
 
     def _set_up(self, fast: FastBudget) -> None:
         machine, name = self._machine, self.target.name
+        self._shortage = ""  # why the budget cannot follow the size of the processes
         self._memory = SessionMemory(self._members)
         self._members.each(lambda member: require_advice(member.process.fileno(), member.pid))
         self._memory.refresh()
@@ -235,7 +236,8 @@ class HeatSession:
             self.figures = replace(self.figures, resident_bytes=resident_bytes)
         began_s = time.thread_time()
         if self.status.state is State.MANAGED:
-            self._explain(self._keeping.keep(resident_bytes, self.figures.budget_bytes))
+            reason = self._keeping.keep(resident_bytes, self.figures.budget_bytes)
+            self._explain(self._shortage or reason)
         self._publish_work(time.thread_time() - began_s, scanned)
 
     def _publish_work(self, move_cpu_s: float, scanned: bool) -> None:
@@ -267,6 +269,7 @@ class HeatSession:
         budget_bytes = max(fast.resolve(self.figures.peak_bytes), PAGE_BYTES)
         self._machine.budgets.reserve(self, budget_bytes)
         self._machine.budgets.settle(self, budget_bytes)
+        self._shortage = ""
         self.figures = replace(self.figures, budget_bytes=budget_bytes)
 
     def _publish_use(self) -> None:
@@ -289,15 +292,18 @@ class HeatSession:
         }
 
     def _follow_size(self) -> None:
-        """Publish the size of the processes. A budget that is a share of the peak grows with it."""
+        """Publish the size of the processes. A budget that is a share of the peak grows with it, as
+        soon as other sessions leave enough of the fast tier."""
         before_bytes = self.figures.peak_bytes
         self._publish_use()
-        if self.figures.peak_bytes == before_bytes or self.fast.bytes is not None:
+        grown = self.figures.peak_bytes != before_bytes and self.fast.bytes is None
+        if not grown and not self._shortage:
             return
         try:
             self._reserve(self.fast)
         except SentinelError as error:
-            self._explain(f"the budget cannot grow: {error.message}")
+            self._shortage = f"the budget cannot grow: {error.message}"
+            self._explain(self._shortage)
 
     def _explain(self, reason: str) -> None:
         if reason and reason != self.status.reason:
