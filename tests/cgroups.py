@@ -14,14 +14,17 @@ import pytest
 from sentineld.host.memory_group import UnavailableError, group_of
 
 PROC = Path("/proc")
-HIERARCHIES = {"v1": ("cgroup", "memory"), "v2": ("cgroup2", "")}
+HIERARCHIES = {"v1": ("cgroup", "memory"), "v2": ("cgroup2", ""), "cpuset": ("cgroup", "cpuset")}
 """Arguments of group_of(), by version."""
 
 
 @contextmanager
 def cgroup(version: str, name: str = "sentineld-test") -> Iterator[Path]:
-    """The folder of a new cgroup in the hierarchy for memory; version: v1 or v2. Skips the test if
-    no cgroup can be created. A test may remove the cgroup, but must end the processes in it."""
+    """The folder of a new cgroup; version: v1 (the hierarchy for memory), v2, or cpuset (v1).
+
+    Skips the test if no cgroup can be created. A test may remove the cgroup, but must end the
+    processes in it.
+    """
     try:
         parent = group_of(PROC, "self", *HIERARCHIES[version])[1]
         folder = parent / f"{name}-{os.getpid()}"

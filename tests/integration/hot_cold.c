@@ -9,17 +9,23 @@
  *   hot MIB    the hot set begins at this offset
  *   sum        a checksum of the memory without the words that the hot set's loop changes
  *   lock MIB   mlock the first MIB
+ *   unlock     undo all mlock
+ *   pin MIB    mlock every second page from this offset, so that each page is a mapping of its own
  *   share MIB  map and fill shared memory
  *   split MIB  make every second page from this offset read-only, so that each page is a mapping
  *              of its own
  *   huge       map and fill a huge page of 2 MiB (hugetlb)
  *   fork       fork a child that waits for the end of its parent
+ *   clone      start a child in this address space, as vfork() does; it waits for the end of its
+ *              parent
  *   exec       execute this program again, with the same arguments
  *
  * The first line of output has the address of the memory. The process exits at the end of its
  * input.
  */
+#define _GNU_SOURCE
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -57,19 +63,34 @@ static uint64_t checksum(void)
 	return sum;
 }
 
+static void require(int failed, const char *what)
+{
+	if (failed) {
+		perror(what);
+		exit(1);
+	}
+}
+
 static void *map(size_t words, int kind)
 {
 	void *found = mmap(NULL, words * 8, PROT_READ | PROT_WRITE, kind | MAP_ANONYMOUS, -1, 0);
 
-	if (found == MAP_FAILED) {
-		perror("mmap");
-		exit(1);
-	}
+	require(found == MAP_FAILED, "mmap");
 	return found;
+}
+
+static int wait_for_parent(void *unused)
+{
+	(void)unused;
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	while (pause())
+		;
+	return 0;
 }
 
 static int command(char **argv)
 {
+	static uint64_t stack[4096] __attribute__((aligned(16)));
 	char line[64];
 	size_t mib = 0;
 
@@ -88,26 +109,26 @@ static int command(char **argv)
 		printf("%016lx\n", checksum());
 		return 1;
 	} else if (sscanf(line, "lock %zu", &mib) == 1) {
-		if (mlock(memory, mib << 20)) {
-			perror("mlock");
-			exit(1);
-		}
+		require(mlock(memory, mib << 20), "mlock");
+	} else if (!strcmp(line, "unlock")) {
+		require(munlockall(), "munlockall");
+	} else if (sscanf(line, "pin %zu", &mib) == 1) {
+		for (size_t i = mib * MIB_WORDS; i < total; i += 2 * PAGE_WORDS)
+			require(mlock(memory + i, PAGE_WORDS * 8), "mlock");
 	} else if (sscanf(line, "share %zu", &mib) == 1) {
 		fill(map(mib * MIB_WORDS, MAP_SHARED), mib * MIB_WORDS);
 	} else if (sscanf(line, "split %zu", &mib) == 1) {
 		for (size_t i = mib * MIB_WORDS; i < total; i += 2 * PAGE_WORDS)
-			if (mprotect(memory + i, PAGE_WORDS * 8, PROT_READ)) {
-				perror("mprotect");
-				exit(1);
-			}
+			require(mprotect(memory + i, PAGE_WORDS * 8, PROT_READ), "mprotect");
 	} else if (!strcmp(line, "huge")) {
 		fill(map(2 * MIB_WORDS, MAP_PRIVATE | MAP_HUGETLB), 2 * MIB_WORDS);
 	} else if (!strcmp(line, "fork")) {
-		if (!fork()) {
-			prctl(PR_SET_PDEATHSIG, SIGKILL);
-			for (;;)
-				pause();
-		}
+		if (!fork())
+			wait_for_parent(NULL);
+	} else if (!strcmp(line, "clone")) {
+		int flags = CLONE_VM | SIGCHLD;
+
+		require(clone(wait_for_parent, stack + 4096, flags, NULL) < 0, "clone");
 	} else if (!strcmp(line, "exec")) {
 		execv("/proc/self/exe", argv);
 		perror("execv");

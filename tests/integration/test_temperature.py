@@ -9,13 +9,16 @@ import subprocess
 import sys
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from sentineld.base.errors import SentinelError
 from sentineld.control.client import request
 from sentineld.model.records import PAGE_BYTES
+from sentineld.observe.pidfd import children
 from tests.idle_process import WELCOMED
 from tests.integration.hot_cold import (
     HOT_MIB,
@@ -37,6 +40,9 @@ pytestmark = [
 
 ROOT = Path(__file__).parents[2]
 BUDGET_BYTES = 32 * MIB
+SCAN_CPU_S_MAX = 10.0
+"""Limit on the CPU time of one scan of a process with many mappings. It is several times the usual
+time, because CPUs differ."""
 
 
 @pytest.fixture(scope="module")
@@ -231,6 +237,27 @@ def test_locked_and_shared_memory_stay(daemon: Daemon, running: Program) -> None
     assert running.tell("sum") == before
 
 
+def test_memory_that_is_locked_while_it_is_managed_returns_and_stays(
+    daemon: Daemon, running: Program
+) -> None:
+    before = running.tell("sum")
+    attach(daemon, running)
+    wait_within_budget(daemon, running)
+    running.tell("lock 40")
+    wait(
+        lambda: session(daemon, running)["swap"]["skipped_bytes"] == {"locked": 40 * MIB},
+        "the locked memory is not noticed",
+    )
+    assert running.resident_share(0, 40) == 1
+    running.tell("unlock")
+    wait_within_budget(daemon, running)
+    wait(
+        lambda: session(daemon, running)["swap"]["skipped_bytes"] == {},
+        "the unlocked memory still counts as locked",
+    )
+    assert running.tell("sum") == before
+
+
 def test_pages_that_a_child_shares_stay(daemon: Daemon, running: Program) -> None:
     before = running.tell("sum")
     running.tell("fork")
@@ -241,6 +268,19 @@ def test_pages_that_a_child_shares_stay(daemon: Daemon, running: Program) -> Non
     )
     # The parent has its own copies of the pages that it has written since the fork.
     assert running.resident_share(HOT_MIB, TOTAL_MIB - HOT_MIB) == 1
+    assert running.tell("sum") == before
+
+
+def test_a_fork_of_a_managed_process_changes_no_contents(daemon: Daemon, running: Program) -> None:
+    """The child shares swapped pages, too. When it has ended, the parent's can be paged out."""
+    before = running.tell("sum")
+    attach(daemon, running)
+    wait_within_budget(daemon, running)
+    running.tell("fork")
+    assert running.tell("sum") == before
+    (child,) = children(running.process.pid)
+    os.kill(child, 9)
+    wait_within_budget(daemon, running)
     assert running.tell("sum") == before
 
 
@@ -279,6 +319,26 @@ def test_a_process_with_60000_mappings(daemon: Daemon, program: Path) -> None:
         many.close()
 
 
+def test_a_process_with_30000_locked_mappings(daemon: Daemon, program: Path) -> None:
+    """Every second page is locked, so that the others are mappings of their own, too."""
+    mappings = 60_000
+    many = Program(program, mappings * PAGE_BYTES // MIB + 1, 1)
+    try:
+        assert many.tell("pin 1") == "done"
+        before = many.tell("sum")
+        attach(daemon, many, f"{mappings * PAGE_BYTES * 3 // 4}")
+        wait_within_budget(daemon, many)
+        found = session(daemon, many)["swap"]
+        assert found["skipped_bytes"]["locked"] == pytest.approx(
+            mappings * PAGE_BYTES / 2, rel=0.02
+        )
+        assert found["scan_cpu_s"] < SCAN_CPU_S_MAX * found["scans"]
+        assert many.tell("sum") == before
+        assert daemon.ctl("detach", many.pid).returncode == 0
+    finally:
+        many.close()
+
+
 def test_page_outs_end_before_swap_is_full(daemon: Daemon, program: Path) -> None:
     large = Program(program, SWAP_BYTES // MIB + 32, 1)
     try:
@@ -310,6 +370,47 @@ def test_many_sessions_at_once(daemon: Daemon, program: Path) -> None:
             one.close()
 
 
+def test_commands_that_attach_one_process_at_once(daemon: Daemon, running: Program) -> None:
+    """One of them begins the session. Others change its budget, or are told to try again."""
+
+    def refusal(_: int) -> str:
+        try:
+            request(daemon.control, "attach", PATIENCE_S, pid=running.process.pid, fast="32MiB")
+        except SentinelError as error:
+            return error.message
+        return ""
+
+    with ThreadPoolExecutor(8) as pool:
+        refusals = set(pool.map(refusal, range(8)))
+    busy = f"process {running.pid} is being attached by another command"
+    assert "" in refusals
+    assert refusals <= {"", busy}
+    sessions = request(daemon.control, "status", PATIENCE_S)["sessions"]
+    assert [one["pid"] for one in sessions].count(running.process.pid) == 1
+
+
+def test_the_sum_of_budgets_is_limited(daemon: Daemon, running: Program, program: Path) -> None:
+    memory_bytes = PAGE_BYTES * os.sysconf("SC_PHYS_PAGES")
+    most, rest = str(memory_bytes * 6 // 10), str(memory_bytes * 3 // 10)
+    other = Program(program)
+    try:
+        attach(daemon, running, most)
+        line = refused(daemon.ctl("attach", other.pid, "--fast", most), "budget-too-large")
+        assert "that are left of the fast tier's" in line
+        attach(daemon, other, rest)
+        line = refused(daemon.ctl("attach", other.pid, "--fast", most), "budget-too-large")
+        assert "other sessions have budgets of" in line
+        # The refused command has left the session and its budget as they were.
+        assert session(daemon, other)["budget_bytes"] == int(rest)
+        running.close()
+        wait(lambda: daemon.session(running.process.pid) is None, "the session does not end")
+        attach(daemon, other, most)
+        line = refused(daemon.ctl("attach", other.pid, "--weight", "2"), "usage")
+        assert "does not use the shared budget" in line
+    finally:
+        other.close()
+
+
 def test_a_process_is_managed_by_one_daemon(
     daemon: Daemon, running: Program, tmp_path: Path
 ) -> None:
@@ -318,6 +419,41 @@ def test_a_process_is_managed_by_one_daemon(
     try:
         line = refused(other.ctl("attach", running.pid), "busy")
         assert "managed by another session or another daemon" in line
+    finally:
+        other.stop()
+
+
+def test_a_killed_daemon_leaves_its_processes_free(
+    daemon: Daemon, running: Program, tmp_path: Path
+) -> None:
+    before = running.tell("sum")
+    other = Daemon(tmp_path, "--tiers", "swap")
+    attach(other, running)
+    wait_within_budget(other, running)
+    other.process.kill()
+    other.process.communicate()
+    attach(daemon, running)
+    wait_within_budget(daemon, running)
+    assert running.tell("sum") == before
+
+
+def test_daemons_that_cannot_detect_each_other_keep_the_smaller_budget(
+    daemon: Daemon, running: Program, tmp_path: Path
+) -> None:
+    """A daemon in a container has a /proc of its own."""
+    script = 'mount -t proc proc /proc && exec "$@"'
+    wrapper = ("unshare", "--mount", "sh", "-c", script, "sh")
+    if subprocess.run([*wrapper, "true"], capture_output=True).returncode:
+        pytest.skip("no proc file system can be mounted here")
+    before = running.tell("sum")
+    other = Daemon(tmp_path, "--tiers", "swap", wrapper=wrapper)
+    try:
+        attach(daemon, running, str(2 * BUDGET_BYTES))
+        attach(other, running)
+        wait_within_budget(daemon, running)
+        wait_within_budget(other, running)
+        assert session(daemon, running)["state"] == "managed"
+        assert running.tell("sum") == before
     finally:
         other.stop()
 

@@ -20,6 +20,7 @@ from sentineld.base.errors import SentinelError
 from sentineld.control.client import request
 from sentineld.heat.target import PROCESSES_MAX
 from sentineld.host.memory_limit import joining
+from sentineld.observe.pidfd import children
 from tests.cgroups import cgroup, join, remove
 from tests.hostile.attacker import USER, Attacker, Say
 from tests.idle_process import WELCOMED
@@ -102,6 +103,12 @@ def wait_within_budget(daemon: Daemon, running: Sequence[Program]) -> None:
 
 def wait_for_members(daemon: Daemon, expected: list[int]) -> None:
     wait(lambda: sorted(only(daemon)["processes"]) == expected, "the members are others")
+
+
+def wait_for_scans(daemon: Daemon) -> None:
+    """Wait for two scans, so that one of them has begun meanwhile."""
+    before = only(daemon)["swap"]["scans"]
+    wait(lambda: only(daemon)["swap"]["scans"] >= before + 2, "the processes are not scanned")
 
 
 @pytest.mark.parametrize("version", ["v1", "v2"])
@@ -188,6 +195,36 @@ def test_processes_that_exit_at_once_do_not_disturb_the_others(
         loop.wait()
 
 
+def test_a_group_that_loses_a_child_cgroup_stays_managed(
+    daemon: Daemon, program: Path, group: Path
+) -> None:
+    inner = group / "inner"
+    inner.mkdir()
+    with programs(program, group, 1) as (first,), programs(program, inner, 1) as (second,):
+        before = first.tell("sum")
+        attach(daemon, "--cgroup", str(group))
+        wait_for_members(daemon, pids([first, second]))
+        second.close()
+        remove(inner)
+        wait_for_members(daemon, pids([first]))
+        wait_within_budget(daemon, [first])
+        assert first.tell("sum") == before
+
+
+def test_a_cpuset_whose_cpus_change(daemon: Daemon, program: Path) -> None:
+    with cgroup("cpuset") as folder:
+        for name in ("cpuset.cpus", "cpuset.mems"):
+            (folder / name).write_text((folder.parent / name).read_text())
+        with programs(program, folder, 1) as running:
+            before = running[0].tell("sum")
+            attach(daemon, "--cgroup", str(folder), fast="16MiB")
+            wait_within_budget(daemon, running)
+            (folder / "cpuset.cpus").write_text(str(min(os.sched_getaffinity(0))))
+            assert running[0].tell("sum") == before
+            wait_within_budget(daemon, running)
+            assert only(daemon)["processes"] == pids(running)
+
+
 def test_the_session_ends_with_the_cgroup(daemon: Daemon, program: Path, group: Path) -> None:
     with programs(program, group, 1) as (running,):
         attach(daemon, "--cgroup", str(group))
@@ -244,6 +281,81 @@ def test_pages_that_a_fork_shares_are_counted_once(daemon: Daemon) -> None:
         assert BLOCK_BYTES < found["charged_bytes"] < 2 * BLOCK_BYTES + 8 * MIB
         alone = Path(f"/proc/{root.pid}/status").read_text().partition("RssAnon:")[2].split()[0]
         assert found["charged_bytes"] < 1.5 * (int(alone) << 10)
+
+
+def test_shared_memory_makes_no_false_peak(daemon: Daemon, program: Path) -> None:
+    """The budget is a share of the peak. One child shares its parent's pages since a fork. Another
+    child has its parent's address space, as after vfork()."""
+    root = Program(program, SIZE_MIB, 1)
+    try:
+        before = root.tell("sum")
+        found = attach(daemon, root.pid, "--tree", fast="75%")
+        budget_bytes = found["budget_bytes"]
+        assert budget_bytes == pytest.approx(SIZE_MIB * MIB * 0.75, rel=0.1)
+        wait_within_budget(daemon, [root])
+        root.tell("clone")
+        (child,) = children(root.process.pid)
+        reason = f"process {child} has the same address space as its parent, process {root.pid}"
+        wait(lambda: only(daemon)["swap"]["left_out_reason"] == reason, "the child is managed")
+        line = refused(daemon.ctl("attach", str(child)), "wrong-state")
+        assert f"give PID {root.pid}" in line
+        wait_for_scans(daemon)
+        assert only(daemon)["budget_bytes"] == pytest.approx(budget_bytes, rel=0.1)
+        assert root.resident_bytes() > budget_bytes * 0.8
+        os.kill(child, 9)
+        root.tell("fork")
+        wait(lambda: len(only(daemon)["processes"]) == 2, "the child is not managed")
+        assert root.tell("sum") == before
+        wait_for_scans(daemon)
+        assert only(daemon)["budget_bytes"] == pytest.approx(budget_bytes, rel=0.1)
+    finally:
+        root.close()
+
+
+def test_a_share_of_the_peak_grows_as_far_as_other_budgets_permit(
+    daemon: Daemon, program: Path, group: Path
+) -> None:
+    memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    single = Program(program, 1, 1)
+    try:
+        with programs(program, group, 1) as (first,), programs(program, group, 1) as (second,):
+            join(group.parent, second.process.pid)
+            attach(daemon, single.pid, fast=str(memory_bytes - (SIZE_MIB + 16) * MIB))
+            budget_bytes = attach(daemon, "--cgroup", str(group), fast="100%")["budget_bytes"]
+            join(group, second.process.pid)
+            wait(
+                lambda: only(daemon)["reason"].startswith("the budget cannot grow: "),
+                "the reason does not say that the budget cannot grow",
+            )
+            assert "other sessions have budgets of" in only(daemon)["reason"]
+            assert only(daemon)["budget_bytes"] == budget_bytes
+            wait_within_budget(daemon, [first, second])
+            # When the other session has ended, the budget follows the size.
+            single.close()
+            wait(
+                lambda: only(daemon)["budget_bytes"] > 2 * SIZE_MIB * MIB,
+                "the budget does not grow",
+            )
+            wait(lambda: "cannot grow" not in only(daemon)["reason"], "the reason is outdated")
+    finally:
+        single.close()
+
+
+def test_processes_of_another_daemon_are_left_out(
+    daemon: Daemon, program: Path, group: Path, tmp_path: Path
+) -> None:
+    with programs(program, group, 2) as (first, second):
+        other = Daemon(tmp_path, "--tiers", "swap")
+        try:
+            attach(other, first.pid)
+            found = attach(daemon, "--cgroup", str(group))
+            assert found["processes"] == [second.process.pid]
+            reason = f"process {first.pid} is managed by another session or another daemon"
+            assert found["swap"]["left_out_reason"] == reason
+            line = refused(other.ctl("attach", "--cgroup", str(group)), "busy")
+            assert "end that session, or stop that daemon" in line
+        finally:
+            other.stop()
 
 
 def test_processes_of_other_sessions_are_left_out(
@@ -376,6 +488,23 @@ def test_a_cgroup_with_a_memory_limit_below_the_budget(
         wait(lambda: only(daemon)["state"] == "managed", "the cgroup is not managed")
         assert [one.tell("sum") for one in running] == before
         assert only(daemon)["state"] == "managed"
+
+
+def test_a_cgroup_that_limits_swap(daemon: Daemon, program: Path) -> None:
+    with cgroup("v2") as folder:
+        limit = folder / "memory.swap.max"
+        if not limit.exists():
+            pytest.skip("this cgroup cannot limit swap")
+        limit.write_text(str(8 * MIB))
+        with programs(program, folder, 1) as (running,):
+            before = running.tell("sum")
+            attach(daemon, "--cgroup", str(folder), fast="16MiB")
+            wait(
+                lambda: "a cgroup limits swap" in only(daemon)["reason"],
+                "the reason does not say that the budget cannot be kept",
+            )
+            assert running.resident_bytes() >= (SIZE_MIB - 8) * MIB
+            assert running.tell("sum") == before
 
 
 def test_bad_groups_are_refused(daemon: Daemon, group: Path) -> None:
