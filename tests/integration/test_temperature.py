@@ -328,6 +328,7 @@ def test_a_process_with_30000_locked_mappings(daemon: Daemon, program: Path) -> 
         before = many.tell("sum")
         attach(daemon, many, f"{mappings * PAGE_BYTES * 3 // 4}")
         wait_within_budget(daemon, many)
+        wait(lambda: session(daemon, many)["swap"]["scans"], "the process is not scanned")
         found = session(daemon, many)["swap"]
         assert found["skipped_bytes"]["locked"] == pytest.approx(
             mappings * PAGE_BYTES / 2, rel=0.02
