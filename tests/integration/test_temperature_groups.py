@@ -6,11 +6,13 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, chdir, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -397,18 +399,20 @@ def ask(say: Say, verb: str, arguments: dict[str, Any]) -> None:
         say([error.code, error.message])
 
 
-def test_a_user_manages_only_processes_of_their_own(daemon: Daemon, group: Path) -> None:
+def ask_as_user(daemon: Daemon, verb: str, **arguments: Any) -> Any:
+    """The answer of ask(), which runs as a user other than root."""
     daemon.control.chmod(0o666)
     daemon.folder.chmod(0o711)
+    with chdir(daemon.folder):  # the user may not enter the folders above it
+        user = Attacker(ask, verb, arguments)
+    try:
+        return user.heard()
+    finally:
+        user.close()
 
-    def answer(verb: str, **arguments: Any) -> Any:
-        with chdir(daemon.folder):  # the user may not enter the folders above it
-            user = Attacker(ask, verb, arguments)
-        try:
-            return user.heard()
-        finally:
-            user.close()
 
+def test_a_user_manages_only_processes_of_their_own(daemon: Daemon, group: Path) -> None:
+    answer = partial(ask_as_user, daemon)
     with ExitStack() as stack:
 
         def sleeper(uid: int) -> int:
@@ -434,6 +438,33 @@ def test_a_user_manages_only_processes_of_their_own(daemon: Daemon, group: Path)
         for verb in ("attach", "detach"):
             assert answer(verb, cgroup=str(group))[0] == "not-permitted"
         assert answer("attach", pid=own, tree=True)[0] == "busy"
+
+
+def test_a_setuid_program_leaves_a_users_group(daemon: Daemon, group: Path) -> None:
+    daemon.folder.chmod(0o711)
+    program = daemon.folder / "setuid-sleep"
+    shutil.copy("/bin/sleep", program)
+    program.chmod(0o4755)
+    user: dict[str, Any] = {"user": USER, "group": USER, "extra_groups": []}
+    script = f"read line; exec ./{program.name} 1000"
+    with ExitStack() as stack:
+        processes = []
+        for command in (["/bin/sleep", "1000"], ["/bin/sh", "-c", script]):
+            process = subprocess.Popen(command, stdin=subprocess.PIPE, cwd=daemon.folder, **user)
+            stack.callback(process.communicate)
+            stack.callback(process.kill)
+            join(group, process.pid)
+            processes.append(process)
+        other, changing = processes
+        found = ask_as_user(daemon, "attach", cgroup=str(group))
+        assert sorted(found["processes"]) == sorted(one.pid for one in processes)
+        assert changing.stdin is not None
+        changing.stdin.write(b"\n")
+        changing.stdin.flush()
+        wait_for_members(daemon, [other.pid])
+        wait(lambda: only(daemon)["swap"]["left_out"] == 1, "the program is not left out")
+        assert f"process {changing.pid}" in only(daemon)["swap"]["left_out_reason"]
+        assert ask_as_user(daemon, "attach", pid=changing.pid)[0] == "not-permitted"
 
 
 def test_a_process_that_registers_by_the_shim_leaves_its_group(
