@@ -76,7 +76,8 @@ def _peer(pid: int, caller_uid: int, process: Pidfd) -> Peer:
             raise no_such_process(pid)
         raise SentinelError(
             "not-permitted",
-            f"process {pid} has no user memory: it is a kernel thread, or it is about to exit",
+            f"process {pid} has no user memory: it is a kernel thread, or its main thread has "
+            "exited",
             "give the PID of a running program",
         )
     fields = dict(line.split(":", 1) for line in status.splitlines())

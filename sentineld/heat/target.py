@@ -8,6 +8,7 @@ import select
 from typing import Protocol
 
 from sentineld.observe.cgroup import Cgroup
+from sentineld.observe.memory_use import has_memory
 from sentineld.observe.pidfd import Pidfd, children, parent
 from sentineld.session.lifecycle import CALLED_EXEC, EXITED
 
@@ -15,7 +16,8 @@ PROCESSES_MAX = 512
 """Largest number of processes of a session. Each takes two or three descriptors of the daemon."""
 EXIT_S = 1.0
 """Time to wait for the exit of a process whose address space is gone. A process that does not exit
-in this time is assumed to have called exec()."""
+in this time has called exec(), or only its main thread has exited."""
+MAIN_THREAD_EXITED = "the main thread exited, so the kernel hides the memory of the other threads"
 
 
 class Target(Protocol):
@@ -66,7 +68,9 @@ class OneProcess:
         """See Target. Blocks for up to EXIT_S."""
         poll = select.poll()
         poll.register(self._process.fileno(), select.POLLIN)
-        return EXITED if poll.poll(EXIT_S * 1e3) else CALLED_EXEC
+        if poll.poll(EXIT_S * 1e3):
+            return EXITED
+        return CALLED_EXEC if has_memory(self.pid) else MAIN_THREAD_EXITED
 
     def close(self) -> None:
         """See Target."""

@@ -70,18 +70,35 @@ def read_memory_use(pid: int, proc: Path = Path("/proc")) -> MemoryUse:
 
 def resident_bytes(pid: int, proc: Path = Path("/proc")) -> int:
     """Resident anonymous bytes, from /proc/PID/statm, which takes less time to read than
-    /proc/PID/status. Raises ProcessLookupError if the process has exited."""
+    /proc/PID/status. Raises ProcessLookupError if the process or its main thread has exited: the
+    kernel then shows no memory, even if other threads still use it."""
+    size, resident, shared = _statm(pid, proc)
+    if not size:
+        raise ProcessLookupError(errno.ESRCH, f"process {pid} has no memory")
+    return (resident - shared) * PAGE_BYTES
+
+
+def has_memory(pid: int, proc: Path = Path("/proc")) -> bool:
+    """Whether the kernel shows memory of the process; see resident_bytes()."""
+    try:
+        return _statm(pid, proc)[0] > 0
+    except ProcessLookupError:
+        return False
+
+
+def _statm(pid: int, proc: Path) -> tuple[int, int, int]:
+    """(mapped pages, resident pages, resident pages of files and shared memory)."""
     try:
         # A session reads this file of up to hundreds of processes several times a second.
         # Path.read_text() takes four times as long.
         fd = os.open(f"{proc}/{pid}/statm", os.O_RDONLY | os.O_CLOEXEC)
         try:
-            _, resident, shared, *_ = os.read(fd, _LINE_BYTES).split()
+            size, resident, shared, *_ = os.read(fd, _LINE_BYTES).split()
         finally:
             os.close(fd)
     except (FileNotFoundError, ProcessLookupError):
         raise ProcessLookupError(errno.ESRCH, f"process {pid} is gone") from None
-    return (int(resident) - int(shared)) * PAGE_BYTES
+    return int(size), int(resident), int(shared)
 
 
 def read_sharing(pid: int, proc: Path = Path("/proc")) -> Sharing:

@@ -32,6 +32,7 @@ from tests.integration.hot_cold import (
 )
 from tests.integration.test_daemon import PATIENCE_S, Daemon
 from tests.sentinelctl import refused
+from tests.unit.block_process import block_process
 
 pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="swap can be enabled by root only"),
@@ -183,6 +184,17 @@ def test_the_session_ends_at_an_exec(daemon: Daemon, running: Program) -> None:
     wait(lambda: daemon.session(running.process.pid) is None, "the session does not end")
     assert running.tell("sum")
     attach(daemon, running)
+
+
+def test_the_session_ends_with_the_main_thread(daemon: Daemon) -> None:
+    """The kernel then hides the memory that the other threads still use."""
+    with block_process() as process:
+        request(daemon.control, "attach", pid=process.pid, fast="4MiB")
+        process.end_main_thread()
+        wait(lambda: daemon.session(process.pid) is None, "the session does not end")
+        line = refused(daemon.ctl("attach", str(process.pid)), "not-permitted")
+        assert "its main thread has exited" in line
+        os.kill(process.pid, 9)
 
 
 def test_the_session_ends_when_the_process_registers_by_the_shim(daemon: Daemon) -> None:

@@ -48,6 +48,13 @@ class BlockProcess:
         self.process.stdin.flush()
         self.process.stdout.readline()
 
+    def end_main_thread(self) -> None:
+        """End the main thread; another thread continues. The caller must kill the process."""
+        self.run("import threading; threading.Thread(target=libc.pause, daemon=True).start()")
+        assert self.process.stdin is not None
+        self.process.stdin.write("libc.pthread_exit(None)\n")
+        self.process.stdin.flush()
+
 
 @contextmanager
 def block_process() -> Iterator[BlockProcess]:

@@ -12,9 +12,11 @@ from pathlib import Path
 import pytest
 
 from sentineld.base.errors import SentinelError
-from sentineld.heat.target import CgroupTarget, OneProcess, Tree
+from sentineld.heat.target import MAIN_THREAD_EXITED, CgroupTarget, OneProcess, Tree
+from sentineld.observe.memory_use import has_memory
 from sentineld.session.lifecycle import CALLED_EXEC, EXITED
 from tests.cgroups import cgroup, join, remove
+from tests.unit.block_process import block_process
 
 PATIENCE_S = 60
 
@@ -43,6 +45,16 @@ def test_a_single_process_ends_with_its_exit_or_exec() -> None:
         target.pids()
     assert target.why_ended() == EXITED
     target.close()
+
+
+def test_a_single_process_ends_with_its_main_thread() -> None:
+    with block_process() as process:
+        target = OneProcess(process.pid)
+        process.end_main_thread()
+        wait(lambda: not has_memory(process.pid))
+        assert target.why_ended() == MAIN_THREAD_EXITED
+        os.kill(process.pid, 9)
+        target.close()
 
 
 def test_a_tree_follows_children_and_outlives_its_root() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from sentineld.observe.memory_use import (
     MemoryUse,
+    has_memory,
     pinned_ranges,
     read_memory_use,
     resident_bytes,
@@ -51,6 +52,15 @@ def test_resident_anonymous_memory(tmp_path: Path) -> None:
     (tmp_path / "7").mkdir()
     (tmp_path / "7/statm").write_text("75000 50000 12500 100 0 60000 0\n")
     assert resident_bytes(7, tmp_path) == 150000 << 10
+    assert has_memory(7, tmp_path)
+
+
+def test_a_process_without_its_main_thread_has_no_memory(tmp_path: Path) -> None:
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7/statm").write_text("0 0 0 0 0 0 0\n")
+    assert not has_memory(7, tmp_path)
+    with pytest.raises(ProcessLookupError):
+        resident_bytes(7, tmp_path)
 
 
 def test_locked_mappings_and_huge_pages_are_pinned(tmp_path: Path) -> None:
@@ -66,3 +76,4 @@ def test_a_process_that_has_exited(tmp_path: Path) -> None:
     for read in (read_memory_use, resident_bytes, pinned_ranges):
         with pytest.raises(ProcessLookupError):
             read(7, tmp_path)
+    assert not has_memory(7, tmp_path)
