@@ -40,10 +40,11 @@ DATASOURCE = DataSourceRef(type_val="prometheus", uid="$datasource")
 
 
 def _queries(graph: Graph) -> list[Dataquery]:
-    return [
+    queries = [
         Dataquery().expr(expression).legend_format(legend).ref_id(chr(ord("A") + index))
         for index, (expression, legend) in enumerate(graph.queries)
     ]
+    return [query.instant() for query in queries] if graph.instant else queries
 
 
 def _stat(graph: Graph) -> Stat:

@@ -20,6 +20,7 @@ class Graph:
     minimum: float | None = 0
     maximum: float | None = None
     named: bool = False  # STATS: show the legend beside the value
+    instant: bool = False  # STATS: query only the current value, not its history
 
 
 def _rate(metric: str, matchers: str = SESSION) -> str:

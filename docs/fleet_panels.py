@@ -17,6 +17,8 @@ def _by_machine(metric: str) -> str:
     return f"sum by (instance) ({sessions} * on (instance, session) {job})"
 
 
+# topk() needs instant queries: over a range of time, its answer contains every rank that was the
+# topmost one at some moment.
 FLEET_STATS: tuple[Graph, ...] = (
     Graph(
         "Ranks",
@@ -45,6 +47,7 @@ FLEET_STATS: tuple[Graph, ...] = (
         "percentunit",
         ((f"topk(1, training_job_rank:sentineld_step_seconds:ratio{{{JOB}}})", RANK),),
         named=True,
+        instant=True,
     ),
     Graph(
         "Rank furthest behind",
@@ -53,6 +56,7 @@ FLEET_STATS: tuple[Graph, ...] = (
         "percentunit",
         ((f"topk(1, -training_job_rank:sentineld_step_position:lead{{{JOB}}})", RANK),),
         named=True,
+        instant=True,
     ),
 )
 
