@@ -272,6 +272,10 @@ def _check(file: Path, config: Config) -> None:
         problem = f"{file}: {setting} = {value_of(setting)!r}"
         return SentinelError("bad-config", problem, hint)
 
+    for setting, default in vars(Config()).items():
+        # An empty metrics_address would serve the metrics on all addresses of the machine.
+        if default and value_of(setting) == "":
+            raise SentinelError("bad-config", f"{file}: {setting} is empty", "leave out the key")
     if config.ebpf not in ("auto", "off", "required"):
         raise refuse("ebpf", "use auto, off or required")
     if config.huge_pages not in ("auto", "on", "off"):

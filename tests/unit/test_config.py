@@ -10,6 +10,7 @@ import pytest
 from sentineld.base.errors import SentinelError
 from sentineld.config import (
     RANGES,
+    TABLES,
     Config,
     TierOverrides,
     changed_keys,
@@ -177,3 +178,55 @@ def test_changed_keys_are_named_in_the_order_of_the_fields() -> None:
     assert changed_keys(before, before) == []
     reloaded = with_reloadable(before, after)
     assert changed_keys(before, reloaded) == ["fast", "attach"]
+
+
+VALUES = {
+    bool: "true",
+    int: "7",
+    float: "0.5",
+    str: '"seven"',
+    tuple: "[0]",
+    dict: "{seven = 7}",
+    object: "2026-11-29",
+}
+"""A TOML value of each type; `object` is for a date, which no setting needs."""
+KEYS = {
+    **{("", name): value for name, value in vars(Config()).items() if name not in TABLES},
+    **{("[tiers]", name): value for name, value in vars(TierOverrides()).items()},
+    **{
+        ("[[attach]]", name): value
+        for name, value in vars(AttachRule()).items()
+        if name != "origin"
+    },
+}
+"""Each setting's table and name, and its default."""
+
+
+@pytest.mark.parametrize(("table", "name"), KEYS)
+def test_every_setting_refuses_values_of_other_types(tmp_path: Path, table: str, name: str) -> None:
+    kind = type(KEYS[table, name])
+    also = {float: {int}}.get(kind, set())
+    if (table, name) == ("[[attach]]", "user"):
+        also = {int}
+    file = tmp_path / "config.toml"
+    for other, value in VALUES.items():
+        if other is kind or other in also:
+            continue
+        file.write_text(f"{table}\n{name} = {value}\n")
+        with pytest.raises(SentinelError, match=rf"{name}.* must be ") as caught:
+            load(file)
+        assert caught.value.code == "bad-config"
+
+
+REQUIRED = [
+    name for name, default in vars(Config()).items() if isinstance(default, str) and default
+]
+
+
+@pytest.mark.parametrize("name", REQUIRED)
+def test_a_setting_with_a_default_is_not_empty(tmp_path: Path, name: str) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text(f'{name} = ""\n')
+    with pytest.raises(SentinelError, match=f"{name} is empty") as caught:
+        load(file)
+    assert caught.value.code == "bad-config"
