@@ -79,7 +79,7 @@ fast_option = click.option(
     help="Like --noise, but with the same deviations in every step: a systematic error of the "
     "profile.",
 )
-@click.option("--seed", default=1, help="Seed for --noise and --skew.")
+@click.option("--seed", type=click.IntRange(min=0), default=1, help="Seed for --noise and --skew.")
 @click.option(
     "--correct/--no-correct",
     default=True,

@@ -42,6 +42,7 @@ TESTED_ELSEWHERE = {
 """Modules that need a whole session, a training or a kernel, and the file that tests them."""
 
 TESTS_OF_NO_MODULE = {
+    "cli/test_wrong_values.py": "the options of all verbs",
     "migrate/test_slow_mover.py": "the mover with the plans of several policies",
     "policies/test_paged.py": "all policies on paged tiers, compared with the bound",
     "policies/test_random_profiles.py": "all policies, with random profiles",
