@@ -26,6 +26,9 @@ def run_command(command: click.Command) -> None:
         sys.exit(error.exit_code)
     except click.Abort:
         sys.exit(130)
+    except MemoryError:
+        click.echo("error: there is not enough memory", err=True)
+        sys.exit(1)
     except BrokenPipeError:
         # The reader closed the pipe.
         _discard_output()

@@ -41,6 +41,7 @@ def run(
         (SentinelError("bad-config", "no such key"), 78, "error: no such key\n"),
         (click.ClickException("too much"), 1, "Error: too much\n"),
         (KeyboardInterrupt(), 130, ""),
+        (MemoryError(), 1, "error: there is not enough memory\n"),
     ],
 )
 def test_each_end_has_its_status_and_its_line(

@@ -3,17 +3,24 @@
 
 from __future__ import annotations
 
+import io
 import json
+import os
+import subprocess
+import zipfile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
 from sentineld.base.errors import SentinelError
 from sentineld.cli.main import sentinelctl
+from sentineld.model.records import SAMPLE_DTYPE
 from sentineld.profile.trace import profile_of
 from sentineld.profile.trace_file import save_trace
+from tests.sentinelctl import SENTINELCTL, refused
 from tests.unit.traces import recorded
 
 
@@ -120,3 +127,51 @@ def test_a_file_that_is_not_a_trace_is_an_error(tmp_path: Path, verb: list[str])
     error = run(file, *verb).exception
     assert isinstance(error, SentinelError)
     assert "notes.txt is not a usable trace" in error.message
+
+
+ZEROS = bytes(1 << 24)
+
+
+class Sparse(io.FileIO):
+    """A file in which ZEROS leaves a hole."""
+
+    def write(self, data: Any) -> int:
+        if data != ZEROS:
+            return super().write(data)
+        self.seek(len(data), os.SEEK_CUR)
+        return len(data)
+
+
+TWO_GB = 2 << 30
+MEMORY_BYTES = 3 << 29
+
+
+def test_a_trace_larger_than_the_memory_is_refused(trace: Path, tmp_path: Path) -> None:
+    """A valid file whose table of samples has 2 GiB, read with an address space of 1.5 GiB."""
+    large = tmp_path / "large.npz"
+    with (
+        zipfile.ZipFile(trace) as small,
+        Sparse(large, "w") as file,
+        zipfile.ZipFile(file, "w") as archive,
+    ):
+        for name in small.namelist():
+            with archive.open(name, "w", force_zip64=True) as member:
+                if name != "samples.npy":
+                    member.write(small.read(name))
+                    continue
+                header = {"descr": np.lib.format.dtype_to_descr(SAMPLE_DTYPE)}
+                shape = (TWO_GB // SAMPLE_DTYPE.itemsize,)
+                np.lib.format.write_array_header_1_0(
+                    member, header | {"fortran_order": False, "shape": shape}
+                )
+                for _ in range(TWO_GB // len(ZEROS)):
+                    member.write(ZEROS)
+    assert large.stat().st_size > TWO_GB > 1000 * large.stat().st_blocks
+    done = subprocess.run(
+        ["prlimit", f"--as={MEMORY_BYTES}", *SENTINELCTL, "report", str(large)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
+        timeout=120,
+    )
+    assert "it needs more memory than there is" in refused(done, "failed")
