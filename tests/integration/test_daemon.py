@@ -156,6 +156,26 @@ def test_a_second_daemon_does_not_take_the_socket(daemon: Daemon) -> None:
     assert daemon.ctl("status").returncode == 0
 
 
+def test_a_machine_whose_sysfs_cannot_be_read(tmp_path: Path) -> None:
+    hidden = 'mount -t tmpfs none /sys && exec "$@"'
+    wrapper = ["unshare", "--mount", "--propagation", "private", "sh", "-c", hidden, "sh"]
+    if os.geteuid() != 0 or subprocess.run([*wrapper, "true"]).returncode != 0:
+        pytest.skip("no file system can be mounted here")
+    daemon = Daemon(tmp_path, wrapper=wrapper)
+    try:
+        answer = json.loads(daemon.ctl("status", "--json").stdout)
+        assert answer["tiers"] == []
+        url = f"http://127.0.0.1:{daemon.metrics_port}/metrics"
+        with urllib.request.urlopen(url, timeout=PATIENCE_S) as page:
+            assert "sentineld_build_info" in page.read().decode()
+    finally:
+        daemon.stop()
+    doctor = [*SENTINELCTL, "--socket", str(tmp_path / "none.sock"), "doctor", "--json"]
+    done = subprocess.run([*wrapper, *doctor], capture_output=True, text=True, timeout=PATIENCE_S)
+    assert done.stderr == ""
+    assert json.loads(done.stdout)["checks"]
+
+
 def test_an_invalid_configuration_is_an_error(tmp_path: Path) -> None:
     config = tmp_path / "config.toml"
     config.write_text("fats = 1")

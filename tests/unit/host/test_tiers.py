@@ -182,3 +182,35 @@ def test_a_variant_of_the_timing_model_needs_all_bandwidths(
             discover(root, rates | {missing: 0.0} | variant)
         assert caught.value.code == "bad-config"
         assert f"tiers.{missing}" in caught.value.hint
+
+
+def result(root: Path) -> str:
+    """ "two tiers", or the code of the error."""
+    try:
+        return "two tiers" if len(discover(root).tiers) == 2 else "other tiers"
+    except SentinelError as error:
+        return error.code
+
+
+def test_any_file_of_sysfs_may_be_unreadable(tmp_path: Path) -> None:
+    """A folder in a file's place cannot be read, like a file whose read() fails."""
+    nodes = {
+        0: Node(2048, True, "10 20", (30000, 30000, 100, 100)),
+        1: Node(1024, False, "20 10", (10000, 5000, 300, 400)),
+    }
+    root = make_sysfs(tmp_path, nodes, {22: "1", 4: "0"})
+    files = [path for path in root.rglob("*") if path.is_file()]
+    assert len(files) == 17
+    for file in files:
+        text = file.read_text()
+        file.unlink()
+        file.mkdir()
+        assert result(root) in ("two tiers", "no-second-tier"), file
+        file.rmdir()
+        file.write_text(text)
+
+
+def test_without_sysfs_there_is_no_second_tier(tmp_path: Path) -> None:
+    with pytest.raises(SentinelError) as refused:
+        discover(tmp_path)
+    assert refused.value.code == "no-second-tier"

@@ -6,8 +6,9 @@ from __future__ import annotations
 import io
 import json
 import os
+import subprocess
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -358,6 +359,28 @@ def test_random_values_raise_only_sentinel_errors(data: st.DataObject) -> None:
         pass
     if profile is not None:
         assert profile.stretch_count >= 1
+
+
+@pytest.fixture
+def full_disk(tmp_path: Path) -> Iterator[Path]:
+    """The mount point of a file system that has room for a small file, but not for a trace."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=16k", "none", str(folder)]
+    if os.geteuid() != 0 or subprocess.run(command, capture_output=True).returncode != 0:
+        pytest.skip("no file system can be mounted here")
+    yield folder
+    subprocess.run(["umount", folder], check=True)
+
+
+def test_a_full_disk_keeps_the_earlier_trace(full_disk: Path) -> None:
+    file = full_disk / "it.npz"
+    file.write_bytes(b"an earlier trace")
+    large = replace(recorded(), samples=np.zeros(1 << 20, SAMPLE_DTYPE))
+    with pytest.raises(SentinelError, match=r"can't write .*it\.npz: No space left on device"):
+        save_trace(large, file)
+    assert [path.name for path in full_disk.iterdir()] == ["it.npz"]
+    assert file.read_bytes() == b"an earlier trace"
 
 
 def test_unwritable_outputs_are_reported(tmp_path: Path) -> None:
