@@ -9,6 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from sentineld.base.errors import SentinelError
 from sentineld.control.frames import Message
 from sentineld.control.server import WithFile
@@ -318,3 +320,17 @@ def test_a_page_that_cannot_be_written_is_refused_before_the_daemon_is_asked(
         error = ctl.refused("plan", "show", "7", "--bound", "--html", str(tmp_path / "it.html"))
         assert error.code == "usage"
     assert ctl.asked == []
+
+
+@pytest.mark.parametrize("verb", ["status", "list"])
+def test_tables_fit_a_terminal_of_40_columns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    job = {"name": "two-machines", "rank": 5, "world_size": 16, "local_rank": 1}
+    answer = {**STATUS, "sessions": [{**SESSION, "fast": "20%", "job": job}]}
+    with answering(tmp_path, status=lambda _: answer) as ctl:
+        lines = ctl.output(verb).splitlines()
+    table = [line for line in lines if not line.startswith(("sentineld", "pages", "process"))]
+    assert len(table) > 2
+    assert all(len(line) <= 40 for line in table)
