@@ -209,6 +209,10 @@ bench-paging: $(VENV)/.trainer shim ## Train models in 20 and 40 % of their memo
 bench-pager: $(VENV)/.trainer ## Compare the pager with plain direct I/O, in speed and CPU time; writes build/bench/pager.json
 	$(PY) -m tests.bench.pager
 
+.PHONY: bench-scrape
+bench-scrape: $(VENV)/.dev ## Measure scrapes of the metrics with 50 managed sessions; writes build/bench/scrape.json (needs root)
+	$(PY) -m tests.bench.scrape
+
 ##@ The two-tier machine
 
 .PHONY: vm
@@ -253,6 +257,11 @@ docs: $(VENV)/.dev ## Regenerate the documentation that is generated from the co
 .PHONY: site
 site: $(VENV)/.dev ## Build the documentation site and check its links; writes build/site/index.html
 	$(PY) -m docs.site $(BUILD)/site
+
+# The first dashboard shows a training in a guest, the second one a training on this machine.
+.PHONY: dashboard-pictures
+dashboard-pictures: $(VENV)/.torch shim vm-tools ## Train, and draw the dashboards from Prometheus's answers; writes docs/grafana/*.png (needs root)
+	$(PY) -m tests.board_pictures
 
 .PHONY: clean
 clean: ## Remove all build output, including guest images

@@ -40,7 +40,7 @@ PTH = $(shell $(SYSTEM_PYTHON) -c 'import site; print(next((p for p in site.gets
 KERNEL = $(shell modinfo -F vermagic $(KO) | cut -d ' ' -f 1)
 MODULE = /lib/modules/$(KERNEL)/updates/sentinel.ko
 
-DOC_FILES = $(shell cd docs && find . -name '*.md' -o -name '*.yml' -o -name '*.json')
+DOC_FILES = $(shell cd docs && find . -name '*.md' -o -name '*.yml' -o -name '*.json' -o -name '*.png')
 MODULE_FILES = $(filter-out %.mod.c,$(notdir $(wildcard kmod/*.[ch] kmod/Kbuild kmod/Makefile kmod/dkms.conf)))
 PACKAGE_FILES = $(shell find sentineld bpf -type f \( -name '*.py' -o -path 'bpf/*.[ch]' -o -path '*/assets/*' \) -o -name py.typed)
 

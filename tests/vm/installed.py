@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -16,15 +17,15 @@ NOT_NICED = "/etc/sentineld/config.d/not-niced.toml"
 busy, and a niced planning process would get a twentieth of the CPU time."""
 
 
-@pytest.fixture(scope="session")
-def installed(guest: Guest, tmp_path_factory: pytest.TempPathFactory) -> Guest:
-    """The shared guest after `make install`, with the daemon stopped.
+def install(guest: Guest, stage: Path) -> None:
+    """Do what `make install` does in a guest whose TREE has the repository and the C parts.
 
     `make install` takes half a minute of CPU time in an emulated guest. So it runs in the image's
     root tree with DESTDIR, and only its last step, `make activate`, runs in the guest.
+
+    stage: an empty folder.
     """
     module, shim = build_module(), build_shim()
-    stage = tmp_path_factory.mktemp("stage")
     in_root(
         f"make -C {TREE} install DESTDIR={BUILD_PLACE}"
         f" KO=/mnt/module/{module.name} SO=/mnt/shim/{shim.name}",
@@ -35,6 +36,12 @@ def installed(guest: Guest, tmp_path_factory: pytest.TempPathFactory) -> Guest:
         guest.put(stage / place, f"/{place}")
     guest.run(f"make -C {TREE} activate KO={TREE}/{MODULE}", timeout=600)
     guest.run(f"mkdir -p $(dirname {NOT_NICED}); echo 'plan_nice = 0' > {NOT_NICED}")
+
+
+@pytest.fixture(scope="session")
+def installed(guest: Guest, tmp_path_factory: pytest.TempPathFactory) -> Guest:
+    """The shared guest after `make install`, with the daemon stopped."""
+    install(guest, tmp_path_factory.mktemp("stage"))
     return guest
 
 

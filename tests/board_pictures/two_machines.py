@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The dashboard of the fleet: a training of two ranks on two network namespaces of this machine,
+with a daemon on each. The second rank has the smaller budget."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from sentineld import __version__
+from tests.board_pictures.answers import Answers, ask, now_s
+from tests.integration.netns import Node, two_nodes
+from tests.integration.test_daemon import Daemon
+from tests.vm.host import REPOSITORY, phase
+from tests.vm.rootfs import root_command
+from tests.vm.training import wait
+
+FILES = REPOSITORY / "docs/prometheus"
+PLACE = "/mnt/prometheus"
+"""The folder of Prometheus's files in its root tree."""
+PORT = 9090
+TARGETS = '["node1:9464", "node2:9464"]'
+"""The targets in sentineld-fleet.yml."""
+
+SCRIPT = REPOSITORY / "tests/board_pictures/ranks.py"
+JOB = "bert-7"
+MASTER_PORT = 29512
+PRESET = "optane"
+BUDGETS = ("60%", "15%")
+POLICY = "sentinel+spill"
+SLOW_TIER = """
+[tiers]
+slow_read_bytes_per_s = 0.8e9
+slow_write_bytes_per_s = 0.25e9
+"""
+"""A quarter of the preset's bandwidths for one thread, so that the budgets make a large
+difference."""
+SHOWN_S = 300
+"""Length of the shown period."""
+MANAGED_S = 300 + SHOWN_S
+"""Time for which the training runs under its plans. The rules compute means of five minutes, which
+then contain only managed steps in the shown period."""
+
+
+class Prometheus:
+    """The image's Prometheus, in the network namespace of the first node. It has the configuration
+    and the rules of docs/prometheus, with other targets."""
+
+    def __init__(self, folder: Path, node: Node, targets: dict[str, str]) -> None:
+        """targets: the address and port of each daemon, by the name of its machine."""
+        for file in FILES.glob("*.rules.yml"):
+            shutil.copy(file, folder)
+        static = "".join(
+            f'\n      - targets: ["{target}"]\n        labels: {{instance: {name}}}'
+            for name, target in targets.items()
+        )
+        shipped = (FILES / "sentineld-fleet.yml").read_text()
+        text = shipped.replace(f"\n      - targets: {TARGETS}", static)
+        assert text != shipped
+        (folder / "sentineld-fleet.yml").write_text(text)
+        options = f"--config.file={PLACE}/sentineld-fleet.yml --storage.tsdb.path={PLACE}/data"
+        listen = f"--web.listen-address=127.0.0.1:{PORT}"
+        self._node = node
+        with (folder / "prometheus.log").open("w") as log:
+            self._process = subprocess.Popen(
+                [
+                    *node.wrapper,
+                    *root_command(f"exec prometheus {options} {listen}", {folder: PLACE}),
+                ],
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+
+    def get(self, path: str) -> Any:
+        """The data in the response to a request to the API."""
+        url = f"http://127.0.0.1:{PORT}/api/v1/{path}"
+        reader = (
+            f"import urllib.request as u; print(u.urlopen({url!r}, timeout=60).read().decode())"
+        )
+        command = [*self._node.wrapper, sys.executable, "-c", reader]
+        answer = subprocess.run(command, check=True, capture_output=True, text=True)
+        return json.loads(answer.stdout)["data"]
+
+    def close(self) -> None:
+        self._process.terminate()
+        self._process.wait()
+
+
+def measure(board: dict[str, Any]) -> Answers:
+    """Run the training, and send Prometheus the dashboard's queries."""
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        nodes = stack.enter_context(two_nodes())
+        daemons = [_start_daemon(folder / node.interface, node) for node in nodes]
+        for daemon in daemons:
+            stack.callback(daemon.stop)
+        files = folder / "prometheus"
+        files.mkdir()
+        targets = {
+            node.interface: f"{node.address}:{daemon.metrics_port}"
+            for node, daemon in zip(nodes, daemons, strict=True)
+        }
+        server = Prometheus(files, nodes[0], targets)
+        stack.callback(server.close)
+        wait("Prometheus", lambda: _answers(server), 60)
+        with phase("start of the training"):
+            stack.enter_context(_training(nodes, daemons))
+            wait("both ranks", lambda: all(map(_rank, daemons)), 120)
+        with phase("profiling and planning"):
+            for daemon, budget in zip(daemons, BUDGETS, strict=True):
+                pid = str((_rank(daemon) or {})["pid"])
+                done = daemon.ctl("attach", pid, "--fast", budget, "--policy", POLICY)
+                assert done.returncode == 0, done.stderr
+            wait("managed", lambda: all(map(_managed, daemons)), 300)
+        with phase("managed training"):
+            time.sleep(MANAGED_S)
+        source = (
+            f"sentineld {__version__}, a training with DistributedDataParallel on two network"
+            f" namespaces of one machine (node1, node2), with emulated tiers ({PRESET} at a quarter"
+            f" of its bandwidth); budgets: {BUDGETS[0]} for rank 0, {BUDGETS[1]} for rank 1"
+        )
+        end_s = now_s(server.get)
+        return ask(board, server.get, source, end_s - SHOWN_S, end_s)
+
+
+def _start_daemon(folder: Path, node: Node) -> Daemon:
+    folder.mkdir()
+    config = f'metrics_address = "{node.address}"\n{SLOW_TIER}'
+    return Daemon(folder, "--tiers", f"emulated:{PRESET}", wrapper=node.wrapper, config=config)
+
+
+def _answers(server: Prometheus) -> bool:
+    with contextlib.suppress(subprocess.CalledProcessError):
+        return bool(now_s(server.get))
+    return False
+
+
+def _rank(daemon: Daemon) -> dict[str, Any] | None:
+    """The status of the rank's session; None if there is none yet. torchrun itself runs without the
+    shim."""
+    return next((one for one in daemon.sessions() or () if one["job"]), None)
+
+
+def _managed(daemon: Daemon) -> bool:
+    return (_rank(daemon) or {}).get("state") == "managed"
+
+
+@contextlib.contextmanager
+def _training(nodes: tuple[Node, Node], daemons: list[Daemon]) -> Iterator[None]:
+    """Run torchrun on both nodes during the block; writes build/dashboards/rank-N.log."""
+    agents = []
+    for number, (node, daemon) in enumerate(zip(nodes, daemons, strict=True)):
+        options = ["--nnodes", "2", "--node-rank", str(number), "--nproc-per-node", "1"]
+        options += ["--rdzv-id", JOB, "--master-addr", nodes[0].address]
+        options += ["--master-port", str(MASTER_PORT), "--no-python"]
+        command = [*node.wrapper, sys.executable, "-m", "torch.distributed.run", *options]
+        command += [sys.executable, "-m", "sentineld.shim", str(SCRIPT)]
+        variables = {
+            "SENTINELD_SHIM_SOCKET": str(daemon.folder / "shim.sock"),
+            "GLOO_SOCKET_IFNAME": node.interface,
+        }
+        log = REPOSITORY / f"build/dashboards/rank-{number}.log"
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("w") as output:
+            agents.append(
+                subprocess.Popen(
+                    command,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    env=os.environ | variables,
+                    cwd=REPOSITORY,
+                )
+            )
+    try:
+        yield
+    finally:
+        for agent in agents:
+            agent.terminate()
+        for agent in agents:
+            agent.wait()
