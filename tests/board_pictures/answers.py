@@ -73,3 +73,10 @@ def now_s(get: Callable[[str], Any]) -> float:
     """The time of Prometheus's clock. get: see ask()."""
     _, value = get("query?query=time()")["result"]
     return float(value)
+
+
+def last_scrape_s(get: Callable[[str], Any]) -> float:
+    """The time of the last scrape that has succeeded. get: see ask()."""
+    query = "max(max_over_time(timestamp(up == 1)[10m:5s]))"
+    (row,) = get("query?" + urlencode({"query": query}))["result"]
+    return float(row["value"][1])
