@@ -17,10 +17,11 @@ from socketserver import ThreadingMixIn
 from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
-from prometheus_client import CollectorRegistry, make_wsgi_app
+from prometheus_client import CollectorRegistry
 
 from sentineld.base.errors import SentinelError
 from sentineld.base.log_events import LogEvent, about
+from sentineld.service.exposition import exposition_app
 
 log = logging.getLogger(__name__)
 
@@ -156,7 +157,7 @@ class MetricsServer:
         self._server = make_server(
             self._address,
             self.port,
-            self._paced(make_wsgi_app(self._registry())),
+            self._paced(exposition_app(self._registry())),
             server_class=kind,
             handler_class=_QuietHandler,
         )
