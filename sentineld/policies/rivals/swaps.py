@@ -87,6 +87,9 @@ class Book:
     out_weight: float
     """Time to swap a page out, divided by the time to swap a page in."""
 
+    pages: Integers
+    """(T,): size of each tensor in pages."""
+
     birth: Integers
     """(T,): birth stretch of each tensor."""
 
@@ -144,7 +147,7 @@ class Book:
         Returns None if the bandwidth does not suffice for both transfers with at least one stretch
         between them.
         """
-        pages = int(tensor_pages(self.profile)[gap.tensor])
+        pages = int(self.pages[gap.tensor])
         out: list[tuple[int, int]] | None = [(gap.since + 1, pages)]
         if not at_once:
             out = self._parts(gap, list(range(gap.since + 1, gap.until)), pages, self.out_weight)
@@ -191,7 +194,7 @@ class Book:
             self._count(swap, 1)
             self._transfer(swap, -1)
             self.swaps.remove(swap)
-        self.usage[self.lived(tensor)] -= tensor_pages(self.profile)[tensor]
+        self.usage[self.lived(tensor)] -= self.pages[tensor]
         self.slow[tensor] = True
 
     def copy(self) -> Book:
@@ -288,7 +291,7 @@ def open_book(
     promote_ns, _ = page_moves_ns(tiers, page)
     lanes = profile.stretches["time_ns"].astype(np.float64) / promote_ns
     weight = timing.demotion_weight
-    return Book(profile, limit, usage, lanes, weight, birth, length, slow, pooled, [])
+    return Book(profile, limit, usage, lanes, weight, pages, birth, length, slow, pooled, [])
 
 
 def _packed(profile: Profile, tensors: Integers) -> int:
@@ -338,10 +341,10 @@ def leave_slow(book: Book, cost_ns: Floats) -> int:
     Raises SentinelError if the pool alone is too large.
     """
     candidates = np.flatnonzero(swappable(book.profile, book.pooled) & ~book.slow)
-    pages = tensor_pages(book.profile)[candidates].astype(np.float64)
-    lives = np.zeros((len(candidates), book.profile.stretch_count))
-    for at, tensor in enumerate(candidates.tolist()):
-        lives[at, book.lived(tensor)] = 1.0
+    pages = book.pages[candidates].astype(np.float64)
+    count = book.profile.stretch_count
+    position = (np.arange(count)[None, :] - book.birth[candidates][:, None]) % count
+    lives = (position < book.length[candidates][:, None]).astype(np.float64)
     left = 0
     while book.over.any():
         taken = (lives @ book.over.astype(np.float64)) * pages
