@@ -56,7 +56,7 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 
 def pytest_collection_finish() -> None:
-    # Otherwise, each full garbage collection would examine all objects of all test modules and of
-    # the modules that they import. Many tests request such collections.
+    # Without gc.freeze(), each full garbage collection would examine all objects of all test
+    # modules and of the modules that they import. Many tests request such collections.
     gc.freeze()
     gc.enable()

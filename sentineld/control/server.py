@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Caller:
-    """The client of a verb."""
+    """The client that requested a verb."""
 
     uid: int
     gone: threading.Event

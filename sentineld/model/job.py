@@ -25,7 +25,8 @@ NO_RUN_ID = "none"
 
 @dataclass(frozen=True)
 class Job:
-    """A rank of a job. The process chooses all values itself, so they are untrusted."""
+    """The job to which a process belongs, and the process's rank in it. The process chooses all
+    values itself, so they are untrusted."""
 
     name: str
     """The same for all ranks of the job."""

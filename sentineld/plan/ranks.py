@@ -99,8 +99,9 @@ class _Steps:
         return self._between(int(reached[0]) - 1, int(reached[0]), slowdown)
 
     def most_bytes(self, slowdown: float) -> float:
-        """The largest budget with at least this slowdown, but not more than is useful; the curve's
-        smallest budget if all slowdowns are smaller."""
+        """The largest budget whose slowdown is at least this one. If the curve's least slowdown is
+        not below it either, the smallest budget with the least slowdown. If all slowdowns are
+        smaller, the curve's smallest budget."""
         above = np.flatnonzero(self.slowdowns >= slowdown)
         if not len(above):
             return float(self.budgets[0])

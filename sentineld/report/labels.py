@@ -34,7 +34,7 @@ KIND_COLOURS = {
     "activation": "#f28e2b",
     "scratch": "#bab0ac",
 }
-"""The colour of each kind in pictures and pages."""
+"""The colour of each kind in pictures and HTML pages."""
 
 _OF_KIND = {
     Kind.PERSISTENT: "persistent",

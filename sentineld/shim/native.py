@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Find or build the C library, load it before torch, and wrap its functions."""
+"""Find or build the shim's C library, load it before torch, and wrap its functions."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class ShimUnavailableError(Exception):
 
 
 def library_path() -> Path:
-    """Path of the C library.
+    """Path of the shim's C library.
 
     If SENTINELD_SHIM_LIBRARY is set, returns its value. Otherwise, returns the packaged library,
     provided that it exists and no source file is newer. In all other cases, returns a library in
@@ -172,7 +172,7 @@ class PagingSettings(NamedTuple):
 
 
 class Native:
-    """The loaded C library.
+    """The loaded C library of the shim.
 
     The five attributes below are CPython built-in functions (python.c explains why). Each reports
     the event that its comment names. While the shim passes all allocations through to libc10, the

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Connects the C library, the hooks and the daemon; runs at the end of each step."""
+"""Connects the shim's C library, the hooks and the daemon; runs at the end of each step."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Start-up: load the C library before torch is imported, and install the hooks afterwards."""
+"""Start-up: load the shim's C library before torch is imported, and install the hooks
+afterwards."""
 
 from __future__ import annotations
 
@@ -54,11 +55,11 @@ class Start:
         return bool(self.managed)
 
     def serving(self) -> Native | None:
-        """The C library; None if this process cannot be managed."""
+        """The shim's C library; None if this process cannot be managed."""
         return self._native if self._shim is not None and self._shim.alive else None
 
     def _before_torch(self) -> None:
-        """Load the C library, so that torch's libraries bind to its symbols."""
+        """Load the shim's C library, so that torch's libraries bind to its symbols."""
         try:
             native = Native(library_path())
             native.start()
@@ -68,7 +69,7 @@ class Start:
             self._native = native
 
     def _after_torch(self, torch: ModuleType) -> None:
-        """Check that torch allocates through the C library, then install the hooks."""
+        """Check that torch allocates through the shim's C library, then install the hooks."""
         native = self._native
         if native is None:
             return

@@ -27,8 +27,8 @@ from sentineld.control.client import request
 from tests.sentinelctl import SENTINELCTL, refused
 
 PATIENCE_S = 600
-"""Time limit of each command and wait. It is long, because making a plan takes minutes on a busy
-machine."""
+"""Time limit for each command and for each wait. It is long, because making a plan takes minutes on
+a busy machine."""
 
 
 class Daemon:

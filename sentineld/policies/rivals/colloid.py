@@ -147,7 +147,8 @@ def _accesses(observation: Observation) -> float:
 
 
 def first_of(requests: Iterable[MoveRequest], weight: Floats, amount: float) -> list[MoveRequest]:
-    """The first requests, up to an amount of accesses; the last of them may get fewer pages.
+    """The first requests whose pages together get at most the share `amount` of all accesses. The
+    last of them may be cut to fewer pages.
 
     weight: (C,), share of all accesses that goes to each page of a cell. amount: limit on the share
     of all accesses that goes to the pages of the result.

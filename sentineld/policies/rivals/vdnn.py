@@ -78,7 +78,7 @@ def offload(book: Book, mode: Mode, at_once: bool) -> None:
         if _spans_passes(book, gap, layers.backward)
         and (mode == Mode.ALL or _feeds_heavy(book, gap, layers))
     ]
-    # The layer of the backward pass that first uses each input.
+    # For each input, the layer that uses it first in the backward pass.
     users = [int(layers.layer[book.stretch(gap, gap.until)]) for gap in chosen]
     begins = prefetches(layers, users)
     # Add the swaps in the order of their prefetches, because the prefetches share the bandwidth.

@@ -57,8 +57,9 @@ reported the operators' accesses of a step; see kept_records()."""
 
 
 class Profiling:
-    """One pass from state ATTACHED or ALLOCATION to a plan. The plan is new, or the session already
-    has it for the shape of the steps. All calls come from the session's thread."""
+    """One pass from state ATTACHED or ALLOCATION to a plan. The plan is either newly made, or one
+    that the session already made for steps of this shape. All calls come from the session's
+    thread."""
 
     def __init__(
         self,

@@ -14,7 +14,8 @@ from tests.bench.paging import figures
 
 ROUNDS = 5
 PACE = np.linspace(1.0, 1.4, ROUNDS)
-"""Seconds of a step in RAM in each round. The machine becomes slower from round to round."""
+"""Seconds that a step takes in each round if all memory is RAM. The machine becomes slower from
+round to round."""
 
 
 def contestant(over_ram: float, **changed: Any) -> dict[str, Any]:

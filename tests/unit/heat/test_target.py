@@ -29,7 +29,7 @@ def wait(condition: Callable[[], object]) -> None:
 
 
 def shell(script: str) -> subprocess.Popen[str]:
-    """A shell that executes each line of its input."""
+    """A shell that runs `script`, with pipes as its input and output."""
     return subprocess.Popen(
         ["/bin/sh", "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )

@@ -113,7 +113,7 @@ print(json.dumps(found))
 
 @pytest.fixture(scope="module")
 def found() -> dict[str, Any]:
-    """Boundaries of a training's steps, as (kind, name of the layer)."""
+    """By scenario, the boundaries of a step, as (kind, name of the layer)."""
     passed: dict[str, Any] = shimmed(TRAINING + STEPS)
     return passed
 

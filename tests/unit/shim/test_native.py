@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The C library is found or built; any other library is refused."""
+"""The shim's C library is found or built; any other library is refused."""
 
 from __future__ import annotations
 

@@ -27,7 +27,8 @@ def known(ahead: int, advises: bool) -> Adviser:
     [
         # Cell 0 is used next. The driver evicts cell 3, which became fast first.
         (0, False, [MoveRequest(3, 1, 10), MoveRequest(0, 0, 10)]),
-        # The next operator is prefetched, too: both cells are evicted, cell 3 first.
+        # The next operator's block is prefetched, too, so both fast cells are evicted, cell 3
+        # first.
         (
             1,
             False,

@@ -50,7 +50,7 @@ def test_each_interval_and_setting_has_a_new_reactor(name: str, settings: int, l
     assert isinstance(found, Reactive)
     one, other = (found.reactors(toy_profile()) for _ in range(2))
     assert len(one) == (1 + len(STEP_PARTS)) * settings
-    if name != "numab":  # which ticks at every boundary
+    if name != "numab":  # numab has no intervals: it ticks at every boundary
         steps = [reactor.interval_ns for _, reactor in one[settings::settings]]
         assert steps == [8e9, 4e9, 2e9, 0.4e9]
     assert one[-1][0] == last

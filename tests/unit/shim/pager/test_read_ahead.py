@@ -167,7 +167,7 @@ def test_reads_of_faults_are_timed(link: Link, tmp_path: Path) -> None:
     access(paged, (800, 100, 500, 300))
     assert paged.counts().fault_reads == 4
     assert 0 < paged.counts().fault_read_ns < time.monotonic_ns() - began_ns
-    # Faults in a sequence read ahead, and their reads are not counted.
+    # Sequential faults also read pages ahead, so their reads are not counted.
     access(paged, (132, 196, 324))
     assert paged.counts().fault_reads == 4
     paged.stop()
