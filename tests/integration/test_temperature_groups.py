@@ -521,23 +521,6 @@ def test_a_cgroup_with_a_memory_limit_below_the_budget(
         assert only(daemon)["state"] == "managed"
 
 
-def test_a_cgroup_that_limits_swap(daemon: Daemon, program: Path) -> None:
-    with cgroup("v2") as folder:
-        limit = folder / "memory.swap.max"
-        if not limit.exists():
-            pytest.skip("this cgroup cannot limit swap")
-        limit.write_text(str(8 * MIB))
-        with programs(program, folder, 1) as (running,):
-            before = running.tell("sum")
-            attach(daemon, "--cgroup", str(folder), fast="16MiB")
-            wait(
-                lambda: "a cgroup limits swap" in only(daemon)["reason"],
-                "the reason does not say that the budget cannot be kept",
-            )
-            assert running.resident_bytes() >= (SIZE_MIB - 8) * MIB
-            assert running.tell("sum") == before
-
-
 def test_bad_groups_are_refused(daemon: Daemon, group: Path) -> None:
     line = refused(daemon.ctl("attach", "--cgroup", f"{group}/missing"), "no-such-process")
     assert "there is no cgroup" in line
