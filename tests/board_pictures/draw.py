@@ -199,7 +199,7 @@ def _graph(
     heights = np.nansum(values, axis=0) if stacked else values
     divisor, suffix = units.scale(defaults["unit"], float(np.nanmax(np.abs(heights))))
     values = values / divisor
-    axes = canvas.axes(box.inside(64, 30, 14, 26 + 6 + legend_lines * LINE))
+    axes = canvas.axes(box.inside(64, 30, 20, 26 + 6 + legend_lines * LINE))
     times = [
         datetime.fromtimestamp(answers.begin_s + index * answers.step_s, UTC)
         for index in range(values.shape[1])

@@ -59,8 +59,8 @@ def _train(board: dict[str, Any], guest: Guest) -> Answers:
             training.meter(1)
     kernel = guest.run("uname -r").stdout.strip()
     source = (
-        f"sentineld {__version__}, a training attached with {ATTACH}, in a {guest.accelerator}"
-        f" guest of QEMU with two memory nodes (Linux {kernel})"
+        f"sentineld {__version__}, a training attached with {ATTACH}, in a QEMU guest with two"
+        f" memory nodes ({guest.accelerator}, Linux {kernel})"
     )
     # In a busy guest, a scrape can exceed Prometheus's time limit.
     answers = ask(board, ask_api, source, begin_s, last_scrape_s(ask_api))
