@@ -233,8 +233,11 @@ class Machine:
                 "the daemon has no shared budget",
                 "set shared_fast in its configuration, or attach with --fast",
             )
-        job = None if link.job is None or link.job.rank is None else (link.uid, link.job.name)
-        self.shared.join(link, terms, job)
+        job = link.job
+        if job is None or job.rank is None or job.world_size == 1:
+            self.shared.join(link, terms)
+        else:
+            self.shared.join(link, terms, (link.uid, job.name, job.world_size), job.rank)
 
     def share_of(self, link: ShimLink) -> Share | None:
         """A session's share of the shared budget; None: it does not share it."""

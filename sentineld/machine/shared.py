@@ -44,9 +44,12 @@ class _Sharer:
 
     member: Member
     job: Hashable = None  # the same for all ranks of a job; None: no job
+    rank: int = 0
     counts: bool = False  # whether it gets a part of the budget; see SharedBudget.count()
     share_bytes: int = 0
     equal_bytes: int = 0
+    job_ranks: int = 0  # number of the job's ranks among which its share was divided
+    job_bytes: int = 0  # the job's share; the sum of its ranks' shares can be smaller by some pages
 
 
 class SharedBudget:
@@ -68,11 +71,13 @@ class SharedBudget:
         self._lock = threading.Lock()
         self._sharers: dict[Hashable, _Sharer] = {}
 
-    def join(self, holder: Hashable, terms: Terms, job: Hashable = None) -> None:
+    def join(self, holder: Hashable, terms: Terms, job: Hashable = None, rank: int = 0) -> None:
         """Add a session, or change its terms. Raises SentinelError if the terms are impossible.
 
         job: the same for all ranks of a distributed training, which the division counts as one
             session (plan/ranks.py); None: the process belongs to no job.
+        rank: the process's rank in the job. If several jobs have the same name, they are told
+            apart by their ranks: no job has two processes of the same rank.
         """
         terms.require(self.size_bytes)
         with self._lock:
@@ -89,7 +94,7 @@ class SharedBudget:
                     f" {format_bytes(self.size_bytes)}",
                     "set a smaller --min",
                 )
-            known = self._sharers.setdefault(holder, _Sharer(Member(terms), job))
+            known = self._sharers.setdefault(holder, _Sharer(Member(terms), job, rank))
             known.member = replace(known.member, terms=terms)
             self._divide()
 
@@ -132,10 +137,11 @@ class SharedBudget:
             if sharer.counts:
                 return sharer.share_bytes
             jobs = _by_job([*self._counted(), sharer])
-            shares = equal_shares(self.size_bytes, _members(jobs))
+            members = _members(jobs)
+            shares = equal_shares(self.size_bytes, members)
             return next(
-                _split(ranks, share)[-1]
-                for ranks, share in zip(jobs, shares, strict=True)
+                _split(ranks, share, member)[-1]
+                for ranks, share, member in zip(jobs, shares, members, strict=True)
                 if sharer in ranks
             )
 
@@ -178,28 +184,42 @@ class SharedBudget:
         members = _members(jobs)
         equal = equal_shares(self.size_bytes, members)
         shares = divide(self.size_bytes, members)
-        present = [sum(one.share_bytes for one in ranks) for ranks in jobs]
+        present = [_present_bytes(ranks) for ranks in jobs]
         if permitted(self.size_bytes, members, present) and not (
             total(members, shares) < (1 - GAIN_MIN) * total(members, present)
         ):
             shares = present
-        for ranks, share_bytes, equal_bytes in zip(jobs, shares, equal, strict=True):
-            parts = _split(ranks, share_bytes), _split(ranks, equal_bytes)
+        for ranks, member, job_bytes, job_equal in zip(jobs, members, shares, equal, strict=True):
+            parts = _split(ranks, job_bytes, member), _split(ranks, job_equal, member)
             for one, share, equal_part in zip(ranks, *parts, strict=True):
                 one.share_bytes, one.equal_bytes = share, equal_part
+                one.job_ranks, one.job_bytes = len(ranks), job_bytes
 
 
 def _by_job(sharers: Sequence[_Sharer]) -> list[list[_Sharer]]:
     """The sessions, with the ranks of each job together."""
     jobs: dict[Hashable, list[_Sharer]] = {}
+    found: dict[Hashable, int] = {}  # by job and rank: number of sessions
     for one in sharers:
-        jobs.setdefault(id(one) if one.job is None else (one.job,), []).append(one)
+        if one.job is None:
+            jobs[id(one)] = [one]
+            continue
+        number = found[one.job, one.rank] = found.get((one.job, one.rank), 0) + 1
+        jobs.setdefault((one.job, number), []).append(one)
     return list(jobs.values())
+
+
+def _present_bytes(ranks: Sequence[_Sharer]) -> int:
+    """The present share of a job. If ranks have come or gone, this is the sum of their shares."""
+    first = ranks[0]
+    if all((one.job_ranks, one.job_bytes) == (len(ranks), first.job_bytes) for one in ranks):
+        return first.job_bytes
+    return sum(one.share_bytes for one in ranks)
 
 
 def _members(jobs: Sequence[Sequence[_Sharer]]) -> list[Member]:
     return [as_one([one.member for one in ranks]) for ranks in jobs]
 
 
-def _split(ranks: Sequence[_Sharer], share_bytes: int) -> list[int]:
-    return split(share_bytes, [one.member for one in ranks])
+def _split(ranks: Sequence[_Sharer], share_bytes: int, job: Member) -> list[int]:
+    return split(share_bytes, [one.member for one in ranks], job)

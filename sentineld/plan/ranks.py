@@ -15,10 +15,15 @@ import numpy as np
 from sentineld.model.records import PAGE_BYTES
 from sentineld.plan.division import Curve, Member, Terms, equal_shares
 
+RANKS_WITH_CURVE_MAX = 32
+"""A job with more ranks has no curve: the time to compute it grows with the square of this number,
+and other users' processes can claim to be ranks of large jobs."""
+
 
 def as_one(ranks: Sequence[Member]) -> Member:
     """The ranks of a job as one member. Its weight is the largest of the ranks' weights, and its
-    limits are the sums of theirs. It has a curve if all ranks have one."""
+    limits are the sums of theirs. It has a curve if all ranks have one, and if there are at most
+    RANKS_WITH_CURVE_MAX ranks."""
     if len(ranks) == 1:
         return ranks[0]
     most = [one.terms.most_bytes for one in ranks]
@@ -27,24 +32,26 @@ def as_one(ranks: Sequence[Member]) -> Member:
         sum(one.terms.least_bytes for one in ranks),
         None if None in most else sum(one for one in most if one is not None),
     )
-    curves = [one.curve for one in ranks if one.curve is not None]
-    return Member(terms, _slowest(curves) if len(curves) == len(ranks) else None)
+    curves = _permitted(ranks)
+    known = len(curves) == len(ranks) <= RANKS_WITH_CURVE_MAX
+    return Member(terms, _slowest(curves) if known else None)
 
 
-def split(share_bytes: int, ranks: Sequence[Member]) -> list[int]:
+def split(share_bytes: int, ranks: Sequence[Member], job: Member) -> list[int]:
     """Divide a job's share among its ranks; bytes for each rank. The sum is at most share_bytes,
     which must not be smaller than the sum of the ranks' minimums.
+
+    job: the result of as_one().
 
     Each rank gets what it needs for the job's slowdown, and an equal part of the rest. If a rank's
     curve or limits do not permit this, the result is equal_shares().
     """
     if len(ranks) == 1:
         return [share_bytes]
-    job = as_one(ranks).curve
-    slowdown = float("inf") if job is None else float(job.at([share_bytes])[0])
+    slowdown = float("inf") if job.curve is None else float(job.curve.at([share_bytes])[0])
     if not np.isfinite(slowdown):
         return equal_shares(share_bytes, ranks)
-    needed = [_Steps(one.curve).least_bytes(slowdown) for one in ranks if one.curve is not None]
+    needed = [_Steps(curve).least_bytes(slowdown) for curve in _permitted(ranks)]
     rest = max(share_bytes - sum(needed), 0.0) / len(ranks)
     shares = [int(one + rest) // PAGE_BYTES * PAGE_BYTES for one in needed]
     for one, share in zip(ranks, shares, strict=True):
@@ -52,6 +59,21 @@ def split(share_bytes: int, ranks: Sequence[Member]) -> list[int]:
         if not one.terms.least_bytes <= share <= highest:
             return equal_shares(share_bytes, ranks)
     return shares
+
+
+def _permitted(ranks: Sequence[Member]) -> list[Curve]:
+    """The curves of the ranks that have one, up to the ranks' maximums."""
+    curves = []
+    for one in ranks:
+        curve, most = one.curve, one.terms.most_bytes
+        if curve is not None and most is not None and most < curve.budgets_bytes[-1]:
+            points = zip(curve.budgets_bytes, curve.slowdowns, strict=True)
+            below = [point for point in points if point[0] < most]
+            budgets, slowdowns = zip(*below, (most, float(curve.at([most])[0])), strict=True)
+            curve = Curve(budgets, slowdowns)
+        if curve is not None:
+            curves.append(curve)
+    return curves
 
 
 def _slowest(curves: Sequence[Curve]) -> Curve | None:
@@ -73,7 +95,8 @@ def _slowest(curves: Sequence[Curve]) -> Curve | None:
             points.append((sum(one.most_bytes(level) for one in steps), level))
     last = sum(one.least_bytes(best) for one in steps)
     points = [point for point in points if point[0] <= last]
-    budgets, slowdowns = [], []
+    budgets = list[int]()
+    slowdowns = list[float]()
     for budget, level in points:
         if not budgets or int(budget) > budgets[-1]:
             budgets.append(int(budget))

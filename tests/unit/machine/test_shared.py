@@ -122,8 +122,8 @@ def test_a_predicted_time_of_0_is_explained() -> None:
 
 def test_the_ranks_of_a_job_count_as_one_session() -> None:
     budget = shared("a")
-    for holder in ("first", "second"):
-        budget.join(holder, Terms(), job="training")
+    for rank, holder in enumerate(("first", "second")):
+        budget.join(holder, Terms(), "training", rank)
         budget.count(holder)
     # Half of the budget is the job's, which has two ranks.
     assert budget.share_bytes("a") == 32 * MIB
@@ -131,7 +131,7 @@ def test_the_ranks_of_a_job_count_as_one_session() -> None:
     share = budget.explain("first")
     assert share is not None
     assert (share.sessions, share.ranks, share.equal_bytes) == (2, 2, 16 * MIB)
-    budget.join("third", Terms(), job="training")
+    budget.join("third", Terms(), "training", 2)
     assert budget.share_bytes("third") == pytest.approx(32 * MIB / 3, abs=4096)
     budget.leave("second")
     budget.leave("third")
@@ -140,8 +140,8 @@ def test_the_ranks_of_a_job_count_as_one_session() -> None:
 
 def test_a_jobs_share_follows_the_curves_of_its_ranks() -> None:
     budget = shared("a")
-    for holder in ("first", "second"):
-        budget.join(holder, Terms(), job="training")
+    for rank, holder in enumerate(("first", "second")):
+        budget.join(holder, Terms(), "training", rank)
         budget.count(holder)
     budget.learn("first", STEEP)
     assert budget.share_bytes("first") == budget.share_bytes("second")
@@ -150,3 +150,28 @@ def test_a_jobs_share_follows_the_curves_of_its_ranks() -> None:
     first, second = budget.share_bytes("first"), budget.share_bytes("second")
     assert first == pytest.approx(2 * second, abs=2 * 4096)
     assert first + second <= 32 * MIB + 4096
+
+
+def test_jobs_of_the_same_name_are_told_apart_by_their_ranks() -> None:
+    """For example, two trainings in one allocation of Slurm."""
+    budget = shared("a")
+    for holder, rank in (("first", 0), ("second", 1), ("other first", 0), ("other second", 1)):
+        budget.join(holder, Terms(), "training", rank)
+        budget.count(holder)
+    assert budget.share_bytes("a") == pytest.approx(64 * MIB / 3, abs=4096)
+    share = budget.explain("other second")
+    assert share is not None
+    assert (share.sessions, share.ranks) == (3, 2)
+
+
+def test_the_shares_of_ranks_stay_while_others_join() -> None:
+    budget = shared("a")
+    for rank in range(3):
+        budget.join(rank, Terms(), "training", rank)
+        budget.count(rank)
+        budget.learn(rank, Curve((0, (64 + rank) * MIB + 4096), (1.3, 1.0)))
+    budget.learn("a", FLAT)
+    before = [budget.share_bytes(rank) for rank in range(3)]
+    for holder in "bcdefgh":
+        budget.join(holder, Terms())
+        assert [budget.share_bytes(rank) for rank in range(3)] == before

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sentineld.plan.division import Curve, Member, Terms
-from sentineld.plan.ranks import as_one, split
+from sentineld.plan.ranks import RANKS_WITH_CURVE_MAX, as_one, split
 
 PAGE = 4096
 MIB = 1 << 20
@@ -26,6 +26,10 @@ def rank(points: dict[int, float] | None, terms: Terms = NO_LIMITS) -> Member:
     return Member(terms, Curve(tuple(mib * MIB for mib in points), tuple(points.values())))
 
 
+def divided(share_bytes: int, ranks: list[Member]) -> list[int]:
+    return split(share_bytes, ranks, as_one(ranks))
+
+
 def slowdown(member: Member, share_bytes: int) -> float:
     assert member.curve is not None
     return float(member.curve.at([share_bytes])[0])
@@ -36,13 +40,13 @@ def test_equal_ranks_need_twice_the_memory_of_one() -> None:
     assert job.curve is not None
     assert job.curve.budgets_bytes == (0, 128 * MIB)
     assert job.curve.slowdowns == (2.0, 1.0)
-    assert split(64 * MIB, [rank(LINE), rank(LINE)]) == [32 * MIB, 32 * MIB]
+    assert divided(64 * MIB, [rank(LINE), rank(LINE)]) == [32 * MIB, 32 * MIB]
 
 
 def test_the_rank_that_needs_more_gets_more() -> None:
     # With x MiB, the slowdowns are 2 - x / 64 and 2 - x / 32. Both are 1.5 with 32 and 16 MiB.
     ranks = [rank(LINE), rank({0: 2.0, 32: 1.0})]
-    assert split(48 * MIB, ranks) == [32 * MIB, 16 * MIB]
+    assert divided(48 * MIB, ranks) == [32 * MIB, 16 * MIB]
     assert slowdown(as_one(ranks), 48 * MIB) == pytest.approx(1.5)
 
 
@@ -62,7 +66,7 @@ def test_the_curve_of_a_job_keeps_flat_parts() -> None:
 def test_without_all_curves_the_shares_are_equal() -> None:
     ranks = [rank(LINE), rank(None)]
     assert as_one(ranks).curve is None
-    assert split(64 * MIB, ranks) == pytest.approx([32 * MIB, 32 * MIB], abs=PAGE)
+    assert divided(64 * MIB, ranks) == pytest.approx([32 * MIB, 32 * MIB], abs=PAGE)
     assert as_one([rank(LINE), rank({0: math.inf, 64: math.inf})]).curve is None
 
 
@@ -70,15 +74,31 @@ def test_weights_and_limits_are_those_of_the_job() -> None:
     ranks = [rank(LINE, Terms(2.0, 4 * MIB, 8 * MIB)), rank(LINE, Terms(1.0, 0, 16 * MIB))]
     assert as_one(ranks).terms == Terms(2.0, 4 * MIB, 24 * MIB)
     assert as_one([ranks[0], rank(LINE)]).terms.most_bytes is None
-    first, second = split(20 * MIB, ranks)
+    first, second = divided(20 * MIB, ranks)
     assert 4 * MIB <= first <= 8 * MIB
     assert second <= 16 * MIB
+
+
+def test_a_rank_gets_no_more_than_its_maximum() -> None:
+    # The first rank needs 48 MiB for a slowdown of 1.25, but may have only 32 MiB: 1.5 for the job.
+    ranks = [rank(LINE, Terms(most_bytes=32 * MIB)), rank({0: 2.0, 32: 1.0})]
+    job = as_one(ranks).curve
+    assert job is not None
+    assert (job.budgets_bytes[-1], job.slowdowns[-1]) == (48 * MIB, 1.5)
+    assert divided(48 * MIB, ranks) == [32 * MIB, 16 * MIB]
+
+
+def test_a_job_with_many_ranks_has_no_curve() -> None:
+    assert as_one([rank(LINE)] * RANKS_WITH_CURVE_MAX).curve is not None
+    many = [rank(LINE)] * (RANKS_WITH_CURVE_MAX + 1)
+    assert as_one(many).curve is None
+    assert divided(33 * MIB, many) == pytest.approx([MIB] * 33, abs=PAGE)
 
 
 def test_a_single_rank_is_unchanged() -> None:
     only = rank(LINE, Terms(3.0))
     assert as_one([only]) is only
-    assert split(5 * MIB, [only]) == [5 * MIB]
+    assert divided(5 * MIB, [only]) == [5 * MIB]
 
 
 curves = st.lists(st.integers(0, 12), min_size=2, max_size=6, unique=True).flatmap(
@@ -96,7 +116,7 @@ curves = st.lists(st.integers(0, 12), min_size=2, max_size=6, unique=True).flatm
 def test_no_other_split_is_better(found: list[Curve], share_mib: int) -> None:
     ranks = [Member(Terms(), curve) for curve in found]
     job, share_bytes = as_one(ranks), share_mib * MIB
-    shares = split(share_bytes, ranks)
+    shares = divided(share_bytes, ranks)
     assert sum(shares) <= share_bytes
     got = max(slowdown(one, share) for one, share in zip(ranks, shares, strict=True))
     # Shares are whole pages, so a rank can get up to a page less than it needs.
