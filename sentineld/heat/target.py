@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import select
 from typing import Protocol
 
@@ -18,6 +19,14 @@ EXIT_S = 1.0
 """Time to wait for the exit of a process whose address space is gone. A process that does not exit
 in this time has called exec(), or only its main thread has exited."""
 MAIN_THREAD_EXITED = "the main thread exited, so the kernel hides the memory of the other threads"
+
+
+def _has_threads(pid: int) -> bool:
+    """Whether a process has threads besides its main thread."""
+    try:
+        return len(os.listdir(f"/proc/{pid}/task")) > 1
+    except OSError:
+        return False
 
 
 class Target(Protocol):
@@ -70,7 +79,9 @@ class OneProcess:
         poll.register(self._process.fileno(), select.POLLIN)
         if poll.poll(EXIT_S * 1e3):
             return EXITED
-        return CALLED_EXEC if has_memory(self.pid) else MAIN_THREAD_EXITED
+        if has_memory(self.pid):
+            return CALLED_EXEC
+        return MAIN_THREAD_EXITED if _has_threads(self.pid) else EXITED
 
     def close(self) -> None:
         """See Target."""

@@ -100,6 +100,8 @@ def measure(sessions: int) -> Json:
         say(f"{sessions} sessions are managed; {SCRAPES} scrapes follow")
         times_s = times(url)
         text = page(url)
+        if states(daemon, pids) != ["managed"] * len(pids):
+            raise RuntimeError("sessions have ended during the scrapes")
         return {
             "sessions": sessions,
             "peak_bytes": peak,

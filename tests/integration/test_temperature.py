@@ -441,10 +441,12 @@ def test_a_killed_daemon_leaves_its_processes_free(
 ) -> None:
     before = running.tell("sum")
     other = Daemon(tmp_path, "--tiers", "swap")
-    attach(other, running)
-    wait_within_budget(other, running)
-    other.process.kill()
-    other.process.communicate()
+    try:
+        attach(other, running)
+        wait_within_budget(other, running)
+    finally:
+        other.process.kill()
+        other.process.communicate()
     attach(daemon, running)
     wait_within_budget(daemon, running)
     assert running.tell("sum") == before

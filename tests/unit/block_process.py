@@ -39,6 +39,7 @@ class BlockProcess:
         assert self.process.stdout is not None
         self.address = int(self.process.stdout.readline())
         self.pid = self.process.pid
+        self._ended = False
 
     def run(self, statement: str) -> None:
         """Execute a statement, which can use `libc`, `block` and `address`."""
@@ -49,11 +50,18 @@ class BlockProcess:
         self.process.stdout.readline()
 
     def end_main_thread(self) -> None:
-        """End the main thread; another thread continues. The caller must kill the process."""
+        """End the main thread; another thread continues, until the process is killed."""
         self.run("import threading; threading.Thread(target=libc.pause, daemon=True).start()")
         assert self.process.stdin is not None
         self.process.stdin.write("libc.pthread_exit(None)\n")
         self.process.stdin.flush()
+        self._ended = True
+
+    def close(self) -> None:
+        """End the process and wait for it."""
+        if self._ended:
+            self.process.kill()
+        self.process.communicate()
 
 
 @contextmanager
@@ -63,7 +71,7 @@ def block_process() -> Iterator[BlockProcess]:
     try:
         yield started
     finally:
-        started.process.communicate()
+        started.close()
 
 
 @contextmanager

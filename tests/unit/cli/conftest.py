@@ -1,8 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A control server to connect to."""
+"""A control server to connect to; signal handlers are restored."""
 
 from __future__ import annotations
 
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from sentineld.cli.run import SIGNALS
 from tests.unit.control.conftest import server
 
 __all__ = ["server"]
+
+
+@pytest.fixture(autouse=True)
+def _signals() -> Iterator[None]:
+    """Restore the signal handlers that run() replaces."""
+    numbers = (*SIGNALS, signal.SIGINT, signal.SIGQUIT)
+    before = {number: signal.getsignal(number) for number in numbers}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)

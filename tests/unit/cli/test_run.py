@@ -10,7 +10,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +21,6 @@ from sentineld.cli.output import Daemon
 from sentineld.cli.run import SHIM_FOLDER, Launch, descends, environment
 from sentineld.control.frames import Message
 from tests.unit.cli.answering import answering
-
-
-@pytest.fixture(autouse=True)
-def _signals() -> Iterator[None]:
-    """Restore the signal handlers that run() replaces."""
-    numbers = (*run_module.SIGNALS, signal.SIGINT, signal.SIGQUIT)
-    before = {number: signal.getsignal(number) for number in numbers}
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
 
 
 def launch(folder: Path, *command: str) -> int:

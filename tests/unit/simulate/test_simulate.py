@@ -53,7 +53,7 @@ def test_all_slow_pays_for_every_access(training: Profile) -> None:
 def test_on_two_equal_tiers_only_waits_cost_time() -> None:
     training = profiled(replace(NETWORK, blocks=2), tuple(range(4, 30, 4)))[0]
     tiers, budget = preset_tiers("dram", 12), training.peak_bytes // 3
-    compared = set()
+    compared, infeasible = set(), set()
     for name in SOFTWARE:
         if observing_takes_time(policy(name), training):
             continue
@@ -62,11 +62,14 @@ def test_on_two_equal_tiers_only_waits_cost_time() -> None:
         except SentinelError as error:
             if "infeasible" not in error.message:
                 raise
+            infeasible.add(name)
             continue
         waited = found.fast_only_seconds + found.stall_seconds
         assert found.step_seconds == pytest.approx(waited, rel=1e-9), name
         compared.add(name)
-    assert compared >= {"auto", "sentinel+spill", "interleave", "g10+slow", "tpp"}
+    assert compared >= {"auto", "autotm", "interleave", "sentinel+spill", "static", "tpp"}
+    # Only policies that use no slow page in place may find this budget too small.
+    assert not any("+slow" in name or isinstance(policy(name), Reactive) for name in infeasible)
 
 
 def observing_takes_time(chosen: Policy, profile: Profile) -> bool:
