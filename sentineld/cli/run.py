@@ -141,12 +141,18 @@ class Launch:
                     self._tried.add(pid)
                     self._daemon.ask("attach", pid=pid, **self._wanted)
         except SentinelError as error:
-            self._say(str(error))
+            self._warn(error)
 
-    def _say(self, text: str) -> None:
-        if text not in self._said:
-            self._said.add(text)
-            click.echo(f"warning: {text}; the command continues unmanaged", err=True)
+    def _warn(self, error: SentinelError) -> None:
+        text = str(error)
+        if text in self._said:
+            return
+        self._said.add(text)
+        if self._reports and error.code == "daemon-unreachable":
+            rest = "the command continues, and its processes will reconnect to a new daemon"
+        else:
+            rest = "the command continues unmanaged"
+        click.echo(f"warning: {text}; {rest}", err=True)
 
 
 def _not_started(program: str, why: str) -> SentinelError:

@@ -218,3 +218,29 @@ def test_a_daemon_that_refuses_is_reported_once(
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("warning: no daemon answers at ")
     assert line.endswith("; the command continues unmanaged")
+
+
+def test_a_daemon_that_ends_is_reported_once_and_its_successor_is_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(run_module, "POLL_S", 0.01)
+    asked: list[str] = []
+
+    class Restarted(Daemon):
+        def ask(self, verb: str, **arguments: Any) -> Any:
+            asked.append(verb)
+            if len(asked) in (2, 3):
+                return super().ask(verb, **arguments)
+            if len(asked) > 4:
+                (tmp_path / "go").touch()
+            return {"time_ns": len(asked), "sessions": [{**MANAGED, "pid": os.getpid()}]}
+
+    monkeypatch.setattr(run_module, "descends", lambda pid, root: True)
+    script = f"while [ ! -e {tmp_path}/go ]; do sleep 0.01; done"
+    restarted = Launch(Restarted(tmp_path / "none.sock"), {"fast": None, "policy": None})
+    assert restarted.run(("sh", "-c", script)) == 0
+    managed, warning, summary = capsys.readouterr().err.splitlines()
+    assert " is managed: " in managed
+    assert warning.startswith("warning: no daemon answers at ")
+    assert warning.endswith("its processes will reconnect to a new daemon")
+    assert ": 3 steps; fast share" in summary
