@@ -149,10 +149,10 @@ class Launch:
             return
         self._said.add(text)
         if self._reports and error.code == "daemon-unreachable":
-            rest = "the command continues, and its processes will reconnect to a new daemon"
+            line = f"warning: {text}; the command's processes will reconnect to a new daemon"
         else:
-            rest = "the command continues unmanaged"
-        click.echo(f"warning: {text}; {rest}", err=True)
+            line = f"warning: {text}; the command continues unmanaged"
+        click.echo(line, err=True)
 
 
 def _not_started(program: str, why: str) -> SentinelError:

@@ -242,5 +242,5 @@ def test_a_daemon_that_ends_is_reported_once_and_its_successor_is_asked(
     managed, warning, summary = capsys.readouterr().err.splitlines()
     assert " is managed: " in managed
     assert warning.startswith("warning: no daemon answers at ")
-    assert warning.endswith("its processes will reconnect to a new daemon")
+    assert warning.endswith("; the command's processes will reconnect to a new daemon")
     assert ": 3 steps; fast share" in summary
