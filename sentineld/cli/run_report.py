@@ -16,8 +16,10 @@ class ProcessReport:
 
     def __init__(self) -> None:
         self._last: SessionReading | None = None
-        self._marks: list[Mark] = []  # the first and the last since the process became managed
-        self._was_managed = False
+        self._managed: SessionReading | None = None
+        """The last reading while the process was managed."""
+        self._marks: list[Mark] = []
+        """The first and the last of the last time during which the process was managed."""
 
     def update(self, session: dict[str, Any], time_ns: int) -> str | None:
         """Read the process's session from an answer to `status`. time_ns: the time of the answer on
@@ -25,15 +27,17 @@ class ProcessReport:
 
         Returns a line if the process is now managed for the first time, else None.
         """
-        self._last = now = SessionReading.of(session)
+        before, self._last = self._last, SessionReading.of(session)
+        now = self._last
         if not now.managed:
-            self._marks = []
             return None
+        first, self._managed = self._managed is None, now
+        if before is None or not before.managed:
+            self._marks = []
         if not self._marks or now.step > self._marks[-1].step:
             self._marks = [*self._marks[:1], Mark(time_ns, now.step)]
-        if self._was_managed:
+        if not first:
             return None
-        self._was_managed = True
         return (
             f"process {now.pid} is managed: policy {now.policy}, "
             f"{format_bytes(now.budget_bytes)} fast, predicted step "
@@ -42,17 +46,18 @@ class ProcessReport:
         )
 
     def summary(self) -> str:
-        """A line about the process up to the last update()."""
-        last = self._last
+        """A line about the process up to the last update(). The shares and the times are those of
+        the last time during which the process was managed."""
+        last, managed = self._last, self._managed
         assert last is not None
         steps = f"process {last.pid}: {last.step} steps"
-        if not self._was_managed:
+        if managed is None:
             return f"{steps}, never managed; last state {last.state}: {last.reason}"
         return (
-            f"{steps}; fast share {_percent(last.fast_share)} "
-            f"(predicted {_percent(last.predicted_fast_share)}); "
+            f"{steps}; fast share {_percent(managed.fast_share)} "
+            f"(predicted {_percent(managed.predicted_fast_share)}); "
             f"step {_seconds(step_time_ns(self._marks))} "
-            f"(predicted {_seconds(last.predicted_step_ns)}); "
+            f"(predicted {_seconds(managed.predicted_step_ns)}); "
             f"moved {format_bytes(last.promoted_bytes)} up and "
             f"{format_bytes(last.demoted_bytes)} down; {last.diverged_steps} diverged steps"
         )

@@ -53,6 +53,18 @@ def test_the_summary_has_the_mean_time_of_the_steps_under_a_plan() -> None:
     )
 
 
+def test_the_summary_after_a_detach_has_the_figures_of_the_plan() -> None:
+    report = ProcessReport()
+    report.update(MANAGED, 0)
+    report.update({**MANAGED, "step": 12}, SECOND_NS)
+    detached = {**WAITING, "state": "registered", "promoted_bytes": 6 << 20, "step": 20}
+    report.update(detached, 9 * SECOND_NS)
+    assert report.summary() == (
+        "process 7: 20 steps; fast share not metered (predicted 87.5%); step 0.5000 s (predicted "
+        "0.2500 s); moved 6.0 MiB up and 0 B down; 0 diverged steps"
+    )
+
+
 def test_unknown_figures_are_named_as_such() -> None:
     report = ProcessReport()
     report.update({**MANAGED, "predicted_step_ns": None}, 0)
