@@ -32,21 +32,21 @@ def top(daemon: Daemon, interval: float) -> None:
     time, next to the predicted step time and the step time with all memory fast. Keys change the
     budget or the policy, detach the process, meter a step and record a trace; ? lists them.
 
-    Needs a terminal and textual (pip install 'sentineld[tui]'). If NO_COLOR is set, the
-    view uses no colours.
+    Needs a terminal and textual (Debian 13: python3-textual; elsewhere: pip install
+    'sentineld[tui]'). If NO_COLOR is set, the view uses no colours.
     """
     if math.isnan(interval):  # FloatRange accepts it
         raise click.BadParameter("nan is not a number of seconds", param_hint="--interval")
     try:
         from sentineld.top.app import TopApp
-    except ModuleNotFoundError as error:
+    except ImportError as error:
         library = (error.name or "").partition(".")[0]
         if library not in ("textual", "rich"):
             raise
         raise SentinelError(
             "failed",
-            f"sentinelctl top needs {library}, which is not installed",
-            "pip install 'sentineld[tui]'",
+            f"sentinelctl top needs {library}, which is not installed or too old",
+            "Debian 13: apt install python3-textual; elsewhere: pip install 'sentineld[tui]'",
         ) from None
     daemon.ask("status")  # an error ends the command before the terminal is taken over
     # textual writes to stderr.

@@ -16,6 +16,7 @@ from textual import events, work
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.message import Message
+from textual.screen import Screen
 from textual.widgets import DataTable, Static
 
 from sentineld.base.errors import SentinelError
@@ -131,7 +132,7 @@ class TopApp(App[None]):
     def on_mount(self) -> None:
         """Begin to poll."""
         self._columns = self.size.width
-        self.query_one("#sessions").focus()
+        self._main.query_one("#sessions").focus()
         self._poller.start()
         self.set_interval(1.0, self._show_note)
         self._show()
@@ -260,6 +261,11 @@ class TopApp(App[None]):
         width = min(self._columns, DIALOG_COLUMNS_MAX) - DIALOG_EDGE_COLUMNS
         self.push_screen(Help(help_text(HELP, width)))
 
+    @property
+    def _main(self) -> Screen[object]:
+        """The screen below all dialogs. In textual 2.1, App.query_one() searches an open dialog."""
+        return self.screen_stack[0]
+
     def _session(self) -> SessionReading | None:
         """The chosen session; if no action can begin for it, returns None and the note says why."""
         session = self.reading.session(self._chosen) if self.reading is not None else None
@@ -326,7 +332,7 @@ class TopApp(App[None]):
         self._show_chosen()
 
     def _show_sessions(self, reading: Reading, columns: list[Column]) -> None:
-        table = self.query_one("#sessions", DataTable)
+        table = self._main.query_one("#sessions", DataTable)
         table.display = bool(reading.sessions)
         table.styles.height = 1 + min(len(reading.sessions), SESSION_ROWS_MAX)
         rows: list[Row] = []
@@ -346,7 +352,7 @@ class TopApp(App[None]):
         else:
             rates = self._history.rates(session.pid)
             self._update("details", detail_lines(session, rates, width - PADDING_COLUMNS))
-        table = self.query_one("#layers", DataTable)
+        table = self._main.query_one("#layers", DataTable)
         residency = self._residency
         table.display = residency is not None and residency.pid == self._chosen
         if residency is not None and table.display:
@@ -371,4 +377,4 @@ class TopApp(App[None]):
         self._update("note", [(note,)])
 
     def _update(self, name: str, lines: Iterable[Line]) -> None:
-        self.query_one(f"#{name}", Static).update(Text("\n").join(map(styled, lines)))
+        self._main.query_one(f"#{name}", Static).update(Text("\n").join(map(styled, lines)))

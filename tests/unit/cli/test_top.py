@@ -37,7 +37,7 @@ def top(*options: str, command: tuple[str, ...] = SENTINELCTL) -> subprocess.Com
 def test_a_missing_library_is_one_line_with_the_way_to_install_it(name: str) -> None:
     done = top(command=(sys.executable, "-c", WITHOUT.format(name=name)))
     line = refused(done, "failed")
-    assert f"needs {name}, which is not installed (pip install 'sentineld[tui]')" in line
+    assert f"needs {name}, which is not installed or too old (Debian 13: apt install" in line
 
 
 def test_an_unreachable_daemon_ends_the_verb(tmp_path: Path) -> None:

@@ -61,7 +61,8 @@ def test_the_shims_package_has_what_the_shim_imports() -> None:
 def test_the_packages_depend_on_what_pyproject_names() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     text = stanza("sentineld")
-    required = [*project["dependencies"], *project["optional-dependencies"]["planner"]]
+    extras = project["optional-dependencies"]
+    required = [*project["dependencies"], *extras["planner"], *extras["tui"]]
     for requirement in required:
         name, version = requirement.split(">=")
         epoch = "1:" if name == "numpy" else ""
@@ -70,7 +71,7 @@ def test_the_packages_depend_on_what_pyproject_names() -> None:
         f"X-Python3-Version: {project['requires-python'].replace('>=', '>= ')}\n"
         in (DEBIAN / "control").read_text()
     )
-    assert f"python3-{project['optional-dependencies']['shim'][0].replace('>=', ' (>= ')})" in (
+    assert f"python3-{extras['shim'][0].replace('>=', ' (>= ')})" in (
         stanza("python3-sentineld-shim")
     )
 
