@@ -23,7 +23,12 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 
 NAVIGATION: dict[str, tuple[str, ...]] = {
-    "Start": ("docs/tutorial.md", "docs/how-to.md", "docs/troubleshooting.md"),
+    "Start": (
+        "docs/tutorial.md",
+        "docs/tutorial-packages.md",
+        "docs/how-to.md",
+        "docs/troubleshooting.md",
+    ),
     "How to": (
         "docs/how-to/install.md",
         "docs/how-to/train.md",

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from .debian_packages import packages
 from .fixtures import _clean_kernel_log, fresh_guest, guest, image, kernel_guest, suite
 from .installed import daemon, installed
 from .recipe import MAIN
@@ -19,6 +20,7 @@ __all__ = [
     "image",
     "installed",
     "kernel_guest",
+    "packages",
     "suite",
 ]
 

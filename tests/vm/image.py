@@ -174,6 +174,8 @@ def _install_packages(recipe: Recipe, image: Image, lock: int) -> None:
         f"--include={','.join(recipe.packages)}",
         *(f"--dpkgopt={option}" for option in recipes.DPKG_OPTIONS),
         f'--setup-hook=cp -rT "{early}" "$1"',
+        '--setup-hook=dpkg-divert --root="$1" --no-rename'
+        f" --divert {recipes.DIVERTED_TO} --add {recipes.DIVERTED}",
         # -E: the variable PYTHONDONTWRITEBYTECODE is ignored
         f'--customize-hook=chroot "$1" python3 -E -c "{recipe.imports}"',
         release,

@@ -53,9 +53,12 @@ PRODUCT_PACKAGES = (
     "python3-pyroute2",
     "python3-pytest",
     "python3-scipy",
+    "python3-textual",
     "python3-torch",
     # scrapes the daemon
     "prometheus",
+    # the terminal of the live view
+    "tmux",
 )
 """Additional packages that the daemon, trainings and monitoring need."""
 
@@ -71,8 +74,6 @@ installed. depmod reads every installed module, so all modules would take a minu
 emulation."""
 
 FILES_LEFT_OUT = (
-    # Compiles every module of every package. Recipe.imports compiles the few that guests import.
-    "/usr/bin/py3compile",
     # makes an initrd that no guest uses (see initrd.py)
     "/etc/kernel/postinst.d/initramfs-tools",
     "/usr/bin/*-lto-dump-*",
@@ -83,6 +84,11 @@ FILES_LEFT_OUT = (
     *(f"/usr/lib/*/{library}.so*" for library in ("libamd_comgr", "libamdhip64", "libLLVM-17")),
 )
 """Files of the packages that no guest needs."""
+
+DIVERTED = "/usr/bin/py3compile"
+"""Compiles every module of every package. dpkg installs this program under another name, so that
+the packages do not run it; Recipe.imports compiles the few modules that guests import."""
+DIVERTED_TO = f"{DIVERTED}.distrib"
 
 DPKG_OPTIONS = (
     "force-unsafe-io",
@@ -249,7 +255,8 @@ MAIN = Recipe(
     free_bytes=3 << 30,
     imports=(
         "import bcc, click.testing, numpy, prometheus_client.core, pyroute2, pytest, torch;"
-        " import scipy.optimize, scipy.sparse; pytest.main(['--version'])"
+        " import scipy.optimize, scipy.sparse, textual.app, textual.worker;"
+        " from textual.widgets import DataTable, Input, Static; pytest.main(['--version'])"
     ),
 )
 """Debian 13, kernel 6.12: for tests of the whole system."""

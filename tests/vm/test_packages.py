@@ -12,38 +12,16 @@ from pathlib import Path
 
 import pytest
 
+from .debian_packages import PACKAGES
 from .host import REPOSITORY, require_ready
 
 pytestmark = [pytest.mark.apart, pytest.mark.long]
-
-PACKAGES = ("python3-sentineld-shim", "sentinel-dkms", "sentineld")
-VERSIONS = ("0.1.0~1", "0.1.0~2")
 
 NOT_STAGED = {"/usr/share/lintian/overrides/sentineld"}
 """Files of the packages that `make install` does not install, besides those of debhelper."""
 
 LICENCES = re.compile(r"/usr/share/doc/sentineld/LICENSE(S/.*)?$")
 """Files that `make install` installs and the packages replace by debian/copyright."""
-
-
-def build(folder: Path, version: str) -> dict[str, Path]:
-    """The packages of this version, by their names. `make deb` fails if lintian emits a tag."""
-    done = subprocess.run(
-        ["make", "deb", f"DEB={folder}", f"DEB_VERSION={version}"],
-        cwd=REPOSITORY,
-        capture_output=True,
-        text=True,
-        timeout=900,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    found = {path.name.split("_")[0]: path for path in folder.glob("*.deb")}
-    return {name: found[name] for name in PACKAGES}
-
-
-@pytest.fixture(scope="module")
-def packages(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Path]]:
-    """The packages of both versions."""
-    return [build(tmp_path_factory.mktemp("deb") / "out", version) for version in VERSIONS]
 
 
 def contents(package: Path) -> set[str]:
