@@ -2,8 +2,8 @@
 """The tutorial of the Debian packages: the commands of docs/tutorial-packages.md run in a fresh
 guest, and their outputs are those of the page, except for figures.
 
-The guest has what the page's reader has before the first command: Debian 13 with PyTorch,
-Prometheus and the packages on which those of sentineld depend, because a guest has no network.
+A guest has no network. So the image contains the packages of Debian that the page's commands would
+fetch: PyTorch, Prometheus, and those on which the packages of sentineld depend.
 build/tutorial-packages.txt has the whole output of all commands of the last run.
 """
 
