@@ -49,7 +49,8 @@ def top(daemon: Daemon, interval: float) -> None:
             "Debian 13: apt install python3-textual; elsewhere: pip install 'sentineld[tui]'",
         ) from None
     daemon.ask("status")  # an error ends the command before the terminal is taken over
-    # textual writes to stderr.
+
+    # The library Textual draws on stderr.
     if not all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)):
         raise SentinelError(
             "usage", "sentinelctl top needs a terminal", "use sentinelctl status elsewhere"

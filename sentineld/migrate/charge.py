@@ -110,7 +110,8 @@ class Charge:
         self._fast_nodes = spaces.tiers.tiers[FAST].nodes
         self._events = self._by_stretch()
         self._births = self._births_by_stretch()
-        self._turnovers: dict[int, StretchPages] = {}  # by stretch; covers the next stretch, too
+        # By stretch; each entry also covers the next stretch.
+        self._turnovers: dict[int, StretchPages] = {}
         self._room: _Room | None = None  # used by the mover's thread only; None: not computed yet
         self._lock = threading.Lock()  # guards the maps and the fields below
         self._now = 0

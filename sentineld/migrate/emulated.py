@@ -248,7 +248,8 @@ class EmulatedMemory:
         return runs
 
     def _add_runs(self, runs: list[_Run], address: int, pages: int) -> None:
-        """Append the runs of consecutive pages."""
+        """Append the consecutive pages from `address` on, as one run for each space in which they
+        lie."""
         while pages > 0:
             taken = pages
             for space, (start, end, entries) in self._spaces.items():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks, on two pages of this process, whether a backend that observes only writes works."""
+"""Tests a backend that observes only writes, on two pages of this process."""
 
 from __future__ import annotations
 

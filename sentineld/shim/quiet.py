@@ -19,7 +19,8 @@ _LEVELS = (
 )
 """For each logger: library, symbol of the integer that holds its level, environment variable with
 which a user chooses the level, and the level that hides the messages. c10's level 2 still shows
-errors. Kineto logs starts and stops at its highest level, so its level 6 hides everything."""
+errors. Kineto logs the starts and stops of profiles at its highest level, so its level 6 hides all
+messages."""
 
 
 class QuietLoggers:

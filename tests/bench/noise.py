@@ -38,7 +38,8 @@ Job = tuple[Path, str, float, str, int]
 
 
 def cell_row(job: Job) -> Row:
-    """Simulate one benchmark cell; return step times in seconds without noise and for each seed."""
+    """Simulate one benchmark cell; return the step times, in seconds: one without noise, and one
+    for each seed."""
     trace, tiers_name, fraction, name, seeds = job
     profile, threads = step_of(trace)
     tiers, budget_bytes = preset_tiers(tiers_name, threads), int(profile.peak_bytes * fraction)

@@ -50,8 +50,9 @@ With such columns for all groups, solving the program took two to twenty times a
 columns for these groups only (four traces of tests/bench)."""
 
 KEEP_SHARE = 0.97
-"""Share of the temporarily free fast memory that dead pages may take until the next birth on them.
-If dead pages took all of that memory, there would be no room for late moves."""
+"""Dead pages may take this share of the temporarily free fast memory; each stays until the next
+tensor is born on it. If dead pages took all of that memory, there would be no room for late
+moves."""
 
 
 @register()
