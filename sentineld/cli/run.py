@@ -62,8 +62,8 @@ def run(
 
     When a process becomes managed, a line on stderr says so. At COMMAND's end, one line for
     each process that trained shows its number of steps, its fast share, its predicted and
-    measured step time, the moved bytes and the number of diverged steps. These values are at
-    most half a second older than the end. The fast share is that of the last metering
+    measured step time, the moved bytes and the number of diverged steps. These values were
+    read at most half a second before the end. The fast share is that of the last metering
     (`sentinelctl meter`).
 
     With --limit, COMMAND runs in a memory cgroup of its own. systemd creates the cgroup

@@ -88,7 +88,8 @@ def slot_flags(layout: Layout, profile: Profile) -> npt.NDArray[np.uint32]:
 
 
 def life_moments(tensors: npt.NDArray[np.void]) -> tuple[Integers, Integers]:
-    """Two arrays, in moments: the births and the deaths of these rows of a profile's tensors.
+    """Two arrays: the moments (see the module's docstring) at which these rows of a profile's
+    tensors are born and die.
 
     A tensor is alive in the moments [birth, death). A death at the end of the step has the value M.
     """

@@ -3,7 +3,8 @@
 
 At a given moment, a page belongs to the working set if the stretch uses the page and the page's
 tensor is alive. On paged tiers every page is in memory while it is used. If a stretch's working set
-exceeds the budget, faults fetch pages of the working set in turn under any plan.
+exceeds the budget, its pages cannot all be in memory at once: under any plan, pages are evicted to
+make room for others, and faults fetch them again.
 """
 
 from __future__ import annotations
@@ -51,5 +52,5 @@ def streamed_note(profile: Profile, budget_bytes: int) -> tuple[str, ...]:
     return (
         f"{many} {'stretch uses' if many == 1 else 'stretches use'} more memory at once than the "
         f"budget; the largest excess is {format_bytes(int(over[worst]))}, in {place}. In such "
-        "stretches, faults fetch pages in turn",
+        "stretches, pages are evicted to make room for others, and faults fetch them again",
     )

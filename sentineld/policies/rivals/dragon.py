@@ -29,7 +29,8 @@ from sentineld.policies.rivals.prefetching import Prefetcher, StepOrder
 from sentineld.policies.rivals.reactive import FirstTouchPolicy, LastUse
 
 READ_AHEAD_PAGES = (512, 0, 4096)
-"""Values of the number of pages that are read ahead after the last page of a fetched block."""
+"""The sizes of reading ahead that are tried: numbers of pages after the last page of a fetched
+block."""
 
 
 @register()

@@ -90,7 +90,7 @@ def test_a_cgroup_is_matched_with_its_descendants(
         (HYBRID, "train@*", True),
         (HYBRID, "ml.slice", True),
         (USERS_OWN, "user@1000.service", True),
-        # A unit of a user's own manager can have the name of a system unit.
+        # A unit of a user's systemd instance (systemd --user) can have the name of a system unit.
         (USERS_OWN, "train.service", False),
         (USERS_OWN, "app.slice", False),
         (ESCAPED, "cpu", True),

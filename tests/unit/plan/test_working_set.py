@@ -31,7 +31,8 @@ def test_the_note_names_the_stretch_that_exceeds_the_budget_most() -> None:
     (note,) = streamed_note(toy_profile(), 5 * PAGE)
     assert note == (
         "2 stretches use more memory at once than the budget; the largest excess is 12.0 KiB, "
-        "in stretch 3. In such stretches, faults fetch pages in turn"
+        "in stretch 3. In such stretches, pages are evicted to make room for others, and faults "
+        "fetch them again"
     )
     (note,) = streamed_note(lap(2, Life(10, (1,))), 4 * PAGE)
     assert note.startswith("1 stretch uses more memory")

@@ -34,7 +34,7 @@ BROUGHT = ("promote", "initial", "moved")
 
 
 class Process:
-    """A process that runs the toy's steps, and the plans of its session."""
+    """A process that runs the toy's steps, together with its session's plans."""
 
     def __init__(self, shared_fast: str = "") -> None:
         self.linked, self.pages = toy_linked(), ToyPages()
