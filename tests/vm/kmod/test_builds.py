@@ -19,9 +19,8 @@ from tests.vm.rootfs import BUILD_PLACE, in_root
 pytestmark = [pytest.mark.guest, pytest.mark.apart]
 
 # The headers of sid are configured for a newer compiler than the one in the image. The image's
-# compiler ignores some attributes in these headers, and would warn about them. Debugging
-# information takes a fifth of the time and is not used here.
-FLAGS = "CC=gcc KCFLAGS='-Werror -Wno-attributes -fmax-errors=3 -g0'"
+# compiler ignores some attributes in these headers, and would warn about them.
+FLAGS = "CC=gcc KCFLAGS='-Werror -Wno-attributes -fmax-errors=3'"
 
 REQUIRED = ("CONFIG_NUMA_BALANCING", "CONFIG_DYNAMIC_FTRACE_WITH_ARGS", "CONFIG_MMU_NOTIFIER")
 
