@@ -29,8 +29,12 @@ def _lines(registry: CollectorRegistry) -> Iterator[str]:
         yield f"# HELP {name} {family.documentation.translate(_IN_HELP)}\n"
         yield f"# TYPE {name} {family.type}\n"
         for sample in family.samples:
+            # prometheus_client sorts the labels, too, and users may have matched lines by text.
             labels = ",".join(
-                [f'{key}="{value.translate(_IN_LABELS)}"' for key, value in sample.labels.items()]
+                [
+                    f'{key}="{value.translate(_IN_LABELS)}"'
+                    for key, value in sorted(sample.labels.items())
+                ]
             )
             labels = f"{{{labels}}}" if labels else ""
             yield f"{sample.name}{labels} {float(sample.value)!r}\n"

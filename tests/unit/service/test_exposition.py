@@ -27,7 +27,7 @@ class Prepared(Collector):
         self._help, self._label, self._value = help_text, label, value
 
     def collect(self) -> Iterator[Metric]:
-        counter = CounterMetricFamily("moved_bytes_total", self._help, labels=("one", "two"))
+        counter = CounterMetricFamily("moved_bytes_total", self._help, labels=("two", "one"))
         counter.add_metric((self._label, "b"), self._value)
         counter.add_metric(("", self._label), 7)
         yield counter
