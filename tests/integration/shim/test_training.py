@@ -234,8 +234,11 @@ def is_held(training: Training, daemon: Daemon) -> bool:
     continue. Returns False if a barrier did not wait because the heartbeat was stale."""
     timeouts = daemon.word("barrier_timeouts")
     step, boundary = divmod(stopped_position(training, daemon), 1 << 32)
-    daemon.set("moves_done", 0)
     held = ((step + (boundary > 1)) << 32) + 1
+    # Boundary 1 waits for the moves of boundary 0 of its step. If this function was called before
+    # and a barrier did not wait then, the moves of that barrier must remain done: until they are
+    # done, no barrier waits.
+    daemon.set("moves_done", held - 2)
     training.process.send_signal(signal.SIGCONT)
     side.wait_for(
         lambda: daemon.word("position") == held or daemon.word("barrier_timeouts") > timeouts
