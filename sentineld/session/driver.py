@@ -304,7 +304,7 @@ class Driver:
         # The terms may have changed while the plan was made.
         goal = replace(replanning.goal, terms=before.terms)
         places = goal == before
-        # A replanning changes either the share or the policy.
+        # In a session with a share, no replanning changes both the share and the policy.
         resizes = goal.terms is not None and goal.fast != before.fast
         if planned is not None:
             self.goal = goal

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The requests that the keys of the live view send to the daemon. Each action returns a line about
-its result, and raises SentinelError."""
+its result, or raises SentinelError."""
 
 from __future__ import annotations
 

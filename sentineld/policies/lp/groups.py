@@ -212,8 +212,8 @@ def groups_of(profile: Profile, timing: Timing, *, generous: bool = False) -> Gr
             before_birth = points.before(begin, int(birth_event[row]))
             before_death = points.before(end, int(death_event[row]))
         elif not lasts[row] and generous:
-            # lifetimes() truncates a lifetime that is longer than a step, so count the tensor as
-            # absent in the first and in the last stretch of its lifetime.
+            # lifetimes() truncates a lifetime that is longer than a step. When the tensor is alive
+            # in the first and in the last stretch is then not known, so it counts as absent there.
             before_birth, before_death = points.of(begin), 0
         key = (
             begin,

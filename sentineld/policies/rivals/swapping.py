@@ -48,7 +48,7 @@ class SwappingPolicy(ABC):
     sweep: ClassVar[tuple[float, ...]]
 
     obstacle: ClassVar[str]
-    """Text of the error message: why swaps may be unable to make everything fit."""
+    """For the error message: why the swaps cannot make everything fit."""
 
     synchronous: ClassVar[bool] = False
     """Whether the process waits at the end of a layer until the swap-outs that began in this layer

@@ -49,10 +49,10 @@ void clock_align(struct clock *clock);
 /* Compare a CPU with the other CPUs. Waits while it is too far ahead of a running one. */
 void clock_compare(struct clock *clock, unsigned int cpu);
 
-/* Note that the CPU is halted until it executes code again. */
+/* Record that the CPU is halted now. */
 void clock_halt(struct clock *clock, unsigned int cpu);
 
-/* Note that the CPU, which was halted, executes code again. */
+/* Record that the CPU, which was halted, executes code again. */
 void clock_wake(struct clock *clock, unsigned int cpu);
 
 /* Add a cost to a CPU's time. */

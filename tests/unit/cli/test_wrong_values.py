@@ -39,7 +39,7 @@ TEXTS = ("", "x", "5%%", "a" * 5000, "\N{SNOWMAN}\n", "/", ".")
 TIRING = {("simulate", "--steps"), ("advise", "--jobs"), ("calibrate", "--threads")}
 """Options with which a verb takes long if the number is large."""
 MEASURED = {("advise", "--disk"): ("/", ".")}
-"""Values that are right, and with which a verb takes seconds."""
+"""Valid values with which a verb takes seconds; they are not tried."""
 
 
 def verbs(

@@ -29,7 +29,7 @@ def changelog_module() -> ModuleType:
 
 
 def listed(package: str) -> set[str]:
-    """Paths that a package's list of files names."""
+    """The paths that the .install file of a package lists."""
     return set((DEBIAN / f"{package}.install").read_text().split())
 
 

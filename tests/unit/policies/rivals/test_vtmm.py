@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Moves of vTMM, checked by hand: four cells of ten pages."""
+"""Moves of vTMM, computed by hand: four cells of ten pages."""
 
 from __future__ import annotations
 
