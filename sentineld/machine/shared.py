@@ -159,10 +159,11 @@ class SharedBudget:
                 found = [float(one) if one < float("inf") else None for one in curve.at(at)]
                 slowdown, equal, more = found
                 gain = slowdown - more if slowdown is not None and more is not None else None
+            jobs = _by_job(self._counted())
             return Share(
                 self.size_bytes,
-                len(_by_job(self._counted())),
-                next((len(one) for one in _by_job(self._counted()) if sharer in one), 1),
+                len(jobs),
+                next((len(ranks) for ranks in jobs if sharer in ranks), 1),
                 terms.weight,
                 terms.least_bytes,
                 terms.most_bytes,

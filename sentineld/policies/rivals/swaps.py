@@ -342,9 +342,9 @@ def leave_slow(book: Book, cost_ns: Floats) -> int:
     """
     candidates = np.flatnonzero(swappable(book.profile, book.pooled) & ~book.slow)
     pages = book.pages[candidates].astype(np.float64)
-    count = book.profile.stretch_count
-    position = (np.arange(count)[None, :] - book.birth[candidates][:, None]) % count
-    lives = (position < book.length[candidates][:, None]).astype(np.float64)
+    lives = np.zeros((len(candidates), book.profile.stretch_count))
+    for at, tensor in enumerate(candidates.tolist()):
+        lives[at, book.lived(tensor)] = 1.0
     left = 0
     while book.over.any():
         taken = (lives @ book.over.astype(np.float64)) * pages
