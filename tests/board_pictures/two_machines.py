@@ -6,10 +6,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -18,7 +16,7 @@ from typing import Any
 
 from sentineld import __version__
 from tests.board_pictures.answers import Answers, ask, now_s
-from tests.integration.netns import Node, two_nodes
+from tests.integration.netns import Node, torchrun, two_nodes
 from tests.integration.test_daemon import Daemon
 from tests.vm.host import REPOSITORY, phase
 from tests.vm.rootfs import root_command
@@ -82,12 +80,7 @@ class Prometheus:
     def get(self, path: str) -> Any:
         """The data in the response to a request to the API."""
         url = f"http://127.0.0.1:{PORT}/api/v1/{path}"
-        reader = (
-            f"import urllib.request as u; print(u.urlopen({url!r}, timeout=60).read().decode())"
-        )
-        command = [*self._node.wrapper, sys.executable, "-c", reader]
-        answer = subprocess.run(command, check=True, capture_output=True, text=True)
-        return json.loads(answer.stdout)["data"]
+        return json.loads(self._node.read(url))["data"]
 
     def close(self) -> None:
         self._process.terminate()
@@ -161,16 +154,9 @@ def _managed(daemon: Daemon) -> bool:
 def _training(nodes: tuple[Node, Node], daemons: list[Daemon]) -> Iterator[None]:
     """Run torchrun on both nodes during the block; writes build/dashboards/rank-N.log."""
     agents = []
-    for number, (node, daemon) in enumerate(zip(nodes, daemons, strict=True)):
-        options = ["--nnodes", "2", "--node-rank", str(number), "--nproc-per-node", "1"]
-        options += ["--rdzv-id", JOB, "--master-addr", nodes[0].address]
-        options += ["--master-port", str(MASTER_PORT), "--no-python"]
-        command = [*node.wrapper, sys.executable, "-m", "torch.distributed.run", *options]
-        command += [sys.executable, "-m", "sentineld.shim", str(SCRIPT)]
-        variables = {
-            "SENTINELD_SHIM_SOCKET": str(daemon.folder / "shim.sock"),
-            "GLOO_SOCKET_IFNAME": node.interface,
-        }
+    for number, daemon in enumerate(daemons):
+        shims = daemon.folder / "shim.sock"
+        command = torchrun(nodes, number, MASTER_PORT, JOB, shims, [str(SCRIPT)])
         log = REPOSITORY / f"build/dashboards/rank-{number}.log"
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("w") as output:
@@ -179,7 +165,6 @@ def _training(nodes: tuple[Node, Node], daemons: list[Daemon]) -> Iterator[None]
                     command,
                     stdout=output,
                     stderr=subprocess.STDOUT,
-                    env=os.environ | variables,
                     cwd=REPOSITORY,
                 )
             )

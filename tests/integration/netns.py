@@ -5,8 +5,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from pyroute2 import IPRoute, netns
@@ -25,6 +28,34 @@ class Node:
     def wrapper(self) -> list[str]:
         """A command prefix: nsenter, which enters the namespace and then execs the command."""
         return ["nsenter", f"--net=/run/netns/{self.name}"]
+
+    def read(self, url: str) -> str:
+        """The body of the answer to a request that is sent in the namespace. Raises
+        CalledProcessError if there is no answer."""
+        reader = (
+            f"import urllib.request as u; print(u.urlopen({url!r}, timeout=60).read().decode())"
+        )
+        command = [*self.wrapper, sys.executable, "-c", reader]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def torchrun(
+    nodes: Sequence[Node], number: int, port: int, job: str, shims: Path, script: Sequence[str]
+) -> list[str]:
+    """The command of torchrun on a node, which starts one rank under the shim.
+
+    number: index of the node. port: on the first node, where the ranks meet. shims: the socket to
+        which the shim connects. script: the training's path and arguments.
+    """
+    options = ["--nnodes", str(len(nodes)), "--node-rank", str(number), "--nproc-per-node", "1"]
+    options += ["--rdzv-id", job, "--master-addr", nodes[0].address, "--master-port", str(port)]
+    return [
+        *nodes[number].wrapper,
+        *("env", f"SENTINELD_SHIM_SOCKET={shims}"),
+        f"GLOO_SOCKET_IFNAME={nodes[number].interface}",
+        *(sys.executable, "-m", "torch.distributed.run", *options, "--no-python"),
+        *(sys.executable, "-m", "sentineld.shim", *script),
+    ]
 
 
 @contextlib.contextmanager

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,7 +11,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.integration.netns import Node, two_nodes
+from tests.integration.netns import Node, torchrun, two_nodes
 from tests.integration.shim.daemon_side import ROOT
 from tests.integration.test_daemon import PATIENCE_S, Daemon
 
@@ -43,30 +42,10 @@ def daemons(nodes: tuple[Node, Node], tmp_path: Path) -> Iterator[list[Daemon]]:
         daemon.stop()
 
 
-def torchrun(node: Node, number: int, master: Node, daemon: Daemon, held: Path) -> list[str]:
-    """Command of one machine's torchrun; the shim of its rank connects to `daemon`."""
-    variables = {
-        "SENTINELD_SHIM_SOCKET": str(daemon.folder / "shim.sock"),
-        "GLOO_SOCKET_IFNAME": node.interface,
-    }
-    options = ["--nnodes", "2", "--node-rank", str(number), "--nproc-per-node", "1"]
-    options += ["--rdzv-id", JOB, "--master-addr", master.address, "--master-port", str(PORT)]
-    script = ["-m", "sentineld.shim", str(SCRIPT), str(HELD_RANK), str(HELD_STEP), str(held)]
-    return [
-        *node.wrapper,
-        "env",
-        *(f"{name}={value}" for name, value in variables.items()),
-        *(sys.executable, "-m", "torch.distributed.run", *options, "--no-python"),
-        *(sys.executable, *script, str(STEPS)),
-    ]
-
-
 def progress(node: Node, daemon: Daemon) -> tuple[dict[str, str], float, float] | None:
     """Labels, steps and boundaries of the node's rank, as Prometheus reads them; None if the
     rank has no session yet."""
-    url = f"http://127.0.0.1:{daemon.metrics_port}/metrics"
-    reader = f"import urllib.request as u; print(u.urlopen('{url}', timeout=60).read().decode())"
-    text = subprocess.check_output([*node.wrapper, sys.executable, "-c", reader], text=True)
+    text = node.read(f"http://127.0.0.1:{daemon.metrics_port}/metrics")
     families = {one.name: one.samples for one in text_string_to_metric_families(text)}
     if not families["sentineld_session_info"]:
         return None
@@ -86,14 +65,15 @@ def test_the_ranks_of_a_job_are_known_and_the_straggler_is_behind(
     nodes: tuple[Node, Node], daemons: list[Daemon], tmp_path: Path
 ) -> None:
     held = tmp_path / "go on"
+    script = [str(SCRIPT), str(HELD_RANK), str(HELD_STEP), str(held), str(STEPS)]
     agents = [
         subprocess.Popen(
-            torchrun(node, number, nodes[0], daemon, held),
+            torchrun(nodes, number, PORT, JOB, daemon.folder / "shim.sock", script),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
-        for number, (node, daemon) in enumerate(zip(nodes, daemons, strict=True))
+        for number, daemon in enumerate(daemons)
     ]
     try:
 
