@@ -98,7 +98,7 @@ class LiveTable:
         if len(self._entries) > LIVE_MAX:
             raise SentinelError(
                 "failed",
-                f"it reports more than {LIVE_MAX} live tensors",
+                f"the process reports more than {LIVE_MAX} live tensors",
                 "see docs/troubleshooting.md",
             )
 
@@ -171,7 +171,7 @@ class StepCutter:
         if self._gathered > STEP_RECORDS_MAX:
             raise SentinelError(
                 "failed",
-                f"one of its steps has more than {STEP_RECORDS_MAX} records",
+                f"a step of the process has more than {STEP_RECORDS_MAX} records",
                 "see docs/troubleshooting.md",
             )
         self._parts.append(records.copy())

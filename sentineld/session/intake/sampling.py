@@ -130,7 +130,7 @@ class Sampling:
                 self._clear()
                 raise SentinelError(
                     "failed",
-                    "its steps access more pages than the machine can sample",
+                    "the steps of the process access more pages than the machine can sample",
                     "see docs/troubleshooting.md",
                 )
             self.lost = self._module.sampler.stats().lost

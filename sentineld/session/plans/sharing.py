@@ -170,4 +170,4 @@ class Sharing:
 
 
 def _not_needed() -> SentinelError:
-    return SentinelError("failed", "it is not needed any longer")
+    return SentinelError("failed", "the curve is not needed any longer")
