@@ -16,7 +16,7 @@ WIDTH = 78
 
 
 def contexts(name: str) -> Iterator[click.Context]:
-    """Yield the context of a program and those of its verbs; each has its command."""
+    """Yield the context of a program, then those of its verbs. context.command is the command."""
     return _contexts(PROGRAMS[name], name, None)
 
 

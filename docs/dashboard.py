@@ -93,7 +93,10 @@ def _timeseries(graph: Graph) -> Timeseries:
 
 
 def _board(uid: str, title: str, text: str, choice: QueryVariable) -> Dashboard:
-    """A dashboard without panels. choice: the variable beside the data source."""
+    """A dashboard without panels.
+
+    choice: variable for the sessions or jobs to show, in addition to the data source's variable.
+    """
     return (
         Dashboard(title)
         .uid(uid)

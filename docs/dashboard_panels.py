@@ -271,8 +271,8 @@ ROWS: dict[str, tuple[Graph, ...]] = {
         ),
         Graph(
             "Accesses to armed pages",
-            "Counted by the module and by the tracepoint, which has no events for huge pages; "
-            "otherwise the lines should coincide.",
+            "Accesses per second, as counted by the module and by its tracepoint. The tracepoint "
+            "has no events for huge pages. Without huge pages, the two lines should coincide.",
             "short",
             ((_rate("sentineld_page_accesses_total"), "{{session}} {{source}}"),),
         ),

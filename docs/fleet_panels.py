@@ -42,8 +42,8 @@ FLEET_STATS: tuple[Graph, ...] = (
     ),
     Graph(
         "Slowest rank",
-        "Its step time as a multiple of the median. If the ranks wait for each other in each step, "
-        "all have the same step time.",
+        "The rank with the longest steps, and its step time as a multiple of the job's median. If "
+        "the ranks wait for each other in each step, all have the same step time.",
         "percentunit",
         ((f"topk(1, training_job_rank:sentineld_step_seconds:ratio{{{JOB}}})", RANK),),
         named=True,
