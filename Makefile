@@ -73,7 +73,8 @@ IMAGES ?= --main
 # selects no test. All tests marked "pair" are long, so pytest selects none of them if SELECT
 # excludes the long tests.
 GUEST_TESTS = $(PYTEST) tests/vm $(PYTEST_ARGS)
-# A command that runs after the first of these two sequences, which is the shorter one.
+# A command that runs after the first of these two sequences. This sequence is the shorter one, so
+# the other sequence is usually still running.
 THEN ?= true
 
 .PHONY: guest

@@ -40,8 +40,8 @@ struct disturbance {
 BPF_HASH(disturbances, struct disturbance_key, struct disturbance, 1024);
 
 /*
- * The reasons for a thread's nested moves: a move may allocate memory, the allocation
- * may cause reclaim, and reclaim may move pages, too.
+ * The reasons for the moves that a thread is executing. Moves can be nested: a move may
+ * allocate memory, the allocation may cause reclaim, and reclaim may move pages, too.
  */
 struct moving {
 	u32 depth;
