@@ -86,7 +86,8 @@ def _paragraphs(command: click.Command) -> Iterator[str]:
 
 
 def _options(context: click.Context) -> list[tuple[str, str]]:
-    # Only newer releases of click list arguments, which have no help of their own.
+    # Arguments are left out: they have no help of their own, and older releases of click do not
+    # list them.
     options = [
         one for one in context.command.get_params(context) if not isinstance(one, click.Argument)
     ]
