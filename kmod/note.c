@@ -274,8 +274,9 @@ static void look_before_change(struct sentinel_chunk *chunk, const unsigned long
 }
 
 /*
- * Takes the pending record of a page before the page is unmapped, while the page's
- * node can still be read. Returns false if no record is pending.
+ * Removes the pending record of a page and returns its epoch and flags. Called before the
+ * page is unmapped, while the page's node can still be read. Returns false if no record is
+ * pending.
  */
 static bool take_late(struct sentinel_session *s, struct sentinel_chunk *chunk, unsigned int nr,
 		      u32 *epoch, u8 *flags)

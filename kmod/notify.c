@@ -17,7 +17,7 @@
 /* whether the filter is set; without a filter, move_ops would trace every function */
 static bool traceable;
 static bool hooked;
-/* whether the last attempt to hook copy_vma() succeeded; equal to `traceable` before the first */
+/* whether the last attempt to hook copy_vma() succeeded; `traceable` before the first attempt */
 static bool works;
 
 static bool unarms(const struct mmu_notifier_range *range)

@@ -97,8 +97,8 @@ static void end(struct work_struct *work)
 
 /*
  * Creates a session for a process; returns ERR_PTR on failure. The caller's file table
- * owns the session. Until the session has ended, it holds references to the hook and the
- * module.
+ * owns the session. The session holds references to the hook and the module until it has
+ * ended.
  */
 struct sentinel_session *sentinel_session_attach(const struct sentinel_attach *attach)
 {
