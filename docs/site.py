@@ -99,7 +99,7 @@ def pages() -> list[Path]:
 
 
 def contents(names: Iterable[str], *options: str) -> str:
-    """A part of the navigation, as Sphinx reads it in a page; names: pages, relative to it."""
+    """A part of the navigation, as Sphinx reads it in a page. names: paths relative to the page."""
     return "\n".join(["", "```{toctree}", ":hidden:", *options, "", *names, "```", ""])
 
 

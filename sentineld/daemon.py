@@ -59,7 +59,7 @@ M_MMAP_THRESHOLD = -3  # malloc.h
 async def run(config: Config, path: Path | None, tiers: str | None) -> None:
     """Serve until SIGTERM or SIGINT; SIGHUP reloads the configuration.
 
-    path, tiers: see read_config(); `config` is what it returned.
+    path, tiers: the arguments for which read_config() returned `config`.
     """
     loop = asyncio.get_running_loop()
     stop, hang_up = asyncio.Event(), asyncio.Event()

@@ -45,7 +45,7 @@ class LogLimit(logging.Filter):
         super().__init__()
         self._clock = clock
         self._lock = threading.Lock()
-        """logging calls filter() from all threads, without a lock."""
+        """Needed, because the module logging calls filter() from all threads without a lock."""
         self._sites: dict[tuple[str, int, object], _Count] = {}
         self._total = _Count(clock())
         self._unreported = 0  # lines left out because of LINES, not reported yet

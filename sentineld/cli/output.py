@@ -29,7 +29,7 @@ WRAPPED_WIDTH_MIN = 16
 their width."""
 LONG_TIMEOUT_S = 6 * 3600.0
 """Timeout for verbs that wait for training steps or for planning. A step may take minutes. Planning
-may take twice plan_timeout_s (the plan and the spare plan), and it has to wait as long as
+may take twice plan_timeout_s (the plan and the spare plan). Before that, it waits while
 plan_processes other plans are being made."""
 
 

@@ -19,7 +19,7 @@ class ProcessReport:
         self._managed: SessionReading | None = None
         """The last reading while the process was managed."""
         self._marks: list[Mark] = []
-        """The first and the last of the last time during which the process was managed."""
+        """The first and the last mark of the latest period in which the process was managed."""
 
     def update(self, session: dict[str, Any], time_ns: int) -> str | None:
         """Read the process's session from an answer to `status`. time_ns: the time of the answer on
@@ -47,7 +47,7 @@ class ProcessReport:
 
     def summary(self) -> str:
         """A line about the process up to the last update(). The shares and the times are those of
-        the last time during which the process was managed."""
+        the latest period in which the process was managed."""
         last, managed = self._last, self._managed
         assert last is not None
         steps = f"process {last.pid}: {last.step} steps"

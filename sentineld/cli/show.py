@@ -171,7 +171,7 @@ def _target(session: dict[str, Any]) -> Any:
 
 
 def _group_line(session: dict[str, Any]) -> str:
-    """How many processes a group has and leaves out, as text; empty for a single process."""
+    """How many processes of a group are managed and left out, as text; "" for a single process."""
     if not session.get("group"):
         return ""
     swap, count = session["swap"], len(session["processes"])

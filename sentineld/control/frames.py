@@ -56,7 +56,7 @@ FROM_SHIM = FrameLimits(5 << 20, 400_000, 64)
 and 4 values each (sentineld/shim/names.py)."""
 REQUEST = FrameLimits(64 << 10, 1000, 16)
 ANSWER = FrameLimits(64 << 20, 1 << 30, 1 << 30)
-"""Large, because clients trust the daemon."""
+"""These limits are large, because clients trust the daemon."""
 
 
 class FrameError(Exception):
@@ -294,8 +294,8 @@ class FrameSocket:
         )
 
     def hang_up(self) -> None:
-        """Shut the connection down. The thread that reads it gets EOF and closes it. May be called
-        from any thread."""
+        """Shut the connection down. The thread that reads from it then gets EOF and closes the
+        connection. May be called from any thread."""
         self.hung_up = True
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)

@@ -42,8 +42,8 @@ class Limits(NamedTuple):
     total: int  # of all users but root together, so that root can still connect
 
     def problem(self, counts: Counter[int], uid: int, what: str) -> str:
-        """The reason why this user can't have one more connection or command; "" if there is no
-        reason. counts: the number of connections or commands of each user ID. what: "connections"
+        """The reason why this user can't have one more connection or command; "" if the user
+        can. counts: the number of connections or commands of each user ID. what: "connections"
         or the like, for the message."""
         limit = self.of_user if uid else self.of_root
         if counts[uid] >= limit:
@@ -64,8 +64,9 @@ class Listener:
         on_refused: Callable[[socket.socket, SentinelError], None] = lambda _, __: None,
         refused_pause_s: float = 0.0,
     ) -> None:
-        """on_connection: takes over a connection and its user ID. When the connection should no
-        longer count towards the limits, its new owner calls release().
+        """on_connection: called with an accepted connection and its user ID; then owns the
+        connection. When the connection should no longer count towards the limits, its owner calls
+        release().
         on_refused: may send the reason before a connection is closed.
         refused_pause_s: pause after REFUSED_MAX refused connections. The backlog can become full
         during the pause. Therefore use a pause only if the clients' connect() waits while the

@@ -92,7 +92,7 @@ def _subject(name: str) -> str:
 
 
 def _processes(system: System) -> dict[str, str]:
-    """The processes to examine, as a dict from the name in messages to the directory in /proc."""
+    """The processes to examine: the directory in /proc of each, by the name used in messages."""
     found = {HERE: "self"}
     answer = system.daemon
     if isinstance(answer, SentinelError):

@@ -18,8 +18,8 @@ ROOM_BYTES_MIN = 8 << 30
 
 
 def paging(system: System) -> Finding:
-    """Whether paged tiers work. The check is skipped if the running daemon does not use them or,
-    without a running daemon, if the configuration does not select them."""
+    """Whether paged tiers work. The check is skipped if the running daemon does not use paged
+    tiers or, without a running daemon, if the configuration does not select paged tiers."""
     if isinstance(system.daemon, SentinelError):
         name, absent = system.tiers.get("paged"), "the configuration does not select paged tiers"
     else:

@@ -20,7 +20,7 @@ class Swap(NamedTuple):
 
 
 def read_swap(proc: Path = Path("/proc")) -> Swap:
-    """The sum over /proc/swaps; 0 if the kernel has no swap."""
+    """The total of all areas in /proc/swaps; 0 if the kernel has no swap."""
     try:
         lines = (proc / "swaps").read_text().splitlines()[1:]
     except FileNotFoundError:

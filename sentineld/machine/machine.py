@@ -99,7 +99,7 @@ class Machine:
         watch(). Must not block; see ProcessWatcher."""
 
     def _shared_budget(self, config: Config, tiers: Tiers | None) -> SharedBudget | None:
-        """Reserve the shared budget. Raises SentinelError("bad-config") if it does not fit."""
+        """Reserve the shared budget. Raises SentinelError("bad-config") if this is not possible."""
         if not config.shared_fast or tiers is None:
             return None
         if self.substrate.swap:
@@ -201,7 +201,7 @@ class Machine:
         return planned_sizes(offered_sizes())
 
     def require_tiers(self) -> Tiers:
-        """The tiers. Raises the SentinelError that says why there are none."""
+        """The tiers. If there are no tiers, raises the SentinelError that says why."""
         if self.tiers is None:
             raise self._problems[0].fresh()
         return self.tiers
@@ -217,8 +217,8 @@ class Machine:
             self.budgets.reserve(link, fast.bytes)
 
     def budgets_of(self, link: ShimLink) -> Budgets:
-        """The object that counts a session's budget: that of the shared budget if the session
-        shares it, otherwise that of the whole fast tier."""
+        """The object that counts a session's budget: the one for the shared budget if the session
+        shares that budget, otherwise the one for the whole fast tier."""
         if self.shared is not None and self.shared.shares(link):
             return self.shared.budgets
         return self.budgets

@@ -30,8 +30,8 @@ class MeteredBy(Enum):
 
     # For each page's first access in a stretch, the kernel module reports the page's node.
     MODULE_EPOCHS = auto()
-    # At each boundary, the shim reports how many accesses of the stretch that begins there are to
-    # fast pages.
+    # At each boundary, the shim reports how many accesses of the following stretch are to fast
+    # pages.
     RESIDENCY_MAP = auto()
 
 

@@ -141,7 +141,7 @@ class Schedule:
 
     def moved(self, batch: Batch, whole: bool = False) -> None:
         """Record that a batch was carried out: remove its finished moves from the queue. whole:
-        whether all its pages are now on its tier."""
+        whether all pages of the batch are now on the batch's tier."""
         for move, _ in batch.parts if batch.ends_move else batch.parts[:-1]:
             done = whole and not len(move.stuck)
             if done or (move.moved_bytes and not len(self.pages_of(move))):
@@ -182,8 +182,8 @@ class Schedule:
         )
 
     def _awaited(self, move: Pending) -> int:
-        """The first boundary that done() can reach only after the move has ended; now + 1 if done()
-        does not depend on the move now. Boundaries are counted since the first step."""
+        """The first boundary that done() can reach only after the move has ended; now + 1 if the
+        move does not hold done() back at present. Boundaries are counted since the first step."""
         after = self.now + 1
         held = move.due if move.tier else move.deadline - 1 if move.stalls else after
         return min(held, after)

@@ -97,7 +97,7 @@ class Mover:
         self._pace = Pace(self.ledger, memory, plan.moves, page_bytes)
         self._initial = plan.initial
         self._regions = plan.layout.regions
-        self._last: Batch | None = None  # the batch executed since _follow() ran
+        self._last: Batch | None = None  # the batch carried out since the last _follow()
         self._settled = settled(plan, page_bytes)
         self._refresh_at_step = 0
         self._refresh_steps = 1
@@ -195,7 +195,7 @@ class Mover:
         return self._published
 
     def stall_decisions(self) -> Decisions:
-        """The number of boundaries with each decision of the stall trials so far."""
+        """For each decision of the stall trials, the number of boundaries so far."""
         return self._trial.decisions
 
     def fast_bytes(self, barriers_hold: bool = True) -> int:

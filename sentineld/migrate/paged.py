@@ -124,7 +124,7 @@ class PagedMemory:
         return {space: tier_of[entries] for space, entries in self._segment.maps.items()}
 
     def misplaced(self, space: Space, offset: int, length_bytes: int, tier: int) -> Addresses:
-        """Addresses of the range's pages that are neither absent nor on the tier."""
+        """Addresses of the range's pages that are on another tier; absent pages are left out."""
         first, last = offset // self._page_bytes, -(-(offset + length_bytes) // self._page_bytes)
         entries = self._segment.maps[space][first:last]
         here = (entries != 0) & (entries != 1 + self._tiers.tiers[tier].nodes[0])

@@ -28,7 +28,7 @@ class StretchPages:
     """
 
     def __init__(self, stretches: Sequence[Sequence[Event]]) -> None:
-        """stretches: the events of each stretch, in order; pages of the arena."""
+        """stretches: the events of each stretch, in order, with page numbers of the arena."""
         spans = sorted(
             (pages.start, pages.stop)
             for events in stretches
@@ -45,12 +45,12 @@ class StretchPages:
         self._starts = np.array([start for start, _ in merged], np.int64)
         self._stops = np.array([stop for _, stop in merged], np.int64)
         before = np.cumsum(self._stops - self._starts) - (self._stops - self._starts)
-        # An arena page in a span, minus the span's shift, is the page's row.
+        # The row of an arena page in a span is the page's number minus the span's shift.
         self._shift = self._starts - before
         self.stretches = [
             [(node, self._rows_of(pages)) for node, pages in events] for events in stretches
         ]
-        """The events of each stretch, in order; rows of the table."""
+        """The events of each stretch, in order, with rows of the table instead of page numbers."""
 
     def take(self, nodes: Nodes) -> Nodes:
         """A copy of the nodes of the table's pages. nodes: the nodes of all pages of the arena."""

@@ -99,8 +99,8 @@ class Profile:
     backends without epochs: number of accessed pages on which no tensor of the step lies."""
     heap_base: int = 0  # address of the shim's heap, which holds the persistent tensors
     untold_pages: int = 0
-    """Number of pages that a backend without epochs saw accessed although the framework reported no
-    access to their tensors; see window_check.py."""
+    """Number of pages to which a backend without epochs observed an access although the framework
+    reported no access to their tensors; see window_check.py."""
 
     @property
     def stretch_count(self) -> int:

@@ -182,7 +182,7 @@ class AccessCosts:
     """
 
     direct_ns: Floats
-    """(A,), negative if a slow access takes load off the fast tier."""
+    """(A,): costs that nothing hides; negative if a slow access takes load off the fast tier."""
     hideable_ns: Floats
     """(A,): costs that the other work of the row's stretch can hide, up to hidden_ns in total."""
     hidden_ns: Floats

@@ -181,8 +181,8 @@ def load(ring_pages: int) -> tuple[dict[str, Any], list[int]]:
 
 @contextlib.contextmanager
 def _reported_to(parent: socket.socket) -> Iterator[None]:
-    """A context manager. If a SentinelError is raised inside it, the parent gets this error instead
-    of the fds."""
+    """Report an error: if the with block raises a SentinelError, the parent gets this error
+    instead of the fds."""
     try:
         yield
     except SentinelError as error:

@@ -32,7 +32,7 @@ FRAMES = "paddr"
 _OPTIONS = {ADDRESSES: "CONFIG_DAMON_VADDR", FRAMES: "CONFIG_DAMON_PADDR"}
 _EVERYTHING = str((1 << 64) - 1)
 _in_use = threading.Lock()
-"""Held by the open Kdamond."""
+"""The open Kdamond holds this lock."""
 
 
 class Sampling(NamedTuple):

@@ -23,7 +23,7 @@ _FIELDS = {
     "HugetlbPages": "huge_bytes",
 }
 _LINE_BYTES = 256
-"""More than the length of /proc/PID/statm."""
+"""Size of a read of /proc/PID/statm, which is shorter."""
 _HEADER = re.compile(r"([0-9a-f]+)-([0-9a-f]+) ")
 _PINNED_FLAGS = {"lo", "ht", "pf", "io"}
 """VmFlags of proc(5): locked, hugetlb, and pages that the kernel does not manage."""
@@ -89,7 +89,7 @@ def has_memory(pid: int, proc: Path = Path("/proc")) -> bool:
 def _statm(pid: int, proc: Path) -> tuple[int, int, int]:
     """(mapped pages, resident pages, resident pages of files and shared memory)."""
     try:
-        # A session reads this file of up to hundreds of processes several times a second.
+        # A session reads this file several times a second, for up to hundreds of processes.
         # Path.read_text() takes four times as long.
         fd = os.open(f"{proc}/{pid}/statm", os.O_RDONLY | os.O_CLOEXEC)
         try:

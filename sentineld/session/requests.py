@@ -73,7 +73,7 @@ class Requests:
             raise SentinelError(
                 "busy",
                 f"the planning for an earlier request of process {self._link.pid} still runs",
-                "try again later: an abandoned planning runs to its end",
+                "try again later: planning runs to its end even after its request has ended",
             )
         replanning = Replanning(
             goal, lambda: planned_for(goal, plan_input, self._machine, self._link)
