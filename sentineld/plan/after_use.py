@@ -27,8 +27,8 @@ def after_use(plan: Plan, profile: Profile) -> Plan:
     postponed to the next stretch that does not use them. The demotion keeps its boundary in two
     cases:
 
-    - Every stretch uses the pages until their next promotion, their tensor's death or, for
-      persistent tensors, the end of the step.
+    - All stretches up to the pages' next promotion, to their tensor's death or, for persistent
+      tensors, to the end of the step use the pages.
     - The delay would keep the pages in memory during a stretch in which the plan, with all
       demotions postponed, exceeds the budget.
     """

@@ -47,10 +47,10 @@ def bytes_by_layer(
 ) -> list[LayerBytes]:
     """The layers whose live tensors have resident pages, in the order of the step.
 
-    A tensor counts for the layer of its birth, a persistent tensor for the layer of its first
-    access in the step. Forward and backward runs of a module are one layer. Pages of dead tensors,
-    and of persistent tensors that the step does not access, count for no layer. A page that several
-    tensors share counts for each of them.
+    A transient tensor belongs to the layer of its birth. A persistent tensor belongs to the layer
+    of its first access in the step. Forward and backward runs of a module are one layer. Pages of
+    dead tensors, and of persistent tensors that the step does not access, belong to no layer. A
+    page that several tensors share is counted once for each of these tensors.
     """
     count = profile.stretch_count
     if not count:
@@ -79,7 +79,7 @@ def bytes_by_layer(
 def other_bytes(
     profile: Profile, pages: PageTiers, layers: Sequence[LayerBytes], tier_count: int
 ) -> list[int]:
-    """Resident bytes on each tier that count for none of the layers."""
+    """Resident bytes on each tier that belong to none of the layers."""
     held = sum(
         np.bincount(tiers, minlength=tier_count)[:tier_count] for tiers in pages.tiers.values()
     )
@@ -89,7 +89,7 @@ def other_bytes(
 
 
 def _home_stretches(profile: Profile) -> Integers:
-    """(T,): the stretch of the layer for which a tensor counts; -1: the tensor counts for none."""
+    """(T,): a stretch of the layer to which each tensor belongs; -1: the tensor belongs to none."""
     rows = profile.accesses
     first_access = np.full(len(profile.tensors), -1, np.int64)
     # The rows are sorted by stretch, and unique() returns the index of a tensor's first row.

@@ -202,9 +202,9 @@ def _overlays(plan: Plan, profile: Profile) -> None:
 def _tiers(plan: Plan, profile: Profile, found: Residency) -> None:
     """Check the tiers on which lifetimes begin and end.
 
-    Persistent pages have to end the step on the tier on which they began it. The pages of a
-    transient tensor have to be dropped at its death, unless they are then on the tier of their
-    birth. Pages on an unknown tier must not be moved.
+    At the end of the step, persistent pages have to be on the tier on which they were at its
+    beginning. The pages of a transient tensor have to be dropped at its death, unless they are then
+    on the tier of their birth. Pages on an unknown tier must not be moved.
     """
     tensors = profile.tensors[found.tensor]
     lost = (found.tier == UNKNOWN) & found.moving
@@ -228,7 +228,7 @@ def _tiers(plan: Plan, profile: Profile, found: Residency) -> None:
 
 
 def _kept_slow_pages(plan: Plan, profile: Profile) -> None:
-    """Check that no tensor keeps, at its death, a page of a slow region that some move promotes.
+    """Check the pages of slow regions that the plan promotes: no tensor may keep one at its death.
 
     A late promotion can move such a page when the page already belongs to the next tensor. If the
     page were kept at the death of that next tensor, it would stay in fast memory, and

@@ -186,9 +186,13 @@ class Corrector:
 
     @property
     def undecided(self) -> bool:
-        """Whether the plan, which has not been corrected yet, may still be corrected even if all
-        further steps are like the previous ones. This is the case while the plan is younger than
-        the measuring window (WINDOW_STEPS) or than the minimum age for a correction."""
+        """Whether the plan may still be corrected even if all further steps are like the previous
+        ones.
+
+        This is the case while the plan is younger than the measuring window (WINDOW_STEPS) or than
+        the minimum age for a correction. It is not the case if a correction is pending or has been
+        rejected, or if the plan has no moves.
+        """
         open_ = not (self._pending or self._rejected) and self._step_bytes > 0
         return open_ and self._age_steps() < max(WINDOW_STEPS, self._min_age_steps + 1)
 

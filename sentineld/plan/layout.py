@@ -158,8 +158,8 @@ def area_offsets(
 
 
 def _lives(profile: Profile, tensors: Integers) -> tuple[Integers, Integers]:
-    """Two arrays (N,), in events: births, and deaths. If a lifetime wraps, event_count is added to
-    its death."""
+    """Two arrays (N,): the event numbers of the births and of the deaths. If a lifetime wraps,
+    event_count is added to its death."""
     rows = profile.tensors[tensors]
     birth, death = rows["birth_event"].astype(np.int64), rows["death_event"].astype(np.int64)
     return birth, np.where(rows["wraps"], death + profile.event_count, death)
@@ -203,7 +203,7 @@ def bit_strings(profile: Profile) -> list[bytes]:
 def _blocks(profile: Profile, tensors: Integers, alone: Mask) -> list[list[int]]:
     """Blocks of tensors as indices into `tensors`, each sorted by accesses per page, descending.
 
-    alone: (N,), which tensors each form a block of their own.
+    alone: (N,), whether each tensor forms a block of its own.
     """
     strings = bit_strings(profile)
     accessed = np.bincount(

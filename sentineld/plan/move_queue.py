@@ -203,8 +203,8 @@ class MoveQueue(Generic[M]):
         return [move for move in self.promotions if move.stalls and move.deadline == now]
 
     def due_first(self, now: int) -> int:
-        """At boundary `now`, the demotions due up to the returned boundary run before
-        promotions."""
+        """The last boundary whose demotions run before promotions if the process is at boundary
+        `now`."""
         return now - 1 if self.stalling(now) else now
 
     def done(self, now: int) -> int:

@@ -150,7 +150,8 @@ def _require_room(profile: Profile, placed: _Placed, budget_bytes: int, room_byt
 
 
 def _without(profile: Profile, kept: Integers) -> Profile:
-    """The profile with only these tensors (rows, ascending). Slots, events and times remain."""
+    """The profile with only these tensors (rows, ascending). Slots, events and times are those of
+    the whole profile."""
     row_of = np.full(len(profile.tensors), -1, np.int64)
     row_of[kept] = np.arange(len(kept))
     accesses = profile.accesses

@@ -79,13 +79,14 @@ def _permitted(ranks: Sequence[Member]) -> list[Curve]:
 def _slowest(curves: Sequence[Curve]) -> Curve | None:
     """The curve of a job whose ranks have these curves; None if a rank has no plan for any budget.
 
-    For each slowdown that a curve has, the job needs the sum of what its ranks need. Between two
-    such slowdowns, the needs of all ranks are linear.
+    For each slowdown that a curve has, the job's budget is the sum of the budgets that its ranks
+    need for this slowdown. Between two such slowdowns, the budgets of all ranks are linear.
     """
     steps = [_Steps(curve) for curve in curves]
     if not all(len(one.slowdowns) for one in steps):
         return None
-    # No rank needs more than for its own least slowdown, and the slowest rank cannot do better.
+    # The job's least slowdown is the largest of its ranks' least slowdowns. More memory does not
+    # make the slowest rank faster.
     best = max(float(one.slowdowns[-1]) for one in steps)
     levels = sorted({float(level) for one in steps for level in one.slowdowns}, reverse=True)
     points: list[tuple[float, float]] = []
@@ -107,7 +108,8 @@ def _slowest(curves: Sequence[Curve]) -> Curve | None:
 
 
 class _Steps:
-    """A curve without the budgets that have no plan, as a falling function."""
+    """A curve as a function that never rises: the slowdown at a budget is the least slowdown of all
+    budgets up to this one. A budget is left out if neither it nor a smaller budget has a plan."""
 
     def __init__(self, curve: Curve) -> None:
         slowdowns = np.minimum.accumulate(np.asarray(curve.slowdowns, np.float64))
@@ -116,15 +118,17 @@ class _Steps:
         self.slowdowns = slowdowns[known]
 
     def least_bytes(self, slowdown: float) -> float:
-        """The smallest budget with at most this slowdown; the smallest one with the curve's least
-        slowdown if that is larger."""
+        """The smallest budget whose slowdown is at most this one. If the curve has no such budget,
+        the smallest budget with the curve's least slowdown."""
         reached = np.flatnonzero(self.slowdowns <= max(slowdown, float(self.slowdowns[-1])))
         return self._between(int(reached[0]) - 1, int(reached[0]), slowdown)
 
     def most_bytes(self, slowdown: float) -> float:
-        """The largest budget whose slowdown is at least this one. If the curve's least slowdown is
-        not below it either, the smallest budget with the least slowdown. If all slowdowns are
-        smaller, the curve's smallest budget."""
+        """The largest budget whose slowdown is at least this one.
+
+        If all slowdowns are smaller, the curve's smallest budget. If no slowdown is smaller, the
+        smallest budget with the curve's least slowdown.
+        """
         above = np.flatnonzero(self.slowdowns >= slowdown)
         if not len(above):
             return float(self.budgets[0])

@@ -46,9 +46,9 @@ makes a plan for every budget, and needs no scipy."""
 class Planners:
     """Starts planning processes. Thread-safe.
 
-    The methods with a parameter `uid` plan for this user, and block until the planning process has
-    answered. Users with waiting requests are served in rotation. These methods, except spare(), may
-    raise SentinelError.
+    The methods with a parameter `uid` plan for the user with this ID, and block until the planning
+    process has answered. Users with waiting requests are served in rotation. These methods, except
+    spare(), may raise SentinelError.
     """
 
     def __init__(
@@ -83,9 +83,8 @@ class Planners:
 
         If this fails, make the plan with the first of the fallbacks that can make a valid plan. A
         note of the plan then says why the named policy failed. Raises the named policy's error if
-        the fallbacks fail, too, or if the error's code is not "failed". Before the fallbacks are
-        tried, require() raises SentinelError if one of the preconditions that all fallbacks share
-        does not hold.
+        the fallbacks fail, too, or if the error's code is not "failed". No fallback is tried if
+        require() raises SentinelError, for example because the profile has no accesses.
         """
         try:
             return self._answer(uid, PlanRequest(name, profile, tiers, budget_bytes))
