@@ -212,8 +212,9 @@ def groups_of(profile: Profile, timing: Timing, *, generous: bool = False) -> Gr
             before_birth = points.before(begin, int(birth_event[row]))
             before_death = points.before(end, int(death_event[row]))
         elif not lasts[row] and generous:
-            # lifetimes() truncates a lifetime that is longer than a step. When the tensor is alive
-            # in the first and in the last stretch is then not known, so it counts as absent there.
+            # lifetimes() truncates a lifetime that is longer than a step. It is then not known in
+            # which part of the first and of the last stretch the tensor is alive. So the tensor
+            # counts as absent in both stretches.
             before_birth, before_death = points.of(begin), 0
         key = (
             begin,

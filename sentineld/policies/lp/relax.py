@@ -21,7 +21,8 @@ from sentineld.plan.items import Items
 from sentineld.plan.lives import Lives
 
 IMPOSSIBLE = 1e15
-"""A price above any worth, but small enough that sums with this price keep their precision."""
+"""A price that exceeds any gain, but is small enough that sums with this price keep their
+precision."""
 
 # relax() applies Adam (Kingma and Ba, 2015) to the subgradients of the dual. Both of Adam's moving
 # averages have the bias correction of the paper, but their decay rates differ from the paper's. The

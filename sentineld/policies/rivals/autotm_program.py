@@ -397,8 +397,8 @@ class _Model:
         return since + ahead if ahead <= until - since else None
 
     def cost_ns(self, value: float) -> float:
-        """Cost of the slow accesses, derived from the value of the objective function. The result
-        includes the time of the transfers, multiplied by MOVE_WEIGHT."""
+        """Cost of the slow accesses, plus MOVE_WEIGHT times the time of the transfers. value: the
+        value of the objective function."""
         return (value + self._slow) * self._unit_ns
 
     def divided_tensors(self, x: Floats) -> set[int]:

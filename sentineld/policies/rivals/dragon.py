@@ -29,8 +29,7 @@ from sentineld.policies.rivals.prefetching import Prefetcher, StepOrder
 from sentineld.policies.rivals.reactive import FirstTouchPolicy, LastUse
 
 READ_AHEAD_PAGES = (512, 0, 4096)
-"""The sizes of reading ahead that are tried: numbers of pages after the last page of a fetched
-block."""
+"""Values of the number of pages that are read ahead after the last page of a fetched block."""
 
 
 @register()
@@ -57,8 +56,8 @@ class Driver(Prefetcher):
         self._last_use = LastUse()
 
     def _wanted(self, observation: Observation) -> Integers:
-        """See Prefetcher. The blocks of the stretch that begins, then those that are read ahead, as
-        many as fit."""
+        """See Prefetcher. The blocks that the next stretch uses come first, then the blocks that
+        are read ahead, as many as fit into fast memory."""
         faulting = super()._wanted(observation)
         begin = np.cumsum(self._pages) - self._pages
         fetched = np.sort(faulting[observation.slow[faulting] > 0])

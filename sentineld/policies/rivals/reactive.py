@@ -19,7 +19,7 @@ from sentineld.policies.baselines import Baseline
 
 STEP_PARTS = (2.0, 1.0, 0.5, 0.1)
 """Intervals, in steps, that are tried in addition to the published interval. The published
-intervals, 0.5 s to 5 s, are too long to follow the accesses within a step of our benchmarks."""
+intervals, 0.1 s to 5 s, are too long to follow the accesses within a step of our benchmarks."""
 
 
 Setting = tuple[str, Callable[[float], Reactor]]

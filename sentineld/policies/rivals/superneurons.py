@@ -87,7 +87,7 @@ def relieve(book: Book, mode: Mode) -> None:
 
 
 def idle_for(book: Book, gap: Gap, stretch: int) -> int:
-    """The number of stretches since the gap's first use."""
+    """The number of stretches from the gap's first use to `stretch`."""
     return (stretch - book.stretch(gap, gap.since)) % book.profile.stretch_count
 
 

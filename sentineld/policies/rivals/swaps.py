@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The book: the swaps planned so far. The swapping policies fill it.
+"""The book: a record of the swaps that a swapping policy has planned so far.
 
 Every tensor is fast while it is used, unless it is slow for its whole life. Between two uses, a
 tensor may be swapped out to the slow tier. It is swapped out right after the first use and swapped
-back in just in time for the second.
-The book records the remaining room and bandwidth of each stretch, and so shows whether another swap
-fits. Short-lived tensors are pooled in a region that stays fast.
+back in just in time for the second. The book records the remaining room and bandwidth of each
+stretch, and so shows whether another swap fits. Short-lived tensors are pooled in a region that
+stays fast.
 """
 
 from __future__ import annotations

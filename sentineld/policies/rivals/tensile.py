@@ -39,7 +39,8 @@ from sentineld.policies.rivals.swapping import SwappingPolicy
 from sentineld.policies.rivals.swaps import Book, Gap, gaps
 
 QUOTAS = (1.0, 0.5, 0.2)
-"""Values of the share of the tensors that may be swapped. The original gives each job a weight."""
+"""Values of the share of the tensors that may be swapped. In the original, this share is the weight
+of the job."""
 
 PASSES_MIN, LATEST, GAIN_MIN = 100, 3, 0.0005
 """The passes end if there were more than PASSES_MIN of them, and each of the last LATEST passes

@@ -9,11 +9,12 @@ divisor. A process then gets its pages from the nodes in turn: from each node, a
 node's weight. If a node is full, the page comes from the other node.
 
 Persistent tensors come first, in the order of their rows. It does not matter which pages of a
-persistent tensor are fast, so its first pages are. The other tensors lie in an arena in the order
-of births, as an allocator would place them, and its pages alternate between the tiers, from its
-first page on, until the budget is used up. So a tensor can be partly fast, and dead tensors' pages
-stay on their tier for the next tensors. To limit the number of regions, each turn takes the weight
-times a number of pages (`turn_pages()`), which is 1 in the kernel.
+persistent tensor are fast, so the policy makes its first pages fast. The other tensors lie in an
+arena in the order of births, as an allocator would place them. From the arena's first page on, its
+pages alternate between the tiers until the budget is used up. So a tensor can be partly fast, and
+dead tensors' pages stay on their tier for the next tensors. In each turn, a tier gets its weight
+times a number of pages (`turn_pages()`). This number is 1 in the kernel; here it is larger if that
+is necessary to limit the number of regions.
 """
 
 from __future__ import annotations
@@ -95,8 +96,8 @@ def until_full(wanted: Integers, limit: int) -> Integers:
 
 
 def turn_pages(pages: int, fast: int) -> int:
-    """The number by which the weights are multiplied, so that `pages` fast pages take at most
-    TURNS_MAX turns. fast: weight of the fast tier."""
+    """The number by which the weights are multiplied, so that the fast tier gets `pages` pages in
+    at most TURNS_MAX turns. fast: weight of the fast tier."""
     return max(-(-pages // (fast * TURNS_MAX)), 1)
 
 

@@ -18,8 +18,8 @@ transfers.
 Left out: the offload of activations to the CPU's memory, because the original offloads only
 checkpoints and recomputes the other activations; tiles of one operator; partitioning across GPUs.
 
-`zero-infinity` keeps activations fast. If the slow placement of everything else does not make
-enough room, the policy fails with the error "infeasible as published". `zero-infinity+slow` is our
+`zero-infinity` keeps activations fast. If activations and the parameters of the layers that run do
+not fit, the policy fails with the error "infeasible as published". `zero-infinity+slow` is our
 extension: tensors that do not fit into fast memory are slow, too, those with the lowest cost per
 freed page first. The policy tries all values in LAYERS_AHEAD and keeps the plan with the shortest
 predicted step.

@@ -129,8 +129,8 @@ class Heat:
 
     def to_page_out(self, pages_max: int) -> Table:
         """The resident runs to page out, up to pages_max pages; PAGE_RUN_DTYPE. The runs of cold
-        units come first, then those of all other units; in both groups, the coldest units come
-        first."""
+        units come first, then those of other units; in both groups, the coldest units come first.
+        For REST scans after a page-out that failed, a unit is left out; see paged_out()."""
         resident = np.flatnonzero((self.units.resident > 0) & (self._refused == 0))
         temperature = self._tracker.temperature()[resident]
         order = np.lexsort((temperature, ~self._cold[resident]))
