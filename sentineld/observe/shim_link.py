@@ -25,8 +25,8 @@ from sentineld.observe.residency_segment import ResidencySegment
 
 HELLO_FDS = 2  # control memfd, eventfd
 OP_ACCESSES_MAX = 1 << 18
-"""Largest number of operator accesses (rows) that are read from one message; they take 6.5 MiB. The
-access step of a model with 10,000 tensors has about 50,000 rows."""
+"""Maximum number of operator accesses (rows) that are read from one message. This many rows take
+6.5 MiB. The access step of a model with 10,000 tensors has about 50,000 rows."""
 NAMES_MAX = 1 << 17
 NAME_CHARACTERS_MAX = 256
 
@@ -56,11 +56,11 @@ class ShimLink:
                 "run the training with the shim that came with this daemon",
             )
         self.on_room: Callable[[], None] = lambda: None
-        """Called from the session's thread when the session has room for messages again, and by
-        close(). Set by the server; the call makes the server read the connection again."""
+        """Makes the server read the connection again; the server sets this function. The session's
+        thread calls it when the session has room for messages again, and close() calls it."""
         self.on_handled: Callable[[int], None] = lambda size_bytes: None
-        """Called from the session's thread with the estimated bytes of each handled message; set by
-        the server."""
+        """The session's thread calls this function with the estimated bytes of each handled
+        message; the server sets it."""
         self.residency: ResidencySegment | None = None
         """The node of each page on emulated or paged tiers; None until the process has sent the
         segment."""

@@ -116,8 +116,8 @@ class ShimServer:
         self._close(one, FrameError(f"no hello came within {HELLO_S:g} s"))
 
     def _read_hello(self, one: _Connection) -> None:
-        """Receive the hello as soon as all of it has arrived. Until then no descriptor is
-        accepted."""
+        """Receive the hello as soon as all of it has arrived. Before that, no file descriptor is
+        received."""
         self._loop.remove_reader(one.frames.fileno())
         one.starved = False
         began_s = time.thread_time()

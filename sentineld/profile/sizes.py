@@ -141,8 +141,8 @@ class Similar:
         return Similar(self.steps + 1, self.sizes.joined(sizes), step if larger else self.largest)
 
     def joined(self, other: Similar) -> Similar:
-        """These steps and the other steps together, if the only difference is that the other steps
-        lack some small allocations; else self."""
+        """These steps and the other steps together, if they differ only in that the other steps
+        lack some small allocations, and in sizes; else self."""
         lacking = lacking_in(other.largest, self)
         if lacking is None:
             return self

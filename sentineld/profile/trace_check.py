@@ -19,7 +19,7 @@ from sentineld.profile.step_check import (
 from sentineld.profile.trace import Trace
 
 PAGE_BYTES_MAX = 1 << 21
-"""The size of a huge page on x86-64."""
+"""Largest page size that is accepted: the size of a huge page on x86-64."""
 
 
 def problem_of(trace: Trace) -> str:

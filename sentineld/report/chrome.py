@@ -37,7 +37,7 @@ COUNTER_POINTS = 2000
 
 TRIMONTH_S = 7_889_238
 """To keep its numbers short, torch.profiler does not count time from the Unix epoch, but from the
-latest time that is a whole multiple of this duration after the epoch."""
+latest time before the recording that is a whole multiple of this duration after the epoch."""
 
 
 class Exporter:

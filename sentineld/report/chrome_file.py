@@ -23,8 +23,8 @@ class WrittenEvents:
     events: int  # number of the trace's events
     beside: int  # number of events merged from the file of torch.profiler
     shifted_us: float
-    """Time by which the trace's events were shifted, so that they begin when the events of that
-    file begin; 0 if the times overlap or there is no such file."""
+    """Time by which the trace's events were shifted, so that they begin when the events of
+    torch.profiler's file begin; 0 if the times overlap or there is no such file."""
 
 
 def write_events(exporter: Exporter, path: Path, beside: Path | None) -> WrittenEvents:

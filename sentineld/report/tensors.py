@@ -36,12 +36,12 @@ class TensorRow:
     name: str
     kind: str
     bytes: int
-    born: str  # description of the stretch; empty if allocated before the step
-    dies: str  # description of the stretch; empty if allocated before the step
+    born: str  # name of the stretch of its birth; empty if allocated before the step
+    dies: str  # name of the stretch of its death; empty if allocated before the step
     boundaries: int  # number of stretches in its lifetime
     layers: int  # number of distinct layers in its lifetime
-    # As the framework reported. If only the module saw an access, the bytes of the accessed pages;
-    # see build_profile().
+    # Bytes that the framework reported. For an access that only the module saw: the bytes of the
+    # accessed pages; see build_profile().
     bytes_read: int
     bytes_written: int  # as for bytes_read
     page_accesses: int  # as in ACCESS_DTYPE

@@ -22,10 +22,10 @@ class TierMap:
 
     heat: Heatmap
     """Live and accessed pages of the planned tensors. The arena follows the heap on the axis."""
-    fast: Floats  # on the fast tier
-    chosen: Floats  # on a tier that the kernel chooses
-    up: Floats  # a move to the fast tier starts at the stretch's boundary
-    down: Floats  # a move to the slow tier starts at the stretch's boundary
+    fast: Floats  # pages on the fast tier
+    chosen: Floats  # pages on a tier that the kernel chooses
+    up: Floats  # pages whose move to the fast tier starts at the stretch's boundary
+    down: Floats  # pages whose move to the slow tier starts at the stretch's boundary
     boxes: Boxes
 
 

@@ -18,8 +18,11 @@ _IN_LABELS = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 
 
 def exposition(registry: CollectorRegistry) -> bytes:
-    """The values of all metrics of the registry. Each is a counter or a gauge whose name, and the
-    names of whose labels, need no quotes."""
+    """The values of all metrics of the registry, as text.
+
+    Each metric has to be a counter or a gauge. Its name and the names of its labels must not need
+    quotes.
+    """
     return "".join(_lines(registry)).encode()
 
 
@@ -29,7 +32,7 @@ def _lines(registry: CollectorRegistry) -> Iterator[str]:
         yield f"# HELP {name} {family.documentation.translate(_IN_HELP)}\n"
         yield f"# TYPE {name} {family.type}\n"
         for sample in family.samples:
-            # prometheus_client sorts the labels, too, and users may have matched lines by text.
+            # Sort the labels as prometheus_client does, because users may search for whole lines.
             labels = ",".join(
                 [
                     f'{key}="{value.translate(_IN_LABELS)}"'
@@ -41,9 +44,10 @@ def _lines(registry: CollectorRegistry) -> Iterator[str]:
 
 
 def exposition_app(registry: CollectorRegistry) -> Callable[[Any, Any], list[bytes]]:
-    """A WSGI application that answers GET requests with the metrics, and HEAD requests without.
+    """A WSGI application that answers GET requests with the metrics. The answer to a HEAD request
+    has no body.
 
-    The answer is not compressed, because compression takes a third of the time of writing.
+    The answer is not compressed, because compressing the text takes almost as long as writing it.
     """
 
     def app(environ: Any, start_response: Any) -> list[bytes]:

@@ -94,7 +94,8 @@ def encoded(fields: Mapping[str, object]) -> bytes:
     for name, value in fields.items():
         data = str(value).encode(errors="backslashreplace")
         if b"\n" in data:
-            # Because of the length before the value, text after a newline is not read as a field.
+            # The length precedes such a value, so that journald does not take the text after a
+            # newline for another field.
             datagram += b"%s\n%s%s\n" % (name.encode(), len(data).to_bytes(8, "little"), data)
         elif data:
             datagram += b"%s=%s\n" % (name.encode(), data)

@@ -62,7 +62,7 @@ class EnergyUse:
         tiers: Tiers,
         counters: EnergyCounters | None,
     ) -> None:
-        """Begin with the current step.
+        """Begin to measure at the current step.
 
         ledger: the live plan's moves. counters: the machine's counters, or None if energy has to be
             modelled. Raises ProcessLookupError if the process has exited.
