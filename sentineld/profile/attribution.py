@@ -4,7 +4,7 @@
 A sample has a page and an epoch. The epoch identifies a stretch, and the access
 is attributed to the tensors that are on the page in this stretch. All (stretch, page)
 pairs are mapped to keys on one axis, on which a tensor has one interval for each
-stretch of its lifetime. A searchsorted over the beginnings and ends of the intervals
+stretch of its lifetime. numpy.searchsorted() over the beginnings and ends of the intervals
 then finds the tensors of many samples in one call.
 """
 

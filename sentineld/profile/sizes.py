@@ -128,7 +128,8 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Similar:
-    """Recorded steps that differ only in the sizes of allocations."""
+    """Recorded steps that differ only in the sizes of allocations, and in that some of the steps
+    lack small allocations."""
 
     steps: int
     sizes: Sizes
@@ -197,8 +198,9 @@ class SeenSteps:
         return max(Counter(recent).values(), default=0) >= STEADY_SHARE * len(recent)
 
     def most_similar(self, share: float) -> Similar | None:
-        """The steps that differ from each other only in the sizes of allocations. None if they make
-        up less than `share` of all steps, or if no sizes differ."""
+        """A group of similar steps (see Similar) that makes up at least `share` of all steps and in
+        which sizes differ; None if there is no such group. Of several such groups, the one whose
+        steps have the most allocations."""
         wholes = sorted(
             (one for one in self._similar.values() if one.steps > 1),
             key=lambda one: len(one.sizes.vary),

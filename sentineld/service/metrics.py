@@ -62,7 +62,8 @@ class SessionSnapshot:
     fast_share: float | None = None  # fast share of the last metered step, 0..1
     plan_duration_s: float | None = None  # time to make the live plan
     step_joules: Mapping[str, float] = field(default_factory=dict)
-    """Source (rapl or modelled) -> mean energy of a step under the live plan; only one source."""
+    """Source (rapl or modelled) -> mean energy of a step under the live plan. At most one source
+    has a value."""
     page_faults: Mapping[str, int] = field(default_factory=dict)  # by kind; counted by eBPF
     page_accesses: Mapping[str, int] = field(default_factory=dict)
     """Accesses to armed pages, as counted by two sources: module, tracepoint."""

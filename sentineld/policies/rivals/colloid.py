@@ -15,10 +15,10 @@ have changed. The search, delta and epsilon are those of the authors' fork of He
 Linux, on which `tpp+colloid` is modelled, only compares the latencies; it does not limit the number
 of pages that move.
 
-The modified policy chooses the promotions. Colloid keeps the first of them, until the share has
-changed enough. The modified policy's demotions of cold pages remain, except for those that would
-only make room for promotions that Colloid drops. Hot pages are demoted in the order of their
-accesses since the last tick, the hottest first.
+The modified policy chooses the promotions. Colloid keeps the first of them, as many as are needed
+to bring the share to the middle of the search interval. The modified policy's demotions of cold
+pages remain, except for those that would only make room for promotions that Colloid drops. Hot
+pages are demoted in the order of their accesses since the last tick, the hottest first.
 
 Latencies can depend on the load only if accesses to both tiers overlap, that is, under the variant
 `overlap = "tiers"` of the timing model; simulate/loaded_latency.py derives them. Under the other

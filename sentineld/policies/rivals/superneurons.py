@@ -5,9 +5,10 @@ Based on SuperNeurons (Wang et al., PPoPP 2018; its public code). Liveness analy
 after their last use. The outputs of some layers, the checkpoints (convolutions, fully connected
 layers, joins, forks, inputs and the loss), can be offloaded to the host's memory. The tensor cache
 offloads only if memory is full; it then offloads the least recently used tensor. In the backward
-pass, a checkpoint prefetches the outputs that the next checkpoint needs. Outputs of other layers
-are dropped and recomputed from the checkpoint before them: the whole segment at once if its outputs
-take no more bytes than the largest backward step needs, otherwise separately for each use.
+pass, a checkpoint prefetches the outputs that the next checkpoint needs. The layers between two
+checkpoints form a segment. Their outputs are dropped and recomputed from the checkpoint before
+them. A whole segment is recomputed at once if its outputs take no more bytes than the largest
+backward step needs. Otherwise, its outputs are recomputed separately for each use.
 
 Adapted to memory tiers: as in vdnn.py, heavy layers stand in for checkpoints, because a profile
 does not say what a layer computes. The policy walks through the step, stretch by stretch. If the

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Policies `zero-infinity` and `zero-infinity+slow`: fetch each layer's parameters ahead of it.
+"""Policies `zero-infinity` and `zero-infinity+slow`: fetch parameters before their layer runs.
 
 Based on ZeRO-Infinity (Rajbhandari et al., SC 2021; arXiv 2104.07857): parameters, gradients and
 the optimizer's state are in the CPU's memory or on NVMe. The parameters of a layer are fetched

@@ -15,7 +15,7 @@ there is one copy of each. A profile does not say which gradients and state belo
 twin-flow's share is applied to the gradients and to the state separately, in the order of the
 profile.
 
-Left out: mixed precision, whose parameters exist twice (FP16 on the GPU, FP32 on the CPU); the
+Left out: mixed precision, in which parameters exist twice (FP16 on the GPU, FP32 on the CPU); the
 update that is delayed by one step, because a memory policy must not change results; partitioning
 across several GPUs.
 

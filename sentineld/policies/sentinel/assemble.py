@@ -118,8 +118,8 @@ def assemble(
 
 
 def _without_late(placed: Placement) -> Lives:
-    """The lives without the late promotions and without the next eviction after each of them: in
-    between, the chunks stay slow."""
+    """The lives without the late promotions and without the next eviction after each of them.
+    Between such a promotion and this eviction, the chunk stays slow."""
     items, fast, moving = placed.items, placed.lives.fast.copy(), placed.lives.moving.copy()
     count = items.stretch_count
     for position, chunk in np.argwhere(placed.late).tolist():
