@@ -149,8 +149,8 @@ class Session:
         self._commands.put(take)
         return go_on
 
-    # Verbs. They block and raise SentinelError. gone: set when the caller has hung up; the verb is
-    # then cancelled.
+    # Verbs. Each blocks until it is done, and raises SentinelError if it fails. gone: set when the
+    # caller has hung up; the verb is then cancelled.
 
     def attach(
         self,
@@ -320,7 +320,7 @@ class Session:
             (self._turns.enter if whether else self._turns.leave)(self.link.uid)
 
     def _guarded(self, act: Callable[[], None]) -> None:
-        """Call act(). If it raises an error, stop managing the process or end the session."""
+        """Call act(). If act() raises an error, stop managing the process or end the session."""
         try:
             act()
         except SentinelError as error:
@@ -328,8 +328,8 @@ class Session:
         except EOFError:
             self._driver.end("the process does not read its socket")
         except ProcessLookupError:
-            # The process has exited. Before the next check of the pidfd detects the exit, a call to
-            # the module or to move_pages() can fail because of it.
+            # The process has exited, and a call to the module or to move_pages() failed before the
+            # next check of the pidfd could detect the exit.
             self._driver.end(EXITED)
         except (OSError, RuntimeError) as error:
             # An error of the daemon: an OSError such as EMFILE, or a RuntimeError because no thread

@@ -70,7 +70,7 @@ def place(what: Any, tier: str) -> None:
         tier: "fast" or "slow"; "auto" lets the plan decide again.
 
     Raises:
-        TypeError: what is neither a tensor nor a module.
+        TypeError: the argument `what` is neither a tensor nor a module.
         ValueError: the tier is unknown, or a tensor is not in memory that the shim manages. In
             both cases, no tensor has been placed.
     """

@@ -326,7 +326,7 @@ class Native:
 
     @property
     def placement_changes(self) -> int:
-        """How often a tensor of the heap was placed, or a placed tensor of the heap was freed."""
+        """Number of times that a heap tensor was placed, or that a placed heap tensor was freed."""
         return int(self._library.sentinel_placement_changes())
 
     def placed(self, rows_max: int) -> list[tuple[int, int]]:

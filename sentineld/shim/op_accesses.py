@@ -236,7 +236,7 @@ def _in_ranges(
 
 
 class AccessStep:
-    """Runs torch.profiler over one step, from the constructor to finish()."""
+    """Runs torch.profiler over one step: the constructor starts it, and finish() stops it."""
 
     def __init__(self, native: Native) -> None:
         self._native = native

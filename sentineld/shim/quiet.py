@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keeps the messages that torch logs about a profiler out of the training's stderr.
+"""Suppresses the messages that torch prints on stderr when a profiler runs.
 
 Kineto reports every start and stop, and c10 warns of each block that was allocated before the
 profiler started. Both are expected in an access step.
@@ -24,9 +24,10 @@ messages."""
 
 
 class QuietLoggers:
-    """Raises the levels, from the constructor to restore().
+    """Raises the loggers' levels when it is created; restore() resets them.
 
-    A level that the user has chosen stays. So does a level whose symbol this torch lacks.
+    A level is not changed if the user has chosen it, or if this version of torch does not have its
+    symbol.
     """
 
     def __init__(self) -> None:

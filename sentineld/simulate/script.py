@@ -94,7 +94,7 @@ class Scripts:
     hidden_ns: Floats | None
     """(S,), AccessCosts.hidden_ns; None: nothing overlaps."""
     overlap: Overlap
-    """Tiers describes this field and the next one."""
+    """For this field and the next one, see the class Tiers."""
     moves_yield: bool
     first: Script
     """The first step, in which the pages of all transient tensors are born."""

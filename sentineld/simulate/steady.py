@@ -12,8 +12,8 @@ from sentineld.simulate.script import scripts
 from sentineld.simulate.world import World
 
 STEPS = 4
-"""Number of simulated steps. Only the last one counts, because pages can still be misplaced in the
-earlier ones."""
+"""Number of simulated steps. The time is that of the last step, because pages can still be on the
+wrong tier in the earlier steps."""
 
 
 def steady_step_ns(plan: Plan, profile: Profile, tiers: Tiers) -> float:

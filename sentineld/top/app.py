@@ -55,7 +55,7 @@ from sentineld.top.readings import Reading, ResidencyReading, SessionReading
 from sentineld.top.words import HELP, KEYS, NO_SESSIONS
 
 STALE_S = 5.0
-"""If the daemon's answer is overdue by this time, the view says so."""
+"""If the daemon's answer is late by more than this duration, the view says so."""
 SESSION_ROWS_MAX = 5
 """The table of sessions scrolls if it has more rows."""
 
@@ -267,7 +267,8 @@ class TopApp(App[None]):
         return self.screen_stack[0]
 
     def _session(self) -> SessionReading | None:
-        """The chosen session; if no action can begin for it, returns None and the note says why."""
+        """Return the chosen session. If no action can begin, return None and show why in the
+        note."""
         session = self.reading.session(self._chosen) if self.reading is not None else None
         if session is None:
             self._note = Span("no session is chosen", Role.WARNING)
@@ -361,8 +362,8 @@ class TopApp(App[None]):
             fill(table, columns, rows)
 
     def _show_note(self) -> None:
-        """Show the line above the keys: that the daemon has not answered, an action under way, or
-        the result of the last action."""
+        """Show the line above the keys. It says that the daemon does not answer, names an action
+        that is under way, or has the result of the last action."""
         silent_s = time.monotonic() - self._answered_s
         stale = self.error is not None or silent_s > self._patience_s
         self.set_class(stale, "stale")

@@ -26,7 +26,8 @@ TIER_TEXT_COLUMNS = {True: 45, False: 25}
 """Columns that the text beside a tier's bar can take. Key: whether the terminal has at least
 WIDE_COLUMNS columns."""
 IDLE_NS = 5_000_000_000
-"""If no step has ended for this time and for the time of IDLE_STEPS steps, the view says so."""
+"""The view shows the time since the last step if it exceeds both this time and the time of
+IDLE_STEPS steps."""
 IDLE_STEPS = 3
 
 
@@ -88,7 +89,7 @@ def head_line(reading: Reading, cpu_share: float | None, width: int) -> list[Lin
 
 
 def session_columns(width: int) -> list[Column]:
-    """The columns of the table of sessions that fit."""
+    """Those columns of the sessions' table that fit this width."""
     columns = list(_SESSION_COLUMNS)
     for name in _DROPPED_FIRST:
         if sum(one.width + GAP_COLUMNS for one in columns) <= width:
@@ -152,7 +153,7 @@ def layer_columns(width: int) -> list[Column]:
 def layer_rows(
     residency: ResidencyReading, columns: Sequence[Column]
 ) -> Iterator[tuple[Line, ...]]:
-    """The cells of each layer's row. The last row has the bytes that count for no layer."""
+    """The cells of each layer's row. The last row has the bytes that belong to no layer."""
     rows = [(one.layer, one.bytes_by_tier) for one in residency.layers]
     if any(residency.other_bytes):
         rows.append(("(other pages)", residency.other_bytes))

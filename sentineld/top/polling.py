@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Asks the daemon for its state at intervals, in a thread.
 
-This thread and the threads of actions are daemon threads. So the program can end while a request
-waits for the daemon; the daemon then cancels the request.
+This thread and the threads of actions are created with daemon=True, so the program can end while
+a request is under way. sentineld then cancels the request.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Poller:
         threading.Thread(target=self._run, name="poll", daemon=True).start()
 
     def stop(self) -> None:
-        """Poll no more. A request under way is not waited for."""
+        """Stop polling. Does not wait for a request that is under way."""
         self._stopping.set()
         self._wake.set()
 

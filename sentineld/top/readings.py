@@ -24,7 +24,7 @@ class SessionReading:
     """The process, or one of the group's processes."""
     state: str
     group: str = ""
-    """Names the group; empty for a single process."""
+    """The name of the group; empty for a single process."""
     reason: str = ""
     policy: str = ""
     fast: str = ""
@@ -51,7 +51,7 @@ class SessionReading:
 
     @classmethod
     def of(cls, session: dict[str, Any]) -> SessionReading:
-        """A session of the answer to `status`."""
+        """A session from the answer to `status`."""
         known = {one.name: session[one.name] for one in fields(cls) if one.name in session}
         for name in ("state", "group", "reason", "policy", "fast", "disturbed"):
             known[name] = text_of(known.get(name) or "", TEXT_CHARACTERS_MAX)
@@ -97,7 +97,8 @@ class Reading:
             cpu_ns=answer.get("cpu_ns", 0),
             memory_bytes=answer.get("memory_bytes", 0),
             tiers=_tiers_of(answer),
-            # A cgroup has no processes for a moment while the last one executes another program.
+            # Skip sessions without a pid: a cgroup has no processes for a moment while its last
+            # process executes another program.
             sessions=tuple(
                 sorted(
                     (SessionReading.of(one) for one in answer["sessions"] if one["pid"]),
@@ -126,7 +127,7 @@ class ResidencyReading:
     pid: int
     layers: tuple[LayerReading, ...]
     other_bytes: tuple[int, ...]
-    """Bytes by tier that count for no layer, such as dead pages."""
+    """Bytes by tier that belong to no layer, such as dead pages."""
 
     @classmethod
     def of(cls, pid: int, answer: dict[str, Any]) -> ResidencyReading:

@@ -36,8 +36,8 @@ OUTPUT = Path(__file__).parents[2] / "build/bench/scrape.json"
 SESSIONS = 50
 SCRAPES = 100
 PAUSE_S = 0.5
-"""Pause between two scrapes. After an answer, the daemon computes none for four times as long as
-the answer took; see SCRAPING_SHARE in service/metrics_server.py."""
+"""Pause between two scrapes. After an answer, the daemon computes no further answer for four times
+the time that the answer took; see SCRAPING_SHARE in service/metrics_server.py."""
 HEADERS = {
     "Accept": "application/openmetrics-text;version=1.0.0;q=0.8,text/plain;version=0.0.4;q=0.6",
     "Accept-Encoding": "gzip",
@@ -47,7 +47,7 @@ LIMIT_S = 0.020
 NETWORK = Network(bytes_per_s=20e9)
 STEP_S = 0.5
 EARLY_STEP_S = 0.1
-"""The same before the training is managed."""
+"""Like STEP_S, but before the training is managed."""
 FAST, POLICY = "30%", "interleave"
 PATIENCE_S = 900.0
 

@@ -3,9 +3,9 @@
 
     python3 -m tests.board_pictures [--draw] [BOARD]...
 
-For each dashboard, runs trainings, sends its queries to a Prometheus that scrapes the daemons, and
-writes the answers to build/dashboards/BOARD.json. Then draws docs/grafana/BOARD.png from them.
-Needs root. --draw: only draw, from the answers of the last run.
+For each dashboard, runs trainings, sends the dashboard's queries to a Prometheus that scrapes the
+daemons, and writes the answers to build/dashboards/BOARD.json. Then draws docs/grafana/BOARD.png
+from these answers. Needs root. --draw: only draw, from the answers of the last run.
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ from urllib.parse import urlencode
 from tests.dashboard import panels
 
 VARIABLES = {"$__rate_interval": "1m", "$session": ".*", "$training_job": ".*"}
-"""Values for the variables in the expressions: Grafana's for its default scrape interval of 15 s,
-and the choice of all sessions and jobs."""
+"""Values of the variables in the expressions: the interval that Grafana uses for its default scrape
+interval of 15 s, and patterns that select all sessions and jobs."""
 
 Series = list[dict[str, Any]]
 
@@ -76,7 +76,7 @@ def now_s(get: Callable[[str], Any]) -> float:
 
 
 def last_scrape_s(get: Callable[[str], Any]) -> float:
-    """The time of the last scrape that has succeeded. get: see ask()."""
+    """The time of the last successful scrape. get: see ask()."""
     query = "max(max_over_time(timestamp(up == 1)[10m:5s]))"
     (row,) = get("query?" + urlencode({"query": query}))["result"]
     return float(row["value"][1])

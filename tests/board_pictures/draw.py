@@ -32,14 +32,14 @@ from matplotlib.ticker import MaxNLocator
 
 COLUMNS = 24  # of Grafana's grid
 COLUMN, ROW, GAP = 58, 28, 8
-"""Pixels of a column and a row of the grid, and between two panels."""
+"""Width of a column of the grid, height of a row, and gap between two panels, in pixels."""
 MARGIN, HEAD = 12, 78
-"""Pixels around the grid, and of the title above it."""
+"""Width of the margin around the grid, and height of the title above the grid, in pixels."""
 DPI = 100
-LINE = 15  # pixels of a line of the legend
+LINE = 15  # height of a line of the legend, in pixels
 LEGEND_LINES = 4
-LETTER = 5.6  # pixels of a letter of the legend, on average
-SWATCH = 22  # pixels of the coloured mark before an entry of the legend
+LETTER = 5.6  # mean width of a letter in the legend, in pixels
+SWATCH = 22  # width of the coloured mark before a name in the legend, in pixels
 NAME_LETTERS = 52
 
 PAGE, PANEL, BORDER, INK, PALE = "#f4f5f5", "#ffffff", "#d8dadf", "#24292e", "#767b83"
@@ -89,7 +89,7 @@ class Box:
         self.left, self.top, self.width, self.height = left, top, width, height
 
     def inside(self, left: float, top: float, right: float, bottom: float) -> Box:
-        """The rest without these margins."""
+        """The part of the rectangle inside these margins."""
         width, height = self.width - left - right, self.height - top - bottom
         return Box(self.left + left, self.top + top, width, height)
 
@@ -121,7 +121,7 @@ class Canvas:
         return self.figure.add_axes((left, 1 + bottom, width, height), facecolor=PANEL)
 
     def save(self, path: Path) -> None:
-        """Write the PNG with a palette: the file gets a third of the size."""
+        """Write the PNG with a palette, which reduces the file to a third of its size."""
         file = io.BytesIO()
         self.figure.savefig(file, dpi=DPI, facecolor=PAGE)
         pyplot.close(self.figure)
@@ -140,7 +140,7 @@ def _named(panel: dict[str, Any], answers: Answers) -> list[Named]:
             values = np.full(steps, np.nan)
             for at_s, value in series["values"]:
                 values[round((at_s - answers.begin_s) / answers.step_s)] = float(value)
-            values[~np.isfinite(values)] = np.nan  # quotients of 0 and 0
+            values[~np.isfinite(values)] = np.nan  # 0 / 0 in an expression
             if np.isfinite(values).any():
                 found.append((name, values))
     return found
@@ -221,8 +221,8 @@ def _colours(count: int) -> list[str]:
 
 
 def _limits(axes: Any, defaults: dict[str, Any], divisor: float) -> None:
-    """The panel's limits of values; some space above the largest value. If all values are 0, the
-    axis ends at 1."""
+    """Set the limits of the value axis: those of the panel, with some space above the largest
+    value. If all values are 0, the axis ends at 1."""
     low, high = axes.get_ylim()
     if "min" in defaults:
         low = defaults["min"] / divisor
@@ -251,7 +251,7 @@ def _shortened(name: str) -> str:
 
 
 def _legend_size(box: Box, named: list[Named]) -> tuple[int, int]:
-    """The columns and lines of the legend."""
+    """The numbers of columns and lines of the legend."""
     width = SWATCH + LETTER * max(len(_shortened(name)) for name, _ in named)
     columns = max(1, min(len(named), int((box.width - 16) // width)))
     return columns, min(math.ceil(len(named) / columns), LEGEND_LINES)

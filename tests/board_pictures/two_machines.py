@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The dashboard of the fleet: a training of two ranks on two network namespaces of this machine,
-with a daemon on each. The second machine has the slower slow tier."""
+"""The dashboard of the fleet: a training of two ranks in two network namespaces of this machine,
+in place of two machines, with a daemon for each. The slow tier of the second machine is slower."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.vm.training import wait
 
 FILES = REPOSITORY / "docs/prometheus"
 PLACE = "/mnt/prometheus"
-"""The folder of Prometheus's files in its root tree."""
+"""The folder for Prometheus's files, as a path in the root tree in which Prometheus runs."""
 PORT = 9090
 TARGETS = '["node1:9464", "node2:9464"]'
 """The targets in sentineld-fleet.yml."""
@@ -44,8 +44,8 @@ slow_write_bytes_per_s = 0.25e9
 SHOWN_S = 240
 """Length of the shown period."""
 MANAGED_S = 300 + SHOWN_S
-"""Time for which the training runs under its plans. The rules compute means of five minutes, which
-then contain only managed steps in the shown period."""
+"""Time for which the training runs under its plans. The rules compute means over five minutes, so
+managed steps must have run for five minutes before the shown period begins."""
 
 
 class Prometheus:

@@ -13,7 +13,8 @@ POWERS = {
     "joule": (1000, -1, (" mJ", " J", " kJ")),
     "watt": (1000, -1, (" mW", " W", " kW")),
 }
-"""Unit -> (factor between two scales, exponent of the first one, suffix of each)."""
+"""For each unit: the factor between two scales, the exponent of the smallest scale, and the suffix
+of each scale."""
 
 
 def scale(unit: str, largest: float) -> tuple[float, str]:

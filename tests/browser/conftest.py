@@ -27,7 +27,8 @@ def browser() -> Iterator[webdriver.Chrome]:
         options.add_argument(argument)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     driver = webdriver.Chrome(options=options, service=Service("/usr/bin/chromedriver"))
-    # Have Chromium report the CPU time of the page's thread: other tests do not affect it.
+    # Have Chromium measure durations in CPU time of the page's thread, because other tests that run
+    # at the same time lengthen the elapsed time.
     driver.execute_cdp_cmd("Performance.enable", {"timeDomain": "threadTicks"})
     yield driver
     driver.quit()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The program of hot_cold.c, and a daemon that keeps it in a budget by swap."""
+"""The program of hot_cold.c, and a daemon that keeps the program within a budget by swapping."""
 
 from __future__ import annotations
 

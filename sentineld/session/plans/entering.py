@@ -23,7 +23,7 @@ ANSWER_WAIT_S = 120.0
 
 
 class Entering:
-    """The layout of one plan, until it is live."""
+    """Sends the layout of one plan, and waits until the layout is live."""
 
     def __init__(
         self,

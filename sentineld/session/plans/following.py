@@ -30,9 +30,9 @@ log = logging.getLogger(__name__)
 
 
 class Following:
-    """The plans of one session. All calls but moves() come from the session's thread. Other threads
-    may read the attributes: each assignment replaces the whole object. Of `shapes` they may read
-    only the length, because the object is changed in place."""
+    """The plans of one session. Only the session's thread calls the methods, except moves(). Other
+    threads may read the attributes: each assignment replaces the whole object. They may not read
+    `shapes`, except its length, because this object is changed in place."""
 
     def __init__(
         self, link: ShimLink, machine: Machine, inbox: Inbox, on_exit: Callable[[str], None]

@@ -72,7 +72,8 @@ class Sharing:
         if not self._reserved(share_bytes):
             return None
         if following.planned is None:
-            # Release the rest if an earlier call reserved more: no plan uses it.
+            # An earlier call may have reserved more than the share. Release the excess, because no
+            # plan uses it.
             self._shared.budgets.settle(self._link, share_bytes)
         return share_bytes
 
@@ -162,7 +163,7 @@ class Sharing:
             finally:
                 shared.curve_turn.release()
             if not any(map(math.isfinite, curve.slowdowns)):
-                # Without this check, one such session would make all shares equal.
+                # Without this check, one session without any plan would make all shares equal.
                 raise SentinelError("failed", f"policy {policy} has no plan for any budget")
             return curve
 

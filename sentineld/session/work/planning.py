@@ -28,8 +28,8 @@ class Goal:
     fast: FastBudget
     policy: str
     terms: Terms | None = None
-    """The terms on which the session shares the shared budget; `fast` is then its share, in bytes.
-    None: the session has a budget of its own, `fast`."""
+    """The session's terms for the shared budget; `fast` is then the session's share, in bytes.
+    None: `fast` is a budget of the session's own."""
 
     def __str__(self) -> str:
         return f"policy {self.policy}, fast {self.fast_text}"
@@ -40,7 +40,7 @@ class Goal:
         return str(self.fast) if self.terms is None else "shared"
 
     def with_share(self, share_bytes: int) -> Goal:
-        """The same goal with another share of the shared budget."""
+        """This goal, but with another share of the shared budget."""
         return replace(self, fast=FastBudget(None, share_bytes))
 
 

@@ -19,7 +19,8 @@ API uint64_t sentinel_placed(uint64_t (*rows)[2], uint64_t rows_max);
 /* The placement of this thread's births: enum sentinel_placement. */
 static _Thread_local uint8_t placing;
 
-/* How often a block of the heap was placed, or a placed block was freed. Needs the lock. */
+/* Number of times that a block of the heap was placed, or that a placed block was freed. Needs the
+   lock. */
 static uint64_t changes;
 
 uint8_t placement_of_births(void)
@@ -84,8 +85,8 @@ API void sentinel_place(void *address, int placement)
 }
 
 /* A number that changes whenever a request, or the free of a placed tensor, changes the result of
-   sentinel_placed(). The number does not change when a new step begins, although the tensors born
-   in the previous step are then no longer excluded from the result. */
+   sentinel_placed(). The number does not change when a new step begins, although the result then
+   also contains the placed tensors that were born in the previous step. */
 API uint64_t sentinel_placement_changes(void)
 {
 	uint64_t now;

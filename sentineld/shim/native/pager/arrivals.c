@@ -24,9 +24,9 @@
    the budget do not count, because the reused pages would not fit in memory beside the other pages.
    A page that last arrived in an earlier stretch does not count either: nearly all pages that are
    out arrive again in the next step, and the plan has chosen the stretches in which they are in
-   memory. A distance stays in use until the next stretch begins, or until REUSE_TURNS times as many
-   pages have arrived since the last reuse that note_reuse() recorded. An access to a reused page
-   that is in memory causes no fault, so it is not recorded. */
+   memory. A distance of D pages stays in use until the next stretch begins, or until more than
+   REUSE_TURNS * D pages have arrived since note_reuse() last recorded a reuse. An access to a
+   reused page that is in memory causes no fault, so it is not recorded. */
 #define REUSE_SHARE 3u
 #define REUSE_TURNS 2u
 

@@ -2,8 +2,8 @@
 /*
  * A 64-bit checksum of a page. The pager compares this checksum with that of
  * the page's copy in the file. When the page is read, the comparison finds
- * corruption. When the page is evicted, it tells whether the page has changed
- * and has to be written.
+ * corruption. When the page is evicted, the comparison tells whether the page
+ * has changed and has to be written.
  */
 #ifndef SENTINELD_SHIM_CHECKSUM_H
 #define SENTINELD_SHIM_CHECKSUM_H

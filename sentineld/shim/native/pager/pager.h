@@ -120,7 +120,7 @@ void pager_pass(struct pager *pager);
 /* A number that grows each time a thread has to wait for a page. */
 uint64_t pager_stalls(struct pager *pager);
 
-/* Call these around fork(). The first one waits, as pager_settle() does. */
+/* Call these functions around fork(). pager_before_fork() waits, as pager_settle() does. */
 void pager_before_fork(struct pager *pager);
 void pager_after_fork_in_parent(struct pager *pager);
 void pager_after_fork_in_child(struct pager *pager);

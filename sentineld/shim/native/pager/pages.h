@@ -12,7 +12,7 @@
  *   victims.c    which pages are evicted if frames are needed
  *   births.c     pages are born
  *   fetch.c      pages arrive in memory
- *   progress.c   the budget, and what goes on when frames are free
+ *   progress.c   the budget, and the work that continues when frames become free
  *   drops.c      pages are dropped
  *   ranges.c     ranges of managed memory are added and removed
  *   counts.c     counters

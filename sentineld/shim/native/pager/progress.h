@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The pager goes on when frames have become free. */
+/* Enforces the budget, and continues work for which no frames were free. */
 #ifndef SENTINELD_SHIM_PROGRESS_H
 #define SENTINELD_SHIM_PROGRESS_H
 
