@@ -261,7 +261,7 @@ class AccessStep:
         Times are CLOCK_MONOTONIC.
 
         Raises:
-            Exception: this torch has no event tree or an incompatible one.
+            Exception: this version of torch has no event tree, or an incompatible one.
         """
         try:
             self._profiler.stop_trace()

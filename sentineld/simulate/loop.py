@@ -37,9 +37,9 @@ GAIN_MIN = 0.002
 """A new plan replaces the live plan only if it saves more than this share of the step's time."""
 
 SPARE_TRIED_SHARES = (0.75, 0.65, 0.55)
-"""Shares of the migration bandwidth, tried in this order. The spare plan is used only if the
-measured bandwidth is at most the first of these shares at which the spare plan is faster than the
-live plan."""
+"""Shares of the migration bandwidth, tried in this order until the spare plan is faster than the
+live plan. The spare plan is used only if the measured bandwidth is at most the share that was
+tried last."""
 
 Steps = tuple[Step, ...]
 

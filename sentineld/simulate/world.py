@@ -14,9 +14,9 @@ On paged tiers the world also has these rules of the pager (docs/explanation/pag
 - A page is clean if it has been fetched and has not been changed since then. The demotion of a
   clean page takes no time.
 - All pages are born in memory. A birth waits for free frames until there are enough, or until no
-  queued demotion can free another one. Pages for which no frame is free after this wait, and pages
-  that are born slow under the plan, do not stay in memory: they are written to the file in the
-  stretch of their birth.
+  queued demotion can free another frame. Pages for which no frame is free after this wait, and
+  pages that are born slow under the plan, do not stay in memory: they are written to the file in
+  the stretch of their birth.
 """
 
 from __future__ import annotations
@@ -280,8 +280,8 @@ class World:
         """Number of pages for which the process stalls: those pages of these promotions that are
         still slow, but no more than fit into the fast tier."""
         pages = sum(int(self.slow[item.low : item.high].sum()) for item in promotions)
-        # Don't wait for more pages than fit: a process that waits drops no pages, so it makes no
-        # more room.
+        # Don't wait for more pages than fit into the fast tier: while the process waits, it drops
+        # no pages, so no further room becomes free.
         return min(pages, max(self.room() + self._held(), 0))
 
     def state(self) -> bytes:

@@ -21,7 +21,7 @@ class Prompt(ModalScreen[str | None]):
     BINDINGS: ClassVar[list[BindingType]] = [("escape", "cancel", "Cancel")]
 
     def __init__(self, title: str, hint: str, value: str, check: Callable[[str], object]) -> None:
-        """value: the text at first. check: raises SentinelError if the text is not valid."""
+        """value: the initial text. check: raises SentinelError if the text is not valid."""
         super().__init__()
         self._title, self._hint, self._value, self._check = title, hint, value, check
 
@@ -57,7 +57,7 @@ class Confirm(ModalScreen[bool]):
     ]
 
     def __init__(self, question: str, detail: str) -> None:
-        """detail: the effect of yes."""
+        """detail: what happens if the user answers yes."""
         super().__init__()
         self._question, self._detail = question, detail
 

@@ -88,5 +88,5 @@ def _cell(line: Line, column: Column) -> Text:
 
 
 def styled(line: Line) -> Text:
-    """A line with the colours of its roles."""
+    """A line as textual's Text; the role of each span determines its colour."""
     return Text.assemble(*((span.text, STYLES[span.role]) for span in line), no_wrap=False)

@@ -78,8 +78,8 @@ class Following:
             return self._past.plus(self.managed)
 
     def begin(self) -> None:
-        """Begin a new attach: forget the plans, the patience and the corrected assumptions of an
-        earlier attach."""
+        """Begin a new attach: forget the plans and the corrected assumptions of an earlier attach,
+        and reset Patience."""
         self.shapes, self._patience = Shapes(), Patience()
         self.correcting = correcting(self._link, self._machine)
 
@@ -120,8 +120,8 @@ class Following:
         self._stop_managed()
         managed = self._manage(planned)
         if first or not policy(managed.plan.policy).charges_budget:
-            # If another plan was live before and the new plan stays within the budget, enter() is
-            # not needed. The new plan's own moves soon reduce the fast pages to the budget.
+            # enter() is not needed if another plan was live before and the new plan's policy
+            # observes the budget: the new plan's moves soon reduce the fast pages to the budget.
             managed.enter()
         self._start(planned, managed)
         what, self._entering = self._entering.what, None  # frees the layout, which is large
@@ -153,7 +153,7 @@ class Following:
         rapl = None if machine.substrate.emulated else machine.rapl
         self.energy = EnergyUse(self._link, planned, managed.mover.ledger, self.tiers, rapl)
         if planned.shape.sizes_vary:
-            self.correcting.left()  # such a plan is never corrected: times and moves vary
+            self.correcting.left()  # a plan for varying sizes is never corrected
         else:
             self.correcting.entered(planned, managed, self._link.segment.words())
 

@@ -13,7 +13,8 @@ from sentineld.session.plans.following import Following
 from sentineld.session.work.planning import PlanInput
 
 AGAIN_S = 10.0
-"""Minimum time between two plans for changed placements. A script can change them in each step."""
+"""Minimum time between two plans for changed placements. A script can change placements in each
+step."""
 
 
 class Placing:

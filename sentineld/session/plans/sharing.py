@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 TURN_POLL_S = 1.0
 """Interval at which a thread that waits to make a curve checks that the curve is still needed."""
 AGAIN_S = 30.0
-"""If no plan could be made for a share, planning for this share is repeated after this time."""
+"""If no plan can be made for a share, the session tries this share again after this time."""
 CURVES_MAX = 16
 """Limit on the number of shapes whose curves are kept."""
 

@@ -142,7 +142,7 @@ class StepSampler:
 
     def expect(self, similar: Similar) -> None:
         """Choose the kind of step to sample: a step that differs from the steps of `similar` at
-        most in the sizes of allocations, and that lacks none of their allocations. The cuts are
+        most in the sizes of allocations, and that has all of their allocations. The cuts are
         chosen for the largest of the steps of `similar`."""
         self.gathered.clear()
         self.gathered.append(similar.largest)

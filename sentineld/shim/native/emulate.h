@@ -5,8 +5,8 @@
  * one speed, so a map (struct sentinel_residency) takes the place of the page table.
  * This process writes births and drops into the map. The daemon moves pages in batches, one
  * page after another. While a batch moves, this process records in the map which pages have
- * already arrived (flight.c). When the batch ends, the daemon records the others. Like a page
- * table, the map outlives the daemon.
+ * already arrived (flight.c). When the batch ends, the daemon records the other pages. Like a
+ * page table, the map outlives the daemon.
  *
  * At each boundary, a stretch begins. The shim computes the delay that this stretch owes for
  * its slow pages, and adds this delay to the debt. Before the next boundary, the shim pays

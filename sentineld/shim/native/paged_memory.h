@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The process's pager, if it runs, and the births and drops that it has to know. paging.c starts the
- * pager.
+ * The process's pager, if it runs, and the functions that report births and drops to it. paging.c
+ * starts the pager.
  */
 #ifndef SENTINELD_SHIM_PAGED_MEMORY_H
 #define SENTINELD_SHIM_PAGED_MEMORY_H

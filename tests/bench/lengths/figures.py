@@ -20,8 +20,8 @@ OWN_MAX = 1.03
 """Limit for the time that steps of eight lengths take under one plan, divided by the time that they
 take if each length has a plan of its own."""
 GAIN_SHARE_MIN = 0.5
-"""Lower limit for the gain of `auto` over first-touch with dynamic padding, divided by the same
-gain with a fixed length."""
+"""Lower limit for the ratio of two gains of `auto` over first-touch: the gain with dynamic padding,
+divided by the gain with a fixed length."""
 
 
 class Timed(NamedTuple):

@@ -34,7 +34,7 @@ OVER_BOUND_MAX = {0.4: 1.10, 0.2: 1.15}
 """Limits for the step time of `auto` divided by the bound; the keys are fast fractions."""
 SWAP_MIN = {"swap": (2.0, 3.0), "zram": (1.5, 2.0)}
 """At a fast fraction of 40 %, a step under swap must take at least this many times as long as in
-RAM: (for each model, for the geometric mean over the models)."""
+RAM. The first value is for each model, the second for the geometric mean over the models."""
 LATE_SHARE_MAX = 0.01  # limit for accesses that waited for a page, divided by the pages moved
 DISK = EnergyModel(MEDIA["nvme"], paged=True)
 PREDICTED_WITHIN = 0.07  # allowed error of the prediction, as a share of the predicted time

@@ -247,8 +247,8 @@ void pages_want(struct pager *pager, struct paged_range *range, uint64_t page, u
 			   (struct wanted){.range = range, .page = page + done, .pages = pages - done});
 }
 
-/* Begin to fetch some of the pages that the stream is owed. Returns the number of pages whose fetch
-   has begun. */
+/* Begin to fetch some of the stream's owed pages (see struct stream). Returns the number of pages
+   whose fetch has begun. */
 static uint32_t continue_stream(struct pager *pager, const struct stream *stream)
 {
 	uint64_t next = stream->next;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Enforces the budget, and goes on with accesses, births and moves that lacked frames. */
+/* Enforces the budget, and continues accesses, births and moves for which no frames were free. */
 #include "progress.h"
 
 #include "births.h"

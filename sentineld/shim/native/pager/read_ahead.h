@@ -94,10 +94,10 @@ void read_ahead_began(struct read_ahead *read_ahead, uint64_t page, uint32_t pag
    `begin` up to the pages of the stream's previous fault. owed: see struct stream. */
 void read_ahead_began_below(struct read_ahead *read_ahead, uint64_t begin, uint32_t owed);
 
-/* The most recent stream with owed pages, or NULL. */
+/* The most recent stream whose `owed` is not 0, or NULL. */
 struct stream *read_ahead_owing(struct read_ahead *read_ahead);
 
-/* Record that the fetch of `pages` owed pages has begun. */
+/* Record that the fetch of `pages` of the stream's owed pages has begun. */
 void read_ahead_paid(struct stream *stream, uint32_t pages);
 
 /* Number of consecutive pages from `page` on that a stream will probably access soon. A stream that
