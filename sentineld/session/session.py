@@ -191,8 +191,8 @@ class Session:
         return self._result_of(request, gone)
 
     def _wait_entered(self, gone: threading.Event) -> None:
-        """Wait while another plan replaces the live plan. In this time the session's state is
-        ENTERING, in which the driver would refuse the verb."""
+        """Wait while another plan replaces the live plan. Meanwhile the session's state is
+        ENTERING, and the driver would refuse the verb."""
         while self.lifecycle.state is State.ENTERING and self.following.managed is not None:
             if gone.wait(RECORDING_POLL_S):
                 raise _hung_up()

@@ -60,8 +60,8 @@ class Saved:
     rule: str = ""  # origin of the rule that attached the process; "": no rule did
 
     def resumable(self, emulated: str, paged: str, nodes: Nodes) -> bool:
-        """Whether a daemon with these tiers can resume the plans: the tiers have not changed since
-        the plans were saved, and they are not paged.
+        """Whether a daemon with these tiers can resume the plans. It can if the tiers have not
+        changed since the plans were saved, and are not paged.
 
         If a tier had other nodes, the plans' figures and initial tiers would be wrong. On paged
         tiers, the process needs an eventfd of the new daemon and gets it only with a new layout.

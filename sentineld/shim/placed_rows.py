@@ -10,8 +10,8 @@ ROWS_MAX = 50_000
 the daemon accepts messages up to 5 MiB."""
 
 SETTLING_STEPS = 2
-"""After a change, the rows are read at the end of this many steps: a tensor that is placed in the
-step of its birth has no row until the next step."""
+"""After a change, the rows are read at the end of each of this many steps: a tensor that is placed
+in the step of its birth has no row until the next step."""
 
 
 class PlacedRows:

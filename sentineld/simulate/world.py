@@ -65,7 +65,7 @@ class Item:
 
 @dataclass
 class Counts:
-    """Counters of one step. Replay.step() replaces them when the next step begins."""
+    """Counters of one step. Replay.step() creates new ones when the next step begins."""
 
     stall_ns: float = 0.0
     promoted_pages: int = 0

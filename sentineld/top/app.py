@@ -147,7 +147,7 @@ class TopApp(App[None]):
         self._show()
 
     def on_updated(self, message: Updated) -> None:
-        """Take the result of a poll."""
+        """Show the result of a poll."""
         polled = message.polled
         self.error = polled.error
         if polled.reading is None:

@@ -32,7 +32,7 @@ ModalScreen { align: center middle; }
 free."""
 
 PADDING_COLUMNS = 2
-"""Columns that the texts leave free, at both sides together."""
+"""Columns that the texts leave free on the left and on the right, in total."""
 SCROLLBAR_COLUMNS = 1
 """Columns that a table leaves free for its scroll bar."""
 DIALOG_COLUMNS_MAX = 64

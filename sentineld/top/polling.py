@@ -57,7 +57,7 @@ def poll(control: Control, pid: int | None) -> Polled:
 
 
 class Poller:
-    """Polls from start() to stop(). The other methods may be called from any thread."""
+    """Polls the daemon from start() to stop(). Any thread may call the other methods."""
 
     def __init__(
         self, control: Control, interval_s: float, report: Callable[[Polled], None]

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from sentineld.top.readings import Reading, SessionReading
 
 STEP_WINDOW_NS = 5_000_000_000
-"""The step time is the mean over this time, but over one step at least."""
+"""The step time is the mean over this time, or over one step if a step takes longer."""
 
 
 @dataclass(frozen=True)

@@ -67,7 +67,7 @@ class Boundaries:
 
     @property
     def holds(self) -> bool:
-        """Whether neither `touched` nor `time` is too large.
+        """Whether `touched` and `time` are within their limits.
 
         `touched` may be at most 1 or NEAR times `finest_touched`, whichever is larger. The same
         rule applies to `time` and `finest_time`.

@@ -5,7 +5,7 @@
 
 The daemon is real, and every session is managed. The trainings are toys: they speak the shim's
 protocol, but have no torch and no tensors. Each has a process of its own and, while the scrapes are
-measured, begins a step in every STEP_S seconds. Writes build/bench/scrape.json. Exit status 0 if
+measured, begins a step every STEP_S seconds. Writes build/bench/scrape.json. Exit status 0 if
 the goal holds, 1 if it does not.
 
 The goal is for the median of the elapsed times, so the machine should be idle: on a busy one, only

@@ -69,8 +69,8 @@ def slowdown(trace: Path, budget_bytes: int) -> float:
 
 
 def fine_curve(trace: Path) -> Curve:
-    """The slowdowns at all multiples of STEP of the peak, up to the first one at which the step is
-    not slower than with fast memory only."""
+    """The slowdowns at budgets that are multiples of STEP times the peak, up to the first budget at
+    which the step is not slower than with fast memory only."""
     peak_bytes = step_of(trace)[0].peak_bytes
     budgets, slowdowns = [], []
     for at in range(1, round(1 / STEP) + 1):

@@ -29,8 +29,8 @@ class Answers:
     end_s: float
     step_s: float
     series: dict[str, Series]
-    """Expression, as in the dashboard -> the series of the answer. "values" of a series: [time,
-    value as text] of each step that has a value."""
+    """By expression, as in the dashboard: the series of the answer. "values" of a series: a pair
+    [time, value as text] for each step of the query that has a value."""
 
     def save(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -102,7 +102,7 @@ class Canvas:
         self.figure = pyplot.figure(figsize=self._size / DPI, dpi=DPI, facecolor=PAGE)
 
     def text(self, x: float, y: float, text: str, *, size: float = 11, **style: Any) -> None:
-        """Text whose baseline begins here; size: in pixels."""
+        """Draw text whose baseline begins at this point. size: in pixels."""
         style = {"color": INK, **style}
         x, y = x / self._size[0], 1 - y / self._size[1]
         # "$" would begin a formula.
@@ -131,7 +131,7 @@ class Canvas:
 
 
 def _named(panel: dict[str, Any], answers: Answers) -> list[Named]:
-    """The legend and the values of each series of a panel; NaN where there is no value."""
+    """The name and the values of each series of a panel; NaN where there is no value."""
     found = []
     for target in panel.get("targets") or []:
         for series in answers.series[target["expr"]]:
@@ -161,7 +161,7 @@ def _no_data(canvas: Canvas, box: Box) -> None:
 
 
 def _stat(canvas: Canvas, box: Box, panel: dict[str, Any], named: list[Named]) -> None:
-    """The last value of each series."""
+    """Draw a panel with the last value of each series."""
     _title(canvas, box, panel)
     if not named:
         return _no_data(canvas, box)
@@ -258,7 +258,8 @@ def _legend_size(box: Box, named: list[Named]) -> tuple[int, int]:
 
 
 def _legend(canvas: Canvas, box: Box, named: list[Named], columns: int, lines: int) -> None:
-    """The names of the series; if they need more lines, the last one says how many are missing."""
+    """Draw the names of the series. If they need more lines, the last line says how many names are
+    missing."""
     names = [_shortened(name) for name, _ in named]
     places = columns * lines
     if len(names) > places:

@@ -71,7 +71,7 @@ class Opened:
         width, height = canvas.size["width"], canvas.size["height"]
         x = MAP_LEFT + across * (width - MAP_LEFT - 2)
         y = MAP_TOP + down * MAP_HEIGHT
-        # selenium counts from the element's centre.
+        # selenium expects the distance from the element's centre.
         actions = ActionChains(self.browser).move_to_element_with_offset(
             canvas, round(x - width / 2), round(y - height / 2)
         )

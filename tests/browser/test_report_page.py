@@ -24,7 +24,7 @@ from tests.unit.traces import recorded, two_tiers
 TRACE = recorded()
 PROFILE = profile_of(TRACE)
 DRAWING_S = 2.0
-"""Limit of the CPU time for loading and drawing any page."""
+"""Limit on the CPU time for loading and drawing any page."""
 HOSTILE = "</script><img src=x onerror=alert(1)><!-- \"'&\u2028 " + "y" * 2048
 
 
@@ -172,7 +172,7 @@ def packed(values: np.ndarray[Any, Any], kind: str) -> dict[str, str]:
 
 
 def repeated(table: dict[str, str], index: np.ndarray[Any, Any]) -> dict[str, str]:
-    """The values of a table of numbers at these indices, modulo its length."""
+    """A table with the values at these indices, modulo the length of the given table."""
     values = unpacked(table)
     return packed(values[index % len(values)], table["type"])
 

@@ -26,7 +26,7 @@ from tests.hostile.shim_client import Segment, ShimClient, frame, memfd, registe
 LINGER_S = 60
 HUGE_BYTES = 1 << 40
 HOLD_S = 4.0
-"""Duration of the attack; longer than the attackers need to send a descriptor in each place."""
+"""Duration of the attack; longer than the attackers need to send a descriptor at each place."""
 
 Opener = Callable[[], int]
 

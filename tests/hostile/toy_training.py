@@ -112,7 +112,7 @@ class ToyTraining:
         self.client.send({"type": "layers", "names": layer_names(network)})
 
     def step(self) -> None:
-        """Take the daemon's messages, then run a step.
+        """Handle the daemon's messages, then run a step.
 
         Raises EOFError if the daemon has closed the connection.
         """

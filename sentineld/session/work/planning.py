@@ -63,8 +63,7 @@ class PlanInput:
 def planned_for(goal: Goal, given: PlanInput, machine: Machine, link: ShimLink) -> Planned:
     """Make a plan for the goal; blocks while the planning processes run. Raises SentinelError."""
     budget_bytes = goal.fast.resolve(given.profile.peak_bytes)
-    # This only checks the budget. The session reserves the budget, in its own thread, when it
-    # enters the plan.
+    # Only check the budget here: the session's thread reserves it when the session enters the plan.
     machine.budgets_of(link).require(link, budget_bytes)
     arguments = given.profile, given.tiers, given.tensor_bytes(budget_bytes, machine.substrate)
     started_s = time.monotonic()

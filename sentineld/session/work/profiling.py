@@ -73,7 +73,7 @@ class Profiling:
         goal: Goal,
         left: Shape | None = None,
     ) -> None:
-        """observing: opens the session's sampling, by the best backend.
+        """observing: samples the process by the best backend.
 
         shapes: the session's plans.
         tiers: the tiers, with the bandwidth that the plan should assume.

@@ -73,7 +73,7 @@ class Recording(Request[Trace]):
         layers: Callable[[], tuple[str, ...]],
         steps: int,
     ) -> None:
-        """sample: returns the session's sampling by the module; raises SentinelError if the module
+        """sample: returns the session's Sampling by the module; raises SentinelError if the module
         can't be used.
 
         layers: returns the names of the layers that are known so far.
@@ -184,7 +184,7 @@ class Recording(Request[Trace]):
             self._sampler.begin(self._sampling, tiers)
 
     def _observe(self, step: Step, since_s: float) -> bool:
-        """Handle a step that passed since sampling began. Returns whether the recording is over:
+        """Handle a step that has ended since sampling began. Returns whether the recording is over:
         the sampled step and its operators' accesses are known, or the recording no longer waits for
         them."""
         waited_s = time.monotonic() - since_s

@@ -33,7 +33,7 @@ class Request(Generic[Result]):
         return False
 
     def on_op_accesses(self, accesses: OpAccesses) -> bool:
-        """Take the operators' accesses of a step; returns whether this request uses them."""
+        """Handle the operators' accesses of a step; returns whether this request uses them."""
         return False
 
     def collect(self) -> None:

@@ -83,7 +83,7 @@ class OperatorSteps:
         self._link.send({"type": "profile_ops"})
 
     def add(self, step: Step, fits: bool) -> None:
-        """Record that a step has passed. fits: whether to keep the step for find()."""
+        """Record that a step has ended. fits: whether to keep the step for find()."""
         self._newest = step.number
         if not fits:
             return
@@ -105,7 +105,7 @@ class OperatorSteps:
         return next((step for step in self._kept if step.number == number), None)
 
     def missed(self) -> bool:
-        """Whether the observed step has passed but was not kept. A new request is then needed."""
+        """Whether the observed step has ended but was not kept. A new request is then needed."""
         passed = self.accesses is not None and self.accesses.step <= self._newest
         return passed and self.find() is None
 
@@ -197,8 +197,8 @@ class StepSampler:
         self.operators.request()
 
     def on_step(self, step: Step) -> SampledStep | None:
-        """Handle a step that passed since begin(); returns the sampled step, or None if it has not
-        been found yet.
+        """Handle a step that has ended since begin(); returns the sampled step, or None if it has
+        not been found yet.
 
         Sampling ends when the step is found. With some backends, ending it takes some seconds.
         """

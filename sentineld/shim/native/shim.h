@@ -112,8 +112,8 @@ void ring_put(enum sentinel_event event, uint8_t detail, uint64_t address, uint6
 	      uint16_t layer);
 
 /* Set whether the times of later records exclude the time in which the owner sleeps because a page
-   is not in memory. For paged tiers; see count_stalls(). The caller is the owner. Needs the
-   lock. */
+   is not in memory. For paged tiers; see count_stalls(). The caller must be the step's owner. Needs
+   the lock. */
 void stalls_begin(bool exclude);
 
 /* Write one ALLOC record with detail SENTINEL_ALLOC_LIVE for each live tensor of heap and arenas, and

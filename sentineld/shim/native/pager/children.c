@@ -2,7 +2,7 @@
 /*
  * The children of the process, and the parts of the file that they may read.
  *
- * Until the child ends or calls exec(), it may read any copy that was in the file at the
+ * Until a child ends or calls exec(), it may read any copy that was in the file at the
  * fork(), and so may the processes that it forks. The parent must not reuse these parts of
  * the file until all these processes have ended or called exec(). To detect this, the parent
  * creates and maps a new memfd before each fork(), and unmaps it afterwards. The child

@@ -9,9 +9,9 @@
  * Virtual disks, for example, can be several times as fast with segments of 16 pages as with
  * segments of one page. So the pager gets frames from the kernel as huge pages, whose frames
  * are physically adjacent, and keeps these frames together. Each frame of a huge page has a
- * home: a page of the staging memory, next to the homes of the adjacent frames. A frame that
- * leaves a page returns to its home. While the frame is lent to a page, no other frame uses
- * its home:
+ * home: a page of the staging memory, next to the homes of the adjacent frames. While the
+ * frame is lent to a page, no other frame uses its home. When the page gives up the frame,
+ * the frame returns to its home:
  *
  *     block  | free | free | lent | lent | free ...      the 512 homes of a huge page's frames
  *                            |      |
