@@ -44,8 +44,8 @@ def torchrun(
 ) -> list[str]:
     """The command of torchrun on a node, which starts one rank under the shim.
 
-    number: index of the node. port: on the first node, where the ranks meet. shims: the socket to
-        which the shim connects. script: the training's path and arguments.
+    number: index of the node. port: the port on the first node at which the ranks meet. shims: the
+        socket to which the shim connects. script: the training's path and arguments.
     """
     options = ["--nnodes", str(len(nodes)), "--node-rank", str(number), "--nproc-per-node", "1"]
     options += ["--rdzv-id", job, "--master-addr", nodes[0].address, "--master-port", str(port)]

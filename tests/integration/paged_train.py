@@ -95,7 +95,7 @@ def threads(training: Training) -> Accesses:
 
 
 def files(training: Training) -> Accesses:
-    """Checkpoints by torch.save(), and requests with O_DIRECT on the tensors' own memory."""
+    """Checkpoints by torch.save(), and direct I/O (O_DIRECT) on the tensors' own memory."""
     folder = Path(tempfile.mkdtemp())
     copies = [torch.empty_like(tensor) for tensor in training.tensors()]
 

@@ -80,7 +80,7 @@ def page_out(pid: int) -> None:
     for mapping in mappings:
         if mapping.name in ("anonymous", "[heap]"):
             part = (ctypes.c_uint64 * 2)(mapping.start, mapping.end - mapping.start)
-            # The call fails if the process has unmapped a part meanwhile.
+            # The call fails if the process has meanwhile unmapped a part of the mapping.
             libc.syscall(PROCESS_MADVISE, pidfd, part, 1, MADV_PAGEOUT, 0)
     os.close(pidfd)
 

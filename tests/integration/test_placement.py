@@ -56,8 +56,8 @@ class PlacedRun(ManagedRun):
         return {(one["bytes"], one["placed"]) for one in self.tensors() if one["placed"]}
 
     def tiers(self) -> dict[tuple[int, str], set[int]]:
-        """The tiers on which the resident pages of the placed tensors are now, by the tensors'
-        bytes and the tier on which they are placed."""
+        """(tensor's bytes, tier on which it is placed) -> the tiers on which its resident pages
+        are now. Tensors with the same bytes and the same tier have one entry."""
         while True:
             layout = self.status()["layout_id"]
             tensors = [one for one in self.tensors() if one["placed"]]
@@ -77,7 +77,7 @@ class PlacedRun(ManagedRun):
             segment.close()
             if (
                 self.status()["layout_id"] == layout
-            ):  # otherwise, a new plan has replaced the offsets meanwhile
+            ):  # otherwise, a new plan has meanwhile replaced the offsets
                 return found
 
 

@@ -187,7 +187,7 @@ def test_the_session_ends_at_an_exec(daemon: Daemon, running: Program) -> None:
 
 
 def test_the_session_ends_with_the_main_thread(daemon: Daemon) -> None:
-    """The kernel then hides the memory that the other threads still use."""
+    """After the main thread's exit, the kernel hides the memory that other threads still use."""
     with block_process() as process:
         request(daemon.control, "attach", pid=process.pid, fast="4MiB")
         process.end_main_thread()
@@ -284,7 +284,7 @@ def test_pages_that_a_child_shares_stay(daemon: Daemon, running: Program) -> Non
 
 
 def test_a_fork_of_a_managed_process_changes_no_contents(daemon: Daemon, running: Program) -> None:
-    """The child shares swapped pages, too. When it has ended, the parent's can be paged out."""
+    """The child also shares swapped pages. Once it has ended, the parent's can be paged out."""
     before = running.tell("sum")
     attach(daemon, running)
     wait_within_budget(daemon, running)
@@ -384,7 +384,7 @@ def test_many_sessions_at_once(daemon: Daemon, program: Path) -> None:
 
 
 def test_commands_that_attach_one_process_at_once(daemon: Daemon, running: Program) -> None:
-    """One of them begins the session. Others change its budget, or are told to try again."""
+    """One command begins the session. The others change its budget, or are told to try again."""
 
     def refusal(_: int) -> str:
         try:

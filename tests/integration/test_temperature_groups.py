@@ -61,7 +61,7 @@ def group() -> Iterator[Path]:
 
 @contextmanager
 def programs(path: Path, folder: Path, count: int) -> Iterator[list[Program]]:
-    """Programs in a cgroup. All are cold until a test sets their hot sets."""
+    """Programs in a cgroup. All their pages are cold until a test sets their hot sets."""
     with ExitStack() as stack:
         found = []
         for _ in range(count):
@@ -240,7 +240,7 @@ def test_the_session_ends_with_the_cgroup(daemon: Daemon, program: Path, group: 
 
 
 def test_a_process_tree_has_one_budget(daemon: Daemon, program: Path) -> None:
-    """The root has little memory. Its children start after the attach, and one outlives it."""
+    """The tree's root uses little memory. Its children start after the attach; one outlives it."""
     with block_process() as root:
         found = attach(daemon, str(root.pid), "--tree", fast="24MiB")
         assert found["pid"] == root.pid
@@ -332,7 +332,7 @@ def test_a_share_of_the_peak_grows_as_far_as_other_budgets_permit(
             assert "other sessions have budgets of" in only(daemon)["reason"]
             assert only(daemon)["budget_bytes"] == budget_bytes
             wait_within_budget(daemon, [first, second])
-            # When the other session has ended, the budget follows the size.
+            # When the other session has ended, the budget can grow to the group's peak.
             single.close()
             wait(
                 lambda: only(daemon)["budget_bytes"] > 2 * SIZE_MIB * MIB,
@@ -571,7 +571,7 @@ def test_budgets_are_checked_for_the_whole_group(
     with programs(program, group, 1):
         command = ("attach", "--cgroup", str(group), "--fast", too_much)
         refused(daemon.ctl(*command), "budget-too-large")
-        attach(daemon, "--cgroup", str(group))  # the refusal has left the group free
+        attach(daemon, "--cgroup", str(group))  # after the refusal, no session has the group
 
 
 def test_other_tiers_refuse_groups(tmp_path: Path) -> None:

@@ -33,11 +33,11 @@ from tests.integration.shim.plain import PlainTrainings
 
 PAGE = 4096
 PATIENCE_SECONDS = 300.0
-"""Time limit of a wait. A step in which torch.compile compiles the model takes over a minute on a
-loaded machine."""
+"""Time limit of a wait. On a loaded machine, a step in which torch.compile compiles the model takes
+more than a minute."""
 FURTHER_STEPS = 100
-"""In a place other than HERE, a training without the shim computes this many more losses than the
-test needs, so that later tests can use them."""
+"""Steps beyond those that a test needs. If the place is not HERE, a training without the shim also
+runs these steps, so that later tests can use their losses."""
 TRAIN = Path(__file__).parent / "train.py"
 ROOT = Path(__file__).parents[3]
 EAGER = ROOT / "tests/eager.py"
@@ -356,8 +356,8 @@ class Training:
         stop: file whose existence ends the training.
         alone: options of this training only; they change no loss, so plain_losses() omits them.
         eager: whether tests/eager.py starts the script, which saves more than half of the time that
-            the start takes. It never starts a script with data-loader workers: they create a
-            torch.Generator, which needs all of torch.
+            the start takes. Scripts with data-loader workers are never started by tests/eager.py:
+            the workers create a torch.Generator, which needs all of torch.
         """
         self._stop = stop
         self._place = place
@@ -403,8 +403,8 @@ class Training:
     def finish(self, managed: bool = True) -> list[str]:
         """End the training after its current step; returns its losses.
 
-        managed: whether the process was managed. Asserts that the shim has printed that the process
-        is unmanaged if, and only if, `managed` is False.
+        managed: whether the process must have been managed. Asserts that the shim has printed that
+        the process is unmanaged if, and only if, `managed` is False.
         """
         self._stop.touch()
         self._reader.join(PATIENCE_SECONDS)

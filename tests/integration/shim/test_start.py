@@ -111,8 +111,8 @@ PAGE_OFFSET = (
     "import torch; tensors = [torch.empty(5000) for _ in range(2)];"
     f" print(max(tensor.data_ptr() % {PAGE} for tensor in tensors))"
 )
-"""Prints 0 if the shim serves tensors: all of its tensors begin at page boundaries. Of malloc's
-tensors, one may begin there by chance, but not two in a row of this size."""
+"""Prints 0 if the shim serves tensors: all of its tensors begin at page boundaries. A tensor from
+malloc() may begin at a page boundary by chance, but two consecutive tensors of this size cannot."""
 
 
 def test_importing_the_shim_before_torch_is_enough() -> None:

@@ -235,9 +235,9 @@ def is_held(training: Training, daemon: Daemon) -> bool:
     timeouts = daemon.word("barrier_timeouts")
     step, boundary = divmod(stopped_position(training, daemon), 1 << 32)
     held = ((step + (boundary > 1)) << 32) + 1
-    # Boundary 1 waits for the moves of boundary 0 of its step. If this function was called before
-    # and a barrier did not wait then, the moves of that barrier must remain done: until they are
-    # done, no barrier waits.
+    # Boundary 1 waits for the moves of boundary 0 of its step, so these moves are not done yet. All
+    # earlier moves are done: if a barrier did not wait in an earlier call of this function, no
+    # barrier waits until the moves of that barrier are done.
     daemon.set("moves_done", held - 2)
     training.process.send_signal(signal.SIGCONT)
     side.wait_for(

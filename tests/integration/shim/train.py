@@ -187,7 +187,8 @@ def main() -> None:
         if args.keep:
             kept = [*kept[-2:], output]
         if args.fixed:
-            del output  # or else it is freed only after the next step's output is allocated
+            # Without this statement, the output is freed after the next step's output is allocated.
+            del output
         print(loss.item().hex(), *(old.sum().item().hex() for old in kept), flush=True)
         if args.rest:
             time.sleep(args.rest / 1000)
