@@ -120,7 +120,7 @@ def test_progress_of_a_session_has_its_state(
 
 
 def status_of(*sessions: dict[str, Any] | None) -> Any:
-    """Answers with one of the sessions after the other."""
+    """Answers each request with the next one of these sessions."""
     left = iter(sessions)
 
     def status(_: Message) -> Any:

@@ -133,7 +133,7 @@ ZEROS = bytes(1 << 24)
 
 
 class Sparse(io.FileIO):
-    """A file in which ZEROS leaves a hole."""
+    """A sparse file: instead of writing ZEROS, it leaves a hole of the same size."""
 
     def write(self, data: Any) -> int:
         if data != ZEROS:

@@ -31,21 +31,21 @@ ARGUMENTS = {
     "simulate": f"{TRACE} --policy first-touch --no-bound --steps 2",
     "tensors": "7",
 }
-"""Arguments with which a verb does its work, and needs little time. The option with the wrong value
-follows."""
+"""Arguments with which a verb does its work in a short time. The option with the wrong value
+follows them."""
 
 NUMBERS = ("-1", "0", "0.5", "nan", "-inf", "1e999", "\N{ARABIC-INDIC DIGIT ONE}", "9" * 30)
 TEXTS = ("", "x", "5%%", "a" * 5000, "\N{SNOWMAN}\n", "/", ".")
 TIRING = {("simulate", "--steps"), ("advise", "--jobs"), ("calibrate", "--threads")}
-"""Options with which a verb takes long if the number is large."""
+"""Options that make a verb take a long time if the number is large."""
 MEASURED = {("advise", "--disk"): ("/", ".")}
-"""Valid values with which a verb takes seconds; they are not tried."""
+"""Valid values that make a verb take seconds; they are not tried."""
 
 
 def verbs(
     command: click.Command = sentinelctl, name: str = ""
 ) -> Iterator[tuple[str, click.Command]]:
-    """Every verb with its words."""
+    """Every verb: its name, which may have several words, and its command."""
     if not isinstance(command, click.Group):
         yield name, command
         return

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The demo's first part leaves nothing behind, however its measuring process ends.
 
-The processes are real. None of them swaps or changes a setting, because other tests run meanwhile.
+The measuring processes are real. None of them swaps or changes a setting, because other tests run
+meanwhile.
 """
 
 from __future__ import annotations

@@ -99,7 +99,7 @@ def test_a_process_that_is_gone_leaves_its_group(sleepers: list[int]) -> None:
     os.waitid(os.P_PID, sleepers[0], os.WEXITED | os.WNOWAIT)
     assert len(require(members)) == 2
     assert members.pids == tuple(sleepers[1:])
-    members.look()  # the process is still listed, but this is no error
+    members.look()  # the group still lists the process, but this is no error
     assert (members.pids, members.left_out) == (tuple(sleepers[1:]), 0)
     members.close()
 
@@ -186,7 +186,7 @@ def test_groups_without_a_process_that_can_be_managed(sleepers: list[int]) -> No
     # If the root cannot be managed, the tree is refused: most of it would be missing.
     error = refusal(Listed(os.getpid(), *sleepers, root=os.getpid()))
     assert "the daemon does not manage itself" in error.message
-    Members(Listed(*sleepers), ME).close()  # the refusals have left the processes free
+    Members(Listed(*sleepers), ME).close()  # after the refusals, no session has the processes
 
 
 def test_groups_with_too_many_processes(

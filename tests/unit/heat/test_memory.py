@@ -59,12 +59,12 @@ def test_pages_that_a_fork_shares_are_counted_once() -> None:
         members = Members(Tree(process.pid), os.getuid())
         assert len(members) == 2
         memory = SessionMemory(members)
-        # Until refresh() finds the shared pages, they count in both processes.
+        # Until refresh() finds the shared pages, they are counted for both processes.
         assert memory.resident_bytes() > alone_bytes + BLOCK_BYTES
         memory.refresh()
         assert memory.resident_bytes() == pytest.approx(alone_bytes, rel=0.2)
         assert memory.use.anonymous_bytes == pytest.approx(alone_bytes, rel=0.2)
-        # The units have each shared page twice, once in the span of each process.
+        # The units contain each shared page twice: once in the span of each process.
         units = memory.units()
         assert pages_of_block(units, process, 0) == pages_of_block(units, process, 1) > 0
         assert memory.repeated_bytes > BLOCK_BYTES

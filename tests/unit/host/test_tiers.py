@@ -185,7 +185,7 @@ def test_a_variant_of_the_timing_model_needs_all_bandwidths(
 
 
 def result(root: Path) -> str:
-    """ "two tiers", or the code of the error."""
+    """The result of discover(): "two tiers", "other tiers" or the code of its error."""
     try:
         return "two tiers" if len(discover(root).tiers) == 2 else "other tiers"
     except SentinelError as error:

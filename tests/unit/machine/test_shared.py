@@ -27,7 +27,7 @@ def test_shares_follow_starts_ends_and_curves() -> None:
     budget = shared("a")
     assert budget.share_bytes("a") == 64 * MIB
     budget.join("b", Terms())
-    # b's process has run no step yet.
+    # The process of "b" has run no step yet.
     assert budget.share_bytes("a") == 64 * MIB
     assert budget.share_bytes("b") == 32 * MIB
     budget.count("b")
@@ -47,7 +47,7 @@ def test_a_small_gain_changes_no_share() -> None:
     budget.learn("a", Curve((0, 64 * MIB), (1.2, 1.0)))
     budget.learn("b", Curve((0, 64 * MIB), (1.2, 1.0)))
     before = budget.share_bytes("a"), budget.share_bytes("b")
-    # All 64 MiB for a would now save 0.2 % of the sum.
+    # If session "a" had all 64 MiB, the sum of the slowdowns would now be 0.1 % smaller.
     budget.learn("a", Curve((0, 64 * MIB), (1.205, 1.0)))
     assert (budget.share_bytes("a"), budget.share_bytes("b")) == before
 
@@ -145,7 +145,7 @@ def test_a_jobs_share_follows_the_curves_of_its_ranks() -> None:
         budget.count(holder)
     budget.learn("first", STEEP)
     assert budget.share_bytes("first") == budget.share_bytes("second")
-    # The second rank needs half as much for the same slowdown.
+    # The second rank needs half as much memory for the same slowdown.
     budget.learn("second", Curve((0, 32 * MIB), (1.25, 1.0)))
     first, second = budget.share_bytes("first"), budget.share_bytes("second")
     assert first == pytest.approx(2 * second, abs=2 * 4096)
@@ -153,7 +153,7 @@ def test_a_jobs_share_follows_the_curves_of_its_ranks() -> None:
 
 
 def test_jobs_of_the_same_name_are_told_apart_by_their_ranks() -> None:
-    """For example, two trainings in one allocation of Slurm."""
+    """Two trainings have the same name, for example, if they run in one allocation of Slurm."""
     budget = shared("a")
     for holder, rank in (("first", 0), ("second", 1), ("other first", 0), ("other second", 1)):
         budget.join(holder, Terms(), "training", rank)

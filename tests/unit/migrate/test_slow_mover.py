@@ -2,8 +2,8 @@
 """A mover that is slower than its plan assumes: the process waits at the plan's barriers, and no
 step exceeds the budget.
 
-The process is simulated. It keeps running during the mover's calls. So a call can move pages whose
-tensor has died meanwhile, or pages on which the next tensor has been born.
+The process is simulated. The process keeps running during the mover's calls. So a call can move
+pages whose tensor has died meanwhile, or pages on which the next tensor has been born.
 """
 
 from __future__ import annotations

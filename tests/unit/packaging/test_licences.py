@@ -61,7 +61,7 @@ def test_a_source_file_names_its_licence(name: str) -> None:
         return  # nothing to license
     expected = "GPL-2.0-only" if name.startswith(GPL) else "Apache-2.0"
     if name == "sentineld/report/assets/page.html":
-        expected += " AND MIT"  # it becomes a page that contains uPlot
+        expected += " AND MIT"  # report pages are made from this file and uPlot
     if name == "kmod/sentinel_uapi.h":
         expected += " WITH Linux-syscall-note"
     assert licence_of(path) == expected

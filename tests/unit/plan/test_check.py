@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Invalid plans are rejected. Each invariant is violated by at least one of them."""
+"""Invalid plans are rejected. Each invariant is violated by at least one of these plans."""
 
 from __future__ import annotations
 

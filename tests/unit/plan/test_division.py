@@ -50,7 +50,7 @@ def in_mib(shares: list[int]) -> list[float]:
 LINE = {0: 2.0, 64: 1.0}
 """1 MiB more reduces the slowdown by 1/64."""
 HALF = {0: 1.5, 64: 1.0}
-"""1 MiB more is worth half as much."""
+"""1 MiB more reduces the slowdown by 1/128, half as much as with LINE."""
 
 
 def test_memory_goes_to_the_session_that_gains_most() -> None:
@@ -65,15 +65,14 @@ def test_memory_goes_to_the_session_that_gains_most() -> None:
 
 def test_no_session_becomes_much_slower_than_at_an_equal_share() -> None:
     # At an equal share, 32 MiB, the slowdowns are 1.5 and 3. The first may become as slow as
-    # 1.25 * 1.5 = 1.875, which it is at 8 MiB.
+    # 1.25 * 1.5 = 1.875, its slowdown at 8 MiB.
     steep = {0: 5.0, 64: 1.0}
     assert in_mib(divide(64 * MIB, [member(LINE), member(steep)])) == [8, 56]
 
 
 def test_a_step_of_a_curve_behind_a_flat_part_is_found() -> None:
     cliff = {0: 2.0, 39: 2.0, 40: 1.0}
-    # The session with the cliff gains nothing from less than 40 MiB; 40 MiB reduce its slowdown
-    # by 1.0.
+    # The second session gains nothing from less than 40 MiB; 40 MiB reduce its slowdown by 1.0.
     shares = divide(64 * MIB, [member(LINE), member(cliff)])
     assert in_mib(shares) == [24, 40]
 

@@ -19,6 +19,6 @@ def test_the_fast_tier_has_the_whole_pages_of_the_budget(name: str) -> None:
 def test_a_baseline_with_its_heap_in_fast_memory_has_no_limit() -> None:
     plan = policy("fast-only").plan(toy_profile(), two_tiers(), 8 * PAGE)
     assert fast_pages(policy("fast-only"), plan, PAGE) is None
-    # If the same plan came from a policy whose plans stay within the budget, its limit would be the
+    # If the plan came from a policy whose plans stay within the budget, the limit would be the
     # budget.
     assert fast_pages(policy("sentinel"), plan, PAGE) == 8

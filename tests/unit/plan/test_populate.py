@@ -28,7 +28,7 @@ def written(profile: Profile, share: float = 1.0) -> Profile:
 
 def test_dropped_pages_are_populated_at_the_next_birth() -> None:
     # The first two tensors use the same pages, some of which are fast. Only the second tensor's
-    # death drops them. The third tensor is small.
+    # death drops these pages. The third tensor is small.
     lives = [
         (0, LARGE, 0, 1, False),
         (0, LARGE, 2, 3, True),

@@ -31,7 +31,7 @@ def training_step() -> Profile:
 @cache
 def step_plan(name: str, share: float = 0.2, rate: float = RATE) -> Plan:
     """A policy's plan of the training step. share: the budget as a share of the peak. rate:
-    migration bandwidth. Planning takes long, so several tests use the same plans."""
+    migration bandwidth. Planning takes much time, so several tests use the same plans."""
     training = training_step()
     return policy(name).plan(training, two_tiers(rate), int(training.peak_bytes * share))
 

@@ -20,7 +20,7 @@ from tests.unit.policies.rivals.laps import PAGE, Life, lap
 from tests.unit.policies.tiering import paged_tiers
 
 PLANNING = [one for one in managing_names() if one != "fast-only"]
-"""All policies that can manage a process, without the one that the simulator does not limit to the
+"""All policies that can manage a process, except the one that the simulator does not limit to the
 budget."""
 
 MAY_FAIL = ("infeasible", "no placement was found")

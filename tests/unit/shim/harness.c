@@ -129,8 +129,8 @@ int test_emulation_fd(const struct emulation *emulation)
 }
 
 /*
- * Charges the stretch. Writes the number of its accesses to served[0], and the number of its
- * accesses to fast pages to served[1].
+ * Charges the stretch. Writes the number of the stretch's accesses to served[0], and the number of
+ * its accesses to fast pages to served[1].
  */
 void test_emulation_charge(struct emulation *emulation, uint32_t stretch, uint32_t *served)
 {

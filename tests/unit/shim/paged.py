@@ -338,8 +338,8 @@ def fork_children(library: ctypes.CDLL, folder: Path) -> None:
         paged.evict(0, 256)
         paged.settle()
         assert paged.holds(0, 256, seed)
-        # When the pager read ahead, it may have begun to evict some of the pages before evict().
-        # They are also read from the file.
+        # Some of the pages may have been evicted before the call of evict(), because the pager read
+        # ahead. These pages are also read from the file.
         assert paged.counts().bytes_read - before >= 256 * PAGE
         assert paged.counts().write_error == 0
     paged.stop()

@@ -34,7 +34,7 @@ class Flying(Emulation):
         self.segment.flight.end(arrived)
 
     def arrive(self, pages: float) -> None:
-        """Mark all pages as arrived that have moved by the time BEGIN_NS + pages * PAGE_NS."""
+        """Mark all pages that have moved by the time BEGIN_NS + pages * PAGE_NS as arrived."""
         self.harness.flight_arrive(self.handle, BEGIN_NS + round(pages * PAGE_NS))
 
     def active(self) -> bool:
@@ -65,7 +65,7 @@ def test_pages_arrive_one_after_the_other(flying: Flying) -> None:
     flying.arrive(4)
     assert arena[:4].tolist() == [SLOW, SLOW, FAST, FAST]
     assert heap[:4].tolist() == [SLOW, SLOW, FAST, 0]
-    flying.arrive(3)  # this caller has read the clock before the last caller did
+    flying.arrive(3)  # this caller read the clock before the last caller did
     flying.arrive(100)
     assert arena[:4].tolist() == [SLOW, SLOW, FAST, SLOW]
     assert heap[:4].tolist() == [SLOW, SLOW, SLOW, 0]

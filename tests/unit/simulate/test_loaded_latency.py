@@ -18,11 +18,11 @@ from tests.unit.policies.rivals.laps import PAGE, Life, lap
 
 PAGES = 100
 READ_NS = PAGE  # time to read a page of the fast tier, at 1 byte/ns
-SLOW_NS = 2 * PAGE  # the same on the slow tier
+SLOW_NS = 2 * PAGE  # time to read a page of the slow tier
 
 
 def latencies(overlap: Overlap) -> LoadedLatencies:
-    """Both stretches of a second read tensor 0, and only the second one reads tensor 1."""
+    """Two stretches, of a second each. Both read tensor 0, and only the second reads tensor 1."""
     tiers = Tiers((Tier((0,), 0, 1e9, 1e9), Tier((1,), 0, 0.5e9, 0.5e9)), 1e9, "toy")
     profile: Profile = lap(2, Life(PAGES, (0, 1)), Life(PAGES, (1,)))
     timing = timing_of(replace(tiers, overlap=overlap))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the dialogs return for keys."""
+"""The results that the dialogs return when keys are pressed."""
 
 from __future__ import annotations
 

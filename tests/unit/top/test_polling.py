@@ -30,7 +30,7 @@ def test_a_poll_reads_the_chosen_sessions_residency(tmp_path: Path) -> None:
         assert polled.reading is not None
         assert polled.residency is not None
         assert polled.residency.pid == TRAINING
-        for pid in (None, IDLE, 1):  # none, one without a plan, and one that has ended
+        for pid in (None, IDLE, 1):  # no process, one without a plan, and one that has ended
             assert poll(daemon, pid).residency is None
     assert [asked for asked in ctl.asked if asked[0] == "residency"] == [
         ("residency", {"pid": TRAINING})

@@ -69,8 +69,8 @@ def test_without_time_to_move_the_plan_is_the_best_placement() -> None:
     assert not len(plan.moves)
     slow_s = (plan.predicted.step_ns - 4e9) / 1e9
     # The policy rounds the fast part of a group down to whole grains of 16 pages, a quarter of a
-    # unit. So up to a quarter of a unit more can be slow. If each page of this quarter has 3 uses,
-    # up to 0.75 more uses are slow.
+    # unit. So up to a quarter of a unit can be slow in addition. If each page of this quarter has 3
+    # uses, up to 0.75 more uses are slow.
     assert (19 - 6) * page_s * 0.99 <= slow_s <= (19 - 6 + 0.75) * page_s
 
 

@@ -40,9 +40,10 @@ def seen(fast_ns: float, slow_ns: float) -> Observation:
 
 def test_the_search_halves_the_interval_of_possible_shares() -> None:
     search = Search(0.05)
-    # 90 % of the accesses are fast, and the fast tier is slower: the middle of 0 and 0.9 is next.
+    # 90 % of the accesses are fast, and the fast tier has the higher latency: the next share is the
+    # middle of 0 and 0.9.
     assert search.amount(0.9, 3.0, 1.0) == pytest.approx(0.45)
-    # Now it is faster: 0.675 is the middle of 0.45 and 0.9.
+    # Now the fast tier has the lower latency: 0.675 is the middle of 0.45 and 0.9.
     assert search.amount(0.45, 1.0, 2.0) == pytest.approx(0.225)
     assert search.amount(0.675, 2.0, 1.0) == pytest.approx(0.1125)
     # The latencies differ by less than 5 %.
@@ -65,8 +66,9 @@ def test_while_the_fast_tier_is_faster_promotions_are_limited() -> None:
     # The fast tier has 60 % of the accesses. The middle of 0.6 and 1 is 0.8, so pages with 20 % of
     # the accesses are promoted: all ten pages of cell 0.
     assert Balance(Modified()).tick(seen(1.0, 2.0)) == [DOWN, UP]
-    # The same after a tick in which the fast tier was slower, so that 0.6 was the interval's upper
-    # end. Now the fast tier is faster at this share, so the interval is from 0.6 to 1 again.
+    # The same happens after a tick in which the fast tier had the higher latency, so that 0.6 was
+    # the interval's upper end. Now the fast tier has the lower latency at this share, so the
+    # interval is from 0.6 to 1 again.
     balance = Balance(Modified())
     balance.tick(seen(2.0, 1.0))
     assert balance.tick(seen(1.0, 2.0)) == [DOWN, UP]

@@ -45,7 +45,7 @@ def test_nothing_moves_while_nothing_is_known() -> None:
 
 
 def test_blocks_of_the_next_executions_are_fetched_and_others_evicted() -> None:
-    # Cells 2 and 3 are fast. Stretch 3 has just ended: 0 and 1 are next.
+    # Cells 2 and 3 are fast. Stretch 3 has just ended: cells 0 and 1 are used next.
     prefetcher = Learner(2)
     for stretch in (0, 1, 2, 3, 0, 1, 2):
         prefetcher.tick(seen(stretch, [0, 0, 10, 10]))
@@ -55,7 +55,7 @@ def test_blocks_of_the_next_executions_are_fetched_and_others_evicted() -> None:
         MoveRequest(0, 0, 10),
         MoveRequest(1, 0, 10),
     ]
-    # One execution ahead: cell 1 is next. 7 pages are free, so 3 pages are evicted.
+    # Only the next execution is predicted, which uses cell 1. 7 pages are free, so 3 are evicted.
     near = learnt(1, [0, 0, 10, 3])
     assert near.tick(seen(0, [0, 0, 10, 3], free=7)) == [
         MoveRequest(2, 1, 3),

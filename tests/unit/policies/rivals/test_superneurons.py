@@ -109,8 +109,9 @@ def test_only_outputs_of_checkpoints_leave() -> None:
 
 
 def test_a_checkpoint_prefetches_for_the_layers_up_to_the_next_one() -> None:
-    # The checkpoint of the backward pass is layer 3, in stretch 10. Input 2 is used after it.
-    # Inputs 3 and 4 are used in it and before it, so their prefetch begins with the backward pass.
+    # The only checkpoint of the backward pass is layer 3, in stretch 10. Input 2 is used after the
+    # checkpoint, input 3 in the checkpoint and input 4 before it. So the prefetches of inputs 3 and
+    # 4 begin with the backward pass.
     profile = with_heavy(3)
     book, layers = open_book(profile, moving(64), ROOM), layers_of(profile)
     gaps = {layer: Gap(layer - 2, 1, 14 - 2 * layer) for layer in (2, 3, 4)}

@@ -161,7 +161,7 @@ def test_a_search_is_no_worse_than_belady_alone() -> None:
 
 
 def test_cheaper_plans_are_chosen_more_often() -> None:
-    # The finite costs differ by 10. The temperature is 0.3 of this difference, 3.
+    # The finite costs differ by 10. The temperature is 3, which is 0.3 times this difference.
     odds = parents_odds([20.0, 10.0, float("inf")])
     assert odds.tolist() == pytest.approx(
         [np.exp(-10 / 3) / (1 + np.exp(-10 / 3)), 1 / (1 + np.exp(-10 / 3)), 0.0]

@@ -19,7 +19,7 @@ PLENTY = 100 * PAGES * PAGE
 
 
 def layer(gap: Gap) -> int:
-    """The layer whose input the gap's tensor is."""
+    """The layer that has the gap's tensor as its input."""
     return gap.tensor + 2
 
 

@@ -38,10 +38,11 @@ def two(*rates: tuple[float, float]) -> Tiers:
     [
         # 32 x 105 / 125 = 26.9 and 32 x 20 / 125 = 5.1, rounded down.
         (two((105, 105), (24, 20)), (26, 5)),
-        # The lower bandwidth of each tier counts: 24 and 8 of 32, reduced by 8.
+        # The lower bandwidth of each tier counts: 24 and 8. Their sum is 32, and their greatest
+        # common divisor is 8.
         (two((48, 24), (8, 30)), (3, 1)),
         (two((8, 8), (8, 8)), (1, 1)),
-        # 32 / 101 is less than 1, which is the least weight; 32 x 100 / 101 = 31.7.
+        # 32 / 101 is less than 1, the smallest possible weight; 32 x 100 / 101 = 31.7.
         (two((100, 100), (1, 1)), (31, 1)),
         (two((0, 0), (0, 0)), (1, 1)),
         (two((105, 105)), (32, 1)),

@@ -184,7 +184,8 @@ def test_a_spare_plan_is_returned_at_once(rate: float) -> None:
     assert planned.spare is not None
     assert corrected.planned.plan is planned.spare.plan
     assert corrected.planned.migration_bytes_per_s == PROMISED / 2
-    # A spare plan is valid for one profile and one bandwidth only, so the corrected plan has none.
+    # A spare plan is valid for one profile and one bandwidth only, so the corrected plan has no
+    # spare plan.
     assert corrected.planned.spare is None
     assert not session.asked
     session.correcting.entered(corrected.planned, session.live, session.words())  # type: ignore[arg-type]

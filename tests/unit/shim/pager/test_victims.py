@@ -16,7 +16,7 @@ from tests.unit.waiting import wait
 PLANNED, STRAYS, FRAMES = 7000, 9000, 10000
 """Numbers of pages that are planned to be in memory, of pages that are planned to be in the file,
 and of page frames. The planned pages leave more frames than two streams can read ahead. With fewer
-frames, which pages are evicted would depend on the speed of the pager's threads."""
+frames, the choice of the evicted pages would depend on the speed of the pager's threads."""
 
 
 def with_plan(start: Callable[..., Paged]) -> Paged:
