@@ -43,7 +43,7 @@ test_compat_on_debian.py."""
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests by the guest that they need, and tests that take long.
+    """Mark tests by the guest that they need, and tests that take a long time.
 
     `second`: tests with the fixture `patched_guest` in the main image. They run in the second of
         the two system guests (fixtures.SYSTEM) that `make guest` boots.

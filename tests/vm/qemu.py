@@ -28,7 +28,7 @@ KERNEL_ARGUMENTS = (
     "mitigations=off cryptomgr.notests audit=0",
     # The emulator translates code once for each virtual address. Without address space
     # randomization, processes share the translations: starting a process takes a third of the time,
-    # and importing torch four fifths.
+    # and importing torch takes four fifths.
     "norandmaps",
     # These options avoid loading modules: under emulation, each takes most of a second to load.
     "systemd.ssh_auto=0 systemd.getty_auto=0 systemd.gpt_auto=0",

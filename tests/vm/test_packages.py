@@ -21,7 +21,7 @@ NOT_STAGED = {"/usr/share/lintian/overrides/sentineld"}
 """Files of the packages that `make install` does not install, besides those of debhelper."""
 
 LICENCES = re.compile(r"/usr/share/doc/sentineld/LICENSE(S/.*)?$")
-"""Files that `make install` installs and the packages replace by debian/copyright."""
+"""Files that `make install` installs and that the packages replace with debian/copyright."""
 
 
 def contents(package: Path) -> set[str]:
@@ -70,7 +70,7 @@ class Root:
     """A fresh Debian 12, in which commands run by chroot, in a mount namespace of their own."""
 
     def __init__(self, place: Path, packages: dict[str, Path]) -> None:
-        """Install the packages' dependencies, but not the packages, and a kernel's headers."""
+        """Install a kernel's headers and the packages' dependencies, but not the packages."""
         self.place = place
         depends = ", ".join(field(path, "Depends") for path in packages.values())
         # The first of several alternatives; "python3:any" is the package python3.

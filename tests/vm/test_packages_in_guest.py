@@ -41,8 +41,8 @@ set -e
 echo force-unsafe-io > /etc/dpkg/dpkg.cfg.d/99mmdebstrap
 dpkg-divert --rename --remove {DIVERTED}
 """
-"""Makes dpkg install all files of a package, and gives the guest the program that compiles Python
-packages. The image has neither, so that it is built faster."""
+"""Makes dpkg install all files of a package and compile Python packages. To save time, neither was
+done when the image was built."""
 SHELL = (
     f"cd {FOLDER}; {PORTABLE.replace('env', 'export', 1)}"
     " DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8; "
@@ -50,8 +50,8 @@ SHELL = (
 KEPT_RUNNING = "sentinelctl run "
 SCREEN = "sentinelctl top"
 REPEATED = ("sentinelctl status", "promtool query")
-"""Commands that are repeated until their output is that of the page, because what they show takes
-time."""
+"""Commands that are repeated until their output is that of the page, because the state that they
+show is reached only after some time."""
 PATIENCE_S = 1200.0
 COMMAND_S = 1800.0
 
@@ -62,10 +62,10 @@ NOT_COMPARED = re.compile(
     r"/usr/lib/modules/[^/]+/modules\.|/var/(log|cache|tmp)/|/var/lib/(dpkg|apt|prometheus)/"
     r"|/var/lib/dkms/mok\.|/root/|/tmp/|/srv/tutorial|/usr/(lib|share)/python3/.*/__pycache__"
 )
-"""What other packages write: logs, caches, databases, DKMS's key, and bytecode of the modules that
-were imported. The bytecode of sentineld is elsewhere, in /usr/lib/sentineld."""
+"""Files that other packages write: logs, caches, databases, DKMS's key, and bytecode of the modules
+that were imported. The bytecode of sentineld is elsewhere, in /usr/lib/sentineld."""
 REMAINING = {"/etc/prometheus/sentineld.rules.yml"}
-"""The file that the page has the reader create outside FOLDER."""
+"""The file outside FOLDER that the page tells the reader to create."""
 
 
 def snapshot(guest: Guest) -> set[str]:
@@ -111,7 +111,7 @@ class Run:
             file.write(f"$ {command}    # {seconds:.0f} s\n{output.rstrip()}\n\n")
 
     def shell(self, command: str, check: bool = True) -> str:
-        """The output of a command. check: the command must succeed."""
+        """The output of a command. check: whether the command must succeed."""
         return self.guest.run(f"{SHELL}{{ {command}; }} 2>&1", COMMAND_S, check).stdout
 
     @property
@@ -137,7 +137,7 @@ class Run:
             self._lines.append(line)
 
     def _interrupt(self, step: Step) -> str:
-        """Send SIGINT to the training; `sentinelctl run` ignores this signal of a terminal."""
+        """Send SIGINT to the training. `sentinelctl run` ignores the SIGINT that Ctrl-C sends."""
         assert self._process is not None
         assert self._reader is not None
         lines = len(self._lines)
@@ -178,8 +178,8 @@ def check(step: Step, output: str, alike: Callable[[str], str] = shape) -> None:
 
 
 def losses_of(page: str, steps_trained: int, folder: Path) -> list[tuple[str, str]]:
-    """The losses of the page's training on its own. It runs in the image's root tree, and without
-    its pauses."""
+    """The losses of the page's training if it runs without sentineld. It runs in the image's root
+    tree, and its pauses are left out."""
     (folder / TRAINING).write_text(files(page)[TRAINING])
     program = (
         "import runpy, sys, time; time.sleep = lambda seconds: None;"

@@ -27,8 +27,8 @@ CPU time."""
 
 def training_in(folder: str) -> str:
     """The training's command line after `python3`, with SCRIPTS in a folder. Its steps take less
-    than a second in an emulated guest. Recording, metering and planning take longer the more pages
-    it has."""
+    than a second in an emulated guest. A training with more pages would be recorded, metered and
+    planned more slowly."""
     scripts = " ".join(f"{folder}/{script}" for script in SCRIPTS)
     return f"{scripts} --blocks 2 --positions 64 --width 256"
 

@@ -28,7 +28,7 @@ class Step:
 
 
 def steps(page: str) -> list[Step]:
-    """The commands of a page, in their order."""
+    """The commands of a page, in the order of the page."""
     found: list[Step] = []
     for block in BLOCK.findall(page):
         for text in re.split(r"^(?=\$ |\^C$)", block, flags=re.MULTILINE)[1:]:
@@ -38,27 +38,27 @@ def steps(page: str) -> list[Step]:
 
 
 def files(page: str) -> dict[str, str]:
-    """The files that a page has the reader save: name -> text."""
+    """The files that a page tells the reader to save: name -> text."""
     return dict(FILE.findall(page))
 
 
 def shape(line: str) -> str:
-    """A line without what differs between two runs: figures, units of bytes, widths of columns."""
+    """A line without the parts that differ between runs: figures, units of bytes, column widths."""
     line = re.sub(r"\d+(?:[.,]\d+)*", "0", line)
     line = re.sub(r"0 (?:[KMGT]i)?B\b", "0 B", line)
     return " ".join(line.split())
 
 
 def first_word(line: str) -> str:
-    """What a line of a live view always begins with."""
+    """The first word of a line, by which the lines of a live view are compared."""
     return shape(line).partition(" ")[0]
 
 
 def first_missing(
     shown: tuple[str, ...], output: str, alike: Callable[[str], str] = shape
 ) -> str | None:
-    """The first line of `shown` that the output does not have after the lines before it; None: the
-    output has all of them. Two lines are the same if they are `alike`."""
+    """The first line of `shown` that is missing from the output; None: the output has all lines of
+    `shown`, in their order. Lines are compared by the text that alike() makes of them."""
     lines = iter(map(alike, output.splitlines()))
     for line in shown:
         if line.strip() in ("", OMITTED):
