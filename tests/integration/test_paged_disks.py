@@ -93,7 +93,7 @@ def test_changed_data_ends_the_training(daemon: Daemon, tmp_path: Path) -> None:
     run = start(tmp_path, daemon)
     try:
         wait_paging(run, PAGED_BYTES)
-        # Stop the training. Otherwise, its pager could write a page to another offset before the
+        # Stop the training, so that the pager cannot write a page to another offset before the
         # loop changes the page's copy at the old offset.
         os.kill(run.pid, signal.SIGSTOP)
         with file_of(run).open("r+b", buffering=0) as file:

@@ -51,7 +51,7 @@ class Node:
 
     def run(self, script: str, **more: str) -> subprocess.CompletedProcess[str]:
         """Run a script with the environment variables of JOB and `more`."""
-        # PYTHONPATH belongs to the working tree's sentinelctl.
+        # sentinelctl of the working tree needs PYTHONPATH.
         kept = {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ}
         return subprocess.run(
             [self._scripts / script],

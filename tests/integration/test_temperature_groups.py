@@ -108,7 +108,7 @@ def wait_for_members(daemon: Daemon, expected: list[int]) -> None:
 
 
 def wait_for_scans(daemon: Daemon) -> None:
-    """Wait for two scans, so that one of them has begun meanwhile."""
+    """Wait until two more scans have ended. The second of them began after this call."""
     before = only(daemon)["swap"]["scans"]
     wait(lambda: only(daemon)["swap"]["scans"] >= before + 2, "the processes are not scanned")
 

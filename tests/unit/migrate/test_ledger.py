@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The counts of moved, skipped and failed bytes add up."""
+"""The totals of moved, skipped and failed bytes: for all steps together, and for each step."""
 
 from __future__ import annotations
 

@@ -80,7 +80,8 @@ def test_weights_and_limits_are_those_of_the_job() -> None:
 
 
 def test_a_rank_gets_no_more_than_its_maximum() -> None:
-    # The first rank needs 48 MiB for a slowdown of 1.25, but may have only 32 MiB: 1.5 for the job.
+    # The first rank needs 48 MiB for a slowdown of 1.25, but may have only 32 MiB. So the slowdown
+    # of the job is at least 1.5.
     ranks = [rank(LINE, Terms(most_bytes=32 * MIB)), rank({0: 2.0, 32: 1.0})]
     job = as_one(ranks).curve
     assert job is not None

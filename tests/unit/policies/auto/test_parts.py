@@ -41,8 +41,8 @@ def test_levels_are_whole_grains_or_the_whole_group() -> None:
     found = levels(toy_groups(), fast_pages(state=[15.9, 16.0, 47.9, 256.0], scratch=[63.0]))
     assert found[:, STATE].tolist() == [0, 16, 32, 256]
     assert found[0, SCRATCH] == 63
-    # A value that is below a whole number of pages by no more than the solver's tolerance counts as
-    # this number.
+    # A value that is less than a whole number of pages, but only by the solver's tolerance, is
+    # rounded up to this number.
     found = levels(toy_groups(), fast_pages(state=[31.9995, 255.9995]))
     assert found[:2, STATE].tolist() == [32, 256]
 

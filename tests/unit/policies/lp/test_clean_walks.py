@@ -33,8 +33,8 @@ def gain(gains: CleanGains, before: int, after: int, wrote: bool, at: int) -> fl
     if (before, after) == (SLOW, SLOW):
         return 0.0
     if wrote:
-        # In a stretch that writes to the page, a clean page counts as dirty. After this stretch,
-        # the page is not clean.
+        # The page cannot be clean after a stretch that writes to it. If it was clean before, the
+        # gain is that of a dirty page.
         if after == CLEAN:
             return None
         if before == SLOW:
