@@ -284,7 +284,7 @@ def test_pages_that_a_child_shares_stay(daemon: Daemon, running: Program) -> Non
 
 
 def test_a_fork_of_a_managed_process_changes_no_contents(daemon: Daemon, running: Program) -> None:
-    """The child also shares swapped pages. Once it has ended, the parent's can be paged out."""
+    """The child also shares swapped pages. After its end, the parent's pages can be paged out."""
     before = running.tell("sum")
     attach(daemon, running)
     wait_within_budget(daemon, running)

@@ -70,8 +70,8 @@ MODULES_KEPT = (
     "fs/overlayfs",
 )
 """Folders of kernel modules that are not installed, and the folders and modules in them that are
-installed. depmod reads every installed module; under emulation, it would take a minute for
-all modules."""
+installed. depmod reads every installed module, so all modules would take a minute under
+emulation."""
 
 FILES_LEFT_OUT = (
     # makes an initrd that no guest uses (see initrd.py)
@@ -291,7 +291,7 @@ BACKPORTS = Recipe(
 """Debian 13 with the newest kernel of its backports: for tests of the module and the backends."""
 
 RECIPES = {recipe.suite: recipe for recipe in (MAIN, BOOKWORM, BACKPORTS)}
-"""All recipes, by suite. The cache keeps one image for each recipe."""
+"""All recipes, by suite. The cache keeps one image of each."""
 
 
 def write_files(root: Path, files: dict[str, str]) -> None:

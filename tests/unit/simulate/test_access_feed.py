@@ -129,7 +129,8 @@ def test_the_time_of_observations_passes_and_pages_move_meanwhile() -> None:
     reactor = Delayer(SECOND_NS, [MoveRequest(PARAMETER_CELL, 0, 100)])
     world = fed(reactor, 2, pages_per_s=10)
     # Two stretches of a second each, and half a second of observation after each. The moves that
-    # are requested at the first tick take the second stretch and the observation after it.
+    # are requested at the first tick are carried out in the second stretch and the observation
+    # after it.
     assert world.now_ns == 3 * SECOND_NS
     assert [observation.now_ns for observation in reactor.observed] == [SECOND_NS, 2.5 * SECOND_NS]
     assert world.fast[PARAMETER_CELL] == 15

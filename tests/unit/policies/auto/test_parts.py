@@ -42,7 +42,7 @@ def test_levels_are_whole_grains_or_the_whole_group() -> None:
     assert found[:, STATE].tolist() == [0, 16, 32, 256]
     assert found[0, SCRATCH] == 63
     # A value that is less than a whole number of pages, but only by the solver's tolerance, is
-    # rounded up to this number.
+    # rounded up to the whole number.
     found = levels(toy_groups(), fast_pages(state=[31.9995, 255.9995]))
     assert found[:2, STATE].tolist() == [32, 256]
 
