@@ -5,13 +5,13 @@ out."""
 from __future__ import annotations
 
 import errno
-import os
 import re
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
+from sentineld.base.small_file import read_small_file
 from sentineld.model.arrays import Integers
 from sentineld.model.records import PAGE_BYTES
 
@@ -22,8 +22,6 @@ _FIELDS = {
     "VmLck": "locked_bytes",
     "HugetlbPages": "huge_bytes",
 }
-_LINE_BYTES = 256
-"""Size of a read of /proc/PID/statm, which is shorter."""
 _HEADER = re.compile(r"([0-9a-f]+)-([0-9a-f]+) ")
 _PINNED_FLAGS = {"lo", "ht", "pf", "io"}
 """VmFlags of proc(5): locked, hugetlb, and pages that the kernel does not manage."""
@@ -90,12 +88,7 @@ def _statm(pid: int, proc: Path) -> tuple[int, int, int]:
     """(mapped pages, resident pages, resident pages of files and shared memory)."""
     try:
         # A session reads this file several times a second, for up to hundreds of processes.
-        # Path.read_text() takes four times as long.
-        fd = os.open(f"{proc}/{pid}/statm", os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            size, resident, shared, *_ = os.read(fd, _LINE_BYTES).split()
-        finally:
-            os.close(fd)
+        size, resident, shared, *_ = read_small_file(f"{proc}/{pid}/statm").split()
     except (FileNotFoundError, ProcessLookupError):
         raise ProcessLookupError(errno.ESRCH, f"process {pid} is gone") from None
     return int(size), int(resident), int(shared)

@@ -40,9 +40,9 @@ from __future__ import annotations
 import errno
 import os
 from dataclasses import dataclass
-from pathlib import Path
 
 from sentineld.base.errors import SentinelError
+from sentineld.base.small_file import read_small_file
 from sentineld.control.frames import FrameSocket
 from sentineld.observe.pidfd import Pidfd, no_such_process
 
@@ -84,10 +84,9 @@ class Peer:
         Raises SentinelError "not-permitted" or "no-such-process", or OSError if no descriptor is
         free.
         """
-        folder = Path(f"/proc/{self.pid}")
         try:
-            status = (folder / "status").read_text(errors="replace")
-            owner = os.stat(folder / "mem").st_uid
+            status = read_small_file(f"/proc/{self.pid}/status").decode(errors="replace")
+            owner = os.stat(f"/proc/{self.pid}/mem").st_uid
         except (FileNotFoundError, ProcessLookupError):
             raise no_such_process(self.pid) from None
         if self.process.exited():

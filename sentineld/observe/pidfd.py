@@ -7,14 +7,18 @@ import contextlib
 import errno
 import os
 import select
+import time
 from pathlib import Path
 
 from sentineld.base.errors import SentinelError
+from sentineld.base.small_file import read_small_file
 
 _TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 _PARENT_FIELD = 4
-_CPU_TIME_FIELDS = (14, 15)
 _START_TIME_FIELD = 22
+_CPUCLOCK_SCHED = 2
+"""The clock of a process's CPU time has the ID ~PID << 3 | CPUCLOCK_SCHED; see
+include/linux/posix-timers_types.h of the kernel, and clock_getcpuclockid(3)."""
 
 
 def start_time_ticks(pid: int) -> int:
@@ -40,25 +44,20 @@ def parent(pid: int) -> int:
 def cpu_seconds(pid: int) -> float:
     """CPU seconds that all threads of a process have used, in user and in kernel mode.
 
-    Raises ProcessLookupError if the process has exited.
+    Raises ProcessLookupError if no process has this ID.
     """
     try:
-        return sum(_stat_fields(pid, *_CPU_TIME_FIELDS)) * _TICK_NS / 1e9
-    except FileNotFoundError as error:
+        return time.clock_gettime(~pid << 3 | _CPUCLOCK_SCHED)
+    except OSError as error:
         raise ProcessLookupError(errno.ESRCH, f"process {pid} has exited") from error
 
 
 def _stat_field(pid: int, field: int) -> int:
-    """A field of /proc/PID/stat; see _stat_fields()."""
-    return _stat_fields(pid, field)[0]
-
-
-def _stat_fields(pid: int, *fields: int) -> list[int]:
-    """Fields of /proc/PID/stat. fields: numbers of the fields, from 1 as in proc(5); at least 4."""
-    text = Path(f"/proc/{pid}/stat").read_text()
+    """A field of /proc/PID/stat. field: its number, from 1 as in proc(5); at least 4."""
+    text = read_small_file(f"/proc/{pid}/stat")
     # Field 2 is the command in parentheses, which may contain spaces and parentheses.
-    values = text[text.rindex(")") + 2 :].split()
-    return [int(values[field - 3]) for field in fields]
+    values = text[text.rindex(b")") + 2 :].split()
+    return int(values[field - 3])
 
 
 def children(pid: int) -> list[int]:
