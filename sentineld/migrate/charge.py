@@ -24,32 +24,6 @@ from sentineld.plan.expected import UNKNOWN_TIER, ExpectedStep
 FAST = 0
 
 
-@dataclass(frozen=True)
-class _Snapshot:
-    """The residency maps at one moment."""
-
-    stretch: int
-    born: bool
-    """Whether the stretch's births may have happened."""
-    arena: Nodes
-    """Nodes of the arena's pages after all births of the stretch. Between two stretches, `stretch`
-    is the next stretch, and its births are not in `arena` yet."""
-    born_pages: npt.NDArray[np.int64]
-    """Pages of the arena that the stretch's births made resident."""
-    heap: Nodes
-
-    def arena_now(self) -> Nodes:
-        """Nodes of the arena's pages at this moment; the births of the stretch are included as soon
-        as they may have happened."""
-        return self.arena if self.born else self.without_births()
-
-    def without_births(self) -> Nodes:
-        """The same as `arena`, except that the pages born in the stretch are absent."""
-        nodes = self.arena.copy()
-        nodes[self.born_pages] = ABSENT
-        return nodes
-
-
 class _Birth(NamedTuple):
     """The birth of a tensor in the arena. It occurs in every step."""
 
@@ -110,13 +84,14 @@ class Charge:
         self._fast_nodes = spaces.tiers.tiers[FAST].nodes
         self._events = self._by_stretch()
         self._births = self._births_by_stretch()
-        # By stretch; each entry also covers the next stretch.
-        self._turnovers: dict[int, StretchPages] = {}
+        self._turnovers: dict[int, StretchPages] = {}  # by stretch; see _turnover()
         self._room: _Room | None = None  # used by the mover's thread only; None: not computed yet
         self._lock = threading.Lock()  # guards the maps and the fields below
         self._now = 0
         self._begun = False
-        self._born_pages = no_pages()  # see _Snapshot.born_pages
+        self._born_pages = no_pages()
+        """Pages of the arena that the stretch's births made resident. `spaces` contains the births
+        from the stretch's beginning on, although they may happen later."""
 
     def begin(self, now: int) -> None:
         """Begin a stretch and apply all of its births. The process may be ahead of the mover, so
@@ -197,35 +172,44 @@ class Charge:
         If not, the births of the current stretch are charged even while moves of the barrier before
         the stretch are not done.
         """
-        snapshot = self._snapshot(barriers_hold)
-        if snapshot.born:
-            most_bytes = self._most_bytes(
-                snapshot.without_births(), snapshot.stretch, snapshot.arena
-            )
-            return most_bytes + self._others_bytes(snapshot)
-        # Unplanned tensors that are alive at the boundary are alive in the stretch before it and in
-        # the stretch after it. Their bytes are therefore at most the smaller heap_bytes of the two
-        # stretches.
-        heap_bytes = min(self._step.heap_bytes[[snapshot.stretch - 1, snapshot.stretch]])
-        return (
-            self._fast_bytes(snapshot.without_births())
-            + int(heap_bytes)
-            + self._others_bytes(snapshot)
-        )
+        with self._lock:
+            stretch, born = self._moment(barriers_hold)
+            turnover = self._turnover(stretch)
+            nodes, now, fast = self._before_births(turnover)
+            heap_pages = self._heap_pages()
+        if born:
+            fast, _ = self._peak(nodes, fast, turnover.stretches[0], now)
+            planned_bytes = self._step.heap_bytes[stretch]
+        else:
+            # Unplanned tensors that are alive at the boundary are alive in the stretch before it
+            # and in the stretch after it. Their bytes are therefore at most the smaller heap_bytes
+            # of the two stretches.
+            planned_bytes = self._step.heap_bytes[[stretch - 1, stretch]].min()
+        pages_bytes = (fast + heap_pages) * self.spaces.page_bytes
+        return pages_bytes + int(planned_bytes) + self._unmanaged_bytes()
 
     def resident_bytes(self, barriers_hold: bool = True) -> list[int]:
         """Bytes of arena and heap on each tier. All births of the stretch are included as soon as
         they may have happened. barriers_hold: see charged_bytes()."""
-        snapshot = self._snapshot(barriers_hold)
-        arena_bytes = self.spaces.bytes_by_tier(snapshot.arena_now())
-        return [int(size) for size in arena_bytes + self.spaces.bytes_by_tier(snapshot.heap)]
+        with self._lock:
+            _, born = self._moment(barriers_hold)
+            bytes_by_tier = np.zeros(len(self.spaces.tiers.tiers), np.int64)
+            for residency in self.spaces.maps.values():
+                bytes_by_tier += self.spaces.bytes_of(residency)
+            arena = self.spaces.maps.get(Space.ARENA)
+            if arena is not None and not born:
+                bytes_by_tier -= self.spaces.bytes_by_tier(arena.nodes[self._born_pages])
+        return [int(size) for size in bytes_by_tier]
 
     def page_tiers(self, barriers_hold: bool = True) -> PageTiers:
         """The tier of each page, for the same pages as resident_bytes()."""
-        snapshot = self._snapshot(barriers_hold)
-        nodes = {Space.ARENA: snapshot.arena_now(), Space.HEAP: snapshot.heap}
+        with self._lock:
+            stretch, born = self._moment(barriers_hold)
+            nodes = {space: self._nodes(space) for space in (Space.ARENA, Space.HEAP)}
+            if not born:
+                nodes[Space.ARENA][self._born_pages] = ABSENT
         tiers = {space: self.spaces.tiers_of(of_space) for space, of_space in nodes.items()}
-        return PageTiers(snapshot.stretch, tiers)
+        return PageTiers(stretch, tiers)
 
     def room_bytes(self, wanted_bytes: int | None = None) -> int:
         """Bytes that can be promoted now without exceeding the budget in this stretch or the next.
@@ -247,27 +231,41 @@ class Charge:
 
     def _exact_room(self) -> _Room:
         count = self._step.boundary_count
-        stretch = self._stretch if self._begun else (self._now + 1) % count
-        turnover = self._turnovers.get(stretch)
-        if turnover is None:
-            stretches = [self._events[stretch], self._events[(stretch + 1) % count]]
-            turnover = self._turnovers[stretch] = StretchPages(stretches)
-        arena, heap = (self.spaces.maps.get(space) for space in (Space.ARENA, Space.HEAP))
-        fast = most = 0
-        if arena is not None:
-            now = turnover.take(arena.nodes)
-            nodes, born = now.copy(), turnover.rows(self._born_pages)
-            fast = arena.fast_pages - self._fast_pages(nodes[born])
-            nodes[born] = ABSENT
+        stretch, _ = self._moment(barriers_hold=False)
+        turnover = self._turnover(stretch)
+        nodes, now, fast = self._before_births(turnover)
+        most = 0
         for at, events in enumerate(turnover.stretches):
-            peak = fast
-            if arena is not None:
-                peak, fast = self._peak(nodes, fast, events, None if at else now)
+            peak, fast = self._peak(nodes, fast, events, None if at else now)
             heap_bytes = int(self._step.heap_bytes[(stretch + at) % count])
             most = max(most, peak * self.spaces.page_bytes + heap_bytes)
-        if heap is not None:
-            most += heap.fast_pages * self.spaces.page_bytes
+        most += self._heap_pages() * self.spaces.page_bytes
         return _Room(self.budget_bytes - most, True, turnover)
+
+    def _turnover(self, stretch: int) -> StretchPages:
+        """The arena pages that are born or dropped in this stretch or in the next one."""
+        found = self._turnovers.get(stretch)
+        if found is None:
+            following = self._events[(stretch + 1) % self._step.boundary_count]
+            found = self._turnovers[stretch] = StretchPages([self._events[stretch], following])
+        return found
+
+    def _before_births(self, turnover: StretchPages) -> tuple[Nodes, Nodes, int]:
+        """(nodes of the turnover's pages when the stretch begins, their nodes now, number of fast
+        pages of the arena when the stretch begins)."""
+        arena = self.spaces.maps.get(Space.ARENA)
+        if arena is None:
+            return np.zeros(0, np.int8), np.zeros(0, np.int8), 0
+        now = turnover.take(arena.nodes)
+        nodes, born = now.copy(), turnover.rows(self._born_pages)
+        fast = arena.fast_pages - self._fast_pages(nodes[born])
+        nodes[born] = ABSENT
+        return nodes, now, fast
+
+    def _heap_pages(self) -> int:
+        """Number of fast pages of the heap."""
+        heap = self.spaces.maps.get(Space.HEAP)
+        return heap.fast_pages if heap is not None else 0
 
     def drops_of(self, stretch: int) -> Table:
         """The ranges that the process drops in the stretch (DROP_DTYPE)."""
@@ -287,16 +285,12 @@ class Charge:
     def _stretch(self) -> int:
         return self._now % self._step.boundary_count
 
-    def _snapshot(self, barriers_hold: bool) -> _Snapshot:
-        with self._lock:
-            arena, heap = (self._nodes(space) for space in (Space.ARENA, Space.HEAP))
-            if not self._begun:
-                # Between two stretches, the maps do not contain the births of the next stretch yet,
-                # so barriers_hold makes no difference.
-                follower = (self._now + 1) % self._step.boundary_count
-                return _Snapshot(follower, False, arena, self._born_pages, heap)
-            born = not (barriers_hold and self._is_waited_for())
-            return _Snapshot(self._stretch, born, arena, self._born_pages, heap)
+    def _moment(self, barriers_hold: bool) -> tuple[int, bool]:
+        """(stretch, whether its births may have happened). Between two stretches: the next stretch,
+        whose births `spaces` does not contain yet."""
+        if not self._begun:
+            return (self._now + 1) % self._step.boundary_count, False
+        return self._stretch, not (barriers_hold and self._is_waited_for())
 
     def _nodes(self, space: Space) -> Nodes:
         residency = self.spaces.maps.get(space)
@@ -314,35 +308,20 @@ class Charge:
             return False
         return self._now - (self._stretch - wait) % self._step.boundary_count > self.done
 
-    def _others_bytes(self, snapshot: _Snapshot) -> int:
-        """Charged bytes outside the arena: those that are resident in the heap now, and unmanaged
-        bytes."""
-        return self._fast_bytes(snapshot.heap) + self._unmanaged_bytes()
-
-    def _fast_bytes(self, nodes: Nodes) -> int:
-        return self._fast_pages(nodes) * self.spaces.page_bytes
-
     def _fast_pages(self, nodes: Nodes) -> int:
         return sum(int(np.count_nonzero(nodes == node)) for node in self._fast_nodes)
-
-    def _most_bytes(self, nodes: Nodes, stretch: int, now: Nodes | None = None) -> int:
-        """Peak of fast bytes in a stretch.
-
-        nodes: the node of each arena page when the stretch begins; changed in place to the nodes
-            at the end of the stretch.
-        now: the node of each arena page now, if the stretch has begun. A page that was born in the
-            stretch may have been promoted since its birth.
-        """
-        most, _ = self._peak(nodes, self._fast_pages(nodes), self._events[stretch], now)
-        return most * self.spaces.page_bytes + int(self._step.heap_bytes[stretch])
 
     def _peak(
         self, nodes: Nodes, fast: int, events: Sequence[Event], now: Nodes | None
     ) -> tuple[int, int]:
-        """The largest number of fast pages during some events, and the number after them.
+        """The largest number of fast pages of the arena during a stretch's events, and the number
+        after them.
 
-        fast: the number of fast pages before the events. nodes, now: see _most_bytes(); they need
-            to contain only the events' pages.
+        nodes: the node of each page of the events when the stretch begins; changed in place to the
+            nodes at the end of the stretch.
+        fast: the number of fast pages of the arena when the stretch begins.
+        now: the node of each page of the events now, if the stretch has begun. A page that was born
+            in the stretch may have been promoted since its birth.
         """
         most = fast
         for node, pages in events:

@@ -158,14 +158,21 @@ class PageMaps:
         tiers: npt.NDArray[np.uint8] = self._tier_of[nodes.view(np.uint8)]
         return tiers
 
+    def bytes_of(self, residency: ResidencyMap) -> npt.NDArray[np.int64]:
+        """Bytes by tier of all pages of a map."""
+        slower = [_count(residency.nodes, tier.nodes) for tier in self.tiers.tiers[1:]]
+        return np.array([residency.fast_pages, *slower], np.int64) * self.page_bytes
+
     def bytes_by_tier(self, nodes: Nodes) -> npt.NDArray[np.int64]:
         """Bytes by tier of pages on these nodes. nodes: one entry per page."""
-        counts = [
-            sum(int(np.count_nonzero(nodes == node)) for node in tier.nodes)
-            for tier in self.tiers.tiers
-        ]
+        counts = [_count(nodes, tier.nodes) for tier in self.tiers.tiers]
         return np.array(counts, np.int64) * self.page_bytes
 
     def refresh(self, memory: Memory) -> int:
         """Query all pages of all maps; returns the number of entries that changed."""
         return sum(residency.refresh(memory) for residency in self.maps.values())
+
+
+def _count(nodes: Nodes, wanted: Iterable[int]) -> int:
+    """Number of entries that are one of the wanted nodes."""
+    return sum(int(np.count_nonzero(nodes == node)) for node in wanted)
