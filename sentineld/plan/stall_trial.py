@@ -19,7 +19,7 @@ boundary.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -36,8 +36,7 @@ TIE = 0.001
 """The process stalls only if stalling shortens the step by more than this share of its time."""
 
 
-@dataclass(frozen=True)
-class Decisions:
+class Decisions(NamedTuple):
     """The number of boundaries with each decision."""
 
     stall: int  # boundaries at which the process stalls

@@ -31,16 +31,18 @@ def _lines(registry: CollectorRegistry) -> Iterator[str]:
         name = f"{family.name}_total" if family.type == "counter" else family.name
         yield f"# HELP {name} {family.documentation.translate(_IN_HELP)}\n"
         yield f"# TYPE {name} {family.type}\n"
+        # All samples of a family have the same labels. They are sorted as prometheus_client does,
+        # because users may search for whole lines.
+        keys = sorted(family.samples[0].labels) if family.samples else []
         for sample in family.samples:
-            # Sort the labels as prometheus_client does, because users may search for whole lines.
-            labels = ",".join(
-                [
-                    f'{key}="{value.translate(_IN_LABELS)}"'
-                    for key, value in sorted(sample.labels.items())
-                ]
-            )
+            labels = ",".join([f'{key}="{_escaped(sample.labels[key])}"' for key in keys])
             labels = f"{{{labels}}}" if labels else ""
             yield f"{sample.name}{labels} {float(sample.value)!r}\n"
+
+
+def _escaped(value: str) -> str:
+    """A label's value, quoted for the text format."""
+    return value if value.isalnum() else value.translate(_IN_LABELS)
 
 
 def exposition_app(registry: CollectorRegistry) -> Callable[[Any, Any], list[bytes]]:

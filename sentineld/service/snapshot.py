@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-
 from sentineld import __version__
 from sentineld.heat.session import TEMPERATURE, HeatSession
 from sentineld.machine.machine import Machine
@@ -103,7 +101,7 @@ def _session(session: Session, counters: EbpfCounters | None) -> SessionSnapshot
         late_moves=moves.late_moves,
         barrier_timeouts=words.barrier_timeouts,
         barrier_wait_ns=words.barrier_wait_ns,
-        stalls=asdict(managed.stall_decisions()) if managed else {},
+        stalls=managed.stall_decisions()._asdict() if managed else {},
         diverged_steps=words.diverged_steps,
         corrections=following.corrections,
         migration_bytes_per_s=correcting.tiers.migration_bytes_per_s if correcting else None,
