@@ -28,7 +28,7 @@ ERASE_LINE = "\r\x1b[K"
 
 
 class Progress:
-    """Shows a text and the elapsed time while a with block runs, if stderr is a terminal.
+    """Shows a text and the elapsed time during a `with` block, if stderr is a terminal.
 
     The line is erased at the end of the block, so that only the results stay on the terminal.
     """

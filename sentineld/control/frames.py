@@ -139,8 +139,8 @@ class FrameSocket:
         # sender of data that arrived before this call.
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         self._socket = connection
-        # Without this option the kernel would discard out-of-band data. The descriptors that came
-        # with the data would be closed in this thread, which can block.
+        # Without this option, the kernel would discard out-of-band data and close the descriptors
+        # that came with it. It would close them in this thread, which can block.
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_OOBINLINE, 1)
         self._buffer = FrameBuffer(limits)
         self._peeked: bytearray | None = None

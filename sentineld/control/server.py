@@ -112,7 +112,7 @@ def listen(path: Path, mode: int, group: str | None) -> socket.socket:
 
 def _remove_dead_socket(path: Path) -> None:
     """Remove a socket at which no daemon listens. Raises SentinelError if a daemon listens there,
-    or OSError."""
+    and OSError if the socket cannot be removed."""
     try:
         is_socket = stat.S_ISSOCK(path.lstat().st_mode)
     except FileNotFoundError:

@@ -33,8 +33,8 @@ class FaultTime(NamedTuple):
     """The duration of a fault that causes a read of FAULT_BYTES."""
 
     ns: float  # median time of the access
-    # Median of the part of this time in which the server does not serve the fault: before it has
-    # read the fault's event, and after the pages have arrived.
+    # Median of the time for which an access waits although the server does not serve its fault:
+    # until the server has read the fault's event, and after the pages have arrived.
     wake_ns: float
 
 

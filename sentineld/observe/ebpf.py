@@ -170,8 +170,9 @@ class EbpfProbes:
         return True
 
     def _adopt(self, message: dict[str, Any], fds: list[int]) -> None:
-        """Take over the fds, attach the programs, and watch or record the processes for which
-        watch() or record() was called earlier."""
+        """Take over the fds, and attach the programs, except those that are needed only while a
+        process is watched. Then watch or record the processes for which watch() or record() was
+        called earlier."""
         named = dict(zip([*message["maps"], *message["programs"]], fds, strict=True))
         self._programs = {name: named.pop(name) for name in message["programs"]}
         self._ring_fd = named.pop("faults")

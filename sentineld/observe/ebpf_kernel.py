@@ -100,7 +100,8 @@ def migrate_format() -> str | None:
 
 
 def parse_migrate_format(text: str) -> MigrateFormat | None:
-    """Parse the tracepoint's format file. Returns None if the field mode or reason is missing.
+    """Parse the tracepoint's format file. Returns None if the field
+    `mode` or the field `reason` is missing.
 
     The file lists the fields in the order of the arguments. The number of fields
     varies: older kernels, 6.1 among them, lack large_folio_split.

@@ -34,7 +34,7 @@ class Candidate:
     it may be mapped from a file system that the process itself serves."""
 
     def __init__(self, pid: int, uid: int, proc: Path = Path("/proc")) -> None:
-        """uid: the user ID of the process's connection."""
+        """uid: the process's user ID, as the kernel reports it for the process's connection."""
         self.pid = pid
         self.uid = uid
         self._folder = proc / str(pid)

@@ -29,7 +29,7 @@ GATHER_S = 0.01
 """Delay before fork and exec events are handled. If many processes start, most of the cost is that
 of waking up the thread; with this delay, the thread handles several events at each wake-up."""
 TREE_MAX = 256
-"""Largest number of processes of a tree that are followed. Each of them takes a descriptor of the
+"""Maximum number of processes that are followed in one tree. Each of them takes a descriptor of the
 daemon. A training has one child process for each data-loader worker."""
 
 

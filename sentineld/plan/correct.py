@@ -171,8 +171,8 @@ class Corrector:
     def needs_times(self) -> bool:
         """Whether timed() should be called with measured times of stretches.
 
-        The times are needed if moves are late, or the process waits for moves, although the
-        bandwidth is as assumed.
+        The times are needed if the bandwidth is as assumed, but moves are late or the process waits
+        for moves.
         """
         recent = self._since(RECENT_STEPS)
         return (

@@ -79,8 +79,9 @@ def step_lifetimes(step: Step, cuts: Sequence[int] | npt.NDArray[np.uint32] = ()
     step's allocation, whose slot identifies the tensor. If the previous step was not recorded, the
     tensors are taken in the order of their births, and the instances in the order of their frees.
     Each tensor is matched with the first unmatched instance of its size, provided that this step
-    frees the instance before the tensor's birth. A tensor that lives longer than one step can't be
-    planned. Its row has kind PERSISTENT and a slot, and the shim keeps the tensor in the heap.
+    frees the instance before the tensor's birth. A tensor without a match lives longer than the
+    duration of one step, so it gets no place in the arena. Its row has kind PERSISTENT and a slot,
+    and the shim keeps the tensor in the heap.
 
     Raises SentinelError if allocations of the step are missing.
     """

@@ -79,7 +79,7 @@ def meter_step(
     """Meter one step.
 
     boundaries: RECORD_DTYPE; the step's BOUNDARY records and a record for the step's end. Each has
-        the epoch that begins there.
+        the epoch that begins at its boundary.
     samples: SAMPLE_DTYPE; records of these epochs and perhaps of others, including residency
         records.
     unmanaged_fast_bytes: fast memory of tensors outside heap and arena.

@@ -23,7 +23,8 @@ KINDS = (
     "activation",
     "scratch",
 )
-"""Kinds for display: those of Kind, and the roles of persistent tensors if the roles are known."""
+"""Kinds for display: those of Kind, and the roles of persistent tensors. A persistent tensor whose
+role is unknown is shown as "persistent"."""
 
 KIND_COLOURS = {
     "parameter": "#4e79a7",

@@ -157,8 +157,8 @@ class Sessions:
         process gets the configured value. On memory and swap, the policy of a process without the
         shim is `temperature`.
 
-        If the daemon has a shared budget, a session without "fast" shares it; "weight", "min" and
-        "max" are its terms.
+        If the daemon has a shared budget, a process that is not managed yet and is attached without
+        "fast" shares this budget. "weight", "min" and "max" set its terms; see Terms.
         """
         fast = FastBudget.parse(str(arguments["fast"])) if arguments.get("fast") else None
         policy = str(arguments["policy"]) if arguments.get("policy") else None

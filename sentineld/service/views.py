@@ -83,7 +83,7 @@ def describe_heat(session: HeatSession) -> dict[str, Any]:
     """The entry of a session of policy `temperature` in the answer to `sentinelctl status`: the
     fields of describe() that apply to it, and `swap`, the session's Figures.
 
-    "group" names a group, and is empty for a single process. "pid" is the single
+    "group" is the title of the tree or the cgroup, empty for a single process. "pid" is the single
     process, the root of a tree, or one of the processes of a cgroup (0 if the cgroup has none)."""
     status, figures = session.status, session.figures
     return {

@@ -13,8 +13,9 @@ from sentineld.shim.native import Native
 from sentineld.shim.selftest import TENSOR_BYTES
 
 PLACEMENTS = {"auto": 0, "fast": 1, "slow": 2}
-"""The values of protocol.Placement by tier. They are repeated here, because importing protocol.py
-would load numpy as soon as sentineld.shim is imported. A test compares them with the enum."""
+"""The values of protocol.Placement by the name that scripts use. They are repeated here, because
+importing protocol.py would load numpy as soon as sentineld.shim is imported. A test compares them
+with the enum."""
 
 CPU_ONLY = "only the pages of CPU tensors can be placed"
 OTHER_MEMORY = (

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A reactive policy in the simulator. Its state is a Reactor, which gets the accesses at boundaries
+"""Runs a reactive policy in the simulator: at boundaries, the policy's Reactor gets the accesses
 and requests moves. If observing the accesses delays the training, the clock advances by this delay
 at the boundary."""
 

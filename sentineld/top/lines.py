@@ -208,7 +208,8 @@ def format_share(share: float, digits: int = 0) -> str:
 
 
 def _tier_lines(session: SessionReading, width: int) -> Iterator[Line]:
-    """A bar for each tier. All bars have the same scale; that of tier 0 shows the budget, too."""
+    """A bar for each tier. All bars have the same scale; the bar of tier 0 also shows the
+    budget."""
     scale = max(session.budget_bytes, *session.resident_bytes, 1)
     wide = width >= WIDE_COLUMNS
     columns = width - LABEL_COLUMNS - TIER_TEXT_COLUMNS[wide]

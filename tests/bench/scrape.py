@@ -8,8 +8,8 @@ protocol, but have no torch and no tensors. Each has a process of its own and, w
 measured, begins a step every STEP_S seconds. Writes build/bench/scrape.json. Exit status 0 if
 the goal holds, 1 if it does not.
 
-The goal is for the median of the elapsed times, so the machine should be idle: on a busy one, only
-the minimum is meaningful.
+The goal limits the median of the elapsed times (LIMIT_S). The machine should therefore be idle: on
+a busy machine, only the minimum is meaningful.
 """
 
 from __future__ import annotations

@@ -103,7 +103,8 @@ class Attacker:
         return value
 
     def finish(self, patience_s: float = PATIENCE_S) -> None:
-        """Wait for the process's end. Raises AssertionError if its exit status is not 0."""
+        """Wait for the process's end. Raises AssertionError if its exit status is not 0, or if it
+        does not end within patience_s."""
         deadline_s = time.monotonic() + patience_s
         while not self._ended:
             pid, status = os.waitpid(self.pid, os.WNOHANG)

@@ -234,7 +234,7 @@ def forks(training: Training) -> Accesses:
 
 
 def types(training: Training) -> Accesses:
-    """Tensors of several types, and storages in shared memory."""
+    """Tensors of several types, and a storage in shared memory."""
     kinds = (torch.bfloat16, torch.complex64, torch.bool, torch.int8, torch.float64)
     own = [(torch.arange(SPAN_BYTES // 8) % 127).to(kind) for kind in kinds]
     shared = torch.arange(SPAN_BYTES // 8).share_memory_()

@@ -197,7 +197,8 @@ def _install_packages(recipe: Recipe, image: Image, lock: int) -> None:
 def _configure(recipe: Recipe, image: Image) -> None:
     root = image.root
     recipes.write_files(root, recipe.files)
-    # With an empty machine id, systemd would treat each boot as the first and apply all presets.
+    # If this file is missing or contains "uninitialized", systemd treats the boot as the first boot
+    # and applies all presets; see machine-id(5).
     (root / "etc/machine-id").write_text(f"{uuid.uuid4().hex}\n")
     _make_keys(image)
     present = [unit for unit in recipes.UNITS_OFF if _has_unit(root, unit)]

@@ -55,7 +55,7 @@ class Lms(SwappingPolicy):
 
 def relieve(book: Book, lower_bound: int) -> int:
     """Add swaps to the book for all gaps longer than a threshold. Returns the threshold, in layers:
-    the largest one at which everything fits, or 0 if there is none."""
+    the largest one at which everything fits. If there is none, it is shorter than all gaps."""
     moving = transient(book.profile)
     found = [(distance(book, gap), gap) for gap in gaps(book) if moving[gap.tensor]]
     threshold = max((layers for layers, _ in found), default=0)

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Policy `oc-dnn`: prefetch the next operators' blocks, and evict past operators' blocks first.
 
-Based on OC-DNN (Awan et al., HiPC 2018; its abstract and third parties' notes): Caffe on unified
-memory. Before each layer, the framework prefetches the buffers that the layer uses, asynchronously,
-while the layer before it runs. After a layer, the framework advises the driver that the layer's
-buffers may be evicted. Other pages are fetched by page faults, and the driver evicts the least
-recently migrated blocks. In the paper's naive version, all pages are fetched by page faults.
+Based on OC-DNN (Awan et al., HiPC 2018), which is Caffe on unified memory. Only the paper's
+abstract and other authors' descriptions were available. Before each layer, the framework prefetches
+the buffers that the layer uses, asynchronously, while the layer before it runs. After a layer, the
+framework advises the driver that the layer's buffers may be evicted. Other pages are fetched by
+page faults, and the driver evicts the least recently migrated blocks. In the paper's naive version,
+all pages are fetched by page faults.
 
 Adapted to memory tiers: operators are stretches, and blocks are the simulator's cells. The policy
 has the order of the operators from the start and, from the second step on, the blocks that each

@@ -97,8 +97,8 @@ API uint64_t sentinel_placement_changes(void)
 	return now;
 }
 
-/* Store (address, placement) of the placed tensors of the heap in `rows`, ascending, except those
-   that were born in the current step. Returns their number. */
+/* For each placed tensor of the heap that was not born in the current step, store (address,
+   placement) in `rows`, in ascending order of address. Returns the number of rows. */
 API uint64_t sentinel_placed(uint64_t (*rows)[2], uint64_t rows_max)
 {
 	const struct heap *heap = &shim.heap;

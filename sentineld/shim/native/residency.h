@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Values of the residency map's bytes, and the count of fast pages. */
+/* Values of the residency map's bytes, and the number of free pages on the fast node. */
 #ifndef SENTINELD_SHIM_RESIDENCY_H
 #define SENTINELD_SHIM_RESIDENCY_H
 

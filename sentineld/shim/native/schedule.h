@@ -54,8 +54,8 @@ void schedule_destroy(struct schedule *schedule);
  */
 void schedule_pass(struct schedule *schedule, uint64_t position);
 
-/* Report that `began` of the next `pages` pages of a due move have begun to move, and that the others
-   need no move. If these are the move's last pages, removes the move and returns true. */
+/* Report on the next `pages` pages of a due move: `began` of them have begun to move, the others need
+   no move. If these are the move's last pages, removes the move and returns true. */
 bool schedule_done(struct schedule *schedule, struct due_moves *moves, struct due_move *due, uint64_t pages,
 		   uint64_t began);
 

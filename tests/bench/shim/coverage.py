@@ -14,7 +14,8 @@ from sentineld.plan.packing import circular_peak
 
 @dataclass(frozen=True)
 class Coverage:
-    """How many of a step's allocations of 4 KiB and more a layout places in the arena."""
+    """The share of a step's allocations of at least 4 KiB that a layout places in the arena, and
+    their peak."""
 
     planned_share: float  # placed allocations divided by all allocations
     planned_bytes_share: float  # bytes of the placed allocations divided by bytes of all

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each source file names its licence: GPL-2.0-only if it runs in the kernel or in QEMU, otherwise
-Apache-2.0. Files of other projects are unchanged, and their licence is in the same folder."""
+"""Each source file names its licence: GPL-2.0-only if the kernel or QEMU loads the code (modules,
+eBPF programs, plugins), otherwise Apache-2.0. Files of other projects are unchanged, and their
+licence is in the same folder."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ import pytest
 ROOT = Path(__file__).parents[3]
 
 GPL = ("kmod/", "bpf/", "tests/demo/plugin/")
-"""Sources that run in the kernel or in QEMU."""
+"""Sources of code that the kernel or QEMU loads."""
 
 SOURCES = ("*.py", "*.c", "*.h", "*.sh", "*.mk", "Makefile", "*Kbuild", "*.service.in")
 SOURCES += ("*.js", "*.css", "*.html")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The arena pages that a plan promotes, compared with a set of pages."""
+"""The ranges of arena pages that a plan promotes, compared with the set of all these pages."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Accesses to memory without a live tensor: their mappings, and why no tensor is found."""
+"""Accesses to memory without a live tensor: the mappings of the accessed pages, and the reasons
+why no tensor is found."""
 
 from __future__ import annotations
 

@@ -144,8 +144,8 @@ static int assign(struct transit *transit)
 	return 0;
 }
 
-/* Write the pages for which assign() took pages of the file. Pages that are contiguous in the file
-   are written together. Returns 0 or -errno. */
+/* Write to the file the pages of the transit to which assign() has assigned places in the file.
+   Pages whose places are contiguous are written together. Returns 0 or -errno. */
 static int write_pages(struct transit *transit)
 {
 	struct pager *pager = transit->pager;

@@ -39,8 +39,7 @@ struct homes {
 bool homes_init(struct homes *homes, uint32_t huge_count, uint32_t single_count);
 void homes_destroy(struct homes *homes);
 
-/* Number of homes, from the first one of an array of `pages` homes on, that have consecutive
-   numbers. */
+/* Length of the run of consecutive home numbers at the beginning of an array of `pages` homes. */
 static inline uint32_t homes_run(const uint32_t *homes, uint32_t pages)
 {
 	uint32_t run = 1;
@@ -66,9 +65,9 @@ void homes_set_free(struct homes *homes, uint32_t home, uint32_t pages, bool fre
    enough, the longest run. Returns how many; 0: no home is left. */
 uint32_t homes_find_unused(const struct homes *homes, uint32_t pages, uint32_t *home);
 
-/* Find consecutive free frames: enough for all pages or, if none of the few blocks searched has
-   enough, the longest run in them. Finds single frames only if no other frame is free. Returns how
-   many frames it has found. There must be a free frame. */
+/* Search a few blocks for consecutive free frames. Finds enough frames for all pages or, if none of
+   these blocks has enough, their longest run. Finds single frames only if no other frame is free.
+   Returns how many frames it has found. There must be a free frame. */
 uint32_t homes_find_free(struct homes *homes, uint32_t pages, uint32_t *home);
 
 /* Find at most `pages` consecutive free frames to return to the kernel. Finds single frames or, if

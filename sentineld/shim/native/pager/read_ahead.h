@@ -8,9 +8,10 @@
  *
  * A sequence can also descend. For example, the backward pass of a recurrent network
  * goes through the time steps in reverse. It accesses the pages of each time step,
- * called a row, in ascending order. So if a fault's page lies a short distance before
- * the first page of a sequence, the fault fetches the pages from its page up to this
- * first page, and also some rows before its page.
+ * called a row, in ascending order. So if a fault occurs a short distance before the
+ * first page of a sequence, the fault fetches the pages up to that first page. Unless
+ * the distance is only a small part of a row, it also fetches some rows before the
+ * accessed page.
  *
  * The sequences, called streams, also tell which pages will be accessed soon, so that
  * these are not evicted.

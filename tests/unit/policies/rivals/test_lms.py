@@ -3,7 +3,8 @@
 
 passes.py defines the step: a forward and a backward pass over six layers. The second use of the
 input of layer k is 13 - 2 k layers after the first one: 9, 7 and 5 layers for layers 2, 3 and 4.
-The gaps of the other inputs are too short for a swap.
+The gaps of the inputs of layers 5 and 6 are too short for a swap. The input of layer 1 is no
+tensor.
 """
 
 from __future__ import annotations

@@ -47,8 +47,8 @@ def lives(found: IntervalSchedule) -> list[str]:
         # The chunk stays fast in the interval 0-1, because the next interval uses it.
         (3, 2, "FFFF"),
         # In stretch 1, the chunk is evicted: its use in the interval 0-1 is over, and the interval
-        # 2-3 does not use it. In stretch 2, it is promoted: the interval after 2-3 is 0-1 of the
-        # next step, which uses it.
+        # 2-3 does not use it. In stretch 2, it is promoted, because the interval after 2-3 (0-1 of
+        # the next step) uses it.
         (0, 2, "FDUF"),
         # If the interval is the whole step, it is also the next interval.
         (2, 4, "FFFF"),
