@@ -53,7 +53,7 @@ REPEATED = ("sentinelctl status", "promtool query")
 """Commands that are repeated until their output is that of the page, because the state that they
 show is reached only after some time."""
 PATIENCE_S = 1200.0
-COMMAND_S = 1800.0
+COMMAND_S = 3600.0
 
 MANAGED = re.compile(r"^process (\d+) is managed: ", re.MULTILINE)
 LOSS = re.compile(r"^step +(\d+)  loss (\S+)$", re.MULTILINE)
