@@ -23,7 +23,7 @@ from sentineld.plan.division import Terms
 from sentineld.profile.meter import StepMeter
 from sentineld.profile.steps import Step
 from sentineld.profile.trace import Trace
-from sentineld.session.attaching import TermChanges, changed_goal, first_goal, saved_goal, to_save
+from sentineld.session.goals import TermChanges, changed_goal, first_goal, saved_goal, to_save
 from sentineld.session.intake.inbox import Inbox
 from sentineld.session.intake.sampling import Observing
 from sentineld.session.intake.step_feed import StepFeed

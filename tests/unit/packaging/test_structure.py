@@ -52,7 +52,7 @@ SESSION_ORDER = (
     "plans",
     "requests",
     "welcome",
-    "attaching",
+    "goals",
     "driver",
     "turns",
     "session",

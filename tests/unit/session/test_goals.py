@@ -12,7 +12,7 @@ from sentineld.base.units import FastBudget
 from sentineld.config import Config
 from sentineld.machine.machine import Machine
 from sentineld.plan.division import Terms
-from sentineld.session.attaching import changed_goal, first_goal, saved_goal, to_save
+from sentineld.session.goals import changed_goal, first_goal, saved_goal, to_save
 from sentineld.session.work.planning import Goal
 from tests.unit.plan.toys import two_tiers
 from tests.unit.toyprocess import ToyPages, ToySubstrate
