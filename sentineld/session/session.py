@@ -31,6 +31,7 @@ from sentineld.profile.meter import StepMeter
 from sentineld.profile.trace import Trace
 from sentineld.session.driver import Driver
 from sentineld.session.lifecycle import EXITED, State
+from sentineld.session.resuming import Resuming
 from sentineld.session.state import StateFiles
 from sentineld.session.turns import Turns
 from sentineld.session.work.planning import Goal
@@ -80,7 +81,8 @@ class Session:
         """Time when this session began, on CLOCK_MONOTONIC; later than the last exec() of the
         process."""
         self._driver = Driver(link, machine, states, self._mover_ended)
-        self.name = self._driver.name
+        self._resuming = Resuming(link, machine, self._driver)
+        self.name = self._driver.attachment.name
         self.lifecycle = self._driver.lifecycle
         self.observing = self._driver.observing
         self.following = self._driver.following
@@ -99,12 +101,12 @@ class Session:
     @property
     def goal(self) -> Goal | None:
         """Budget and policy of the last attach."""
-        return self._driver.goal
+        return self._driver.attachment.goal
 
     @property
     def rule(self) -> str:
         """Origin of the rule that attached the process; "": no rule did."""
-        return self._driver.rule
+        return self._driver.attachment.rule
 
     @property
     def tensor_names(self) -> Mapping[int, TensorName]:
@@ -270,7 +272,7 @@ class Session:
                 # that this session uses.
                 self._before.join()
                 self._before = None
-            self._guarded(driver.resume)
+            self._guarded(self._resuming.begin)
             while not driver.ended:
                 self._guarded(self._next_command() or self._turn)
         except Exception:

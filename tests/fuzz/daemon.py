@@ -95,7 +95,7 @@ class TurnedSession(Session):
                 return
             self._before = None
             self._resumed = True
-            self._guarded(driver.resume)
+            self._guarded(self._resuming.begin)
         while not driver.ended and (command := self._commands.get(0)) is not None:
             self._guarded(command)
         if not driver.ended:

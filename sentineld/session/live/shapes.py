@@ -74,6 +74,11 @@ class Planned:
     # session on paged tiers is never resumed, so this value is not saved.
     fault_latency_ns: float | None = None
 
+    @property
+    def name(self) -> str:
+        """The name of the plan in a status reason."""
+        return "the plan for steps of varying sizes" if self.shape.sizes_vary else "the plan"
+
     def assumed_of(self, machine_tiers: Tiers) -> Tiers:
         """The machine's tiers with the figures that the plan assumes."""
         tiers = machine_tiers

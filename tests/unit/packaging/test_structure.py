@@ -53,7 +53,10 @@ SESSION_ORDER = (
     "requests",
     "welcome",
     "goals",
+    "attachment",
+    "replacing",
     "driver",
+    "resuming",
     "turns",
     "session",
 )
