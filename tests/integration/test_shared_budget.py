@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from prometheus_client.utils import floatToGoString
 
 from tests.integration.test_budgets import idle_process
 from tests.integration.test_daemon import Daemon
@@ -78,7 +77,7 @@ def test_trainings_share_a_budget_while_they_start_and_end(daemon: Daemon) -> No
         url = f"http://127.0.0.1:{daemon.metrics_port}/metrics"
         with urllib.request.urlopen(url, timeout=60) as answer:
             metrics = answer.read().decode()
-        assert f"sentineld_shared_budget_bytes {floatToGoString(SHARED)}" in metrics
+        assert f"sentineld_shared_budget_bytes {float(SHARED)}\n" in metrics
         assert metrics.count("sentineld_share_slowdown_ratio{") == 2
 
         # Another weight, minimum or maximum takes effect without a new profile.
