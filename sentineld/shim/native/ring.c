@@ -27,10 +27,15 @@ void stalls_begin(bool exclude)
 	shim.stalls = paging_stalls();
 }
 
-/* Add stalled time to stalled_ns. paging_stalls() does not tell which thread has waited for a page.
-   So if any thread has waited since the last call of count_stalls(), all time in which the owner
-   has slept since that call counts as stalled. Needs the lock. */
-static void count_stalls(void)
+/* Add stalled time to stalled_ns; returns the present time. Needs the lock.
+
+   paging_stalls() does not tell which thread has waited for a page. So if any thread has waited
+   since the last call of count_stalls(), all time in which the owner has slept since that call
+   counts as stalled.
+
+   Records must have the returned time, and not a later one: the kernel can suspend the owner after
+   this function has read the time, and the next call counts this suspension as stalled. */
+static uint64_t count_stalls(void)
 {
 	uint64_t wall = now_ns(), cpu = clock_ns(CLOCK_THREAD_CPUTIME_ID), stalls = paging_stalls();
 	uint64_t slept = wall - shim.wall_ns - (cpu - shim.cpu_ns);
@@ -40,6 +45,7 @@ static void count_stalls(void)
 	shim.wall_ns = wall;
 	shim.cpu_ns = cpu;
 	shim.stalls = stalls;
+	return wall;
 }
 
 /* Allocate all pages of the memfd now: if memory ran out later, a write to the mapping would raise
@@ -104,15 +110,15 @@ void ring_put(enum sentinel_event event, uint8_t detail, uint64_t address, uint6
 	      uint16_t layer)
 {
 	struct sentinel_record *record;
+	uint64_t now;
 
 	if (shim.ring_head - observe(ring_tail) > shim.ring_mask) {
 		publish(ring_lost, shim.control->ring_lost + 1);
 		return;
 	}
-	if (shim.no_stalls && is_owner())
-		count_stalls();
+	now = shim.no_stalls && is_owner() ? count_stalls() : now_ns();
 	record = &shim.ring[shim.ring_head & shim.ring_mask];
-	record->time_ns = now_ns() - shim.stalled_ns;
+	record->time_ns = now - shim.stalled_ns;
 	record->address = address;
 	record->bytes = bytes;
 	record->value = value;
