@@ -3,8 +3,18 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import NamedTuple
+
+MEMORY_FAULT_S = 10e-6
+"""Time that an access to a swapped page waits if the page is compressed in memory (zram)."""
+DISK_FAULT_S = 100e-6
+"""The same for a disk whose reads have not been timed."""
+DISK_FAULT_S_RANGE = 20e-6, 20e-3
+"""Limits on the measured time of a disk."""
+READS_MIN = 100
+"""Number of reads after which a disk's mean time is used."""
 
 
 class Swap(NamedTuple):
@@ -28,3 +38,34 @@ def read_swap(proc: Path = Path("/proc")) -> Swap:
     # Filename Type Size Used Priority; a space in a file name is written as \040.
     rows = [line.split() for line in lines]
     return Swap(sum(int(row[2]) << 10 for row in rows), sum(int(row[3]) << 10 for row in rows))
+
+
+def fault_s(proc: Path = Path("/proc"), sys: Path = Path("/sys")) -> float:
+    """Time that an access to a swapped page waits, in seconds: the mean time of the reads of the
+    device that the kernel fills first, since the boot. On zram, a constant. Among areas of the same
+    priority, the slowest one counts."""
+    try:
+        lines = (proc / "swaps").read_text().splitlines()[1:]
+    except FileNotFoundError:
+        lines = []
+    rows = [line.split() for line in lines]
+    highest = max((int(row[4]) for row in rows), default=0)
+    times = [_area_fault_s(row[0], sys) for row in rows if int(row[4]) == highest]
+    return max(times, default=DISK_FAULT_S)
+
+
+def _area_fault_s(name: str, sys: Path) -> float:
+    try:
+        found = os.stat(name.replace("\\040", " "))
+        number = found.st_rdev or found.st_dev
+        device = (sys / f"dev/block/{os.major(number)}:{os.minor(number)}").resolve(strict=True)
+        if device.name.startswith("zram"):
+            return MEMORY_FAULT_S
+        counters = (device / "stat").read_text().split()
+    except OSError:
+        return DISK_FAULT_S  # for example a file system without a device of its own
+    reads, read_ms = int(counters[0]), int(counters[3])
+    if reads < READS_MIN:
+        return DISK_FAULT_S
+    lowest, highest = DISK_FAULT_S_RANGE
+    return min(max(read_ms * 1e-3 / reads, lowest), highest)

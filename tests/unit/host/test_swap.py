@@ -3,9 +3,18 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
-from sentineld.host.swap import read_swap
+import pytest
+
+from sentineld.host.swap import (
+    DISK_FAULT_S,
+    DISK_FAULT_S_RANGE,
+    MEMORY_FAULT_S,
+    fault_s,
+    read_swap,
+)
 
 HEADER = "Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n"
 
@@ -25,3 +34,44 @@ def test_a_machine_without_swap(tmp_path: Path) -> None:
     assert read_swap(tmp_path) == (0, 0)
     (tmp_path / "swaps").write_text(HEADER)
     assert read_swap(tmp_path) == (0, 0)
+
+
+def device(sys: Path, area: Path, name: str, stat: str) -> None:
+    """Make the sysfs folder of the device on which a file lies."""
+    number = area.stat().st_dev
+    folder = sys / "devices" / name
+    folder.mkdir(parents=True)
+    (folder / "stat").write_text(stat)
+    links = sys / "dev/block"
+    links.mkdir(parents=True, exist_ok=True)
+    (links / f"{os.major(number)}:{os.minor(number)}").symlink_to(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "stat", "expected"),
+    [
+        ("zram0", "9000 0 9000 9000", MEMORY_FAULT_S),
+        ("sda1", "1000 20 8000 250 1 2 3", 250e-6),
+        ("sda1", "99 20 8000 250 1 2 3", DISK_FAULT_S),
+        ("sda1", "1000 20 8000 1 1 2 3", DISK_FAULT_S_RANGE[0]),
+        ("sda1", "1000 20 8000 1000000 1 2 3", DISK_FAULT_S_RANGE[1]),
+    ],
+)
+def test_the_time_of_a_fault_is_that_of_the_device(
+    tmp_path: Path, name: str, stat: str, expected: float
+) -> None:
+    area = tmp_path / "a file"
+    area.touch()
+    path = str(area).replace(" ", "\\040")
+    # The area with the lower priority, which does not exist, does not count.
+    (tmp_path / "swaps").write_text(
+        f"{HEADER}{path} file 2048 0 5\n/dev/no-such-device partition 2048 0 -2\n"
+    )
+    device(tmp_path / "sys", area, name, stat)
+    assert fault_s(tmp_path, tmp_path / "sys") == pytest.approx(expected)
+
+
+def test_the_time_of_a_fault_without_a_known_device(tmp_path: Path) -> None:
+    assert fault_s(tmp_path, tmp_path) == DISK_FAULT_S
+    (tmp_path / "swaps").write_text(HEADER + "/dev/no-such-device partition 2048 0 5\n")
+    assert fault_s(tmp_path, tmp_path) == DISK_FAULT_S
