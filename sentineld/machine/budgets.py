@@ -43,6 +43,17 @@ class Budgets:
             self._require(holder, budget_bytes)
             self._held[holder] = max(self._held.get(holder, 0), budget_bytes)
 
+    def grow(self, holder: Hashable, budget_bytes: int) -> int:
+        """Raise the holder's budget to budget_bytes, or as far as the tier has room; returns its
+        budget. A budget that is already larger stays as it is."""
+        with self._lock:
+            held_bytes = self._held.get(holder, 0)
+            free_bytes = self._capacity_bytes - sum(self._held.values())
+            grown_bytes = min(budget_bytes, held_bytes + max(free_bytes, 0))
+            if grown_bytes > held_bytes:
+                self._held[holder] = held_bytes = grown_bytes
+            return held_bytes
+
     def settle(self, holder: Hashable, budget_bytes: int) -> None:
         """Lower the holder's budget to budget_bytes, the live plan's budget; 0 removes it."""
         with self._lock:

@@ -10,7 +10,16 @@ from dataclasses import dataclass, replace
 from sentineld.base.errors import SentinelError
 from sentineld.base.units import format_bytes
 from sentineld.machine.budgets import Budgets
-from sentineld.plan.division import Curve, Member, Terms, divide, equal_shares, permitted, total
+from sentineld.plan.division import (
+    Curve,
+    Member,
+    Terms,
+    divide,
+    equal_shares,
+    permitted,
+    spare_parts,
+    total,
+)
 from sentineld.plan.ranks import as_one, split
 
 GAIN_MIN = 0.005
@@ -31,6 +40,7 @@ class Share:
     least_bytes: int
     most_bytes: int | None  # None: unlimited
     share_bytes: int  # the session's part of the shared budget
+    spare_bytes: int  # the part of share_bytes that it only has because no curve values it
     equal_bytes: int  # an equal share, in proportion to the weight
     slowdown: float | None  # predicted at share_bytes; None here and below: not known
     equal_slowdown: float | None  # predicted at equal_bytes
@@ -47,6 +57,7 @@ class _Sharer:
     rank: int = 0
     counts: bool = False  # whether it gets a part of the budget; see SharedBudget.count()
     share_bytes: int = 0
+    spare_bytes: int = 0  # see Share
     equal_bytes: int = 0
     job_ranks: int = 0  # number of the job's ranks among which its share was divided
     job_bytes: int = 0  # the job's share; the sum of its ranks' shares can be smaller by some pages
@@ -54,7 +65,7 @@ class _Sharer:
 
 class SharedBudget:
     """Divides the shared budget among sessions, and keeps the sum of their budgets within it. A
-    holder is a session's ShimLink. Thread-safe.
+    holder is a session's ShimLink, or the HeatSession of processes without the shim. Thread-safe.
 
     A session's share is the budget that it should have; `budgets` counts what each session holds
     now. Other sessions can reserve memory only after a session has given it up, so that the sum
@@ -121,13 +132,13 @@ class SharedBudget:
                 sharer.counts = True
                 self._divide()
 
-    def learn(self, holder: Hashable, curve: Curve | None) -> None:
-        """Take a session's curve, and divide the budget again. curve: None if no curve can be
-        made."""
+    def learn(self, holder: Hashable, curve: Curve | None, size_bytes: int | None = None) -> None:
+        """Take a session's curve, and divide the budget again. curve: None if no curve can be made.
+        size_bytes: see Member."""
         with self._lock:
             sharer = self._sharers.get(holder)
             if sharer is not None:
-                sharer.member = replace(sharer.member, curve=curve)
+                sharer.member = replace(sharer.member, curve=curve, size_bytes=size_bytes)
                 self._divide()
 
     def share_bytes(self, holder: Hashable) -> int:
@@ -168,6 +179,7 @@ class SharedBudget:
                 terms.least_bytes,
                 terms.most_bytes,
                 sharer.share_bytes,
+                sharer.spare_bytes,
                 sharer.equal_bytes,
                 slowdown,
                 equal,
@@ -185,15 +197,23 @@ class SharedBudget:
         members = _members(jobs)
         equal = equal_shares(self.size_bytes, members)
         shares = divide(self.size_bytes, members)
-        present = [_present_bytes(ranks) for ranks in jobs]
+        present = [
+            # A session gets memory that its curve does not value as spare memory only.
+            _present_bytes(ranks) if one.size_bytes is None else one.useful(_present_bytes(ranks))
+            for ranks, one in zip(jobs, members, strict=True)
+        ]
         if permitted(self.size_bytes, members, present) and not (
             total(members, shares) < (1 - GAIN_MIN) * total(members, present)
         ):
             shares = present
-        for ranks, member, job_bytes, job_equal in zip(jobs, members, shares, equal, strict=True):
+        # A job has no size, so only single sessions get spare memory.
+        spare = spare_parts(self.size_bytes, members, shares)
+        for ranks, member, job_bytes, job_equal, more in zip(
+            jobs, members, shares, equal, spare, strict=True
+        ):
             parts = _split(ranks, job_bytes, member), _split(ranks, job_equal, member)
             for one, share, equal_part in zip(ranks, *parts, strict=True):
-                one.share_bytes, one.equal_bytes = share, equal_part
+                one.share_bytes, one.spare_bytes, one.equal_bytes = share + more, more, equal_part
                 one.job_ranks, one.job_bytes = len(ranks), job_bytes
 
 

@@ -81,7 +81,7 @@ class Terms:
 @dataclass(frozen=True)
 class Curve:
     """The slowdown of a session as a function of its budget. A slowdown is the predicted time of a
-    step, divided by its time if all memory were fast."""
+    step, or of other work, divided by its time if all memory were fast."""
 
     budgets_bytes: tuple[int, ...]
     """Budgets in ascending order. No budget larger than the last one is useful."""
@@ -126,6 +126,9 @@ class Member:
 
     terms: Terms
     curve: Curve | None = None  # None: not known yet; the session gets an equal share
+    size_bytes: int | None = None
+    """Size up to which the session takes memory that no curve values (spare_parts()). None: it
+    takes none, because its plans use no more memory than the curve says."""
 
     @property
     def most_bytes(self) -> float:
@@ -133,7 +136,13 @@ class Member:
         limits = [self.terms.most_bytes or math.inf]
         if self.curve is not None:
             limits.append(self.curve.budgets_bytes[-1])
+        elif self.size_bytes is not None:
+            limits.append(self.size_bytes)
         return max(min(limits), self.terms.least_bytes)
+
+    def useful(self, share_bytes: int) -> int:
+        """The part of a share that is useful and permitted."""
+        return int(min(share_bytes, self.most_bytes))
 
 
 def equal_shares(size_bytes: int, members: Sequence[Member]) -> list[int]:
@@ -193,6 +202,24 @@ def divide(size_bytes: int, members: Sequence[Member]) -> list[int]:
         left -= got
     # Equal shares are not whole numbers of units, so they can be better.
     return shares if total(members, shares) <= total(members, equal) else equal
+
+
+def spare_parts(
+    size_bytes: int, members: Sequence[Member], shares_bytes: Sequence[int]
+) -> list[int]:
+    """The memory that each session gets beyond its share (shares_bytes), because no curve values
+    it; bytes. It is divided in proportion to the weights of the sessions that have a size, up to
+    this size and the session's maximum."""
+    room = [
+        min(one.size_bytes or 0, one.terms.most_bytes or math.inf) - share
+        for one, share in zip(members, shares_bytes, strict=True)
+    ]
+    taking = [at for at, bytes_left in enumerate(room) if bytes_left >= PAGE_BYTES]
+    takers = [Member(Terms(members[at].terms.weight, most_bytes=int(room[at]))) for at in taking]
+    parts = [0] * len(members)
+    for at, part in zip(taking, equal_shares(size_bytes - sum(shares_bytes), takers), strict=True):
+        parts[at] = part
+    return parts
 
 
 def permitted(size_bytes: int, members: Sequence[Member], shares_bytes: Sequence[int]) -> bool:

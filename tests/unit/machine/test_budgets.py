@@ -40,6 +40,16 @@ def test_a_budget_shrinks_only_when_its_plan_is_live() -> None:
     budgets.require("b", 6 * GIB)
 
 
+def test_a_budget_grows_as_far_as_there_is_room() -> None:
+    budgets = Budgets(8 * GIB)
+    budgets.reserve("a", 5 * GIB)
+    assert budgets.grow("b", 4 * GIB) == budgets.held_bytes("b") == 3 * GIB
+    assert budgets.grow("b", 2 * GIB) == 3 * GIB
+    budgets.settle("a", GIB)
+    assert budgets.grow("b", 4 * GIB) == 4 * GIB
+    assert budgets.grow("c", 0) == budgets.held_bytes("c") == 0
+
+
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.booleans(), st.integers(0, 12))))
 def test_the_reserved_budgets_never_exceed_the_capacity(
     calls: list[tuple[str, bool, int]],

@@ -175,3 +175,23 @@ def test_the_shares_of_ranks_stay_while_others_join() -> None:
     for holder in "bcdefgh":
         budget.join(holder, Terms())
         assert [budget.share_bytes(rank) for rank in range(3)] == before
+
+
+def test_a_session_with_a_size_uses_memory_that_no_curve_values() -> None:
+    budget = shared("a", "b")
+    needs_little = Curve((0, 8 * MIB), (1.25, 1.0))
+    budget.learn("a", needs_little)
+    budget.learn("b", needs_little, 40 * MIB)
+    assert (budget.share_bytes("a"), budget.share_bytes("b")) == (8 * MIB, 40 * MIB)
+    share = budget.explain("b")
+    assert share is not None
+    assert (share.spare_bytes, share.equal_bytes) == (32 * MIB, 8 * MIB)
+    assert share.relative_slowdown == 1.0
+    # Others get the spare memory as soon as they can use it.
+    budget.learn("a", Curve((0, 60 * MIB), (1.25, 1.0)))
+    assert budget.share_bytes("b") == 64 * MIB - budget.share_bytes("a")
+    assert budget.share_bytes("a") > 50 * MIB
+    budget.leave("a")
+    assert budget.share_bytes("b") == 40 * MIB
+    budget.learn("b", needs_little, 70 * MIB)
+    assert budget.share_bytes("b") == 64 * MIB

@@ -21,6 +21,7 @@ from sentineld.plan.division import (
     divide,
     equal_shares,
     permitted,
+    spare_parts,
     total,
 )
 
@@ -227,3 +228,42 @@ def test_without_a_plan_for_a_session_only_equal_shares_are_permitted() -> None:
     equal = equal_shares(64 * MIB, sharing)
     assert permitted(64 * MIB, sharing, equal)
     assert not permitted(64 * MIB, sharing, [16 * MIB, 40 * MIB])
+
+
+def sized(size: int, weight: float = 1.0, most: int | None = None) -> Member:
+    """A session without a curve whose processes have this size; sizes in MiB."""
+    limit = None if most is None else most * MIB
+    return Member(Terms(weight, most_bytes=limit), size_bytes=size * MIB)
+
+
+def test_memory_that_no_curve_values_goes_to_sessions_with_a_size() -> None:
+    planned = member(LINE)
+    # 40 MiB are left: 3/4 and 1/4 of them.
+    parts = spare_parts(64 * MIB, [planned, sized(60, 3), sized(60)], [8 * MIB, 8 * MIB, 8 * MIB])
+    assert in_mib(parts) == [0, 30, 10]
+    # Sizes and maximums limit the parts.
+    parts = spare_parts(64 * MIB, [sized(10), sized(60), sized(60, most=9)], [8 * MIB] * 3)
+    assert in_mib(parts) == [2, 37, 1]
+    assert spare_parts(64 * MIB, [planned], [8 * MIB]) == [0]
+    assert spare_parts(64 * MIB, [sized(60), planned], [32 * MIB, 32 * MIB]) == [0, 0]
+
+
+def test_without_a_curve_the_size_limits_the_share() -> None:
+    assert in_mib(equal_shares(64 * MIB, [sized(10), sized(60)])) == [10, 54]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 99), st.integers(1, 5), st.integers(0, 20)), max_size=5),
+    st.integers(0, 50),
+)
+def test_spare_memory_is_within_all_limits(rows: list[tuple[int, int, int]], rest: int) -> None:
+    members = [sized(size, weight) for size, weight, _ in rows]
+    shares = [share * MIB for _, _, share in rows]
+    parts = spare_parts(sum(shares) + rest * MIB, members, shares)
+    assert sum(parts) <= rest * MIB
+    wanted = 0
+    for (size, _, _), share, part in zip(rows, shares, parts, strict=True):
+        assert 0 <= part <= max(size * MIB - share, 0)
+        wanted += max(size * MIB - share, 0)
+    # Only whole pages are given, so a few can be left.
+    assert sum(parts) >= min(wanted, rest * MIB) - 2 * PAGE * max(len(rows), 1)
