@@ -13,9 +13,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sentineld.model.arrays import Integers, Mask, Table
+from sentineld.model.arrays import Floats, Integers, Mask, Table
 from sentineld.policies.temperature.carry import carried
 from sentineld.policies.temperature.choice import Chooser
+from sentineld.policies.temperature.history import SCANS, TEMPERATURE_MAX
 from sentineld.policies.temperature.levels import Scan
 from sentineld.policies.temperature.tracker import Tracker
 from sentineld.policies.temperature.units import Units, no_units
@@ -32,6 +33,10 @@ that was paged out is not prefetched."""
 SLACK_SHARE = 1 / 32
 """Share of the budget that is free after page-outs. Page-outs begin when half of this share is
 left, so that each of them frees a large number of pages."""
+
+
+RETURN_WEIGHT = 0.25
+"""Weight of the latest scan in the mean number of pages that return between two scans."""
 
 
 class Sample(NamedTuple):
@@ -54,6 +59,12 @@ class Heat:
         self._returned: Integers = np.zeros(0, np.int64)
         """Pages of each unit that have come back from swap since the last scan, plus 1 for each
         page-out that left all of the unit's resident pages in memory."""
+        self._back: Integers = np.zeros(0, np.int64)  # only the pages that have come back
+        self._returning: Floats = np.zeros(0, np.float64)
+        """Mean number of pages of each unit that come back between two scans."""
+        self._recent: Floats = np.zeros(0, np.float64)
+        """1 if pages of the unit were born or came back before the last scan; decreases with each
+        further scan."""
         self._cold: Mask = np.zeros(0, np.bool_)
         self._wanted: Mask = np.zeros(0, np.bool_)  # hot units with swapped pages
         self._refused: Integers = np.zeros(0, np.int64)
@@ -66,7 +77,9 @@ class Heat:
         origin = units.origin(before)
         self._tracker.carry(origin)
         self._chooser.carry(origin)
-        self._returned = carried(self._returned, origin)
+        self._returned, self._back = carried(self._returned, origin), carried(self._back, origin)
+        self._returning = carried(self._returning, origin)
+        self._recent = carried(self._recent, origin)
         self._cold, self._wanted = carried(self._cold, origin), carried(self._wanted, origin)
         self._refused = carried(self._refused, origin)
         back = np.zeros(len(units), np.int64)
@@ -75,8 +88,10 @@ class Heat:
             more = units.resident - carried(before.resident, origin)
             back = np.maximum(np.minimum(less, more), 0)
         self._returned += back
+        self._back += back
         born = origin < 0
         self._tracker.record(born, born)
+        self._recent[born] = 1.0
         self.units = units
         return int(back.sum())
 
@@ -125,6 +140,9 @@ class Heat:
         # A unit is fetched only while the process uses it: other pages of it must have returned.
         self._wanted &= back
         self._returned[:] = 0
+        self._returning += RETURN_WEIGHT * (self._back - self._returning)
+        self._back[:] = 0
+        self._recent = np.where(back, 1.0, self._recent * (1 - 1 / SCANS))
         self._refused[self._refused > 0] -= 1
 
     def to_page_out(self, pages_max: int) -> Table:
@@ -156,6 +174,32 @@ class Heat:
         self._refused[stayed] = REST
         self._returned[stayed] += 1
         return int(np.maximum(gone[of_asked], 0).sum())
+
+    def fault_rates(
+        self, window_s: float, interval_s: float, seen: bool
+    ) -> tuple[Floats, Integers]:
+        """(M,), (M,): faults per second that each page of a group of pages would cause if it were
+        not in memory, and the number of pages in the group. curve.py describes the model.
+
+        window_s: time in which a page that is accessed at least once counts as used. interval_s:
+            time between two scans. seen: whether the scans read accessed bits.
+
+        Each unit has two groups. The resident pages are used in the share of the scans that found
+        the unit used. The birth of a unit, which counts as a scan, is left out of this share; a
+        unit that no scan has examined since its birth counts as used in each scan. If no accessed
+        bits are read, nothing is known of a page that stays in memory: it counts as used after its
+        birth and after each return, and then less with each scan, until it counts as idle. The
+        pages in swap are used as often as pages of the unit have returned in the last scans.
+        """
+        units, scans = self.units, self._tracker.scans
+        if seen:
+            found_used = self._tracker.temperature() / (TEMPERATURE_MAX / SCANS) - (scans <= SCANS)
+            share = np.where(scans > 1, found_used / np.maximum(scans - 1, 1), 1.0)
+        else:
+            share = np.where(self._recent * SCANS >= 1, self._recent, 0.0)
+        returning = self._returning / np.maximum(units.swapped, 1) / interval_s
+        rates = np.concatenate([share / window_s, np.minimum(returning, 1 / window_s)])
+        return rates, np.concatenate([units.resident, units.swapped])
 
     def to_fetch(self, pages_max: int) -> Table:
         """The swapped runs to prefetch, up to pages_max pages; PAGE_RUN_DTYPE. Further calls return

@@ -33,6 +33,9 @@ class History:
         """count: N. All units begin at temperature 0."""
         self._accessed = _Bits(count)
         self._written = _Bits(count)
+        self.scans: Integers = np.zeros(count, np.int64)
+        """(N,): number of scans that examined the unit; at most SCANS + 1, which means that the
+        first one is forgotten."""
 
     def record(self, units: Mask, accessed: Mask, written: Mask) -> None:
         """Add a scan.
@@ -42,16 +45,19 @@ class History:
         """
         self._accessed.push(units, accessed)
         self._written.push(units, written)
+        self.scans[units] = np.minimum(self.scans[units] + 1, SCANS + 1)
 
     def forget(self, units: Mask) -> None:
         """Clear the history of units whose pages were freed. units: (N,)."""
         self._accessed.clear(units)
         self._written.clear(units)
+        self.scans[units] = 0
 
     def carry(self, origin: Integers) -> None:
         """Replace the units. origin: see carried()."""
         self._accessed.carry(origin)
         self._written.carry(origin)
+        self.scans = carried(self.scans, origin)
 
     def temperature(self) -> Integers:
         """(N,): 0 (idle in all remembered scans) to TEMPERATURE_MAX (written in all of them)."""

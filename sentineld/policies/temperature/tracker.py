@@ -50,6 +50,11 @@ class Tracker:
         """
         self._history.record(units, used, used)
 
+    @property
+    def scans(self) -> Integers:
+        """(N,): see History.scans."""
+        return self._history.scans
+
     def temperature(self) -> Integers:
         """(N,): see History.temperature()."""
         return self._history.temperature()

@@ -6,15 +6,24 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import numpy as np
+import pytest
 
 from sentineld.model.arrays import Table
 from sentineld.model.records import PAGE_RUN_DTYPE
-from sentineld.policies.temperature.heat import REST, Heat, Sample, excess_pages, room_pages
+from sentineld.policies.temperature.heat import (
+    REST,
+    RETURN_WEIGHT,
+    Heat,
+    Sample,
+    excess_pages,
+    room_pages,
+)
+from sentineld.policies.temperature.history import SCANS
 from sentineld.policies.temperature.units import UNIT_PAGES_MIN, Units
 
 UNIT = UNIT_PAGES_MIN
 ALL = 10**9
-SCANS = 8
+ENOUGH = 8
 
 
 class Process:
@@ -57,7 +66,7 @@ def numbers(found: Table) -> list[int]:
 
 def test_cold_units_leave_and_hot_units_stay() -> None:
     process = Process(8, {2, 3, 6})
-    for _ in range(SCANS):
+    for _ in range(ENOUGH):
         process.scan(4)
     assert set(process.page_out(5)) == {0, 1, 4, 5, 7}
     assert set(numbers(process.heat.to_page_out(ALL))) == {2, 3, 6}
@@ -72,11 +81,11 @@ def test_the_sample_has_at_most_the_given_number_of_pages() -> None:
 
 def test_a_hot_set_that_moves_displaces_the_old_one() -> None:
     process = Process(6, {0, 1})
-    for _ in range(SCANS):
+    for _ in range(ENOUGH):
         process.scan(3)
     assert set(process.page_out(3)) <= {2, 3, 4, 5}
     process.hot = {4, 5}
-    for _ in range(3 * SCANS):
+    for _ in range(3 * ENOUGH):
         process.scan(3)
     assert not set(process.page_out(2)) & {4, 5}
 
@@ -142,3 +151,77 @@ def test_page_outs_begin_at_half_the_slack_and_free_all_of_it() -> None:
     assert excess_pages(4200, budget) == 1100
     assert room_pages(3000, budget) == 100
     assert room_pages(3200, budget) == 0
+
+
+WINDOW_S, INTERVAL_S = 0.5, 2.0
+
+
+def rates(process: Process, seen: bool = True) -> list[float]:
+    """Faults per second of each page: of all units' resident pages, then of the swapped ones."""
+    found, pages = process.heat.fault_rates(WINDOW_S, INTERVAL_S, seen)
+    assert pages.sum() == len(process.resident) * UNIT
+    return found.tolist()
+
+
+def test_fault_rates_are_the_shares_of_scans_that_found_the_pages_used() -> None:
+    process = Process(2, {0})
+    process.heat.renew(process.units())
+    # Until the first scan, new pages count as used.
+    assert rates(process) == [1 / WINDOW_S] * 2 + [0, 0]
+    process.scan(2)
+    assert rates(process) == [1 / WINDOW_S, 0, 0, 0]
+    process.hot = {1}
+    # A scan that finds a unit used is followed by one that skips the unit. So two scans have
+    # examined each unit, and one of these has found it used.
+    process.scan(2)
+    process.scan(2)
+    assert rates(process) == [0.5 / WINDOW_S, 0.5 / WINDOW_S, 0, 0]
+    for _ in range(30):
+        process.scan(2)
+    assert rates(process)[:2] == [0, 1 / WINDOW_S]
+
+
+def test_the_fault_rates_of_swapped_pages_are_the_rates_of_their_returns() -> None:
+    process = Process(1, set())
+    process.scan(1)
+    process.resident[0] = False
+    process.heat.renew(process.units())
+    assert rates(process) == [0, 0]
+    # Half of the pages return, and are paged out again.
+    half = np.array([(0, UNIT // 2, True), (UNIT // 2, UNIT // 2, False)], PAGE_RUN_DTYPE)
+    process.heat.renew(Units(half, UNIT))
+    process.heat.renew(process.units())
+    process.scan(1)
+    expected = RETURN_WEIGHT * (UNIT // 2) / UNIT / INTERVAL_S
+    assert rates(process)[1] == pytest.approx(expected)
+    process.scan(1)
+    assert rates(process)[1] == pytest.approx((1 - RETURN_WEIGHT) * expected)
+
+
+def test_without_accessed_bits_pages_count_as_used_for_some_time_after_they_return() -> None:
+    process = Process(2, set())
+    for _ in range(2):
+        process.heat.renew(process.units())
+        process.heat.end_unseen(2 * UNIT)
+    once = (1 - 1 / SCANS) / WINDOW_S
+    assert rates(process, seen=False)[:2] == pytest.approx([once * (1 - 1 / SCANS)] * 2)
+    # Unit 1 is paged out and returns.
+    for resident in (False, True):
+        process.resident[1] = resident
+        process.heat.renew(process.units())
+    process.heat.end_unseen(2 * UNIT)
+    assert rates(process, seen=False)[1] == 1 / WINDOW_S
+    for _ in range(int(SCANS * np.log(SCANS)) + 1):
+        process.heat.end_unseen(2 * UNIT)
+    assert rates(process, seen=False)[:2] == [0, 0]
+
+
+def test_swapped_pages_cause_at_most_one_fault_in_each_window() -> None:
+    process = Process(1, set())
+    process.scan(1)
+    for _ in range(50):
+        for resident in (True, False):
+            process.resident[0] = resident
+            process.heat.renew(process.units())
+    process.scan(1)
+    assert rates(process)[1] == 1 / WINDOW_S

@@ -59,3 +59,17 @@ def test_the_temperature_counts_the_last_scans_of_each_unit(
         for unit in np.flatnonzero(units).tolist():
             found[unit].append(2 * int(accessed[unit]) + 3 * int(written[unit]))
     assert history.temperature().tolist() == [sum(unit[-SCANS:]) for unit in found]
+
+
+def test_scans_are_counted_until_the_first_is_forgotten() -> None:
+    history, everything = History(UNITS), np.ones(UNITS, np.bool_)
+    some = np.array([True, False, True])
+    history.record(everything, everything, everything)
+    history.record(some, everything, everything)
+    assert history.scans.tolist() == [2, 1, 2]
+    history.forget(np.array([True, False, False]))
+    history.carry(np.array([2, 0, -1, 1]))
+    assert history.scans.tolist() == [2, 0, 0, 1]
+    for _ in range(2 * SCANS):
+        history.record(np.ones(4, np.bool_), np.zeros(4, np.bool_), np.zeros(4, np.bool_))
+    assert history.scans.tolist() == [SCANS + 1] * 4
