@@ -48,9 +48,9 @@ ROWS: dict[str, tuple[Graph, ...]] = {
             ),
         ),
         Graph(
-            "Step time relative to an equal share",
-            "Predicted step time, divided by the step time with an equal share of the shared "
-            "budget.",
+            "Time relative to an equal share",
+            "Predicted step time (policy temperature: run time), divided by that with an equal "
+            "share of the shared budget.",
             "percentunit",
             ((f"sentineld_share_slowdown_ratio{{{SESSION}}}", "{{session}}"),),
         ),

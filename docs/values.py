@@ -47,8 +47,10 @@ EMULATED = "sentineld.migrate.emulated"
 SYSCALLS = "sentineld.migrate.syscalls"
 EXECUTOR = "sentineld.migrate.mover"
 HEAT = "sentineld.policies.temperature.heat"
+HEAT_CURVE = "sentineld.policies.temperature.curve"
 HEAT_MEMBERS = "sentineld.heat.members"
 HEAT_SESSION = "sentineld.heat.session"
+HEAT_SHARING = "sentineld.heat.sharing"
 HEAT_TARGET = "sentineld.heat.target"
 LOOKING = "sentineld.heat.looking"
 SCANNING = "sentineld.heat.scanning"
@@ -57,6 +59,11 @@ DELAY_C = "sentineld/shim/native/delay.c"
 
 SOURCES: dict[str, tuple[str, str]] = {
     "plan.move_share": (SHARES, "MOVE_SHARE"),
+    "curve.points": (HEAT_CURVE, "POINTS_MAX"),
+    "heat.divide_share": (HEAT_SHARING, "DIVIDE_SHARE"),
+    "heat.change_min": (HEAT_SHARING, "CHANGE_MIN"),
+    "heat.report": (HEAT_SHARING, "REPORT_S"),
+    "heat.room_share": (HEAT_SHARING, "ROOM_SHARE"),
     "heat.levels": (HEAT, "LEVELS"),
     "heat.look": (HEAT_MEMBERS, "LOOK_S"),
     "heat.processes": (HEAT_TARGET, "PROCESSES_MAX"),

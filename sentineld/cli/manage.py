@@ -51,14 +51,15 @@ def attach(
     With a daemon whose tiers are memory and swap, start managing any process PID, a process
     tree, a cgroup or a systemd unit by the policy temperature, which pages out the pages
     that the processes use least. A group has one budget. If the budget is a share, it is a
-    share of the largest size that the processes have reached while they are managed.
+    share of the largest size that the processes have reached while they are managed. With
+    paged tiers, on a machine with swap, a single process needs --policy temperature.
 
     If the target is already managed, this verb changes its budget or policy without a
     new profile. If an option is omitted, its current value is kept.
 
-    If the daemon has a shared budget (shared_fast in its configuration), a training that is
-    attached without --fast shares this budget with other trainings: the daemon changes the
-    training's budget while the training runs. --weight, --min and --max can be changed later.
+    If the daemon has a shared budget (shared_fast in its configuration), a process or group
+    that is attached without --fast shares this budget with other sessions: the daemon changes
+    the session's budget while it runs. --weight, --min and --max can be changed later.
 
     With --wait, the exit status is 0 only if the target is managed.
     """

@@ -115,7 +115,7 @@ def _print_status(answer: dict[str, Any]) -> None:
                 f"process {session['pid']} uses {energy['joules_per_step']:.3g} J a step ({whose})"
             )
         if share := session.get("share"):
-            click.echo(f"process {session['pid']} {_share_line(share)}")
+            click.echo(f"{session_title(session)} {_share_line(share, bool(session['swap']))}")
         if swap := session["swap"]:
             click.echo(f"{session_title(session)}: {_group_line(session)}{_swap_line(swap)}")
         if session["disturbed"]:
@@ -181,8 +181,9 @@ def _group_line(session: dict[str, Any]) -> str:
     return f"{line}; "
 
 
-def _share_line(share: dict[str, Any]) -> str:
-    """A session's share of the shared budget, and the reasons for it."""
+def _share_line(share: dict[str, Any], over_swap: bool) -> str:
+    """A session's share of the shared budget, and the reasons for it. over_swap: whether the
+    session has no steps, because its policy is temperature."""
     count = share["sessions"]
     limits = [f"weight {share['weight']:g}"]
     if share["least_bytes"]:
@@ -191,6 +192,8 @@ def _share_line(share: dict[str, Any]) -> str:
         limits.append(f"maximum {format_bytes(share['most_bytes'])}")
     sharing = "1 session shares" if count == 1 else f"{count} sessions share"
     ranks = f" ({share['ranks']} ranks of its job count as one)" if share["ranks"] > 1 else ""
+    if spare_bytes := share.get("spare_bytes"):  # a daemon of an earlier version has no such field
+        limits.append(f"including {format_bytes(spare_bytes)} that no other session needs")
     line = (
         f"has a share of {format_bytes(share['share_bytes'])} ({', '.join(limits)}) of the "
         f"{format_bytes(share['size_bytes'])} that {sharing}{ranks}; an equal share is "
@@ -198,22 +201,25 @@ def _share_line(share: dict[str, Any]) -> str:
     )
     if share["slowdown"] is None:
         return line + "; the value of more memory is not known yet"
-    line += f"; predicted step: {share['slowdown']:.3f} x all-fast"
+    what = "run time" if over_swap else "step"
+    line += f"; predicted {what}: {share['slowdown']:.3f} x all-fast"
     if share["equal_slowdown"] is not None:
         line += f", {share['equal_slowdown']:.3f} x with an equal share"
     if share["gain_per_mib"] is not None:
-        line += f"; 1 MiB more saves {share['gain_per_mib']:.2%} of the all-fast step"
+        line += f"; 1 MiB more saves {share['gain_per_mib']:.2%} of the all-fast {what}"
     return line
 
 
 def _swap_line(swap: dict[str, Any]) -> str:
     """The figures of a session of policy temperature."""
+    working_set = swap.get("working_set_bytes")
     kinds = [f"{kind} {format_bytes(size)}" for kind, size in swap["skipped_bytes"].items()]
     return (
         f"{format_bytes(swap['swapped_bytes'])} are swapped out; paged out "
         f"{format_bytes(swap['paged_out_bytes'])}, returned {format_bytes(swap['returned_bytes'])},"
         f" prefetched {format_bytes(swap['prefetched_bytes'])}; {swap['scans']} scans, one every "
         f"{swap['interval_s']:.1f} s, {swap['cpu_share']:.1%} of a core"
+        + ("" if working_set is None else f"; working set {format_bytes(working_set)}")
         + (f"; never paged out: {', '.join(kinds)}" if kinds else "")
     )
 

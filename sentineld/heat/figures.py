@@ -28,3 +28,6 @@ class Figures:
     processes: tuple[int, ...] = ()  # the managed processes
     left_out: int = 0  # processes of the target that are not managed
     left_out_reason: str = ""  # why one of these is not managed
+    working_set_bytes: int | None = None
+    """The smallest budget with which no page in use waits for swap, as predicted from the
+    temperatures; None: not known. Only of sessions that share the shared budget."""

@@ -59,6 +59,11 @@ class Keeping:
         self._exhausted = False
 
     @property
+    def unlisted_bytes(self) -> int:
+        """Resident memory that cannot be paged out, at the last walk."""
+        return max(self._unlisted_pages, 0) * PAGE_BYTES
+
+    @property
     def _listed_pages(self) -> int:
         return int(self._heat.units.resident.sum())
 

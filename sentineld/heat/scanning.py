@@ -6,9 +6,12 @@ from __future__ import annotations
 import time
 
 from sentineld.heat.keeping import Keeping
-from sentineld.heat.looking import Looking
+from sentineld.heat.looking import WINDOW_S, Looking
 from sentineld.heat.memory import SessionMemory
+from sentineld.host.swap import fault_s
 from sentineld.model.records import PAGE_BYTES
+from sentineld.plan.division import Curve
+from sentineld.policies.temperature.curve import curve_of_rates
 from sentineld.policies.temperature.heat import Heat, Sample
 from sentineld.policies.temperature.pacing import Pacing
 
@@ -56,6 +59,12 @@ class Scanning:
     def warm(self) -> bool:
         """Whether the temperatures are known, as far as they can be."""
         return self.scans >= WARM_UP_SCANS or self.observed_by == "swap-ins"
+
+    def curve(self) -> Curve:
+        """The slowdown of the processes as a function of their memory, after the last scan."""
+        seen = self.observed_by == "damon"
+        rates, pages = self._heat.fault_rates(WINDOW_S, self.interval_s, seen)
+        return curve_of_rates(rates, pages, fault_s(), self._keeping.unlisted_bytes)
 
     def turn(self, budget_pages: int) -> bool:
         """Begin a scan if one is due, or end the scan whose window is over; returns whether a scan

@@ -30,13 +30,16 @@ from sentineld.heat.members import Members
 from sentineld.heat.memory import SessionMemory
 from sentineld.heat.paging_out import PagingOut
 from sentineld.heat.scanning import Scanning
+from sentineld.heat.sharing import HeatSharing
 from sentineld.heat.target import Target
 from sentineld.machine.machine import Machine
 from sentineld.migrate.advice import require_advice
 from sentineld.model.records import PAGE_BYTES
 from sentineld.policies.temperature.heat import Heat
+from sentineld.session.goals import Attached, TermChanges, changed_goal
 from sentineld.session.lifecycle import State, Status
 from sentineld.session.turns import Turns
+from sentineld.session.work.planning import Goal
 
 log = logging.getLogger(__name__)
 
@@ -49,13 +52,14 @@ TURN_SHARE = 0.005
 """Limit on the CPU time of reading the resident bytes, as a share of one core. For large groups,
 this limit lengthens the interval."""
 SHIM = "runs under the shim"
+WAITS = "its share of the shared budget is still used by other sessions"
 
 
 class HeatSession:
     """A managed target. Public methods may be called from any thread."""
 
     def __init__(
-        self, target: Target, caller_uid: int, fast: FastBudget, machine: Machine, turns: Turns
+        self, target: Target, caller_uid: int, goal: Goal, machine: Machine, turns: Turns
     ) -> None:
         """caller_uid: the user who attaches the target.
 
@@ -63,7 +67,8 @@ class HeatSession:
         budget does not fit; the caller then still owns the target.
         """
         self.target = target
-        self.fast = fast
+        self.goal = goal
+        """Budget, or the terms of the share. Replaced as a whole, like `status`."""
         self.status = Status(State.ATTACHED, "the temperatures of the pages are being measured")
         """Replaced as a whole, like `figures`."""
         self.figures = Figures()
@@ -75,13 +80,15 @@ class HeatSession:
         the group."""
         if not target.is_group:
             self.uid = next(member.peer.uid for member in self._members)
+        self._sharing = HeatSharing(self, machine)
         try:
-            self._set_up(fast)
+            self._set_up(goal)
         except BaseException:
+            machine.release_budget(self)
             self._members.close()
             raise
 
-    def _set_up(self, fast: FastBudget) -> None:
+    def _set_up(self, goal: Goal) -> None:
         machine, name = self._machine, self.target.name
         self._shortage = ""  # why the budget cannot follow the size of the processes
         self._memory = SessionMemory(self._members)
@@ -90,12 +97,12 @@ class HeatSession:
         if not len(self._members):
             raise self._members.refusal()
         self._publish_use()
-        self._reserve(fast)
+        self._reserve(goal)
         self._stopping = threading.Event()
         some_pid = self._members.pids[0]
         self._looking = Looking(f"look-{name}", some_pid)
         heat = Heat(np.random.default_rng(some_pid))
-        self._paging_out = PagingOut(self._members, machine.require_tiers().migration_bytes_per_s)
+        self._paging_out = PagingOut(self._members, machine.page_out_bytes_per_s())
         self._keeping = Keeping(self._memory, heat, self._paging_out, self._stopping.is_set)
         self._scanning = Scanning(
             self._memory, self._keeping, heat, self._looking, machine.config.scan_cpu_share
@@ -125,12 +132,15 @@ class HeatSession:
         """Begin to manage the processes. Raises RuntimeError if no thread can be started."""
         self._thread.start()
 
-    def attach(self, fast: FastBudget) -> None:
-        """Change the budget. Raises SentinelError."""
+    def attach(self, fast: FastBudget | None, terms: TermChanges | None) -> None:
+        """Change the budget, or the terms of the share. None keeps them. Raises SentinelError."""
 
         def change() -> None:
-            self._reserve(fast)
-            self.fast = fast
+            cgroup, pid = self.target.cgroup, self.target.pid
+            named = Attached(self.target.title, f"--cgroup {cgroup}" if cgroup else str(pid))
+            goal = changed_goal(self.goal, named, fast, None, terms)
+            self._reserve(goal)
+            self.goal = goal
 
         try:
             self._commands.call(change, lambda: self.ended)
@@ -158,7 +168,7 @@ class HeatSession:
     def logged_fields(self) -> dict[str, object]:
         """The facts for log lines about the session; see about()."""
         process = {"pid": self.target.pid} if self.target.pid else {}
-        goal = {"policy": TEMPERATURE, "fast": self.fast}
+        goal = {"policy": TEMPERATURE, "fast": self.goal.fast_text}
         return {"session": self.name, "uid": self.uid, **goal, **process}
 
     def join(self) -> None:
@@ -203,7 +213,7 @@ class HeatSession:
         if self.ended:
             return
         self.status = Status(State.ENDED, reason)
-        self._machine.budgets.settle(self, 0)
+        self._machine.release_budget(self)
         while self._looking.busy and self._looking.result() is None:
             time.sleep(TURN_S)  # another session may use DAMON only after the window
         self._members.close()
@@ -225,8 +235,7 @@ class HeatSession:
             self._memory.refresh()
             self._watch_cpu_s += time.thread_time() - began_s
             self._follow_size()
-            if self.status.state is State.ATTACHED and self._scanning.warm:
-                self.status = Status(State.MANAGED, "the temperatures are known")
+            self._learn()
         began_s = time.thread_time()
         resident_bytes = self._memory.resident_bytes()
         reading_s = time.thread_time() - began_s
@@ -234,10 +243,18 @@ class HeatSession:
         self._watch_cpu_s += reading_s
         if self._memory.sharing_known:
             self.figures = replace(self.figures, resident_bytes=resident_bytes)
+        self._follow_share(resident_bytes)
         began_s = time.thread_time()
+        if self.status.state is State.ATTACHED and self._scanning.warm:
+            # Nothing is paged out before the session has its share: other sessions are still
+            # paging out to release it.
+            if self._sharing.waits:
+                self._explain(WAITS)
+            else:
+                self.status = Status(State.MANAGED, "the temperatures are known")
         if self.status.state is State.MANAGED:
             reason = self._keeping.keep(resident_bytes, self.figures.budget_bytes)
-            self._explain(self._shortage or reason)
+            self._explain(self._shortage or (WAITS if self._sharing.waits else reason))
         self._publish_work(time.thread_time() - began_s, scanned)
 
     def _publish_work(self, move_cpu_s: float, scanned: bool) -> None:
@@ -263,14 +280,49 @@ class HeatSession:
 
     # Budget.
 
-    def _reserve(self, fast: FastBudget) -> None:
-        """Convert the budget to bytes, reserve it, and make it the session's budget. Raises
-        SentinelError."""
-        budget_bytes = max(fast.resolve(self.figures.peak_bytes), PAGE_BYTES)
-        self._machine.budgets.reserve(self, budget_bytes)
-        self._machine.budgets.settle(self, budget_bytes)
+    def _reserve(self, goal: Goal) -> None:
+        """Convert the budget to bytes, reserve it, and make it the session's budget; or let the
+        session share the shared budget. Raises SentinelError."""
+        if goal.terms is not None:
+            self._sharing.join(goal.terms, self._size_bytes)
+            budget_bytes = self._sharing.take(self.figures.resident_bytes)
+        else:
+            budget_bytes = max(goal.fast.resolve(self.figures.peak_bytes), PAGE_BYTES)
+            self._machine.budgets.reserve(self, budget_bytes)
+            self._machine.budgets.settle(self, budget_bytes)
         self._shortage = ""
         self.figures = replace(self.figures, budget_bytes=budget_bytes)
+
+    @property
+    def _size_bytes(self) -> int:
+        return self.figures.resident_bytes + self.figures.swapped_bytes
+
+    @property
+    def wanted_bytes(self) -> int:
+        """The budget, or the share if the session shares the shared budget."""
+        share = self._machine.share_of(self)
+        return self.figures.budget_bytes if share is None else share.share_bytes
+
+    def _learn(self) -> None:
+        """If the session shares the shared budget, report the value of memory to its processes."""
+        if self.goal.terms is None or not self._scanning.warm:
+            return
+        began_s = time.thread_time()
+        curve = self._scanning.curve()
+        self._sharing.learn(curve, self._size_bytes)
+        self.figures = replace(self.figures, working_set_bytes=curve.budgets_bytes[-1])
+        self._watch_cpu_s += time.thread_time() - began_s
+
+    def _follow_share(self, resident_bytes: int) -> None:
+        """If the session shares the shared budget, make its share its budget."""
+        if self.goal.terms is None:
+            return
+        began_s = time.thread_time()
+        self._sharing.follow(self._size_bytes)
+        budget_bytes = self._sharing.take(resident_bytes)
+        if budget_bytes != self.figures.budget_bytes:
+            self.figures = replace(self.figures, budget_bytes=budget_bytes)
+        self._watch_cpu_s += time.thread_time() - began_s
 
     def _publish_use(self) -> None:
         use = self._memory.use
@@ -296,11 +348,13 @@ class HeatSession:
         soon as other sessions leave enough of the fast tier."""
         before_bytes = self.figures.peak_bytes
         self._publish_use()
-        grown = self.figures.peak_bytes != before_bytes and self.fast.bytes is None
+        if self.goal.terms is not None:
+            return
+        grown = self.figures.peak_bytes != before_bytes and self.goal.fast.bytes is None
         if not grown and not self._shortage:
             return
         try:
-            self._reserve(self.fast)
+            self._reserve(self.goal)
         except SentinelError as error:
             self._shortage = f"the budget cannot grow: {error.message}"
             self._explain(self._shortage)

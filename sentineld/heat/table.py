@@ -16,7 +16,9 @@ from sentineld.heat.target import CgroupTarget, OneProcess, Target, Tree
 from sentineld.host.swap import read_swap
 from sentineld.machine.machine import Machine
 from sentineld.machine.swapped import require_swap
+from sentineld.session.goals import TermChanges, first_goal
 from sentineld.session.turns import Turns
+from sentineld.session.work.planning import Goal
 
 log = logging.getLogger(__name__)
 
@@ -73,10 +75,16 @@ class HeatTable:
             }
             return list(self._sessions.values())
 
-    def attach(self, caller_uid: int, wanted: Wanted, fast: FastBudget | None) -> HeatSession:
-        """Begin to manage a target, or change the budget of a managed target. fast: None keeps the
-        budget of a managed target, and selects the configured budget for any other target. Raises
-        SentinelError."""
+    def attach(
+        self,
+        caller_uid: int,
+        wanted: Wanted,
+        fast: FastBudget | None,
+        terms: TermChanges | None = None,
+    ) -> HeatSession:
+        """Begin to manage a target, or change the budget of a managed target, or the terms of its
+        share. fast: None keeps the budget of a managed target; any other target then shares the
+        shared budget or, if there is none, has the configured budget. Raises SentinelError."""
         session = self.find(wanted)
         if session is not None:
             _require_own(session, caller_uid)
@@ -86,9 +94,10 @@ class HeatTable:
                     f"process {wanted.pid} is managed without its descendants",
                     f"run sentinelctl detach {wanted.pid} first",
                 )
-            session.attach(fast or session.fast)
+            session.attach(fast, terms)
             return session
         self._require_substrate()
+        goal = first_goal(self._machine, fast, TEMPERATURE, terms)
         target = wanted.open()
         with self._lock:
             # Another command may have opened the session since find() was called.
@@ -100,7 +109,7 @@ class HeatTable:
                 )
             self._opening.add(target.name)
         try:
-            session = self._opened(target, caller_uid, fast)
+            session = self._opened(target, caller_uid, goal)
         finally:
             with self._lock:
                 self._opening.discard(target.name)
@@ -111,11 +120,10 @@ class HeatTable:
         )
         return session
 
-    def _opened(self, target: Target, caller_uid: int, fast: FastBudget | None) -> HeatSession:
+    def _opened(self, target: Target, caller_uid: int, goal: Goal) -> HeatSession:
         """A new session, which has started. Closes the target if no session can be started."""
-        wanted = fast or FastBudget.parse(self._machine.config.fast)
         try:
-            session = HeatSession(target, caller_uid, wanted, self._machine, self._turns)
+            session = HeatSession(target, caller_uid, goal, self._machine, self._turns)
         except ProcessLookupError:
             target.close()
             raise SentinelError(
@@ -183,11 +191,15 @@ class HeatTable:
             session.join()
 
     def _require_substrate(self) -> None:
-        if not self._machine.substrate.swap:
+        substrate = self._machine.substrate
+        if not (substrate.swap or substrate.paged):
+            kind = "emulated" if substrate.emulated else "the machine's memory nodes"
             raise SentinelError(
                 "wrong-state",
-                f"policy {TEMPERATURE} needs memory and swap as tiers",
-                "start sentineld with --tiers swap",
+                f"policy {TEMPERATURE} needs a daemon whose fast tier is the machine's memory, but "
+                f"the daemon's tiers are {kind}",
+                "start sentineld with --tiers swap or, to manage trainings under the shim, too, "
+                "with --tiers paged",
             )
         self._machine.require_tiers()
         require_swap()
@@ -195,13 +207,13 @@ class HeatTable:
     def _require_room(self, session: HeatSession) -> None:
         """Raise SentinelError if the memory above the budget does not fit into swap."""
         figures, swap = session.figures, read_swap()
-        needed_bytes = figures.resident_bytes - figures.budget_bytes
+        needed_bytes = figures.resident_bytes - session.wanted_bytes
         if needed_bytes > usable_bytes(swap):
             raise SentinelError(
                 "budget-too-large",
                 f"{format_bytes(needed_bytes)} would have to be paged out, but swap has only "
                 f"{format_bytes(swap.free_bytes)} free",
-                "set a larger --fast, or enable more swap",
+                "set a larger --fast or --min, or enable more swap",
             )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import asdict, replace
 from importlib.util import find_spec
 from typing import Any
@@ -20,6 +20,7 @@ from sentineld.machine.budgets import Budgets
 from sentineld.machine.choose import substrate_of
 from sentineld.machine.shared import Share, SharedBudget
 from sentineld.machine.substrate import Substrate
+from sentineld.machine.swapped import PAGE_OUT_BYTES_PER_S
 from sentineld.model.tiers import Tiers
 from sentineld.observe.backends import BackendStatus, survey
 from sentineld.observe.module import MODULE
@@ -102,12 +103,6 @@ class Machine:
         """Reserve the shared budget. Raises SentinelError("bad-config") if this is not possible."""
         if not config.shared_fast or tiers is None:
             return None
-        if self.substrate.swap:
-            raise SentinelError(
-                "bad-config",
-                "shared_fast has no effect on memory and swap: only sessions with plans share it",
-                "remove shared_fast, or choose other tiers",
-            )
         size_bytes = FastBudget.parse(config.shared_fast).resolve(tiers.tiers[0].capacity_bytes)
         try:
             self.budgets.reserve("the shared budget", size_bytes)
@@ -223,31 +218,42 @@ class Machine:
             return self.shared.budgets
         return self.budgets
 
+    def page_out_bytes_per_s(self) -> float:
+        """Limit on the page-outs to swap of one session. Raises SentinelError if there are no
+        tiers."""
+        tiers = self.require_tiers()
+        # The migration bandwidth of paged tiers is that of the disk with their files.
+        return tiers.migration_bytes_per_s if self.substrate.swap else PAGE_OUT_BYTES_PER_S
+
     def join(self, link: ShimLink, terms: Terms) -> None:
         """Check that a process can be managed, and let its session share the shared budget. Raises
         SentinelError."""
         self.substrate.require_allowed(link, self.require_tiers())
+        shared, job = self.require_shared(), link.job
+        if job is None or job.rank is None or job.world_size == 1:
+            shared.join(link, terms)
+        else:
+            shared.join(link, terms, (link.uid, job.name, job.world_size), job.rank)
+
+    def require_shared(self) -> SharedBudget:
+        """The shared budget. Raises SentinelError if there is none."""
         if self.shared is None:
             raise SentinelError(
                 "usage",
                 "the daemon has no shared budget",
                 "set shared_fast in its configuration, or attach with --fast",
             )
-        job = link.job
-        if job is None or job.rank is None or job.world_size == 1:
-            self.shared.join(link, terms)
-        else:
-            self.shared.join(link, terms, (link.uid, job.name, job.world_size), job.rank)
+        return self.shared
 
-    def share_of(self, link: ShimLink) -> Share | None:
+    def share_of(self, holder: Hashable) -> Share | None:
         """A session's share of the shared budget; None: it does not share it."""
-        return None if self.shared is None else self.shared.explain(link)
+        return None if self.shared is None else self.shared.explain(holder)
 
-    def release_budget(self, link: ShimLink) -> None:
+    def release_budget(self, holder: Hashable) -> None:
         """Release a session's budget or its share."""
-        self.budgets.settle(link, 0)
+        self.budgets.settle(holder, 0)
         if self.shared is not None:
-            self.shared.leave(link)
+            self.shared.leave(holder)
 
     def describe(self) -> dict[str, Any]:
         """Describe the machine for `sentinelctl status`."""

@@ -281,7 +281,7 @@ METRICS: tuple[MetricSpec, ...] = (
         "sentineld_share_slowdown_ratio",
         "gauge",
         "Predicted time of the session's step, divided by its time with an equal share of the "
-        "shared budget.",
+        "shared budget. With policy temperature: predicted run time instead of a step's time.",
         lambda one: one.relative_slowdown,
     ),
     _session(

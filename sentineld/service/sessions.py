@@ -16,7 +16,7 @@ from sentineld.base.log_events import LogEvent, about
 from sentineld.base.units import FastBudget, parse_bytes
 from sentineld.control.frames import Message
 from sentineld.control.server import Caller, WithFile
-from sentineld.heat.session import TEMPERATURE
+from sentineld.heat.session import TEMPERATURE, HeatSession
 from sentineld.heat.table import HeatTable, Wanted
 from sentineld.machine.machine import Machine
 from sentineld.observe.peer import require_owner
@@ -157,8 +157,9 @@ class Sessions:
         process gets the configured value. On memory and swap, the policy of a process without the
         shim is `temperature`.
 
-        If the daemon has a shared budget, a process that is not managed yet and is attached without
-        "fast" shares this budget. "weight", "min" and "max" set its terms; see Terms.
+        If the daemon has a shared budget, a process or group that is not managed yet and is
+        attached without "fast" shares this budget. "weight", "min" and "max" set its terms; see
+        Terms.
         """
         fast = FastBudget.parse(str(arguments["fast"])) if arguments.get("fast") else None
         policy = str(arguments["policy"]) if arguments.get("policy") else None
@@ -174,13 +175,7 @@ class Sessions:
             policy = TEMPERATURE
         default = TEMPERATURE if self._machine.substrate.swap else None
         if (policy or default) == TEMPERATURE and self._with_shim(wanted.pid) is None:
-            if terms:
-                raise SentinelError(
-                    "usage",
-                    f"policy {TEMPERATURE} does not use the shared budget",
-                    "leave out --weight, --min and --max",
-                )
-            return describe_heat(self.heat.attach(caller.uid, wanted, fast))
+            return self._described_heat(self.heat.attach(caller.uid, wanted, fast, terms))
         session = self._of_caller(caller.uid, arguments)
         if policy == TEMPERATURE:
             raise SentinelError(
@@ -199,7 +194,7 @@ class Sessions:
         heat = self.heat.find(wanted)
         if heat is not None:
             self.heat.detach(heat, caller.uid)
-            return describe_heat(heat)
+            return self._described_heat(heat)
         if wanted.cgroup:
             raise SentinelError(
                 "wrong-state", f"cgroup {wanted.cgroup} is not managed", "see sentinelctl status"
@@ -256,12 +251,15 @@ class Sessions:
     def status(self, uid: int) -> list[dict[str, Any]]:
         """The sessions that the caller may see: root may see all sessions, any other user only
         sessions of that user's processes."""
-        heat = [describe_heat(one) for one in self.heat.all() if uid in (0, one.uid)]
+        heat = [self._described_heat(one) for one in self.heat.all() if uid in (0, one.uid)]
         return self._described([one for one in self.all() if uid in (0, one.link.uid)]) + heat
 
     def _described(self, sessions: Sequence[Session]) -> list[dict[str, Any]]:
         disturbances = self._machine.probing.disturbances()
         return [describe(one, disturbances.get(one.link.pid, [])) for one in sessions]
+
+    def _described_heat(self, session: HeatSession) -> dict[str, Any]:
+        return describe_heat(session, self._machine.share_of(session))
 
     def _with_shim(self, pid: int) -> Session | None:
         """The process's session; None if the process has no session or the session has ended."""
@@ -286,7 +284,8 @@ class Sessions:
             "not-a-shim-process",
             f"process {pid} does not run under the shim",
             "start it with: python3 -m sentineld.shim train.py; or manage it over swap, with "
-            f"sentineld --tiers swap and sentinelctl attach --policy {TEMPERATURE}",
+            "sentineld --tiers swap or paged, and sentinelctl attach --policy "
+            f"{TEMPERATURE}",
         )
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 from sentineld import __version__
 from sentineld.heat.session import TEMPERATURE, HeatSession
 from sentineld.machine.machine import Machine
+from sentineld.machine.shared import Share
 from sentineld.model.kernel_events import EbpfCounters
 from sentineld.service.disturbances import by_reason
 from sentineld.service.metrics import DaemonSnapshot, SessionSnapshot
@@ -36,12 +37,12 @@ def take_snapshot(machine: Machine, sessions: Sessions) -> DaemonSnapshot:
         machine_joules=machine.rapl.by_zone() if machine.rapl else {},
         sessions=(
             *(_session(session, counters) for session in sessions.all()),
-            *(_heat_session(session) for session in sessions.heat.all()),
+            *(_heat_session(session, machine.share_of(session)) for session in sessions.heat.all()),
         ),
     )
 
 
-def _heat_session(session: HeatSession) -> SessionSnapshot:
+def _heat_session(session: HeatSession, share: Share | None) -> SessionSnapshot:
     figures = session.figures
     return SessionSnapshot(
         session=session.name,
@@ -51,6 +52,8 @@ def _heat_session(session: HeatSession) -> SessionSnapshot:
         budget_bytes=figures.budget_bytes,
         charged_bytes=figures.resident_bytes,
         peak_bytes=figures.peak_bytes,
+        share_bytes=share.share_bytes if share is not None else None,
+        relative_slowdown=share.relative_slowdown if share is not None else None,
         resident_bytes={0: figures.resident_bytes, 1: figures.swapped_bytes},
         swap_bytes={
             "out": figures.paged_out_bytes,

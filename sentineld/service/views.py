@@ -9,6 +9,7 @@ from typing import Any
 
 from sentineld.base.errors import SentinelError
 from sentineld.heat.session import TEMPERATURE, HeatSession
+from sentineld.machine.shared import Share
 from sentineld.model.kernel_events import Disturbance
 from sentineld.model.plan import Plan
 from sentineld.model.profile import Profile
@@ -79,7 +80,7 @@ def describe(session: Session, disturbances: Sequence[Disturbance]) -> dict[str,
     }
 
 
-def describe_heat(session: HeatSession) -> dict[str, Any]:
+def describe_heat(session: HeatSession, share: Share | None) -> dict[str, Any]:
     """The entry of a session of policy `temperature` in the answer to `sentinelctl status`: the
     fields of describe() that apply to it, and `swap`, the session's Figures.
 
@@ -92,9 +93,9 @@ def describe_heat(session: HeatSession) -> dict[str, Any]:
         "state": str(status.state),
         "reason": status.reason,
         "policy": TEMPERATURE,
-        "fast": str(session.fast),
+        "fast": session.goal.fast_text,
         "rule": "",
-        "share": None,
+        "share": asdict(share) if share is not None else None,
         "budget_bytes": figures.budget_bytes,
         "charged_bytes": figures.resident_bytes,
         "peak_bytes": figures.peak_bytes,

@@ -21,7 +21,7 @@ from sentineld.profile.meter import StepMeter
 from sentineld.profile.steps import Step
 from sentineld.profile.trace import Trace
 from sentineld.session.attachment import Attachment
-from sentineld.session.goals import TermChanges, changed_goal, first_goal
+from sentineld.session.goals import Attached, TermChanges, changed_goal, first_goal
 from sentineld.session.intake.inbox import Inbox
 from sentineld.session.intake.sampling import Observing
 from sentineld.session.intake.step_feed import StepFeed
@@ -243,7 +243,7 @@ class Driver:
             self.attach_to(first_goal(self._machine, fast, policy_name, terms))
             return None
         assert before is not None
-        goal = changed_goal(before, self._link.pid, fast, policy_name, terms)
+        goal = changed_goal(before, Attached.process(self._link.pid), fast, policy_name, terms)
         switches = goal.policy != before.policy or not terms
         if switches:
             # The terms do not change either if this fails.

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from sentineld.base.errors import SentinelError
 from sentineld.base.units import FastBudget
@@ -18,10 +18,23 @@ TermChanges = Mapping[str, Any]
 """Fields of Terms that a caller sets or changes."""
 
 
+class Attached(NamedTuple):
+    """Names an attached process or group in messages."""
+
+    title: str
+    argument: str  # of sentinelctl detach
+
+    @classmethod
+    def process(cls, pid: int) -> Attached:
+        """A single process."""
+        return cls(f"process {pid}", str(pid))
+
+
 def first_goal(
     machine: Machine, fast: FastBudget | None, policy: str | None, terms: TermChanges | None
 ) -> Goal:
-    """The goal of a process that is not attached. fast, policy: None selects the configured value.
+    """The goal of a process or group that is not attached. fast, policy: None selects the
+    configured value.
 
     If the daemon has a shared budget, a session without `fast` shares it. Raises SentinelError.
     """
@@ -36,20 +49,25 @@ def first_goal(
 
 
 def changed_goal(
-    goal: Goal, pid: int, fast: FastBudget | None, policy: str | None, terms: TermChanges | None
+    goal: Goal,
+    target: Attached,
+    fast: FastBudget | None,
+    policy: str | None,
+    terms: TermChanges | None,
 ) -> Goal:
-    """The new goal of an attached process. fast, policy: None keeps the current value.
+    """The new goal of an attached process or group. fast, policy: None keeps the current value.
 
     Raises SentinelError, for example if `fast` is given although the session shares the shared
     budget.
     """
     _require_one_kind(fast, terms)
     if (terms and goal.terms is None) or (fast is not None and goal.terms is not None):
-        kind = "has a budget of its own" if goal.terms is None else "shares the shared budget"
         raise SentinelError(
             "wrong-state",
-            f"process {pid} {kind}",
-            f"detach it first: sentinelctl detach {pid}",
+            f"{target.title} has a budget of its own"
+            if goal.terms is None
+            else f"{target.title} shares the shared budget",
+            f"detach it first: sentinelctl detach {target.argument}",
         )
     changed = goal.terms
     if terms and changed is not None:

@@ -34,10 +34,12 @@ def build(folder: Path) -> Path:
 
 
 @contextmanager
-def daemon_with_swap(kind: str, folder: Path) -> Iterator[Daemon]:
-    """A daemon on a machine with swap; see swap_area()."""
+def daemon_with_swap(
+    kind: str, folder: Path, tiers: str = "swap", config: str = ""
+) -> Iterator[Daemon]:
+    """A daemon on a machine with swap; see swap_area(). config: see Daemon."""
     with swap_area(kind, folder, SWAP_BYTES):
-        started = Daemon(folder, "--tiers", "swap", config="scan_cpu_share = 0.2\n")
+        started = Daemon(folder, "--tiers", tiers, config=f"scan_cpu_share = 0.2\n{config}")
         yield started
         started.stop()
 

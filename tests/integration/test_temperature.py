@@ -418,8 +418,8 @@ def test_the_sum_of_budgets_is_limited(daemon: Daemon, running: Program, program
         running.close()
         wait(lambda: daemon.session(running.process.pid) is None, "the session does not end")
         attach(daemon, other, most)
-        line = refused(daemon.ctl("attach", other.pid, "--weight", "2"), "usage")
-        assert "does not use the shared budget" in line
+        line = refused(daemon.ctl("attach", other.pid, "--weight", "2"), "wrong-state")
+        assert "has a budget of its own" in line
     finally:
         other.close()
 

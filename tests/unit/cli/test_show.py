@@ -33,6 +33,17 @@ SESSION = {
     "energy": None,
     "swap": None,
 }
+SWAP = {
+    "swapped_bytes": 6 << 20,
+    "paged_out_bytes": 8 << 20,
+    "returned_bytes": 2 << 20,
+    "prefetched_bytes": 0,
+    "left_out": 0,
+    "scans": 7,
+    "interval_s": 1.5,
+    "cpu_share": 0.0123,
+    "skipped_bytes": {"locked": 4096},
+}
 STATUS: dict[str, Any] = {
     "version": "0.1.0",
     "pid": 9,
@@ -174,6 +185,36 @@ def test_status_explains_shares_of_the_shared_budget(tmp_path: Path) -> None:
     ]
 
 
+def test_status_explains_the_share_of_processes_over_swap(tmp_path: Path) -> None:
+    share = {
+        "size_bytes": 8 << 20,
+        "sessions": 2,
+        "ranks": 1,
+        "weight": 1.0,
+        "least_bytes": 0,
+        "most_bytes": None,
+        "share_bytes": 5 << 20,
+        "spare_bytes": 1 << 20,
+        "equal_bytes": 4 << 20,
+        "slowdown": 1.05,
+        "equal_slowdown": 1.1,
+        "relative_slowdown": 1.05 / 1.1,
+        "gain_per_mib": 0.05,
+    }
+    session = {**SESSION, "share": share, "swap": SWAP | {"working_set_bytes": 6 << 20}}
+    session |= {"group": "tree of process 4242", "processes": [4242]}
+    answer = {**STATUS, "shared_bytes": 8 << 20, "sessions": [session]}
+    with answering(tmp_path, status=lambda _: answer) as ctl:
+        lines = ctl.output("status").splitlines()
+    assert lines[-2] == (
+        "tree of process 4242 has a share of 5.0 MiB (weight 1, including 1.0 MiB that no other "
+        "session needs) of the 8.0 MiB that 2 sessions share; an equal share is 4.0 MiB; predicted "
+        "run time: 1.050 x all-fast, 1.100 x with an equal share; 1 MiB more saves 5.00% of the "
+        "all-fast run time"
+    )
+    assert "of a core; working set 6.0 MiB; never paged out: locked 4.0 KiB" in lines[-1]
+
+
 def test_status_has_the_energy_of_a_step_and_its_source(tmp_path: Path) -> None:
     for source, words in (("rapl", "of the machine, by RAPL"), ("modelled", "modelled")):
         energy = {"joules_per_step": 12.345, "source": source}
@@ -183,18 +224,8 @@ def test_status_has_the_energy_of_a_step_and_its_source(tmp_path: Path) -> None:
 
 
 def test_status_of_swap_has_page_outs_and_cpu_time(tmp_path: Path) -> None:
-    swap = {
-        "swapped_bytes": 6 << 20,
-        "paged_out_bytes": 8 << 20,
-        "returned_bytes": 2 << 20,
-        "prefetched_bytes": 0,
-        "scans": 7,
-        "interval_s": 1.5,
-        "cpu_share": 0.0123,
-        "skipped_bytes": {"locked": 4096},
-    }
     tiers = [{"nodes": [], "capacity_bytes": 2 << 30}, {"nodes": [], "capacity_bytes": 1 << 30}]
-    answer = {**STATUS, "swap": True, "tiers": tiers, "sessions": [{**SESSION, "swap": swap}]}
+    answer = {**STATUS, "swap": True, "tiers": tiers, "sessions": [{**SESSION, "swap": SWAP}]}
     with answering(tmp_path, status=lambda _: answer) as ctl:
         output = ctl.output("status")
         empty = {**answer, "sessions": []}

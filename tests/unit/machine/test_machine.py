@@ -14,6 +14,7 @@ from sentineld.config import Config, TierOverrides
 from sentineld.machine import machine
 from sentineld.machine.choose import substrate_of
 from sentineld.machine.machine import Machine, default_policy
+from sentineld.machine.swapped import PAGE_OUT_BYTES_PER_S
 from sentineld.observe.module import MODULE
 from sentineld.observe.shim_link import ShimLink
 from tests.unit.plan.toys import two_tiers
@@ -65,14 +66,21 @@ def test_the_shared_budget_is_reserved_in_the_fast_tier() -> None:
     one.budgets.require("a session", capacity_bytes // 4)
     with pytest.raises(SentinelError, match="left of the fast tier's"):
         one.budgets.require("a session", capacity_bytes // 4 + 1)
-    for config in (
-        Config(shared_fast=str(capacity_bytes + 1)),
-        Config(shared_fast="50%", tiers=TierOverrides(swap=True)),
-    ):
-        with pytest.raises(SentinelError, match="shared_fast") as refused:
-            Machine(config, substrate_of(config), two_tiers(), [])
-        assert refused.value.code == "bad-config"
+    config = Config(shared_fast=str(capacity_bytes + 1))
+    with pytest.raises(SentinelError, match="shared_fast") as refused:
+        Machine(config, substrate_of(config), two_tiers(), [])
+    assert refused.value.code == "bad-config"
     assert Machine(Config(shared_fast="50%"), substrate_of(Config()), None, []).shared is None
+
+
+def test_page_outs_are_limited_by_the_bandwidth_of_swap() -> None:
+    paged = Config(tiers=TierOverrides(paged="/"))
+    assert (
+        Machine(paged, substrate_of(paged), two_tiers(1e9), []).page_out_bytes_per_s()
+        == PAGE_OUT_BYTES_PER_S
+    )
+    swap = Config(tiers=TierOverrides(swap=True))
+    assert Machine(swap, substrate_of(swap), two_tiers(1e9), []).page_out_bytes_per_s() == 1e9
 
 
 def test_the_default_policy_needs_no_scipy(

@@ -12,13 +12,14 @@ from sentineld.base.units import FastBudget
 from sentineld.config import Config
 from sentineld.machine.machine import Machine
 from sentineld.plan.division import Terms
-from sentineld.session.goals import changed_goal, first_goal, saved_goal, to_save
+from sentineld.session.goals import Attached, changed_goal, first_goal, saved_goal, to_save
 from sentineld.session.work.planning import Goal
 from tests.unit.plan.toys import two_tiers
 from tests.unit.toyprocess import ToyPages, ToySubstrate
 
 OWN = FastBudget.parse("30%")
 CONFIG = Config(policy="sentinel", fast="10%")
+TARGET = Attached.process(7)
 SHARES = Goal(FastBudget(None, 4096), "static", Terms(2.0))
 
 
@@ -35,15 +36,15 @@ def test_missing_values_are_the_configured_ones() -> None:
 
 
 def test_only_given_values_change() -> None:
-    assert changed_goal(Goal(OWN, "static"), 7, None, "auto", None) == Goal(OWN, "auto")
-    changed = changed_goal(SHARES, 7, None, None, {"least_bytes": 5})
+    assert changed_goal(Goal(OWN, "static"), TARGET, None, "auto", None) == Goal(OWN, "auto")
+    changed = changed_goal(SHARES, TARGET, None, None, {"least_bytes": 5})
     assert changed == replace(SHARES, terms=Terms(2.0, 5))
     with pytest.raises(SentinelError, match="process 7 shares the shared budget"):
-        changed_goal(SHARES, 7, OWN, None, None)
+        changed_goal(SHARES, TARGET, OWN, None, None)
     with pytest.raises(SentinelError, match="process 7 has a budget of its own"):
-        changed_goal(Goal(OWN, "static"), 7, None, None, {"weight": 2.0})
+        changed_goal(Goal(OWN, "static"), TARGET, None, None, {"weight": 2.0})
     with pytest.raises(SentinelError, match="has no weight"):
-        changed_goal(SHARES, 7, OWN, None, {"weight": 2.0})
+        changed_goal(SHARES, TARGET, OWN, None, {"weight": 2.0})
 
 
 @pytest.mark.parametrize("goal", [Goal(OWN, "static"), SHARES, SHARES.with_share(0)])

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The shared budget, as one session of policy `temperature` uses it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Hashable
+
+from sentineld.machine.machine import Machine
+from sentineld.machine.shared import SharedBudget
+from sentineld.plan.division import Curve, Terms
+from sentineld.policies.temperature.curve import differ
+
+CHANGE_MIN = 0.02
+"""The session reports a new curve if the slowdown at any budget differs by more than this share
+from that of the reported curve."""
+REPORT_S = 60.0
+"""After this time, it reports a new curve in any case."""
+DIVIDE_SHARE = 0.005
+"""Limit on the CPU time of divisions that the session causes, as a share of one core."""
+ROOM_SHARE = 1 / 8
+"""Room that a session reports beyond the size of its processes, as a share of this size. The
+processes can grow into it at once."""
+STALE_SHARE = 1 / 32
+"""The session reports a new size if less than this share of the size is left as room, or more than
+twice ROOM_SHARE."""
+
+
+class HeatSharing:
+    """One session's part of the shared budget. All calls come from the session's thread, or from
+    the thread that creates the session.
+
+    All methods except join() may only be called while the session shares the budget.
+    """
+
+    def __init__(self, holder: Hashable, machine: Machine) -> None:
+        self._holder = holder
+        self._machine = machine
+        self.curve: Curve | None = None
+        """The curve that was reported last."""
+        self._room_bytes = 0  # the size that was reported last, with the room
+        self._reported_s = self._next_s = 0.0
+        self.waits = False
+        """Whether other sessions still use a part of the share."""
+
+    @property
+    def _shared(self) -> SharedBudget:
+        return self._machine.require_shared()
+
+    def join(self, terms: Terms, size_bytes: int) -> None:
+        """Let the session share the budget, or change its terms. size_bytes: size of the processes.
+        Raises SentinelError."""
+        self._shared.join(self._holder, terms)
+        self._report(self.curve, size_bytes)
+        self._shared.count(self._holder)
+
+    def take(self, resident_bytes: int) -> int:
+        """Bring the memory that the session holds closer to its share; returns the budget in bytes,
+        which is never larger than either.
+
+        Memory is released only when the processes no longer use it, because another session could
+        take it before their pages have left it.
+        """
+        budgets, share_bytes = self._shared.budgets, self._shared.share_bytes(self._holder)
+        held_bytes = budgets.grow(self._holder, share_bytes)
+        if held_bytes > share_bytes:
+            held_bytes = max(share_bytes, min(held_bytes, resident_bytes))
+            budgets.settle(self._holder, held_bytes)
+        self.waits = held_bytes < share_bytes
+        return min(held_bytes, share_bytes)
+
+    def learn(self, curve: Curve, size_bytes: int) -> None:
+        """Report a curve to the shared budget if it has changed noticeably."""
+        now_s = time.monotonic()
+        changed = self.curve is None or differ(curve, self.curve, CHANGE_MIN)
+        if now_s >= (self._next_s if changed else self._reported_s + REPORT_S):
+            self._report(curve, size_bytes)
+        else:
+            self.follow(size_bytes)
+
+    def follow(self, size_bytes: int) -> None:
+        """Report the size of the processes if it has changed noticeably."""
+        lowest, highest = size_bytes * (1 + STALE_SHARE), size_bytes * (1 + 2 * ROOM_SHARE)
+        if not lowest <= self._room_bytes <= highest and time.monotonic() >= self._next_s:
+            self._report(self.curve, size_bytes)
+
+    def _report(self, curve: Curve | None, size_bytes: int) -> None:
+        began_s = time.thread_time()
+        self._room_bytes = int(size_bytes * (1 + ROOM_SHARE))
+        self._shared.learn(self._holder, curve, self._room_bytes)
+        self.curve, self._reported_s = curve, time.monotonic()
+        self._next_s = self._reported_s + (time.thread_time() - began_s) / DIVIDE_SHARE
