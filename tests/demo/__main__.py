@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trains one model under five placement policies and reports the fast share of each.
+"""Trains one model under five placement policies and reports the step time and the fast share of
+each.
 
     python3 -m tests.demo [--output build/demo]
 
@@ -49,9 +50,9 @@ def run_all(machine: machines.Machine, begin: float) -> rules.Report:
     assert process.stdin is not None
     assert process.stdout is not None
     runs: list[dict[str, Any]] = []
-    counts: dict[str, dict[str, Any]] = {}
     done: dict[str, Any] = {}
-    counting, started = "", 0.0
+    plugin: dict[str, Any] | None = None
+    started = 0.0
     try:
         for line in process.stdout:
             event = json.loads(line)
@@ -61,16 +62,16 @@ def run_all(machine: machines.Machine, begin: float) -> rules.Report:
             elif kind == "count":
                 if machine.counter is not None:
                     machine.counter.start([(low, high) for low, high in event["tensors"]])
-                    counting, started = event["policy"], time.monotonic()
+                    started = time.monotonic()
                 print("ok" if machine.counter else "none", file=process.stdin, flush=True)
             elif kind == "counted":
                 assert machine.counter is not None
-                counts[counting] = count_row(machine.counter, time.monotonic() - started)
+                plugin = count_row(machine.counter, time.monotonic() - started)
                 print("ok", file=process.stdin, flush=True)
             elif kind == "run":
-                runs.append(event)
-                share = report.percent(event["fast_share"])
-                progress(f"{event['policy']}: {share} served by fast memory", begin)
+                runs.append(event | {"plugin": plugin})
+                plugin = None
+                progress(report.summary(event), begin)
             elif kind == "done":
                 done = event
     except BaseException:
@@ -83,7 +84,11 @@ def run_all(machine: machines.Machine, begin: float) -> rules.Report:
         raise MachineError(f"guest_run.py ended with status {status} before its last run")
     seconds = round(time.monotonic() - begin, 1)
     return report.assemble(
-        runs, counts, done, machine=machine.description, wall_seconds_of_runs=seconds
+        runs,
+        done,
+        machine=machine.description,
+        modelled=machine.counter is not None,
+        wall_seconds_of_runs=seconds,
     )
 
 

@@ -14,7 +14,8 @@ from typing import Any
 from sentineld.config import load
 from sentineld.control.client import request
 
-MANAGED_SECONDS = 300.0
+MANAGED_SECONDS = 1200.0
+"""An emulated CPU needs minutes to plan with `auto`."""
 
 
 class ControlError(RuntimeError):

@@ -30,6 +30,11 @@ DROP_IN = "/run/systemd/system/sentineld.service.d/demo.conf"
 """Path of a drop-in that keeps the daemon's memory off the fast node, because tests/demo/balloon.py
 controls how much memory is free on this node."""
 
+CONFIG = "/etc/sentineld/config.d/demo.toml"
+BARRIER_TIMEOUT_MS = 60_000
+"""The limit is one of the guest's time, in which moves take 10 to 20 times as long while the plugin
+keeps its clock."""
+
 ACTIVATE = """
 set -e
 systemd-sysusers /usr/local/lib/sysusers.d/sentineld.conf
@@ -143,5 +148,7 @@ def install(guest: Guest, folder: Path) -> None:
     with subprocess.Popen(["tar", "-C", staged / "root", "-c", "."], stdout=subprocess.PIPE) as tar:
         subprocess.run(unpack, stdin=tar.stdout, check=True)
     drop_in = "[Service]\\nNUMAPolicy=preferred\\nNUMAMask=1\\n"
-    guest.run(f"mkdir -p {Path(DROP_IN).parent} && printf '{drop_in}' > {DROP_IN}")
+    setting = f"barrier_timeout_ms = {BARRIER_TIMEOUT_MS}\\n"
+    for path, text in ((DROP_IN, drop_in), (CONFIG, setting)):
+        guest.run(f"mkdir -p {Path(path).parent} && printf '{text}' > {path}")
     guest.run(ACTIVATE)

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The demo's picture: resident tensor bytes by node over a step, and the fast shares."""
+"""The demo's picture: resident tensor bytes by node over a step, step times, and fast shares."""
 
 from __future__ import annotations
 
+import statistics
 from pathlib import Path
 
 import matplotlib
 
-from tests.demo.rules import POLICIES, Report, run_of
+from tests.demo.rules import POLICIES, Report, run_of, runs_of, step_seconds
 
 matplotlib.use("Agg")
 from matplotlib import pyplot
@@ -18,10 +19,11 @@ MIB = 1 << 20
 
 def draw(report: Report, path: Path) -> None:
     """Write the picture as PNG."""
-    figure, (left, right) = pyplot.subplots(
-        1, 2, figsize=(12, 4.6), width_ratios=(3, 2), layout="constrained"
+    figure, (left, middle, right) = pyplot.subplots(
+        1, 3, figsize=(16, 4.6), width_ratios=(3, 2, 2), layout="constrained"
     )
     _residency(left, report)
+    _times(middle, report)
     _shares(right, report)
     figure.savefig(path, dpi=120)
     pyplot.close(figure)
@@ -48,19 +50,38 @@ def _residency(axes: pyplot.Axes, report: Report) -> None:
     axes.legend(loc="upper left")
 
 
+def _times(axes: pyplot.Axes, report: Report) -> None:
+    """Draw the median of the runs' medians as a bar, and the timed steps as points."""
+    for place, policy in enumerate(POLICIES):
+        runs = runs_of(report, policy)
+        median = statistics.median(step_seconds(run) for run in runs)
+        steps = [seconds for run in runs for seconds in run["step_seconds"]]
+        axes.barh(-place, median, 0.6, color=FAST if policy == "sentineld" else SECOND)
+        axes.plot(steps, [-place] * len(steps), "k|")
+        axes.text(max(steps), -place, f"  {median:.2f}", va="center")
+    clock = "modelled clock" if report["modelled"] else "this machine's clock"
+    axes.set_yticks([-place for place in range(len(POLICIES))], POLICIES)
+    axes.set(title="step time", xlabel=f"seconds, {clock}")
+    axes.margins(x=0.2)
+    axes.set_xlim(left=0)
+
+
 def _shares(axes: pyplot.Axes, report: Report) -> None:
     width = 0.38
     for place, policy in enumerate(POLICIES):
-        run = run_of(report, policy)
-        assert run is not None
-        for offset, share, colour, meter in (
-            (width / 2, run["fast_share"], FAST, "kernel module: page touches"),
-            (-width / 2, run["plugin_fast_share"], SECOND, "QEMU plugin: cache misses"),
+        runs = runs_of(report, policy)
+        for offset, key, colour, meter in (
+            (width / 2, "fast_share", FAST, "kernel module: page touches"),
+            (-width / 2, "plugin_fast_share", SECOND, "QEMU plugin: cache misses"),
         ):
-            if share is not None:
+            shares = [100 * run[key] for run in runs if run[key] is not None]
+            if shares:
+                share, height = statistics.median(shares), -place + offset
                 label = meter if policy == POLICIES[0] else "_nolegend_"
-                axes.barh(-place + offset, 100 * share, width, color=colour, label=label)
-                axes.text(100 * share + 1, -place + offset, f"{100 * share:.1f}", va="center")
+                axes.barh(height, share, width, color=colour, label=label)
+                if len(shares) > 1:
+                    axes.plot(shares, [height] * len(shares), "k|")
+                axes.text(max(shares) + 2, height, f"{share:.1f}", va="center")
     axes.axvline(
         100 * report["best_fixed_share"],
         color="black",

@@ -4,44 +4,62 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.demo.rules import PAGE_BYTES, Report, Verdict, best_fixed_share, run_of
+from tests.demo.rules import (
+    PAGE_BYTES,
+    POLICIES,
+    Report,
+    Verdict,
+    best_fixed_share,
+    run_of,
+    runs_of,
+    step_seconds,
+)
 
 NOTES = (
+    "Runs: the policies run one after the other, each alone on the machine, with the same number "
+    "of warm-up steps under the policy and of timed steps. Those with limited fast memory have the "
+    "same budget. All runs of a policy with several runs are shown as a range.",
     "Fast share: the share of touches of tensor pages in a step that the fast node served, "
     "recorded by the kernel module's fault handler. A page counts at most once per stretch, "
-    "no matter how often and in how many places it is touched.",
-    "Plugin: a QEMU plugin counts accesses that miss a simulated cache of 1 MiB per CPU, over one "
-    "step. The column `tensors` is the fast share of the misses in tensor memory, `machine` that "
-    "of all misses of the machine, including page copies by the kernel and arming by the module.",
-    "Step times are measured in the emulator, which serves both nodes at the same speed: they show "
-    "the overhead of management, not the gain from fast memory.",
+    "no matter how often and in how many places it is touched. Timed steps are not metered.",
     "A balloon occupies memory of node 0, so that the node's free memory (above the high "
     "watermarks) and the other processes' anonymous memory on the node add up to the budget plus "
     "the reserve. The balloon adapts as the page cache grows and shrinks.",
-    "Kernel tiering continues from first-touch's placement in the same process. Its migration is "
-    "off while it is metered, because NUMA balancing cannot sample armed pages.",
+    "Kernel tiering starts from first-touch's placement. Its migration is on while steps are timed "
+    "and off while a step is metered, because NUMA balancing cannot sample armed pages.",
+)
+MODELLED_NOTES = (
+    "Step time: the median of a run's timed steps, and their range. The times are those of a "
+    "modelled clock (docs/explanation/demo-clock.md): one instruction per cycle at 3 GHz, and the "
+    "bandwidths of DRAM and a CXL expander for cache misses. The wall time in the emulator says "
+    "nothing about placement and is not shown.",
+    "Plugin: the QEMU plugin that keeps the clock counts accesses that miss a simulated cache of "
+    "1 MiB per CPU, over the timed steps. The column `tensors` is the fast share of the misses in "
+    "tensor memory, `machine` that of all misses of the machine, page copies by the kernel "
+    "included.",
+)
+REAL_NOTES = (
+    "Step time: the median of a run's timed steps, and their range, by this machine's clock.",
 )
 
 
 def assemble(
-    runs: list[dict[str, Any]], counts: dict[str, dict[str, Any]], done: dict[str, Any], **more: Any
+    runs: list[dict[str, Any]], done: dict[str, Any], *, modelled: bool, **more: Any
 ) -> Report:
     """The report of finished runs.
 
-    runs: the guest's "run" events.
-    counts: policy -> the plugin's figures.
+    runs: the guest's "run" events, each with the plugin's figures or None as "plugin".
     done: the guest's "done" event.
+    modelled: whether the step times are those of the modelled clock.
     more: further fields of the report.
     """
     for run in runs:
-        count = counts.get(run["policy"])
-        run["plugin_fast_share"] = count["tensor_fast_share"] if count else None
-        run["plugin"] = count
-    report: Report = {**done, **more, "runs": runs}
-    report.pop("event", None)
+        run["plugin_fast_share"] = run["plugin"]["tensor_fast_share"] if run["plugin"] else None
+    report: Report = {**done, **more, "modelled": modelled, "runs": runs}
     all_fast, sentineld = run_of(report, "all-fast"), run_of(report, "sentineld")
     touches = all_fast["metered_steps"][0]["page_touches"] if all_fast else [0]
     budget_pages = report["budget_bytes"] // PAGE_BYTES
@@ -49,8 +67,14 @@ def assemble(
     report["touched_bytes"] = sum(touches[1:]) * PAGE_BYTES
     bound = sentineld["plan"].get("bound") if sentineld else None
     report["bound_fast_share"] = bound["fast_share"] if bound else None
-    report["notes"] = list(NOTES)
+    report["notes"] = [*NOTES, *(MODELLED_NOTES if modelled else REAL_NOTES)]
     return report
+
+
+def summary(run: Report) -> str:
+    """A run as one line of progress."""
+    share = percent(run["fast_share"])
+    return f"{run['policy']}: {step_seconds(run):.3f} s, {share} served by fast memory"
 
 
 def percent(share: float | None) -> str:
@@ -58,21 +82,44 @@ def percent(share: float | None) -> str:
     return "-" if share is None else f"{100 * share:.1f} %"
 
 
+def seconds(value: float) -> str:
+    """A time in seconds."""
+    return f"{value:.3f} s"
+
+
+def span(values: list[float | None], form: Callable[[float], str]) -> str:
+    """The smallest and the largest value, or one value if both have the same text."""
+    known = [value for value in values if value is not None]
+    if not known:
+        return "-"
+    least, most = form(min(known)), form(max(known))
+    return least if least == most else f"{least} to {most}"
+
+
 def table(report: Report) -> str:
-    """The runs as a Markdown table."""
+    """The policies as a Markdown table."""
     rows = [
-        "| policy | fast share | plugin: tensors | plugin: machine | moved per step | "
-        "peak on node 0 | step time, emulated |",
-        "|---|---:|---:|---:|---:|---:|---:|",
+        "| policy | runs | step time: median | step time: range | fast share | plugin: tensors "
+        "| plugin: machine | moved per step | peak on node 0 |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|---:|",
     ]
-    for run in report["runs"]:
-        plugin = run["plugin"] or {}
-        rows.append(
-            f"| {run['policy']} | {percent(run['fast_share'])} "
-            f"| {percent(run['plugin_fast_share'])} | {percent(plugin.get('machine_fast_share'))} "
-            f"| {run['moved_bytes'] / 2**20:.0f} MiB | {run['peak_fast_bytes'] / 2**20:.1f} MiB "
-            f"| {run['step_seconds']:.1f} s |"
+    for policy in POLICIES:
+        runs = runs_of(report, policy)
+        machine = [(run["plugin"] or {}).get("machine_fast_share") for run in runs]
+        cells = (
+            policy,
+            str(len(runs)),
+            span([step_seconds(run) for run in runs], seconds),
+            span([step for run in runs for step in run["step_seconds"]], seconds),
+            span([run["fast_share"] for run in runs], percent),
+            span([run["plugin_fast_share"] for run in runs], percent),
+            span(machine, percent),
+            span([run["moved_bytes"] for run in runs], lambda value: f"{value / 2**20:.0f} MiB"),
+            span(
+                [run["peak_fast_bytes"] for run in runs], lambda value: f"{value / 2**20:.1f} MiB"
+            ),
         )
+        rows.append(f"| {' | '.join(cells)} |")
     return "\n".join(rows)
 
 
@@ -93,11 +140,12 @@ def markdown(report: Report, verdicts: list[Verdict]) -> str:
         f"Machine: {report['machine']}. Peak of live tensors: "
         f"{report['peak_bytes'] / 2**20:.1f} MiB; fast-memory budget: "
         f"{report['budget_bytes'] / 2**20:.1f} MiB (20 %); reserve for other memory: "
-        f"{report['reserve_bytes'] / 2**20:.1f} MiB. Fast share of the best fixed placement: "
+        f"{report['reserve_bytes'] / 2**20:.1f} MiB. Each run: {report['warm_up_steps']} warm-up "
+        f"steps, {report['timed_steps']} timed steps. Fast share of the best fixed placement: "
         f"{percent(report['best_fixed_share'])}; fast-share bound of all plans at this machine's "
         f"migration bandwidth: {best}.",
         table(report),
-        "![resident tensor pages by node over a step, and fast shares](report.png)",
+        "![resident tensor pages by node over a step, step times and fast shares](report.png)",
         verdict_lines(verdicts),
         "\n".join(f"- {note}" for note in report["notes"]),
     ]

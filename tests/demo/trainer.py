@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 SCRIPT = Path(__file__).with_name("train.py")
+EAGER = Path(__file__).parents[1] / "eager.py"
+"""Starts the script without torch's compiler, whose import takes an emulated CPU 15 s."""
 SHIM = ("-m", "sentineld.shim")
 
 _STEP = re.compile(r"step (\d+) loss (\S+) seconds ([\d.]+)")
@@ -37,9 +39,17 @@ class TrainerError(RuntimeError):
 class Trainer:
     """One training process."""
 
-    def __init__(self, name: str, prefix: tuple[str, ...] = (), shim: bool = True, steps: int = 0):
+    def __init__(
+        self,
+        name: str,
+        prefix: tuple[str, ...] = (),
+        shim: bool = True,
+        steps: int = 0,
+        clock: Path | None = None,
+    ):
         """prefix: a command to run the training with, such as numactl. steps: number of steps; with
-        0, the training runs until kill()."""
+        0, the training runs until kill(). clock: the device that has the time of the steps (class
+        Clock in train.py); None: the operating system's clock."""
         self.name = name
         self._folder = tempfile.TemporaryDirectory(prefix="sentineld-demo-")
         self._go = Path(self._folder.name) / "go"
@@ -47,9 +57,10 @@ class Trainer:
         self._output: list[str] = []
         self._changed = threading.Condition()
         self._imported = False
-        command = [*prefix, sys.executable, *(SHIM if shim else ()), str(SCRIPT)]
+        command = [*prefix, sys.executable, *(SHIM if shim else ()), str(EAGER), str(SCRIPT)]
         command += ["--steps", str(steps)]
         command += ["--wait-file", str(self._go)]
+        command += ["--clock", str(clock)] if clock is not None else []
         self.process = subprocess.Popen(
             command,
             cwd="/",
@@ -86,11 +97,16 @@ class Trainer:
         self._go.touch()
 
     def wait_step(self, more: int = 1, timeout_s: float = 240.0) -> StepLine:
-        """Wait until `more` further steps have ended; returns the last of them."""
+        """Wait until `more` further steps have ended; returns the last of them. timeout_s: time
+        limit of a step."""
         with self._changed:
-            goal = len(self._lines) + more
-        self._wait(lambda: len(self._lines) >= goal, timeout_s, f"did not reach step {goal - 1}")
-        return self._lines[goal - 1]
+            number = len(self._lines) + more - 1
+        return self.wait_for(number, more * timeout_s)
+
+    def wait_for(self, number: int, timeout_s: float) -> StepLine:
+        """Wait until the step with this number has ended, and return its line."""
+        self._wait(lambda: len(self._lines) > number, timeout_s, f"did not reach step {number}")
+        return self._lines[number]
 
     def join(self, timeout_s: float) -> None:
         """Wait for the exit. Raises TrainerError on a timeout or a status other than 0."""

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,36 +27,41 @@ def step(share: float = 0.95, charged: int = 40 * MIB, moved: int = 300 * MIB) -
     }
 
 
-def run(policy: str, share: float, steps: int = 1, **more: Any) -> dict[str, Any]:
+def run(policy: str, share: float, seconds: float, steps: int = 1, **more: Any) -> dict[str, Any]:
     return {
         "policy": policy,
         "fast_share": share,
         "moved_bytes": 0,
         "peak_fast_bytes": 42 * MIB,
-        "step_seconds": 6.0,
+        "step_seconds": [seconds, 1.3 * seconds, 0.9 * seconds, seconds, seconds],
         "losses": ["0x1p+1", "0x1p+0"],
         "metered_steps": [step(share) for _ in range(steps)],
+        "plugin": None,
         **more,
     }
 
 
 @pytest.fixture
 def good() -> dict[str, Any]:
+    counted = {"tensor_fast_share": 0.9, "machine_fast_share": 0.8}
     runs = [
-        run("all-fast", 1.0),
-        run("all-slow", 0.0),
-        run("first-touch", 0.2),
-        run("kernel tiering", 0.3),
-        run("sentineld", 0.95, steps=4, plan={"bound": {"fast_share": 0.97}}),
+        run("all-fast", 1.0, 0.8),
+        run("all-slow", 0.0, 1.9),
+        run("first-touch", 0.2, 1.7),
+        run("kernel tiering", 0.3, 1.5),
+        run("kernel tiering", 0.2, 1.8),
+        run("kernel tiering", 0.5, 1.4),
+        run("sentineld", 0.95, 1.0, steps=4, plan={"bound": {"fast_share": 0.97}}, plugin=counted),
     ]
     done = {
         "peak_bytes": 215 * MIB,
         "budget_bytes": 43 * MIB,
         "reserve_bytes": MIB,
+        "timed_steps": 5,
+        "warm_up_steps": 20,
         "unmanaged_losses": ["0x1p+1", "0x1p+0", "0x1p-1"],
     }
-    counts = {"sentineld": {"tensor_fast_share": 0.9, "machine_fast_share": 0.8}}
-    return report.assemble(runs, counts, done, machine="a test")
+    return report.assemble(runs, done, modelled=True, machine="a test")
 
 
 def failing(result: dict[str, Any]) -> list[str]:
@@ -72,7 +78,32 @@ def test_a_good_report_passes_and_lists_every_policy(good: dict[str, Any]) -> No
     assert failing(good) == []
     text = report.markdown(good, rules.check(good))
     assert all(f"| {policy} |" in text for policy in rules.POLICIES)
-    assert "| 95.0 % | 90.0 % | 80.0 % |" in text
+    assert "| sentineld | 1 | 1.000 s | 0.900 s to 1.300 s | 95.0 % | 90.0 % | 80.0 % |" in text
+
+
+def test_several_runs_of_a_policy_are_a_range(good: dict[str, Any]) -> None:
+    (line,) = [line for line in report.table(good).splitlines() if "| kernel tiering |" in line]
+    cells = [cell.strip() for cell in line.split("|")[2:]]
+    assert cells[:4] == ["3", "1.400 s to 1.800 s", "1.260 s to 2.340 s", "20.0 % to 50.0 %"]
+
+
+def test_the_report_says_whose_clock_the_times_are_of(good: dict[str, Any]) -> None:
+    assert any("modelled clock" in note for note in good["notes"])
+    real = report.assemble(
+        good["runs"],
+        {key: good[key] for key in ("peak_bytes", "budget_bytes")},
+        modelled=False,
+    )
+    assert not any("modelled clock" in note for note in real["notes"])
+
+
+def test_the_picture(good: dict[str, Any], tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    from tests.demo import picture
+
+    sentineld(good)["metered_steps"][-1]["stretches"] = [{"resident_bytes": [MIB, MIB]}] * 2
+    picture.draw(good, tmp_path / "report.png")
+    assert (tmp_path / "report.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_the_best_fixed_placement_holds_the_most_touched_pages() -> None:
@@ -93,6 +124,8 @@ def test_the_best_fixed_placement_holds_the_most_touched_pages() -> None:
         ("kernel tiering", "peak_fast_bytes", 46 * MIB, "kernel tiering: tensors on node 0"),
         ("all-slow", "losses", ["0x1p+1", "0x1.1p+0"], "all-slow: same losses"),
         ("all-slow", "losses", [], "all-slow: same losses"),
+        ("sentineld", "step_seconds", [1.0] * 4, "at least 5 steps of each run were timed"),
+        ("first-touch", "step_seconds", [1.0] * 5, "sentineld's median step is faster than that "),
     ],
 )
 def test_a_broken_run_fails_its_rule(
@@ -129,6 +162,18 @@ def test_the_bound_replaces_the_goal_only_if_it_is_lower(good: dict[str, Any]) -
     assert failing(low) == []
     low["bound_fast_share"] = 0.85
     assert len(failing(low)) == 1
+
+
+def test_sentineld_must_be_faster_than_each_run_of_kernel_tiering(good: dict[str, Any]) -> None:
+    rules.runs_of(good, "kernel tiering")[2]["step_seconds"] = [3.0, 3.0, 0.9, 0.9, 0.9]
+    assert failing(good) == [
+        "sentineld's median step is faster than that of each run of kernel tiering"
+    ]
+
+
+def test_two_runs_of_kernel_tiering_are_too_few(good: dict[str, Any]) -> None:
+    good["runs"].remove(rules.runs_of(good, "kernel tiering")[1])
+    assert failing(good) == ["kernel tiering ran at least 3 times"]
 
 
 def test_a_missing_run_fails(good: dict[str, Any]) -> None:

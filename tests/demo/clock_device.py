@@ -1,0 +1,21 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finds the device whose memory has the modelled clock (docs/explanation/demo-clock.md)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+IDS = ("0x1af4", "0x1110")
+"""PCI vendor and device of QEMU's shared memory (ivshmem-plain)."""
+MEMORY = "resource2"
+"""The file of the device's shared memory, its BAR 2."""
+
+
+def find_clock(devices: Path = Path("/sys/bus/pci/devices")) -> Path | None:
+    """The file that maps the clock, with the device enabled; None if there is no such device."""
+    for device in sorted(devices.glob("*")):
+        if tuple((device / name).read_text().strip() for name in ("vendor", "device")) == IDS:
+            # Until a driver or this file enables the device, it does not decode its addresses.
+            (device / "enable").write_text("1")
+            return device / MEMORY
+    return None

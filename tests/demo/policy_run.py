@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a policy's run consists of: start the training, warm it up, time its steps, meter them.
+
+The QEMU plugin counts and keeps its clock only during the timed steps, because it slows the
+emulator down by a factor of 10 to 20.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from tests.demo import control, memory
+from tests.demo.clock_device import find_clock
+from tests.demo.events import request, say, send
+from tests.demo.room import SLOW_NODE, Balloon, make_room
+from tests.demo.trainer import Trainer
+
+WARM_UP_STEPS = 20
+"""Steps under a policy before its timed steps. Within this number, the daemon has compared a new
+plan with its measurements (WINDOW_STEPS of sentineld/plan/correct.py)."""
+TIMED_STEPS = 5
+SETTLE_STEPS_MAX = 80
+"""Steps after which sentineld's run goes on although its plan was corrected less than WARM_UP_STEPS
+steps ago."""
+
+TIMED_STEP_SECONDS = 1800.0
+"""Time limit of a step while the plugin keeps its clock."""
+
+
+@dataclass(frozen=True)
+class Limited:
+    """A training that is managed in a limited amount of fast memory."""
+
+    trainer: Trainer
+    balloon: Balloon
+    balloon_reply: dict[str, Any]  # to make_room()
+
+
+@contextlib.contextmanager
+def started(policy: str, prefix: tuple[str, ...] = ()) -> Iterator[Trainer]:
+    """Start a training, which begins with its imports; kill it when the context ends.
+
+    The imports allocate on the slow node only.
+    """
+    trainer = Trainer(policy, prefix, clock=find_clock())
+    try:
+        memory.confine(trainer.pid, SLOW_NODE)
+        yield trainer
+    finally:
+        trainer.kill()
+
+
+def attach(trainer: Trainer, fast: str) -> None:
+    """Attach the trainer after its imports, before it builds the model. The trainer's name is also
+    the name of the policy."""
+    trainer.wait_imported()
+    memory.unconfine(trainer.pid)
+    control.attach(trainer.pid, trainer.name, fast)
+
+
+def begin(trainer: Trainer) -> dict[str, Any]:
+    """Let the trainer train until it is managed; returns its session."""
+    trainer.go()
+    trainer.wait_step()
+    say(f"{trainer.name}: first step done")
+    session = control.wait_managed(trainer.pid)
+    say(f"{trainer.name}: managed after {len(trainer.steps)} steps")
+    return session
+
+
+@contextlib.contextmanager
+def limited(policy: str, budget_bytes: int) -> Iterator[Limited]:
+    """Start a training with the budget as its only fast memory, and wait until it is managed."""
+    with contextlib.ExitStack() as stack:
+        trainer = stack.enter_context(started(policy))
+        balloon = Balloon()
+        stack.callback(balloon.end)
+        attach(trainer, str(budget_bytes))
+        reply = make_room(balloon, budget_bytes)
+        begin(trainer)
+        yield Limited(trainer, balloon, reply)
+
+
+def settle(trainer: Trainer) -> dict[str, Any]:
+    """Wait until the daemon has kept a plan for WARM_UP_STEPS steps, but for at most
+    SETTLE_STEPS_MAX steps."""
+    first = begun = control.session(trainer.pid)
+    while True:
+        trainer.wait_step()
+        now = control.session(trainer.pid)
+        if now["state"] != "managed":
+            now = control.wait_managed(trainer.pid)
+        if any(now[key] != begun[key] for key in ("layout_id", "corrections")):
+            begun = now
+        settled = now["step"] - begun["step"] >= WARM_UP_STEPS
+        if settled or now["step"] - first["step"] >= SETTLE_STEPS_MAX:
+            return {"settled": settled, "warm_up_steps": now["step"] - first["step"]}
+
+
+def time_steps(trainer: Trainer) -> list[float]:
+    """The seconds of TIMED_STEPS steps; call this when a step has just ended.
+
+    With the plugin, the seconds are those of the modelled clock. The plugin recognises tensors by
+    virtual address, so it also counts accesses of other processes at these addresses.
+    """
+    counted = request("count", tensors=memory.tensor_ranges(trainer.pid)) == "ok"
+    # The clock began to run within this step.
+    begun = trainer.wait_step(timeout_s=TIMED_STEP_SECONDS)
+    timed = range(begun.number + 1, begun.number + 1 + TIMED_STEPS)
+    seconds = []
+    for number in timed:
+        seconds.append(trainer.wait_for(number, TIMED_STEP_SECONDS).seconds)
+        say(f"{trainer.name}: timed step of {seconds[-1]:.3f} s")
+    if counted:
+        request("counted")
+    return seconds
+
+
+def result(
+    policy: str,
+    trainer: Trainer,
+    seconds: list[float],
+    metered: list[dict[str, Any]],
+    **more: Any,
+) -> None:
+    """Send the result of a policy's run. seconds: durations of the timed steps."""
+    accesses = sum(step["accesses"] for step in metered)
+    row = {
+        "policy": policy,
+        "fast_share": sum(step["fast_accesses"] for step in metered) / accesses,
+        "moved_bytes": round(sum(step["moved_bytes"] for step in metered) / len(metered)),
+        "peak_fast_bytes": max(step["charged_bytes_max"] for step in metered),
+        "step_seconds": seconds,
+        "losses": trainer.losses,
+        "metered_steps": metered,
+    }
+    send("run", **(row | more))
