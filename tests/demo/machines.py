@@ -26,14 +26,25 @@ GUEST_SLOW_MIB = 1536
 """The memory of both nodes together ends below the PCI hole, so that each node is one range of
 addresses."""
 
-DROP_IN = "/run/systemd/system/sentineld.service.d/demo.conf"
-"""Path of a drop-in that keeps the daemon's memory off the fast node, because tests/demo/balloon.py
-controls how much memory is free on this node."""
+FILES = {
+    "/run/systemd/system/sentineld.service.d/demo.conf": """\
+[Service]
+NUMAPolicy=preferred
+NUMAMask=1
+""",
+    "/etc/sentineld/config.d/demo.toml": """\
+barrier_timeout_ms = 60000
+ebpf = "off"
+""",
+}
+"""The daemon's settings in the guest: path -> text.
 
-CONFIG = "/etc/sentineld/config.d/demo.toml"
-BARRIER_TIMEOUT_MS = 60_000
-"""The limit is one of the guest's time, in which moves take 10 to 20 times as long while the plugin
-keeps its clock."""
+The drop-in keeps the daemon's memory off the fast node, because tests/demo/balloon.py controls how
+much memory is free on this node. The time limit at boundaries is one of the guest's time, in which
+moves take 10 to 20 times as long while the plugin keeps its clock. Without eBPF, the daemon does
+not report other movers of the training's pages; compiling its eBPF programs takes a minute on an
+emulated CPU.
+"""
 
 ACTIVATE = """
 set -e
@@ -147,8 +158,6 @@ def install(guest: Guest, folder: Path) -> None:
     unpack = guest.connection.argv("tar -x --keep-directory-symlink --no-same-owner -C /")
     with subprocess.Popen(["tar", "-C", staged / "root", "-c", "."], stdout=subprocess.PIPE) as tar:
         subprocess.run(unpack, stdin=tar.stdout, check=True)
-    drop_in = "[Service]\\nNUMAPolicy=preferred\\nNUMAMask=1\\n"
-    setting = f"barrier_timeout_ms = {BARRIER_TIMEOUT_MS}\\n"
-    for path, text in ((DROP_IN, drop_in), (CONFIG, setting)):
-        guest.run(f"mkdir -p {Path(path).parent} && printf '{text}' > {path}")
+    for path, text in FILES.items():
+        guest.run(f"mkdir -p {Path(path).parent} && cat > {path}", stdin=text)
     guest.run(ACTIVATE)
