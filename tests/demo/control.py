@@ -7,6 +7,7 @@ training.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 from sentineld.config import load
 from sentineld.control.client import request
 
+PLANNER = b"sentineld.planner.child"
 MANAGED_SECONDS = 1200.0
 """An emulated CPU needs minutes to plan with `auto`."""
 
@@ -52,6 +54,16 @@ def wait_managed(pid: int) -> dict[str, Any]:
         if row["state"] in ("registered", "ended") or time.monotonic() > deadline:
             raise ControlError(f"process {pid} is not managed: {row['state']}, {row['reason']}")
         time.sleep(0.5)
+
+
+def planning() -> bool:
+    """Whether a planning process of the daemon runs."""
+    for process in Path("/proc").glob("[0-9]*"):
+        # A process that has exited has no file or an empty one.
+        with contextlib.suppress(OSError):
+            if PLANNER in (process / "cmdline").read_bytes().split(b"\0"):
+                return True
+    return False
 
 
 def meter(pid: int, steps: int) -> list[dict[str, Any]]:

@@ -17,6 +17,7 @@ from tests.demo.events import say, send
 from tests.demo.policy_run import (
     TIMED_STEPS,
     WARM_UP_STEPS,
+    Limited,
     attach,
     begin,
     limited,
@@ -57,59 +58,57 @@ def run_unlimited(
         peak_bytes: int = begin(trainer)["peak_bytes"]
         trainer.wait_step(WARM_UP_STEPS)
         if beside is not None:
-            beside.join(timeout_s=600)
+            beside.join(timeout_s=1800)
             trainer.wait_step()
         seconds = time_steps(trainer)
         result(name, trainer, seconds, control.meter(trainer.pid, 1))
         return peak_bytes
 
 
-def run_first_touch(budget_bytes: int) -> None:
+def run_first_touch(run: Limited) -> None:
     """Run `first-touch`: the kernel places each page at its first touch, and no page moves."""
-    with limited("first-touch", budget_bytes) as run:
-        trainer = run.trainer
-        trainer.wait_step(WARM_UP_STEPS)
-        seconds = time_steps(trainer)
-        metered = control.meter(trainer.pid, 1)
-        result("first-touch", trainer, seconds, metered, balloon=run.balloon_reply)
+    trainer = run.trainer
+    trainer.wait_step(WARM_UP_STEPS)
+    seconds = time_steps(trainer)
+    metered = control.meter(trainer.pid, 1)
+    result("first-touch", trainer, seconds, metered, balloon=run.balloon_reply)
 
 
-def run_kernel_tiering(budget_bytes: int, peak_bytes: int) -> None:
+def run_kernel_tiering(run: Limited, peak_bytes: int) -> None:
     """Run kernel tiering, which starts from the placement of `first-touch`."""
-    with limited("first-touch", budget_bytes) as run:
-        trainer = run.trainer
-        # Move other memory off the fast node first. Otherwise the kernel would demote this other
-        # memory during the run, and tensors could use the freed memory in addition to the budget.
-        memory.clear_node(FAST_NODE, SLOW_NODE, except_pids=(trainer.pid, run.balloon.pid))
-        memory.set_kernel_tiering(True)
-        switches = memory.kernel_tiering()
-        try:
-            moved = [memory.kernel_moved_bytes()]
-            for _ in range(WARM_UP_STEPS):
-                trainer.wait_step()
-                moved.append(memory.kernel_moved_bytes())
-            seconds = time_steps(trainer)
-            moved_while_timed = memory.kernel_moved_bytes() - moved[-1]
-            by_node = memory.tensor_bytes_by_node(trainer.pid)
-        finally:
-            memory.set_kernel_tiering(False)
-        # Pages that NUMA balancing had made PROT_NONE before it was switched off cause hint faults
-        # in the metered step.
-        metered = control.meter(trainer.pid, 1)
-        by_step = [after - before for before, after in pairwise(moved)]
-        result(
-            "kernel tiering",
-            trainer,
-            seconds,
-            metered,
-            # the timed steps, and the step before them in which the clock began to run
-            moved_bytes=moved_while_timed // (TIMED_STEPS + 1),
-            balloon=run.balloon_reply,
-            switches=switches,
-            tensor_bytes_by_node=by_node,
-            warm_up_moved_bytes=by_step,
-            settled=all(bytes_ < SETTLED_SHARE * peak_bytes for bytes_ in by_step[-3:]),
-        )
+    trainer = run.trainer
+    # Move other memory off the fast node first. Otherwise the kernel would demote this other memory
+    # during the run, and tensors could use the freed memory in addition to the budget.
+    memory.clear_node(FAST_NODE, SLOW_NODE, except_pids=(trainer.pid, run.balloon.pid))
+    memory.set_kernel_tiering(True)
+    switches = memory.kernel_tiering()
+    try:
+        moved = [memory.kernel_moved_bytes()]
+        for _ in range(WARM_UP_STEPS):
+            trainer.wait_step()
+            moved.append(memory.kernel_moved_bytes())
+        seconds = time_steps(trainer)
+        moved_while_timed = memory.kernel_moved_bytes() - moved[-1]
+        by_node = memory.tensor_bytes_by_node(trainer.pid)
+    finally:
+        memory.set_kernel_tiering(False)
+    # Pages that NUMA balancing had made PROT_NONE before it was switched off cause hint faults
+    # in the metered step.
+    metered = control.meter(trainer.pid, 1)
+    by_step = [after - before for before, after in pairwise(moved)]
+    result(
+        "kernel tiering",
+        trainer,
+        seconds,
+        metered,
+        # the timed steps, and the step before them in which the clock began to run
+        moved_bytes=moved_while_timed // (TIMED_STEPS + 1),
+        balloon=run.balloon_reply,
+        switches=switches,
+        tensor_bytes_by_node=by_node,
+        warm_up_moved_bytes=by_step,
+        settled=all(bytes_ < SETTLED_SHARE * peak_bytes for bytes_ in by_step[-3:]),
+    )
 
 
 def run_sentineld(budget_bytes: int) -> None:
@@ -157,10 +156,13 @@ def main() -> None:
     run_unlimited("all-slow", "slow-only", ON_SLOW_NODE)
     budget_bytes = peak_bytes // BUDGET_DIVISOR
     say(f"peak {peak_bytes} bytes, budget {budget_bytes} bytes")
-    run_first_touch(budget_bytes)
     for number in range(1, KERNEL_RUNS_MIN + 1):
-        say(f"kernel tiering, run {number} of {KERNEL_RUNS_MIN}")
-        run_kernel_tiering(budget_bytes, peak_bytes)
+        say(f"first-touch, and run {number} of {KERNEL_RUNS_MIN} of kernel tiering")
+        with limited("first-touch", budget_bytes) as run:
+            if number == 1:
+                run_first_touch(run)
+            run_kernel_tiering(run, peak_bytes)
+    say("sentineld")
     run_sentineld(budget_bytes)
     send(
         "done",

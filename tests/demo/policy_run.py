@@ -18,11 +18,11 @@ from tests.demo.events import request, say, send
 from tests.demo.room import SLOW_NODE, Balloon, make_room
 from tests.demo.trainer import Trainer
 
-WARM_UP_STEPS = 20
-"""Steps under a policy before its timed steps. Within this number, the daemon has compared a new
-plan with its measurements (WINDOW_STEPS of sentineld/plan/correct.py)."""
+WARM_UP_STEPS = 10
+"""Steps under a policy before its timed steps. The daemon corrects a new plan within fewer steps if
+moves are slower than the plan assumes."""
 TIMED_STEPS = 5
-SETTLE_STEPS_MAX = 80
+SETTLE_STEPS_MAX = 60
 """Steps after which sentineld's run goes on although its plan was corrected less than WARM_UP_STEPS
 steps ago."""
 
@@ -85,8 +85,8 @@ def limited(policy: str, budget_bytes: int) -> Iterator[Limited]:
 
 
 def settle(trainer: Trainer) -> dict[str, Any]:
-    """Wait until the daemon has kept a plan for WARM_UP_STEPS steps, but for at most
-    SETTLE_STEPS_MAX steps."""
+    """Wait until the daemon has kept a plan for WARM_UP_STEPS steps and plans no other one, but for
+    at most SETTLE_STEPS_MAX steps."""
     first = begun = control.session(trainer.pid)
     while True:
         trainer.wait_step()
@@ -94,8 +94,10 @@ def settle(trainer: Trainer) -> dict[str, Any]:
         if now["state"] != "managed":
             now = control.wait_managed(trainer.pid)
         if any(now[key] != begun[key] for key in ("layout_id", "corrections")):
+            say(f"{trainer.name}: {now['reason']}")
             begun = now
-        settled = now["step"] - begun["step"] >= WARM_UP_STEPS
+        kept = now["step"] - begun["step"] >= WARM_UP_STEPS
+        settled = kept and not control.planning()
         if settled or now["step"] - first["step"] >= SETTLE_STEPS_MAX:
             return {"settled": settled, "warm_up_steps": now["step"] - first["step"]}
 
