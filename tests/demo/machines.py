@@ -14,7 +14,7 @@ from pathlib import Path
 
 from sentineld.host.sysfs import kernel_tiers
 from tests.demo.counter import FILE_BYTES, Counter, build
-from tests.demo.prices import demo_tiers, preset_prices
+from tests.demo.prices import preset_prices
 from tests.vm.guest import TREE, Guest
 from tests.vm.host import REPOSITORY, MachineError, phase
 from tests.vm.rootfs import MODULE, SHIM, build_artifacts, in_root
@@ -26,21 +26,15 @@ GUEST_SLOW_MIB = 1536
 """The memory of both nodes together ends below the PCI hole, so that each node is one range of
 addresses."""
 
-_FAST, _SLOW = demo_tiers()
 FILES = {
     "/run/systemd/system/sentineld.service.d/demo.conf": """\
 [Service]
 NUMAPolicy=preferred
 NUMAMask=1
 """,
-    "/etc/sentineld/config.d/demo.toml": f"""\
+    "/etc/sentineld/config.d/demo.toml": """\
 barrier_timeout_ms = 60000
 ebpf = "off"
-[tiers]
-fast_read_bytes_per_s = {_FAST.read_bytes_per_s}
-fast_write_bytes_per_s = {_FAST.write_bytes_per_s}
-slow_read_bytes_per_s = {_SLOW.read_bytes_per_s}
-slow_write_bytes_per_s = {_SLOW.write_bytes_per_s}
 """,
 }
 """The daemon's settings in the guest: path -> text.
@@ -49,8 +43,7 @@ The drop-in keeps the daemon's memory off the fast node, because tests/demo/ball
 much memory is free on this node. The time limit at boundaries is one of the guest's time, in which
 moves take 10 to 20 times as long while the plugin keeps its clock. Without eBPF, the daemon does
 not report other movers of the training's pages; compiling its eBPF programs takes a minute on an
-emulated CPU. The tiers have the bandwidths that the modelled clock charges. Those in the guest's
-HMAT are a whole machine's: with them, a plan would find slow accesses as cheap as fast ones.
+emulated CPU.
 """
 
 ACTIVATE = """

@@ -11,7 +11,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sentineld.host.presets import preset_tiers
-from sentineld.model.tiers import Tier
 
 PRESET = "cxl"
 THREADS = 1
@@ -36,14 +35,9 @@ def line_ps(bytes_per_s: float) -> int:
     return round(LINE_BYTES / bytes_per_s * 1e12)
 
 
-def demo_tiers(name: str = PRESET, threads: int = THREADS) -> tuple[Tier, ...]:
-    """A preset's memory tiers."""
-    return preset_tiers(name, threads).tiers
-
-
 def preset_prices(name: str = PRESET, threads: int = THREADS) -> Prices:
     """The prices of a preset's two memory tiers."""
-    tiers = demo_tiers(name, threads)
+    tiers = preset_tiers(name, threads).tiers
     return Prices(
         INSTRUCTION_PS,
         tuple(line_ps(tier.read_bytes_per_s) for tier in tiers),
