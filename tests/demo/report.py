@@ -20,9 +20,10 @@ from tests.demo.rules import (
 )
 
 NOTES = (
-    "Runs: the policies run one after the other, each alone on the machine, with the same number "
-    "of warm-up steps under the policy and of timed steps. Those with limited fast memory have the "
-    "same budget. All runs of a policy with several runs are shown as a range.",
+    "Runs: the policies run one after the other, with the same number of warm-up steps under the "
+    "policy and of timed steps; sentineld's warm-up begins again when its plan is corrected. No "
+    "other training runs while steps are timed or metered. Those with limited fast memory have the "
+    "same budget. The runs of kernel tiering are shown as a range.",
     "Fast share: the share of touches of tensor pages in a step that the fast node served, "
     "recorded by the kernel module's fault handler. A page counts at most once per stretch, "
     "no matter how often and in how many places it is touched. Timed steps are not metered.",
