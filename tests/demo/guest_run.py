@@ -60,7 +60,7 @@ def run_unlimited(
         if beside is not None:
             beside.join(timeout_s=1800)
             trainer.wait_step()
-        seconds = time_steps(trainer)
+        seconds = time_steps(name, trainer)
         result(name, trainer, seconds, control.meter(trainer.pid, 1))
         return peak_bytes
 
@@ -69,7 +69,7 @@ def run_first_touch(run: Limited) -> None:
     """Run `first-touch`: the kernel places each page at its first touch, and no page moves."""
     trainer = run.trainer
     trainer.wait_step(WARM_UP_STEPS)
-    seconds = time_steps(trainer)
+    seconds = time_steps("first-touch", trainer)
     metered = control.meter(trainer.pid, 1)
     result("first-touch", trainer, seconds, metered, balloon=run.balloon_reply)
 
@@ -87,7 +87,7 @@ def run_kernel_tiering(run: Limited, peak_bytes: int) -> None:
         for _ in range(WARM_UP_STEPS):
             trainer.wait_step()
             moved.append(memory.kernel_moved_bytes())
-        seconds = time_steps(trainer)
+        seconds = time_steps("kernel tiering", trainer)
         moved_while_timed = memory.kernel_moved_bytes() - moved[-1]
         by_node = memory.tensor_bytes_by_node(trainer.pid)
     finally:
@@ -124,7 +124,7 @@ def run_sentineld(budget_bytes: int) -> None:
         metered = control.meter(trainer.pid, STEADY_STEPS_MIN)
         trainer.wait_step()
         before = control.session(trainer.pid)
-        seconds = time_steps(trainer)
+        seconds = time_steps("sentineld", trainer)
         session = control.session(trainer.pid)
         by_node = memory.tensor_bytes_by_node(trainer.pid)
         least = min(step["fast_share"] for step in metered)

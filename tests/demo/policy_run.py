@@ -102,8 +102,8 @@ def settle(trainer: Trainer) -> dict[str, Any]:
             return {"settled": settled, "warm_up_steps": now["step"] - first["step"]}
 
 
-def time_steps(trainer: Trainer) -> list[float]:
-    """The seconds of TIMED_STEPS steps; call this when a step has just ended.
+def time_steps(policy: str, trainer: Trainer) -> list[float]:
+    """The seconds of TIMED_STEPS steps under a policy; call this when a step has just ended.
 
     With the plugin, the seconds are those of the modelled clock. The plugin recognises tensors by
     virtual address, so it also counts accesses of other processes at these addresses.
@@ -115,7 +115,7 @@ def time_steps(trainer: Trainer) -> list[float]:
     seconds = []
     for number in timed:
         seconds.append(trainer.wait_for(number, TIMED_STEP_SECONDS).seconds)
-        say(f"{trainer.name}: timed step of {seconds[-1]:.3f} s")
+        say(f"{policy}: timed step of {seconds[-1]:.3f} s")
     if counted:
         request("counted")
     return seconds

@@ -47,7 +47,7 @@ def run_of(report: Report, policy: str) -> Report | None:
 
 def step_seconds(run: Report) -> float:
     """The median of a run's timed steps."""
-    return statistics.median(run["step_seconds"])
+    return float(statistics.median(run["step_seconds"]))
 
 
 def best_fixed_share(page_touches: list[int], pages: int) -> float:
