@@ -101,11 +101,12 @@ def main(arguments: list[str]) -> int:
     try:
         with machines.choose() as machine:
             result = run_all(machine, begin)
+            # The end of the context checks the guest's kernel log, which can fail.
+            verdicts = rules.check(result)
+            report.save(result, verdicts, options.output)
     except (MachineError, TimeoutError, subprocess.SubprocessError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    verdicts = rules.check(result)
-    report.save(result, verdicts, options.output)
     if verdicts[0].holds:
         draw("tests.demo.picture", result, options.output / "report.png")
     print(report.markdown(result, verdicts))
