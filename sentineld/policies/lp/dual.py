@@ -10,14 +10,15 @@ positions or from an inexact solver.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from sentineld.model.arrays import Mask
+from sentineld.model.arrays import Floats, Mask
 from sentineld.plan.lives import Lives
 from sentineld.policies.lp.clean_walks import CleanGains, CleanLives, best_clean_walks
 from sentineld.policies.lp.groups import Groups
+from sentineld.policies.lp.options import Options
 from sentineld.policies.lp.problem import Limits, Prices
 from sentineld.policies.lp.relax import IMPOSSIBLE, Gains, best_walks
 
@@ -35,13 +36,21 @@ class LowerBound:
     clean: Mask
     """(G,): groups whose best lives demote pages while they are clean."""
 
+    gains_ns: Floats = field(default_factory=lambda: np.zeros(0))
+    """(N,): what each option saves at these prices; see Options.gains_ns()."""
 
-def lower_bound(groups: Groups, limits: Limits, prices: Prices) -> LowerBound:
+
+def lower_bound(
+    groups: Groups, limits: Limits, prices: Prices, options: Options | None = None
+) -> LowerBound:
     """Evaluate the dual.
 
     limits: limits with `generous` set.
     prices: negative prices count as 0; the price of a moved page is capped at the time that its
         promotion takes.
+    options: recomputations that a step may choose. At given prices, the cost of a share of an
+        option is proportional to the share. So each option is taken either completely or not at
+        all.
     """
     count, many = len(limits.times_ns), len(groups.pages)
     of = np.repeat(np.arange(count), np.diff(groups.points.first))
@@ -117,4 +126,9 @@ def lower_bound(groups: Groups, limits: Limits, prices: Prices) -> LowerBound:
     fixed -= float(room + in_flight * limits.in_flight_pages)
     if limits.hidden_ns is not None:
         fixed -= float(hidden @ limits.hidden_ns)
-    return LowerBound(fixed - float(lives.value @ groups.pages), lives.moving, clean)
+    bound_ns = fixed - float(lives.value @ groups.pages)
+    if options is None:
+        return LowerBound(bound_ns, lives.moving, clean)
+    saved = options.gains_ns(lives.value - cost.sum(axis=0), weight)
+    bound_ns -= float(np.maximum(saved, 0.0).sum())
+    return LowerBound(bound_ns, lives.moving, clean, saved)

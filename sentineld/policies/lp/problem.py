@@ -8,7 +8,7 @@ move is equally good, the distances between the positions grow.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import zip_longest
 
 import numpy as np
@@ -124,6 +124,9 @@ class Solution:
 
     prices: Prices
     """The prices are meaningful for a generous program only."""
+
+    taken: Floats = field(default_factory=lambda: np.zeros(0))
+    """(N,): the share of each option that is taken, 0..1 (options.py)."""
 
 
 Changes = list[Integers]

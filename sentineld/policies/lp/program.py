@@ -20,6 +20,7 @@ from sentineld.policies.lp.clean import (
 )
 from sentineld.policies.lp.early import early_worth
 from sentineld.policies.lp.groups import Groups
+from sentineld.policies.lp.options import Options
 from sentineld.policies.lp.pool import PoolColumns, pool_rows, transient_groups_of
 from sentineld.policies.lp.problem import UNIT_PAGES, Changes, Limits, Prices, Solution
 from sentineld.policies.require import scipy_missing
@@ -36,13 +37,19 @@ takes at most five runs; all five together end within the daemon's default plan_
 
 
 def solve(
-    groups: Groups, limits: Limits, changes: Changes, needed_by: str, clean: Mask | None = None
+    groups: Groups,
+    limits: Limits,
+    changes: Changes,
+    needed_by: str,
+    clean: Mask | None = None,
+    options: Options | None = None,
 ) -> Solution | None:
     """Minimise the sum of the stretches' durations.
 
     needed_by: name of the policy or bound that needs scipy, for the error message.
     clean: (G,): groups whose clean pages can be demoted without a write; None: no group, which
         makes the program smaller.
+    options: recomputations from which a generous program may choose.
 
     Returns None if the solver finds no optimum within its limits. Raises SentinelError if scipy is
     not installed.
@@ -52,7 +59,7 @@ def solve(
     except ImportError:
         instead = "" if limits.generous else "sentinel+spill"
         raise scipy_missing(needed_by, instead) from None
-    program = _Program(groups, limits, changes, clean)
+    program = _Program(groups, limits, changes, clean, options)
     matrix, most, goal = program.constraints()
     with silent_stdout():
         answer = linprog(
@@ -90,7 +97,8 @@ class _Program:
       group that is slow at the birth and fast at the death;
     - on paged tiers, for the groups chosen by the caller of solve(): the clean pages in each
       segment in which the group's pages can be clean, and the clean pages that are demoted at each
-      change after such a segment and (generous) in the stretch of the death.
+      change after such a segment and (generous) in the stretch of the death;
+    - if there are options: the share of each option that is taken.
 
     Rows, in this order (constraints() omits rows that other rows imply, see _needed_rows()):
 
@@ -106,6 +114,8 @@ class _Program:
     - generous: the part demoted at each change, which is at most the fast part;
     - the pool of dead pages, if births cost time;
     - the clean pages;
+    - if there are options: the fast part of each segment of the groups that options change, which
+      is at most the group's pages;
     - if accesses overlap with other work: the time of slow accesses that each stretch does not
       hide.
 
@@ -116,9 +126,16 @@ class _Program:
     """
 
     def __init__(
-        self, groups: Groups, limits: Limits, changes: Changes, clean: Mask | None = None
+        self,
+        groups: Groups,
+        limits: Limits,
+        changes: Changes,
+        clean: Mask | None = None,
+        options: Options | None = None,
     ) -> None:
         self._groups, self._limits, self._changes = groups, limits, changes
+        self._options = options
+        self._most_pages = groups.pages if options is None else options.most_pages(groups)
         self._count = count = len(limits.times_ns)
         self._unit_ns = max(float(limits.times_ns.sum()) / max(count, 1), 1.0)
         # For each group: the segment of each position, and the column of the group's first segment.
@@ -157,8 +174,14 @@ class _Program:
         self._clean_columns = clean_columns(
             groups, changes, self._segments, clean, set(self._dying_column), self._clean
         )
-        self.upper = np.full(self._clean + self._clean_columns.count, np.inf)
+        self._taken = self._clean + self._clean_columns.count
+        taken = 0 if options is None else len(options.stretch)
+        self.upper = np.full(self._taken + taken, np.inf)
+        self.upper[self._taken :] = 1.0
         self.lower = np.zeros(len(self.upper))
+        if options is not None:
+            # Recomputation lengthens a stretch, so it counts as negative savings.
+            self.lower[self._saved : self._shown] = -np.inf
         if limits.generous and limits.hidden_ns is not None:
             # If accesses overlap with other work, the savings can be negative: a stretch can take
             # longer than with everything slow.
@@ -203,12 +226,17 @@ class _Program:
         self._put(stretches, duration, -1.0)
         self._put(self._moving + stretches, duration, -1.0 / move)
         self._showing = self._put_clean(self._pool + (self._put_pool() if self._transient else 0))
+        limited: list[float] = []
+        if self._options is not None:
+            limited = self._put_options(self._options, self._showing)
+            self._showing += len(limited)
         all_slow = limits.times_ns / self._unit_ns + slow
         if limits.hidden_ns is None:
             most = np.zeros(self._showing)
         else:
             most = np.zeros(self._showing + count)
             all_slow += self._put_shown(limits.hidden_ns / self._unit_ns, most)
+        most[self._showing - len(limited) : self._showing] = limited
         most[:count] = -all_slow
         most[self._moving : self._boundaries] = limits.in_flight_weight / UNIT_PAGES
         most[self._moving : self._boundaries] -= self._kept_back
@@ -271,6 +299,7 @@ class _Program:
         step = answer[self._durations : self._saved].sum()
         step_ns = float(step + answer[self._made : self._clean].sum() * self._birth) * self._unit_ns
         every = np.zeros(len(self._needed))
+        taken = answer[self._taken :]
         every[self._needed] = prices * self._unit_ns / UNIT_PAGES
         return Solution(
             fast,
@@ -282,6 +311,7 @@ class _Program:
                 hidden=self._hidden_prices(prices),
                 timed_points=every[self._after : self._promotions],
             ),
+            taken,
         )
 
     def _hidden_prices(self, prices: Floats) -> Floats:
@@ -362,7 +392,7 @@ class _Program:
         """Add the rows of clean pages. row: the first row. Returns the first row after them."""
         groups = self._groups
         for at, of in enumerate(self._clean_columns.of_groups):
-            self.upper[list(of.segments.values())] = groups.pages[at] / UNIT_PAGES
+            self.upper[list(of.segments.values())] = self._most_pages[at] / UNIT_PAGES
         places = Places(
             first=self._first,
             segments=self._segments,
@@ -377,6 +407,35 @@ class _Program:
         for rows, column, value in entries:
             self._put(rows, column, value)
         return end
+
+    def _put_options(self, options: Options, row: int) -> list[float]:
+        """Add the entries of the options' columns. row: the first of the rows that limit the fast
+        parts of the groups that options change. Returns these rows' limits."""
+        groups, limits = self._groups, self._limits
+        each = np.arange(len(options.stretch))
+        self._put(
+            self._saving + options.stretch, self._taken + each, options.time_ns / self._unit_ns
+        )
+        stretch, option, cost = options.changes(groups, groups.direct_ns)
+        self._put(self._saving + stretch, self._taken + option, cost / self._unit_ns)
+        if np.isfinite(limits.promote_ns):
+            stretch, option, busy = options.changes(groups, groups.busy_ns)
+            pages = busy / limits.promote_ns / UNIT_PAGES
+            self._put(self._moving + stretch, self._taken + option, pages)
+        most: list[float] = []
+        for at in np.unique(options.group).tolist():
+            mine = options.group == at
+            first = self._first[at]
+            for segment in range(int(self._segments[at].max()) + 1):
+                here = np.array([row + len(most)])
+                self._put(here, np.array([first + segment]), 1.0)
+                self._put(
+                    np.repeat(here, mine.sum()),
+                    self._taken + options.option[mine],
+                    -options.pages[mine] / UNIT_PAGES,
+                )
+                most.append(float(groups.pages[at]) / UNIT_PAGES)
+        return most
 
     def _put_timed(self, all_slow: Floats, move: float) -> Floats:
         """Raise each pressure point's limit on fast pages: demotions make room within the stretch.
@@ -429,7 +488,7 @@ class _Program:
         """Add the entries for a group's moves. demotions: first column of the group's demotions."""
         groups, segment, first = self._groups, self._segments[at], self._first[at]
         positions, stretch = self._changes[at], groups.stretches[at]
-        pages = groups.pages[at] / UNIT_PAGES
+        pages = self._most_pages[at] / UNIT_PAGES
         self.upper[first : first + int(segment.max()) + 1] = pages
         column = demotions + np.arange(len(positions))
         self.upper[column] = np.where(groups.stays[positions, at], 0.0, pages)

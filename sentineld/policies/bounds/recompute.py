@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The step-time bound if a step may also drop tensors and compute them again.
+
+The program and its dual are those of the step-time bound (step_time.py), with an option for each
+candidate (policies/recompute/candidates.py, policies/lp/options.py). The relaxations are those of
+that bound, and these:
+
+- a share of a recomputation can be made, at that share of its time;
+- recomputations do not exclude each other: a segment may read an input that is itself dropped;
+- reading the inputs costs nothing beyond the segment's all-fast time, and the tensors that the
+  segment uses internally need no room.
+
+So no step with any of these recomputations is faster, whatever policy moves its pages. The bound is
+about the candidates only: a step that recomputes other tensors, or in longer chains, may be faster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from sentineld.base.errors import SentinelError
+from sentineld.model.arrays import Floats, Integers
+from sentineld.model.profile import Profile
+from sentineld.model.tiers import Overlap, Tiers
+from sentineld.model.timing import Timing, timing_of
+from sentineld.plan.items import tensor_pages
+from sentineld.policies.bounds.step_time import GAP, ROUNDS, bound_seconds
+from sentineld.policies.lp.dual import lower_bound
+from sentineld.policies.lp.groups import Groups, groups_of
+from sentineld.policies.lp.options import Options
+from sentineld.policies.lp.pressure import PressurePoints
+from sentineld.policies.lp.problem import Limits, changes_of
+from sentineld.policies.lp.program import solve
+from sentineld.policies.recompute.candidates import Recomputation
+from sentineld.policies.recompute.rewrite import halves, inserted_events
+
+
+@dataclass(frozen=True)
+class RecomputeBound:
+    """The bound, and what the program's solution says about each candidate."""
+
+    seconds: float
+    """No step takes less time than this."""
+    taken: Floats
+    """(N,): the share of each candidate that the relaxed step recomputes, 0..1."""
+    gains_ns: Floats
+    """(N,): what each candidate saves at the final prices; negative if it costs time."""
+
+
+def recompute_bound(
+    profile: Profile, tiers: Tiers, budget_bytes: int, candidates: Sequence[Recomputation]
+) -> RecomputeBound:
+    """Compute the bound of a steady step that may make any of the candidates.
+
+    If accesses overlap with other work, or moves yield to accesses, the costs of a stretch depend
+    on its other accesses. Then no recomputation is considered, and this is the step-time bound.
+
+    Raises SentinelError if scipy is not installed or the solver finds no optimum of the first
+    program.
+    """
+    timing = timing_of(tiers)
+    if not candidates or not is_modelled(timing):
+        none = np.zeros(len(candidates))
+        return RecomputeBound(bound_seconds(profile, tiers, budget_bytes), none, none - 1.0)
+    groups, options = _problem(profile, timing, candidates)
+    limits = Limits(
+        times_ns=profile.stretches["time_ns"].astype(np.float64),
+        promote_ns=timing.promote_ns_per_byte * profile.page_bytes,
+        demote_ns=timing.demote_ns_per_byte * profile.page_bytes,
+        capacity_pages=budget_bytes // profile.page_bytes,
+        generous=True,
+    )
+    bound_ns = float(profile.step_ns)
+    taken, gains = np.zeros(len(candidates)), np.zeros(len(candidates))
+    changes = changes_of(groups, generous=True)
+    clean = np.zeros(len(groups.pages), np.bool_)
+    for number in range(ROUNDS):
+        solution = solve(groups, limits, changes, "the step-time bound", clean, options)
+        if solution is None and number:
+            break  # the bound from the earlier, smaller program is valid, too
+        if solution is None:
+            raise SentinelError(
+                "failed", "the bound's linear program was not solved", "try another budget"
+            )
+        dual = lower_bound(groups, limits, solution.prices, options)
+        bound_ns, taken, gains = max(bound_ns, dual.ns), solution.taken, dual.gains_ns
+        if bound_ns >= solution.step_ns * (1 - GAP):
+            break
+        clean |= dual.clean
+        changes = [
+            np.union1d(positions, np.flatnonzero(dual.moving[:, at]))
+            for at, positions in enumerate(changes)
+        ]
+    return RecomputeBound(bound_ns / 1e9, taken, gains)
+
+
+def is_modelled(timing: Timing) -> bool:
+    """Whether recomputation is modelled under this variant of the timing model."""
+    return timing.overlap == Overlap.NONE and not timing.moves_yield
+
+
+def _problem(
+    profile: Profile, timing: Timing, candidates: Sequence[Recomputation]
+) -> tuple[Groups, Options]:
+    """The groups of the tensors and of their parts, and the options."""
+    both, rows = halves(profile, candidates)
+    groups = groups_of(both, timing, generous=True)
+    group = np.full(len(both.tensors), -1)
+    for at, members in enumerate(groups.members):
+        group[members] = at
+    pages = tensor_pages(both)
+    real = np.array(
+        [int(pages[members[members < len(profile.tensors)]].sum()) for members in groups.members],
+        dtype=np.int64,
+    )
+    option = np.repeat(np.arange(len(candidates)), [len(one.dropped) for one in candidates]).astype(
+        np.int64
+    )
+    # A tensor loses its pages, and its two parts gain as many.
+    sign = np.array([-1.0, 1.0, 1.0])
+    entries = [
+        (option, group[rows[:, part]], sign[part] * pages[rows[:, part]]) for part in range(3)
+    ]
+    options, which, amounts = (np.concatenate(one) for one in zip(*entries, strict=True))
+    known = which >= 0  # the program has no group of tensors without costs
+    return (
+        replace(groups, pages=real, points=_later(profile, groups.points, candidates)),
+        Options(
+            stretch=np.array([one.at for one in candidates], dtype=np.int64),
+            time_ns=np.array([one.time_ns for one in candidates], dtype=np.float64),
+            option=options[known],
+            group=which[known],
+            pages=amounts[known],
+        ),
+    )
+
+
+def _later(
+    profile: Profile, points: PressurePoints, candidates: Sequence[Recomputation]
+) -> PressurePoints:
+    """The pressure points, with the shares of the stretches that may have passed at them.
+
+    Events are spread evenly over a stretch (share_passed()). A recomputation inserts events at the
+    beginning of its stretch, so the other events of the stretch come later. This increases the time
+    for demotions before a point. The bound assumes that all candidates are made.
+    """
+    begins = profile.stretches["event"].astype(np.int64)
+    inserted: Integers = np.zeros(profile.stretch_count, np.int64)
+    for one in candidates:
+        inserted[one.at] += inserted_events(profile, one)
+    lengths = np.maximum(np.append(begins[1:], profile.event_count) - begins, 1)
+    stretch = np.repeat(np.arange(profile.stretch_count), np.diff(points.first))
+    passed = np.maximum(points.event - begins[stretch], 0) + inserted[stretch]
+    share = np.minimum(passed / (lengths + inserted)[stretch], 1.0)
+    return replace(points, share=np.maximum(points.share, share))

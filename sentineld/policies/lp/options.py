@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Recomputations as options of the generous program.
+
+An option replaces tensors by two parts each: one that lives up to the drop and one that lives from
+the recomputation on. It also lengthens a stretch. The program chooses which share of the option is
+taken, 0..1. A share r means that the groups of the tensors have r times fewer of the tensors'
+pages, and the groups of the parts have as many more. So the groups' pages and costs are linear in
+r.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from sentineld.model.arrays import Floats, Integers
+from sentineld.policies.lp.groups import Groups
+
+
+@dataclass(frozen=True)
+class Options:
+    """N options. The program's Groups.pages are those without any option taken."""
+
+    stretch: Integers
+    """(N,): the stretch that each option lengthens."""
+    time_ns: Floats
+    """(N,): by how much."""
+    option: Integers
+    """(K,): the option of each entry. An entry is a change in the number of a group's pages."""
+    group: Integers
+    """(K,): the group of each entry."""
+    pages: Floats
+    """(K,): the pages that the group gains if the option is taken; negative if it loses them."""
+
+    def most_pages(self, groups: Groups) -> Floats:
+        """(G,): the pages of each group if it gains as many as possible and loses none."""
+        found = groups.pages.astype(np.float64)
+        gains = self.pages > 0
+        np.add.at(found, self.group[gains], self.pages[gains])
+        return found
+
+    def changes(self, groups: Groups, amounts: Floats) -> tuple[Integers, Integers, Floats]:
+        """(stretches, options, amounts) by which the options change a sum over all pages.
+
+        amounts: (S, G), the amount of each page of a group by position of the group's lifetime.
+        """
+        stretches, options, found = [], [], []
+        for option, group, pages in zip(self.option, self.group, self.pages, strict=True):
+            own = amounts[: int(groups.length[group]), group]
+            used = np.flatnonzero(own)
+            stretches.append(groups.stretches[group][used])
+            options.append(np.full(len(used), option))
+            found.append(own[used] * pages)
+        return np.concatenate(stretches), np.concatenate(options), np.concatenate(found)
+
+    def gains_ns(self, values: Floats, weight: Floats) -> Floats:
+        """(N,): by how much each option lowers the dual's costs; negative if it raises them.
+
+        values: (G,), the gain of the best life of a page of each group, less the page's cost if it
+            is always slow. weight: (S,), the cost of 1 ns of each stretch.
+        """
+        found = -self.time_ns * weight[self.stretch]
+        np.add.at(found, self.option, self.pages * values[self.group])
+        return found
