@@ -12,7 +12,7 @@ import numpy as np
 from sentineld.advise.machines import Machine
 from sentineld.base.errors import SentinelError
 from sentineld.model.profile import Profile
-from sentineld.policies.bounds.step_time import bound_seconds
+from sentineld.policies.bounds.of_policy import bound_seconds_of
 from sentineld.policies.registry import policy
 from sentineld.simulate.simulate import simulate
 
@@ -67,7 +67,7 @@ def point_of(profile: Profile, policy_name: str, asked: Question, with_bound: bo
             "bytes_demoted": round(outcome.bytes_demoted),
         }
         if with_bound:
-            least_s = bound_seconds(profile, tiers, budget_bytes)
+            least_s = bound_seconds_of(policy(policy_name), profile, tiers, budget_bytes)
             found["bound"] = least_s / outcome.fast_only_seconds
     except SentinelError as error:
         found["error"] = error

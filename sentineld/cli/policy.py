@@ -9,8 +9,8 @@ from inspect import cleandoc
 import click
 
 from sentineld.cli.output import json_option, print_json, print_table
-from sentineld.plan.policy import Hardware, Policy, Reactive
-from sentineld.policies.registry import names
+from sentineld.plan.policy import Policy
+from sentineld.policies.registry import manages, names
 from sentineld.policies.registry import policy as policy_by_name
 
 
@@ -52,7 +52,7 @@ def _row(found: Policy) -> dict[str, str | bool]:
     summary = text.partition("\n\n")[0].partition(": ")[2]
     return {
         "name": found.name,
-        "manages": not isinstance(found, Reactive | Hardware),
+        "manages": manages(found),
         "charges_budget": found.charges_budget,
         "summary": " ".join(summary.split()),
     }

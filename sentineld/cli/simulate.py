@@ -16,7 +16,7 @@ from sentineld.cli.progress import Progress
 from sentineld.host.presets import PRESETS, named_tiers
 from sentineld.host.tiers import with_figures
 from sentineld.model.tiers import Overlap
-from sentineld.policies.bounds.step_time import bound_seconds
+from sentineld.policies.bounds.of_policy import bound_seconds_of
 from sentineld.policies.registry import policy as policy_by_name
 from sentineld.profile.trace import profile_of
 from sentineld.profile.trace_file import load_trace
@@ -162,7 +162,7 @@ def simulate(
         if bound:
             progress.say("computing the step-time bound")
             try:
-                least = bound_seconds(profile, tiers, budget_bytes)
+                least = bound_seconds_of(chosen, profile, tiers, budget_bytes)
             except SentinelError as error:
                 notes.append(str(error))
     answer = {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Interfaces of the three kinds of policies: planned, reactive and hardware."""
+"""Interfaces of the four kinds of policies: planned, reactive, hardware and rewriting."""
 
 from __future__ import annotations
 
@@ -121,3 +121,29 @@ class Hardware(Policy, Protocol):
         self, plan: Plan, profile: Profile, tiers: Tiers, budget_bytes: int
     ) -> HardwareStep:
         """The cost of a step in the steady state."""
+
+
+class Rewritten(NamedTuple):
+    """A step that a policy has changed."""
+
+    profile: Profile
+    notes: tuple[str, ...]  # texts that describe the changes
+
+
+@runtime_checkable
+class Rewriting(Policy, Protocol):
+    """A policy that also changes the work of a step, for example by computing tensors again.
+
+    plan() plans the changed step. Rewriting policies run in the simulator only, because the daemon
+    cannot change a training's work.
+    """
+
+    def rewritten(self, profile: Profile, tiers: Tiers, budget_bytes: int) -> Rewritten:
+        """The changed step. It has as many stretches as the given one. Raises SentinelError if no
+        plan fits the budget."""
+
+    def bound_seconds(self, profile: Profile, tiers: Tiers, budget_bytes: int) -> float:
+        """A lower bound on the time of a steady step that the policy may change, in seconds.
+
+        profile: the step before the change.
+        """

@@ -17,7 +17,7 @@ from functools import cache
 from typing import TypeVar
 
 from sentineld.base.errors import SentinelError
-from sentineld.plan.policy import Hardware, Policy, Reactive
+from sentineld.plan.policy import Hardware, Policy, Reactive, Rewriting
 
 _PACKAGE = __name__.rpartition(".")[0]
 """The package of this file; it holds all policies."""
@@ -48,7 +48,12 @@ def names() -> list[str]:
 
 def managing_names() -> list[str]:
     """The names of the policies that can manage a process, sorted."""
-    return [name for name in names() if not isinstance(policy(name), Reactive | Hardware)]
+    return [name for name in names() if manages(policy(name))]
+
+
+def manages(found: Policy) -> bool:
+    """Whether a policy can manage a process; if not, it runs in the simulator only."""
+    return not isinstance(found, Reactive | Hardware | Rewriting)
 
 
 def check_name(name: str) -> None:
@@ -76,7 +81,7 @@ def managing_policy(name: str) -> Policy:
     the policy runs in the simulator only.
     """
     found = policy(name)
-    if isinstance(found, Reactive | Hardware):
+    if not manages(found):
         raise SentinelError(
             "usage", f"{name} runs in the simulator only", f"sentinelctl simulate --policy {name}"
         )

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Any
 
@@ -18,7 +18,7 @@ from sentineld.model.tiers import Tiers
 from sentineld.model.timing import timing_of
 from sentineld.plan.check import verify
 from sentineld.plan.placement import planned
-from sentineld.plan.policy import Hardware, Policy, Reactive
+from sentineld.plan.policy import Hardware, Policy, Reactive, Rewriting, Rewritten
 from sentineld.simulate.disturbance import Disturbance
 from sentineld.simulate.energy import fast_only_joules, step_joules
 from sentineld.simulate.loop import ClosedLoop
@@ -119,9 +119,10 @@ def simulate(
     """Simulate a training run under the policy.
 
     The run begins with first-touch steps, as many as the daemon needs for warm-up and profiling.
-    Then the plan is made and followed until the steps repeat or steps_max steps have passed. If the
-    plan's assumptions do not hold, the plan is corrected as in the daemon. A reactive policy runs
-    once for each value in its parameter sweep; the fastest run is the result.
+    Then the plan is made and followed until the steps repeat or steps_max steps have passed. A
+    rewriting policy first changes the step, unless `plan` is given. If the plan's assumptions do
+    not hold, the plan is corrected as in the daemon. A reactive policy runs once for each value in
+    its parameter sweep; the fastest run is the result.
 
     plan: a plan that the policy has already made; None: make one.
     planning_s: assumed time to make a corrected plan; None: never correct the plan.
@@ -133,12 +134,15 @@ def simulate(
     """
     _check(profile, budget_bytes)
     began_s = clock() if clock is not None else 0.0
+    step = Rewritten(profile, ())
     if plan is None:
-        plan = planned(policy, profile, tiers, budget_bytes)
+        if isinstance(policy, Rewriting):
+            step = policy.rewritten(profile, tiers, budget_bytes)
+        plan = planned(policy, step.profile, tiers, budget_bytes)
     plan_s = clock() - began_s if clock is not None else 0.0
-    verify(plan, profile, budget_bytes if policy.charges_budget else None)
+    verify(plan, step.profile, budget_bytes if policy.charges_budget else None)
     training = Training(
-        profile,
+        step.profile,
         policy,
         plan,
         tiers,
@@ -147,8 +151,11 @@ def simulate(
         steps_max,
         energy_of(tiers) if threads is not None else None,
     )
-    early, before = training.by_first_touch()
-    return _outcome(training, early, _run_policy(training, before, planning_s), plan_s, threads)
+    unchanged = replace(training, profile=profile)
+    early, before = unchanged.by_first_touch()
+    passed = _run_policy(training, before, planning_s)
+    passed = replace(passed, notes=(*step.notes, *passed.notes))
+    return _outcome(training, unchanged, early, passed, plan_s, threads)
 
 
 def _run_policy(training: Training, before: World, planning_s: float | None) -> PolicyRun:
@@ -166,18 +173,20 @@ def _run_policy(training: Training, before: World, planning_s: float | None) -> 
 
 def _outcome(
     training: Training,
+    unchanged: Training,
     early: Sequence[Step],
     passed: PolicyRun,
     plan_s: float,
     threads: int | None,
 ) -> Outcome:
+    """unchanged: the training of the step that a rewriting policy has not changed."""
     plan, profile, steady = training.plan, training.profile, passed.steady
     timing, page = timing_of(training.tiers), profile.page_bytes
-    fast_s, slow_s = _extremes_s(training)
+    fast_s, slow_s = _extremes_s(unchanged)
     joules = fast_joules = None
     if training.energy is not None and threads is not None:
         joules = fmean(step_joules(step, profile, training.energy, threads) for step in steady)
-        fast_joules = fast_only_joules(fast_s, profile, training.energy, threads)
+        fast_joules = fast_only_joules(fast_s, unchanged.profile, training.energy, threads)
     return Outcome(
         policy=plan.policy,
         kind="hardware" if isinstance(training.policy, Hardware) else "software",

@@ -25,7 +25,8 @@ from sentineld.base.errors import SentinelError
 from sentineld.host.presets import PRESETS, preset_tiers
 from sentineld.model.profile import Profile
 from sentineld.model.tiers import Tiers
-from sentineld.plan.policy import Hardware
+from sentineld.plan.policy import Hardware, Policy, Rewriting
+from sentineld.policies.bounds.of_policy import bound_seconds_of
 from sentineld.policies.bounds.step_time import bound_seconds
 from sentineld.policies.registry import names, policy
 from sentineld.profile.trace import profile_of
@@ -99,7 +100,7 @@ def rows_of(
             "tiers": tiers_name,
             "fast_fraction": fraction,
             "policy": name,
-            "kind": "hardware" if isinstance(policy(name), Hardware) else "software",
+            "kind": kind_of(policy(name)),
             "step_seconds": None,
             "bound_seconds": least,
             "fast_only_seconds": slow.fast_only_seconds,
@@ -111,8 +112,20 @@ def rows_of(
             "fast_only_modelled_joules": slow.fast_only_joules,
             "note": "",
         }
+        if isinstance(policy(name), Rewriting):
+            try:
+                row["bound_seconds"] = bound_seconds_of(policy(name), profile, tiers, budget_bytes)
+            except SentinelError:
+                row["bound_seconds"] = None  # the figures' note says why there is no plan either
         rows.append(row | _figures(name, profile, tiers, budget_bytes, threads, steps_max, notes))
     return rows
+
+
+def kind_of(found: Policy) -> str:
+    """The kind of policy: "hardware", "modelled" if it changes the step's work, or "software"."""
+    if isinstance(found, Hardware):
+        return "hardware"
+    return "modelled" if isinstance(found, Rewriting) else "software"
 
 
 def _figures(

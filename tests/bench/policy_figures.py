@@ -74,7 +74,8 @@ def by_policy(rows: Sequence[Row]) -> dict[str, list[Row]]:
 def policies_table(rows: Sequence[Row]) -> str:
     """Format a line per policy and a line for the bound. A line has geometric means of the policy's
     slowdowns: one over the traces for each preset and fraction, and one over all cells. "energy" is
-    the geometric mean of energy_ratio() over all cells."""
+    the geometric mean of energy_ratio() over all cells. Policies that change the step's work have
+    bounds of their own, which "/ bound" uses."""
     columns = sorted({(row["tiers"], row["fast_fraction"]) for row in rows})
     head = [
         "step / all-fast step",
@@ -96,11 +97,11 @@ def policies_table(rows: Sequence[Row]) -> str:
         ]
         known = [value for row in mine if (value := slowdown(row)) is not None]
         plans = [row["plan_seconds"] for row in mine if row["plan_seconds"] is not None]
-        hardware = mine[0]["kind"] == "hardware"
-        bounded = not hardware and name != UNLIMITED
+        kind = mine[0]["kind"]
+        bounded = kind != "hardware" and name != UNLIMITED
         lines.append(
             [
-                f"{name} (hardware)" if hardware else name,
+                name if kind == "software" else f"{name} ({kind})",
                 *map(_figure, means),
                 _figure(geometric_mean(known)),
                 _figure(max(known, default=None)),
@@ -110,7 +111,11 @@ def policies_table(rows: Sequence[Row]) -> str:
                 f"{max(plans):.1f}" if plans else "-",
             ]
         )
-    bounds = {cell_of(row): row for row in rows if row["bound_seconds"] is not None}
+    bounds = {
+        cell_of(row): row
+        for row in rows
+        if row["bound_seconds"] is not None and row["kind"] != "modelled"
+    }
     least = [
         geometric_mean(
             row["bound_seconds"] / row["fast_only_seconds"]
@@ -173,7 +178,8 @@ def better_than_ours(rows: Sequence[Row]) -> dict[Cell, tuple[str, float]]:
     Returns for each of these cells the best policy and the share of `auto`'s step time that this
     policy saves.
 
-    Policies that model hardware, or that may exceed the budget, are not considered.
+    Policies that model hardware, that change the step's work, or that may exceed the budget, are
+    not considered.
     """
     mine = {cell_of(row): row["step_seconds"] for row in rows if row["policy"] == OURS}
     found: dict[Cell, tuple[str, float]] = {}

@@ -15,9 +15,8 @@ from sentineld.base.errors import SentinelError
 from sentineld.host.presets import preset_tiers
 from sentineld.model.plan import Plan
 from sentineld.model.profile import Profile
-from sentineld.plan.policy import Hardware, Reactive
 from sentineld.plan.residency import charged_pages, residency
-from sentineld.policies.registry import policy
+from sentineld.policies.registry import manages, policy
 from tests.bench.policy_figures import OURS, UNLIMITED, Row, by_policy, geometric_mean, slowdown
 
 StepOf = Callable[[str], tuple[Profile, int]]
@@ -116,7 +115,7 @@ def timeline_picture(rows: Sequence[Row], step_of: StepOf) -> Figure | None:
     plans: list[Plan] = []
     for name in sorted({row["policy"] for row in chosen} & set(TIMELINE_POLICIES)):
         found = policy(name)
-        if isinstance(found, Reactive | Hardware):
+        if not manages(found):
             continue
         try:
             plans.append(found.plan(profile, tiers, budget_bytes))

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from sentineld.base.errors import SentinelError
-from sentineld.plan.policy import Hardware, Reactive
+from sentineld.plan.policy import Hardware, Reactive, Rewriting
 from sentineld.policies import registry
 from sentineld.policies.registry import (
     check_name,
@@ -82,13 +82,15 @@ def test_a_look_up_imports_no_policies_of_other_names(name: str, modules: set[st
 def test_simulator_only_policies_cannot_manage_a_process() -> None:
     managing = []
     for name in names():
-        if isinstance(policy(name), Reactive | Hardware):
+        if isinstance(policy(name), Reactive | Hardware | Rewriting):
             with pytest.raises(SentinelError, match="simulator only"):
                 managing_policy(name)
         else:
             assert managing_policy(name).name == name
             managing.append(name)
     assert managing_names() == managing
+    assert "auto" in managing
+    assert "auto+recompute" not in managing
 
 
 def test_a_name_is_taken_once() -> None:

@@ -14,9 +14,9 @@ from sentineld.host.presets import preset_tiers
 from sentineld.model.profile import Profile
 from sentineld.model.tiers import Overlap
 from sentineld.model.timing import timing_of
-from sentineld.plan.policy import DelayingReactor, Hardware, Policy, Reactive
+from sentineld.plan.policy import DelayingReactor, Hardware, Policy, Reactive, Rewriting
 from sentineld.plan.stall_trial import StallTrial
-from sentineld.policies.bounds.step_time import bound_seconds
+from sentineld.policies.bounds.of_policy import bound_seconds_of
 from sentineld.policies.registry import names, policy
 from sentineld.simulate.disturbance import Disturbance
 from sentineld.simulate.replay import Replay, Step
@@ -55,8 +55,8 @@ def test_on_two_equal_tiers_only_waits_cost_time() -> None:
     tiers, budget = preset_tiers("dram", 12), training.peak_bytes // 3
     compared, infeasible = set(), set()
     for name in SOFTWARE:
-        if observing_takes_time(policy(name), training):
-            continue
+        if observing_takes_time(policy(name), training) or isinstance(policy(name), Rewriting):
+            continue  # a rewriting policy may add work
         try:
             found = simulate(training, policy(name), tiers, budget, steps_max=12)
         except SentinelError as error:
@@ -261,7 +261,7 @@ def test_no_policy_beats_the_bound_or_exceeds_its_budget(
             raise
         return
     assert found.peak_fast_bytes <= budget
-    least = bound_seconds(profile, tiers, budget)
+    least = bound_seconds_of(policy(name), profile, tiers, budget)
     assert least <= found.step_seconds * (1 + 1e-6)
     if timing_of(tiers).overlap != Overlap.TIERS:
         assert found.fast_only_seconds <= found.step_seconds * (1 + 1e-12)

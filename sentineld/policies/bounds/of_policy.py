@@ -1,0 +1,17 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The bound that applies to a policy."""
+
+from __future__ import annotations
+
+from sentineld.model.profile import Profile
+from sentineld.model.tiers import Tiers
+from sentineld.plan.policy import Policy, Rewriting
+from sentineld.policies.bounds.step_time import bound_seconds
+
+
+def bound_seconds_of(policy: Policy, profile: Profile, tiers: Tiers, budget_bytes: int) -> float:
+    """The least time of a steady step under a policy, in seconds: its own bound if the policy
+    changes the step's work, otherwise the step-time bound. Raises SentinelError as these do."""
+    if isinstance(policy, Rewriting):
+        return policy.bound_seconds(profile, tiers, budget_bytes)
+    return bound_seconds(profile, tiers, budget_bytes)

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Policy `superneurons+recompute`: which outputs it computes again."""
+
+from __future__ import annotations
+
+import pytest
+
+from sentineld.plan.policy import Rewriting
+from sentineld.policies.recompute.candidates import Recomputation
+from sentineld.policies.registry import policy
+from sentineld.policies.rivals import superneurons_recompute
+from sentineld.policies.rivals.passes import layers_of
+from sentineld.policies.rivals.superneurons_recompute import (
+    chosen_for,
+    largest_need_bytes,
+    segments_of,
+)
+from sentineld.simulate.simulate import simulate
+from tests.unit.policies.recompute.test_candidates import OF_Y
+from tests.unit.policies.recompute.toys import UNIT, W, X, Y, layered_profile
+from tests.unit.policies.tiering import tiers
+
+WHOLE = Recomputation(2, 3, 5, ((Y, 3),), frozenset({X, W}), 60_000)
+"""The segment of the layers b and c, which follow the heavy layer a."""
+
+
+def test_a_small_segment_is_executed_again_as_a_whole() -> None:
+    profile = layered_profile()
+    layers = layers_of(profile)
+    assert segments_of(layers) == [[0], [2, 3]]
+    # The backward pass of layer b reads x, y and W.
+    assert largest_need_bytes(profile, layers) == 3 * UNIT
+    assert chosen_for(profile, tiers(100.0), 4 * UNIT) == (WHOLE,)
+
+
+def test_in_a_large_segment_each_output_is_computed_for_itself(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(superneurons_recompute, "largest_need_bytes", lambda *_: UNIT - 1)
+    assert chosen_for(layered_profile(), tiers(100.0), 4 * UNIT) == (OF_Y,)
+
+
+def test_without_a_lack_of_memory_nothing_is_computed_again() -> None:
+    profile, mine = layered_profile(), policy("superneurons+recompute")
+    assert isinstance(mine, Rewriting)
+    assert mine.rewritten(profile, tiers(100.0), 5 * UNIT).profile is profile
+
+
+def test_the_recomputation_lengthens_the_step_and_the_bound_is_below_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # The whole segment would make z again, too, for which there is no room.
+    monkeypatch.setattr(superneurons_recompute, "largest_need_bytes", lambda *_: 0)
+    profile, mine = layered_profile(), policy("superneurons+recompute")
+    assert isinstance(mine, Rewriting)
+    budget = 4 * UNIT + UNIT // 2
+    found = simulate(profile, mine, tiers(100.0), budget)
+    # Layer b is executed again in 10 us. Its tensors are short-lived then, so they are in the pool,
+    # which leaves no room for z or g: this tensor is slow for one write and one read.
+    slow_s = 1.125e-9 * UNIT
+    assert found.step_seconds - found.fast_only_seconds == pytest.approx(10e-6 + slow_s, rel=1e-6)
+    assert mine.bound_seconds(profile, tiers(100.0), budget) <= found.step_seconds
