@@ -10,6 +10,9 @@ that bound, and these:
 - reading the inputs costs nothing beyond the segment's all-fast time, and the tensors that the
   segment uses internally need no room.
 
+The first program has no options. Each further one also has the options that save time at the prices
+of the one before. The dual has all options, so it is a lower bound at any prices.
+
 So no step with any of these recomputations is faster, whatever policy moves its pages. The bound is
 about the candidates only: a step that recomputes other tensors, or in longer chains, may be faster.
 """
@@ -75,20 +78,33 @@ def recompute_bound(
     )
     bound_ns = float(profile.step_ns)
     taken, gains = np.zeros(len(candidates)), np.zeros(len(candidates))
+    active = np.zeros(len(candidates), np.bool_)
     changes = changes_of(groups, generous=True)
     clean = np.zeros(len(groups.pages), np.bool_)
     for number in range(ROUNDS):
-        solution = solve(groups, limits, changes, "the step-time bound", clean, options)
+        kept, fewer = options.only(groups, np.flatnonzero(active))
+        solution = solve(
+            groups.take(kept),
+            limits,
+            [changes[at] for at in kept.tolist()],
+            "the step-time bound",
+            clean[kept],
+            fewer,
+        )
         if solution is None and number:
             break  # the bound from the earlier, smaller program is valid, too
         if solution is None:
             raise SentinelError(
-                "failed", "the bound's linear program was not solved", "try another budget"
+                "failed",
+                "the step-time bound's linear program was not solved",
+                "try another budget",
             )
         dual = lower_bound(groups, limits, solution.prices, options)
-        bound_ns, taken, gains = max(bound_ns, dual.ns), solution.taken, dual.gains_ns
+        taken[active] = solution.taken
+        bound_ns, gains = max(bound_ns, dual.ns), dual.gains_ns
         if bound_ns >= solution.step_ns * (1 - GAP):
             break
+        active |= dual.gains_ns > 0
         clean |= dual.clean
         changes = [
             np.union1d(positions, np.flatnonzero(dual.moving[:, at]))

@@ -17,6 +17,8 @@ import numpy as np
 from sentineld.model.arrays import Floats, Integers
 from sentineld.policies.lp.groups import Groups
 
+_NONE = np.zeros(0, np.int64)
+
 
 @dataclass(frozen=True)
 class Options:
@@ -33,6 +35,21 @@ class Options:
     pages: Floats
     """(K,): the pages that the group gains if the option is taken; negative if it loses them."""
 
+    def only(self, groups: Groups, which: Integers) -> tuple[Integers, Options]:
+        """(indices of the groups that have pages if no other options can be taken, these options
+        with the groups numbered anew). which: the options, ascending."""
+        entries = np.isin(self.option, which)
+        has = groups.pages > 0
+        has[self.group[entries]] = True
+        kept = np.flatnonzero(has)
+        return kept, Options(
+            stretch=self.stretch[which],
+            time_ns=self.time_ns[which],
+            option=np.searchsorted(which, self.option[entries]),
+            group=np.searchsorted(kept, self.group[entries]),
+            pages=self.pages[entries],
+        )
+
     def most_pages(self, groups: Groups) -> Floats:
         """(G,): the pages of each group if it gains as many as possible and loses none."""
         found = groups.pages.astype(np.float64)
@@ -45,7 +62,7 @@ class Options:
 
         amounts: (S, G), the amount of each page of a group by position of the group's lifetime.
         """
-        stretches, options, found = [], [], []
+        stretches, options, found = [_NONE], [_NONE], [np.zeros(0)]
         for option, group, pages in zip(self.option, self.group, self.pages, strict=True):
             own = amounts[: int(groups.length[group]), group]
             used = np.flatnonzero(own)

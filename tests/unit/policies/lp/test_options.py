@@ -84,3 +84,16 @@ def test_at_the_program_s_prices_the_dual_equals_it(
     plain = solve(groups, limits, everywhere(groups), "this test", clean)
     assert plain is not None
     assert solution.step_ns <= plain.step_ns * (1 + 1e-9)
+
+
+def test_without_an_option_the_groups_of_its_parts_are_left_out() -> None:
+    groups, options, limits = problem(256, 0.0)
+    kept, none = options.only(groups, np.zeros(0, np.int64))
+    assert np.setdiff1d(np.arange(len(groups.pages)), kept).tolist() == sorted(options.group[1:])
+    assert (len(none.stretch), len(none.option)) == (0, 0)
+    kept, same = options.only(groups, np.zeros(1, np.int64))
+    assert kept.tolist() == list(range(len(groups.pages)))
+    assert same.group.tolist() == options.group.tolist()
+    solution = solve(groups, limits, everywhere(groups), "this test", None, none)
+    assert solution is not None
+    assert len(solution.taken) == 0
