@@ -11,7 +11,8 @@ that bound, and these:
   segment uses internally need no room.
 
 The first program has no options. Each further one also has the options that save time at the prices
-of the one before. The dual has all options, so it is a lower bound at any prices.
+of the one before; if there are no more of them, positions are added, as for the step-time bound.
+The dual has all options, so it is a lower bound at any prices.
 
 So no step with any of these recomputations is faster, whatever policy moves its pages. The bound is
 about the candidates only: a step that recomputes other tensors, or in longer chains, may be faster.
@@ -30,7 +31,8 @@ from sentineld.model.profile import Profile
 from sentineld.model.tiers import Overlap, Tiers
 from sentineld.model.timing import Timing, timing_of
 from sentineld.plan.items import tensor_pages
-from sentineld.policies.bounds.step_time import GAP, ROUNDS, bound_seconds
+from sentineld.policies.bounds import step_time
+from sentineld.policies.bounds.step_time import GAP, bound_seconds
 from sentineld.policies.lp.dual import lower_bound
 from sentineld.policies.lp.groups import Groups, groups_of
 from sentineld.policies.lp.options import Options
@@ -39,6 +41,9 @@ from sentineld.policies.lp.problem import Limits, changes_of
 from sentineld.policies.lp.program import solve
 from sentineld.policies.recompute.candidates import Recomputation
 from sentineld.policies.recompute.rewrite import halves, inserted_events
+
+ROUNDS = 2 * step_time.ROUNDS
+"""Maximum number of programs. A program adds either options or positions to the previous one."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +109,10 @@ def recompute_bound(
         bound_ns, gains = max(bound_ns, dual.ns), dual.gains_ns
         if bound_ns >= solution.step_ns * (1 - GAP):
             break
-        active |= dual.gains_ns > 0
+        more = (dual.gains_ns > 0) & ~active
+        active |= more
+        if more.any():
+            continue  # the positions are of use only at prices that take the options into account
         clean |= dual.clean
         changes = [
             np.union1d(positions, np.flatnonzero(dual.moving[:, at]))
