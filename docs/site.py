@@ -72,6 +72,7 @@ NAVIGATION: dict[str, tuple[str, ...]] = {
         "docs/explanation/births.md",
         "docs/explanation/huge-pages.md",
         "docs/explanation/energy.md",
+        "docs/explanation/recomputation.md",
         "docs/explanation/backends.md",
         "docs/explanation/robustness.md",
         "docs/security.md",
