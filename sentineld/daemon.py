@@ -30,7 +30,7 @@ from sentineld.machine.machine import Machine
 from sentineld.observe.shim_server import ShimServer
 from sentineld.service.configuration import Reloader, read_config
 from sentineld.service.journal import JournalHandler, stderr_is_journal
-from sentineld.service.metrics import make_registry
+from sentineld.service.metrics import collector
 from sentineld.service.metrics_server import MetricsServer
 from sentineld.service.notify import notify, watchdog_interval_s
 from sentineld.service.sessions import Sessions
@@ -76,7 +76,7 @@ async def run(config: Config, path: Path | None, tiers: str | None) -> None:
         metrics = MetricsServer(
             config.metrics_address,
             config.metrics_port,
-            lambda: make_registry(lambda: take_snapshot(machine, sessions)),
+            collector(lambda: take_snapshot(machine, sessions)),
         )
 
     def status(caller: Caller, _: Message) -> object:

@@ -7,7 +7,7 @@ any time. So the daemon copies every word once, and checks and uses only the cop
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -27,8 +27,7 @@ HEADER_BYTES = 512
 CACHE_LINE_BYTES = 64
 
 
-@dataclass(frozen=True)
-class ShimWords:
+class ShimWords(NamedTuple):
     """A copy of the words that the shim updates in struct sentinel_control, without ring_head and
     cursor."""
 
@@ -79,7 +78,7 @@ class ControlSegment:
         if (heap_base | heap_bytes) % PAGE_BYTES or heap_base + heap_bytes > ADDRESS_MAX:
             raise mismatch(NAME, "its heap is outside the address space")
         self.heap_base, self.heap_bytes = heap_base, heap_bytes
-        self._words = self._header[list(ShimWords.__dataclass_fields__)]
+        self._words = self._header[list(ShimWords._fields)]
         self._ring = np.frombuffer(mapped, RECORD_DTYPE, records, offset)
         self._tail = int(self._header["ring_head"][0])
         self._publish_tail()
@@ -87,7 +86,7 @@ class ControlSegment:
 
     def words(self) -> ShimWords:
         """Read all words. Each word is consistent, but the words may be from different times."""
-        return ShimWords(*self._words.item())
+        return ShimWords._make(self._words.item())
 
     def position(self) -> int:
         """The shim's position: step << 32 | boundary."""
@@ -145,7 +144,7 @@ class ControlSegment:
         # The mapping exists as long as an array views it, so all arrays are replaced. A thread that
         # is using an old array at this moment keeps this array and the mapping alive.
         self._header = self._header.copy()
-        self._words = self._header[list(ShimWords.__dataclass_fields__)]
+        self._words = self._header[list(ShimWords._fields)]
         self._ring = np.empty(0, RECORD_DTYPE)
 
     def _publish_tail(self) -> None:

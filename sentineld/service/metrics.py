@@ -9,16 +9,14 @@ Labels have few values: no tensor, layer or address is a label.
 from __future__ import annotations
 
 import platform
-import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from prometheus_client import CollectorRegistry, ProcessCollector
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
+from prometheus_client import ProcessCollector
 
 from sentineld.model.job import Job
+from sentineld.service.exposition import Collect, Family, Rows
 from sentineld.session.lifecycle import State
 
 
@@ -110,9 +108,6 @@ class DaemonSnapshot:
     sessions: tuple[SessionSnapshot, ...] = ()
 
 
-Rows = Iterable[tuple[tuple[str, ...], float]]
-
-
 @dataclass(frozen=True)
 class MetricSpec:
     """A metric, and the function that reads its values from a snapshot."""
@@ -121,9 +116,7 @@ class MetricSpec:
     kind: str  # "counter" or "gauge"
     help: str
     labels: tuple[str, ...]
-    rows: Callable[
-        [DaemonSnapshot], Rows
-    ]  # yields (label values in the order of `labels`, value in base units)
+    rows: Callable[[DaemonSnapshot], Rows]
 
 
 def _session(
@@ -502,34 +495,21 @@ SCRAPE_DURATION = (
 )
 
 
-class SnapshotCollector(Collector):
-    """Turns one snapshot into metric families."""
+def collector(take_snapshot: Callable[[], DaemonSnapshot]) -> Collect:
+    """Collects the daemon's metrics, and the metrics of its process (CPU time, memory)."""
+    process = ProcessCollector(registry=None)
 
-    def __init__(self, take_snapshot: Callable[[], DaemonSnapshot]) -> None:
-        self._take_snapshot = take_snapshot
-        self._one_at_a_time = threading.Lock()
-
-    def collect(self) -> Iterator[Metric]:
-        """The metric families of one scrape."""
+    def collect() -> Iterator[Family]:
         begin_s = time.perf_counter()
-        with self._one_at_a_time:
-            snapshot = self._take_snapshot()
+        snapshot = take_snapshot()
         duration_s = time.perf_counter() - begin_s
         for spec in METRICS:
-            family: CounterMetricFamily | GaugeMetricFamily
-            if spec.kind == "counter":
-                family = CounterMetricFamily(spec.name, spec.help, labels=spec.labels)
-            else:
-                family = GaugeMetricFamily(spec.name, spec.help, labels=spec.labels)
-            for labels, value in spec.rows(snapshot):
-                family.add_metric(labels, value)
-            yield family
-        yield GaugeMetricFamily(*SCRAPE_DURATION, value=duration_s)
+            yield Family(spec.name, spec.kind, spec.help, spec.labels, spec.rows(snapshot))
+        name, help_text = SCRAPE_DURATION
+        yield Family(name, "gauge", help_text, (), [((), duration_s)])
+        for metric in process.collect():
+            for sample in metric.samples:  # each metric has one
+                rows = [((), sample.value)]
+                yield Family(sample.name, metric.type, metric.documentation, (), rows)
 
-
-def make_registry(take_snapshot: Callable[[], DaemonSnapshot]) -> CollectorRegistry:
-    """A registry with the daemon's metrics and its process metrics (CPU time, memory)."""
-    registry = CollectorRegistry()
-    registry.register(SnapshotCollector(take_snapshot))
-    ProcessCollector(registry=registry)
-    return registry
+    return collect

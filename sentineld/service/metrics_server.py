@@ -17,11 +17,9 @@ from socketserver import ThreadingMixIn
 from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
-from prometheus_client import CollectorRegistry
-
 from sentineld.base.errors import SentinelError
 from sentineld.base.log_events import LogEvent, about
-from sentineld.service.exposition import exposition_app
+from sentineld.service.exposition import Collect, exposition_app
 
 log = logging.getLogger(__name__)
 
@@ -106,14 +104,14 @@ class _QuietHandler(WSGIRequestHandler):
 
 
 class MetricsServer:
-    """Serves a registry from threads of its own.
+    """Serves metrics from threads of its own.
 
     If another process uses the port, the daemon runs without metrics until the port becomes free.
     """
 
-    def __init__(self, address: str, port: int, registry: Callable[[], CollectorRegistry]) -> None:
+    def __init__(self, address: str, port: int, collect: Collect) -> None:
         """port: 0 picks a free port; the attribute `port` then has its number.
-        registry: makes the registry; called at each attempt to bind the address.
+        collect: called for each scrape, one at a time.
 
         Raises SentinelError("bad-config") if the address can't be bound, unless the only reason is
         that another process uses the port.
@@ -122,7 +120,7 @@ class MetricsServer:
         """The reason why no metrics are served now; None: they are served."""
         self.port = port
         self._address = address
-        self._registry = registry
+        self._collect = collect
         self._server: WSGIServer | None = None
         self._closed = threading.Event()
         self._scraping = threading.Lock()
@@ -157,7 +155,7 @@ class MetricsServer:
         self._server = make_server(
             self._address,
             self.port,
-            self._paced(exposition_app(self._registry())),
+            self._paced(exposition_app(self._collect)),
             server_class=kind,
             handler_class=_QuietHandler,
         )

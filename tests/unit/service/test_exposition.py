@@ -4,41 +4,51 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
-from sentineld.service.exposition import exposition, exposition_app
+from sentineld.service.exposition import Family, exposition, exposition_app
 
 TEXTS = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\r"), max_size=9)
 
 
-class Prepared(Collector):
-    """A counter and a gauge with given values."""
+def prepared(help_text: str = "A text.", label: str = "a", value: float = 1.5) -> list[Family]:
+    """A counter and two gauges with given values."""
+    rows = [((label, "b"), value), (("", label), 7)]
+    return [
+        Family("moved_bytes_total", "counter", help_text, ("two", "one"), rows),
+        Family("steps", "gauge", help_text, (), [((), value)]),
+        Family("shares", "gauge", help_text, ("one",), []),
+    ]
 
-    def __init__(self, help_text: str, label: str, value: float) -> None:
-        self._help, self._label, self._value = help_text, label, value
+
+class AsClient(Collector):
+    """The same metrics, as prometheus_client has them."""
+
+    def __init__(self, prepared: Sequence[Family]) -> None:
+        self._prepared = prepared
 
     def collect(self) -> Iterator[Metric]:
-        counter = CounterMetricFamily("moved_bytes_total", self._help, labels=("two", "one"))
-        counter.add_metric((self._label, "b"), self._value)
-        counter.add_metric(("", self._label), 7)
-        yield counter
-        yield GaugeMetricFamily("steps", self._help, value=self._value)
-        yield GaugeMetricFamily("shares", self._help, labels=("one",))
+        for name, kind, help_text, labels, rows in self._prepared:
+            made = CounterMetricFamily if kind == "counter" else GaugeMetricFamily
+            family = made(name, help_text, labels=labels)
+            for values, value in rows:
+                family.add_metric(values, value)
+            yield family
 
 
-def registry(help_text: str = "A text.", label: str = "a", value: float = 1.5) -> CollectorRegistry:
-    made = CollectorRegistry()
-    made.register(Prepared(help_text, label, value))
-    return made
+def written_by_client(prepared: Sequence[Family]) -> bytes:
+    registry = CollectorRegistry()
+    registry.register(AsClient(prepared))
+    return generate_latest(registry)
 
 
 def families(text: bytes) -> list[tuple[Any, ...]]:
@@ -52,33 +62,25 @@ def families(text: bytes) -> list[tuple[Any, ...]]:
 def test_the_values_are_those_that_prometheus_client_writes(
     help_text: str, label: str, value: float
 ) -> None:
-    made = registry(help_text, label, value)
-    assert families(exposition(made)) == families(generate_latest(made))
+    made = prepared(help_text, label, value)
+    assert families(exposition(made)) == families(written_by_client(made))
 
 
 def test_the_text_of_common_values_is_the_same() -> None:
-    assert exposition(registry()) == generate_latest(registry())
+    assert exposition(prepared()) == written_by_client(prepared())
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, True])
 def test_special_values_are_read_back(value: float) -> None:
     ((*_, samples),) = [
-        one for one in families(exposition(registry(value=value))) if one[0] == "steps"
+        one for one in families(exposition(prepared(value=value))) if one[0] == "steps"
     ]
     assert math.isnan(samples[0][2]) if math.isnan(value) else samples[0][2] == value
 
 
-def test_process_metrics_are_written() -> None:
-    made = CollectorRegistry()
-    ProcessCollector(registry=made)
-    found = {name: kind for name, kind, *_ in families(exposition(made))}
-    assert found["process_cpu_seconds"] == "counter"
-    assert found["process_resident_memory_bytes"] == "gauge"
-
-
 def test_only_get_and_head_are_answered() -> None:
     said: list[str] = []
-    app = exposition_app(registry())
+    app = exposition_app(prepared)
     for method, length in (("GET", 1), ("POST", 0), ("HEAD", 0)):
         answer = app({"REQUEST_METHOD": method}, lambda status, _: said.append(status))
         assert bool(b"".join(answer)) == bool(length)

@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from docs.generate import page_is_current
 from docs.metrics_page import metrics_page
 from sentineld.model.job import Job
-from sentineld.service.metrics import METRICS, DaemonSnapshot, SessionSnapshot, make_registry
+from sentineld.service.metrics import METRICS, DaemonSnapshot, SessionSnapshot, collector
 from sentineld.service.metrics_server import MetricsServer
 from sentineld.session.lifecycle import State
 
@@ -84,7 +84,7 @@ class Endpoint:
 
     def __init__(self) -> None:
         self.snapshot = snapshot(FULL)
-        self.server = MetricsServer("127.0.0.1", 0, lambda: make_registry(lambda: self.snapshot))
+        self.server = MetricsServer("127.0.0.1", 0, collector(lambda: self.snapshot))
         self.url = f"http://127.0.0.1:{self.server.port}/metrics"
 
     def scrape(self) -> dict[str, Metric]:

@@ -11,20 +11,20 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from prometheus_client import CollectorRegistry, Gauge
-from prometheus_client.core import GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
 
 from sentineld.base.errors import SentinelError
 from sentineld.service import metrics_server
+from sentineld.service.exposition import Family
 from sentineld.service.metrics_server import CONNECTIONS_MAX, MetricsServer
 from tests.unit.waiting import PATIENCE_S, wait
 
 
-def registry() -> CollectorRegistry:
-    made = CollectorRegistry()
-    Gauge("test_value", "A value.", registry=made).set(7)
-    return made
+def gauge(name: str, value: float) -> list[Family]:
+    return [Family(name, "gauge", "A value.", (), [((), value)])]
+
+
+def collect() -> list[Family]:
+    return gauge("test_value", 7)
 
 
 def scrape(server: MetricsServer) -> str:
@@ -35,7 +35,7 @@ def scrape(server: MetricsServer) -> str:
 
 @pytest.fixture
 def server() -> Iterator[MetricsServer]:
-    made = MetricsServer("127.0.0.1", 0, registry)
+    made = MetricsServer("127.0.0.1", 0, collect)
     yield made
     made.close()
 
@@ -43,7 +43,7 @@ def server() -> Iterator[MetricsServer]:
 def test_a_port_in_use_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metrics_server, "RETRY_S", 0.05)
     with socket.create_server(("127.0.0.1", 0)) as occupied:
-        server = MetricsServer("127.0.0.1", occupied.getsockname()[1], registry)
+        server = MetricsServer("127.0.0.1", occupied.getsockname()[1], collect)
         assert server.problem is not None
         assert "cannot serve metrics on 127.0.0.1:" in str(server.problem)
         assert "metrics_port" in server.problem.hint
@@ -54,7 +54,7 @@ def test_a_port_in_use_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_address_of_another_machine_is_an_error() -> None:
     with pytest.raises(SentinelError, match=r"cannot serve metrics on 192\.0\.2\.1:0") as refused:
-        MetricsServer("192.0.2.1", 0, registry)
+        MetricsServer("192.0.2.1", 0, collect)
     assert refused.value.code == "bad-config"
 
 
@@ -87,27 +87,26 @@ def test_a_slow_request_expires(server: MetricsServer, monkeypatch: pytest.Monke
         assert is_closed_by_server(slow)
 
 
-class Slow(Collector):
+class Slow:
     """A slow metric that counts how many threads compute it at the same time."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._computing = self.worst = 0
 
-    def collect(self) -> Iterator[Metric]:
+    def collect(self) -> list[Family]:
         with self._lock:
             self._computing += 1
             self.worst = max(self.worst, self._computing)
         time.sleep(0.05)
         with self._lock:
             self._computing -= 1
-        yield GaugeMetricFamily("slow", "A slow metric.", value=self.worst)
+        return gauge("slow", self.worst)
 
 
 def test_a_scrape_is_computed_once_at_a_time() -> None:
-    slow, made = Slow(), CollectorRegistry()
-    made.register(slow)
-    server = MetricsServer("127.0.0.1", 0, lambda: made)
+    slow = Slow()
+    server = MetricsServer("127.0.0.1", 0, slow.collect)
     with ThreadPoolExecutor(CONNECTIONS_MAX) as pool:
         answers = list(pool.map(scrape, [server] * CONNECTIONS_MAX))
     assert all("slow 1.0" in answer for answer in answers)
