@@ -63,6 +63,7 @@ SOURCES: dict[str, tuple[str, str]] = {
     "heat.divide_share": (HEAT_SHARING, "DIVIDE_SHARE"),
     "heat.change_min": (HEAT_SHARING, "CHANGE_MIN"),
     "heat.report": (HEAT_SHARING, "REPORT_S"),
+    "heat.stuck": (HEAT_SHARING, "STUCK_S"),
     "heat.room_share": (HEAT_SHARING, "ROOM_SHARE"),
     "heat.levels": (HEAT, "LEVELS"),
     "heat.look": (HEAT_MEMBERS, "LOOK_S"),

@@ -12,13 +12,16 @@ from sentineld.host.swap import fault_s
 from sentineld.model.records import PAGE_BYTES
 from sentineld.plan.division import Curve
 from sentineld.policies.temperature.curve import curve_of_rates
-from sentineld.policies.temperature.heat import Heat, Sample
+from sentineld.policies.temperature.heat import RETURN_WEIGHT, Heat, Sample
 from sentineld.policies.temperature.pacing import Pacing
 
 INTERVAL_S_MIN, INTERVAL_S_MAX = 1.0, 60.0
 """Limits on the interval between scans."""
 WARM_UP_SCANS = 4
 """Scans after which the temperatures are known: until then, all units look alike."""
+BUSY_S_MAX = 20.0
+"""Time for which a scan waits while others use DAMON, from its beginning. A training that is
+profiled can use DAMON for much longer, and may itself wait for memory of this session."""
 SAMPLES_MAX = 1024
 """Maximum number of pages that one scan samples. A larger number makes a scan take more CPU
 time."""
@@ -43,6 +46,9 @@ class Scanning:
         self._pacing = Pacing(cpu_share, INTERVAL_S_MIN, INTERVAL_S_MAX)
         self._sample: Sample | None = None
         self._began_s = 0.0  # when the last scan began
+        self._ended_s = time.monotonic()  # when the last scan ended
+        self._spacing_s = INTERVAL_S_MIN  # mean time between the ends of two scans
+        self._retry_s: float | None = None  # when to look again, if DAMON was in use
         self._scan_cpu_s = 0.0  # CPU time of the current scan
         self.scans = 0
         self.cpu_s = 0.0
@@ -63,7 +69,7 @@ class Scanning:
     def curve(self) -> Curve:
         """The slowdown of the processes as a function of their memory, after the last scan."""
         seen = self.observed_by == "damon"
-        rates, pages = self._heat.fault_rates(WINDOW_S, self.interval_s, seen)
+        rates, pages = self._heat.fault_rates(WINDOW_S, self._spacing_s, seen)
         return curve_of_rates(rates, pages, fault_s(), self._keeping.unlisted_bytes)
 
     def turn(self, budget_pages: int) -> bool:
@@ -92,14 +98,27 @@ class Scanning:
         self._scan_cpu_s += cpu_s
 
     def _end(self, sample: Sample, budget_pages: int) -> bool:
+        if self._retry_s is not None:
+            if time.monotonic() >= self._retry_s:
+                self._retry_s = None
+                self._look(sample)
+            return False
         look = self._looking.result()
         if look is None:
             return False
-        if look.problem is not None and look.problem.code == "busy":
-            self._look(sample)  # another session is using DAMON
+        if (
+            look.problem is not None
+            and look.problem.code == "busy"
+            and time.monotonic() < self._began_s + BUSY_S_MAX
+        ):
+            self._retry_s = time.monotonic() + WINDOW_S
             return False
         self._sample = None
         self.scans += 1
+        now_s = time.monotonic()
+        # Weighted like the numbers of pages that return between two scans.
+        self._spacing_s += RETURN_WEIGHT * (now_s - self._ended_s - self._spacing_s)
+        self._ended_s = now_s
         # The units contain a page that several processes map once for each of these processes.
         budget_pages += self._memory.repeated_bytes // PAGE_BYTES
         self._count(look.cpu_s)

@@ -52,6 +52,7 @@ TURN_SHARE = 0.005
 """Limit on the CPU time of reading the resident bytes, as a share of one core. For large groups,
 this limit lengthens the interval."""
 SHIM = "runs under the shim"
+KNOWN = "the temperatures are known"
 WAITS = "its share of the shared budget is still used by other sessions"
 
 
@@ -246,15 +247,20 @@ class HeatSession:
         self._follow_share(resident_bytes)
         began_s = time.thread_time()
         if self.status.state is State.ATTACHED and self._scanning.warm:
-            # Nothing is paged out before the session has its share: other sessions are still
-            # paging out to release it.
-            if self._sharing.waits:
+            # Nothing is paged out before the session has its share, or as much of it as it can get
+            # now: other sessions are still paging out to release it.
+            if self._sharing.waits and not self._sharing.stuck:
                 self._explain(WAITS)
             else:
-                self.status = Status(State.MANAGED, "the temperatures are known")
+                self.status = Status(State.MANAGED, KNOWN)
         if self.status.state is State.MANAGED:
             reason = self._keeping.keep(resident_bytes, self.figures.budget_bytes)
-            self._explain(self._shortage or (WAITS if self._sharing.waits else reason))
+            if self._shortage or reason:
+                self._explain(self._shortage or reason)
+            elif self._sharing.waits:
+                self._explain(WAITS)
+            elif self.status.reason == WAITS:
+                self._explain(KNOWN)
         self._publish_work(time.thread_time() - began_s, scanned)
 
     def _publish_work(self, move_cpu_s: float, scanned: bool) -> None:
@@ -295,7 +301,10 @@ class HeatSession:
 
     @property
     def _size_bytes(self) -> int:
-        return self.figures.resident_bytes + self.figures.swapped_bytes
+        """Size of the processes at the last refresh of the memory's use. Between two refreshes,
+        the resident bytes are known, but not the swapped ones."""
+        use = self._memory.use
+        return max(use.anonymous_bytes + use.swapped_bytes, self.figures.resident_bytes)
 
     @property
     def wanted_bytes(self) -> int:

@@ -25,6 +25,10 @@ STALE_SHARE = 1 / 32
 """The session reports a new size if less than this share of the size is left as room, or more than
 twice ROOM_SHARE."""
 
+STUCK_S = 10.0
+"""If a session waits for its share and has got no memory for this time, it is not to wait longer:
+the other sessions may have memory that they cannot page out."""
+
 
 class HeatSharing:
     """One session's part of the shared budget. All calls come from the session's thread, or from
@@ -42,6 +46,8 @@ class HeatSharing:
         self._reported_s = self._next_s = 0.0
         self.waits = False
         """Whether other sessions still use a part of the share."""
+        self._held_bytes = 0
+        self._grown_s = time.monotonic()  # when the session last got memory, or its whole share
 
     @property
     def _shared(self) -> SharedBudget:
@@ -67,7 +73,15 @@ class HeatSharing:
             held_bytes = max(share_bytes, min(held_bytes, resident_bytes))
             budgets.settle(self._holder, held_bytes)
         self.waits = held_bytes < share_bytes
+        if held_bytes > self._held_bytes or not self.waits:
+            self._grown_s = time.monotonic()
+        self._held_bytes = held_bytes
         return min(held_bytes, share_bytes)
+
+    @property
+    def stuck(self) -> bool:
+        """Whether the session waits for its share, but has got no memory for STUCK_S."""
+        return self.waits and time.monotonic() >= self._grown_s + STUCK_S
 
     def learn(self, curve: Curve, size_bytes: int) -> None:
         """Report a curve to the shared budget if it has changed noticeably."""

@@ -182,7 +182,7 @@ class Heat:
         not in memory, and the number of pages in the group. curve.py describes the model.
 
         window_s: time in which a page that is accessed at least once counts as used. interval_s:
-            time between two scans. seen: whether the scans read accessed bits.
+            mean time between the ends of two scans. seen: whether the scans read accessed bits.
 
         Each unit has two groups. The resident pages are used in the share of the scans that found
         the unit used. The birth of a unit, which counts as a scan, is left out of this share; a

@@ -10,7 +10,7 @@ import pytest
 from sentineld.base.errors import SentinelError
 from sentineld.config import Config
 from sentineld.heat import sharing
-from sentineld.heat.sharing import ROOM_SHARE, HeatSharing
+from sentineld.heat.sharing import ROOM_SHARE, STUCK_S, HeatSharing
 from sentineld.machine.machine import Machine
 from sentineld.machine.shared import SharedBudget
 from sentineld.plan.division import Curve, Terms
@@ -115,3 +115,28 @@ def test_the_share_follows_the_size_of_the_processes(machine: Machine) -> None:
     assert one.take(0) == 16 * MIB * (1 + ROOM_SHARE)
     one.follow(2 * MIB)
     assert one.take(0) == 2 * MIB * (1 + ROOM_SHARE)
+
+
+def test_a_session_is_stuck_if_it_gets_no_memory(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = 0.0
+    monkeypatch.setattr(sharing.time, "monotonic", lambda: now_s)
+    one = joined(machine, "one")
+    one.take(SHARED)
+    two = joined(machine, "two")
+    two.take(SHARED)
+    now_s = STUCK_S - 1
+    assert two.waits
+    assert not two.stuck
+    # The other session releases a part of its memory: waiting has a point.
+    one.take(SHARED - 4 * MIB)
+    assert two.take(SHARED) == 4 * MIB
+    now_s = STUCK_S + 1
+    assert not two.stuck
+    now_s = 2 * STUCK_S
+    assert two.stuck
+    # It has its whole share, so it does not wait.
+    one.take(0)
+    two.take(SHARED)
+    assert not two.stuck
