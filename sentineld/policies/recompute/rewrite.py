@@ -18,6 +18,7 @@ import numpy as np
 
 from sentineld.model.arrays import Integers, Table
 from sentineld.model.profile import ACCESS_DTYPE, Kind, Profile
+from sentineld.model.protocol import Placement
 from sentineld.policies.recompute.candidates import Recomputation
 from sentineld.profile.lifetimes import peak_bytes
 
@@ -60,7 +61,11 @@ def recomputed(profile: Profile, chosen: Sequence[Recomputation]) -> Profile:
         internal = [row for row in made if row not in one.tensors]
         copies = dict(zip(internal, range(count, count + len(internal)), strict=True))
         count += len(internal)
-        tensors.append(profile.tensors[internal])
+        again = profile.tensors[internal]
+        # The script has placed the tensor that the forward pass makes. The copy is short-lived, so
+        # no area is reserved for it.
+        again["placed"] = Placement.AUTO
+        tensors.append(again)
         inserted += _again(profile, one, copies, later)
         rows.append(_accesses_again(profile, one, copies, later))
     times = profile.stretches["time_ns"].copy()

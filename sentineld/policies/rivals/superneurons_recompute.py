@@ -24,6 +24,7 @@ from __future__ import annotations
 import numpy as np
 
 from sentineld.model.profile import Profile
+from sentineld.model.protocol import Boundary
 from sentineld.model.tiers import Tiers
 from sentineld.model.timing import timing_of
 from sentineld.plan.policy import Rewritten
@@ -78,10 +79,11 @@ def chosen_for(profile: Profile, tiers: Tiers, budget_bytes: int) -> tuple[Recom
 
 
 def segments_of(layers: Pass) -> list[list[int]]:
-    """The layers of the forward pass between two checkpoints, for each pair of checkpoints."""
+    """The layers of the forward pass between two checkpoints, for each pair of checkpoints. The
+    input, which the first layer allocates or reads, is a checkpoint."""
     found: list[list[int]] = [[]]
     for layer in np.flatnonzero(layers.begin < layers.backward).tolist():
-        if layers.heavy[layer]:
+        if layer == 0 or layers.heavy[layer]:
             found.append([])
         else:
             found[-1].append(layer)
@@ -95,7 +97,8 @@ def largest_need_bytes(profile: Profile, layers: Pass) -> int:
     pairs = np.unique(np.stack([layer, rows["tensor"].astype(np.int64)], axis=1), axis=0)
     sums = np.zeros(len(layers.begin))
     np.add.at(sums, pairs[:, 0], profile.tensors["bytes"][pairs[:, 1]])
-    return int(sums[layers.begin >= layers.backward].max(initial=0))
+    backward = profile.stretches["kind"][layers.begin] == Boundary.BACKWARD
+    return int(sums[backward].max(initial=0))
 
 
 def _born(profile: Profile, first: int, last: int) -> list[int]:

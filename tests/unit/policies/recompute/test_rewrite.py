@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from sentineld.host.presets import preset_tiers
 from sentineld.model.profile import Kind, Profile
+from sentineld.model.protocol import Placement
 from sentineld.plan.check import verify
 from sentineld.policies.recompute.candidates import Recomputation, candidates, compatible
 from sentineld.policies.recompute.rewrite import halves, inserted_events, recomputed
@@ -69,6 +70,13 @@ def test_a_recomputation_changes_the_step_as_computed_by_hand() -> None:
     # In stretch 4, four tensors and y were alive; now the scratch tensor and four of them in 5.
     assert found.peak_bytes == 4 * UNIT + 4 * PAGE
     assert inserted_events(profile, OF_Y) == 3
+
+
+def test_the_copy_of_a_placed_tensor_is_not_placed() -> None:
+    profile = layered_profile()
+    profile.tensors["placed"][S] = Placement.FAST
+    found = recomputed(profile, [OF_Y])
+    assert found.tensors["placed"][[S, COPY]].tolist() == [Placement.FAST, Placement.AUTO]
 
 
 def test_without_recomputations_the_step_is_the_same() -> None:

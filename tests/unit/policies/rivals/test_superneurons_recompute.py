@@ -3,8 +3,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
+from sentineld.model.protocol import Boundary
 from sentineld.plan.policy import Rewriting
 from sentineld.policies.recompute.candidates import Recomputation
 from sentineld.policies.registry import policy
@@ -27,10 +31,20 @@ WHOLE = Recomputation(2, 3, 5, ((Y, 3),), frozenset({X, W}), 60_000)
 def test_a_small_segment_is_executed_again_as_a_whole() -> None:
     profile = layered_profile()
     layers = layers_of(profile)
-    assert segments_of(layers) == [[0], [2, 3]]
+    assert segments_of(layers) == [[2, 3]]
     # The backward pass of layer b reads x, y and W.
     assert largest_need_bytes(profile, layers) == 3 * UNIT
     assert chosen_for(profile, tiers(100.0), 4 * UNIT) == (WHOLE,)
+
+
+def test_the_optimizer_is_no_layer_of_the_backward_pass() -> None:
+    profile = layered_profile()
+    (optimizer,) = np.flatnonzero(profile.stretches["kind"] == Boundary.OPTIMIZER)
+    more = profile.accesses[:4].copy()
+    more["stretch"], more["tensor"] = optimizer, range(4)
+    changed = replace(profile, accesses=np.concatenate([profile.accesses, more]))
+    layers = layers_of(changed)
+    assert largest_need_bytes(changed, layers) == largest_need_bytes(profile, layers)
 
 
 def test_in_a_large_segment_each_output_is_computed_for_itself(
