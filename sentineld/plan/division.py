@@ -262,8 +262,8 @@ def _costs(member: Member, equal_bytes: int, units: int, unit_bytes: int) -> Flo
     limit = SLOWDOWN_MAX * float(member.curve.at([equal_bytes])[0])
     useless = np.arange(units + 1) * UNIT_VALUE_MIN
     costs = member.terms.weight * slowdowns + useless
-    # The smallest share that reaches the maximum useful share is allowed, unless it exceeds the
-    # session's own maximum.
+    # The shares are whole units above the minimum. The first one that is not smaller than the
+    # maximum useful share is allowed, too, unless it exceeds the maximum of the session's terms.
     beyond = shares - unit_bytes >= member.most_bytes
     if member.terms.most_bytes is not None:
         beyond |= shares > max(member.terms.most_bytes, member.terms.least_bytes)

@@ -74,7 +74,8 @@ class StallTrial:
         self._ready = 0  # first boundary at which a trial may begin
         self._began_ns = 0.0  # time of the last arrival at the boundary that is tried
         self._stalled_ns: float | None = None
-        # The boundary at which the process stalls in the trial that is under way or begins next.
+        # The boundary at which the process stalls in the current trial or, between trials, in the
+        # next one.
         self._stalled_at: int | None = None
         self._now: int | None = None
 

@@ -246,7 +246,8 @@ class Driver:
         goal = changed_goal(before, Attached.process(self._link.pid), fast, policy_name, terms)
         switches = goal.policy != before.policy or not terms
         if switches:
-            # The terms do not change either if this fails.
+            # Check this before the terms are changed: if the switch is refused, they must not
+            # change.
             self._replacing.require_switchable(goal)
         if terms and goal.terms is not None:
             self.attachment.change_terms(goal.terms)

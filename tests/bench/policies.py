@@ -170,8 +170,8 @@ def all_rows(cells: Sequence[tuple[Path, str, float]], policies: Sequence[str],
 
 
 def earlier_rows(file: Path, policies: Sequence[str]) -> list[Row]:
-    """Return an earlier run's rows for these policies. Cells without a row for each of these
-    policies are left out."""
+    """Return an earlier run's rows for these policies. Cells that lack a row for one of
+    these policies are left out."""
     if not file.exists():
         return []
     rows: list[Row] = json.loads(file.read_text())["rows"]

@@ -286,8 +286,8 @@ def test_pages_that_a_fork_shares_are_counted_once(daemon: Daemon) -> None:
 
 
 def test_shared_memory_makes_no_false_peak(daemon: Daemon, program: Path) -> None:
-    """The budget is a share of the peak. One child shares its parent's pages since a fork. Another
-    child has its parent's address space, as after vfork()."""
+    """The budget is a share of the peak. First, a child has its parent's address space, as after
+    vfork(). After this child has ended, another one shares its parent's pages, as after fork()."""
     root = Program(program, SIZE_MIB, 1)
     try:
         before = root.tell("sum")

@@ -149,7 +149,7 @@ def _problem(
         (option, group[rows[:, part]], sign[part] * pages[rows[:, part]]) for part in range(3)
     ]
     options, which, amounts = (np.concatenate(one) for one in zip(*entries, strict=True))
-    known = which >= 0  # the program has no group of tensors without costs
+    known = which >= 0  # -1: a tensor without costs, which is in no group
     return (
         replace(groups, pages=real, points=_later(profile, groups.points, candidates)),
         Options(

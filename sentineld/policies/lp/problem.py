@@ -34,14 +34,14 @@ UNIT_PAGES = 256.0
 class Limits:
     """Limits on the time and the memory that a schedule may use.
 
-    A program is generous if it computes a bound. It then has only the constraints of the timing
-    model. At a pressure point, it may use room that demotions of the same stretch have freed, if
-    there was time for these demotions between the beginning of the stretch and the point. A group
-    can move in the stretch of its birth or death. One page can be in flight when a stretch begins,
-    so a stretch may move one page more than its time allows. A plan's program is stricter: at every
-    pressure point, the fast pages fit both before and after the moves of the point's stretch. A
-    group moves in a stretch only if the group is alive both at the beginning and at the end of the
-    stretch and, on paged tiers, is not used in the stretch.
+    A program that computes a bound is generous: it has only the constraints of the timing model. At
+    a pressure point, it may use room that demotions of the same stretch have freed, if there was
+    time for these demotions between the beginning of the stretch and the point. A group can move in
+    the stretch of its birth or death. One page can be in flight when a stretch begins, so a stretch
+    may move one page more than its time allows. A plan's program is stricter: at every pressure
+    point, the fast pages fit both before and after the moves of the point's stretch. A group moves
+    in a stretch only if the group is alive both at the beginning and at the end of the stretch and,
+    on paged tiers, is not used in the stretch.
     """
 
     times_ns: Floats

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tensors that a step could drop and compute again, and what that takes.
+"""Tensors that a step could drop and compute again, and the time that this takes.
 
 The unit of recomputation is a segment: one or a few consecutive layers of the forward pass, each
 from the boundary that begins it to the one that begins the next layer. Operators do not cross these
@@ -50,7 +50,7 @@ longest time, for each ns of recomputation."""
 
 @dataclass(frozen=True)
 class Recomputation:
-    """A segment that is executed again, and the tensors that are dropped because of that."""
+    """A segment that is executed again, and the tensors that are dropped and made again by it."""
 
     first: int
     """First stretch of the segment."""

@@ -62,8 +62,8 @@ def recomputed(profile: Profile, chosen: Sequence[Recomputation]) -> Profile:
         copies = dict(zip(internal, range(count, count + len(internal)), strict=True))
         count += len(internal)
         again = profile.tensors[internal]
-        # The script has placed the tensor that the forward pass makes. The copy is short-lived, so
-        # no area is reserved for it.
+        # A script's placement of such a tensor applies to the original only. The copy is
+        # short-lived, so no area is reserved for it.
         again["placed"] = Placement.AUTO
         tensors.append(again)
         inserted += _again(profile, one, copies, later)

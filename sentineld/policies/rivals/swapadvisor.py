@@ -60,9 +60,8 @@ SIZE_CLASSES = 32
 POPULATION = 6
 EVALUATIONS, EVALUATIONS_MIN = 24, 12
 WORK = 3_000_000
-"""The number of plans that a search evaluates is at most WORK divided by the number of pairs (gap,
-stretch). If this quotient is less than EVALUATIONS_MIN or more than EVALUATIONS, the limit is
-EVALUATIONS_MIN or EVALUATIONS."""
+"""A search evaluates at most WORK / (number of pairs (gap, stretch)) plans. This limit is clamped
+to the range from EVALUATIONS_MIN to EVALUATIONS."""
 
 TEMPERATURE = 0.3
 """Temperature of the softmax, as a share of the difference between the population's worst and best
@@ -167,7 +166,7 @@ class Step:
         book, taken, initial = self.book, np.zeros(0, np.int64), np.zeros(0, np.int64)
         for _ in range(PASSES):
             book, taken = self.one_pass(genes, initial)
-            # The gaps whose tensors are swapped out when the step ends.
+            # The gaps whose tensors are in slow memory at the end of the step.
             initial = taken[self.wraps[taken]]
         return book
 
@@ -189,7 +188,7 @@ class Step:
         """Make one pass over the step; return the book, and the gaps in which tensors are swapped
         out.
 
-        initial: gaps whose tensors are swapped out when the step begins.
+        initial: gaps whose tensors are in slow memory when the step begins.
         """
         book, placement = self.book.copy(), genes[SIZE_CLASSES:]
         for tensor in self.tensors[placement == SLOW].tolist():

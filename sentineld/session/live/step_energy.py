@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The energy of a session's steps since its plan became live: measured by RAPL, or modelled.
 
-RAPL measures the whole machine: its idle power and the energy of all programs. No part of this
-energy is attributed to a session, so the figures of concurrent sessions must not be added up. On
+RAPL measures the whole machine: its idle power and the energy of all programs. This energy is not
+divided among the sessions, so the figures of concurrent sessions must not be added up. On
 emulated tiers, the figure is always modelled, because the machine has no slow tier that RAPL could
 measure. docs/explanation/energy.md describes the model and its limits.
 """

@@ -28,8 +28,8 @@ class Goal:
     fast: FastBudget
     policy: str
     terms: Terms | None = None
-    """The session's terms for the shared budget; `fast` is then the session's share, in bytes.
-    None: `fast` is a budget of the session's own."""
+    """The session's terms for the shared budget. `fast` is its share in bytes, once the session has
+    been admitted. None: `fast` is a budget of the session's own."""
 
     def __str__(self) -> str:
         return f"policy {self.policy}, fast {self.fast_text}"
