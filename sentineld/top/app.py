@@ -364,6 +364,8 @@ class TopApp(App[None]):
     def _show_note(self) -> None:
         """Show the line above the keys. It says that the daemon does not answer, names an action
         that is under way, or has the result of the last action."""
+        if not self.screen_stack:
+            return  # the timer can call this once more after the screens were removed at the end
         silent_s = time.monotonic() - self._answered_s
         stale = self.error is not None or silent_s > self._patience_s
         self.set_class(stale, "stale")
