@@ -21,7 +21,15 @@ usable = pytest.mark.skipif(
     reason="DAMON cannot watch page frames here",
 )
 HOT = 100
-LOOP = f"while True: block[:{HOT * PAGE_BYTES}:{PAGE_BYTES}] = bytes({HOT})"
+OTHERS = 1 << 14
+"""More pages than a processor's TLB has entries. The process accesses them in turn with its hot
+pages. Otherwise, on an idle machine, the hot pages could keep their TLB entries from before the
+window, and DAMON would not notice their accesses."""
+OTHER = f"other = mmap.mmap(-1, {OTHERS * PAGE_BYTES}); other.madvise(mmap.MADV_NOHUGEPAGE)"
+LOOP = (
+    f"while True: block[:{HOT * PAGE_BYTES}:{PAGE_BYTES}] = bytes({HOT});"
+    f" other[::{PAGE_BYTES}] = bytes({OTHERS})"
+)
 
 
 @usable
@@ -31,6 +39,7 @@ def test_accessed_pages_are_distinguished_from_idle_ones() -> None:
         first = process.address // PAGE_BYTES
         numbers = first + np.array([0, 3, HOT - 1, HOT + 1, 2 * HOT, 0])
         frames = pages.frames(numbers)
+        process.run(OTHER)
         assert process.process.stdin is not None
         process.process.stdin.write(LOOP + "\n")
         process.process.stdin.flush()
