@@ -25,19 +25,25 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from sentineld.base.errors import SentinelError
 from sentineld.model.arrays import Floats, Integers
 from sentineld.model.profile import Profile
 from sentineld.model.tiers import Overlap, Tiers
 from sentineld.model.timing import Timing, timing_of
 from sentineld.plan.items import tensor_pages
 from sentineld.policies.bounds import step_time
-from sentineld.policies.bounds.step_time import GAP, bound_seconds
+from sentineld.policies.bounds.step_time import (
+    GAP,
+    NEEDED_BY,
+    bound_seconds,
+    limits_of,
+    require_solved,
+    with_moves,
+)
 from sentineld.policies.lp.dual import lower_bound
 from sentineld.policies.lp.groups import Groups, groups_of
 from sentineld.policies.lp.options import Options
 from sentineld.policies.lp.pressure import PressurePoints
-from sentineld.policies.lp.problem import Limits, changes_of
+from sentineld.policies.lp.problem import changes_of
 from sentineld.policies.lp.program import solve
 from sentineld.policies.recompute.candidates import Recomputation
 from sentineld.policies.recompute.rewrite import halves, inserted_events
@@ -74,13 +80,7 @@ def recompute_bound(
         none = np.zeros(len(candidates))
         return RecomputeBound(bound_seconds(profile, tiers, budget_bytes), none, none - 1.0)
     groups, options = _problem(profile, timing, candidates)
-    limits = Limits(
-        times_ns=profile.stretches["time_ns"].astype(np.float64),
-        promote_ns=timing.promote_ns_per_byte * profile.page_bytes,
-        demote_ns=timing.demote_ns_per_byte * profile.page_bytes,
-        capacity_pages=budget_bytes // profile.page_bytes,
-        generous=True,
-    )
+    limits = limits_of(profile, timing, budget_bytes)
     bound_ns = float(profile.step_ns)
     taken, gains = np.zeros(len(candidates)), np.zeros(len(candidates))
     active = np.zeros(len(candidates), np.bool_)
@@ -92,18 +92,13 @@ def recompute_bound(
             groups.take(kept),
             limits,
             [changes[at] for at in kept.tolist()],
-            "the step-time bound",
+            NEEDED_BY,
             clean[kept],
             fewer,
         )
-        if solution is None and number:
-            break  # the bound from the earlier, smaller program is valid, too
         if solution is None:
-            raise SentinelError(
-                "failed",
-                "the step-time bound's linear program was not solved",
-                "try another budget",
-            )
+            require_solved(number)
+            break
         dual = lower_bound(groups, limits, solution.prices, options)
         taken[active] = solution.taken
         bound_ns, gains = max(bound_ns, dual.ns), dual.gains_ns
@@ -114,10 +109,7 @@ def recompute_bound(
         if more.any():
             continue  # the positions are of use only at prices that take the options into account
         clean |= dual.clean
-        changes = [
-            np.union1d(positions, np.flatnonzero(dual.moving[:, at]))
-            for at, positions in enumerate(changes)
-        ]
+        changes = with_moves(changes, dual)
     return RecomputeBound(bound_ns / 1e9, taken, gains)
 
 

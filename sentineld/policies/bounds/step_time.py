@@ -19,10 +19,10 @@ import numpy as np
 from sentineld.base.errors import SentinelError
 from sentineld.model.profile import Profile
 from sentineld.model.tiers import Overlap, Tiers
-from sentineld.model.timing import timing_of
-from sentineld.policies.lp.dual import lower_bound
+from sentineld.model.timing import Timing, timing_of
+from sentineld.policies.lp.dual import LowerBound, lower_bound
 from sentineld.policies.lp.groups import groups_of
-from sentineld.policies.lp.problem import Limits, changes_of
+from sentineld.policies.lp.problem import Changes, Limits, changes_of
 from sentineld.policies.lp.program import solve
 
 GAP = 0.001
@@ -35,6 +35,10 @@ ROUNDS = 6
 those of the previous program. On paged tiers, it also adds columns for clean pages."""
 
 
+NEEDED_BY = "the step-time bound"
+"""What needs scipy, for the error message."""
+
+
 def bound_seconds(profile: Profile, tiers: Tiers, budget_bytes: int) -> float:
     """Compute the step-time bound of a steady step, in seconds.
 
@@ -42,36 +46,50 @@ def bound_seconds(profile: Profile, tiers: Tiers, budget_bytes: int) -> float:
     program.
     """
     timing = timing_of(tiers)
-    costs = timing.costs(profile)
     groups = groups_of(profile, timing, generous=True)
-    limits = Limits(
-        times_ns=profile.stretches["time_ns"].astype(np.float64),
-        promote_ns=timing.promote_ns_per_byte * profile.page_bytes,
-        demote_ns=timing.demote_ns_per_byte * profile.page_bytes,
-        capacity_pages=budget_bytes // profile.page_bytes,
-        generous=True,
-        hidden_ns=None if timing.overlap == Overlap.NONE else costs.hidden_ns,
-    )
-    bound_ns = float(costs.least_ns(profile).sum())
+    limits = limits_of(profile, timing, budget_bytes)
+    bound_ns = float(timing.costs(profile).least_ns(profile).sum())
     changes = changes_of(groups, generous=True)
     clean = np.zeros(len(groups.pages), np.bool_)
     for number in range(ROUNDS):
-        solution = solve(groups, limits, changes, "the step-time bound", clean)
-        if solution is None and number:
-            break  # the bound from the earlier, smaller program is valid, too
+        solution = solve(groups, limits, changes, NEEDED_BY, clean)
         if solution is None:
-            raise SentinelError(
-                "failed",
-                "the step-time bound's linear program was not solved",
-                "try another budget",
-            )
+            require_solved(number)
+            break
         dual = lower_bound(groups, limits, solution.prices)
         bound_ns = max(bound_ns, dual.ns)
         if bound_ns >= solution.step_ns * (1 - GAP):
             break
         clean |= dual.clean
-        changes = [
-            np.union1d(positions, np.flatnonzero(dual.moving[:, at]))
-            for at, positions in enumerate(changes)
-        ]
+        changes = with_moves(changes, dual)
     return bound_ns / 1e9
+
+
+def limits_of(profile: Profile, timing: Timing, budget_bytes: int) -> Limits:
+    """The limits of a bound's program."""
+    hides = timing.overlap != Overlap.NONE
+    return Limits(
+        times_ns=profile.stretches["time_ns"].astype(np.float64),
+        promote_ns=timing.promote_ns_per_byte * profile.page_bytes,
+        demote_ns=timing.demote_ns_per_byte * profile.page_bytes,
+        capacity_pages=budget_bytes // profile.page_bytes,
+        generous=True,
+        hidden_ns=timing.costs(profile).hidden_ns if hides else None,
+    )
+
+
+def require_solved(programs: int) -> None:
+    """Raise SentinelError if no program was solved. Otherwise the bound from the earlier, smaller
+    programs is valid, too. programs: number of programs that were solved."""
+    if not programs:
+        raise SentinelError(
+            "failed", "the step-time bound's linear program was not solved", "try another budget"
+        )
+
+
+def with_moves(changes: Changes, dual: LowerBound) -> Changes:
+    """The positions, and those at which groups move at the dual's prices."""
+    return [
+        np.union1d(positions, np.flatnonzero(dual.moving[:, at]))
+        for at, positions in enumerate(changes)
+    ]
