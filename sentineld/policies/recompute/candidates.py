@@ -77,16 +77,14 @@ def candidates(profile: Profile, limit: int = CANDIDATES_MAX) -> tuple[Recomputa
 
     Tensors with the same segment whose gaps end in the same stretch are recomputed together.
     """
-    step = _Step(profile)
+    step = Step(profile)
     found: dict[tuple[int, int, int], list[tuple[int, int]]] = {}
     for row in np.flatnonzero(step.droppable).tolist():
         gap = step.longest_gap(row)
         if gap is None:
             continue
         written = [stretch for stretch in step.writes[row] if stretch <= gap[0]]
-        segment = step.segment(
-            int(profile.tensors["birth_stretch"][row]), max(written, default=0), gap[1]
-        )
+        segment = step.segment(int(step.births[row]), max(written, default=0), gap[1])
         if segment is not None:
             found.setdefault((*segment, gap[1]), []).append((row, gap[0]))
     every = [
@@ -100,19 +98,20 @@ def candidates(profile: Profile, limit: int = CANDIDATES_MAX) -> tuple[Recomputa
     return tuple(every[at] for at in best)
 
 
-def permitted(profile: Profile, first: int, last: int, rows: Iterable[int]) -> Recomputation | None:
-    """The recomputation of these tensors by this segment, at the first use after their gaps.
+def permitted(
+    step: Step, first: int, last: int, born_from: int | None = None
+) -> Recomputation | None:
+    """The recomputation of the tensors of the segment of the stretches first to last, at the first
+    use after their gaps. The segment may have any number of layers.
 
-    None if the profile does not permit it, or if the segment makes none of the tensors. Tensors
-    that cannot be dropped are left out. The segment may have any number of layers.
+    born_from: only tensors that are born in this stretch or later are dropped; None: all tensors.
+    Tensors that cannot be dropped are left out. None if the profile does not permit it.
     """
-    step = _Step(profile)
+    inside = (step.births >= (first if born_from is None else born_from)) & (step.births <= last)
     gaps = {
         row: gap
-        for row in sorted(rows)
-        if step.droppable[row]
-        and first <= int(profile.tensors["birth_stretch"][row]) <= last
-        and (gap := step.longest_gap(row)) is not None
+        for row in np.flatnonzero(step.droppable & inside).tolist()
+        if (gap := step.longest_gap(row)) is not None
         and all(stretch <= last for stretch in step.writes[row] if stretch <= gap[0])
     }
     at = min((gap[1] for gap in gaps.values()), default=0)
@@ -139,7 +138,7 @@ def _lacks(one: Recomputation, other: Recomputation) -> bool:
     return any(row in one.inputs and end < one.at <= other.at for row, end in other.dropped)
 
 
-class _Step:
+class Step:
     """What the conditions need to know about a step."""
 
     def __init__(self, profile: Profile) -> None:
@@ -157,6 +156,7 @@ class _Step:
             if written:
                 self.writes[tensor].append(stretch)
         self._in_stretch = np.searchsorted(rows["stretch"], np.arange(profile.stretch_count + 1))
+        self.births: Integers = tensors["birth_stretch"].astype(np.int64)
         self._born = _made_in_step(profile)
         self.droppable: Mask = (
             self._born
@@ -207,8 +207,7 @@ class _Step:
                 return first, last
             if not all(self._born[row] for row in missing):
                 return None
-            births = self._profile.tensors["birth_stretch"]
-            earlier = min(int(births[row]) for row in missing)
+            earlier = min(int(self.births[row]) for row in missing)
             if earlier >= first:
                 return None
             first = self._begin_of(earlier)
@@ -229,16 +228,13 @@ class _Step:
         return self._profile.accesses[self._in_stretch[first] : self._in_stretch[last + 1]]
 
     def _makes(self, row: int, first: int, last: int) -> bool:
-        return bool(self._born[row]) and (
-            first <= int(self._profile.tensors["birth_stretch"][row]) <= last
-        )
+        return bool(self._born[row]) and first <= int(self.births[row]) <= last
 
     def _is_repeatable(self, first: int, last: int) -> bool:
         """Whether the segment is part of the forward pass, and all tensors that it makes are freed
         in the same step."""
-        tensors = self._profile.tensors
-        inside = (tensors["slot"] >= 0) & (tensors["birth_stretch"] >= first)
-        remains = inside & (tensors["birth_stretch"] <= last) & ~self._born
+        inside = (self.births >= first) & (self.births <= last)
+        remains = (self._profile.tensors["slot"] >= 0) & inside & ~self._born
         return bool(self._forward[first : last + 1].all() and not remains.any())
 
     def _missing(self, first: int, last: int, at: int) -> set[int]:

@@ -11,6 +11,7 @@ time of the stretch grows by the time of the segment.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -68,14 +69,10 @@ def recomputed(profile: Profile, chosen: Sequence[Recomputation]) -> Profile:
         tensors.append(again)
         inserted += _again(profile, one, copies, later)
         rows.append(_accesses_again(profile, one, copies, later))
-    times = profile.stretches["time_ns"].copy()
-    for one in order:
-        times[one.at] += np.uint64(one.time_ns)
     stretches = profile.stretches.copy()
-    stretches["time_ns"] = times
-    table, stretches, events = _with_events(
-        profile, np.concatenate(tensors), stretches, inserted, later
-    )
+    for one in order:
+        stretches["time_ns"][one.at] += np.uint64(one.time_ns)
+    table, stretches, events = _with_events(profile, np.concatenate(tensors), stretches, inserted)
     return replace(
         profile,
         tensors=table,
@@ -211,7 +208,6 @@ def _with_events(
     tensors: Table,
     stretches: Table,
     inserted: Sequence[_Event],
-    later: dict[int, tuple[int, int]],
 ) -> tuple[Table, Table, int]:
     """Number the events anew; returns (tensors, stretches, number of events).
 
@@ -239,7 +235,7 @@ def _with_events(
         table[f"{end}_event"][event.row] = anchors[number] + number
         table[f"{end}_stretch"][event.row] = event.stretch - (event.phase == DROP)
     keys = [(event.stretch, event.phase) for event in listed]
-    before = [sum(key < (stretch, AGAIN) for key in keys) for stretch in range(len(stretches))]
+    before = [bisect_left(keys, (stretch, AGAIN)) for stretch in range(len(stretches))]
     stretches["event"] = begins + np.array(before, dtype=np.int64)
     slotted = table["slot"] >= 0
     births = np.sort(table["birth_event"][slotted])

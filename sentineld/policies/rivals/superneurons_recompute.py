@@ -29,7 +29,7 @@ from sentineld.model.tiers import Tiers
 from sentineld.model.timing import timing_of
 from sentineld.plan.policy import Rewritten
 from sentineld.policies.bounds.recompute import is_modelled, recompute_bound
-from sentineld.policies.recompute.candidates import Recomputation, compatible, permitted
+from sentineld.policies.recompute.candidates import Recomputation, Step, compatible, permitted
 from sentineld.policies.recompute.rewrite import recomputed
 from sentineld.policies.registry import register
 from sentineld.policies.rivals.passes import Pass, layers_of
@@ -58,19 +58,17 @@ def chosen_for(profile: Profile, tiers: Tiers, budget_bytes: int) -> tuple[Recom
     """The recomputations of a step that does not fit into the budget; otherwise none."""
     if profile.peak_bytes <= budget_bytes or not is_modelled(timing_of(tiers)):
         return ()
-    layers, chosen = layers_of(profile), list[Recomputation]()
+    layers, step, chosen = layers_of(profile), Step(profile), list[Recomputation]()
     largest = largest_need_bytes(profile, layers)
     for run in segments_of(layers):
         ends = np.append(layers.begin[1:], profile.stretch_count)
         first, last = int(layers.begin[run[0]]), int(ends[run[-1]]) - 1
-        whole = permitted(profile, first, last, _born(profile, first, last))
+        whole = permitted(step, first, last)
         if whole is not None and _bytes(profile, whole) <= largest:
             found = [whole]
         else:
             parts = [(int(layers.begin[layer]), int(ends[layer]) - 1) for layer in run]
-            each = [
-                permitted(profile, first, end, _born(profile, begin, end)) for begin, end in parts
-            ]
+            each = [permitted(step, first, end, born_from=begin) for begin, end in parts]
             found = [one for one in each if one is not None]
         for one in found:
             if compatible(chosen, one):
@@ -99,13 +97,6 @@ def largest_need_bytes(profile: Profile, layers: Pass) -> int:
     np.add.at(sums, pairs[:, 0], profile.tensors["bytes"][pairs[:, 1]])
     backward = profile.stretches["kind"][layers.begin] == Boundary.BACKWARD
     return int(sums[backward].max(initial=0))
-
-
-def _born(profile: Profile, first: int, last: int) -> list[int]:
-    born = profile.tensors["birth_stretch"]
-    inside = (profile.tensors["slot"] >= 0) & (born >= first) & (born <= last)
-    rows: list[int] = np.flatnonzero(inside).tolist()
-    return rows
 
 
 def _bytes(profile: Profile, one: Recomputation) -> int:

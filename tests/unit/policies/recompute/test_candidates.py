@@ -12,11 +12,12 @@ from sentineld.model.profile import ACCESS_DTYPE, Profile
 from sentineld.model.protocol import Boundary, Placement
 from sentineld.policies.recompute.candidates import (
     Recomputation,
+    Step,
     candidates,
     compatible,
     permitted,
 )
-from tests.unit.policies.recompute.toys import G, W, X, Y, Z, layered_profile, row
+from tests.unit.policies.recompute.toys import W, X, Y, layered_profile, row
 
 OF_X = Recomputation(1, 1, 5, ((X, 2),), frozenset(), 1_000_000)
 OF_Y = Recomputation(2, 2, 5, ((Y, 3),), frozenset({X, W}), 10_000)
@@ -93,9 +94,9 @@ def test_an_input_must_be_there_when_it_is_read() -> None:
 
 def test_a_given_segment_is_permitted_or_not() -> None:
     profile = layered_profile()
-    assert permitted(profile, 2, 2, [Y, G, Z]) == OF_Y
-    assert permitted(profile, 1, 2, [X, Y]) == Recomputation(
+    assert permitted(Step(profile), 2, 2) == OF_Y
+    assert permitted(Step(profile), 1, 2) == Recomputation(
         1, 2, 5, ((X, 2), (Y, 3)), frozenset({W}), 1_010_000
     )
-    assert permitted(profile, 3, 3, [Z]) is None
-    assert permitted(with_access(profile, 4, X, "w"), 2, 2, [Y]) is None
+    assert permitted(Step(profile), 3, 3) is None
+    assert permitted(Step(with_access(profile, 4, X, "w")), 2, 2) is None
