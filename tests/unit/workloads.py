@@ -9,7 +9,7 @@ from sentineld.model.profile import Profile
 from sentineld.model.protocol import Boundary
 from sentineld.profile.attribution import build_profile
 from sentineld.profile.steps import Step, StepCutter
-from tests.unit.trainer import HEAP, MIB, Tensor, Trainer
+from tests.unit.trainer import HEAP, MIB, PAGE, Tensor, Trainer
 
 
 @dataclass(frozen=True)
@@ -21,6 +21,18 @@ class Network:
     weight_bytes: int = MIB  # size of one parameter
     activation_bytes: int = 2 * MIB  # size of one activation
     bytes_per_s: float = 400e6  # see Trainer.bytes_per_s
+
+    @classmethod
+    def of_pages(
+        cls, blocks: int, weight_pages: int, activation_pages: int, bytes_per_s: float = bytes_per_s
+    ) -> Network:
+        """A network whose parameters and activations have these numbers of pages."""
+        return cls(
+            blocks=blocks,
+            weight_bytes=weight_pages * PAGE,
+            activation_bytes=activation_pages * PAGE,
+            bytes_per_s=bytes_per_s,
+        )
 
 
 def train(

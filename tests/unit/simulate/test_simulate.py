@@ -244,12 +244,7 @@ def test_no_policy_beats_the_bound_or_exceeds_its_budget(
     interference: float,
     variant: str,
 ) -> None:
-    network = Network(
-        blocks=blocks,
-        weight_bytes=weight_pages * PAGE,
-        activation_bytes=activation_pages * PAGE,
-        bytes_per_s=2e9,
-    )
+    network = Network.of_pages(blocks, weight_pages, activation_pages, 2e9)
     profile = profiled(network, (3, 7, 12, 20))[0]
     tiers = replace(preset_tiers(preset, threads), **VARIANTS[variant])
     budget = int(profile.peak_bytes * share)

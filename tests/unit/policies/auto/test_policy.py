@@ -150,12 +150,7 @@ def test_plans_keep_the_budget_and_no_step_beats_the_bound(
     cuts: set[int],
     preset: str,
 ) -> None:
-    network = Network(
-        blocks=blocks,
-        weight_bytes=weight_pages * PAGE,
-        activation_bytes=activation_pages * PAGE,
-        bytes_per_s=4e9,
-    )
+    network = Network.of_pages(blocks, weight_pages, activation_pages, 4e9)
     profile, _ = profiled(network, tuple(sorted(cuts)))
     budget = max(int(profile.peak_bytes * share), 2 * PAGE)
     both = replace(preset_tiers(preset, 12), migration_bytes_per_s=bytes_per_s)

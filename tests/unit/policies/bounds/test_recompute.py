@@ -21,7 +21,7 @@ from sentineld.simulate.simulate import simulate
 from tests.conftest import COUNTS, PROFILE
 from tests.unit.policies.recompute.test_candidates import OF_X, OF_Y
 from tests.unit.policies.recompute.test_rewrite import any_of
-from tests.unit.policies.recompute.toys import PAGE, UNIT, layered_profile
+from tests.unit.policies.recompute.toys import UNIT, layered_profile
 from tests.unit.policies.tiering import VARIANTS, tiers
 from tests.unit.workloads import Network, profiled
 
@@ -83,12 +83,7 @@ def test_no_step_with_candidates_recomputed_is_faster(
     name: str,
     seed: int,
 ) -> None:
-    network = Network(
-        blocks=blocks,
-        weight_bytes=weight_pages * PAGE,
-        activation_bytes=activation_pages * PAGE,
-        bytes_per_s=2e9,
-    )
+    network = Network.of_pages(blocks, weight_pages, activation_pages, 2e9)
     profile = profiled(network, (3, 7, 12, 20))[0]
     every, found = candidates(profile), preset_tiers(preset, 1)
     budget = int(profile.peak_bytes * share)

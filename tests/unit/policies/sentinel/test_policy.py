@@ -179,11 +179,7 @@ def test_missing_inputs_are_refused(name: str) -> None:
 def test_any_training_step_gets_a_sound_plan(
     name: str, blocks: int, weight_pages: int, activation_pages: int, share: float, rate: int
 ) -> None:
-    network = Network(
-        blocks=blocks,
-        weight_bytes=weight_pages * PAGE,
-        activation_bytes=activation_pages * PAGE,
-    )
+    network = Network.of_pages(blocks, weight_pages, activation_pages)
     profile, _ = profiled(network)
     budget = int(profile.peak_bytes * share)
     short = np.flatnonzero(short_lived(profile))
