@@ -95,7 +95,7 @@ def test_the_hotter_session_gets_more_until_it_ends(
     wait(lambda: settled(daemon, [cool]), "the first session does not get its share")
     (alone,) = sessions(daemon, [cool])
     assert alone["share"]["sessions"] == 1
-    assert alone["budget_bytes"] > 0.9 * SHARED  # nobody else can use the memory
+    assert alone["budget_bytes"] > 0.9 * SHARED  # no other session can use the memory
 
     attach(daemon, warm.pid)
     both: list[dict[str, Any]] = []
