@@ -22,7 +22,7 @@ class Figures:
     interval_s: float = 0.0  # between the beginnings of two scans
     scan_cpu_s: float = 0.0  # counter: CPU time of scans in the daemon
     move_cpu_s: float = 0.0  # counter: CPU time of page-outs and prefetches
-    cpu_share: float = 0.0  # of one core, between the ends of the last two scans
+    cpu_share: float = 0.0  # share of one core, between the ends of the last two scans
     observed_by: str = ""  # damon, or swap-ins if no accessed bits can be read
     skipped_bytes: Mapping[str, int] = field(default_factory=dict)  # see SessionMemory
     processes: tuple[int, ...] = ()  # the managed processes

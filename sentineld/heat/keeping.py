@@ -60,7 +60,7 @@ class Keeping:
 
     @property
     def unlisted_bytes(self) -> int:
-        """Resident memory that cannot be paged out, at the last walk."""
+        """Resident memory that was in no unit at the last walk, so that it cannot be paged out."""
         return max(self._unlisted_pages, 0) * PAGE_BYTES
 
     @property
@@ -85,13 +85,13 @@ class Keeping:
             if time.monotonic() < self._next_walk_s:
                 return ""
             self.walk()
-            # Pages that processes share were counted repeatedly if the group has changed.
+            # If the group has changed, `resident_bytes` counts shared pages once for each process.
             resident = self._memory.resident_bytes() // PAGE_BYTES
             excess = excess_pages(resident, budget)
             if not excess:
                 return WITHIN
             if not self._memory.sharing_known:
-                return ""  # a process has left meanwhile
+                return ""  # the group has changed since this walk
         granted = self._paging_out.grant(self._paging_out.within_swap(excess))
         if not granted:
             return self._paging_out.problem

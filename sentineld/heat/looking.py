@@ -35,7 +35,8 @@ class Looking:
         self._count = 0
 
     def begin(self, frames: Integers) -> None:
-        """Begin to watch page frames (numbers, (S,)); 0 for pages without a known frame."""
+        """Begin to watch pages. frames: (S,), their page frame numbers; 0 if a frame is not
+        known."""
         self._count = len(frames)
         self._job = Background(self._name, lambda: self._watch(frames))
 

@@ -27,8 +27,8 @@ RETRY_S = 10.0
 
 
 class Members:
-    """The open processes of a target. Only the session's thread uses this object, once that thread
-    has started."""
+    """The open processes of a target. Once the session's thread has started, only that thread uses
+    this object."""
 
     def __init__(self, target: Target, caller_uid: int) -> None:
         """caller_uid: the user who manages the target; see Member. Raises SentinelError if the
@@ -109,8 +109,8 @@ class Members:
 
     def look(self) -> None:
         """If a listing is due, list the processes of a group: new processes join, and processes
-        that are no longer in the group leave. Raises ProcessLookupError if the group has no more
-        processes, and SentinelError."""
+        that are no longer in the group leave. Raises ProcessLookupError if no process of the group
+        is left, and SentinelError if the processes cannot be listed."""
         if self._target.is_group and time.monotonic() >= self._next_look_s:
             began_s = time.thread_time()
             self._look()
@@ -150,7 +150,7 @@ class Members:
         """The result of act() for each member.
 
         If act() raises an error for a member of a group, this member leaves. If the target is a
-        single process, errors are raised: ProcessLookupError, SentinelError or OSError.
+        single process, the error is raised: ProcessLookupError, SentinelError or OSError.
         """
         return [result for member in self for result in self.one(member, act)]
 
@@ -191,7 +191,7 @@ class Members:
 
 
 def _as_refusal(pid: int, error: SentinelError | OSError) -> SentinelError:
-    """Why a process is left out. An OSError means that the daemon has no free descriptor, for
+    """Why a process is left out. An OSError occurs if the daemon has no free descriptor, for
     example."""
     if isinstance(error, SentinelError):
         return error

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The memory of a session's processes: how much is resident, and the units that can be swapped.
 
-Page numbers are those of the session; see spans.py. Anonymous pages that several processes of a
-group map since a fork are counted once. The kernel does not page such pages out.
+Page numbers are those of the session; see spans.py. An anonymous page that several processes of a
+group still share after a fork is counted once. The kernel does not page out such a page.
 """
 
 from __future__ import annotations
@@ -58,13 +58,14 @@ class SessionMemory:
         while True:
             changes = self._members.changes
             total = sum(self._members.each(one))
-            # A member that has left meanwhile does not share pages with the others any more.
+            # If a member has left during the sum, the subtracted sharing is out of date: sum again.
             if self._members.changes == changes:
                 return total
 
     @property
     def repeated_bytes(self) -> int:
-        """Resident bytes that units() counts more often than resident_bytes() does."""
+        """Resident bytes that units() counts and resident_bytes() does not: units() counts a shared
+        page in each process that maps it."""
         return sum(self._sharing_of(member).anonymous_bytes for member in self._members)
 
     @property
@@ -104,8 +105,9 @@ class SessionMemory:
                 self._read_sharing()
             self._uses = {}
             uses = self._members.each(one)
-            # If a member has left meanwhile, pages that the others share have counted in each of
-            # them. The session's peak, which never decreases, would stay too large.
+            # If a member has left during the loop, pages that the others share were counted once
+            # for each of them. Read again: the session's peak never decreases, so it would stay too
+            # large.
             if self.sharing_known:
                 break
         self.use = MemoryUse(*map(sum, zip(*uses, strict=True))) if uses else MemoryUse()
@@ -125,7 +127,8 @@ class SessionMemory:
         self._read_sharing()
         if resize:
             wanted = unit_pages(int(runs["pages"].sum()))
-            # Do not shrink the units of processes whose size varies a little.
+            # Shrink units only to a quarter or less, so that small variations of size change
+            # nothing.
             if wanted > self._size_pages or 4 * wanted <= self._size_pages:
                 self._size_pages = wanted
         return Units(runs, self._size_pages)

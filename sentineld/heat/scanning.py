@@ -63,7 +63,8 @@ class Scanning:
 
     @property
     def warm(self) -> bool:
-        """Whether the temperatures are known, as far as they can be."""
+        """Whether there were enough scans to know the temperatures. If swap-ins are all that can be
+        observed, more scans would not help."""
         return self.scans >= WARM_UP_SCANS or self.observed_by == "swap-ins"
 
     def curve(self) -> Curve:
@@ -116,10 +117,11 @@ class Scanning:
         self._sample = None
         self.scans += 1
         now_s = time.monotonic()
-        # Weighted like the numbers of pages that return between two scans.
+        # The weight is that of the numbers of pages that return between two scans.
         self._spacing_s += RETURN_WEIGHT * (now_s - self._ended_s - self._spacing_s)
         self._ended_s = now_s
-        # The units contain a page that several processes map once for each of these processes.
+        # The units count a page once for each process that maps it, so the budget has to grow by
+        # the repeated counts.
         budget_pages += self._memory.repeated_bytes // PAGE_BYTES
         self._count(look.cpu_s)
         if look.problem is None:

@@ -151,7 +151,7 @@ class HeatSession:
             ) from None
 
     def leave_out(self, pid: int) -> None:
-        """Begin to release a process that runs under the shim now."""
+        """Begin to release a process because it now runs under the shim."""
         if self.target.is_group:
             self._commands.put(lambda: self._members.leave_out(pid, SHIM))
         else:
@@ -247,8 +247,9 @@ class HeatSession:
         self._follow_share(resident_bytes)
         began_s = time.thread_time()
         if self.status.state is State.ATTACHED and self._scanning.warm:
-            # Nothing is paged out before the session has its share, or as much of it as it can get
-            # now: other sessions are still paging out to release it.
+            # Page nothing out while the session waits for its share, because other sessions are
+            # still paging out to release memory. If the session is stuck, it does not wait any
+            # longer.
             if self._sharing.waits and not self._sharing.stuck:
                 self._explain(WAITS)
             else:
@@ -301,8 +302,8 @@ class HeatSession:
 
     @property
     def _size_bytes(self) -> int:
-        """Size of the processes at the last refresh of the memory's use. Between two refreshes,
-        the resident bytes are known, but not the swapped ones."""
+        """Size of the processes at the last refresh of the memory's use; their resident bytes if
+        these are more now. Between two refreshes, the swapped bytes are not known."""
         use = self._memory.use
         return max(use.anonymous_bytes + use.swapped_bytes, self.figures.resident_bytes)
 
@@ -313,7 +314,8 @@ class HeatSession:
         return self.figures.budget_bytes if share is None else share.share_bytes
 
     def _learn(self) -> None:
-        """If the session shares the shared budget, report the value of memory to its processes."""
+        """If the session shares the shared budget, report how much its processes gain from
+        memory."""
         if self.goal.terms is None or not self._scanning.warm:
             return
         began_s = time.thread_time()

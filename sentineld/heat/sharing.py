@@ -61,11 +61,11 @@ class HeatSharing:
         self._shared.count(self._holder)
 
     def take(self, resident_bytes: int) -> int:
-        """Bring the memory that the session holds closer to its share; returns the budget in bytes,
-        which is never larger than either.
+        """Bring the memory that the session holds closer to its share. Returns the budget in bytes:
+        the smaller one of held memory and share.
 
-        Memory is released only when the processes no longer use it, because another session could
-        take it before their pages have left it.
+        Held memory is released only when the processes no longer use it. Otherwise, another session
+        could take it while their pages still fill it.
         """
         budgets, share_bytes = self._shared.budgets, self._shared.share_bytes(self._holder)
         held_bytes = budgets.grow(self._holder, share_bytes)

@@ -25,8 +25,8 @@ def session_runs(runs: Table, span: int) -> Table:
 
 
 def runs_by_span(runs: Table) -> list[tuple[int, Table]]:
-    """(span, runs with the process's page numbers) of each span that the runs touch. The runs of a
-    span keep their order; PAGE_RUN_DTYPE."""
+    """For each span that the runs touch: the span, and its runs with the process's page numbers.
+    The runs of a span keep their order; PAGE_RUN_DTYPE."""
     spans = runs["page"] // SPAN_PAGES
     found = []
     for span in np.unique(spans).tolist():
@@ -37,5 +37,5 @@ def runs_by_span(runs: Table) -> list[tuple[int, Table]]:
 
 
 def split_pages(pages: Integers) -> tuple[Integers, Integers]:
-    """(span, the process's page number) of each page number of the session."""
+    """Two arrays: the span and the process's page number of each page number of the session."""
     return pages // SPAN_PAGES, pages % SPAN_PAGES

@@ -43,7 +43,7 @@ class Wanted(NamedTuple):
 
 
 class HeatTable:
-    """Sessions by the names of their targets. Thread-safe."""
+    """The sessions, found by the names of their targets. Thread-safe."""
 
     def __init__(self, machine: Machine, turns: Turns) -> None:
         self._machine = machine
@@ -121,7 +121,7 @@ class HeatTable:
         return session
 
     def _opened(self, target: Target, caller_uid: int, goal: Goal) -> HeatSession:
-        """A new session, which has started. Closes the target if no session can be started."""
+        """Make and start a session. Closes the target if no session can be started."""
         try:
             session = HeatSession(target, caller_uid, goal, self._machine, self._turns)
         except ProcessLookupError:
@@ -150,8 +150,8 @@ class HeatTable:
         return session
 
     def _explained(self, error: SentinelError, target: Target, caller_uid: int) -> SentinelError:
-        """The error to raise for a new session. If a group's session manages the process, the error
-        names the group."""
+        """The error to raise if a session cannot be opened. If the session of a group already
+        manages the process, the error names the group."""
         if target.pid and error.code == "busy":
             return self.part_of_group(target.pid, caller_uid) or error
         return error
@@ -171,7 +171,7 @@ class HeatTable:
         )
 
     def leave_out(self, pid: int) -> None:
-        """Release a process that runs under the shim now."""
+        """Release a process because it now runs under the shim."""
         for session in self.all():
             if session.target.is_group or session.target.pid == pid:
                 session.leave_out(pid)

@@ -44,8 +44,9 @@ class Target(Protocol):
     """Whether processes may join the target, and may execute other programs."""
 
     def pids(self) -> list[int]:
-        """The current processes, but not many more than PROCESSES_MAX. Raises ProcessLookupError if
-        there are none, and SentinelError if they cannot be listed."""
+        """The current processes. If there are more than PROCESSES_MAX, the list may be incomplete,
+        but it is longer than PROCESSES_MAX. Raises ProcessLookupError if there are none, and
+        SentinelError if they cannot be listed."""
 
     def why_ended(self) -> str:
         """Why the target has ended."""
@@ -124,7 +125,7 @@ class Tree:
     def _add(self, pid: int, parent_pid: int) -> bool:
         try:
             process = Pidfd(pid)
-        except Exception:  # it has exited meanwhile, or the daemon has no free descriptor
+        except Exception:  # it has already exited, or the daemon has no free descriptor
             return False
         if parent(pid) != parent_pid:
             process.close()  # another process has the ID now

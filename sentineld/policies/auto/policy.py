@@ -113,8 +113,8 @@ class _Planner:
         self._groups = groups_of(profile, timing_of(tiers))
         self._transient = np.flatnonzero(transient(profile))
         self._persistent = np.flatnonzero(persistent(profile))
-        # Key: maximum number of groups. Value: that many of the costliest groups, and the positions
-        # at which each of them may change its tier.
+        # Key: maximum number of groups. Value: the costliest groups, up to this number, and the
+        # positions at which each of them may change its tier.
         self._problems: dict[int, tuple[Groups, Changes]] = {}
 
     def plan(self, limits: Limits, attempts: Attempts) -> tuple[Plan, bool]:

@@ -3,11 +3,12 @@
 
 For each tensor, the step-time bound with recomputation (policies/bounds/recompute.py) weighs three
 alternatives: to keep the tensor, to move it, and to drop it and compute it again. The relaxed step
-of the bound may recompute shares of tensors, and tensors whose inputs are dropped. So some sets of
-whole recomputations are derived from it: those of which the relaxed step takes at least one of
-SHARES, in the order of what they save at the bound's prices, without those that exclude each other.
-For each set, `auto` plans the changed step. The set with the shortest simulated step is kept; the
-empty set is one of them, so the step is not longer than that of `auto`.
+of the bound may recompute a share of a tensor, or a tensor whose inputs are dropped; a real step
+cannot. Therefore, one set of whole recomputations is derived from the relaxed step for each value
+of SHARES. The set's candidates are the recomputations of which the relaxed step takes at least this
+share. Those that save most at the bound's prices are chosen first; a candidate that a chosen one
+excludes is left out. For each set, `auto` plans the changed step. The set with the shortest
+simulated step is kept. The empty set is tried, too, so the step is not longer than that of `auto`.
 
 The policy shows what recomputation would save. No daemon can carry out such a plan: see
 docs/policies.md.
@@ -83,7 +84,7 @@ class AutoRecompute:
 def _sets(
     every: tuple[Recomputation, ...], bound: RecomputeBound
 ) -> list[tuple[Recomputation, ...]]:
-    """The sets of recomputations to try, each of them without two that exclude each other."""
+    """The sets of recomputations to try. No two recomputations of a set exclude each other."""
     order = np.argsort(-bound.gains_ns, kind="stable").tolist()
     found: list[tuple[Recomputation, ...]] = []
     for share in SHARES:

@@ -5,17 +5,18 @@ The program and its dual are those of the step-time bound (step_time.py), with a
 candidate (policies/recompute/candidates.py, policies/lp/options.py). The relaxations are those of
 that bound, and these:
 
-- a share of a recomputation can be made, at that share of its time;
+- a step may make a share of a recomputation, which takes that share of its time;
 - recomputations do not exclude each other: a segment may read an input that is itself dropped;
-- reading the inputs costs nothing beyond the segment's all-fast time, and the tensors that the
-  segment uses internally need no room.
+- a recomputation takes the segment's all-fast time even if its inputs are slow, and the tensors
+  that the segment uses internally need no room.
 
-The first program has no options. Each further one also has the options that save time at the prices
-of the one before; if there are no more of them, positions are added, as for the step-time bound.
+The first program has no options. Each further program adds the options that save time at the prices
+of the program before it. If no such option is left, it adds positions, as for the step-time bound.
 The dual has all options, so it is a lower bound at any prices.
 
-So no step with any of these recomputations is faster, whatever policy moves its pages. The bound is
-about the candidates only: a step that recomputes other tensors, or in longer chains, may be faster.
+So no step that makes any of these recomputations takes less time than the bound, whatever policy
+moves its pages. The bound is about the candidates only: a step that recomputes other tensors, or
+that recomputes in longer chains, may take less time.
 """
 
 from __future__ import annotations
@@ -69,8 +70,9 @@ def recompute_bound(
 ) -> RecomputeBound:
     """Compute the bound of a steady step that may make any of the candidates.
 
-    If accesses overlap with other work, or moves yield to accesses, the costs of a stretch depend
-    on its other accesses. Then no recomputation is considered, and this is the step-time bound.
+    If accesses overlap with other work, or moves yield to accesses, the cost of an access depends
+    on the other accesses of its stretch. Then recomputation is ignored, and the result is the
+    step-time bound.
 
     Raises SentinelError if scipy is not installed or the solver finds no optimum of the first
     program.
@@ -107,7 +109,7 @@ def recompute_bound(
         more = (dual.gains_ns > 0) & ~active
         active |= more
         if more.any():
-            continue  # the positions are of use only at prices that take the options into account
+            continue  # add positions only at prices that account for these options
         clean |= dual.clean
         changes = with_moves(changes, dual)
     return RecomputeBound(bound_ns / 1e9, taken, gains)
@@ -135,7 +137,7 @@ def _problem(
     option = np.repeat(np.arange(len(candidates)), [len(one.dropped) for one in candidates]).astype(
         np.int64
     )
-    # A tensor loses its pages, and its two parts gain as many.
+    # An option takes a tensor's pages away and gives as many to each of its two parts.
     sign = np.array([-1.0, 1.0, 1.0])
     entries = [
         (option, group[rows[:, part]], sign[part] * pages[rows[:, part]]) for part in range(3)
@@ -161,7 +163,8 @@ def _later(
 
     Events are spread evenly over a stretch (share_passed()). A recomputation inserts events at the
     beginning of its stretch, so the other events of the stretch come later. This increases the time
-    for demotions before a point. The bound assumes that all candidates are made.
+    for demotions before a point. Assume that all candidates are made: then the points are as late
+    as possible, so the bound is valid.
     """
     begins = profile.stretches["event"].astype(np.int64)
     inserted: Integers = np.zeros(profile.stretch_count, np.int64)

@@ -79,8 +79,8 @@ def limits_of(profile: Profile, timing: Timing, budget_bytes: int) -> Limits:
 
 
 def require_solved(programs: int) -> None:
-    """Raise SentinelError if no program was solved. Otherwise the bound from the earlier, smaller
-    programs is valid, too. programs: number of programs that were solved."""
+    """Raise SentinelError if no program was solved. If any was solved, the bound found so far is
+    valid. programs: number of programs that were solved."""
     if not programs:
         raise SentinelError(
             "failed", "the step-time bound's linear program was not solved", "try another budget"
@@ -88,7 +88,7 @@ def require_solved(programs: int) -> None:
 
 
 def with_moves(changes: Changes, dual: LowerBound) -> Changes:
-    """The positions, and those at which groups move at the dual's prices."""
+    """Add to the positions those at which groups move at the dual's prices."""
     return [
         np.union1d(positions, np.flatnonzero(dual.moving[:, at]))
         for at, positions in enumerate(changes)

@@ -124,7 +124,7 @@ def clean_segments(segment: Integers, writes: Mask, persistent: bool) -> Integer
     if not persistent:
         written[0] = True  # the pages of a newborn tensor are dirty
     if len(written) == 1:
-        written[0] = True  # without a change of tier, no page leaves memory
+        written[0] = True  # with a single segment, no page changes its tier
     found: Integers = np.flatnonzero(~written)
     return found
 

@@ -182,8 +182,8 @@ def groups_of(profile: Profile, timing: Timing, *, generous: bool = False) -> Gr
     busy *= np.divide(cost, each, out=np.ones(each.shape), where=each > 0)
     if generous and not timing.paged:
         # In the stretch of a tensor's birth, accesses to the tensor use the slow tier only after
-        # the birth. A part of the time of these accesses can lie in the next stretch, so a bound
-        # ignores all of it.
+        # the birth. A part of their time can lie in the next stretch, so a bound ignores all of
+        # this time.
         busy[0, transient(profile)] = 0.0
     writes = np.zeros(cost.shape, np.bool_)
     if timing.paged:

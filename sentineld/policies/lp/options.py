@@ -3,9 +3,9 @@
 
 An option replaces tensors by two parts each: one that lives up to the drop and one that lives from
 the recomputation on. It also lengthens a stretch. The program chooses which share of the option is
-taken, 0..1. A share r means that the groups of the tensors have r times fewer of the tensors'
-pages, and the groups of the parts have as many more. So the groups' pages and costs are linear in
-r.
+taken, 0..1. If the share is r, the groups of the tensors lose r times the tensors' pages, and the
+groups of the first parts and of the second parts each gain as many. So the groups' pages and costs
+are linear in r.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NONE = np.zeros(0, np.int64)
 
 @dataclass(frozen=True)
 class Options:
-    """N options. The program's Groups.pages are those without any option taken."""
+    """N options. The program's Groups.pages are the pages if no option is taken."""
 
     stretch: Integers
     """(N,): the stretch that each option lengthens."""
@@ -36,8 +36,8 @@ class Options:
     """(K,): the pages that the group gains if the option is taken; negative if it loses them."""
 
     def only(self, groups: Groups, which: Integers) -> tuple[Integers, Options]:
-        """(indices of the groups that have pages if no other options can be taken, these options
-        with the groups numbered anew). which: the options, ascending."""
+        """Keep only some options. Returns (indices of the groups that can then have pages, the kept
+        options with the groups renumbered). which: the kept options, ascending."""
         entries = np.isin(self.option, which)
         has = groups.pages > 0
         has[self.group[entries]] = True
@@ -58,9 +58,11 @@ class Options:
         return found
 
     def changes(self, groups: Groups, amounts: Floats) -> tuple[Integers, Integers, Floats]:
-        """(stretches, options, amounts) by which the options change a sum over all pages.
+        """By how much each option changes a sum over all pages in each stretch: (stretches,
+        options, amounts).
 
-        amounts: (S, G), the amount of each page of a group by position of the group's lifetime.
+        amounts: (S, G), what each page of a group adds to the sum at each position of the group's
+        lifetime.
         """
         stretches, options, found = [_NONE], [_NONE], [np.zeros(0)]
         for option, group, pages in zip(self.option, self.group, self.pages, strict=True):
@@ -74,8 +76,8 @@ class Options:
     def gains_ns(self, values: Floats, weight: Floats) -> Floats:
         """(N,): by how much each option lowers the dual's costs; negative if it raises them.
 
-        values: (G,), the gain of the best life of a page of each group, less the page's cost if it
-            is always slow. weight: (S,), the cost of 1 ns of each stretch.
+        values: (G,), the gain of the best life of a page of each group, minus the page's cost if it
+        is always slow. weight: (S,), the cost of 1 ns of each stretch.
         """
         found = -self.time_ns * weight[self.stretch]
         np.add.at(found, self.option, self.pages * values[self.group])

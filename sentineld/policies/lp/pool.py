@@ -3,8 +3,8 @@
 
 The program does not model addresses: in the program, any dead page that was born fast and is left
 in fast memory can serve any birth in fast memory. policies/auto/reuse.py assigns addresses later
-and reuses fewer pages than the program does. A birth that the pool cannot serve causes page faults,
-which take time.
+and reuses fewer pages than the program assumes. A birth that the pool cannot serve causes page
+faults, which take time.
 """
 
 from __future__ import annotations

@@ -134,8 +134,8 @@ Changes = list[Integers]
 
 
 def changes_of(groups: Groups, generous: bool = False) -> Changes:
-    """The positions of changes, by the finest grid (GRIDS) with which the program is not too large
-    (COLUMNS_MAX)."""
+    """The positions of changes on the finest grid (GRIDS) with which the program has few enough
+    columns (COLUMNS_MAX)."""
     found: Changes = []
     for grid, most in zip_longest(GRIDS, COLUMNS_MAX):
         found = [_changes(groups, at, grid, generous) for at in range(len(groups.pages))]

@@ -100,7 +100,7 @@ class _Program:
       change after such a segment and (generous) in the stretch of the death;
     - if there are options: the share of each option that is taken.
 
-    Rows, in this order (constraints() omits rows that other rows imply, see _needed_rows()):
+    constraints() drops redundant rows (see _needed_rows()). All rows, in this order:
 
     - the time of each stretch;
     - the moves of each stretch;
@@ -259,7 +259,8 @@ class _Program:
         return matrix[self._needed], most[self._needed], goal
 
     def _goal(self, move: float) -> Floats:
-        """Return the goal's coefficient of each column. move: time to promote a unit of memory."""
+        """The coefficient of each column in the goal, which the solver minimises. move: time to
+        promote UNIT_PAGES pages, in the program's unit of time."""
         groups = self._groups
         goal = np.zeros(len(self.upper))
         if not self._limits.generous:
