@@ -92,7 +92,7 @@ def managing_policy(name: str) -> Policy:
 def _load(part: str = "") -> None:
     """Import every module of the package and of its subpackages.
 
-    part: if not empty, import only modules with this part in their names.
+    part: if not empty, import only modules whose dotted name has this component.
     """
     package = importlib.import_module(_PACKAGE)
     for module in pkgutil.walk_packages(package.__path__, f"{_PACKAGE}."):

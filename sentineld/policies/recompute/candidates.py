@@ -3,21 +3,22 @@
 
 The unit of recomputation is a segment: one or a few consecutive layers of the forward pass, each
 from the boundary that begins it to the one that begins the next layer. Operators do not cross these
-boundaries. (They can cross cuts, which are chosen by allocations.) A profile does not say which
-operator made a tensor. So the layer is executed again as a whole, and its whole time is the price.
+boundaries. (They can cross cuts, which are placed by counting allocations.) A profile does not say
+which operator made a tensor. So the layer is executed again as a whole, and its whole time is the
+price.
 
-A tensor can be recomputed if the profile shows that executing the segment again gives the segment
-the same inputs and changes nothing else:
+A tensor can be recomputed if the profile shows that the segment can be executed again on the same
+inputs without changing any other tensor. The conditions are:
 
-- the segment contains the tensor's birth and all writes to it before the gap, the longest time
-  without an access to the tensor;
-- all tensors that the segment reads and that were born before it are alive when the gap ends, and
-  nothing has written to them since the segment;
-- the segment writes to no tensor that was born before it.
+- the segment contains the tensor's birth and all writes to the tensor before its gap (the longest
+  time without an access to the tensor);
+- all tensors that the segment reads and that were born before the segment are alive when the gap
+  ends, and nothing has written to them since the segment;
+- the segment writes to no tensor that was born before the segment.
 
 If one of these conditions fails because of a tensor that an earlier layer made, the segment is
-extended to that layer, to SEGMENT_LAYERS layers at most. So a dead input, or an input that was
-changed in place, is computed again, too.
+extended back to that layer, but to at most SEGMENT_LAYERS layers. So a dead input, or an input that
+was changed in place, is computed again, too.
 
 A profile does not show everything that matters. It is assumed that operators are deterministic (a
 dropout layer would need the state of the random number generator), that nothing depends on tensors
@@ -101,8 +102,8 @@ def candidates(profile: Profile, limit: int = CANDIDATES_MAX) -> tuple[Recomputa
 def permitted(
     step: Step, first: int, last: int, born_from: int | None = None
 ) -> Recomputation | None:
-    """The recomputation of the tensors of the segment of the stretches first to last, at the first
-    use after their gaps. The segment may have any number of layers.
+    """The recomputation that executes the stretches `first` to `last` again, in the stretch in
+    which the first of the dropped tensors' gaps ends. This segment may have any number of layers.
 
     born_from: only tensors that are born in this stretch or later are dropped; None: all tensors.
     Tensors that cannot be dropped are left out. None if the profile does not permit it.
@@ -176,8 +177,8 @@ class Step:
         return int(self._times[last + 1] - self._times[first])
 
     def longest_gap(self, row: int) -> tuple[int, int] | None:
-        """The two consecutive uses of a tensor with the longest time between them, if at least one
-        stretch lies between them."""
+        """Of the pairs of consecutive uses of a tensor that have at least one stretch between them,
+        the pair with the longest time between them; None if there is no such pair."""
         uses = self.uses[row]
         gaps = [(since, until) for since, until in pairwise(uses) if until > since + 1]
         return max(gaps, key=lambda gap: self.time_ns(gap[0] + 1, gap[1] - 1), default=None)
@@ -195,8 +196,8 @@ class Step:
         return frozenset(row for row in rows if not self._makes(row, first, last))
 
     def segment(self, first: int, last: int, at: int) -> tuple[int, int] | None:
-        """The shortest segment with the stretches first to last that can be executed again at the
-        beginning of the stretch `at`. None if there is none."""
+        """The shortest segment that contains the stretches `first` to `last` and can be executed
+        again at the beginning of the stretch `at`; None if there is no such segment."""
         last = self._end_of(max(first, last))
         first = self._begin_of(first)
         while last < at and int(self._layer[last] - self._layer[first]) < SEGMENT_LAYERS:
@@ -238,8 +239,8 @@ class Step:
         return bool(self._forward[first : last + 1].all() and not remains.any())
 
     def _missing(self, first: int, last: int, at: int) -> set[int]:
-        """The tensors that the segment accesses and does not make, but that it writes to, or that
-        are dead or changed when it is executed again."""
+        """The inputs that prevent the segment from being executed again at the stretch `at`: the
+        segment writes to them, or they are dead or changed by then."""
         tensors = self._profile.tensors
         found: set[int] = set()
         for row in self.inputs(first, last):
@@ -260,7 +261,8 @@ def _made_in_step(profile: Profile) -> Mask:
 
 def _forward(profile: Profile) -> Mask:
     """(S,): the stretches of the forward pass. Code outside of layers counts as forward up to the
-    first layer of the backward pass; the stretches before the first layer do not count."""
+    first layer of the backward pass; the stretches before the first layer do not count as
+    forward."""
     kinds = profile.stretches["kind"]
     marks = np.isin(kinds, [Boundary.STEP, Boundary.FORWARD, Boundary.BACKWARD, Boundary.OPTIMIZER])
     last: Integers = np.maximum.accumulate(np.where(marks, np.arange(len(kinds)), 0))

@@ -46,7 +46,8 @@ def recomputed(profile: Profile, chosen: Sequence[Recomputation]) -> Profile:
     if not chosen:
         return profile
     order = sorted(chosen, key=lambda one: (one.at, one.first))
-    # Rows of the new profile that stand for a tensor from a stretch on.
+    # For each dropped tensor: the stretch of its recomputation, and the row of the new profile that
+    # stands for the tensor from this stretch on.
     later = {
         row: (one.at, len(profile.tensors) + number)
         for number, (one, row) in enumerate((one, row) for one in order for row, _ in one.dropped)
@@ -88,9 +89,9 @@ def halves(profile: Profile, chosen: Sequence[Recomputation]) -> tuple[Profile, 
     """The profile with rows added for both parts of every dropped tensor, before and after its gap.
 
     The tensors themselves stay as they are. So this is not the profile of a step, but it has the
-    lifetimes and costs from which a program can choose. Its accesses are as in recomputed(), except
-    for those of the segments' inputs and of the tensors that they use internally. The events keep
-    their numbers.
+    lifetimes and costs from which a program can choose. Its accesses are as in recomputed(), but
+    without the second accesses to the segments' inputs and to the tensors that the segments use
+    internally. The events keep their numbers.
 
     Returns the profile and (N, 3): rows of the tensor and of its two parts, in the order of
     `chosen` and of Recomputation.dropped.
@@ -174,7 +175,7 @@ def _accesses_again(
 
 
 def _moved(rows: Table, later: dict[int, tuple[int, int]]) -> Table:
-    """The access rows, of which those from a tensor's recomputation on have its later row."""
+    """The access rows. From a tensor's recomputation on, they refer to the tensor's later row."""
     found = rows.copy()
     for row, (at, new) in later.items():
         found["tensor"][(rows["tensor"] == row) & (rows["stretch"] >= at)] = new
@@ -188,8 +189,8 @@ def _with_tensor(rows: Table, tensor: int) -> Table:
 
 
 def _merged(rows: Table) -> Table:
-    """Add up the rows of each stretch and tensor, and sort them. The pages are the largest number
-    of pages of these rows."""
+    """Merge the rows of each stretch and tensor into one row, and sort the rows. Bytes and accesses
+    are summed; `pages` is the maximum."""
     rows = rows[np.lexsort((rows["tensor"], rows["stretch"]))]
     key = np.stack([rows["stretch"], rows["tensor"]], axis=1).astype(np.int64)
     begins = np.flatnonzero(np.any(np.diff(key, axis=0, prepend=-1) != 0, axis=1))

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Policy `dragon`: fetch on demand, and read ahead in the order of addresses.
 
-Based on DRAGON (Markthub et al., SC 2018; its abstract, its public repository's description and
-third parties' notes): a GPU driver that maps files on NVMe into a GPU's address space. Page faults
-fetch pages from the file. Faults are coalesced, pages that follow are read ahead, changed pages are
-written when they are evicted (lazy writes), and the least recently used pages are evicted when
-memory is full. The driver has no information about the training.
+Based on DRAGON (Markthub et al., SC 2018), a GPU driver that maps files on NVMe into a GPU's
+address space. The sources are the paper's abstract, the description of its public repository and
+third parties' notes. Page faults fetch pages from the file. Faults are coalesced, the pages after a
+faulting page are read ahead, changed pages are written when they are evicted (lazy writes), and the
+least recently used pages are evicted when memory is full. The driver has no information about the
+training.
 
 Adapted to memory tiers: the moves of the pages that a stretch accesses begin when the stretch
 begins. On paged tiers, the stretch's accesses fault and wait for these pages; unchanged pages are

@@ -4,7 +4,7 @@
 Based on FlashNeuron (Bae et al., FAST 2021; its artifact's offloading scheduler and
 saved_variable.cpp): only tensors that the forward pass saves for the backward pass are offloaded,
 and only those of at least 1 MB. The scheduler takes these tensors in the order in which they are
-generated until the memory deficit is covered. Meanwhile, the scheduler simulates the queue of
+generated, and stops when the memory deficit is covered. As it takes them, it simulates the queue of
 transfers. A transfer begins when the transfers before it have ended. A tensor takes up fast memory
 until its own transfer has ended. The backward pass prefetches each tensor as soon as there is room
 for it.

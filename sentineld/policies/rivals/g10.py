@@ -64,7 +64,7 @@ def relieve(book: Book, tiers: Tiers, delta: float) -> None:
     page_ns = timing_of(tiers).mean_move_ns_per_byte * profile.page_bytes
     found = gaps(book)
     size = pages[[gap.tensor for gap in found]]
-    # (gaps, S): 1 for stretches between the two uses of the gap.
+    # (gaps, S): 1 for the stretches between the two uses of each gap.
     between = np.zeros((len(found), profile.stretch_count))
     for at, gap in enumerate(found):
         between[at, book.between(gap)] = 1.0

@@ -55,7 +55,8 @@ class Lms(SwappingPolicy):
 
 def relieve(book: Book, lower_bound: int) -> int:
     """Add swaps to the book for all gaps longer than a threshold. Returns the threshold, in layers:
-    the largest one at which everything fits. If there is none, it is shorter than all gaps."""
+    the largest one at which everything fits. If not everything fits at any threshold, swaps are
+    added for all gaps."""
     moving = transient(book.profile)
     found = [(distance(book, gap), gap) for gap in gaps(book) if moving[gap.tensor]]
     threshold = max((layers for layers, _ in found), default=0)
@@ -80,7 +81,7 @@ def distance(book: Book, gap: Gap) -> int:
 def swap_in_at(book: Book, gap: Gap, lower_bound: int) -> int:
     """The position at which the swap-in begins: the beginning of the layer that is lower_bound
     layers before the layer of the gap's second use. If the gap has fewer layers, the beginning of
-    the gap's second layer."""
+    the first layer that begins in the gap."""
     begins = _begins(book, gap)
     return begins[max(len(begins) - 1 - lower_bound, 0)] if begins else gap.until
 

@@ -99,7 +99,7 @@ def exchange(
 
     rising, falling: cells in the order of their promotion and of their demotion. demoted_pages:
     number of pages to demote; at most half of the moves are demotions. headroom_pages: number of
-    free pages that promotions leave.
+    pages that promotions leave free.
     """
     limit = min(max(demoted_pages, 0), observation.move_pages // 2)
     down = move_requests(falling.tolist(), observation.fast, 1, limit)
@@ -130,7 +130,7 @@ class LastUse:
         self._age: Integers = np.zeros(0, np.int64)
 
     def tick(self, used: Mask) -> None:
-        """Note which cells were accessed since the previous tick. used: (C,)."""
+        """Record which cells were accessed since the previous tick. used: (C,)."""
         if not len(self._age):
             self._age = np.zeros(len(used), np.int64)
         self._age = np.where(used, 0, self._age + 1)

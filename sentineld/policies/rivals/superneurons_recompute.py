@@ -10,10 +10,10 @@ from the segment's beginning to the needed output are executed for each output, 
 outputs are freed immediately (memory-centric).
 
 Adapted: heavy layers stand in for checkpoints (passes.py). A segment is executed again only if the
-profile permits it (policies/recompute/candidates.py); if it does not permit the whole segment, the
-layers are treated as in a large segment. An output that is computed for its first use of the
-backward pass is kept for further uses, also in the memory-centric strategy. Without a lack of
-memory, nothing is recomputed.
+profile permits it (policies/recompute/candidates.py); if it does not permit this for the whole
+segment, the layers are treated as in a large segment. An output that is computed for its first use
+of the backward pass is kept for further uses, also in the memory-centric strategy. If the step fits
+into the budget, nothing is recomputed.
 
 The policy runs in the simulator only. Its bound is the step-time bound with the same recomputations
 as options.
@@ -77,8 +77,8 @@ def chosen_for(profile: Profile, tiers: Tiers, budget_bytes: int) -> tuple[Recom
 
 
 def segments_of(layers: Pass) -> list[list[int]]:
-    """The layers of the forward pass between two checkpoints, for each pair of checkpoints. The
-    input, which the first layer allocates or reads, is a checkpoint."""
+    """The layers of the forward pass between two checkpoints, for each pair of consecutive
+    checkpoints. The input, which the first layer allocates or reads, is a checkpoint."""
     found: list[list[int]] = [[]]
     for layer in np.flatnonzero(layers.begin < layers.backward).tolist():
         if layer == 0 or layers.heavy[layer]:
