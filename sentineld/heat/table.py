@@ -83,8 +83,8 @@ class HeatTable:
         terms: TermChanges | None = None,
     ) -> HeatSession:
         """Begin to manage a target, or change the budget of a managed target, or the terms of its
-        share. fast: None keeps the budget of a managed target; any other target then shares the
-        shared budget or, if there is none, has the configured budget. Raises SentinelError."""
+        share. fast: None keeps the budget of a managed target; a new target then shares the shared
+        budget or, if there is none, gets the configured budget. Raises SentinelError."""
         session = self.find(wanted)
         if session is not None:
             _require_own(session, caller_uid)

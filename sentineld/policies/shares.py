@@ -19,7 +19,7 @@ MARGIN_SHARE = 0.002
 
 
 def usable_pages(budget_bytes: int, page_bytes: int) -> int:
-    """The budget in whole pages, less MARGIN_SHARE of them (rounded down)."""
+    """The budget in whole pages, minus MARGIN_SHARE of them (rounded down)."""
     pages = budget_bytes // page_bytes
     return pages - int(pages * MARGIN_SHARE)
 

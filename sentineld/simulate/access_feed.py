@@ -68,7 +68,7 @@ class AccessFeed:
         self._asked_ns = world.now_ns
 
     def _note_latencies(self, stretch: int) -> None:
-        """Note the latencies of the stretch that has just ended. A page's accesses were served by
+        """Record the latencies of the stretch that has just ended. A page's accesses were served by
         the tier on which the page was when the stretch began. If the page was born in the stretch,
         its accesses were served by the tier on which it was born."""
         world = self._world

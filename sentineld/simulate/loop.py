@@ -222,7 +222,7 @@ def _planned(policy: Policy, profile: Profile, tiers: Tiers, budget_bytes: int) 
 def plan_again(
     policy: Policy, profile: Profile, tiers: Tiers, budget_bytes: int, live: Plan
 ) -> Plan | None:
-    """Plan again. Return None if the new plan's steps are not faster than the live plan's by more
+    """Plan again. Return None unless the new plan's steps are faster than the live plan's by more
     than GAIN_MIN.
 
     Raises SentinelError if the policy cannot make a plan.

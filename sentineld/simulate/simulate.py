@@ -179,7 +179,8 @@ def _outcome(
     plan_s: float,
     threads: int | None,
 ) -> Outcome:
-    """unchanged: the training of the step that a rewriting policy has not changed."""
+    """Summarise a run. unchanged: the training with the step as it was before a rewriting policy
+    changed it."""
     plan, profile, steady = training.plan, training.profile, passed.steady
     timing, page = timing_of(training.tiers), profile.page_bytes
     fast_s, slow_s = _extremes_s(unchanged)

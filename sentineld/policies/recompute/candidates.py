@@ -45,8 +45,8 @@ SEGMENT_LAYERS = 4
 """Maximum number of layers in a segment."""
 
 CANDIDATES_MAX = 256
-"""Maximum number of recomputations that are considered: those that free the most bytes for the
-longest time, for each ns of recomputation."""
+"""Maximum number of recomputations that are considered: those that free the most bytes x time for
+each ns of recomputation."""
 
 
 @dataclass(frozen=True)

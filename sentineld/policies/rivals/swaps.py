@@ -135,8 +135,8 @@ class Book:
         return swap is not None
 
     def possible(self, gap: Gap, begin: int | None = None, at_once: bool = False) -> Swap | None:
-        """Plan a swap for the gap. The swap may be passed to add() unless another swap has been
-        added to this book in the meantime.
+        """Plan a swap for the gap. Pass the swap to add() only if no other swap has been added to
+        this book since.
 
         begin: position at which the tensor begins to be swapped in; the swap-in begins earlier if
             the bandwidth from `begin` on does not suffice, and later if the swap-out has not ended

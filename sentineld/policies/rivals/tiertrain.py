@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Policy `tiertrain`: offload every saved tensor immediately, prefetch by a queue.
+"""Policy `tiertrain`: offload every saved tensor immediately, and prefetch in the order of a queue.
 
 Modelled on TierTrain (Swaminathan et al., ISMM 2025), which trains on CPUs with slow memory that
 can be accessed (CXL, NVMM). Only the abstract and third parties' notes were available, so this
@@ -57,9 +57,10 @@ def prefetch_queue(book: Book) -> list[Gap]:
 
 
 def prefetch_at(book: Book, queue: list[Gap], at: int, depth: int) -> int:
-    """The position at which the prefetch of a gap's tensor begins: the second use of the tensor
-    that is `depth` places ahead of it in the queue or, if there is none, of the first tensor. The
-    position is after the gap's first use. at: the gap's place in the queue."""
+    """The position, after the gap's first use, at which the prefetch of the gap's tensor begins.
+    The tensor is prefetched when the tensor `depth` places ahead of it in the queue has its second
+    use; if there is no such tensor, when the first tensor of the queue has. at: the gap's place in
+    the queue."""
     gap, ahead = queue[at], queue[max(at - depth, 0)]
     used, begins = book.stretch(gap, gap.until), book.stretch(ahead, ahead.until)
     return max(gap.until - (used - begins), gap.since + 1)

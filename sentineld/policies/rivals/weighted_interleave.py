@@ -2,7 +2,7 @@
 """Policy `weighted-interleave`: interleave pages by the weights that the kernel derives itself.
 
 Based on MPOL_WEIGHTED_INTERLEAVE (Linux 6.9) with automatic weights (Linux 6.16, mm/mempolicy.c):
-mempolicy_set_node_perf() takes the lower of each node's read and write bandwidths, and
+mempolicy_set_node_perf() takes the lower of each node's read and write bandwidths.
 reduce_interleave_weights() scales these bandwidths so that all weights add up to at most 32
 (`weightiness`), rounds them down, but not below 1, and divides them by their greatest common
 divisor. A process then gets its pages from the nodes in turn: from each node, as many pages as the
@@ -89,7 +89,7 @@ def weights(tiers: Tiers) -> tuple[int, int]:
 
 
 def until_full(wanted: Integers, limit: int) -> Integers:
-    """The wanted numbers of pages, as far as their sum does not exceed `limit`: the first numbers
+    """The wanted numbers of pages, cut so that their sum does not exceed `limit`: the first numbers
     are kept, one is reduced, and the rest are 0."""
     found: Integers = np.clip(limit - (np.cumsum(wanted) - wanted), 0, wanted)
     return found

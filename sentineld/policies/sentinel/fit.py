@@ -77,7 +77,7 @@ class Fitting:
         return Lives(np.zeros(len(self.items.pages)), self.fast, self.moving)
 
     def score(self) -> float:
-        """Page accesses served fast, less MOVE_COST for each page moved."""
+        """Page accesses served fast, minus MOVE_COST for each page moved."""
         moved = float((self.items.pages * self.moving).sum())
         return float(self.lives().served(self.items).sum()) - MOVE_COST * moved
 

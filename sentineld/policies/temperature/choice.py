@@ -59,7 +59,9 @@ class Chooser:
         )
 
     def moved(self, risen: Integers, fallen: Integers) -> None:
-        """Note that the pages of some units (indices) have been or will be moved."""
+        """Record that pages of the units `risen` have been or will be promoted, and pages of the
+        units `fallen` demoted (indices). For `rest` calls of choose(), these units do not move
+        back."""
         self._risen[risen] = self._rest
         self._fallen[fallen] = self._rest
 

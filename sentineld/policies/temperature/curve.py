@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The slowdown of processes over swap as a function of their memory, from their temperatures.
 
-The model: with N bytes of memory, the pages that cause most faults per second are resident, and the
-slowdown is 1 + the faults per second of all other pages x the time that a fault waits for swap.
+The model: with N bytes of memory, the pages that would cause the most faults per second are
+resident. The slowdown is 1 + F * T, where F is the number of faults per second on all other pages,
+and T is the time that a fault waits for swap.
 
 Its assumptions:
 
@@ -12,7 +13,7 @@ Its assumptions:
 - The processes access their pages as often as in the remembered scans. If all memory were resident,
   processes that wait for swap now would access them more often.
 - No two faults overlap, and each waits for the same time.
-- Paging out takes no time of the processes.
+- Paging out does not delay the processes.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def curve_of_rates(rates: Floats, pages: Integers, fault_s: float, fixed_bytes: 
     used = used[np.argsort(-rates[used], kind="stable")]
     cost = np.cumsum(rates[used] * pages[used]) * fault_s
     fixed_pages = fixed_bytes / PAGE_BYTES
-    # A part of the budget is free after page-outs.
+    # Page-outs leave a part of the budget free, so a budget has to exceed the resident pages.
     resident = (fixed_pages + np.cumsum(pages[used])) / (1 - SLACK_SHARE)
     total = float(cost[-1]) if len(cost) else 0.0
     points = {0: 1 + total}

@@ -71,8 +71,9 @@ class Heat:
         """Scans until the kernel is asked again to page the unit out."""
 
     def renew(self, units: Units) -> int:
-        """Take the current units. Units that are new count as used once, because the process has
-        just written to them. Returns the number of pages that have returned from swap."""
+        """Replace the units by the current ones, which inherit the temperatures. Units that are new
+        count as used once, because the process has just written to them. Returns the number of
+        pages that have returned from swap."""
         before = self.units
         origin = units.origin(before)
         self._tracker.carry(origin)
@@ -147,15 +148,16 @@ class Heat:
 
     def to_page_out(self, pages_max: int) -> Table:
         """The resident runs to page out, up to pages_max pages; PAGE_RUN_DTYPE. The runs of cold
-        units come first, then those of other units; in both groups, the coldest units come first.
-        For REST scans after a page-out that failed, a unit is left out; see paged_out()."""
+        units come first, then those of other units; in both groups, the coldest units come first. A
+        unit whose page-out failed is left out for REST scans; see paged_out()."""
         resident = np.flatnonzero((self.units.resident > 0) & (self._refused == 0))
         temperature = self._tracker.temperature()[resident]
         order = np.lexsort((temperature, ~self._cold[resident]))
         return self.units.ranges(resident[order], True, pages_max)
 
     def paged_out(self, asked: Integers, runs: Table) -> int:
-        """Note that the kernel was asked to page out runs that came from to_page_out().
+        """Record what happened after the kernel was asked to page out runs that came from
+        to_page_out().
 
         asked: the distinct numbers of these runs' units. runs: all pages of these units, read after
         the kernel was asked; PAGE_RUN_DTYPE. Returns the number of pages that have left memory. If
@@ -184,12 +186,13 @@ class Heat:
         window_s: time in which a page that is accessed at least once counts as used. interval_s:
             mean time between the ends of two scans. seen: whether the scans read accessed bits.
 
-        Each unit has two groups. The resident pages are used in the share of the scans that found
-        the unit used. The birth of a unit, which counts as a scan, is left out of this share; a
-        unit that no scan has examined since its birth counts as used in each scan. If no accessed
-        bits are read, nothing is known of a page that stays in memory: it counts as used after its
-        birth and after each return, and then less with each scan, until it counts as idle. The
-        pages in swap are used as often as pages of the unit have returned in the last scans.
+        Each unit has two groups. The rate of the resident pages follows from the share of the scans
+        that found the unit used. The birth of a unit, which counts as a scan, is left out of this
+        share; a unit that no scan has examined since its birth counts as used in each scan. If no
+        accessed bits are read, nothing is known of a page that stays in memory: its share is 1
+        after its birth and after each return, and decreases with each further scan until the page
+        counts as idle. The rate of the pages in swap follows from the number of the unit's pages
+        that have returned between the last scans.
         """
         units, scans = self.units, self._tracker.scans
         if seen:

@@ -32,7 +32,7 @@ class Scan(NamedTuple):
 
 
 class Levels:
-    """The level of each of N units, and the scans that remain until its bits are cleared."""
+    """The level of each of N units, and the number of scans until its bits are cleared."""
 
     def __init__(self, count: int, levels: int = LEVELS) -> None:
         """count: N. levels: 1 to LEVELS; with 1, every scan clears the bits of all units."""

@@ -18,7 +18,7 @@ class Pacing:
         self._mean_s: float | None = None
 
     def note(self, cpu_s: float) -> None:
-        """Note the CPU time of a scan."""
+        """Record the CPU time of a scan."""
         mean_s = cpu_s if self._mean_s is None else self._mean_s
         self._mean_s = mean_s + WEIGHT * (cpu_s - mean_s)
 

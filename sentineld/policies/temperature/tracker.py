@@ -44,7 +44,7 @@ class Tracker:
         self._levels.carry(origin)
 
     def record(self, units: Mask, used: Mask) -> None:
-        """Note accesses that were observed by other means than a scan of bits.
+        """Record accesses that were not found by a scan of bits.
 
         units: (N,), the units that were observed. used: (N,), whether they were accessed.
         """

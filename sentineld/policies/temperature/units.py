@@ -87,7 +87,7 @@ class Units:
         pages."""
         parts = np.flatnonzero(self._is_resident)
         before = np.cumsum(self._pages[parts]) - self._pages[parts]
-        # Number of resident pages of all units below each unit.
+        # For each unit, the number of resident pages in all units before it.
         base = np.cumsum(self.resident) - self.resident
         at = base[units] + random.integers(0, self.resident[units])
         part = np.searchsorted(before, at, side="right") - 1
