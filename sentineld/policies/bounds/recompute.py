@@ -3,7 +3,7 @@
 
 The program and its dual are those of the step-time bound (step_time.py), with an option for each
 candidate (policies/recompute/candidates.py, policies/lp/options.py). The relaxations are those of
-that bound, and these:
+the step-time bound, and the following:
 
 - a step may make a share of a recomputation, which takes that share of its time;
 - recomputations do not exclude each other: a segment may read an input that is itself dropped;

@@ -3,8 +3,8 @@
 
 Each dropped tensor becomes two tensors. The first keeps the row, and is freed at the end of the
 stretch of its last use before the gap. The second is born at the beginning of the stretch in which
-the gap ends. There, all allocations and frees of the segment happen again, before those of the
-stretch itself, and its accesses are added to those of the stretch. So the stretch also needs room
+the gap ends. In this stretch, all allocations and frees of the segment happen again, before the
+stretch's own, and the segment's accesses are added to the stretch's. So the stretch also needs room
 for the tensors that the segment uses internally, and its inputs cost time if they are slow. The
 time of the stretch grows by the time of the segment.
 """

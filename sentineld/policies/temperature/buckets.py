@@ -41,7 +41,7 @@ def hottest_that_fit(counts: Floats, limit_pages: float, lowest: int = 1) -> Hot
     """The hottest buckets that fit into `limit_pages` pages, each as a whole.
 
     counts: pages in each bucket. lowest: the coldest bucket that may be hot. By default, bucket 0
-    is never hot, because its pages are idle or nearly so.
+    is never hot, because its pages are idle or almost idle.
     """
     coldest, taken = len(counts), 0.0
     while coldest > lowest and taken + counts[coldest - 1] <= limit_pages:
