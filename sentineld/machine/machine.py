@@ -204,8 +204,8 @@ class Machine:
     def require(self, link: ShimLink, fast: FastBudget) -> None:
         """Check that a process can be managed, and reserve its budget. Raises SentinelError.
 
-        If the budget is a share of the peak, nothing is reserved yet: the session reserves bytes
-        when the peak is known, before the plan becomes live.
+        If the budget is a fraction of the peak, nothing is reserved yet: the session reserves the
+        bytes when the peak is known, before the plan becomes live.
         """
         self.substrate.require_allowed(link, self.require_tiers())
         if fast.bytes is not None:
@@ -219,10 +219,11 @@ class Machine:
         return self.budgets
 
     def page_out_bytes_per_s(self) -> float:
-        """Limit on the page-outs to swap of one session. Raises SentinelError if there are no
-        tiers."""
+        """The maximum rate at which one session pages out to swap. Raises SentinelError if there
+        are no tiers."""
         tiers = self.require_tiers()
-        # The migration bandwidth of paged tiers is that of the disk with their files.
+        # On paged tiers, the migration bandwidth is that of the disk with their files, not that of
+        # swap.
         return tiers.migration_bytes_per_s if self.substrate.swap else PAGE_OUT_BYTES_PER_S
 
     def join(self, link: ShimLink, terms: Terms) -> None:

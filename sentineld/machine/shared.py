@@ -40,8 +40,8 @@ class Share:
     least_bytes: int
     most_bytes: int | None  # None: unlimited
     share_bytes: int  # the session's part of the shared budget
-    spare_bytes: int  # the part of share_bytes that it only has because no curve values it
-    equal_bytes: int  # an equal share, in proportion to the weight
+    spare_bytes: int  # the part of share_bytes that no curve values; see spare_parts()
+    equal_bytes: int  # the session's equal share (see the glossary)
     slowdown: float | None  # predicted at share_bytes; None here and below: not known
     equal_slowdown: float | None  # predicted at equal_bytes
     relative_slowdown: float | None  # slowdown / equal_slowdown
@@ -68,8 +68,8 @@ class SharedBudget:
     holder is a session's ShimLink, or the HeatSession of processes without the shim. Thread-safe.
 
     A session's share is the budget that it should have; `budgets` counts what each session holds
-    now. Other sessions can reserve memory only after a session has given it up, so that the sum
-    never exceeds the shared budget.
+    now. Memory that a session holds can be reserved by others only after the session has given it
+    up, so that the sum never exceeds the shared budget.
     """
 
     def __init__(self, size_bytes: int) -> None:
@@ -133,8 +133,8 @@ class SharedBudget:
                 self._divide()
 
     def learn(self, holder: Hashable, curve: Curve | None, size_bytes: int | None = None) -> None:
-        """Take a session's curve, and divide the budget again. curve: None if no curve can be made.
-        size_bytes: see Member."""
+        """Store a session's curve, and divide the budget again. curve: None if no curve can be
+        made. size_bytes: see Member."""
         with self._lock:
             sharer = self._sharers.get(holder)
             if sharer is not None:
@@ -198,7 +198,7 @@ class SharedBudget:
         equal = equal_shares(self.size_bytes, members)
         shares = divide(self.size_bytes, members)
         present = [
-            # A session gets memory that its curve does not value as spare memory only.
+            # What exceeds the useful share is spare memory, which is divided anew below.
             _present_bytes(ranks) if one.size_bytes is None else one.useful(_present_bytes(ranks))
             for ranks, one in zip(jobs, members, strict=True)
         ]

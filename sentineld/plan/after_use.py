@@ -27,8 +27,8 @@ def after_use(plan: Plan, profile: Profile) -> Plan:
     postponed to the next stretch that does not use them. The demotion keeps its boundary in two
     cases:
 
-    - All stretches up to the pages' next promotion, to their tensor's death or, for persistent
-      tensors, to the end of the step use the pages.
+    - Every stretch uses the pages until they are next promoted, their tensor dies or, for
+      persistent tensors, the step ends.
     - The delay would keep the pages in memory during a stretch in which the plan, with all
       demotions postponed, exceeds the budget.
     """
@@ -58,8 +58,8 @@ def _delays(plan: Plan, profile: Profile) -> Integers:
         boundary = int(moves["boundary"][row])
         here = overlapping(places, moves[row])
         alive = here & transient & ((boundary - birth) % count < length)
-        # Numbers of stretches from the demotion's boundary to the last stretches of the tensors on
-        # its pages, and to the next promotions of these pages.
+        # Count in stretches from the demotion's boundary: `ends` are the last stretches of the
+        # tensors on its pages, `promoted` the next promotions of these pages.
         ends = (birth + length - 1 - boundary)[alive] % count
         up = overlapping(moves, moves[row]) & (moves["tier"] == 0)
         promoted = (moves["boundary"][up].astype(np.int64) - boundary) % count

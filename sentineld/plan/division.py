@@ -207,9 +207,9 @@ def divide(size_bytes: int, members: Sequence[Member]) -> list[int]:
 def spare_parts(
     size_bytes: int, members: Sequence[Member], shares_bytes: Sequence[int]
 ) -> list[int]:
-    """The memory that each session gets beyond its share (shares_bytes), because no curve values
-    it; bytes. It is divided in proportion to the weights of the sessions that have a size, up to
-    this size and the session's maximum."""
+    """The bytes that each session gets in addition to its share (shares_bytes). They are memory
+    that no curve values. Only sessions that have a size get some, in proportion to their weights,
+    and at most up to their size and their maximum."""
     room = [
         min(one.size_bytes or 0, one.terms.most_bytes or math.inf) - share
         for one, share in zip(members, shares_bytes, strict=True)

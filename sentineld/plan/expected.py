@@ -39,7 +39,7 @@ EVENT_DTYPE = np.dtype(
     [
         ("stretch", "<u4"),
         ("birth", "?"),  # True: a birth; False: a drop
-        ("tier", "u1"),  # tier of a birth, as in BIRTH_DTYPE
+        ("tier", "u1"),  # birth: as in BIRTH_DTYPE; drop: 0
         ("offset", "<u8"),
         ("bytes", "<u8"),
     ]

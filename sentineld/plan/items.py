@@ -29,8 +29,8 @@ class Items:
     birth: Integers  # (N,): stretch of the tensor's birth
     length: Integers  # (N,): number of stretches in the tensor's lifetime
     persistent: npt.NDArray[np.bool_]  # (N,): whether the tensor is persistent
-    # (S, N): page accesses to the chunk at each position of its lifetime. In policy `auto`: the
-    # extra time, in ns, that these accesses take in slow memory.
+    # (S, N): page accesses to the chunk at each position of its lifetime. Policy `auto` stores
+    # instead the extra time, in ns, that these accesses take in slow memory.
     worth: Floats
 
     @property

@@ -45,12 +45,12 @@ def keep(
 
     Newly kept fast pages take up at most `share` (0..1) of the free fast memory. Slow pages take no
     fast memory; they are kept while the number of resident arena pages is at most RESIDENT_MAX
-    times the peak of live pages. Pages that are on another tier at their tensor's death than at its
-    birth are always dropped, because the next birth needs pages on the birth tier. Pages that are
-    born slow and that the plan promotes for any tensor are always dropped as well. A late promotion
-    can move such pages when they already belong to the next tensor. If the pages were kept at the
-    death of that tensor, they would stay in fast memory, and peak_fast_pages() would not count
-    them.
+    times the peak of live pages. If a page is no longer on its birth tier when its tensor dies, it
+    is always dropped, because the next tensor on this page has to be born on that tier, too. Pages
+    that are born slow and that the plan promotes for any tensor are always dropped as well. A late
+    promotion can move such pages when they already belong to the next tensor. If the pages were
+    kept at the death of that tensor, they would stay in fast memory, and peak_fast_pages() would
+    not count them.
 
     limit_pages: size of fast memory. keeps_slow: whether slow pages are kept. This is False on
     paged tiers, where the next birth on a kept slow page would read the page's dead content from

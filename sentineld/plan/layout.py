@@ -50,10 +50,10 @@ def slow_born_areas(rows: Integers, moved: Mask) -> tuple[Area, Area]:
 
     rows: (N,), rows of the profile's tensors. moved: (T,), whether the plan moves each tensor.
 
-    Only the pages of moved tensors are dropped at the tensor's death. Moved tensors share no page
-    with the others, because a late promotion can move pages that already belong to the next tensor.
-    If these pages were kept at the death of that tensor, they would stay in fast memory, and
-    peak_fast_pages() would not count them.
+    A moved tensor's pages are dropped at its death; the pages of the other tensors are kept. Moved
+    tensors never use the pages of the others, not even at another time: a late promotion can move
+    pages that already belong to the next tensor. If that tensor's pages were kept at its death,
+    they would stay in fast memory, and peak_fast_pages() would not count them.
     """
     still, others = rows[~moved[rows]], rows[moved[rows]]
     return (

@@ -5,8 +5,8 @@ The mover (migrate/batches.py) and the simulator (simulate/world.py) share the r
 mover applies them to pages of a process, and the simulator applies them to cells. Time is counted
 in boundaries since the first step: step * boundary_count + boundary.
 
-- Due demotions run first, in the order of their boundaries. They are never delayed, because births
-  wait for these demotions.
+- Due demotions run first, in the order of their boundaries, because births wait for them. The last
+  rule names the one exception.
 - Promotions run while the fast tier has room, earliest deadline first. A late promotion stays in
   the queue until its expiry and is then cancelled. The expiry is the beginning of the last stretch
   that uses the pages before their next demotion.
@@ -203,16 +203,17 @@ class MoveQueue(Generic[M]):
         return [move for move in self.promotions if move.stalls and move.deadline == now]
 
     def due_first(self, now: int) -> int:
-        """The last boundary whose demotions run before promotions if the process is at boundary
+        """The latest planned boundary of the demotions that run before promotions while the process
+        is at boundary `now`. This is `now` - 1 if the process stalls at `now` for a promotion, else
         `now`."""
         return now - 1 if self.stalling(now) else now
 
     def done(self, now: int) -> int:
         """Return the last boundary, at most `now`, up to which all due demotions are complete.
 
-        If the process stalls at the deadline of a promotion, the boundary before the deadline is
-        returned only if the promotion is complete, too. Once the process has reached the deadline,
-        the promotion need not be complete if no queued promotion can run (`blocked`).
+        If the process stalls at the deadline of a promotion, the result stays below deadline - 1
+        until the promotion is complete, too. There is one exception: the process has reached the
+        deadline, and no queued promotion can run (`blocked`).
         """
         held = [move.due for move in self.demotions]
         # A process that stalls at a promotion's deadline waits until boundary deadline - 1 is

@@ -214,8 +214,8 @@ def _initial(plan: Plan, profile: Profile, placed: _Placed) -> Table:
 
 
 def _evicting(plan: Plan, profile: Profile) -> Plan:
-    """Paged tiers: add evictions of the placed tensors that are born slow to the plan. It already
-    contains such evictions of the other tensors (plan/draft.py)."""
+    """On paged tiers, extend the plan by evictions of those placed tensors that are born slow. For
+    the other tensors, the plan already has such evictions (plan/draft.py)."""
     own = tuple(region for region in plan.layout.regions if region.name == "placed slow")
     alone = replace(
         plan,

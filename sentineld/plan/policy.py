@@ -143,7 +143,7 @@ class Rewriting(Policy, Protocol):
         plan fits the budget."""
 
     def bound_seconds(self, profile: Profile, tiers: Tiers, budget_bytes: int) -> float:
-        """A lower bound on the time of a steady step that the policy may change, in seconds.
+        """A lower bound, in seconds, on the time of a steady step whose work the policy may change.
 
         profile: the step before the change.
         """

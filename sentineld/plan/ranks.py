@@ -119,15 +119,15 @@ class _Steps:
 
     def least_bytes(self, slowdown: float) -> float:
         """The smallest budget whose slowdown is at most this one. If the curve has no such budget,
-        the smallest budget with the curve's least slowdown."""
+        this is the smallest budget with the curve's least slowdown."""
         reached = np.flatnonzero(self.slowdowns <= max(slowdown, float(self.slowdowns[-1])))
         return self._between(int(reached[0]) - 1, int(reached[0]), slowdown)
 
     def most_bytes(self, slowdown: float) -> float:
         """The largest budget whose slowdown is at least this one.
 
-        If all slowdowns are smaller, the curve's smallest budget. If no slowdown is smaller, the
-        smallest budget with the curve's least slowdown.
+        If all slowdowns are smaller, this is the curve's smallest budget. If no slowdown is
+        smaller, it is the smallest budget with the curve's least slowdown.
         """
         above = np.flatnonzero(self.slowdowns >= slowdown)
         if not len(above):

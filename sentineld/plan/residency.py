@@ -119,9 +119,10 @@ def charged_pages(plan: Plan, profile: Profile, found: Residency) -> Integers:
     """(S,): fast pages charged in each stretch, by a conservative rule.
 
     A page counts in each stretch in which its tensor is alive and the page is fast or in flight.
-    Some tensors die in the stretch of their birth, but one step later. In this stretch, their pages
-    that are fast at the death count twice. If a tensor in a region of the fast tier keeps any of
-    its pages at its death, the whole region counts in every stretch.
+    Some tensors die in the stretch of their birth, but one step later. Tensors of two steps are
+    then alive in this stretch, so a page that is fast at the death counts twice. If a tensor in a
+    region of the fast tier keeps any of its pages at its death, the whole region counts in every
+    stretch.
     """
     in_resident = _in_resident(plan, profile, found)
     fast = ((found.tier == 0) | found.moving) & ~in_resident[None, :]

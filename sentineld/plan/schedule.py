@@ -102,7 +102,8 @@ def coalesce(moves: Table, death: Integers | None = None) -> Table:
     """Join adjacent ranges with the same boundary, deadline and tier.
 
     death: (T,), see deaths(). Ranges of tensors that die in different stretches are not joined: the
-        mover cancels a queued move only if all of its pages are dropped. None: join them.
+        mover cancels a queued move only if all of its pages are dropped. None: such ranges are
+        joined, too.
     A joined range gets the `tensor` of its first part.
     """
     if not len(moves):

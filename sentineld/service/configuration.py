@@ -66,7 +66,7 @@ class Reloader:
             self.problems = [f"the configuration was not reloaded: {error}"]
             log.error("%s", self.problems[0], extra=about(LogEvent.CONFIG_NOT_RELOADED))
         except Exception as error:
-            # After any error, the daemon keeps its settings, and the next reload has to work.
+            # Catch every error: the daemon keeps its settings, and the next reload has to work.
             self.problems = [f"the configuration was not reloaded: internal error: {error}"]
             log.exception(
                 "the configuration was not reloaded: internal error",

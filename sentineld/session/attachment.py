@@ -73,12 +73,12 @@ class Attachment:
         return goal
 
     def resume(self, goal: Goal, restored: Restored, layout_id: int) -> SentinelError | None:
-        """Reserve the budget of an earlier daemon's plan, which is live already, watch the process
-        and follow the plan.
+        """Take over an earlier daemon's plan that is still live: reserve its budget, watch the
+        process and follow the plan.
 
         Returns an error if the shared budget, which may have become smaller, has no room for the
-        plan. The caller must then call admit(), which reserves another share. Raises SentinelError,
-        ProcessLookupError or OSError in all other cases.
+        plan. The caller must then call admit(), which reserves another share. Every other failure
+        raises SentinelError, ProcessLookupError or OSError.
         """
         planned = restored.planned
         assert planned is not None
@@ -112,8 +112,8 @@ class Attachment:
         self._states.changed_terms(self.name, self._saved())
 
     def change_goal(self, goal: Goal) -> None:
-        """Replace the goal by that of a plan which is about to be sent, and forget the plans made
-        for the old goal."""
+        """Set the goal of the plan that is about to be sent, and forget the plans made for the old
+        goal."""
         before = self.goal
         assert before is not None
         self.goal = goal
@@ -150,8 +150,9 @@ class Attachment:
             self._machine.shared.count(self._link)
 
     def take_share(self) -> Goal | None:
-        """The goal of the first plan, which is about to be made. If the session shares the shared
-        budget, its share is reserved; None: other sessions still hold the memory."""
+        """The goal for a plan that is about to be made from a new profile. If the session shares
+        the shared budget, this reserves its share, or returns None while other sessions still hold
+        that memory."""
         assert self.goal is not None
         if self.goal.terms is None:
             return self.goal
@@ -163,7 +164,8 @@ class Attachment:
             return None
         goal = self.goal.with_share(share_bytes)
         if goal != self.goal:
-            # The plans kept for other shapes have other budgets, which other sessions may use soon.
+            # The plans kept for other shapes were made for the old share. Other sessions may soon
+            # use the memory that these plans need.
             self._following.forget_shapes()
         self.goal = goal
         return goal

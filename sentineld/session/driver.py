@@ -47,8 +47,8 @@ class Driver:
     """The driver of one session. All calls come from the session's thread, except not_yet() and,
     before that thread starts, set_barrier_timeout().
 
-    Other threads may read ended, lifecycle, observing, following, and of attachment the goal and
-    the rule: each of these attributes is either thread-safe or only replaced as a whole.
+    Other threads may read ended, lifecycle, observing, following, attachment.goal and
+    attachment.rule: each of these attributes is either thread-safe or only replaced as a whole.
     Session.close() sets keeps_files.
     """
 

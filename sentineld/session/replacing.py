@@ -2,7 +2,8 @@
 """Replaces the live plan of a process: another plan is made for another goal, for other placements
 or for the session's new share of the shared budget, or the plan is corrected.
 
-Meanwhile, the live plan is followed. If no other plan can be made, it is kept.
+The live plan is followed until the process takes the new layout. It is kept if no other plan can be
+made.
 """
 
 from __future__ import annotations
@@ -137,7 +138,7 @@ class Replacing:
         old budget and policy. If planning failed, keep the live plan."""
         planned, before = replanning.planned(), self._attachment.goal
         assert before is not None
-        # The terms may have changed while the plan was made.
+        # The terms may have changed while the plan was made, so take the present ones.
         goal = replace(replanning.goal, terms=before.terms)
         places = goal == before
         # In a session with a share, no replanning changes both the share and the policy.

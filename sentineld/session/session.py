@@ -193,8 +193,8 @@ class Session:
         return self._result_of(request, gone)
 
     def _wait_entered(self, gone: threading.Event) -> None:
-        """Wait while another plan replaces the live plan. Meanwhile the session's state is
-        ENTERING, and the driver would refuse the verb."""
+        """Wait while another plan replaces the live plan. During this time the state is ENTERING,
+        in which the driver refuses the verb."""
         while self.lifecycle.state is State.ENTERING and self.following.managed is not None:
             if gone.wait(RECORDING_POLL_S):
                 raise _hung_up()
@@ -312,6 +312,7 @@ class Session:
         if not self._takes_turns:
             return None
         # A recorded process may write no records for a long time, for example while it is stopped.
+        # It is then checked less often.
         quiet = self._turn_s - self._busy_s > QUIET_S
         wanted_s = RECORDING_POLL_S if recording and not quiet else POLL_S
         return self._turns.interval_s(self.link.uid, wanted_s)

@@ -43,7 +43,7 @@ class SavedPlan:
     migration_bytes_per_s: float = 0.0  # see Planned
     entered: bool = False  # whether the plan was entered completely; see Following.resume()
     fast: str = ""  # budget for which the plan was made; "": Saved.fast
-    policy: str = ""  # policy that made the plan; "": Saved.policy
+    policy: str = ""  # policy of the goal (a fallback may have made the plan); "": Saved.policy
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,8 @@ class StateFiles:
         row = next((row for row in saved.plans if row.layout_id == layout_id), None)
         if row is None:
             return Restored(saved, None, False)
-        # The saved budget and policy may belong to another plan, which never became live.
+        # The saved budget and policy may belong to a later plan that never became live, so take the
+        # row's own.
         row = _with_goal(row, saved)
         saved = replace(saved, fast=row.fast, policy=row.policy)
         try:

@@ -41,8 +41,8 @@ def heap_range(segment: ControlSegment, words: ShimWords) -> Range:
 
 def arena_range(words: ShimWords, layout_bytes: int) -> Range:
     """The arena of the live layout; (0, 0): the process has no arena. layout_bytes: the arena's
-    size in the layout that the daemon sent. Raises SentinelError if the process reports another
-    size or an impossible address."""
+    size in the layout that the daemon sent. Raises SentinelError if the process reports a size
+    other than layout_bytes or an impossible address."""
     base, size = words.arena_base, words.arena_bytes
     if not size:
         return 0, 0

@@ -43,8 +43,8 @@ page in each epoch."""
 
 @dataclass(frozen=True)
 class SampledPages:
-    """The page accesses that a backend sampled. The module gives samples with epochs, any other
-    backend gives areas."""
+    """The page accesses that a backend sampled. Only the module reports `samples`, each with its
+    epoch. With any other backend `samples` is empty: the pages that it observed are in `areas`."""
 
     backend: Backend
     samples: npt.NDArray[np.void]  # SAMPLE_DTYPE
@@ -57,8 +57,9 @@ class Sampling:
     collects the accesses to them."""
 
     def __init__(self, link: ShimLink, backend: Backend, watch: Watch) -> None:
-        """Take over the watch. If the watch uses the module, send its epoch fd to the shim. Raises
-        EOFError or an error of Peer.require_own()."""
+        """From now on, this object owns the watch; it closes the watch if this call fails. If the
+        watch uses the module, send its epoch fd to the shim. Raises EOFError or an error of
+        Peer.require_own()."""
         self.backend = backend
         self._link = link
         self._watch = watch

@@ -198,7 +198,7 @@ class Following:
         planned = self.planned
         assert planned is not None
         # The number of unmanaged bytes varies within a step. The live plan may therefore have
-        # reserved room for more unmanaged bytes than there are now.
+        # reserved room for more of them than there are now. Use the larger number.
         reserve_bytes = self._machine.substrate.reserve_bytes(planned.budget_bytes)
         reserved_bytes = planned.budget_bytes - planned.plan.budget_bytes - reserve_bytes
         unmanaged_bytes = max(reserved_bytes, self._link.segment.words().unmanaged_bytes)

@@ -113,7 +113,7 @@ class Profiling:
         return StepSampler(self._link, self._machine.substrate, 2, operators)
 
     def note_unmanaged_bytes(self) -> None:
-        """Note the current number of unmanaged bytes, which varies within a step. The more often
+        """Record the current number of unmanaged bytes, which varies within a step. The more often
         this is called, the more likely the plan leaves room for the largest number."""
         now_bytes = self._link.segment.words().unmanaged_bytes
         self._unmanaged_bytes = max(self._unmanaged_bytes, now_bytes)

@@ -130,7 +130,7 @@ class Recording(Request[Trace]):
         if not recorded_completely(step):
             # The live plan is for varying sizes, and this step lacks some of the plan's
             # allocations. Missing allocations count, too, so the step's cursors have gaps. A trace
-            # must not have gaps.
+            # must not have gaps, so the step is not kept.
             return self._given_up()
         enough = self._sampler.gather(step)
         self._since_ns = _begin_ns(self._sampler.gathered[0])

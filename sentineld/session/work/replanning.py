@@ -12,7 +12,8 @@ from sentineld.session.work.request import Request
 
 
 class Replanning(Request[Planned]):
-    """A request to switch to another budget or policy. The live plan is followed meanwhile."""
+    """A request to switch to another budget or policy. The live plan is followed until the process
+    takes the new plan's layout."""
 
     doing = "replanned"
 
