@@ -228,7 +228,8 @@ def _tiers(plan: Plan, profile: Profile, found: Residency) -> None:
 
 
 def _kept_slow_pages(plan: Plan, profile: Profile) -> None:
-    """Check the pages of slow regions that the plan promotes: no tensor may keep one at its death.
+    """Check the pages that lie in slow regions and that the plan promotes: no tensor may keep such
+    a page at its death.
 
     A late promotion can move such a page when the page already belongs to the next tensor. If the
     page were kept at the death of that next tensor, it would stay in fast memory, and

@@ -2,9 +2,9 @@
 """Divides a shared budget among sessions, by the value of memory to each.
 
 The value is known from a curve: the predicted slowdown of a session as a function of its budget.
-The division minimises the weighted sum of the slowdowns. It is compared with equal shares, in which
-each session's share is proportional to its weight: the sum is never larger than with equal shares,
-and no session's slowdown exceeds SLOWDOWN_MAX times its slowdown at an equal share.
+The division minimises the weighted sum of the slowdowns. Two limits refer to equal shares, which
+are proportional to the sessions' weights: the sum is never larger than with equal shares, and no
+session's slowdown exceeds SLOWDOWN_MAX times its slowdown at its equal share.
 
 Curves need not be convex: a plan often becomes much better at the budget at which one more group of
 tensors fits. A greedy division, which gives each further byte to the session with the largest gain,
