@@ -8,8 +8,8 @@ therefore be a huge page in two cases:
   it, and drops either all of it or nothing;
 - its pages are never freed: no tensor drops a page of it, and each of its pages holds a tensor at
   some time of the step. Such a block is fully resident from the end of the plan's first step,
-  whether or not it is a huge page. As a huge page, it is fully resident from its first access on,
-  that is, earlier in the first step.
+  whether or not it is a huge page. The only difference is that a huge page is fully resident
+  earlier: from its first access in that step.
 
 A move need not cover a whole block. A block with moved pages therefore consists of small pages,
 unless whole_moves is set and every move that touches the block covers all of it.

@@ -35,7 +35,7 @@ class Area:
     tier: int | None  # tier on which the region's pages are born; None: the kernel chooses
     tensors: Integers  # (N,): rows of the profile's tensors; each has a slot
     drops: npt.NDArray[np.bool_]  # (N,): whether the tensor's pages are dropped at its death
-    grouped: bool = True  # lay tensors with equal bit strings and lifetimes side by side
+    grouped: bool = True  # whether tensors with equal bit strings and lifetimes lie side by side
     # (N,): which tensors are never moved; see area_offsets(). None: any tensor may be moved.
     still: Mask | None = None
     # Place the tensors in the order of births, as an allocator would; this takes more space than

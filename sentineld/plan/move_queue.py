@@ -106,7 +106,7 @@ class QueuedMove(Protocol):
     yields: bool
 
     def covers(self, other: Self, /) -> bool:
-        """Whether all pages of the other move are pages of this move."""
+        """Whether this move includes all pages of the other move."""
 
     def overlaps(self, other: Self, /) -> bool:
         """Whether the two moves have a page in common."""

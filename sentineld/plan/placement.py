@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Plans that keep placed tensors on the tiers that the script has asked for.
 
-A placed tensor stays on its tier for its whole life, under any policy: the policy plans the step
-without the placed tensors and with the remaining budget, and planned() adds these tensors to the
-policy's plan. plan/check.py verifies the result.
+Under any policy, a placed tensor stays on its tier for its whole life. The policy plans the step
+without the placed tensors, with the budget that they leave. planned() then adds them to the
+policy's plan, and plan/check.py verifies the result.
 
 Placed tensors that are born in the step lie in one region per tier. The pages of the fast region
 stay resident for the whole step, so that births in it do not depend on demotions, which can be

@@ -345,7 +345,7 @@ def _note_exits(sessions: Sequence[Session]) -> None:
         if fd >= 0:
             poll.register(fd, select.POLLIN)
             by_fd[fd] = session
-    # If a session's thread has closed the pidfd meanwhile, the session is ending, and note_exit()
-    # has no effect.
+    # If a session's thread closes its pidfd before the poll, the session is ending anyway, and
+    # note_exit() has no effect.
     for fd, _ in poll.poll(0):
         by_fd[fd].note_exit()
