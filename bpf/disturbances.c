@@ -4,11 +4,11 @@
  * that the daemon did not request.
  *
  * The kernel's tracepoints for migration and reclaim do not name the pages' owner. But
- * the kernel calls a function for each VMA that maps a page. At the end of a move,
- * even a failed one, this function is remove_migration_pte(); when reclaim unmaps a
- * page, it is try_to_unmap_one(). The VMA leads to the owner. The task that disturbs the
- * pages, which this file calls the mover, is the current task. The reason for a move comes
- * from the tracepoint mm_migrate_pages_start, which precedes the move.
+ * for each VMA that maps a page, the kernel calls remove_migration_pte() at the end of a
+ * move, even a failed one, and try_to_unmap_one() when reclaim unmaps the page. The VMA
+ * leads to the owner. The task that disturbs the pages, which this file calls the mover,
+ * is the current task. The reason for a move comes from the tracepoint
+ * mm_migrate_pages_start, which precedes the move.
  */
 
 /* values of disturbance_key.deed in addition to those of the kernel's enum migrate_reason */
@@ -25,13 +25,13 @@ struct disturbance_key {
 	u8 from; /* node of the pages before the disturbance, or NO_NODE */
 	u8 to; /* node of the pages after the disturbance, or NO_NODE */
 	u8 own; /* 1: the current task belongs to the owner */
-	/* the mover's name; keys with the mover's pid would need too many rows of the map */
+	/* the mover's name; with the mover's pid in the key, the map would need too many rows */
 	char comm[16];
 };
 
 struct disturbance {
 	u64 pages; /* number of pages moved, reclaimed or collapsed */
-	u64 kept; /* number of pages that failed to move; each failed attempt counts a page again */
+	u64 kept; /* number of pages that failed to move; a page that fails twice counts twice */
 	u64 last_ns; /* CLOCK_MONOTONIC */
 	u32 mover; /* pid of the latest mover with the name `comm` */
 	u32 reserved;

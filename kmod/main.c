@@ -173,7 +173,7 @@ static long ioctl_epoch_fd(struct sentinel_session *s, void __user *arg)
 /*
  * No handler accesses user memory while it holds a lock. The process that owns the
  * memory can make a fault on the memory last arbitrarily long, for example with
- * userfaultfd, and meanwhile other callers may wait for the lock.
+ * userfaultfd, and other callers may wait for the lock all that time.
  */
 static long sentinel_ioctl(struct file *file, unsigned int cmd, unsigned long argument)
 {

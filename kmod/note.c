@@ -247,11 +247,11 @@ static bool may_pass_unseen(const struct sentinel_chunk *chunk, unsigned int nr,
 }
 
 /*
- * Before the mapping of pages changes, notes which of the pages may have been accessed
- * without a fault, because the change may hide such accesses. A page's entry shows
- * whether an earlier change unarmed the page, unless two changes overlap in time.
- * table is NULL if there is no page table: the chunk is unmapped, or mapped by a
- * huge page. s->lock and the page-table lock are held.
+ * Before the mapping of pages changes, marks as lost the pages that may have been accessed
+ * without a fault: after the change, their entries may no longer show this. A page's entry
+ * shows whether an earlier change unarmed the page, but not if two changes overlap in time;
+ * so with overlap, all suspect pages are marked. table is NULL if there is no page table:
+ * the chunk is unmapped, or mapped by a huge page. s->lock and the page-table lock are held.
  */
 static void look_before_change(struct sentinel_chunk *chunk, const unsigned long *pages,
 			       const pte_t *table, bool huge, bool overlap)
@@ -317,7 +317,7 @@ static void record_before_change(struct sentinel_session *s, struct sentinel_chu
 
 /*
  * Notes that code outside this module is about to change the mapping of pages
- * first .. last - 1. Meanwhile, that code keeps the page table from being freed.
+ * first .. last - 1. During this call, that code keeps the page table from being freed.
  */
 static void note_change(struct sentinel_session *s, struct sentinel_chunk *chunk,
 			unsigned int first, unsigned int last, enum sentinel_change_kind kind)
@@ -375,8 +375,8 @@ static void note_change_of_area(struct sentinel_session *s, struct sentinel_area
 		unsigned long base;
 
 		/*
-		 * If a chunk is not allocated, none of its watched pages is mapped. Then the chunk
-		 * has to be allocated only if the change maps pages.
+		 * None of a chunk's watched pages is mapped before the chunk is allocated. So this
+		 * change needs the chunk only if it maps pages.
 		 */
 		if (!chunk && kind == SENTINEL_CHANGE_MAPS && test_bit(i, area->active)) {
 			chunk = sentinel_chunk_get(s, area, i, GFP_NOWAIT | __GFP_NOWARN);

@@ -43,9 +43,9 @@ pmd_t *sentinel_pmd(struct mm_struct *mm, unsigned long address, unsigned long *
 
 /*
  * Locks the page table below the PMD entry and returns the address's PTE, or NULL
- * if there is no page table: the entry is empty or maps a huge page, or the table
- * was freed meanwhile. khugepaged may free the table; RCU prevents this until the
- * lock is held.
+ * if there is no page table: the entry is empty or maps a huge page, or it changed
+ * before the table was locked. khugepaged may remove the table; RCU keeps the table's
+ * memory from being freed until the lock is held.
  */
 pte_t *sentinel_pte_lock(struct mm_struct *mm, pmd_t *pmd, unsigned long address, spinlock_t **ptl)
 {

@@ -36,8 +36,8 @@ static bool owned(struct task_struct *task, kuid_t uid)
 /*
  * Returns the address space if the task's owner is the expected one and the task is
  * dumpable, else ERR_PTR. exec() replaces the address space first and the credentials
- * later, both under exec_update_lock. This function does not wait for this lock, because
- * exec() also closes files under it, which can take a long time.
+ * later, both under exec_update_lock. If this lock is not free, returns -EAGAIN instead of
+ * waiting, because exec() also closes files under it, which can take a long time.
  */
 static struct mm_struct *checked_mm(struct task_struct *task, kuid_t uid)
 {

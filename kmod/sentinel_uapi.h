@@ -99,7 +99,7 @@ struct sentinel_range {
 	/*
 	 * The next two fields are outputs. ARM skips absent pages, but watches them for their
 	 * first touch. A page that was armed before ARM, or was accessed in this epoch (and will
-	 * be armed by the next epoch), counts as neither done nor skipped.
+	 * be armed by the next epoch), is counted in neither field.
 	 */
 	__u64 pages_done; /* pages armed, disarmed or found accessed */
 	/* ARM: absent or not armable; DISARM: not armed; AGE: see SENTINEL_IOC_AGE */
@@ -119,8 +119,8 @@ struct sentinel_epoch {
 
 struct sentinel_stats {
 	/*
-	 * accesses to watched pages, without births; accesses that are logged as AGAIN count only
-	 * if they are to huge pages
+	 * accesses to watched pages, births excluded; an access that is logged as AGAIN counts
+	 * only if it is to a huge page
 	 */
 	__u64 hits;
 	__u64 births; /* first touches of absent pages in armed ranges */

@@ -63,7 +63,8 @@ def place(what: Any, tier: str) -> None:
     applies to the whole storage of a tensor. Gradients and optimizer state are separate tensors,
     which are not placed with a module's parameters. Tensors below 4 KiB are never moved, so place()
     has no effect on them. Without the shim, place() has no effect at all. Without a daemon, the
-    request is kept, and reported when a daemon connects.
+    request is kept, and reported when a daemon connects. If place() raises an error, it has placed
+    no tensor.
 
     Args:
         what: a tensor, or a module, all of whose parameters and buffers are placed.
@@ -71,8 +72,7 @@ def place(what: Any, tier: str) -> None:
 
     Raises:
         TypeError: the argument `what` is neither a tensor nor a module.
-        ValueError: the tier is unknown, or a tensor is not in memory that the shim manages. In
-            both cases, no tensor has been placed.
+        ValueError: the tier is unknown, or a tensor is not in memory that the shim manages.
     """
     _placer.place(what, tier)
 
@@ -84,8 +84,9 @@ def placing(tier: str) -> Placing:
         with sentineld.shim.placing("slow"):
             table = torch.nn.Embedding(10_000_000, 64)
 
-    Contexts can be nested; placing("auto") lifts an outer request. The context does not change the
-    placement of tensors that exist already, even if operators in the context write to them.
+    Contexts can be nested; placing("auto") cancels the request of an outer context. The context
+    does not change the placement of tensors that exist already, even if operators in the context
+    write to them.
     """
     return Placing(_placer, tier)
 

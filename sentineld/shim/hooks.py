@@ -27,10 +27,11 @@ LAYERS_MAX = 65535  # record.layer has 16 bits
 
 
 class Layers:
-    """Layer ids of modules: leaf modules are numbered from 1, all others have OUTSIDE_LAYER."""
+    """Layer ids of modules: leaf modules are numbered from 1 to LAYERS_MAX - 1. All other modules
+    have OUTSIDE_LAYER."""
 
     def __init__(self, tensors: Names) -> None:
-        """tensors: each outermost module is added to this collection."""
+        """tensors: gets each root module from register(), to name the module's tensors."""
         self._tensors = tensors
         self.enabled = False
         """Whether forward and backward boundaries are reported; changes only between steps."""
@@ -107,7 +108,7 @@ class Hooks:
 
         native: receives the boundaries.
         layers: assigns the layer ids.
-        tensors: each optimizer is added to this collection.
+        tensors: gets each optimizer from the hooks, to name the optimizer's state.
         missing_steps: its after_forward() is called after each forward while `missing_steps.active`
             is true and `layers.enabled` is false.
         step_ended: called after each training step.

@@ -42,7 +42,7 @@ class Names:
         self._optimizers.add(optimizer)
 
     def rows(self) -> list[Row]:
-        """Return one row for each storage of at least TENSOR_BYTES_MIN; at most NAMES_MAX rows."""
+        """Return one row per storage of at least TENSOR_BYTES_MIN bytes; at most NAMES_MAX rows."""
         found: dict[int, Row] = {}
         for tensor, role, name in self._tensors():
             storage = tensor.untyped_storage()

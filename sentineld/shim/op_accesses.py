@@ -201,9 +201,9 @@ class _Walk:
     def _operator(self, event: Any, fields: Any, seen: _Touched) -> None:
         """Add the operator's accesses, except those that the operators inside it have added."""
         own = [made for made in seen.allocated if made.address not in seen.written]
-        # Reads and in-place writes get a time just after the operator's first allocation. The shim
-        # may pass a boundary at this allocation, and the operator accesses its tensors only after
-        # the boundary.
+        # Reads and in-place writes get a time just after the operator's first allocation. If the
+        # shim passes a boundary at this allocation, the operator accesses its tensors only after
+        # that boundary.
         time = min((made.time + 1 for made in own), default=int(event.start_time_ns))
         end = int(event.end_time_ns)
         self.spans.append((int(event.start_time_ns), end))

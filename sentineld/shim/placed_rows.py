@@ -25,7 +25,7 @@ class PlacedRows:
         """(address, protocol.Placement), ascending."""
 
     def changed(self) -> bool:
-        """Whether the rows have changed since the last call. Call this once, at each step's end."""
+        """Whether the rows have changed since the last call. Call this once, when a step ends."""
         changes = self._native.placement_changes
         if changes != self._changes:
             self._changes, self._steps_left = changes, SETTLING_STEPS

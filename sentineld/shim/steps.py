@@ -45,7 +45,7 @@ class StepEnds:
         if before is None or self._steps - before < 2:
             return False
         # Since this optimizer's previous step, the chosen optimizer has stepped at least twice. So
-        # this optimizer steps less often.
+        # this optimizer steps less often than the chosen one, and replaces it.
         self._choose(optimizer)
         self._steps = 1
         return True

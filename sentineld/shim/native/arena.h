@@ -22,7 +22,7 @@ struct arena {
 	unsigned page_shift;
 	uint64_t *live_map; /* one bit per page */
 	uint32_t *slot_at; /* by page: 1 + slot of the live tensor that begins at the page; 0: none */
-	uint32_t *birth_step; /* by slot: low 32 bits of the step in which its tensor was born */
+	uint32_t *birth_step; /* by slot: low 32 bits of the step number at its tensor's birth */
 	uint64_t *born_bytes; /* by slot: size of its tensor, at most sentinel_slot.bytes */
 	uint64_t live_tensors;
 	uint64_t live_pages;

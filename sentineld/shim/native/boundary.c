@@ -243,7 +243,7 @@ void debt_pay(uint64_t debt_ns)
 	uint64_t spent_ns = delay_spend(debt_ns);
 
 	pthread_mutex_lock(&shim.lock);
-	/* If a new layout has arrived meanwhile, its emulation has taken over the debt. */
+	/* If the layout was replaced during the wait, the new emulation has taken over the debt. */
 	if (shim.emulation)
 		emulation_paid(shim.emulation, spent_ns);
 	pthread_mutex_unlock(&shim.lock);
@@ -349,7 +349,7 @@ uint64_t step_begin(void)
 	/* The previous step's last epoch ends here, even if the new step has no epochs. */
 	if (shim.epochs || (had_epochs && shim.epoch_fd >= 0))
 		epoch = epoch_advance(flags);
-	/* A recorded step ends with the STEP record of the next step. */
+	/* This record also ends the previous step, so write it even if only that step is recorded. */
 	if (was_recording || shim.recording)
 		ring_put(SENTINEL_EVENT_STEP, 0, epoch, shim.step, 0, 0);
 	stalls_begin(shim.recording && (flags & SENTINEL_FLAG_NO_STALLS));

@@ -8,8 +8,8 @@
 
 #define PAY_NS_MIN 100000 /* smaller debts are paid later */
 #define SPIN_NS 80000 /* a sleep can take this much longer than requested, so spin at the end of a delay */
-/* If the wait takes longer than the delay to pay, the excess counts as paid, too, up to this limit. A
-   larger excess means that the process was stopped or preempted. */
+/* If a wait takes longer than delay_ns, the excess counts as paid, too, up to this limit. A larger
+   excess means that the process was stopped or preempted. */
 #define CREDIT_NS_MAX 200000
 
 static uint64_t monotonic_ns(void)

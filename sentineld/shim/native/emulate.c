@@ -13,7 +13,7 @@
 #include "residency.h"
 
 #define SEGMENT_ALIGN 4096ull
-#define ARENA_MAP_OFFSET SEGMENT_ALIGN /* no map entry shares the page of the header */
+#define ARENA_MAP_OFFSET SEGMENT_ALIGN /* the header has a page of its own */
 
 /* The map's value for a page on the node. */
 static uint8_t value_of(int32_t node)

@@ -5,8 +5,8 @@
  * one speed, so a map (struct sentinel_residency) takes the place of the page table.
  * This process writes births and drops into the map. The daemon moves pages in batches, one
  * page after another. While a batch moves, this process records in the map which pages have
- * already arrived (flight.c). When the batch ends, the daemon records the other pages. Like a
- * page table, the map outlives the daemon.
+ * already arrived (flight.c). When the batch ends, the daemon records those that are missing.
+ * Like a page table, the map outlives the daemon.
  *
  * At each boundary, a stretch begins. The shim computes the delay that this stretch owes for
  * its slow pages, and adds this delay to the debt. Before the next boundary, the shim pays
@@ -40,7 +40,7 @@ struct flight {
 	uint32_t count;
 	uint8_t value; /* the map's value for pages that have arrived */
 	uint32_t range, page; /* the next page to arrive: range, and index within the range */
-	uint64_t arrived; /* number of pages that have arrived, absent ones included */
+	uint64_t arrived; /* number of pages whose arrival time has passed, absent ones included */
 	uint64_t arrived_fast; /* number of pages that flight_arrive() has put on node 0 */
 	struct sentinel_page_range ranges[SENTINEL_FLIGHT_RANGES];
 };
@@ -71,7 +71,7 @@ struct emulation {
 	uint64_t fast_limit; /* capacity of node 0 in pages; 0: unlimited */
 	uint64_t fast_own; /* number of pages used on node 0, minus segment->moved_fast */
 	struct flight *flight; /* NULL: the pager runs */
-	/* how much more delay the current stretch's computation can hide */
+	/* delay that the current stretch's computation can still hide */
 	uint64_t hidden_ps;
 	/* total delay owed, and total delay paid, since the process first had emulated tiers */
 	uint64_t owed_ps;
@@ -110,8 +110,8 @@ const char *emulation_new(struct emulation **out, const struct layout *layout, c
 
 void emulation_delete(struct emulation *emulation);
 
-/* Record the size of a tensor that is about to be born in the slot. Needs the shim's lock. Does
-   nothing if emulation is NULL. */
+/* Record the size of a tensor that is about to be born in the slot; bytes is 0 if the step skips the
+   slot. Needs the shim's lock. Does nothing if emulation is NULL. */
 void emulation_slot_sized(struct emulation *emulation, uint32_t slot, uint64_t bytes);
 
 /* Forget the accesses that were to be counted when the next stretch begins, because the step has

@@ -71,8 +71,8 @@ static uint64_t begin(unsigned space, uint64_t page, uint64_t pages, bool evict,
 		     : pager_fetch(paging_pager(), address, pages, done);
 }
 
-/* Begin the moves of a queue, in order. Stops after the first move that could begin only for a part
-   of its pages. Needs paging.lock. */
+/* Begin the moves of a queue, in order. Stops at the first move that cannot begin for all of its
+   pages now. Needs paging.lock. */
 static void begin_queued(struct sentinel_page_queue *queue, uint64_t *done, bool evict)
 {
 	struct sentinel_page_range range;
@@ -91,8 +91,8 @@ static void begin_queued(struct sentinel_page_queue *queue, uint64_t *done, bool
 	}
 }
 
-/* Begin the layout's moves that are due, in order. Stops after the first move that could begin only
-   for a part of its pages. Needs paging.lock. */
+/* Begin the layout's moves that are due, in order. Stops at the first move that cannot begin for all
+   of its pages now. Needs paging.lock. */
 static void begin_due(struct due_moves *moves, bool evict, uint64_t *began_pages)
 {
 	while (moves->count) {

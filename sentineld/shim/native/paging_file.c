@@ -18,9 +18,9 @@
    because the pager can signal many times per second that the file is nearly full. */
 #define RETRY_MS 5000u
 
-/* Whether the file's disk has this number of free bytes; true if the number of free bytes is unknown.
-   enlarge() checks this before it calls fallocate(). If the disk has too little room, fallocate() can
-   allocate all free blocks of the disk before it fails, so that for a moment no program can write. */
+/* Whether the file's disk has at least `bytes` free bytes; true if its free space is unknown. enlarge()
+   calls this function first, because on a disk with too little room, fallocate() can allocate all free
+   blocks before it fails, and until they are freed no program can write to the disk. */
 static bool has_room(int fd, uint64_t bytes)
 {
 	struct statvfs disk;

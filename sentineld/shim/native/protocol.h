@@ -263,8 +263,9 @@ struct sentinel_residency { /* 128 bytes */
 	/* written by the daemon: number of pages that it has moved to node 0, minus number of pages
 	   that it has moved from node 0 */
 	int64_t moved_fast;
-	/* written by the daemon: number of pages of the batch in flight to node 0, which has room
-	   reserved for them; includes the pages that this process has written into the map */
+	/* written by the daemon: number of pages in the batch that is moving to node 0. Room on node
+	   0 is reserved for all of them. The pages that this process has recorded in the map as
+	   arrived still count until the batch ends. */
 	uint64_t in_flight_fast;
 	int64_t fast_own; /* number of pages used on node 0, minus moved_fast */
 	uint64_t fast_limit; /* capacity of node 0 in pages; 0: unlimited */
@@ -288,7 +289,7 @@ struct sentinel_page_range { /* 16 bytes */
  * The pages move one after the other, in the order of the ranges. Page i, counted from 0, arrives
  * at begin_ns + (i + 1) * page_ps / 1000 if i is less than `limit`. Absent pages do not arrive.
  * Before the process reads the map, it records in the map which pages have arrived. When the batch
- * ends, the daemon records the other pages of the batch.
+ * ends, the daemon records the arrived pages that are missing from the map.
  */
 struct sentinel_flight {
 	/* incremented before and after the other words are changed, so odd during the change; only

@@ -11,7 +11,7 @@
 
 #include "paged_memory.h"
 
-#define RING_OFFSET 4096 /* no record shares the page of the control words */
+#define RING_OFFSET 4096 /* the control words have a page of their own */
 
 _Static_assert(sizeof(struct sentinel_control) == 512, "the control words are 512 bytes");
 _Static_assert(sizeof(struct sentinel_record) == 32, "a record is 32 bytes");

@@ -7,9 +7,9 @@
  * the owner by beginning a step, even before another thread has ended its step.
  * So everything that is not atomic is read and written under `lock`. When a
  * function has released the lock and taken it again, it checks whether its thread
- * is still the owner. No thread holds the lock while it waits for moves or page
- * frames or pays a delay. The exception is fork(), which waits with the lock held
- * until the pager is idle.
+ * is still the owner. No thread holds the lock while it waits for moves, waits for
+ * page frames, or pays a delay. The exception is fork(), which waits with the lock
+ * held until the pager is idle.
  */
 #ifndef SENTINELD_SHIM_SHIM_H
 #define SENTINELD_SHIM_SHIM_H
@@ -77,7 +77,7 @@ struct shim {
 	uint32_t cursor; /* number of allocations >= SENTINEL_TENSOR_BYTES_MIN since the step began */
 	uint32_t next_cut; /* index of the next cut in the layout's table of cuts */
 	uint32_t layer; /* layer of the last passed boundary */
-	uint64_t first_replay_step; /* number of the first step with the live layout; 0: not begun yet */
+	uint64_t first_replay_step; /* first step with the live layout; 0: it has not begun */
 	/* 0, or the position for which a barrier timed out or found the heartbeat stale. While
 	   moves_done is below this position, barriers do not wait. */
 	_Atomic uint64_t stuck_position;

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Which arrivals are recent, and how far apart an operator reuses pages. */
+/* Decides which arrivals are recent, and detects that an operator accesses the same pages repeatedly. */
 #include "arrivals.h"
 
 /* A stray page is in memory, but is not planned to be there. It is not evicted as a stray page while
    it is young, that is, among the young_pages() most recent arrivals. An operator accesses pages of
    several tensors, and a fault fetches many pages of one tensor. If a fetch for one tensor evicted
-   the pages just fetched for another, the operator would make no progress. young_pages() is the
-   number of frames that planned pages do not need, divided by YOUNG_ROOM_SHARE, within the limits
-   YOUNG_PAGES_MIN and recent_pages(). So stray pages make room for each other, and planned pages
-   stay. young_pages() can be larger while pages are reused; see note_reuse(). */
+   the pages that were just fetched for another tensor, the operator would make no progress.
+   young_pages() is the number of frames that planned pages do not need, divided by
+   YOUNG_ROOM_SHARE, within the limits YOUNG_PAGES_MIN and recent_pages(). So stray pages make room
+   for each other, and planned pages stay. young_pages() can be larger while pages are reused; see
+   note_reuse(). */
 #define YOUNG_ROOM_SHARE 2u
 #define YOUNG_PAGES_MIN 128u
 
@@ -26,7 +27,7 @@
    out arrive again in the next step, and the plan has chosen the stretches in which they are in
    memory. A distance of D pages stays in use until the next stretch begins, or until more than
    REUSE_TURNS * D pages have arrived since note_reuse() last recorded a reuse. An access to a
-   reused page that is in memory causes no fault, so it is not recorded. */
+   reused page that is in memory causes no fault, so note_reuse() does not see it. */
 #define REUSE_SHARE 3u
 #define REUSE_TURNS 2u
 

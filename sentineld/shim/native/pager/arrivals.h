@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How long ago a page arrived in memory, and how far apart an operator reuses pages. The functions
-   need the lock. */
+/* Decides which pages and streams are recent, and detects that an operator accesses the same pages
+   repeatedly. The functions need the lock. */
 #ifndef SENTINELD_SHIM_ARRIVALS_H
 #define SENTINELD_SHIM_ARRIVALS_H
 
@@ -10,8 +10,8 @@
    forgets the reuse that note_reuse() has recorded. */
 void begin_arrivals(struct pager *pager);
 
-/* Returns a value of pager->arrivals. A stream has ended if its last fault came before
-   pager->arrivals reached this value; see recent_pages() in arrivals.c. */
+/* The value that pager->arrivals had when the oldest recent arrival came; see recent_pages() in
+   arrivals.c. A stream has ended if its last fault came before pager->arrivals reached this value. */
 uint32_t since_recent(const struct pager *pager);
 
 /* Number of the most recent arrivals among which a stray page counts as young. */

@@ -152,10 +152,10 @@ bool birth_demanded(struct pager *pager, struct paged_range *range, uint64_t pag
 	uint64_t run, least;
 
 	if (range->state[page] != PAGE_ABSENT)
-		return true; /* the page was born meanwhile */
+		return true; /* the page was born while it was queued */
 	run = pending_run(range, page);
 	if (run > READ_AHEAD_PAGES_MIN && pager->wanted_count > 1)
-		run = READ_AHEAD_PAGES_MIN; /* other accesses wait for frames, too */
+		run = READ_AHEAD_PAGES_MIN; /* leave frames for the other accesses in the queue */
 	least = run ? run : 1;
 	if (!planned && run > READ_AHEAD_PAGES_MIN) {
 		/* To make room for the whole run, evict stray pages only. To make room for its first

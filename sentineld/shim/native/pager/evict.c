@@ -301,8 +301,8 @@ uint64_t pages_evict(struct pager *pager, struct paged_range *range, uint64_t pa
 		}
 		moved = add(transit, range, page, run, &tries);
 		begun += moved;
-		/* Skip the page that did not move; for example, the kernel has pinned it, or it is
-		   absent. */
+		/* If only some of the pages moved, skip the first one that did not: for example, the
+		   kernel has pinned its frame, or the program has dropped the page. */
 		page += moved < run ? moved + 1 : moved;
 		if (transit->count == TRANSIT_PAGES) {
 			submit(transit);

@@ -35,7 +35,7 @@ uint64_t out_below(const struct paged_range *range, uint64_t page, uint64_t page
    transits. Returns the number of pages whose fetch has begun. The mode is fetch_ahead. */
 uint64_t pages_fetch_below(struct pager *pager, struct paged_range *range, uint64_t page, uint64_t pages);
 
-/* Like pages_fetch(), but queues the pages for which there are no frames. mode: fetch_demanded or
+/* Like pages_fetch(), but queues the pages whose fetch cannot begin now. mode: fetch_demanded or
    fetch_faulted, which evict pages if necessary. */
 void pages_want(struct pager *pager, struct paged_range *range, uint64_t page, uint64_t pages,
 		const struct fetch_mode *mode);

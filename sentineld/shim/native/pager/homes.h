@@ -55,10 +55,10 @@ bool home_is_single(const struct homes *homes, uint32_t home);
 /* How many of the `pages` consecutive homes from `home` on are in the same block as `home`. */
 uint32_t homes_in_block(uint32_t home, uint32_t pages);
 
-/* Record that these homes have frames, or have none any more. */
+/* Mark these homes as having frames (used is true), or as having none. */
 void homes_use(struct homes *homes, uint32_t home, uint32_t pages, bool used);
 
-/* Record that the frames of these homes are free, or not free any more. */
+/* Mark the frames of these homes as free (free is true), or as not free. */
 void homes_set_free(struct homes *homes, uint32_t home, uint32_t pages, bool free);
 
 /* Find consecutive unused homes for single frames: enough for all pages or, if no run is long

@@ -16,9 +16,9 @@
  * the frame goes back to the kernel.
  * An access to a page that is out fetches this page and some pages next to it.
  * A page that has not changed since it was last written to the file is evicted without
- * another write. Faults evict pages if frames are scarce; pager_born() evicts none, and
- * pager_fetch() only pages that no plan expects in memory. All functions may be called
- * by any thread.
+ * another write. Faults evict pages if frames are scarce. pager_born() evicts no pages, and
+ * pager_fetch() evicts only pages that no plan expects in memory. All functions may be
+ * called by any thread.
  */
 #ifndef SENTINELD_SHIM_PAGER_H
 #define SENTINELD_SHIM_PAGER_H

@@ -69,9 +69,9 @@ struct read_ahead {
 struct read_ahead_fault {
 	struct paged_range *range;
 	uint64_t page;
-	/* The first page of the tensor that contains the page, and the first page after this tensor. Both
-	   can be nearer to the page, because the search for them is limited (TENSOR_PAGES_MAX in
-	   faults.c). */
+	/* The first page of the tensor that contains the page, and the first page after this tensor. The
+	   search for each is limited (TENSOR_PAGES_MAX in faults.c); if it stops at the limit, the value
+	   is nearer to the page than the tensor's begin or end. */
 	uint64_t tensor_begin, tensor_end;
 	uint32_t arrivals; /* pager->arrivals */
 	/* A stream has ended if its last fault came before pager->arrivals reached this value.

@@ -23,9 +23,9 @@ static inline int thread_start(pthread_t *thread, void *(*run)(void *argument), 
 	return error;
 }
 
-/* Give the calling thread a lower priority than the program's threads have. The program loses less
-   time if a page moves a little later than if one of its computing threads is preempted. On Linux,
-   setpriority() affects only the calling thread. */
+/* Give the calling thread a lower priority than the program's threads have: a delayed move costs the
+   program less time than the preemption of one of its computing threads. On Linux, setpriority()
+   affects only the calling thread. */
 static inline void thread_give_way(void)
 {
 	setpriority(PRIO_PROCESS, 0, getpriority(PRIO_PROCESS, 0) + 5);
