@@ -17,8 +17,8 @@ class Backlog:
     """Counts the unhandled items of a queue and their bytes.
 
     The counts limit the memory that another process can occupy by filling the queue: when add()
-    returns False, the caller stops reading from that process until on_room() is called. add() also
-    counts items that the caller had read before it stopped.
+    returns False, the caller stops reading from that process until on_room() is called. The caller
+    still adds the items that it had already read; they count, too.
     """
 
     def __init__(self, items_max: int, bytes_max: int, on_room: Callable[[], None]) -> None:

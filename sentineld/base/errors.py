@@ -45,8 +45,8 @@ class SentinelError(Exception):
         return type(self), (self.code, self.message, self.hint)
 
     def fresh(self) -> SentinelError:
-        """A new error with the same content. If an error object is stored and its error occurs
-        repeatedly, raise a new object each time: each raise of the same object adds frames to its
+        """A new error with the same content. A stored error that is raised repeatedly must be
+        raised as a new object each time: each raise of the same object adds frames to its
         traceback, and the frames keep their variables alive."""
         kind, arguments = self.__reduce__()
         return kind(*arguments)

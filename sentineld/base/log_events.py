@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kinds of log lines, and the facts that belong to a line: fields of the systemd journal."""
+"""Kinds of log lines, and the facts that a line carries as fields of the systemd journal."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def silent_stdout() -> Iterator[None]:
-    """Redirect file descriptor 1 to /dev/null.
+    """Redirect file descriptor 1 to /dev/null while the with block runs.
 
     Some releases of HiGHS print from C++ even if their options forbid it. Such output would mix
     with the answers that planning processes and `sentinelctl --json` write to standard output.

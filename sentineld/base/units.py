@@ -47,7 +47,7 @@ def format_bytes(count: float) -> str:
 class FastBudget:
     """A session's fast memory: a fraction of its peak, or a number of bytes."""
 
-    fraction: float | None  # share of the peak, 0..1; None: the budget is in `bytes`
+    fraction: float | None  # fraction of the peak, 0..1; None: the budget is in `bytes`
     bytes: int | None
 
     @classmethod

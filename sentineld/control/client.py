@@ -82,9 +82,9 @@ def _request(
 def _connect(connection: socket.socket, path: Path, timeout_s: float) -> None:
     """Connect; wait while the daemon's backlog of connections is full. Raises OSError.
 
-    The kernel serves waiting connect() calls in order. connect() on a socket with a Python
-    time-out does not wait: it fails while the backlog is full. The client would then have to call
-    connect() again and again, and other clients could take each free place in the backlog first.
+    The kernel serves waiting connect() calls in order. SO_SNDTIMEO limits the wait. With a Python
+    time-out, connect() would not wait: it would fail while the backlog is full. The client would
+    have to call it again and again, and other clients could take each free place first.
     """
     seconds, rest_s = divmod(timeout_s, 1)
     # The number of microseconds is at least 1, because the kernel treats 0 as no time-out.

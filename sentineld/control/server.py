@@ -143,8 +143,8 @@ class ControlServer:
 
     def __init__(self, verbs: Mapping[str, Verb], quick: Mapping[str, Verb]) -> None:
         """quick: verbs that never wait for a process. They run in separate threads, so that slow
-        verbs can't delay them. Each user's quick verbs run one at a time, so that one user's quick
-        verbs can't delay those of another user."""
+        verbs can't delay them. Each user's quick verbs run one at a time, so that one user can't
+        occupy all of these threads."""
         self._verbs = {**verbs, **quick}
         self._quick = frozenset(quick)
         self._pending: Counter[int] = Counter()

@@ -3,7 +3,7 @@
 
 docs/reference/timing.md gives the source of each figure. A memory tier's bandwidth is the total
 that all cores of one processor socket reach together. A training with fewer than SOCKET_THREADS
-threads gets a share of this bandwidth.
+threads gets a part of this bandwidth, in proportion to its number of threads.
 """
 
 from __future__ import annotations

@@ -41,9 +41,9 @@ def read_swap(proc: Path = Path("/proc")) -> Swap:
 
 
 def fault_s(proc: Path = Path("/proc"), sys: Path = Path("/sys")) -> float:
-    """Time that an access to a swapped page waits, in seconds: the mean time of the reads of the
-    device that the kernel fills first, since the boot. On zram, a constant. Among areas of the same
-    priority, the slowest one counts."""
+    """Time, in seconds, that an access to a swapped page waits. This is the mean time of all reads
+    since the boot from the device that the kernel fills first; for zram, it is a constant. If the
+    kernel fills several devices at the same priority, the slowest one counts."""
     try:
         lines = (proc / "swaps").read_text().splitlines()[1:]
     except FileNotFoundError:

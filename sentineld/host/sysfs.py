@@ -82,7 +82,7 @@ def online_nodes(sys_root: Path) -> tuple[int, ...]:
 
 
 def node_access(sys_root: Path, node: int) -> dict[str, float]:
-    """HMAT attributes of a node, from its first access class (access0, access1) with attributes.
+    """HMAT attributes of a node. Of access0 and access1, the first that has attributes is used.
 
     read_bandwidth and write_bandwidth are in MiB/s, read_latency and write_latency in
     ns, as in sysfs. Attributes that are absent or 0 are omitted.

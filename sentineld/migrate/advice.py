@@ -57,7 +57,8 @@ def advise(pidfd: int, pid: int, runs: Table, advice: Advice) -> None:
     while first < len(ranges):
         code = _call(pidfd, ranges[first : first + VECTOR_MAX], advice)
         if code > 0:
-            # The kernel has stopped after this number of bytes, or at the end of the vector.
+            # `code` is the number of bytes before the range that made the kernel stop, or the
+            # bytes of the whole vector.
             done = int(ends[first - 1]) if first else 0
             first = int(np.searchsorted(ends, np.uint64(done + code), side="right"))
         elif code in (-errno.EINTR, -errno.EAGAIN):

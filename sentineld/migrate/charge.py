@@ -251,8 +251,8 @@ class Charge:
         return found
 
     def _before_births(self, turnover: StretchPages) -> tuple[Nodes, Nodes, int]:
-        """(nodes of the turnover's pages when the stretch begins, their nodes now, number of fast
-        pages of the arena when the stretch begins)."""
+        """(node of each page of `turnover` when the stretch begins, node of each of these pages
+        now, number of fast pages of the arena when the stretch begins)."""
         arena = self.spaces.maps.get(Space.ARENA)
         if arena is None:
             return np.zeros(0, np.int8), np.zeros(0, np.int8), 0
@@ -320,8 +320,8 @@ class Charge:
         nodes: the node of each page of the events when the stretch begins; changed in place to the
             nodes at the end of the stretch.
         fast: the number of fast pages of the arena when the stretch begins.
-        now: the node of each page of the events now, if the stretch has begun. A page that was born
-            in the stretch may have been promoted since its birth.
+        now: the present node of each page of the events; None if the stretch has not begun. A page
+            that was born in the stretch may have been promoted since its birth.
         """
         most = fast
         for node, pages in events:

@@ -7,8 +7,9 @@ outlives the daemon. Moves are paced: a batch takes as long as its bytes need at
 bandwidth. Its pages arrive one after the other. The daemon publishes a batch when the batch begins,
 and updates the map's entries for its pages when the batch ends. Before the process reads the map,
 for example at a boundary, the process itself updates the entries of the pages that have arrived by
-then. Large batches, which take less CPU time, therefore do not delay the arrival of pages. A batch
-that is interrupted has moved as many of its pages as the bandwidth allowed until then.
+then. Therefore a large batch, which takes less CPU time than several small ones, does not delay the
+arrival of its pages. A batch that is interrupted has moved as many of its pages as the bandwidth
+allowed until then.
 """
 
 from __future__ import annotations

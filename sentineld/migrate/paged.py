@@ -117,7 +117,7 @@ class PagedMemory:
         ]
 
     def page_tiers(self) -> dict[Space, npt.NDArray[np.uint8]]:
-        """For arena and heap, the tier of each page; residency.ABSENT if the page is absent."""
+        """For arena and heap, the tier of each page; ABSENT if the page is absent."""
         tier_of = np.full(256, ABSENT, np.uint8)
         for index, tier in enumerate(self._tiers.tiers):
             tier_of[1 + tier.nodes[0]] = index

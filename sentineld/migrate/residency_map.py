@@ -154,7 +154,8 @@ class PageMaps:
         return found
 
     def tiers_of(self, nodes: Nodes) -> npt.NDArray[np.uint8]:
-        """The tier of each entry of a map; residency.ABSENT if its node is in no tier."""
+        """The tier of each entry of a map; ABSENT_TIER if the page is absent, or on a node of no
+        tier."""
         tiers: npt.NDArray[np.uint8] = self._tier_of[nodes.view(np.uint8)]
         return tiers
 

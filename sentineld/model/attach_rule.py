@@ -16,6 +16,6 @@ class AttachRule:
     unit: str = ""  # condition: glob of the name of a systemd unit; "": in any unit or none
     command: str = ""  # condition: glob of the command line; "": every command line
     manage: bool = True  # False: matching processes are not attached
-    policy: str = ""  # "": the configuration's
-    fast: str = ""  # "": a share of the shared budget, if there is one, else the configuration's
+    policy: str = ""  # "": the policy of the configuration
+    fast: str = ""  # "": a share of the shared budget if there is one, else `fast` of the config
     origin: str = field(default="", compare=False)  # file and number of the rule, for messages

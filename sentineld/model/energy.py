@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The energy model: computes the joules of a step from core seconds and the bytes of each tier.
 
-    energy of a step = core seconds in which the training computes or pages are copied x CORE_W
-                     + core seconds in which the training waits x WAITING_CORE_W
+    energy of a step = busy core seconds    x CORE_W
+                     + waiting core seconds x WAITING_CORE_W
                      + for each tier: bytes read    x energy to read a byte
                      + for each tier: bytes written x energy to write a byte
+
+A core is busy while it computes for the training or copies moved pages. A core is waiting while a
+thread of the training waits on it for moves or for a disk.
 
 The model is used where no energy can be measured: in the simulator, on emulated tiers, and on
 machines without RAPL. Its results are always marked as modelled. docs/explanation/energy.md has the
@@ -119,7 +122,7 @@ class EnergyModel:
         return 0.0 if self.paged else moved_bytes / COPY_BYTES_PER_S
 
     def moved_joules(self, promoted_bytes: float, demoted_bytes: float) -> float:
-        """Energy of memory and links when this many bytes are copied to the other tier."""
+        """Energy that memory and links use to move these numbers of bytes to the other tier."""
         return self.slow.joules(promoted_bytes, demoted_bytes) + DRAM.joules(
             demoted_bytes, promoted_bytes
         )

@@ -81,7 +81,7 @@ def _launchers_name(environment: Mapping[str, str], rank: int | None) -> str:
     exists, the address at which the ranks meet."""
     run = environment.get("TORCHELASTIC_RUN_ID", "")
     ids = [environment.get("SLURM_JOB_ID", ""), "" if run == NO_RUN_ID else run]
-    # Scripts often pass Slurm's job ID to torchrun.
+    # dict.fromkeys() removes duplicates: scripts often pass Slurm's job ID to torchrun as run ID.
     if name := "/".join(dict.fromkeys(one for one in ids if one)):
         return name
     address = environment.get("MASTER_ADDR")

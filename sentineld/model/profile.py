@@ -109,5 +109,5 @@ class Profile:
 
     @property
     def step_ns(self) -> int:
-        """The time of the step; in the profile of a live plan, the time with all memory fast."""
+        """The time of the step. In a session's profile, this is the time with all memory fast."""
         return int(self.stretches["time_ns"].sum())

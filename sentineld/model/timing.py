@@ -3,9 +3,9 @@
 
 Predictions, bounds, the simulator and the emulated tiers all use this model. The formula below
 holds if accesses do not overlap with other work (Overlap.NONE). AccessCosts computes the time of
-accesses for all variants of the model. Bounds omit births. On emulated tiers, births are real page
-faults, so the shim adds no delay for them. docs/reference/timing.md has the formula, its rules and
-its variants.
+accesses for all variants of the model. The bounds (policies/bounds) leave out the time of births.
+On emulated tiers, births are real page faults, so the shim adds no delay for them.
+docs/reference/timing.md has the formula, its rules and its variants.
 
     time of a stretch = its all-fast time
                       + bytes read from the slow tier    x (1/R_slow - 1/R_fast)

@@ -106,7 +106,7 @@ class Target:
 
     pid: int
     log_records: int = 1 << 20  # capacity of the kernel module's log, a power of two
-    writes: WriteFds | None = None  # descriptors from the process, for write-only backends
+    writes: WriteFds | None = None  # the process's descriptors; for backends that see only writes
     # The process's user ID and its start time (field 22 of /proc/PID/stat). The kernel module
     # refuses a process with other values. None: the process's values when the watch is opened.
     uid: int | None = None

@@ -134,7 +134,8 @@ class EbpfProbes:
             )
 
     def fileno(self) -> int:
-        """Descriptor of the socket that becomes readable when poll() has something to receive."""
+        """The descriptor of a socket, which is readable when poll() has something to receive.
+        Raises SentinelError if no programs are being loaded."""
         if self._socket is None:
             raise SentinelError("wrong-state", "no eBPF programs are being loaded")
         return self._socket.fileno()

@@ -53,8 +53,8 @@ class Kdamond:
     """The daemon's kdamond."""
 
     def __init__(self, operations: str, pid: int, kdamonds: Path = KDAMONDS) -> None:
-        """Set up a kdamond. Raises SentinelError if DAMON cannot be used, for example because
-        another program or another session is using it ("busy").
+        """Set up a kdamond. Raises SentinelError if DAMON cannot be used; its code is "busy" if
+        another session is using DAMON, and "failed" if another program is using it.
 
         operations: ADDRESSES or FRAMES.
         pid: the process to watch. With FRAMES, DAMON ignores this pid, but a later daemon needs it

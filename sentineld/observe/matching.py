@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds the rule of the configuration that matches a registered process.
 
-The user ID is the one that the kernel reports for the process's connection. The kernel and systemd
-also determine the cgroup, but a user may create cgroups below a cgroup that systemd has delegated
-to this user, and choose their names. The process itself determines its command line, and can change
-it at any time.
+The user ID is the one that the kernel reports for the process's connection. The cgroup is also
+reported by the kernel, but users can choose a part of its path: a user may create cgroups, with any
+names, below a cgroup that systemd has delegated to this user. The process itself determines its
+command line, and can change it at any time.
 """
 
 from __future__ import annotations
@@ -58,12 +58,13 @@ class Candidate:
                 break
             found.append(name)
             if not name.endswith(".slice"):
-                break  # the unit may have created the cgroups below
+                break  # the unit itself may have created the cgroups below this one
         return tuple(found)
 
     @cached_property
     def command(self) -> str:
-        """The command line, with a space between two arguments. Raises OSError."""
+        """The start of the command line (see COMMAND_BYTES_MAX), with its arguments joined by
+        spaces. Raises OSError."""
         return self._read("cmdline", COMMAND_BYTES_MAX).rstrip("\0").replace("\0", " ")
 
     def _read(self, name: str, bytes_max: int = -1) -> str:

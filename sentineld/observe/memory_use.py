@@ -37,8 +37,8 @@ class Sharing(NamedTuple):
     processes therefore counts the page once.
     """
 
-    anonymous_bytes: int = 0  # resident anonymous memory, without the process's part of it
-    swapped_bytes: int = 0  # swapped memory, without the process's part of it
+    anonymous_bytes: int = 0  # resident anonymous memory, minus the process's part of it
+    swapped_bytes: int = 0  # swapped memory, minus the process's part of it
     shared_bytes: int = 0  # the process's part of the resident pages of shared memory
 
 

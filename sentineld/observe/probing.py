@@ -89,10 +89,11 @@ class Probing:
             return list(self._probes.notes) if self._probes is not None else []
 
     def watch(self, pid: int) -> None:
-        """Count a process's faults, accesses and disturbances, from zero unless it is already
-        watched.
+        """Count a process's faults, accesses and disturbances. If the process is already watched,
+        the counters continue; otherwise they begin at zero.
 
-        If the probes watch too many processes, the process is not counted, and a warning is logged.
+        If the probes already watch as many processes as they can, nothing is counted for this
+        process, and a warning is logged.
         """
         with self._lock:
             if pid not in self._watched:

@@ -144,7 +144,8 @@ def _attach_filter(connector: socket.socket) -> None:
     """Have the kernel drop all events except execs, forks of processes, and starts of this
     process's threads.
 
-    The events of these threads show that the connector works. Raises OSError.
+    ProcessWatcher starts a thread to test the connector: if the event of the thread's start
+    arrives, the connector works. Raises OSError.
     """
     load, jump_if_equal, jump_if_same, copy_to_index, leave = 0x20, 0x15, 0x1D, 0x07, 0x06
     # Classic BPF loads words in network byte order.

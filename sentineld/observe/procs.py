@@ -251,7 +251,7 @@ class ProcessWatcher:
 
 
 def _make_fork_event() -> None:
-    """Start a thread, so that the kernel reports a clone of this process."""
+    """Start a thread. The proc connector reports this as a fork whose child is this process."""
     thread = threading.Thread(target=int)
     thread.start()
     thread.join()

@@ -27,7 +27,8 @@ def map_segment(fd: int, name: str, least_bytes: int, most_bytes: int) -> mmap.m
     name: the segment's name in error messages.
     least_bytes, most_bytes: limits of the segment's size.
 
-    Raises SentinelError "protocol-mismatch", or OSError if the daemon lacks descriptors or memory.
+    Raises SentinelError "protocol-mismatch" if the segment cannot be used, and OSError if the
+    daemon has no free descriptor or too little memory.
     """
     # This check comes first, because other calls can block if the file is not shared memory.
     found = seals(fd)

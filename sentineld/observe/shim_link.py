@@ -41,7 +41,8 @@ class ShimLink:
     def __init__(self, connection: FrameSocket, hello: Message) -> None:
         """Take over the connection and the descriptors of the hello.
 
-        Raises SentinelError; "busy" if the daemon lacks descriptors or memory.
+        Raises SentinelError; its code is "busy" if the daemon has no free descriptor or too little
+        memory.
         """
         self.connection = connection
         self.pid, self.uid, _ = connection.peer()
@@ -101,8 +102,8 @@ class ShimLink:
 
     def wake_fd(self) -> int:
         """An eventfd that wakes the process's pager after moves have been queued. The process gets
-        the descriptor in each message that has paging settings. Raises OSError if the daemon lacks
-        descriptors."""
+        the descriptor in each message that has paging settings. Raises OSError if the daemon has
+        no free descriptor."""
         if self._wake_fd is None:
             self._wake_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         return self._wake_fd

@@ -221,7 +221,7 @@ def _tenants(found: StepLifetimes, first: Integers, last: Integers, page_bytes: 
 
 
 class SampledPairs(NamedTuple):
-    """The (stretch, page) pairs of a step with accesses that page sampling saw."""
+    """The (stretch, page) pairs of a step for which page sampling saw an access."""
 
     keys: Integers  # page + (stretch << PAGE_BITS), ascending
     written: Mask

@@ -100,7 +100,7 @@ class Sizes:
 
     def missing_candidates(self, steps: int) -> Mask:
         """Which allocations other steps may lack. steps: number of steps from which these sizes
-        come; a single step does not show which sizes vary."""
+        come. A single step does not show which sizes vary, so all its small allocations count."""
         return self._small & self.vary if steps > 1 else self._small
 
     def slots(self, sizes: Sequence[int]) -> list[int] | None:
@@ -142,8 +142,8 @@ class Similar:
         return Similar(self.steps + 1, self.sizes.joined(sizes), step if larger else self.largest)
 
     def joined(self, other: Similar) -> Similar:
-        """These steps and the other steps together, if they differ only in that the other steps
-        lack some small allocations, and in sizes; else self."""
+        """Both groups of steps as one group, if they differ only in sizes and in small allocations
+        that the steps of `other` lack; else self."""
         lacking = lacking_in(other.largest, self)
         if lacking is None:
             return self
@@ -221,8 +221,8 @@ def lacking_in(step: Step, whole: Similar) -> Mask | None:
     `whole` in another way.
 
     If allocations are missing between two boundaries, the smallest candidates between these
-    boundaries are assumed to be missing. If whole.largest does not have the step's structure
-    without these allocations, the result is None.
+    boundaries are assumed to be missing. If whole.largest without these allocations does
+    not have the step's structure, the result is None.
     """
     ours, theirs = structure(whole.largest), structure(step)
     marks = [one[3:, one[0] == Event.BOUNDARY] for one in (ours, theirs)]
