@@ -195,7 +195,7 @@ class Mover:
         return self._published
 
     def stall_decisions(self) -> Decisions:
-        """For each decision of the stall trials, the number of boundaries so far."""
+        """For each decision of the stall trials, the number of boundaries that have it now."""
         return self._trial.decisions
 
     def fast_bytes(self, barriers_hold: bool = True) -> int:

@@ -30,7 +30,7 @@ from sentineld.plan.residency import ABSENT
 BATCH_PAGES = 2048
 QUEUED_RANGES_MAX = 16
 """While this many ranges wait to be fetched, the fast tier counts as full. A fetch that is queued
-later cannot overtake them, so the queue must be short."""
+later cannot overtake them, so a long queue would delay it."""
 ROOM_WAIT_S = 1.0
 """Longest wait for room in the queue of evictions. While the pager empties this queue, it waits
 only for the disk."""

@@ -106,7 +106,7 @@ class PlanMover(Protocol):
         """End the effect of watch(): from now on, moves need not take sampling into account."""
 
     def stall_decisions(self) -> Decisions:
-        """For each decision of the stall trials, the number of boundaries so far; see
+        """For each decision of the stall trials, the number of boundaries that have it now; see
         StallTrial."""
 
     def fast_bytes(self, barriers_hold: bool = True) -> int:

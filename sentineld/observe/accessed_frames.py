@@ -29,9 +29,11 @@ def frames_problem(kdamonds: Path = KDAMONDS) -> SentinelError | None:
 
 
 def accessed_frames(frames: Integers, window_s: float, pid: int, kdamonds: Path = KDAMONDS) -> Mask:
-    """Watch page frames (numbers, (F,)) for a window; returns whether each was accessed.
+    """Watch page frames for a window; returns whether each of them was accessed.
 
-    Blocks for one to two windows. pid: see Kdamond. Raises SentinelError; the code is "busy" if
+    frames: (F,), the numbers of the page frames. pid: see Kdamond.
+
+    Blocks for one to two windows. Raises SentinelError; the code is "busy" if
     another session is using DAMON.
     """
     watched = np.unique(frames)

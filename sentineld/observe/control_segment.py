@@ -28,7 +28,7 @@ CACHE_LINE_BYTES = 64
 
 
 class ShimWords(NamedTuple):
-    """A copy of the words that the shim updates in struct sentinel_control, without ring_head and
+    """A copy of the words that the shim updates in struct sentinel_control, except ring_head and
     cursor."""
 
     ring_lost: int  # records dropped because the ring was full
