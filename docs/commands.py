@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Walks over sentinelctl, sentineld and their verbs, for texts that are made from their help."""
+"""Finds the click commands of sentinelctl, of sentineld and of their verbs. The CLI page, the man
+pages and the shell completions are made from these commands' help."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ def contexts(name: str) -> Iterator[click.Context]:
 
 
 def subcommands(context: click.Context) -> list[tuple[str, click.Command]]:
-    """The names and commands of a command's verbs; none if the command is not a group."""
+    """(name, command) of each verb of a command; none if the command is not a group."""
     group = context.command
     if not isinstance(group, click.Group):
         return []

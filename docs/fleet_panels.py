@@ -11,7 +11,7 @@ RANK = "{{training_job}} rank {{rank}}"
 
 
 def _by_machine(metric: str) -> str:
-    """The rate of a counter on each machine, of the sessions of the chosen jobs only."""
+    """The rate of a counter on each machine, summed over the sessions of the chosen jobs."""
     sessions = f"sum by (instance, session) (rate({metric}[$__rate_interval]))"
     job = f"instance_session:sentineld_job:info{{{JOB}}}"
     return f"sum by (instance) ({sessions} * on (instance, session) {job})"

@@ -70,7 +70,8 @@ def assigned(name: str, scope: ast.AST) -> Iterator[ast.expr]:
 
 
 def calls(module: ast.Module) -> Iterator[tuple[ast.Call, ast.AST]]:
-    """Yield each call of a module, with the innermost function that contains it, or the module."""
+    """Yield each call in a module, with the innermost function that contains the call, or with the
+    module if no function contains it."""
     unseen: list[tuple[ast.AST, ast.AST]] = [(module, module)]
     while unseen:
         node, function = unseen.pop()
@@ -82,8 +83,8 @@ def calls(module: ast.Module) -> Iterator[tuple[ast.Call, ast.AST]]:
 
 
 def errors(module: ast.Module) -> Iterator[Message]:
-    """Yield the errors of a module whose code, and at least a part of whose message, the source
-    shows."""
+    """Yield the errors of a module for which the source shows the code and at least a part of the
+    message."""
     for call, function in calls(module):
         match call:
             case ast.Call(

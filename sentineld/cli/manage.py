@@ -48,11 +48,12 @@ def attach(
 ) -> None:
     """Start managing the training process PID, which must run under the shim.
 
-    With a daemon whose tiers are memory and swap, start managing any process PID, a process
-    tree, a cgroup or a systemd unit by the policy temperature, which pages out the pages
-    that the processes use least. A group has one budget. If the budget is a share, it is a
-    share of the largest size that the processes have reached while they are managed. With
-    paged tiers, on a machine with swap, a single process needs --policy temperature.
+    A daemon whose tiers are memory and swap manages any process PID, process tree, cgroup
+    or systemd unit. It uses the policy temperature, which pages out the pages that the
+    processes use least. A group has one budget. If --fast is a percentage, it is a percentage
+    of the largest size that the processes have reached while they are managed. On a machine
+    with swap, a daemon with paged tiers does the same; a single process then needs
+    --policy temperature.
 
     If the target is already managed, this verb changes its budget or policy without a
     new profile. If an option is omitted, its current value is kept.

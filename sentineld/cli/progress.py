@@ -104,7 +104,8 @@ def find_session(status: Mapping[str, Any], pid: int, group: str = "") -> dict[s
 
 
 def state_of(session: Mapping[str, Any]) -> str:
-    """A session's state with its reason. Reasons can hold text from the training."""
+    """A session's state with its reason, made printable, because a reason can hold text from the
+    training."""
     return f"{session['state']}, {text_of(session['reason'], 200)}"
 
 

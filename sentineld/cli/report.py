@@ -302,14 +302,14 @@ def html_page(
     fast: str,
     as_json: bool,
 ) -> None:
-    """Write a page for a browser: timeline, heatmap and table of tensors.
+    """Write an HTML page: timeline, heatmap and table of tensors.
 
-    The page is one file and loads nothing from the network. The timeline shows the live
-    bytes of each kind of tensor. The heatmap shows which pages each layer accesses, with the
-    names of the tensors under the pointer. The table can be sorted and searched. With
-    --policy, the page also shows live bytes by tier, the planned moves, the tier of each page
-    in each layer, and the reason for each tensor's placement. --tiers and --fast apply to this
-    plan.
+    The HTML page is one file and loads nothing from the network. The timeline shows the live
+    bytes of each kind of tensor. The heatmap shows which memory pages each layer accesses,
+    and the names of the tensors under the mouse pointer. The table can be sorted and
+    searched. --policy makes a plan; the HTML page then also shows live bytes by tier, the
+    planned moves, the tier of each memory page in each layer, and the reason for each
+    tensor's placement. --tiers and --fast apply to this plan.
     """
     require_writable(output)
     plan = None if policy is None else _planned(recorded, policy, tiers_name, fast)

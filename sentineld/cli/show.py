@@ -171,7 +171,8 @@ def _target(session: dict[str, Any]) -> Any:
 
 
 def _group_line(session: dict[str, Any]) -> str:
-    """How many processes of a group are managed and left out, as text; "" for a single process."""
+    """How many processes of a group are managed, and how many are left out, as text; "" for a
+    single process."""
     if not session.get("group"):
         return ""
     swap, count = session["swap"], len(session["processes"])
@@ -183,7 +184,7 @@ def _group_line(session: dict[str, Any]) -> str:
 
 def _share_line(share: dict[str, Any], over_swap: bool) -> str:
     """A session's share of the shared budget, and the reasons for it. over_swap: whether the
-    session has no steps, because its policy is temperature."""
+    session's policy is temperature; such a session has no steps."""
     count = share["sessions"]
     limits = [f"weight {share['weight']:g}"]
     if share["least_bytes"]:
@@ -277,16 +278,16 @@ def plan() -> None:
     "--html",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="Write a page for a browser into this file instead; an existing file is replaced.",
+    help="Write an HTML page into this file instead; an existing file is replaced.",
 )
 @json_option
 @click.pass_obj
 def show(daemon: Daemon, pid: int, bound: bool, html: Path | None, as_json: bool) -> None:
     """Show the plan of PID: layout, schedule, prediction.
 
-    The page of --html is one file and loads nothing from the network. It shows the live bytes
-    by tier, the moves, the tier of each page in each layer, and a table of tensors with the
-    reason for each tensor's placement.
+    The HTML page of --html is one file and loads nothing from the network. It shows the live
+    bytes by tier, the moves, the tier of each memory page in each layer, and a table of
+    tensors with the reason for each tensor's placement.
     """
     if html is not None:
         if bound:

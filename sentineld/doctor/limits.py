@@ -64,8 +64,8 @@ def memory_limit(system: System) -> Finding:
 
 
 def mappings(system: System) -> Finding:
-    """Whether sessions can create more mappings: each range with a memory policy is a mapping of
-    its own."""
+    """Whether sessions can create more mappings. They need many, because each range with a memory
+    policy is a mapping of its own."""
     most = int(system.text("proc/sys/vm/max_map_count") or DEFAULT_MAX_MAP_COUNT)
     counts = {
         name: len((system.text(f"proc/{process}/maps") or "").splitlines())

@@ -132,8 +132,8 @@ def huge_pages(system: System) -> Finding:
 
 
 def max_map_count(system: System) -> Finding:
-    """Whether vm.max_map_count is sufficient: each range with a memory policy is a mapping of its
-    own."""
+    """Whether vm.max_map_count is at least the kernel's default. Sessions need many mappings,
+    because each range with a memory policy is a mapping of its own."""
     value = int(system.text("proc/sys/vm/max_map_count") or DEFAULT_MAX_MAP_COUNT)
     if value < DEFAULT_MAX_MAP_COUNT:
         return Finding(

@@ -16,7 +16,7 @@ NEEDED_CAPABILITIES = {"SYS_PTRACE": 19, "PERFMON": 38, "BPF": 39}
 
 
 def _lacking(system: System) -> Status:
-    """The status of a check if something is missing that only eBPF needs."""
+    """The status of a check if something that only eBPF needs is missing."""
     return {"off": Status.SKIP, "required": Status.FAIL}.get(system.ebpf, Status.WARN)
 
 

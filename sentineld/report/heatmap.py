@@ -184,7 +184,7 @@ def axis_of(first: Integers, past: Integers) -> Axis:
 
 
 def covered(begin: Integers, end: Integers, edges: Integers) -> Floats:
-    """(rows,): the number of positions in each row that lie in at least one of some intervals.
+    """(rows,): the number of positions in each row that lie in at least one of the intervals.
 
     begin, end: first position of each interval, and the position after its last one.
     edges: see Heatmap.

@@ -158,7 +158,8 @@ def _map(
     kept = boxes.take(index[boxes.tensor] >= 0)
     # Round up, so that a cell with any access differs from a cell without one.
     accessed = np.ceil(np.maximum.reduceat(heat.accessed, first, axis=1) * 255)
-    # In each row, a column gets the cell of its stretch with the most live pages.
+    # A column can cover several stretches. In each row, it shows the cell of the stretch in which
+    # the row has the most live pages.
     busiest = _busiest(heat.live, first)
     return {
         "name": name,

@@ -267,8 +267,8 @@ class TopApp(App[None]):
         return self.screen_stack[0]
 
     def _session(self) -> SessionReading | None:
-        """Return the chosen session. If no action can begin, return None and show why in the
-        note."""
+        """Return the chosen session. If no action on it can begin, return None and show why in the
+        line above the keys."""
         session = self.reading.session(self._chosen) if self.reading is not None else None
         if session is None:
             self._note = Span("no session is chosen", Role.WARNING)

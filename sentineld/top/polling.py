@@ -51,8 +51,8 @@ def poll(control: Control, pid: int | None) -> Polled:
             reading, ResidencyReading.of(session.pid, control.ask("residency", pid=session.pid))
         )
     except SentinelError:
-        # The session has ended, or its plan was left, since the status was read; or the daemon's
-        # version does not have this verb yet.
+        # Either the session has ended or left its plan after the status was read, or the daemon is
+        # of an earlier version, which does not have this verb.
         return Polled(reading)
 
 

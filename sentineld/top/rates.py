@@ -38,8 +38,8 @@ class Mark(NamedTuple):
 def move_rates(before: SessionReading, now: SessionReading, elapsed_ns: int) -> Rates:
     """Rates between two readings of a session.
 
-    The rates are unknown if no time has passed, or if a counter has decreased: then the process's
-    session has begun anew.
+    The rates are unknown if no time has passed. They are also unknown if a counter has decreased,
+    which shows that the process has a new session.
     """
     pairs = (
         (before.promoted_bytes, now.promoted_bytes),

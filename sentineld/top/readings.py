@@ -97,8 +97,8 @@ class Reading:
             cpu_ns=answer.get("cpu_ns", 0),
             memory_bytes=answer.get("memory_bytes", 0),
             tiers=_tiers_of(answer),
-            # Skip sessions without a pid: a cgroup has no processes for a moment while its last
-            # process executes another program.
+            # Skip sessions without a pid: if the last process of a cgroup calls exec(), the
+            # cgroup's session has no process for a moment.
             sessions=tuple(
                 sorted(
                     (SessionReading.of(one) for one in answer["sessions"] if one["pid"]),

@@ -137,8 +137,9 @@ def _access_shares(trace: Trace, profile: Profile) -> tuple[float, float]:
 def recut(trace: Trace, everywhere: bool = False) -> Trace:
     """Return the trace with the access step's cuts replaced by those that choose_cuts() now makes.
 
-    Page samples are left out, because each belongs to an epoch between recorded cuts. The
-    framework's accesses have times, so they can be assigned to the new stretches.
+    Page samples are left out: a sample has only the number of its epoch, and the epochs begin at
+    the recorded cuts, not at the new ones. The framework's accesses have times, so they can be
+    assigned to the new stretches.
 
     everywhere: ignore choose_cuts() and cut before every allocation.
     """

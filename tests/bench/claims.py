@@ -66,9 +66,9 @@ class Within:
 class Ahead:
     """The steps of `policy` are faster than those of `other`, which take (1 + lead) times as long.
 
-    The claim is reproduced if the mean lead is at least CLOSE times the published lead and both
-    policies have plans for most traces. Otherwise, it is reproduced in part if the mean lead is
-    positive.
+    The claim is reproduced if the mean lead is positive and at least CLOSE times the published
+    lead, and both policies have plans for most traces. Otherwise, it is reproduced in part if the
+    mean lead is positive.
     lead: None if no figure was published.
     """
 

@@ -116,7 +116,7 @@ def rows_of(
             try:
                 row["bound_seconds"] = bound_seconds_of(policy(name), profile, tiers, budget_bytes)
             except SentinelError:
-                row["bound_seconds"] = None  # the figures' note says why there is no plan either
+                row["bound_seconds"] = None  # no plan either: _figures() notes the reason
         rows.append(row | _figures(name, profile, tiers, budget_bytes, threads, steps_max, notes))
     return rows
 

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measure which saved tensors hooks could compute again: `python -m tests.bench.recomputable`.
+"""Measure how many of the bytes that autograd saves could be computed again by a hook:
+`python -m tests.bench.recomputable`.
 
-A hook for saved tensors (torch.autograd.graph.saved_tensors_hooks) gets a tensor. If an operator of
-the graph made it, the operator's node may have saved the inputs. This script computes such tensors
-again, for a few operators without random numbers, compares the results to the bit, and prints their
-share of all saved bytes. docs/explanation/recomputation.md has results.
+A hook for saved tensors (torch.autograd.graph.saved_tensors_hooks) gets each tensor that autograd
+saves. If an operator of the graph made the tensor, the operator's node may have saved the inputs.
+For a few operators without random numbers, this script computes the tensors again from these
+inputs and compares them bit for bit. It prints the share of all saved bytes that could be computed
+again in this way. docs/explanation/recomputation.md has results.
 """
 
 from __future__ import annotations
@@ -70,8 +72,8 @@ class Classified:
 
     @property
     def recomputable_bytes(self) -> int:
-        """Bytes of the tensors that were computed again with equal results, except those that are
-        inputs of others."""
+        """Bytes of the tensors that were computed again with equal results, except tensors that are
+        inputs of such a computation."""
         found = self._equal - self._needed
         return sum(self._kept[address].untyped_storage().nbytes() for address in found)
 
@@ -97,7 +99,7 @@ class Classified:
         if not node._saved_training:
             raise NotExecutedError(type(node).__name__)
         bias = node.next_functions[2][0]
-        # Without running statistics, so that these do not change.
+        # Pass no running statistics, because the operator would change them.
         return torch.native_batch_norm(
             self._input(node._saved_input),
             node._saved_weight,

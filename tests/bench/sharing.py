@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compares the division of a shared budget with the best one: `python -m tests.bench.sharing`.
 
-Each trace is simulated at budgets of 5, 10, ... 100 % of its peak. From these points, an exhaustive
-search finds the best static division for each pair and each set of four traces, at several sizes of
-the shared budget. The division under test is computed from the slowdowns at the budgets of
-CURVE_SHARES only. The slowdowns under this division are interpolated between the simulated points;
-the divisions that deviate most from the best one are also simulated at exactly their budgets.
+Each trace is simulated at budgets of 5, 10, ... 100 % of its peak, up to the first budget at which
+the step is not slower than with fast memory only. From these points, an exhaustive search finds the
+best static division for each pair and each set of four traces, at several sizes of the shared
+budget. The division under test is computed from the slowdowns at the budgets of CURVE_SHARES only.
+The slowdowns under this division are interpolated between the simulated points; the divisions that
+deviate most from the best one are also simulated at exactly their budgets.
 Writes build/bench/sharing.json. The exit status is 1 if a goal is missed.
 """
 
@@ -82,7 +83,8 @@ def fine_curve(trace: Path) -> Curve:
 
 
 def best_sum(curves: Sequence[Curve], size_bytes: int) -> float:
-    """The least sum of slowdowns of all divisions whose shares are budgets of the curves."""
+    """The least sum of slowdowns over all divisions of size_bytes in which each trace's share is a
+    budget of its curve; infinite if there is no such division."""
     used, sums = np.zeros(1), np.zeros(1)
     for curve in curves:
         used = (used[:, None] + np.array(curve.budgets_bytes)).ravel()
@@ -161,7 +163,7 @@ def main() -> None:
         for chosen in combinations(models, count)
         for share in SIZES
     ]
-    # A budget may be too small for any plan of some trace; no division is possible then.
+    # If the shared budget is too small, some trace has no plan, so no division is possible.
     possible = [row for row in rows if row["best_sum"] < math.inf]
     possible.sort(key=lambda row: row["sum"] / row["best_sum"], reverse=True)
     for row in possible[:CHECKED]:

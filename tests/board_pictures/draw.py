@@ -140,7 +140,7 @@ def _named(panel: dict[str, Any], answers: Answers) -> list[Named]:
             values = np.full(steps, np.nan)
             for at_s, value in series["values"]:
                 values[round((at_s - answers.begin_s) / answers.step_s)] = float(value)
-            values[~np.isfinite(values)] = np.nan  # 0 / 0 in an expression
+            values[~np.isfinite(values)] = np.nan  # a division by 0 in the query
             if np.isfinite(values).any():
                 found.append((name, values))
     return found

@@ -101,7 +101,8 @@ def main(arguments: list[str]) -> int:
     try:
         with machines.choose() as machine:
             result = run_all(machine, begin)
-            # The end of the context checks the guest's kernel log, which can fail.
+            # Save the report within the context: when the context ends, it checks the guest's
+            # kernel log and raises MachineError if the check fails.
             verdicts = rules.check(result)
             report.save(result, verdicts, options.output)
     except (MachineError, TimeoutError, subprocess.SubprocessError) as error:

@@ -12,10 +12,11 @@ MEMORY = "resource2"
 
 
 def find_clock(devices: Path = Path("/sys/bus/pci/devices")) -> Path | None:
-    """The file that maps the clock, with the device enabled; None if there is no such device."""
+    """Enable the device and return the file that maps its memory, which has the clock; return None
+    if there is no such device."""
     for device in sorted(devices.glob("*")):
         if tuple((device / name).read_text().strip() for name in ("vendor", "device")) == IDS:
-            # Until a driver or this file enables the device, it does not decode its addresses.
+            # A PCI device does not respond to accesses to its memory until it is enabled.
             (device / "enable").write_text("1")
             return device / MEMORY
     return None

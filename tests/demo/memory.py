@@ -60,8 +60,8 @@ def zones(text: str) -> list[Zone]:
         protection = re.search(r"protection: \(([\d, ]+)\)", block)
         reserves = [int(word) for word in protection[1].split(",")] if protection else [0]
         # Entry n is the number of pages that allocations must leave free in this zone if they may
-        # use the zones 0 to n. For user memory, one of the last entries applies. They are equal, so
-        # the last one is used.
+        # use the zones 0 to n. User memory may use the highest zones, so one of the last entries
+        # applies to it. The last entries are equal, so take the last one.
         found.append(
             Zone(
                 node=int(head[1]),
@@ -110,8 +110,8 @@ def compact() -> None:
 def fix_watermarks() -> None:
     """Fix the watermarks and the size of the per-CPU page lists.
 
-    Call this function after restrict_huge_pages(), which makes the kernel raise min_free_kbytes
-    (mm/khugepaged.c).
+    Call restrict_huge_pages() first: it makes the kernel raise min_free_kbytes (mm/khugepaged.c),
+    which this function then sets.
     """
     _VM.joinpath("min_free_kbytes").write_text(str(MIN_FREE_BYTES >> 10))
     _VM.joinpath("watermark_boost_factor").write_text("0")

@@ -85,8 +85,8 @@ def limited(policy: str, budget_bytes: int) -> Iterator[Limited]:
 
 
 def settle(trainer: Trainer) -> dict[str, Any]:
-    """Wait until the daemon has kept a plan for WARM_UP_STEPS steps and plans no other one, but for
-    at most SETTLE_STEPS_MAX steps."""
+    """Wait until the daemon has kept one plan for WARM_UP_STEPS steps and is making no other plan.
+    Wait for at most SETTLE_STEPS_MAX steps."""
     first = begun = control.session(trainer.pid)
     while True:
         trainer.wait_step()
@@ -109,7 +109,7 @@ def time_steps(policy: str, trainer: Trainer) -> list[float]:
     virtual address, so it also counts accesses of other processes at these addresses.
     """
     counted = request("count", tensors=memory.tensor_ranges(trainer.pid)) == "ok"
-    # The clock began to run within this step.
+    # Do not time the step during which the clock began to run.
     begun = trainer.wait_step(timeout_s=TIMED_STEP_SECONDS)
     timed = range(begun.number + 1, begun.number + 1 + TIMED_STEPS)
     seconds = []

@@ -5,9 +5,9 @@
                                   [--rivals] [--rounds N] [--folder DIR] [--resume]
 
 Each contestant trains the model in a memory cgroup of its own. Every cgroup except that of the
-contestant "ram" has a limit, which leaves room for a share of the tensors and for all other memory
-of the process. In each round, every contestant has one turn: it runs some unmeasured steps and then
-some measured ones, while the others pause. The contestants:
+contestant "ram" has a limit. The limit leaves room for a fraction F of the tensors' peak and for
+all other memory of the process. In each round, every contestant has one turn: it runs some
+unmeasured steps and then some measured ones, while the others pause. The contestants:
 
     ram            no limit
     swap           Linux swap on the disk, with the kernel's default settings

@@ -92,9 +92,9 @@ def rows(model: str, fraction: float, raw: Json) -> list[Json]:
 def joules(turn: Json, access_joules: float) -> float:
     """Return the energy of a step: of the whole machine if RAPL measured it, else modelled.
 
-    The modelled energy is the sum of four parts: the CPU time of training and daemon, one core that
-    waits for the rest of the step, the disk's traffic, and access_joules, the energy of the
-    accesses to memory.
+    The modelled energy is a sum of four energies: those of the CPU time of training and daemon, of
+    one core that waits for the rest of the step, of the disk's traffic, and of the accesses to
+    memory (access_joules).
     """
     if turn["machine_joules"] is not None:
         return float(turn["machine_joules"])

@@ -26,12 +26,12 @@ class Needs:
     profile: Profile  # profile of a recorded step
 
     def limit_bytes(self, fraction: float) -> int:
-        """The memory limit that leaves room for this share of the tensors and for all other memory
-        of the process."""
+        """The memory limit that leaves room for this fraction of the tensors' peak, and for all
+        other memory of the process."""
         return self.resident_bytes - int((1 - fraction) * self.profile.peak_bytes)
 
     def fast_bytes(self, fraction: float) -> int:
-        """The size of this share of the tensors' peak, in bytes."""
+        """This fraction of the tensors' peak, in bytes."""
         return int(fraction * self.profile.peak_bytes)
 
 

@@ -15,7 +15,7 @@ from sentineld.plan.packing import circular_peak
 @dataclass(frozen=True)
 class Coverage:
     """The share of a step's allocations of at least 4 KiB that a layout places in the arena, and
-    their peak."""
+    the peak of the placed ones."""
 
     planned_share: float  # placed allocations divided by all allocations
     planned_bytes_share: float  # bytes of the placed allocations divided by bytes of all

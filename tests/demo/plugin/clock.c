@@ -109,15 +109,15 @@ void clock_wake(struct clock *clock, unsigned int cpu)
 
 	pthread_mutex_lock(&clock->lock);
 	if (clock->halted_ns) {
-		/* While all CPUs are halted, they wait for timers or devices, which use the host's
-		   time. */
+		/* All CPUs were halted and waited for timers or devices. These use the host's time,
+		   so the machine's time advances with it. */
 		uint64_t idle_ps = (host_ns() - clock->halted_ns) * 1000;
 
 		atomic_fetch_add(clock->now_ps, idle_ps);
 		atomic_fetch_add(clock->idle_ps, idle_ps);
 		clock->halted_ns = 0;
 	}
-	/* The machine's time has advanced while the CPU was halted. */
+	/* The machine's time may have advanced while the CPU was halted. */
 	mine->time_ps = atomic_load(clock->now_ps);
 	mine->next_ps = mine->time_ps + CLOCK_QUANTUM_PS;
 	atomic_store(&mine->shown_ps, mine->time_ps);

@@ -18,9 +18,9 @@
 
 #define CLOCK_CPUS_MAX 8
 #define CLOCK_QUANTUM_PS 10000000ull /* 10 us */
-/* A running CPU may be blocked in the emulator (by a device, or by a pause of all CPUs). At each
-   comparison, another CPU waits for at most CLOCK_PATIENCE_NS of host time in which the CPU that is
-   furthest behind makes no progress. */
+/* A running CPU may be blocked in the emulator (by a device, or by a pause of all CPUs). A CPU that
+   waits for others in a comparison therefore goes on if the time of the CPU that is furthest behind
+   has not advanced for CLOCK_PATIENCE_NS of host time. */
 #ifndef CLOCK_PATIENCE_NS
 #define CLOCK_PATIENCE_NS 20000000ull
 #endif
@@ -43,7 +43,7 @@ struct clock {
 /* Keep the machine's time and idle time in these two words. No CPU may run yet. */
 void clock_init(struct clock *clock, _Atomic uint64_t *now_ps, _Atomic uint64_t *idle_ps);
 
-/* Set the times of all CPUs to the machine's time. No CPU may execute code meanwhile. */
+/* Set the times of all CPUs to the machine's time. No CPU may execute code during this call. */
 void clock_align(struct clock *clock);
 
 /* Compare a CPU with the other CPUs. Waits while it is too far ahead of a running one. */

@@ -24,8 +24,8 @@
  *
  * Accesses by the last instruction of a translation block (a jump, a call, a system
  * call) are counted only if this instruction is a string operation. Any other last
- * instruction may leave the block from within a helper function of QEMU. In that case,
- * if its accesses were counted, QEMU 7.2 would keep a pointer to the instruction's
+ * instruction may leave the block from within a helper function of QEMU. If it did so
+ * while its accesses are counted, QEMU 7.2 would keep a pointer to the instruction's
  * callbacks, and this pointer would dangle once counting is switched off.
  */
 #include <errno.h>
