@@ -17,7 +17,8 @@ WIDTH = 78
 
 
 def contexts(name: str) -> Iterator[click.Context]:
-    """Yield the context of a program, then those of its verbs. context.command is the command."""
+    """Yield the click context of a program, then the contexts of its verbs. The attribute `command`
+    of a context is its command."""
     return _contexts(PROGRAMS[name], name, None)
 
 

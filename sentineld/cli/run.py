@@ -89,7 +89,7 @@ class Launch:
         self, daemon: Daemon, wanted: Mapping[str, str | None], prefix: tuple[str, ...] = ()
     ) -> None:
         """wanted: the arguments `fast` and `policy` of the verb attach. prefix: a program and its
-        arguments, put in front of the command; the program replaces itself with the command."""
+        arguments, put in front of the command; the program runs the command by exec()."""
         self._daemon = daemon
         self._wanted = wanted
         self._prefix = prefix

@@ -329,7 +329,8 @@ def _write_plan_page(daemon: Daemon, pid: int, path: Path) -> None:
     require_writable(path)
     answer, fd = daemon.ask_file("plan-file", pid=pid)
     with os.fdopen(fd, "rb") as file:
-        # The daemon has written the file, and this descriptor shares the daemon's file position.
+        # This descriptor shares the file position of the daemon, which wrote the file and left the
+        # position at its end.
         file.seek(0)
         plan, profile = read_plan(file, "the daemon's answer")
     names = {address: TensorName(role, name) for address, role, name in answer["names"]}

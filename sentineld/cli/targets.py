@@ -34,7 +34,8 @@ def target_options(function: Function) -> Function:
 
 
 def target_arguments(pid: int | None, cgroup: str | None, unit: str | None) -> dict[str, Any]:
-    """The target as arguments of the daemon's verb. Raises click.UsageError or SentinelError."""
+    """The target as arguments of the daemon's verb. Raises click.UsageError if there is not exactly
+    one target, and SentinelError if the unit's cgroup cannot be found."""
     if [pid, cgroup, unit].count(None) != 2:
         raise click.UsageError("Give either PID, --cgroup or --unit.")
     if unit is not None:

@@ -56,7 +56,8 @@ class Contestant:
     steps."""
 
     def __init__(self, names: tuple[str, str], fast: str, folder: Path, cpu: int) -> None:
-        """names: (lengths, policy). Raises RuntimeError or SentinelError."""
+        """names: (lengths, policy). Raises RuntimeError or SentinelError if the training or its
+        daemon cannot be started."""
         self.names = names
         self._varies = not names[0].isdigit()
         setup = Setup(names[1], TIERS, fast, pinned(cpu))
@@ -102,8 +103,8 @@ def contests(wanted: tuple[str, ...]) -> Iterator[tuple[str, str]]:
 
 
 def align(found: list[Contestant]) -> None:
-    """Bring all trainings that differ only in the policy to the same number of steps, so that the
-    sequences of their next steps have the same lengths. Raises RuntimeError."""
+    """Bring all trainings that differ only in the policy to the same number of steps, so that
+    their next steps use sequences of the same lengths. Raises RuntimeError if a training ends."""
     taken: defaultdict[str, int] = defaultdict(int)
     for one in found:
         steps = len(one.managed.training.losses)
@@ -117,7 +118,7 @@ def align(found: list[Contestant]) -> None:
 def measure(wanted: tuple[str, ...], rounds: int, cpu: int) -> list[Contestant]:
     """Measure all contestants in alternating turns.
 
-    Raises RuntimeError, OSError or SentinelError.
+    Raises RuntimeError, OSError or SentinelError if a training cannot be measured.
     """
     found: list[Contestant] = []
     with tempfile.TemporaryDirectory() as name, ExitStack() as ending:

@@ -86,8 +86,8 @@ def contestants_of(model: str, chosen: list[str] | None, rivals: bool) -> list[s
 
 
 def measured(arguments: argparse.Namespace, common: dict[str, Any]) -> dict[str, Any]:
-    """Measure the models one by one; return the summary. Raises RuntimeError, OSError,
-    SentinelError."""
+    """Measure the models one by one; return the summary. Raises RuntimeError, OSError or
+    SentinelError if a model cannot be measured."""
     folder = arguments.folder
     folder.mkdir(parents=True, exist_ok=True)
     settings = Settings(folder, arguments.rounds, arguments.settle, arguments.steps)

@@ -27,7 +27,8 @@ def measure(
     settings: Settings,
     say: Callable[[str], None],
 ) -> Json:
-    """Return the raw figures for figures.rows(). Raises RuntimeError, OSError, SentinelError."""
+    """Return the raw figures for figures.rows(). Raises RuntimeError, OSError or SentinelError if
+    the model cannot be measured."""
     tiers = PagedSubstrate(TierOverrides(paged=str(settings.folder))).tiers()
 
     def say_which(text: str) -> None:

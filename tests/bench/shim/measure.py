@@ -48,7 +48,8 @@ def tcmalloc() -> str:
 
 
 def measure(model: str, settings: Settings, say: Say) -> Json:
-    """Return figures for figures.summarise(). Raises RuntimeError, OSError, SentinelError."""
+    """Return figures for figures.summarise(). Raises RuntimeError, OSError or SentinelError if the
+    model cannot be measured."""
     with tempfile.TemporaryDirectory() as name:
         found, losses = _compare(model, settings, Path(name), say)
         began_s = time.monotonic()

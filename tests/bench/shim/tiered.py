@@ -30,7 +30,7 @@ def measure_two_tiers(model: str, plain_losses: list[str], folder: Path) -> dict
 
     plain_losses: losses of the same training without the shim. Losses are compared up to the
         end of the shorter list.
-    Raises RuntimeError, OSError, SentinelError.
+    Raises RuntimeError, OSError or SentinelError if the training cannot be measured.
     """
     setup = Setup(POLICY, TIERS, prefix=pinned(min(os.sched_getaffinity(0))))
     managed = ManagedTraining(model, setup, folder)

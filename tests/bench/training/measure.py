@@ -95,7 +95,8 @@ def seconds(used: list[Usage]) -> Json:
 
 
 def measure(model: str, settings: Settings, say: Callable[[str], None]) -> Json:
-    """Return the raw figures for figures.rows(). Raises RuntimeError, OSError, SentinelError."""
+    """Return the raw figures for figures.rows(). Raises RuntimeError, OSError or SentinelError if
+    the model cannot be measured."""
     birth_ns = births_on(settings.cpu)
     results: dict[str, Json] = {}
     losses: dict[str, list[str]] = {}

@@ -107,8 +107,9 @@ def main(arguments: list[str]) -> int:
 
 
 def run(options: argparse.Namespace, signals: Signals, say: Callable[[str], None]) -> int:
-    """Measure and report; return the exit status. Raises ImpossibleError, RuntimeError, OSError or
-    InterruptedBySignalError."""
+    """Measure and report; return the exit status. Raises ImpossibleError if this machine cannot run
+    the first part, InterruptedBySignalError after a signal, or RuntimeError or OSError if
+    measuring or reporting fails."""
     begin = time.monotonic()
     possible = survey(options.folder, swap_wanted=not options.without_swap)
     say(f"part 1: {options.model} in {FRACTION:.0%} of its tensors' memory, about {ABOUT}")

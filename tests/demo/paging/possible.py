@@ -54,7 +54,8 @@ class Possible:
 
 
 def survey(folder: Path, swap_wanted: bool = True) -> Possible:
-    """Test whether this machine meets the contestants' requirements. Raises ImpossibleError."""
+    """Test whether this machine meets the contestants' requirements. Raises ImpossibleError if it
+    cannot run the first part at all."""
     try:
         require_move()
     except SentinelError as error:

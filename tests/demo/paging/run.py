@@ -45,7 +45,7 @@ class Parameters:
 
 
 def measured(parameters: Parameters, events: TextIO) -> dict[str, Any]:
-    """Measure all contestants. Raises RuntimeError, OSError, SentinelError."""
+    """Measure all contestants. Raises RuntimeError, OSError or SentinelError if this fails."""
 
     def say(text: str) -> None:
         send(events, "progress", text=text)
