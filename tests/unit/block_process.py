@@ -76,8 +76,8 @@ def block_process() -> Iterator[BlockProcess]:
 
 @contextmanager
 def child_in_same_memory(process: BlockProcess) -> Iterator[int]:
-    """A child in the address space of the process, as after vfork(); yields its process ID. The
-    child waits, and the process continues."""
+    """A child that shares the process's address space, as after vfork(); yields the child's process
+    ID. The child waits until it is killed, and the process continues meanwhile."""
     process.run("stack = ctypes.create_string_buffer(1 << 16)")
     process.run("top = ctypes.c_void_p(ctypes.addressof(stack) + len(stack))")
     process.run("pause = ctypes.cast(libc.pause, ctypes.c_void_p)")

@@ -14,8 +14,8 @@ def open_descriptors() -> set[str]:
     """Return the numbers of all open descriptors.
 
     Unreachable objects of earlier tests are collected first: otherwise the garbage collector could
-    close their descriptors between two calls. A thread of an earlier test can also close some. So
-    a test that looks for leaks checks `open_descriptors() <= before`, not equality.
+    close their descriptors between two calls. A thread of an earlier test can still close
+    descriptors. So a test that looks for leaks checks `open_descriptors() <= before`, not equality.
     """
     gc.collect()
     return set(os.listdir("/proc/self/fd"))

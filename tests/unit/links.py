@@ -41,7 +41,7 @@ class Linked:
         self.link = self.again()
 
     def offer(self) -> None:
-        """Send the descriptors that belong to a hello."""
+        """Send the descriptors that belong to a hello, and receive them at the daemon's end."""
         event = os.eventfd(0)
         self.shim.send({}, [self.writer.fd, event])
         os.close(event)

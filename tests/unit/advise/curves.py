@@ -17,8 +17,8 @@ SIZES = tuple(PEAK_BYTES * tenth // 10 for tenth in range(1, 6))
 
 
 def points(name: str, slowdowns: Sequence[float | None], trainings: int = 1) -> list[Point]:
-    """Points of a curve at budgets of 10%, 20%, ... of the peak. A slowdown of None: no plan is
-    feasible."""
+    """Points of a curve at budgets of 10%, 20%, ... of the peak. A slowdown of None means
+    that no plan is feasible at that budget."""
     missing = SentinelError("failed", "infeasible", "")
     return [
         Point(name, size, trainings, value, error=missing if value is None else None)
@@ -30,8 +30,8 @@ def curves_of(
     alone: Mapping[str, Sequence[float | None]],
     shared: Mapping[str, Sequence[float | None]] | None = None,
 ) -> Curves:
-    """Curves of machines that are named after their presets. alone, shared: slowdowns by preset, if
-    one training uses the machine (alone), and if two trainings use it (shared)."""
+    """Curves of machines that are named after their presets. alone, shared: the slowdowns for
+    each preset if one training uses the machine, and if two trainings use it."""
     found = Curves(
         replace(toy_profile(), peak_bytes=PEAK_BYTES),
         "auto",

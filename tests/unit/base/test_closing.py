@@ -73,7 +73,7 @@ def test_a_user_with_too_many_is_refused_until_they_are_closed() -> None:
 
 
 def test_the_threads_are_limited_and_end() -> None:
-    wait(lambda: not closing_threads())  # threads of earlier tests
+    wait(lambda: not closing_threads())  # earlier tests may have left threads
     release = threading.Event()
     users = range(2000, 2000 + 2 * THREADS_MAX)
     for uid in users:

@@ -14,7 +14,7 @@ from sentineld.base.log_limit import PERIOD_S, SITE_LINES, LogLimit
 
 
 class Lines(logging.Handler):
-    """Collects the lines that pass the log limit. The test sets the limit's clock."""
+    """Collects the lines that pass the log limit. The test sets `now_s`, the limit's clock."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -69,7 +69,8 @@ def test_rows() -> None:
     ours = rows["auto"]
     assert ours["ram_step_seconds"] == pytest.approx(1.2)
     assert ours["bound_seconds"] == pytest.approx(1.32)
-    # The machine's slowdown does not widen the confidence intervals of ratios.
+    # Each ratio is taken within one round, so the slowdown of the machine from round to round does
+    # not widen the confidence interval.
     assert ours["over_ram"] == {"value": 1.05, "low": 1.05, "high": 1.05}
     assert rows["ram"]["limit_bytes"] is None
     assert rows["swap"]["disk_bytes_written"] == 2_000_000
@@ -80,7 +81,7 @@ def test_energy_is_modelled_from_cores_and_the_disk() -> None:
     cores = 1.0 * CORE_W + 2.0 * WAITING_CORE_W
     disk = (1e6 * (304 + 20) + 2e6 * (20 + 462)) * 8e-12
     assert figures.joules(turn, 3.0) == pytest.approx(cores + 3.0 + disk)
-    busy = turn | {"cpu_s": 4.0}  # the pager's threads use further cores
+    busy = turn | {"cpu_s": 4.0}  # over step_s: the pager's threads use other cores
     assert figures.joules(busy, 3.0) == pytest.approx(4.0 * CORE_W + 3.0 + disk)
     found = figures.rows("toy", 0.4, raw())[0]
     assert found["energy_source"] == "modelled"
@@ -149,7 +150,7 @@ def test_a_rival_must_not_be_faster_than_auto() -> None:
     assert "rival_over_auto_least" not in holds()
     assert holds(vdnn=managed(1.2), lms=managed(1.06))["rival_over_auto_least"]
     assert not holds(vdnn=managed(1.2), lms=managed(1.04))["rival_over_auto_least"]
-    # Rivals may be unable to plan for a budget.
+    # A rival that has no plan for a budget does not break this goal.
     unable = {"note": "no plan", "limit_bytes": 1000}
     assert holds(vdnn=unable)["managed_not_measured"]
     found = figures.summarise({"toy": {"0.4": raw(vdnn=managed(1.2))}})

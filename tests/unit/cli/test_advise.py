@@ -172,7 +172,7 @@ def test_an_interrupt_keeps_the_results(trace: Path, monkeypatch: pytest.MonkeyP
     assert "incomplete: 3 of 10 steps were simulated" in result.stderr
     column = [line.split()[3] for line in result.stdout.splitlines() if "% " in line[:4]]
     assert column.count("?") == 2
-    # The table for two trainings is omitted.
+    # No point for two trainings was simulated, so their table is omitted.
     assert "of each of 2 trainings" not in result.stdout
     partial = json.loads(run(trace, *options, "--json").stdout)
     assert not partial["complete"]

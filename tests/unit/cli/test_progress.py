@@ -120,7 +120,7 @@ def test_progress_of_a_session_has_its_state(
 
 
 def status_of(*sessions: dict[str, Any] | None) -> Any:
-    """Answers each request with the next one of these sessions."""
+    """Answers each request with the next of these sessions, or with no session if it is None."""
     left = iter(sessions)
 
     def status(_: Message) -> Any:

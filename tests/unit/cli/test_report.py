@@ -147,7 +147,8 @@ MEMORY_BYTES = 3 << 29
 
 
 def test_a_trace_larger_than_the_memory_is_refused(trace: Path, tmp_path: Path) -> None:
-    """A valid file whose table of samples has 2 GiB, read with an address space of 1.5 GiB."""
+    """A valid file whose table of samples has 2 GiB. The process that reads it is limited to an
+    address space of 1.5 GiB."""
     large = tmp_path / "large.npz"
     with (
         zipfile.ZipFile(trace) as small,

@@ -95,7 +95,7 @@ def test_signals_are_forwarded_to_the_command(tmp_path: Path) -> None:
     script = (
         "import os, signal, sys, time\n"
         "signal.signal(signal.SIGTERM, lambda *_: sys.exit(5))\n"
-        # run() ignores SIGINT, because a terminal sends this signal to the command, too.
+        # The verb ignores SIGINT, because a terminal sends SIGINT to the command, too.
         "os.kill(os.getppid(), signal.SIGINT)\n"
         "os.kill(os.getppid(), signal.SIGTERM)\n"
         "time.sleep(60)\n"
@@ -145,8 +145,8 @@ def test_only_new_trainings_of_the_command_are_attached_once_each(
         seen.append(pid)
         if pid and len(seen) > 4:
             go.touch()
-        # The test's own process is not in the command's process tree. The command's process trains
-        # from the third request on.
+        # The test's own process is not in the command's process tree, so it must not be attached.
+        # The command's process trains from the third request on.
         trained = session(pid, step=3 if len(seen) > 2 else 0)
         found = [session(os.getpid()), *([trained] if pid else [])]
         return {"time_ns": len(seen), "sessions": found}
@@ -187,7 +187,7 @@ def test_a_process_is_reported_when_it_is_managed_and_at_the_end(
     managed, summary = capsys.readouterr().err.splitlines()
     assert " is managed: policy auto" in managed
     assert ": 3 steps; fast share" in summary
-    assert ctl.asked == [("status", {})] * len(asked)  # it is attached already
+    assert ctl.asked == [("status", {})] * len(asked)  # no attach: the process is managed already
 
 
 MANAGED = {

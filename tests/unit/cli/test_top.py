@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The verb top prints one line and exits if it cannot begin. In a terminal, it runs until
-the user presses q."""
+"""If the verb top cannot begin, it prints one line and exits. In a terminal, it runs until the user
+presses q."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every option of every verb with values of other types and sizes: the verb accepts the value or
-refuses it, but never fails with another exception."""
+"""Every option of every verb gets values of wrong types and sizes. The verb accepts the value or
+refuses it with an error message, but never fails with an unexpected exception."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ MEASURED = {("advise", "--disk"): ("/", ".")}
 def verbs(
     command: click.Command = sentinelctl, name: str = ""
 ) -> Iterator[tuple[str, click.Command]]:
-    """Every verb: its name, which may have several words, and its command."""
+    """The name and the command of each verb. A name can have several words."""
     if not isinstance(command, click.Group):
         yield name, command
         return
@@ -57,7 +57,7 @@ def verbs(
 
 
 def options() -> Iterator[tuple[str, click.Option]]:
-    """Every option that has a value, with its verb."""
+    """Each option that takes a value, preceded by the name of its verb."""
     for name, command in verbs():
         for parameter in command.params:
             if isinstance(parameter, click.Option) and not parameter.is_flag:
@@ -77,7 +77,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def status(folder: Path, name: str, option: str) -> int:
-    """The exit status of a verb with this option, without a daemon."""
+    """Run a verb with this option, without a daemon; return its exit status."""
     words = name.split()
     if words[0] == "report":
         words.insert(1, TRACE)

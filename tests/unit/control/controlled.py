@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A control server with a few verbs, which runs in a thread of the test."""
+"""Runs a control server with a few verbs in a thread of the test's process."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def lingering() -> Iterator[socket.socket]:
     with receiver:
         yield sender
         # The close below must not block.
-        with contextlib.suppress(OSError):  # the test has closed the socket
+        with contextlib.suppress(OSError):  # if the test has closed the socket
             sender.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 0, 0))
         sender.close()
 

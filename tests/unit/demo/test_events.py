@@ -30,7 +30,8 @@ DONE = 'send("done", budget_bytes=4096, peak_bytes=8192)'
 
 
 class FakeCounter:
-    """Answers like the plugin's Counter; its counts are the number of counts so far."""
+    """Answers like the plugin's Counter. The `seconds` of a count is the number of counts begun so
+    far."""
 
     def __init__(self) -> None:
         self.tensors: list[Any] = []

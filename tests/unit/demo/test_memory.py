@@ -79,7 +79,7 @@ def test_the_running_kernels_zones_are_parsed() -> None:
 
 def test_only_nohugepage_mappings_count_as_tensor_memory() -> None:
     size = 8 << 20
-    gc.collect()  # mappings of earlier tests
+    gc.collect()  # unmaps memory that earlier tests left
     with mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as advised:
         before = memory.tensor_ranges(os.getpid())
         advised.madvise(mmap.MADV_NOHUGEPAGE)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The demo's first part leaves nothing behind, however its measuring process ends.
 
-The measuring processes are real. None of them swaps or changes a setting, because other tests run
-meanwhile.
+The measuring processes are real. None of them swaps or changes a setting, because other
+tests run at the same time.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def groups() -> None:
 
 
 def groups_left() -> list[Path]:
-    # Other tests create and remove cgroups meanwhile. os.walk() skips a folder that has vanished.
+    # Other tests can remove cgroups during the walk. os.walk() skips a folder that has vanished.
     return [
         Path(folder) / name
         for folder, names, _ in os.walk("/sys/fs/cgroup")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The demo starts its workload and reads its steps' times from the given clock."""
+"""The demo starts its workload, whose steps are timed by the given clock."""
 
 from __future__ import annotations
 

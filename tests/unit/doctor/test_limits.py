@@ -17,7 +17,7 @@ GIB = 1 << 30
 
 @pytest.fixture
 def system(tmp_path: Path) -> System:
-    """Two nodes of 2 and 1 GiB; this process is in the cgroup /user.slice/shell.scope."""
+    """Node 0 has 2 GiB, node 1 has 1 GiB. This process is in the cgroup /user.slice/shell.scope."""
     write(tmp_path, "sys/devices/system/node/has_memory", "0-1\n")
     write(tmp_path, "sys/devices/system/node/online", "0-1\n")
     write(tmp_path, "sys/devices/system/node/has_cpu", "0\n")

@@ -18,7 +18,7 @@ ME = os.getuid()
 
 
 class Listed:
-    """A group of the processes in a list."""
+    """A group that consists of the processes in a list."""
 
     name = title = "the group"
     cgroup = ""
@@ -183,7 +183,8 @@ def test_groups_without_a_process_that_can_be_managed(sleepers: list[int]) -> No
     assert error.code == "not-permitted"
     assert "the group cannot be managed" in error.message
     assert "belongs to another user" in error.message
-    # If the root cannot be managed, the tree is refused: most of it would be missing.
+    # If the root of a tree cannot be managed, the whole tree is refused, although the other
+    # processes could be managed.
     error = refusal(Listed(os.getpid(), *sleepers, root=os.getpid()))
     assert "the daemon does not manage itself" in error.message
     Members(Listed(*sleepers), ME).close()  # after the refusals, no session has the processes

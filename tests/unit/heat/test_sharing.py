@@ -25,7 +25,7 @@ FLAT = Curve((0, SHARED), (1.01, 1.0))
 
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
-    """A machine with a shared budget. CPU time of divisions is not limited."""
+    """A machine with a shared budget, on which divisions may take any amount of CPU time."""
     monkeypatch.setattr(sharing, "DIVIDE_SHARE", float("inf"))
     config = replace(Config(), shared_fast=str(SHARED))
     return Machine(config, ToySubstrate(ToyPages()), two_tiers(1e12), [])
@@ -53,11 +53,12 @@ def test_memory_is_released_when_the_processes_have_left_it(machine: Machine) ->
     two = joined(machine, "two")
     assert two.take(SHARED) == 0
     assert two.waits
-    # The budget of the first session is smaller at once, but its memory is still in use.
+    # The first session's budget shrinks at once, but its processes still use 60 MiB.
     assert one.take(60 * MIB) == SHARED // 2
     assert shared(machine).budgets.held_bytes("one") == 60 * MIB
     assert two.take(SHARED) == 4 * MIB
-    # The resident bytes can rise again. The other session has the memory by then.
+    # The first session's processes use more memory again, but the other session already has the
+    # 4 MiB that were released.
     assert one.take(62 * MIB) == SHARED // 2
     assert shared(machine).budgets.held_bytes("one") == 60 * MIB
     assert one.take(SHARED // 2 - MIB) == SHARED // 2
@@ -108,7 +109,7 @@ def test_the_share_follows_the_size_of_the_processes(machine: Machine) -> None:
     share = shared(machine).explain("one")
     assert share is not None
     assert share.spare_bytes == share.share_bytes == 8 * MIB * (1 + ROOM_SHARE)
-    # Half of the room is left, so nothing changes.
+    # The processes grow into half of the room that their share leaves, so the share stays the same.
     one.follow(int(8 * MIB * (1 + ROOM_SHARE / 2)))
     assert one.take(0) == 8 * MIB * (1 + ROOM_SHARE)
     one.follow(16 * MIB)
@@ -129,14 +130,14 @@ def test_a_session_is_stuck_if_it_gets_no_memory(
     now_s = STUCK_S - 1
     assert two.waits
     assert not two.stuck
-    # The other session releases a part of its memory: waiting has a point.
+    # The other session releases a part of its memory, so `two` is not stuck, but waits.
     one.take(SHARED - 4 * MIB)
     assert two.take(SHARED) == 4 * MIB
     now_s = STUCK_S + 1
     assert not two.stuck
     now_s = 2 * STUCK_S
     assert two.stuck
-    # It has its whole share, so it does not wait.
+    # Now `two` gets its whole share, so it no longer waits.
     one.take(0)
     two.take(SHARED)
     assert not two.stuck

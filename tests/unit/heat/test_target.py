@@ -39,7 +39,8 @@ def test_a_single_process_ends_with_its_exit_or_exec() -> None:
     process = shell("read line; exec cat")
     target = OneProcess(process.pid)
     assert target.pids() == [process.pid]
-    assert target.why_ended() == CALLED_EXEC  # it has not exited
+    # The process still runs, so only an exec() could have ended the target.
+    assert target.why_ended() == CALLED_EXEC
     process.communicate("\n")
     with pytest.raises(ProcessLookupError):
         target.pids()
@@ -67,7 +68,7 @@ def test_a_tree_follows_children_and_outlives_its_root() -> None:
     process.kill()
     process.wait()
     wait(lambda: process.pid not in target.pids())
-    # The orphans have another parent now.
+    # The orphans have another parent now, but they stay in the tree.
     assert grandchild in target.pids()
     for pid in target.pids():
         os.kill(pid, 9)
@@ -113,7 +114,7 @@ def test_a_cgroup_has_the_processes_of_its_descendants(version: str) -> None:
         with pytest.raises(ProcessLookupError):
             target.pids()
         assert target.why_ended() == "the cgroup was removed"
-        # A new cgroup at this path is another target.
+        # A new cgroup at the same path is a different target.
         folder.mkdir()
         again = CgroupTarget(str(folder))
         assert again.name != target.name

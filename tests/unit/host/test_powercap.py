@@ -15,7 +15,7 @@ RANGE_UJ = 1_000_000
 
 
 class Machine:
-    """A sysfs with powercap zones, and a clock."""
+    """A sysfs with powercap zones, and `now_s`, a clock that the test sets."""
 
     def __init__(self, root: Path) -> None:
         self.root, self.now_s = root, 0.0

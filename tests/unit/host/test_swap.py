@@ -63,7 +63,7 @@ def test_the_time_of_a_fault_is_that_of_the_device(
     area = tmp_path / "a file"
     area.touch()
     path = str(area).replace(" ", "\\040")
-    # The area with the lower priority, which does not exist, does not count.
+    # The second area has a lower priority, so its missing device does not matter.
     (tmp_path / "swaps").write_text(
         f"{HEADER}{path} file 2048 0 5\n/dev/no-such-device partition 2048 0 -2\n"
     )

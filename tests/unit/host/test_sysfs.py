@@ -27,7 +27,7 @@ def test_lists_and_watermarks(tmp_path: Path) -> None:
 
 
 def as_list(numbers: set[int]) -> str:
-    """The kernel's list format, with ranges."""
+    """These numbers in the kernel's list format, with ranges."""
     parts: list[list[int]] = []
     for number in sorted(numbers):
         if parts and parts[-1][1] == number - 1:

@@ -34,7 +34,8 @@ def test_units_that_cannot_be_managed() -> None:
     assert "unit cron is inactive" in inactive.message
     assert "systemctl start cron" in inactive.hint
     assert "is failed" in refused("LoadState=loaded\nActiveState=failed\n").message
-    # A mount unit has no processes, and the root slice has all processes of the machine.
+    # "": a mount unit, which has no processes. "/": the root slice, which has all processes of the
+    # machine.
     for group in ("", "/"):
         error = refused(f"LoadState=loaded\nActiveState=active\nControlGroup={group}\n")
         assert "no cgroup of its own" in error.message

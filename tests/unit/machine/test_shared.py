@@ -27,7 +27,7 @@ def test_shares_follow_starts_ends_and_curves() -> None:
     budget = shared("a")
     assert budget.share_bytes("a") == 64 * MIB
     budget.join("b", Terms())
-    # The process of "b" has run no step yet.
+    # The process of "b" has run no step yet, so "a" keeps its share.
     assert budget.share_bytes("a") == 64 * MIB
     assert budget.share_bytes("b") == 32 * MIB
     budget.count("b")
@@ -125,7 +125,7 @@ def test_the_ranks_of_a_job_count_as_one_session() -> None:
     for rank, holder in enumerate(("first", "second")):
         budget.join(holder, Terms(), "training", rank)
         budget.count(holder)
-    # Half of the budget is the job's, which has two ranks.
+    # The job gets half of the budget, and each of its two ranks gets half of that.
     assert budget.share_bytes("a") == 32 * MIB
     assert budget.share_bytes("first") == budget.share_bytes("second") == 16 * MIB
     share = budget.explain("first")
@@ -153,7 +153,7 @@ def test_a_jobs_share_follows_the_curves_of_its_ranks() -> None:
 
 
 def test_jobs_of_the_same_name_are_told_apart_by_their_ranks() -> None:
-    """Two trainings have the same name, for example, if they run in one allocation of Slurm."""
+    """Two trainings have the same job name if, for example, they run in one Slurm allocation."""
     budget = shared("a")
     for holder, rank in (("first", 0), ("second", 1), ("other first", 0), ("other second", 1)):
         budget.join(holder, Terms(), "training", rank)
@@ -187,7 +187,7 @@ def test_a_session_with_a_size_uses_memory_that_no_curve_values() -> None:
     assert share is not None
     assert (share.spare_bytes, share.equal_bytes) == (32 * MIB, 8 * MIB)
     assert share.relative_slowdown == 1.0
-    # Others get the spare memory as soon as they can use it.
+    # Another session gets the spare memory as soon as it can use it.
     budget.learn("a", Curve((0, 60 * MIB), (1.25, 1.0)))
     assert budget.share_bytes("b") == 64 * MIB - budget.share_bytes("a")
     assert budget.share_bytes("a") > 50 * MIB

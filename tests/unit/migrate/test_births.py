@@ -16,9 +16,9 @@ MIB = 1 << 20
 
 
 def slowest_ns_per_byte(size_bytes: int) -> float:
-    """The largest of several measurements. Each measurement is the time to fill dropped memory
-    minus the time to fill resident memory, and at least 0. A single measurement can be 0 if another
-    program takes CPU time."""
+    """The largest of several measurements. A measurement is the time to fill dropped memory minus
+    the time to fill resident memory, but at least 0. It can be 0 if another program takes CPU time
+    while the resident memory is filled."""
     return max(birth_ns_per_byte(size_bytes) for _ in range(5))
 
 

@@ -50,7 +50,7 @@ def make(
 
 
 def page_tiers(charge: Charge, barriers_hold: bool = True) -> tuple[int, list[int]]:
-    """The stretch, and the tiers of the arena's pages; the heap has none."""
+    """The stretch, and the tier of each arena page. Checks that no heap page has a tier."""
     found = charge.page_tiers(barriers_hold)
     assert set(found.tiers[Space.HEAP].tolist()) == {NO_TIER}
     return found.stretch, found.tiers[Space.ARENA].tolist()

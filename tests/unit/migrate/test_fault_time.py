@@ -41,8 +41,8 @@ def left_over() -> tuple[set[str], set[threading.Thread]]:
 
 
 def nothing_since(before: tuple[set[str], set[threading.Thread]]) -> bool:
-    """Whether no descriptor and no thread is new. A thread of an earlier test may have ended
-    meanwhile, and may have closed descriptors."""
+    """Whether no descriptor and no thread is new. Some of `before` may be missing, because a thread
+    of an earlier test may have closed descriptors and ended."""
     (descriptors, threads), now = before, left_over()
     return now[0] <= descriptors and now[1] <= threads
 

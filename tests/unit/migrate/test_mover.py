@@ -36,8 +36,8 @@ class Run:
     """A mover for a sleeping process. The spaces are not mapped, so all pages are absent."""
 
     def __init__(self, memory: Memory | None = None, births: Table = NO_BIRTHS) -> None:
-        """births: arena births in stretch 2. If there are any, the process waits at boundary 2
-        until the moves of boundary 1 are done."""
+        """births: arena births in stretch 2. If there are any, the layout has a barrier at boundary
+        2, which waits for the moves of boundary 1."""
         self.process = subprocess.Popen(["sleep", "600"])
         self.published: list[int] = []
         self.ended: list[str] = []
@@ -262,7 +262,7 @@ def test_a_boundary_interrupts_a_move_and_the_other_pages_follow() -> None:
         assert run.wait_published(1 << 32 | 3)
         assert run.mover.ledger.totals() == {("demote", "plan", "moved"): 4 * PAGE}
         assert run.mover.ledger.calls == 2
-        assert run.mover.ledger.late_moves == 1  # the boundary is the move's deadline
+        assert run.mover.ledger.late_moves == 1  # the move's deadline has passed
 
 
 @pytest.mark.parametrize("end", ["pause", "stop"])

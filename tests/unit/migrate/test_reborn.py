@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pages that a call moved although the process had dropped them meanwhile.
+"""Pages that a call moved and that the process dropped during this call.
 
 page     0 1 2 3 4 5 6 7
 region   [ fast ][ slow ]

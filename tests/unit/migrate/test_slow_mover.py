@@ -2,8 +2,8 @@
 """A mover that is slower than its plan assumes: the process waits at the plan's barriers, and no
 step exceeds the budget.
 
-The process is simulated. The process keeps running during the mover's calls. So a call can move
-pages whose tensor has died meanwhile, or pages on which the next tensor has been born.
+The process is simulated. It keeps running during the mover's calls. So a call can move pages whose
+tensor has died since the call began, or on which the next tensor has been born since then.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Process:
         self.done = max(self.done, position)
 
     def note_fast_pages(self) -> None:
-        if self.step:  # not in the first step, in which the plan is entered
+        if self.step:  # the plan is entered in the first step, which does not count
             fast = sum(int(np.count_nonzero(nodes == 0)) for nodes in self.nodes.values())
             self.most_pages = max(self.most_pages, fast)
 
@@ -205,8 +205,8 @@ def no_fast_page_is_overlooked(mover: Mover, process: Process) -> None:
 def test_pages_that_are_born_during_a_call_are_not_overlooked(
     seed: int, name: str, tensors: int, stretches: int, share: float
 ) -> None:
-    """About one call in seven takes as long as seven stretches. Such a call moves pages of tensors
-    that die meanwhile, and of the tensors that are then born on the same pages."""
+    """About one call in seven takes as long as seven stretches. During such a call, tensors whose
+    pages it moves die, and other tensors are born on these pages."""
     profile = random_profile(seed, tensors, stretches)
     table = profile.stretches.copy()
     table["time_ns"] = CALL_STRETCH_NS

@@ -38,7 +38,7 @@ def test_runs_follow_the_process() -> None:
         assert resident_in(pages.runs(), first, BLOCK_PAGES) == BLOCK_PAGES - 64
         part = pages.runs(first + 60, first + 70)
         assert part.tolist() == [(first + 64, 6, True)]
-        # Reading maps zero pages, which are not anonymous memory.
+        # The read of a dropped page maps the zero page, which is not anonymous memory.
         process.run("block[0]")
         assert resident_in(pages.runs(), first, BLOCK_PAGES) == BLOCK_PAGES - 64
         pages.close()
@@ -110,7 +110,7 @@ def test_ranges_are_cut_out() -> None:
 def test_exactly_the_pages_outside_the_ranges_remain(
     steps: list[tuple[int, int, bool]], holes: list[tuple[int, int]]
 ) -> None:
-    """steps, holes: the gap before each run or range, and its pages."""
+    """steps, holes: for each run or range, the gap before it and its size, both in pages."""
     runs, excluded, at = [], [], 0
     for gap, pages, resident in steps:
         runs.append((at + gap, pages, resident))

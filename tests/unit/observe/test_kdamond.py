@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DAMON's sysfs files as recorded in a guest: whether the daemon can use DAMON."""
+"""Whether the daemon can use DAMON, according to DAMON's sysfs files as recorded in a guest."""
 
 from __future__ import annotations
 

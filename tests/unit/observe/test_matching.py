@@ -132,7 +132,8 @@ def test_the_files_of_a_real_process_are_read() -> None:
     command = [sys.executable, "-c", "input(1)", "train.py"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
         assert child.stdout is not None
-        assert child.stdout.read(1) == b"1"  # the program runs; before, its command line is empty
+        # Its output shows that the program runs. Until then, its command line can be empty.
+        assert child.stdout.read(1) == b"1"
         found = Candidate(child.pid, os.getuid())
         assert matches(found, command=f"{sys.executable} -c input(1) train.py")
         assert found.cgroups == Candidate(os.getpid(), os.getuid()).cgroups

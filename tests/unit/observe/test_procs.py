@@ -168,8 +168,8 @@ def test_tracking_a_dead_process_is_refused(
 
 
 def test_exits_are_reported_without_netlink() -> None:
-    """In a new network namespace, the proc connector does not work. The watcher's note reports
-    this, and the watcher continues."""
+    """In a new network namespace, the proc connector does not work. The watcher's note says so,
+    and the watcher still reports exits."""
     script = (
         "import queue, subprocess\n"
         "from sentineld.observe.procs import ProcessWatcher\n"

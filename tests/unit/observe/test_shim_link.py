@@ -167,7 +167,7 @@ def test_threads_that_set_different_flags_lose_none(
     write, delays = peer.link.segment.set_flags, random.Random(0)
 
     def write_late(flags: int) -> None:
-        # ShimLink.set_flags() has to hold a lock. Without it, another thread could write newer
+        # ShimLink.set_flags() has to hold a lock. Otherwise, another thread could write newer
         # flags during this sleep, and the write below would overwrite them with older flags.
         time.sleep(delays.uniform(0, 5e-4))
         write(flags)

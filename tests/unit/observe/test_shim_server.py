@@ -205,7 +205,7 @@ def descriptors_of(fd: int) -> int:
     """Number of this process's descriptors that refer to the same file as fd."""
     file, count = os.fstat(fd), 0
     for number in open_descriptors():
-        # Another thread may close a listed descriptor before this one is looked at.
+        # Another thread may close a listed descriptor before fstat() is called.
         with contextlib.suppress(OSError):
             count += os.path.samestat(os.fstat(int(number)), file)
     return count

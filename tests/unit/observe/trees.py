@@ -37,7 +37,8 @@ class Tree:
             text=True,
             start_new_session=True,
         )
-        # Popen() can return before the kernel has reported the exec to the proc connector.
+        # Popen() can return before the kernel has reported the exec to the proc connector. So wait
+        # until the program runs.
         assert self._answer() == "running"
 
     def end(self) -> None:
