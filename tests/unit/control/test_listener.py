@@ -40,8 +40,8 @@ class Server:
         return Listener(listen(self.path, 0o600, None), limits, accept, refuse)
 
     def turn(self) -> None:
-        """Run a few iterations of the loop, which accept the connections that have arrived and make
-        the calls that are due."""
+        """Run a few iterations of the loop, which accept the connections that have arrived and run
+        the callbacks that are due."""
         for _ in range(5):
             self.loop.call_soon(self.loop.stop)
             self.loop.run_forever()
