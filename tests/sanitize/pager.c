@@ -4,8 +4,8 @@
  *
  * Each thread owns a part of the memory. It creates, fills, checks, evicts, fetches
  * and drops random ranges of pages in this part. It also passes pages to write(), so that
- * the kernel accesses pages that are absent.
- * The main thread forks meanwhile; the children check that no filled page is zero.
+ * the kernel accesses evicted pages.
+ * While the threads run, the main thread forks; the children check that no filled page is zero.
  * The threads together have several times as many pages as the budget allows.
  */
 #define _GNU_SOURCE
@@ -31,7 +31,7 @@
 struct worker {
 	pthread_t thread;
 	uint64_t (*memory)[WORDS];
-	_Atomic uint64_t seed[PAGES]; /* `seed` of the last fill(); 0: the page is absent */
+	_Atomic uint64_t seed[PAGES]; /* `seed` of the last fill(); 0: never filled, or dropped */
 	unsigned random;
 	int operations;
 };

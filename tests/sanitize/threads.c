@@ -101,7 +101,8 @@ static void call_hook(enum hook hook, uint32_t layer)
 	PyObject *number = (PyObject *)(uintptr_t)layer;
 
 	pthread_mutex_lock(&gil);
-	/* The backward hook gets its layer as self, the forward hook as an argument: pass it as both. */
+	/* The backward hook gets its layer as self, the forward hook as an argument: pass
+	   the layer as both. */
 	require((void *)sentinel_methods()[hook].function(number, number) == &none);
 	pthread_mutex_unlock(&gil);
 }
@@ -151,7 +152,7 @@ static void exchange(struct tensor tensor, unsigned place)
 
 /*
  * The code below makes a layout for the steps of both threads. A thread's step follows the whole
- * layout unless the other thread begins a step meanwhile.
+ * layout unless the other thread begins a step before this step has ended.
  */
 
 static uint64_t slot_bytes(unsigned slot)

@@ -127,7 +127,7 @@ class Trainer:
         return records
 
     def take_samples(self) -> Records:
-        """One record for each page that an operator has touched since the last call."""
+        """For each touch of a tensor since the last call, one record for each of its pages."""
         touched = np.array(self.touched, dtype=np.int64).reshape(-1, 4)
         self.touched.clear()
         first, pages, epoch, write = touched.T

@@ -23,7 +23,7 @@ def slots(plan: Plan, name: str, slot: int, value: int) -> Plan:
 
 
 def parts(plan: Plan, *rows: tuple[int, int, int]) -> Plan:
-    """The plan, changed so that slot 2 drops only parts.
+    """The plan, changed so that slot 2 drops only parts of its pages.
 
     rows: the table of dropped parts, as (offset, bytes, slot).
     """

@@ -50,11 +50,11 @@ class Steps:
     def run(
         self, steps: int, rate: float = NOMINAL, stall: float = 0.0, late: int = 0
     ) -> tuple[int, Correction | None]:
-        """Run steps until there is a correction, but at most this many.
+        """Run until there is a correction, but at most `steps` steps.
 
         Returns the number of whole steps that passed, and the correction or None. rate: bytes that
-        are moved per second of the mover's busy time. stall: stalled share of each step. late: late
-        moves in each step.
+        are moved per second of the mover's busy time. stall: stall time divided by step time. late:
+        number of late moves in each step.
         """
         for quarter in range(4 * steps):
             before = self.progress

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cuts: as late and as few as possible, and only at allocations."""
+"""Cuts are as late and as few as possible, and lie only at allocations."""
 
 from __future__ import annotations
 

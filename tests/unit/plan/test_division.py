@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The division of a shared budget: by hand, by exhaustive search, and its limits."""
+"""The division of a shared budget: cases checked by hand, a comparison with an exhaustive search,
+and the limits on the shares."""
 
 from __future__ import annotations
 
@@ -55,8 +56,8 @@ HALF = {0: 1.5, 64: 1.0}
 
 
 def test_memory_goes_to_the_session_that_gains_most() -> None:
-    # LINE gets all 64 MiB. The slowdown of HALF with 32 MiB is 1.25, so it may be at most
-    # 1.25 * 1.25 = 1.5625. Even without memory, it is only 1.5.
+    # LINE gets all 64 MiB. The slowdown of HALF with its equal share, 32 MiB, is 1.25, so it may be
+    # at most 1.25 * 1.25 = 1.5625. Even without memory, it is only 1.5.
     assert in_mib(divide(64 * MIB, [member(LINE), member(HALF)])) == [64, 0]
     # With weight 3, 1 MiB for HALF is worth 1.5 times as much as 1 MiB for LINE. The slowdown of
     # LINE with its equal share, 16 MiB, is 1.75, so it may be at most 2.19. Without memory, it is
@@ -175,7 +176,8 @@ def test_every_division_keeps_its_limits(sharing: list[Member], size_bytes: int)
 
 @given(st.lists(members(), min_size=2, max_size=3), st.integers(20, 40))
 def test_no_division_into_pages_is_better(sharing: list[Member], pages: int) -> None:
-    """Exhaustive search over the divisions into whole pages above the minimums."""
+    """The division is compared with all divisions in which each session with a curve gets its
+    minimum and a whole number of further pages."""
     size_bytes = pages * PAGE
     equal, shares = equal_shares(size_bytes, sharing), divide(size_bytes, sharing)
     options = []
@@ -231,14 +233,14 @@ def test_without_a_plan_for_a_session_only_equal_shares_are_permitted() -> None:
 
 
 def sized(size: int, weight: float = 1.0, most: int | None = None) -> Member:
-    """A session without a curve whose processes have this size; sizes in MiB."""
+    """A session without a curve; its processes have this size. Sizes are in MiB."""
     limit = None if most is None else most * MIB
     return Member(Terms(weight, most_bytes=limit), size_bytes=size * MIB)
 
 
 def test_memory_that_no_curve_values_goes_to_sessions_with_a_size() -> None:
     planned = member(LINE)
-    # 40 MiB are left: 3/4 and 1/4 of them.
+    # 40 MiB are left. By weight, the sessions with a size get 3/4 and 1/4 of them.
     parts = spare_parts(64 * MIB, [planned, sized(60, 3), sized(60)], [8 * MIB, 8 * MIB, 8 * MIB])
     assert in_mib(parts) == [0, 30, 10]
     # Sizes and maximums limit the parts.
@@ -265,5 +267,5 @@ def test_spare_memory_is_within_all_limits(rows: list[tuple[int, int, int]], res
     for (size, _, _), share, part in zip(rows, shares, parts, strict=True):
         assert 0 <= part <= max(size * MIB - share, 0)
         wanted += max(size * MIB - share, 0)
-    # Only whole pages are given, so a few can be left.
+    # Each part is a whole number of pages, so a few pages can be left over.
     assert sum(parts) >= min(wanted, rest * MIB) - 2 * PAGE * max(len(rows), 1)

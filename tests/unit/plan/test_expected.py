@@ -205,7 +205,8 @@ def test_a_demotion_may_begin_after_the_last_use() -> None:
 
 
 def test_a_demotion_may_not_begin_before_birth_or_promotion() -> None:
-    # Tensor 2 is born in stretch 2, dies in stretch 0 of the next step and is never used here.
+    # Tensor 2 is born in stretch 2 and dies in stretch 0 of the next step. In this test, it is
+    # never used.
     arena = (2, Space.ARENA, 1, 8 * PAGE, 2 * PAGE)
     unused = profile()
     unused.accesses["tensor"][4] = 3

@@ -215,7 +215,7 @@ def test_two_sizes_allow_only_blocks_that_one_size_allows(case: tuple[Plan, list
     unit = HUGE_BYTES // 2
 
     def blocks(*sizes: int) -> set[int]:
-        """The indices of chosen blocks, in units of the smaller size."""
+        """The indices of the chosen blocks, counted in blocks of the smaller size."""
         ranges = with_huge_pages(plan, PAGE, sizes).huge
         assert all(one.offset % unit == one.bytes % unit == 0 for one in ranges)
         return {

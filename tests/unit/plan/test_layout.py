@@ -49,8 +49,8 @@ def test_a_slot_may_span_regions_but_not_leave_them() -> None:
 def test_parts_of_a_slot_are_born_and_charged_on_different_tiers() -> None:
     plan, profile = across(), toy_profile()
     # Stretch 0 has 6 fast pages: pool 1 + parameter 2 + state being demoted 2 + activation 1.
-    # Promoted pages count from the next stretch on. The state's 2 pages are promoted in stretch 2
-    # and count in stretch 3.
+    # Promoted pages count as fast from the next stretch on: the state's 2 pages are promoted in
+    # stretch 2 and count in stretch 3.
     found = peak_fast_pages(plan, profile, residency(plan, profile))
     assert found.tolist() == [6, 4, 4, 5]
     births = expected_step(profile, plan.layout).births
@@ -88,8 +88,8 @@ def large_step(sizes: list[int]) -> Profile:
 
 
 def test_unmoved_tensors_are_aligned_to_huge_pages() -> None:
-    """Within an area, tensors that fill whole huge pages share one part. For each other size of
-    tensors there is a separate part.
+    """Within an area, tensors that fill whole huge pages share one part. Each other size of large
+    tensors has its own part.
 
     Within a part, tensors that live one after the other share addresses. Small and moved tensors
     are packed behind these parts.

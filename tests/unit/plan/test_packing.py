@@ -96,7 +96,7 @@ def test_the_step_begins_where_it_is_emptiest() -> None:
     # A (2)      A . A A      born at 2, dies at 1: it is alive when the step ends, but not at 1
     # B (1)      B B B B      always alive, and alone at 1: it gets an unshared place at offset 0
     # C (5)      C . . C      does not fit below A
-    # D (2)      . . D .      next to A; C reuses D's place and three more units
+    # D (2)      . . D .      right behind A; C then takes D's two units and the next three
     birth, death = np.array([2, 0, 3, 2]), np.array([1, 0, 1, 3])
     packed = pack_as_born(np.array([2, 1, 5, 2]), birth, death)
     assert packed.offsets.tolist() == [1, 0, 3, 3]

@@ -189,8 +189,8 @@ def test_evictions_of_placed_tensors_are_never_late_by_plan() -> None:
 
 
 class _Shifted:
-    """Returns another policy's plan with smaller row numbers: the rows of its moves are reduced by
-    1, as for a profile that lacks the first tensor."""
+    """Returns another policy's plan, but reduces the tensor numbers of its moves by 1, as in a
+    profile without the first tensor."""
 
     charges_budget = True
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ranks of a job as one member of a division: by hand, and compared with a search."""
+"""The ranks of a job as one member of a division, checked by hand and compared with a search."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The times of stretches with all memory fast, derived from steps measured under a plan."""
+"""The times that stretches would take with all memory fast, derived from steps measured under a
+plan."""
 
 from __future__ import annotations
 

@@ -13,8 +13,8 @@ def last_step(trainer: Trainer) -> Step:
 
 
 def toy(steps: int = 3, cuts: tuple[int, ...] = (), forget: int = 0) -> Step:
-    """The step in the diagram of test_lifetimes.py. forget: number of steps at the beginning of the
-    training whose records are discarded."""
+    """The step in the diagram of test_lifetimes.py. The records of the first `forget` steps are
+    discarded."""
     trainer = Trainer(cuts=cuts)
     trainer.alloc(4 * PAGE)
     gradient: Tensor | None = None

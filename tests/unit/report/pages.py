@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decodes the tables of numbers in a page's figures."""
+"""Decodes the tables of numbers in the figures of a report page."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The facts of a page, and the names of tensors in it."""
+"""The contents of report pages: facts, notes, and the names of tensors."""
 
 from __future__ import annotations
 

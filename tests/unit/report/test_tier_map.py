@@ -17,7 +17,7 @@ TIERS = tier_map(PLAN, PROFILE, residency(PLAN, PROFILE), 1000)
 
 
 def pages(share: Floats) -> list[list[float]]:
-    """The shares by stretch and page."""
+    """The entries by stretch and page; each row of the map is one page."""
     found: list[list[float]] = share.T.tolist()
     return found
 

@@ -70,7 +70,7 @@ class Journal:
             return found
 
     def until(self, message: str) -> list[dict[str, str]]:
-        """All entries up to the one with this message, which may come later."""
+        """Wait for the entry with this message; returns all unread entries up to this one."""
         self._socket.setblocking(True)
         found = [self.entry()]
         while found[-1]["MESSAGE"] != message:

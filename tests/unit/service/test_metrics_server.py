@@ -63,7 +63,7 @@ def is_closed_by_server(connection: socket.socket) -> bool:
     connection.settimeout(PATIENCE_S)
     try:
         return connection.recv(1) == b""
-    except ConnectionResetError:  # data arrived after the server had closed the connection
+    except ConnectionResetError:  # the server received data after it had closed the connection
         return True
 
 

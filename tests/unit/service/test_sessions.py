@@ -145,7 +145,7 @@ def test_nothing_of_a_session_stays(
     before = held()
     for _ in range(SESSIONS):
         life(daemon)
-    # The numbers may fall, because objects that earlier tests left behind can disappear meanwhile.
+    # The numbers may fall, because objects that earlier tests left behind can be freed in between.
     daemon.until(lambda: all(now <= then for now, then in zip(held(), before, strict=True)))
 
 

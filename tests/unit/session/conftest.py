@@ -22,7 +22,7 @@ def managed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ToyDriv
 
 @pytest.fixture
 def sharing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ToyDriver]:
-    """A managed process that shares 64 pages."""
+    """The driver of a managed process whose session has a share of a shared budget of 64 pages."""
     made = ToyDriver(tmp_path, monkeypatch, shared_fast=str(64 * PAGE))
     assert made.driver.lifecycle.state == "managed"
     yield made

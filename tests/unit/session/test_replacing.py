@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Planning again while a plan is live: what is reserved meanwhile, and what is kept if it fails."""
+"""Planning again while a plan is live: what is reserved during the planning, and what is kept if
+the planning fails."""
 
 from __future__ import annotations
 

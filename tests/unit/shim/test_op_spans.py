@@ -18,7 +18,7 @@ NOTHING = np.zeros(0, protocol.RECORD_DTYPE)
 
 
 def records(boundaries: list[int], frees: tuple[tuple[int, int], ...] = ()) -> np.ndarray:
-    """Ring records. boundaries: their times; frees: (time, address) of each."""
+    """Ring records. boundaries: times of the boundaries. frees: (time, address) of each free."""
     made = np.zeros(len(boundaries) + len(frees), protocol.RECORD_DTYPE)
     made["time_ns"] = [*boundaries, *(time for time, _ in frees)]
     made["address"][len(boundaries) :] = [address for _, address in frees]

@@ -68,7 +68,7 @@ def test_on_two_equal_tiers_only_waits_cost_time() -> None:
         assert found.step_seconds == pytest.approx(waited, rel=1e-9), name
         compared.add(name)
     assert compared >= {"auto", "autotm", "interleave", "sentinel+spill", "static", "tpp"}
-    # Only policies that use no slow page in place may find this budget too small.
+    # Only policies that never access pages in slow memory may find this budget too small.
     assert not any("+slow" in name or isinstance(policy(name), Reactive) for name in infeasible)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The step-time bound with recomputation: by hand, and below every simulated step."""
+"""The step-time bound with recomputation, checked by hand; it is below every simulated step."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ SLOW_S = 1.125e-9 * UNIT
 
 
 def test_the_cheaper_of_a_slow_tensor_and_a_recomputation_is_bounded() -> None:
-    # Five tensors are alive in stretch 4. With four fast ones and without moves, one of them is
-    # slow for its whole life, or y is dropped and computed again in 10 us. To compute x again would
-    # take 1 ms.
+    # Five tensors are alive in stretch 4. There is room for four of them, and nothing can move. So
+    # one of them is slow for its whole life, or y is dropped and computed again in 10 us. Computing
+    # x again would take 1 ms.
     profile, budget = layered_profile(), 4 * UNIT
     step_s = profile.step_ns / 1e9
     none, expensive, both = (

@@ -34,7 +34,7 @@ def gain(gains: CleanGains, before: int, after: int, wrote: bool, at: int) -> fl
         return 0.0
     if wrote:
         # The page cannot be clean after a stretch that writes to it. If it was clean before, the
-        # gain is that of a dirty page.
+        # gain is the same as if it had been dirty before.
         if after == CLEAN:
             return None
         if before == SLOW:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options change the pages of groups; the program with options equals its dual."""
+"""Options change the pages of groups; with options, the program's optimum equals its dual."""
 
 from __future__ import annotations
 

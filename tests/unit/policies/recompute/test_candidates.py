@@ -24,7 +24,7 @@ OF_Y = Recomputation(2, 2, 5, ((Y, 3),), frozenset({X, W}), 10_000)
 
 
 def with_access(profile: Profile, stretch: int, tensor: int, how: str) -> Profile:
-    """The profile with one more access; replaces the tensor's other access in the stretch."""
+    """The profile with this access instead of the tensor's access in the stretch, if it has one."""
     rows = profile.accesses
     others = rows[(rows["stretch"] != stretch) | (rows["tensor"] != tensor)]
     new = np.array([row(profile.tensors, stretch, tensor, how)], ACCESS_DTYPE)
@@ -38,7 +38,8 @@ def test_a_tensor_with_a_gap_between_its_uses_is_a_candidate() -> None:
 
 
 def test_the_candidates_that_free_most_for_their_time_are_kept() -> None:
-    # x would be absent for 100 us and costs 1 ms, y for 50 us and costs 10 us.
+    # x would be absent for 100 us and takes 1 ms to compute again; y would be absent for 50 us and
+    # takes 10 us.
     assert candidates(layered_profile(), limit=1) == (OF_Y,)
 
 
@@ -88,7 +89,7 @@ def test_an_input_must_be_there_when_it_is_read() -> None:
     assert not compatible([OF_Y], OF_X)
     assert not compatible([OF_Y], OF_Y)
     assert compatible([], OF_Y)
-    # If x is computed again for an earlier use, it is there again.
+    # If x is computed again in stretch 4, it is present when y's segment reads it in stretch 5.
     assert compatible([replace(OF_X, at=4)], OF_Y)
 
 

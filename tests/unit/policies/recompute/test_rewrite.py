@@ -67,7 +67,8 @@ def test_a_recomputation_changes_the_step_as_computed_by_hand() -> None:
     assert amounts(found, 5, AGAIN) == (UNIT, UNIT)
     assert amounts(found, 5, Y) == (0, 0)
     assert amounts(found, 3, Y) == (UNIT, 0)
-    # In stretch 4, four tensors and y were alive; now the scratch tensor and four of them in 5.
+    # The peak was 5 units, in stretch 4. Without y, stretch 4 has 4 units. Now the peak is in
+    # stretch 5: 4 units and the scratch tensor.
     assert found.peak_bytes == 4 * UNIT + 4 * PAGE
     assert inserted_events(profile, OF_Y) == 3
 

@@ -77,8 +77,8 @@ def test_a_tensor_makes_room_when_the_queue_before_it_has_been_transferred(
     # The gradient lives in stretches 5 and 6. There is room for the gradient only once the second
     # saved tensor has left, and this tensor leaves after the first one. At 32 pages a second, a
     # first tensor of 16 pages leaves in stretch 2. The second tensor leaves in stretches 3 and 4,
-    # just in time. A first tensor of 64 pages leaves in stretches 2 and 3, so that half of the
-    # second tensor leaves as late as stretch 5.
+    # just in time. A first tensor of 64 pages leaves in stretches 2 and 3, so half of the second
+    # tensor leaves only in stretch 5, too late for the gradient's birth.
     profile = in_passes(
         lap(
             16,

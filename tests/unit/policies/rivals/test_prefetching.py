@@ -20,7 +20,7 @@ def test_blocks_move_once_an_execution_has_used_them() -> None:
     for stretch in range(3):
         assert prefetcher.tick(seen(stretch, [0, 0, 10, 10])) == []
     # Stretch 3 has ended. Stretch 0 begins and uses cell 0. Cells 2 and 3 have both been fast since
-    # the first tick, so the first of them is evicted.
+    # the first tick, so the cell with the lower number, cell 2, is evicted.
     assert prefetcher.tick(seen(3, [0, 0, 10, 10])) == [
         MoveRequest(2, 1, 10),
         MoveRequest(0, 0, 10),

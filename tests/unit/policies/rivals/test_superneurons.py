@@ -96,7 +96,7 @@ def with_heavy(*layers: int) -> Profile:
 
 def test_only_outputs_of_checkpoints_leave() -> None:
     # The output of layer 3 is the input of layer 4. It leaves after stretch 4, too late for the
-    # birth in stretch 5. The output of layer 1 leaves earlier.
+    # birth in stretch 5. The output of layer 1 leaves early enough.
     room = 4 * PAGES * PAGE
     for mode, inputs in ((Mode.CHECKPOINTS, {4}), (Mode.ALL, {2})):
         book = open_book(with_heavy(3), moving(64), room)

@@ -63,15 +63,17 @@ def test_without_a_lack_of_memory_nothing_is_computed_again() -> None:
 def test_the_recomputation_lengthens_the_step_and_the_bound_is_below_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    # With 0, the segment counts as large, so layer b is executed alone. Executing the whole segment
-    # again would also make a second z, for which the budget has no room.
+    # If largest_need_bytes() returns 0, the segment counts as large, so only layer b is executed
+    # again. Executing the whole segment again would also make a second z, for which the budget has
+    # no room.
     monkeypatch.setattr(superneurons_recompute, "largest_need_bytes", lambda *_: 0)
     profile, mine = layered_profile(), policy("superneurons+recompute")
     assert isinstance(mine, Rewriting)
     budget = 4 * UNIT + UNIT // 2
     found = simulate(profile, mine, tiers(100.0), budget)
-    # Layer b is executed again in 10 us. Its tensors are short-lived then, so they are in the pool,
-    # which leaves no room for z or g: this tensor is slow for one write and one read.
+    # Executing layer b again takes 10 us. The tensors that it then makes are short-lived, so they
+    # are in the pool. The pool leaves too little room for both z and g, so one of them is slow, for
+    # one write and one read.
     slow_s = 1.125e-9 * UNIT
     assert found.step_seconds - found.fast_only_seconds == pytest.approx(10e-6 + slow_s, rel=1e-6)
     assert mine.bound_seconds(profile, tiers(100.0), budget) <= found.step_seconds

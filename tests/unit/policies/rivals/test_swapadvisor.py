@@ -56,7 +56,8 @@ def step_of(profile: Profile, tiers: Tiers, budget: int, accesses_slow: bool = T
 
 
 def genes_of(step: Step, **placement: int) -> Integers:
-    """Genes with one pool for all sizes. placement: genes of single tensors; `t0` is tensor 0."""
+    """Genes with one pool for all sizes. placement: the genes of the named tensors (`t0` is tensor
+    0); the genes of other tensors are 0."""
     genes = np.zeros(SIZE_CLASSES + len(step.tensors), np.int64)
     for name, value in placement.items():
         genes[SIZE_CLASSES + int(name[1:])] = value

@@ -183,7 +183,7 @@ def test_a_swap_in_begins_where_it_is_told() -> None:
     # too short for the swap in, and no other stretch is left.
     book = open_book(with_guest(), moving(32), BUDGET)
     assert not book.try_swap(Gap(0, 0, 5), begin=3)
-    # If the bandwidth from the given stretch on does not suffice, the swap in begins earlier.
+    # Stretch 6 is too short for the whole swap in, so it begins in stretch 5, earlier than told.
     book = open_book(lap(8, Life(64, (0, 7))), moving(32), BUDGET)
     assert book.try_swap(Gap(0, 0, 7), begin=6)
     assert book.swaps[0].out == (Part(1, 0, 32), Part(2, 32, 32))

@@ -66,7 +66,7 @@ def test_offloads_follow_the_last_forward_use_and_the_next_layer_waits() -> None
     # there waits for the offload that begins at boundary 5 of the previous step. This offload is
     # complete by then.
     assert plan.layout.waits.tolist() == [-1, -1, -1, 5, 3, 4, 5, -1, -1, -1, -1, -1, -1, -1]
-    # A transfer takes a second, as a layer does, so no layer has to wait long.
+    # A transfer takes a second, as a layer does, so the waits do not lengthen the step.
     found = simulate(profile, policy("vdnn"), moving(64), ROOM)
     assert found.step_seconds == pytest.approx(14)
 

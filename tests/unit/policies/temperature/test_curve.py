@@ -61,7 +61,7 @@ def test_more_memory_never_slows_the_processes_down(
     assert found.at([working_set, 2 * working_set]).tolist() == [1.0, 1.0]
     faults_per_s = sum(rate * pages for rate, pages in groups)
     assert found.at([0])[0] == pytest.approx(1 + faults_per_s * FAULT_S)
-    # The curve has not more points than necessary. Between them, it lies above the exact one.
+    # The number of points is limited. Between its points, the curve lies above the exact curve.
     hottest = sorted(groups, reverse=True)
     outside = sum(rate * pages for rate, pages in hottest[len(hottest) // 2 :])
     inside = sum(pages for rate, pages in hottest[: len(hottest) // 2] if rate > 0)

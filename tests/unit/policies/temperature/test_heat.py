@@ -157,7 +157,8 @@ WINDOW_S, INTERVAL_S = 0.5, 2.0
 
 
 def rates(process: Process, seen: bool = True) -> list[float]:
-    """Faults per second of each page: of all units' resident pages, then of the swapped ones."""
+    """Faults per second of each page: first one number per unit for its resident pages, then one
+    per unit for its swapped pages."""
     found, pages = process.heat.fault_rates(WINDOW_S, INTERVAL_S, seen)
     assert pages.sum() == len(process.resident) * UNIT
     return found.tolist()

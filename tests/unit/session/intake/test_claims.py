@@ -132,7 +132,7 @@ def test_no_layout_is_larger_than_the_machine() -> None:
 
 
 def test_the_machine_s_own_bound() -> None:
-    # This is the original function: this file imported it before the fixture replaced it.
+    # Here, most_bytes() is the original: this file imported it before the fixture replaced it.
     assert most_bytes() > MACHINE_BYTES
 
 

@@ -173,7 +173,7 @@ def test_each_request_for_descriptors_is_answered_before_the_next_one(
                 os.close(fd)
             linked.receive()
             observing.take(answer)
-        # No received descriptor is left over: it would be assigned to a later message.
+        # No received descriptor is left over. Otherwise, it would be assigned to a later message.
         with pytest.raises(FrameError):
             linked.link.connection.take_fds(1)
     observing.close()

@@ -40,9 +40,9 @@ def access(paged: Paged, first: int) -> None:
 
 
 def planned_in_memory(paged: Paged) -> bool:
-    """Whether nearly all planned pages are in memory. If no stray page may be evicted at the moment
-    of a fault, because the other frames belong to pages that are being read, the fault evicts some
-    planned pages."""
+    """Whether at least four fifths of the planned pages are in memory. Some may have been evicted:
+    if all frames without planned pages belong to pages that are still being read, a fault finds no
+    stray page to evict and evicts planned pages."""
     before = paged.counts().bytes_read
     assert paged.holds(0, PLANNED, 1)
     return paged.counts().bytes_read - before <= PLANNED // 5 * PAGE
