@@ -121,7 +121,7 @@ def test_a_small_drop_is_accepted_after_many_steps() -> None:
 
 
 def faulting(steps: Steps, number: int) -> Correction | None:
-    """Run this many steps, each with 1000 faults of 1 ms; returns the correction or None."""
+    """Run `number` steps, each with 1000 faults of 1 ms; returns the correction or None."""
     for _ in range(number):
         before = steps.progress
         steps.progress = replace(

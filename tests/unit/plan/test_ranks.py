@@ -44,7 +44,8 @@ def test_equal_ranks_need_twice_the_memory_of_one() -> None:
 
 
 def test_the_rank_that_needs_more_gets_more() -> None:
-    # With x MiB, the slowdowns are 2 - x / 64 and 2 - x / 32. Both are 1.5 with 32 and 16 MiB.
+    # With x MiB, the slowdowns of the ranks are 2 - x / 64 and 2 - x / 32. Both are 1.5 if the
+    # first rank gets 32 MiB and the second one 16 MiB.
     ranks = [rank(LINE), rank({0: 2.0, 32: 1.0})]
     assert divided(48 * MIB, ranks) == [32 * MIB, 16 * MIB]
     assert slowdown(as_one(ranks), 48 * MIB) == pytest.approx(1.5)

@@ -22,8 +22,8 @@ OTHER = Caller(USER, threading.Event())
 
 
 def wait_for_root(process: Other) -> None:
-    """Wait until execve() of a setuid program has changed the process's user. The kernel changes
-    the process's name (comm) earlier."""
+    """Wait until execve() of a setuid program has changed the process's user. A wait for the
+    process's new name (comm) would end too early: the kernel changes the name before the user."""
     wait(lambda: os.stat(f"/proc/{process.process.pid}").st_uid == 0)
 
 

@@ -54,7 +54,7 @@ def test_screens(daemon: FakeDaemon, columns: int, lines: int) -> None:
 
 
 def is_grey(colour: str) -> bool:
-    """Whether the shares of red, green and blue hardly differ."""
+    """Whether the amounts of red, green and blue are nearly equal."""
     shares = [int(colour[at : at + 2], 16) for at in (0, 2, 4)]
     return max(shares) - min(shares) <= 4
 

@@ -44,7 +44,7 @@ def test_the_region_that_is_idle_the_longest_falls_first() -> None:
 def test_a_region_that_is_accessed_steadily_is_hotter_than_a_new_one() -> None:
     schemes = Schemes(1.0)
     schemes.tick(seen(0.0, [0, 0, 0, 5]))
-    # Cells 0 and 3 now have the same number of accesses, but only cell 3 had it 8 s ago, too.
+    # Cells 0 and 3 now have the same number of accesses, but 8 s ago, only cell 3 had accesses.
     assert schemes.tick(seen(8.0, [5, 0, 0, 5], free=8)) == [MoveRequest(3, 0, 5)]
 
 

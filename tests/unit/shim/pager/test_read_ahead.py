@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A sequence of faults reads pages ahead, and evicts other pages to make room for them. Pages that
-are accessed repeatedly stay in memory."""
+"""In a sequence of faults, the pager reads pages ahead and evicts other pages to make room for
+them. Pages that are accessed repeatedly stay in memory."""
 
 from __future__ import annotations
 
