@@ -31,7 +31,7 @@ def latencies(overlap: Overlap) -> LoadedLatencies:
 
 
 def pages(first: int, second: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Pages of the cells, one for each of the two tensors."""
+    """Numbers of pages of the two cells. Each cell holds one of the two tensors."""
     return np.array([first, second])
 
 
