@@ -20,7 +20,7 @@ HIERARCHIES = {"v1": ("cgroup", "memory"), "v2": ("cgroup2", ""), "cpuset": ("cg
 
 @contextmanager
 def cgroup(version: str, name: str = "sentineld-test") -> Iterator[Path]:
-    """The folder of a new cgroup; version: v1 (the hierarchy for memory), v2, or cpuset (v1).
+    """The folder of a new cgroup; version: v1 (memory hierarchy), v2, or cpuset (v1's cpusets).
 
     Skips the test if no cgroup can be created. A test may remove the cgroup, but must end the
     processes in it.

@@ -20,7 +20,7 @@ def meter_within(
     On a slow machine, a barrier can time out because the mover has not finished. A barrier also
     counts as timed out if the shim stops waiting because the daemon's heartbeat is stale. After a
     time-out, tensors are born although the moves that make room for them are not done. If steps
-    then exceed most_bytes, all steps are metered again.
+    exceed most_bytes after a time-out, all steps are metered again.
 
     session: returns the session's status.
     timeouts_before: the value of `barrier_timeouts` before an event that may have made barriers

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """pytest setup of all tests: deactivates the shim, makes torch's threads wait without polling,
-selects a hypothesis profile, and exempts the objects of the collection from garbage collection.
+selects a hypothesis profile, and exempts the test modules' objects from garbage collection.
 
 The header of each test run names the profile.
 """
@@ -23,7 +23,7 @@ sentineld.shim.disarm()
 # trainings. The processes that tests start inherit the variable.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
-# Collecting the tests makes many objects that stay, and hardly any garbage.
+# When pytest collects the tests, it creates many objects that it keeps, but hardly any garbage.
 gc.disable()
 
 COUNTS = {"ci": 40, "long": 2000}

@@ -21,11 +21,11 @@ DYNAMO, SHAPES = "torch._dynamo", "torch._meta_registrations"
 
 
 class _Deferred(ModuleType):
-    """Takes the place of torch._dynamo until a name that this class does not define is used."""
+    """Replaces torch._dynamo. Using a name that this class lacks imports the real modules."""
 
     def __getattr__(self, name: str) -> Any:
-        # `__path__` is used when a submodule is imported. Nothing needs the other special names,
-        # but code that searches all modules asks for them.
+        # The import of a submodule uses `__path__`. Code that searches all modules asks for other
+        # special names, too, but it must not cause the import.
         if name.startswith("__") and name != "__path__":
             raise AttributeError(name)
         if sys.modules.get(DYNAMO) is self:

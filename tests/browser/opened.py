@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A report page in a browser: what it shows, and how a user acts on it."""
+"""A report page in a browser: reads what it shows, and carries out a user's actions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MAP_LEFT, MAP_TOP, MAP_HEIGHT = 96, 20, 480
 
 
 class Opened:
-    """A page that has been drawn. data: its figures."""
+    """A report page that the browser has drawn. data: the page's figures."""
 
     def __init__(self, browser: webdriver.Chrome, data: dict[str, Any]) -> None:
         self.browser, self.data = browser, data
@@ -65,7 +65,7 @@ class Opened:
         return found
 
     def point(self, across: float, down: float, click: bool = False) -> None:
-        """Move the pointer to a position on the map, in shares of the map's width and height."""
+        """Move the pointer to a position on the map, in fractions of its width and height."""
         canvas = self.element("#map-marks")
         self.run("arguments[0].scrollIntoView({block: 'center'})", canvas)
         width, height = canvas.size["width"], canvas.size["height"]
@@ -89,6 +89,6 @@ class Opened:
 
 
 class View(Protocol):
-    """Opens the page of a report. change: changes the page's figures before they are written."""
+    """Opens the page of a report. change: called with the page's figures before their writing."""
 
     def __call__(self, report: Report, width: int = ..., change: Any = ...) -> Opened: ...

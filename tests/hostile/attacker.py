@@ -62,7 +62,8 @@ def _set_group_nice(pid: int, nice: int) -> None:
 def die_with_parent(parent: int) -> None:
     """Have the kernel kill this process when its parent ends. parent: the parent's process ID.
 
-    A change of the uid resets this setting, and a forked child does not inherit it.
+    Call this after drop_privileges(): a change of the uid resets this setting. A forked child does
+    not inherit it.
     """
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:  # the parent ended before the call
@@ -86,8 +87,8 @@ class Attacker:
         os.close(writing)
 
     def heard(self, patience_s: float = PATIENCE_S) -> Any:
-        """Return the next value that the process has sent; raises AssertionError if the attack
-        failed."""
+        """Return the next value that the process has sent. Raises AssertionError if the process
+        failed, ended without a value, or sends none within patience_s."""
         deadline_s = time.monotonic() + patience_s
         while b"\n" not in self._buffer:
             left_s = deadline_s - time.monotonic()

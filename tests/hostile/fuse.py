@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A FUSE file system whose files can be opened, and whose server then never answers.
+"""A FUSE file system whose server lets files be opened, but answers no request on an open file.
 
 The server speaks the kernel's protocol (linux/fuse.h) on /dev/fuse in a process of its own. Once a
 file is open, each system call on it that sends a request to the server blocks. This includes

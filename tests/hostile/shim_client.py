@@ -92,7 +92,7 @@ class Segment:
 
 
 class ShimClient:
-    """A connection to the shims' socket. Only calls of its methods send messages."""
+    """A connection to the shims' socket. It sends nothing unless one of its methods is called."""
 
     def __init__(
         self, path: Path | None, connected: socket.socket | None = None, wait: bool = True

@@ -105,9 +105,8 @@ def test_impossible_words_cost_no_memory(attack: Attack, when: str) -> None:
 def full_ring(say: Say, path: str, control: str, records: int) -> None:
     """Send a hello with a ring of `records` records, and report the type of the answer.
 
-    If the daemon accepts the hello, mark all records of the ring as new again and again. Attach
-    after marking them for the second time. At the end, report "attached", or the error's code if
-    the attach failed.
+    If the daemon accepts the hello, fill the ring with new records 19 times, and attach after the
+    second time. At the end, report "attached", or the error's code if the attach failed.
     """
     client, segment = ShimClient(Path(path)), Segment(records)
     os.close(client.register(segment))

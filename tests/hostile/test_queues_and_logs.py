@@ -254,14 +254,14 @@ def test_half_requests_cost_no_memory(attack: Attack) -> None:
 
 
 def byte_by_byte(say: Say, path: str, duration_s: float) -> None:
-    """Send a hello one byte at a time: the daemon must neither block nor spin meanwhile."""
+    """Send a hello one byte at a time: the daemon must neither block nor spin until its end."""
     segment, event = Segment(), os.eventfd(0)
     data = frame({"type": "hello", "version": SHIM_VERSION, "pid": os.getpid(), "threads": 1})
     begin_s = time.monotonic()
     client = ShimClient(Path(path))
     client.raw(data[:1], [segment.fd, event])
     for at in range(1, len(data)):
-        if time.monotonic() - begin_s > HELLO_S / 3:  # this process rarely gets a CPU
+        if time.monotonic() - begin_s > HELLO_S / 3:  # too slow: send the rest before the deadline
             client.raw(data[at:])
             break
         client.raw(data[at : at + 1])

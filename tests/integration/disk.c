@@ -4,7 +4,7 @@
  * An unlinked file that is open with O_DIRECT counts as a paging file.
  * Environment variables:
  *   DISK_SLOW_US: delay of each request in microseconds
- *   DISK_READS, DISK_WRITES: number of requests after which all further ones fail with EIO
+ *   DISK_READS, DISK_WRITES: number of reads or writes that succeed; all later ones fail with EIO
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

@@ -6,7 +6,7 @@
  * word of each page of the hot set, again and again. The hot set begins at the start of the memory.
  * Commands on standard input, one a line; each is answered by a line:
  *
- *   hot MIB    the hot set begins at this offset
+ *   hot MIB    move the hot set: it begins at this offset from now on
  *   sum        a checksum of the memory without the words that the hot set's loop changes
  *   lock MIB   mlock the first MIB
  *   unlock     undo all mlock

@@ -80,7 +80,7 @@ class Program:
         self.address = int(self.tell("exec"), 16)
 
     def resident_share(self, start_mib: int, size_mib: int) -> float:
-        """The share of resident pages in the `size_mib` MiB that begin at offset `start_mib`."""
+        """The fraction of resident pages in the `size_mib` MiB that begin at offset `start_mib`."""
         fd = os.open(f"/proc/{self.pid}/pagemap", os.O_RDONLY | os.O_CLOEXEC)
         try:
             entries = read_pagemap(fd, self.address + start_mib * MIB, size_mib * MIB)

@@ -30,7 +30,7 @@ class Node:
         return ["nsenter", f"--net=/run/netns/{self.name}"]
 
     def read(self, url: str) -> str:
-        """The body of the answer to a request that is sent in the namespace. Raises
+        """Request a URL from within the namespace; return the body of the answer. Raises
         CalledProcessError if there is no answer."""
         reader = (
             f"import urllib.request as u; print(u.urlopen({url!r}, timeout=60).read().decode())"

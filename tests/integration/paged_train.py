@@ -154,7 +154,7 @@ class Pinned:
     BUFFERS = 0  # IORING_REGISTER_BUFFERS
 
     def __init__(self, tensors: list[Tensor]) -> None:
-        """Raises OSError."""
+        """Raises OSError if the kernel refuses the io_uring or the buffers."""
         self._ring = self._call(self.SETUP, 1, ctypes.create_string_buffer(120))
         spans = (ctypes.c_uint64 * (2 * len(tensors)))()
         for number, tensor in enumerate(tensors):

@@ -31,7 +31,7 @@ pytestmark = [
 SHARED = 32 * MIB
 HOT_MIB = 12
 POLICY = ("--policy", "sentinel+spill")  # plans faster than auto
-REST = ("--rest", "100")  # milliseconds after each step, while the curve is made
+REST = ("--rest", "100")  # sleep 100 ms after each step: many plans have to be made
 
 
 @pytest.fixture

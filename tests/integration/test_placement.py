@@ -77,7 +77,7 @@ class PlacedRun(ManagedRun):
             segment.close()
             if (
                 self.status()["layout_id"] == layout
-            ):  # otherwise, a new plan has meanwhile replaced the offsets
+            ):  # otherwise, a new layout has made the offsets outdated
                 return found
 
 
@@ -125,7 +125,7 @@ def test_placed_tensors_stay_on_their_tiers(run: PlacedRun, policy: str) -> None
     begun = run.status()["step"]
     while run.status()["step"] < begun + STEPS:
         now = run.tiers()
-        # Pages of the slow region are dropped or kept, but never in fast memory.
+        # Dead pages may be dropped, but every resident page is on the tier of its tensor.
         assert all(now[one] <= tiers for one, tiers in expected.items()), now
     shown = run.daemon.ctl("plan", "show", str(run.pid))
     assert "the script has placed" in shown.stdout

@@ -278,13 +278,14 @@ def test_pages_that_a_child_shares_stay(daemon: Daemon, running: Program) -> Non
         lambda: "cannot be paged out" in session(daemon, running)["reason"],
         "the reason does not say that the budget cannot be kept",
     )
-    # The parent has its own copies of the pages that it has written since the fork.
+    # The hot set's pages are the parent's own copies, because it has written them since the fork.
+    # All other pages are still shared with the child, so they stay.
     assert running.resident_share(HOT_MIB, TOTAL_MIB - HOT_MIB) == 1
     assert running.tell("sum") == before
 
 
 def test_a_fork_of_a_managed_process_changes_no_contents(daemon: Daemon, running: Program) -> None:
-    """The child also shares swapped pages. After its end, the parent's pages can be paged out."""
+    """The child shares pages in swap, too. After the child's end, pages can be paged out again."""
     before = running.tell("sum")
     attach(daemon, running)
     wait_within_budget(daemon, running)
@@ -332,7 +333,7 @@ def test_a_process_with_60000_mappings(daemon: Daemon, program: Path) -> None:
 
 
 def test_a_process_with_30000_locked_mappings(daemon: Daemon, program: Path) -> None:
-    """Every second page is locked, so that the others are mappings of their own, too."""
+    """Every second page is locked, so each page is a mapping of its own: 30000 are locked."""
     mappings = 60_000
     many = Program(program, mappings * PAGE_BYTES // MIB + 1, 1)
     try:
@@ -455,7 +456,7 @@ def test_a_killed_daemon_leaves_its_processes_free(
 def test_daemons_that_cannot_detect_each_other_keep_the_smaller_budget(
     daemon: Daemon, running: Program, tmp_path: Path
 ) -> None:
-    """A daemon in a container has a /proc of its own."""
+    """The second daemon has a mount of /proc of its own, like a daemon in a container."""
     script = 'mount -t proc proc /proc && exec "$@"'
     wrapper = ("unshare", "--mount", "sh", "-c", script, "sh")
     if subprocess.run([*wrapper, "true"], capture_output=True).returncode:

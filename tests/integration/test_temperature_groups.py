@@ -240,7 +240,7 @@ def test_the_session_ends_with_the_cgroup(daemon: Daemon, program: Path, group: 
 
 
 def test_a_process_tree_has_one_budget(daemon: Daemon, program: Path) -> None:
-    """The tree's root uses little memory. Its children start after the attach; one outlives it."""
+    """The root uses little memory. Its children start after the attach; one outlives the root."""
     with block_process() as root:
         found = attach(daemon, str(root.pid), "--tree", fast="24MiB")
         assert found["pid"] == root.pid
@@ -286,8 +286,9 @@ def test_pages_that_a_fork_shares_are_counted_once(daemon: Daemon) -> None:
 
 
 def test_shared_memory_makes_no_false_peak(daemon: Daemon, program: Path) -> None:
-    """The budget is a share of the peak. First, a child has its parent's address space, as after
-    vfork(). After this child has ended, another one shares its parent's pages, as after fork()."""
+    """The budget is 75% of the peak, and must not grow because of a child. The first child runs in
+    its parent's address space, as after vfork(). When it has ended, a second child shares its
+    parent's pages, as after fork()."""
     root = Program(program, SIZE_MIB, 1)
     try:
         before = root.tell("sum")

@@ -190,7 +190,7 @@ def test_cgroups_and_processes_share(daemon: Daemon, program: Path, stack: ExitS
         "the hot sets are not in memory",
     )
     assert sessions(daemon, [inside])[0]["group"] == f"cgroup {folder}"
-    # The heat moves from the cgroup to the process, and so does the memory.
+    # The cgroup becomes cold, and a new process with a hot set gets the memory.
     inside.tell(f"hot {TOTAL_MIB}")
     outside.close()
     hot = started(stack, program, WARM_MIB)

@@ -32,8 +32,8 @@ class GuestKind:
 
     @property
     def cpus(self) -> int:
-        """Number of CPUs: 1 if one thread emulates all CPUs, because a second CPU would make
-        programs up to twice as slow; otherwise 2. The number is the same under TCG and KVM."""
+        """Number of CPUs: 1 if one thread emulates all CPUs, otherwise 2. In one thread, a second
+        CPU would make programs up to twice as slow. KVM gets the same number as TCG."""
         return 1 if self.tcg_thread == "single" else 2
 
 

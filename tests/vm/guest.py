@@ -306,8 +306,8 @@ class Guest:
     def put_tree(self) -> None:
         """Replace TREE with the repository's files, except those that git ignores.
 
-        The bytecode of the packages that guests run is added: compiling them costs an emulated
-        guest seconds of CPU time.
+        Adds bytecode for the packages that guests run, because an emulated guest would need
+        seconds of CPU time to compile these packages.
         """
         listing = subprocess.run(
             ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],

@@ -176,7 +176,7 @@ def _install_packages(recipe: Recipe, image: Image, lock: int) -> None:
         f'--setup-hook=cp -rT "{early}" "$1"',
         '--setup-hook=dpkg-divert --root="$1" --no-rename'
         f" --divert {recipes.DIVERTED_TO} --add {recipes.DIVERTED}",
-        # -E: the variable PYTHONDONTWRITEBYTECODE is ignored
+        # -E: ignore PYTHONDONTWRITEBYTECODE, so that the imports write bytecode
         f'--customize-hook=chroot "$1" python3 -E -c "{recipe.imports}"',
         release,
         str(image.root),

@@ -18,7 +18,8 @@ busy, and a niced planning process would get a twentieth of the CPU time."""
 
 
 def install(guest: Guest, stage: Path) -> None:
-    """Do what `make install` does in a guest whose TREE has the repository and the C parts.
+    """Install sentineld in a guest, as `make install` does. The repository and the C parts must
+    be in the guest's TREE.
 
     `make install` takes half a minute of CPU time in an emulated guest. So it runs in the image's
     root tree with DESTDIR, and only its last step, `make activate`, runs in the guest.

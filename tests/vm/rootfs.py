@@ -84,7 +84,7 @@ def in_root(
 ) -> subprocess.CompletedProcess[str]:
     """Run the command that root_command() returns. Raises MachineError if the command fails.
 
-    timeout: in seconds; after it, subprocess.TimeoutExpired is raised.
+    timeout: seconds after which subprocess.TimeoutExpired is raised.
     """
     result = subprocess.run(
         root_command(command, binds, read_only, image),

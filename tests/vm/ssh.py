@@ -64,8 +64,8 @@ class Connection:
     def open(self, deadline: float) -> None:
         """Open the master connection; the guest's sshd must be running.
 
-        Raises MachineError if ssh ends, or if the connection is not open at DEADLINE
-        (time.monotonic).
+        Raises MachineError if the ssh process ends, or if the connection is not open when
+        time.monotonic() reaches DEADLINE.
         """
         command = ["ssh", *self.options, "-o", "ControlMaster=yes", "-N", "127.0.0.1"]
         self._master = spawn_with_parent(command, self._log)

@@ -178,8 +178,8 @@ def check(step: Step, output: str, alike: Callable[[str], str] = shape) -> None:
 
 
 def losses_of(page: str, steps_trained: int, folder: Path) -> list[tuple[str, str]]:
-    """The losses of the page's training if it runs without sentineld. It runs in the image's root
-    tree, and its pauses are left out."""
+    """Run the page's training without sentineld, in the image's root tree and without pauses.
+    Returns the losses that it prints."""
     (folder / TRAINING).write_text(files(page)[TRAINING])
     program = (
         "import runpy, sys, time; time.sleep = lambda seconds: None;"

@@ -126,7 +126,7 @@ def recorded(training: Training, file: Path, seen_share: float = 0.99) -> dict[s
     """Record two steps; returns the trace's summary. Nearly all accesses must be attributed.
 
     file: where the trace is put, outside the guest.
-    seen_share: the module must have seen at least this share of the accesses that the shim
+    seen_share: the module must have seen at least this fraction of the accesses that the shim
         reported.
     """
     guest = training.guest
@@ -386,7 +386,7 @@ def stop_while_armed(training: Training, how: Stop) -> GuestProcess:
     return meter
 
 
-# In runs without long tests, the next test covers a frozen training whose daemon is killed.
+# Runs without long tests still freeze an armed training, in the test after this one.
 @pytest.mark.long
 @pytest.mark.parametrize(
     "how",
@@ -429,7 +429,7 @@ def test_a_daemon_killed_while_a_frozen_training_is_armed_resumes_the_session(
     wait("resumed", lambda: training.in_state("managed"), 480)
     session = training.session()
     assert session is not None
-    # A correction may have replaced the plan since then.
+    # A correction may have replaced the plan since the session was resumed.
     reason = session["reason"]
     assert "resumed" in reason or reason.startswith("the corrected plan is live")
     # While there was no daemon, nothing evicted pages, so the charge may exceed the budget.

@@ -2,8 +2,8 @@
 """Reads the commands of a tutorial, and compares its outputs with those of a run.
 
 A code block that begins with `$ ` or `^C` has commands, each followed by its output. `^C` is Ctrl-C
-in the shell of the command that still runs. A line `...` is a part of the output that the page
-leaves out, and ` ...` at the end of a line is the rest of the line.
+in the shell of the command that still runs. A line `...` stands for output that the page leaves
+out, and ` ...` at the end of a line stands for the rest of the line.
 """
 
 from __future__ import annotations

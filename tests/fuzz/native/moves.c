@@ -47,7 +47,7 @@ static struct sentinel_layout header;
 static struct emulation *emulation;
 static int wake;
 static int pipe_fds[2];
-/* content of each page, by space (0: arena, 1: heap) and page; 0: the page is absent */
+/* [space][page]: content of the page, 0 if it is absent; space 0 is the arena, space 1 the heap */
 static uint64_t marks[2][HEAP_PAGES];
 static uint64_t next_mark;
 static unsigned forks;

@@ -205,7 +205,7 @@ def fork_tree(model: nn.Module, generations: int) -> None:
 
     There is no backward pass, because torch 2.6 refuses to run one after a fork.
 
-    Raises ChildProcessError.
+    Raises ChildProcessError if a child fails.
     """
     children = []
     for _ in range(2):

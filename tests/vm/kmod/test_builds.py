@@ -28,7 +28,7 @@ REQUIRED = ("CONFIG_NUMA_BALANCING", "CONFIG_DYNAMIC_FTRACE_WITH_ARGS", "CONFIG_
 def build(folder: Path, suite: str, include: Path | None = None) -> None:
     """Build a copy of kmod/ in FOLDER with a suite's headers. Raises MachineError if that fails.
 
-    include: a folder that takes the place of the folder `include` of the suite's configuration.
+    include: a folder to mount over the folder `include` of the suite's headers.
     """
     for path in (REPOSITORY / "kmod").iterdir():
         if path.suffix in (".c", ".h") and not path.name.endswith(".mod.c"):

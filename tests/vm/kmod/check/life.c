@@ -39,7 +39,7 @@ static void check_disarmed(struct target *target, uint64_t address)
 	CHECK(target_call(target, read_pages, address, PAGES) == sum, "data");
 }
 
-/* Runs `function` in a worker forked from the target and returns its result, -255 to 0. */
+/* Runs `function` in a worker forked from the target; returns its result, which must be -255 to 0. */
 static uint64_t in_worker(target_call_t function, uint64_t first, uint64_t second)
 {
 	pid_t worker = fork();

@@ -74,17 +74,17 @@ class Score:
 
     @property
     def recall(self) -> float:
-        """Share of judged pairs that have a record."""
+        """Fraction of judged pairs that have a record."""
         return self.seen / max(self.judged, 1)
 
     @property
     def precision(self) -> float:
-        """Share of recorded pairs that were accessed."""
+        """Fraction of recorded pairs that were accessed."""
         return 1 - self.false / max(self.recorded, 1)
 
     @property
     def write_recall(self) -> float:
-        """Share of written pairs that have a WRITE record."""
+        """Fraction of written pairs that have a WRITE record."""
         return self.seen_written / max(self.written, 1)
 
     @property

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The target: maps its memory, notes the state of its pages, and runs its threads. */
+/* The target: maps its memory, records the state of its pages, and runs its threads. */
 #define _GNU_SOURCE
 #include "truth.h"
 
