@@ -211,7 +211,7 @@ def enlarge(data: dict[str, Any]) -> None:
 
 
 def test_the_largest_page_is_drawn(view: View, capsys: pytest.CaptureFixture[str]) -> None:
-    """Whatever the size of the trace, no page has more tensors, cells and points than this one."""
+    """No report page has more tensors, cells or points than this one, however large the trace."""
     page = view(planned(), change=enlarge)
     assert page.text("#count").startswith(f"{limits.TENSORS_MAX} of {limits.TENSORS_MAX}")
     metrics = page.metrics()

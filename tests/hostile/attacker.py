@@ -71,7 +71,7 @@ def die_with_parent(parent: int) -> None:
 
 
 class Attacker:
-    """A process that runs function(say, *arguments) as the user and then exits.
+    """A process that runs function(say, *arguments) with the uid `user` and then exits.
 
     say: sends any JSON value to the test, which receives it with heard().
     """

@@ -149,7 +149,7 @@ class Run:
         return output
 
     def _screen(self, step: Step) -> str:
-        """The screen of a program in a terminal of 80 columns, which the key q then ends."""
+        """Run SCREEN in a terminal of 80 columns, and end it with the key q; returns its screen."""
         self.shell(f"tmux -u new-session -d -s tutorial -x 80 -y 24 '{SCREEN}'")
         capture = "tmux capture-pane -p -t tutorial"
         output = self._until_shown(lambda: self.shell(capture), step, first_word)

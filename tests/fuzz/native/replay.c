@@ -16,7 +16,7 @@ static int replay(const char *path)
 		perror(path);
 		return 1;
 	}
-	/* A buffer of exactly this size, so that the sanitizer detects reads past the input's end. */
+	/* A buffer of the input's exact size, so that the sanitizer detects reads past the input's end. */
 	data = malloc((size_t)size);
 	if (size && (!data || fread(data, (size_t)size, 1, file) != 1)) {
 		perror(path);

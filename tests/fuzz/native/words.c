@@ -173,8 +173,8 @@ static void send_odd_layout(void)
 }
 
 /*
- * Passes an epoch fd to the shim, which then owns it. The fd is never an epoch fd of
- * the kernel module, so no epoch begins.
+ * Passes a descriptor to the shim as its epoch fd; from then on, the shim owns it. The
+ * descriptor is not one of the kernel module, so no epoch begins.
  */
 static void send_epoch_fd(void)
 {

@@ -149,7 +149,7 @@ def main() -> None:
         "--sizes",
         type=int,
         nargs="+",
-        help="batch sizes; each step takes one of them at random",
+        help="batch sizes; each step uses one of them, chosen at random",
     )
     parser.add_argument("--fixed", action="store_true", help="the same batch in every step")
     parser.add_argument(

@@ -158,7 +158,7 @@ void check_unknown(void)
 /*
  * move_pages() of armed pages: kernel 6.1 leaves them as they are; newer kernels
  * move and unarm them. Each unarmed page must be reported as unknown. Disarmed
- * pages move on all kernels, even if epochs begin meanwhile.
+ * pages move on all kernels, even if epochs begin before they are armed again.
  */
 void check_moved(void)
 {

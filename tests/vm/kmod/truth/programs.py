@@ -38,7 +38,7 @@ target's memory."""
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """A program in the language of truth.h, and how the target is attached for it."""
+    """A program in the language of truth.h, and the options for attaching to its target."""
 
     lines: tuple[str, ...]
     """The lines of the program's text, without the lines "program", "mode" and "end"."""
