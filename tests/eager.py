@@ -24,8 +24,8 @@ class _Deferred(ModuleType):
     """Replaces torch._dynamo. Using a name that this class lacks imports the real modules."""
 
     def __getattr__(self, name: str) -> Any:
-        # The import of a submodule uses `__path__`. Code that searches all modules asks for other
-        # special names, too, but it must not cause the import.
+        # The import of a submodule uses `__path__`. Code that searches all modules also asks for
+        # other special names: these requests must not import the real modules.
         if name.startswith("__") and name != "__path__":
             raise AttributeError(name)
         if sys.modules.get(DYNAMO) is self:

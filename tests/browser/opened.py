@@ -89,6 +89,6 @@ class Opened:
 
 
 class View(Protocol):
-    """Opens the page of a report. change: called with the page's figures before their writing."""
+    """Opens the page of a report. change: edits the page's figures before they are written."""
 
     def __call__(self, report: Report, width: int = ..., change: Any = ...) -> Opened: ...

@@ -254,7 +254,7 @@ def test_half_requests_cost_no_memory(attack: Attack) -> None:
 
 
 def byte_by_byte(say: Say, path: str, duration_s: float) -> None:
-    """Send a hello one byte at a time: the daemon must neither block nor spin until its end."""
+    """Send a hello one byte at a time; the daemon must neither block nor spin while it waits."""
     segment, event = Segment(), os.eventfd(0)
     data = frame({"type": "hello", "version": SHIM_VERSION, "pid": os.getpid(), "threads": 1})
     begin_s = time.monotonic()

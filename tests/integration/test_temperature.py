@@ -333,7 +333,7 @@ def test_a_process_with_60000_mappings(daemon: Daemon, program: Path) -> None:
 
 
 def test_a_process_with_30000_locked_mappings(daemon: Daemon, program: Path) -> None:
-    """Every second page is locked, so each page is a mapping of its own: 30000 are locked."""
+    """Every second page is locked, so each page, locked or not, is a mapping of its own."""
     mappings = 60_000
     many = Program(program, mappings * PAGE_BYTES // MIB + 1, 1)
     try:

@@ -83,7 +83,7 @@ class Stepper:
         return int(np.count_nonzero(self.nodes_of(name) != 0))
 
     def wait_fast(self, name: str) -> None:
-        """Wait until the tensor is fast. After a time-out, its next use will report slow pages."""
+        """Wait until the tensor is fast. After a time-out, the next use reports slow pages."""
         deadline = time.monotonic() + TIMEOUT_S
         while self.slow_pages(name) and time.monotonic() < deadline:
             time.sleep(0.02)
