@@ -6,6 +6,7 @@ from __future__ import annotations
 import mmap
 import statistics
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -36,13 +37,18 @@ class Rates:
 
 
 def measure(
-    tiers: Tiers, scratch_bytes: int = SCRATCH_BYTES, batch_pages: int = BATCH_PAGES
+    tiers: Tiers,
+    scratch_bytes: int = SCRATCH_BYTES,
+    batch_pages: int = BATCH_PAGES,
+    clock_ns: Callable[[], int] = time.monotonic_ns,
 ) -> Rates:
     """Move a scratch mapping from the fastest tier to the next and back, batch_pages per call.
 
     The mapping is at most half as large as the free memory of either node. Raises SentinelError
     with code "failed" if there is no room or the pages do not move, or with code "not-permitted" if
     the kernel refuses mbind or the move.
+
+    clock_ns: the clock that measures the moves.
     """
     capacity = Capacity(tiers)
     fast, fast_free = capacity.best_node(0)
@@ -56,7 +62,10 @@ def measure(
         )
     with scratch_on(fast, size) as scratch:
         rounds = [
-            (_rate(scratch, slow, batch_pages), _rate(scratch, fast, batch_pages))
+            (
+                _rate(scratch, slow, batch_pages, clock_ns),
+                _rate(scratch, fast, batch_pages, clock_ns),
+            )
             for _ in range(ROUNDS)
         ]
     demote, promote = zip(*rounds, strict=True)
@@ -73,11 +82,11 @@ def measure_bytes_per_s(tiers: Tiers) -> Tiers:
     return replace(tiers, migration_bytes_per_s=slower)
 
 
-def _rate(scratch: Scratch, node: int, batch_pages: int) -> float:
+def _rate(scratch: Scratch, node: int, batch_pages: int, clock_ns: Callable[[], int]) -> float:
     pages = page_addresses(scratch.start, scratch.bytes, mmap.PAGESIZE)
-    began_ns = time.monotonic_ns()
+    began_ns = clock_ns()
     result = move_pages(0, pages, node, batch_pages)
-    spent_ns = time.monotonic_ns() - began_ns
+    spent_ns = clock_ns() - began_ns
     if np.count_nonzero(result.status == node) < len(pages) // 2:
         raise SentinelError(
             "failed",

@@ -10,9 +10,12 @@ program and reads its events (events.py).
 
 from __future__ import annotations
 
+import statistics
+from dataclasses import dataclass
 from itertools import pairwise
 
-from tests.demo import control, memory
+from tests.demo import clocked_tiers, control, memory
+from tests.demo.clock_device import find_clock
 from tests.demo.events import say, send
 from tests.demo.policy_run import (
     TIMED_STEPS,
@@ -42,11 +45,19 @@ SETTLED_SHARE = 0.01
 peak."""
 
 
+@dataclass(frozen=True)
+class Unlimited:
+    """Results of a run without a limit."""
+
+    peak_bytes: int
+    step_s: float  # median of the timed steps
+    guest_step_s: float  # median of the warm-up steps, by the guest's own clock
+
+
 def run_unlimited(
     name: str, policy: str, prefix: tuple[str, ...] = (), beside: Trainer | None = None
-) -> int:
-    """Run all-fast or all-slow, without a balloon and with a budget of 100 %. Returns the peak in
-    bytes.
+) -> Unlimited:
+    """Run all-fast or all-slow, without a balloon and with a budget of 100 %.
 
     beside: a training that begins with this one; steps are timed once it has ended.
     """
@@ -57,12 +68,13 @@ def run_unlimited(
             beside.go()
         peak_bytes: int = begin(trainer)["peak_bytes"]
         trainer.wait_step(WARM_UP_STEPS)
+        guest_step_s = trainer.guest_step_s(WARM_UP_STEPS)
         if beside is not None:
             beside.join(timeout_s=1800)
             trainer.wait_step()
         seconds = time_steps(name, trainer)
         result(name, trainer, seconds, control.meter(trainer.pid, 1))
-        return peak_bytes
+        return Unlimited(peak_bytes, statistics.median(seconds), guest_step_s)
 
 
 def run_first_touch(run: Limited) -> None:
@@ -111,6 +123,21 @@ def run_kernel_tiering(run: Limited, peak_bytes: int) -> None:
     )
 
 
+def configure_tiers(dilation: float) -> dict[str, float]:
+    """Make the daemon plan for the modelled clock, if there is one; see clocked_tiers.py. Returns
+    facts for the report."""
+    clock = find_clock()
+    if clock is None:
+        return {}
+    tiers = clocked_tiers.modelled_tiers(clock)
+    say(
+        f"modelled clock: pages move at {tiers.migration_bytes_per_s / 1e6:.0f} MB/s; "
+        f"the guest's time is {dilation:.1f} times as long"
+    )
+    clocked_tiers.configure(tiers, dilation)
+    return {"migration_bytes_per_s": tiers.migration_bytes_per_s, "dilation": dilation}
+
+
 def run_sentineld(budget_bytes: int) -> None:
     """Manage the training; meter it while its pages move, then time it.
 
@@ -149,11 +176,12 @@ def main() -> None:
     say("all-fast, and the unmanaged run on the slow node during its warm-up")
     unmanaged = Trainer("unmanaged", ON_SLOW_NODE, shim=False, steps=UNMANAGED_STEPS)
     try:
-        peak_bytes = run_unlimited("all-fast", "fast-only", beside=unmanaged)
+        all_fast = run_unlimited("all-fast", "fast-only", beside=unmanaged)
     finally:
         unmanaged.kill()
     say("all-slow")
-    run_unlimited("all-slow", "slow-only", ON_SLOW_NODE)
+    all_slow = run_unlimited("all-slow", "slow-only", ON_SLOW_NODE)
+    peak_bytes = all_fast.peak_bytes
     budget_bytes = peak_bytes // BUDGET_DIVISOR
     say(f"peak {peak_bytes} bytes, budget {budget_bytes} bytes")
     for number in range(1, KERNEL_RUNS_MIN + 1):
@@ -162,6 +190,9 @@ def main() -> None:
             if number == 1:
                 run_first_touch(run)
             run_kernel_tiering(run, peak_bytes)
+    # The steps of all-slow have the guest time of all-fast steps, because the emulator serves both
+    # nodes at the same speed. Those of all-fast ran beside another training.
+    clocked = configure_tiers(all_slow.guest_step_s / all_fast.step_s)
     say("sentineld")
     run_sentineld(budget_bytes)
     send(
@@ -172,6 +203,7 @@ def main() -> None:
         timed_steps=TIMED_STEPS,
         warm_up_steps=WARM_UP_STEPS,
         unmanaged_losses=unmanaged.losses,
+        clocked=clocked,
     )
 
 

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Configures the daemon's tiers so that it plans for the modelled clock.
+
+The daemon measures steps with the guest's time, in which an emulated step takes many times as long
+as on the modelled clock. Moves and cache misses take longer by other factors. A plan made from
+these figures would assume more bandwidth for moves, in relation to the computation, than the
+modelled machine has. Therefore the demo measures the migration bandwidth on the modelled clock. The
+config then gets the bandwidths of the modelled clock, divided by the dilation: the guest's time of
+a step divided by its modelled time, if all memory is fast.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+from sentineld.host.presets import FIGURES, preset_tiers
+from sentineld.host.tiers import discover
+from sentineld.migrate.calibrate import measure
+from sentineld.model.tiers import Tiers
+from tests.demo.clock_device import clock_ns
+from tests.demo.events import request
+from tests.demo.prices import PRESET, THREADS
+
+CONFIG = Path("/etc/sentineld/config.d/tiers.toml")
+
+
+def modelled_tiers(clock: Path) -> Tiers:
+    """The tiers of the modelled clock. Their migration bandwidth is measured: that of the slower
+    direction. No training may run meanwhile."""
+    request("count", tensors=[])
+    try:
+        rates = measure(discover(), clock_ns=clock_ns(clock))
+    finally:
+        request("counted")
+    slower = min(rates.demote_bytes_per_s, rates.promote_bytes_per_s)
+    return replace(preset_tiers(PRESET, THREADS), migration_bytes_per_s=slower)
+
+
+def config_text(tiers: Tiers, dilation: float) -> str:
+    """The text of a config file with the bandwidths of two tiers, divided by the dilation."""
+    fast, slow = tiers.tiers
+    bandwidths = (
+        fast.read_bytes_per_s,
+        fast.write_bytes_per_s,
+        slow.read_bytes_per_s,
+        slow.write_bytes_per_s,
+        tiers.migration_bytes_per_s,
+    )
+    lines = (
+        f"{name} = {value / dilation!r}" for name, value in zip(FIGURES, bandwidths, strict=True)
+    )
+    return "\n".join(["[tiers]", *lines, ""])
+
+
+def configure(tiers: Tiers, dilation: float) -> None:
+    """Write the config file, and restart the daemon, because a running daemon does not reload its
+    tiers. No training may be managed meanwhile."""
+    CONFIG.write_text(config_text(tiers, dilation))
+    subprocess.run(["systemctl", "restart", "sentineld"], check=True)
