@@ -194,7 +194,8 @@ struct sentinel_epoch_fd {
  * fault; the module does not see such an access.
  *
  * With SENTINEL_EPOCH_RESIDENCY, the module appends one residency record for each node
- * with memory when an epoch begins; `epoch` is the number of this epoch.
+ * with memory when an epoch begins. Such a record is not an access: `page` holds the number of
+ * resident pages on `node`, and `epoch` is the number of the epoch that begins.
  */
 #define SENTINEL_LOG_OFFSET 4096
 
@@ -213,7 +214,7 @@ struct sentinel_log {
 #define SENTINEL_ACCESS_UNKNOWN (1u << 2) /* an access may have been missed; with AGAIN: a write */
 #define SENTINEL_ACCESS_AGAIN (1u << 3) /* not the page's first record in this epoch */
 #define SENTINEL_ACCESS_AGED (1u << 4) /* accessed since the last AGE, in any epoch */
-#define SENTINEL_ACCESS_RESIDENCY (1u << 7) /* no access: page = number of resident pages on node */
+#define SENTINEL_ACCESS_RESIDENCY (1u << 7) /* not an access, but a residency record (see above) */
 
 struct sentinel_access {
 	__u64 page; /* virtual address / page_bytes */

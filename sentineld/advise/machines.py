@@ -28,7 +28,7 @@ class Machine:
         """The bandwidths that each of several identical trainings gets if all run at the same time.
 
         Each gets an equal part of the migration bandwidth and, on paged tiers, of the disk's
-        bandwidth. This assumes that all of them move pages all the time. Bandwidths of memory are
+        bandwidth. This assumes that all of them move pages all the time. Memory bandwidths are
         divided only if they are a socket's bandwidths (see `socket_threads`) and the trainings
         together have more than SOCKET_THREADS threads. The latency of a disk does not change.
         """

@@ -96,8 +96,9 @@ def _peer(pid: int, caller_uid: int, process: Pidfd) -> Peer:
 
 
 def _require_own_memory(pid: int) -> None:
-    """Refuse a process that has the address space of its parent. The memory would count twice in a
-    group of both, and after an exec() the pagemap would still show the parent's memory."""
+    """Refuse a process that has the address space of its parent. In a group that contains both
+    processes, the memory would be counted twice. And if the process then called exec(), its
+    pagemap, which the daemon has already opened, would still show the parent's memory."""
     parent_pid = parent(pid)
     if parent_pid and same_address_space(pid, parent_pid):
         raise SentinelError(

@@ -89,7 +89,8 @@ def other_bytes(
 
 
 def _home_stretches(profile: Profile) -> Integers:
-    """(T,): a stretch of the layer to which each tensor belongs; -1: the tensor belongs to none."""
+    """(T,): for each tensor, a stretch of the layer to which it belongs; -1 if it belongs to no
+    layer."""
     rows = profile.accesses
     first_access = np.full(len(profile.tensors), -1, np.int64)
     # The rows are sorted by stretch, and unique() returns the index of a tensor's first row.

@@ -125,8 +125,10 @@ def area_offsets(
         that page. This makes the area larger.
 
     Memory whose pages are dropped can be backed by a huge page only if each tensor that overlaps
-    the huge page fills it. Aligned tensors are therefore packed in separate parts of the area: one
-    part for sizes that are multiples of a huge page, and one for each other size.
+    the huge page fills it. Aligned tensors are therefore packed in separate parts of the area.
+    Tensors whose size is a multiple of the huge page's size share one part. All other aligned
+    tensors get one part per tensor size, because tensors of equal size that use a huge page at
+    different times cover the same pages of it: if one of them fills it, all do.
     """
     pages = tensor_pages(profile)[tensors]
     huge, least = (unit // profile.page_bytes for unit in UNITS)

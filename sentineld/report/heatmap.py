@@ -82,7 +82,8 @@ class Heatmap:
         return f"{address:#x}"
 
     def columns(self, count: int) -> tuple[Floats, Floats, Floats, Integers]:
-        """live, accessed and unknown as [row, column], and the first stretch of each column.
+        """The shares live, accessed and unknown, as arrays indexed by [row, column], and the first
+        stretch of each column.
 
         count: maximum number of columns. A stretch gets several columns if there is room. Otherwise
         a column covers one or more stretches, and each of its shares (live, accessed, unknown) is

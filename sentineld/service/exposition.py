@@ -43,7 +43,8 @@ def _lines(families: Iterable[Family]) -> Iterator[str]:
     for name, kind, help_text, labels, rows in families:
         yield f"# HELP {name} {help_text.translate(_IN_HELP)}\n"
         yield f"# TYPE {name} {kind}\n"
-        # The labels are sorted as prometheus_client does, because users may search for whole lines.
+        # The labels are in the order in which prometheus_client writes them, so that a search for a
+        # whole line of its output also finds the line here.
         keys = sorted((label, at) for at, label in enumerate(labels))
         for values, value in rows:
             text = ",".join([f'{label}="{_escaped(values[at])}"' for label, at in keys])

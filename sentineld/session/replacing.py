@@ -40,7 +40,7 @@ class Replacing:
         attachment: Attachment,
         requests: Requests,
     ) -> None:
-        """inbox: has the script's placements of tensors."""
+        """inbox: holds the tensor placements that the script has requested."""
         self._link = link
         self._lifecycle = lifecycle
         self._inbox = inbox

@@ -116,7 +116,8 @@ def _parts(name: str, tensor: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _address(name: str, tensor: Any) -> int:
-    """The address of the tensor's storage; 0 if the storage is too small. Raises ValueError."""
+    """The address of the tensor's storage; 0 if the storage is smaller than TENSOR_BYTES. Raises
+    ValueError."""
     if tensor.device.type != "cpu":
         raise ValueError(f"{name} is on device {tensor.device}: {CPU_ONLY}")
     try:

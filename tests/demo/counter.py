@@ -2,8 +2,8 @@
 """The host's side of the QEMU plugin that counts cache misses by node and keeps the modelled clock.
 
 The plugin (tests/demo/plugin/counter.c) and this process share one file, whose
-layout is `struct shared` of counter.c. The file is also the memory of a device of the guest, where
-the workload reads the clock (tests/demo/train.py).
+layout is `struct shared` of counter.c. The file also backs the memory of a device in the guest,
+from which the workload reads the clock (tests/demo/train.py).
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ class Prices:
 
 
 def line_ps(bytes_per_s: float) -> int:
-    """The time of one cache line at a bandwidth."""
+    """The time to transfer one cache line at the given bandwidth, in ps."""
     return round(LINE_BYTES / bytes_per_s * 1e12)
 
 

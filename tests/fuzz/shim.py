@@ -197,7 +197,7 @@ class Daemon:
         self._send(framed(("{" + ",".join(fields) + "}").encode()), fds)
 
     def _layout(self) -> None:
-        """Send the fitting layout with up to three bytes changed."""
+        """Send the layout that fits the training, with up to three of its bytes changed."""
         script = self._script
         data = bytearray(self.layout)
         for _ in range(script.byte() % 4):

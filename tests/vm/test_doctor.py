@@ -139,8 +139,8 @@ def test_settings_of_the_process_and_numa_tiering_are_reported_with_the_fix(gues
 
 
 def test_the_best_remaining_backend_is_used(guest: Guest) -> None:
-    """First, only the module is not loaded. Second, DAMON is unusable, too, because /sys is
-    read-only. Third, the userfaultfd system call is refused, too."""
+    """First, only the module is missing. Second, DAMON is unusable, too, because /sys is read-only.
+    Third, the userfaultfd system call is refused, too."""
     with changed(guest, "rmmod sentinel", f"insmod {TREE}/{MODULE}") as checks:
         assert checks["module"]["status"] == checks["backend"]["status"] == "warn"
         assert checks["module"]["fix"].startswith(("make install", "modprobe sentinel"))

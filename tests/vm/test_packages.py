@@ -67,7 +67,8 @@ def test_the_packages_have_what_make_install_installs(
 
 
 class Root:
-    """A fresh Debian 12, in which commands run by chroot, in a mount namespace of their own."""
+    """A fresh Debian 12 root tree. Each command runs in it through chroot, in its own mount, PID
+    and network namespaces."""
 
     def __init__(self, place: Path, packages: dict[str, Path]) -> None:
         """Install a kernel's headers and the packages' dependencies, but not the packages."""

@@ -5,7 +5,8 @@ The program and its dual are those of the step-time bound (step_time.py), with a
 candidate (policies/recompute/candidates.py, policies/lp/options.py). The relaxations are those of
 the step-time bound, and the following:
 
-- a step may make a share of a recomputation, which takes that share of its time;
+- a step may do only a fraction of a recomputation; this takes the same fraction of the
+  recomputation's time;
 - recomputations do not exclude each other: a segment may read an input that is itself dropped;
 - a recomputation takes the segment's all-fast time even if its inputs are slow, and the tensors
   that the segment uses internally need no room.

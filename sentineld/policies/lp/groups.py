@@ -198,8 +198,9 @@ def groups_of(profile: Profile, timing: Timing, *, generous: bool = False) -> Gr
         # both tiers overlap, a tensor that is born slow after a point can make the stretch shorter.
         # The part that has passed at the point is then larger. Assume the largest part, 1.
         points = replace(points, share=np.ones(len(points.share)))
-    # A `length` is at most S stretches. But a tensor that dies in the stretch of its birth, one
-    # step later, lives in S + 1 stretches. A bound ignores the last of these stretches.
+    # A `length` is at most S stretches. But a tensor that is born in one step and dies in the same
+    # stretch of the next step lives in S + 1 stretches. A bound ignores the last of these
+    # stretches.
     again = dies_in_birth_stretch_of(profile) & (not generous)
     death_stretch = (birth + length - 1 + again) % max(count, 1)
     birth_event = profile.tensors["birth_event"].astype(np.int64)

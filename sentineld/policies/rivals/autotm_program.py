@@ -431,7 +431,8 @@ class _Model:
 
 
 def _whole_pages(parts: Floats, pages: int) -> Integers:
-    """Round parts of a tensor to pages that add up to the whole tensor or to nothing."""
+    """Round the parts of a tensor to whole pages, so that they add up to all pages of the tensor or
+    to none."""
     total = float(parts.sum())
     if total * UNIT_PAGES < pages / 2:
         return np.zeros(len(parts), np.int64)

@@ -108,7 +108,8 @@ class Balance:
     """A reactor whose moves of hot pages depend on the tiers' latencies."""
 
     def __init__(self, modified: Reactor, delta: float | None = SETTINGS[0]) -> None:
-        """modified: a reactor of the modified policy. delta: see SETTINGS."""
+        """modified: a reactor of the policy that Colloid modifies (TPP or MEMTIS). delta: see
+        SETTINGS."""
         self.interval_ns = modified.interval_ns
         self._modified = modified
         self._search = None if delta is None else Search(delta)

@@ -2,10 +2,10 @@
 """Policy `tiertrain`: offload every saved tensor immediately, and prefetch in the order of a queue.
 
 Modelled on TierTrain (Swaminathan et al., ISMM 2025), which trains on CPUs with slow memory that
-can be accessed (CXL, NVMM). Only the abstract and third parties' notes were available, so this
-policy's rules may differ from TierTrain's. The accesses of a training are periodic, so they need
-not be observed: queues determine the times of all moves. A tensor that the forward pass saves for
-the backward pass enters the queue of offloads after its last use in the forward pass, and is
+the CPU can access directly (CXL, NVMM). Only the abstract and third parties' notes were available,
+so this policy's rules may differ from TierTrain's. The accesses of a training are periodic, so they
+need not be observed: queues determine the times of all moves. A tensor that the forward pass saves
+for the backward pass enters the queue of offloads after its last use in the forward pass, and is
 demoted as soon as the bandwidth allows it. Offloading is aggressive: it does not stop when
 everything fits, so it also frees fast memory for other programs. The queue of prefetches holds the
 same tensors in the order in which the backward pass uses them. While a tensor is used, the tensor

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The units of an address space: aligned blocks of pages that are observed and moved together.
 
-A unit exists while at least one of its pages is resident or swapped out. The size of the units
-follows the size of the process, so that a scan takes about the same time for every process.
+A unit exists while at least one of its pages is resident or swapped out. Larger processes have
+larger units. This limits the number of units, and so the work that a scan does for each unit.
 """
 
 from __future__ import annotations

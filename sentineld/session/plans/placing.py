@@ -22,7 +22,8 @@ class Placing:
     session's thread."""
 
     def __init__(self) -> None:
-        # The plan and the placements that were compared last.
+        # The plan and the placements that need no further planning: the plan has these placements,
+        # or planning for them has begun.
         self._planned: Planned | None = None
         self._placed: Mapping[int, int] | None = None
         self._next_s = 0.0

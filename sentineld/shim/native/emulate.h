@@ -138,8 +138,9 @@ void emulation_heap_dropped(struct emulation *emulation, uint64_t page, uint64_t
    same time. Needs the shim's lock. */
 void emulation_recount(struct emulation *emulation, uint64_t heap_pages);
 
-/* Add to the debt the delays of the previous stretch's accesses with SENTINEL_ACCESS_AFTER and of
-   the new stretch's accesses without this flag. Call this after the new stretch's barrier. */
+/* Add two delays to the debt: that of the previous stretch's accesses that have
+   SENTINEL_ACCESS_AFTER, and that of the new stretch's accesses that do not have it. Call this after
+   the new stretch's barrier. */
 struct served emulation_charge(struct emulation *emulation, uint32_t stretch);
 
 /* Resident bytes of the arena and of the heap's first heap_pages pages, in fast and slow memory. */

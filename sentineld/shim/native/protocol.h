@@ -269,9 +269,10 @@ struct sentinel_residency { /* 128 bytes */
 	uint64_t in_flight_fast;
 	int64_t fast_own; /* number of pages used on node 0, minus moved_fast */
 	uint64_t fast_limit; /* capacity of node 0 in pages; 0: unlimited */
-	/* offset of struct sentinel_paging, 8-byte aligned; 0: the pager does not run */
+	/* offset of struct sentinel_paging, 8-byte aligned; 0: no such struct, because the pager does
+	   not run */
 	uint64_t paging_offset;
-	/* offset of struct sentinel_flight, 8-byte aligned; 0: the pager runs */
+	/* offset of struct sentinel_flight, 8-byte aligned; 0: no such struct, because the pager runs */
 	uint64_t flight_offset;
 	uint64_t reserved;
 };
@@ -394,7 +395,7 @@ struct sentinel_layout {
 	uint32_t cut_count;
 	uint32_t region_count;
 	uint32_t boundary_count; /* number of boundaries in a step, cuts and boundary 0 included */
-	int32_t heap_node; /* births in the heap prefer this node; -1: no policy */
+	int32_t heap_node; /* births in the heap prefer this node; -1: the default NUMA memory policy */
 	uint64_t slots_offset;
 	uint64_t cuts_offset;
 	uint64_t regions_offset;

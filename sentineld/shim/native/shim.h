@@ -129,7 +129,8 @@ void ring_put_live(void);
 uint64_t boundary_pass(enum sentinel_boundary kind, uint32_t layer);
 
 /* Wait until moves_done reaches the position, the timeout passes, or the daemon is gone. Returns at
-   once if moves_done is below shim.stuck_position. */
+   once if the moves for an earlier wait that was given up are still not done (moves_done is below
+   shim.stuck_position). */
 void barrier_wait(uint64_t position);
 
 /* With emulated or paged tiers: add the delay of the new stretch to the debt; on paged tiers, this

@@ -20,8 +20,8 @@ With --rivals, the other policies of sentineld that plan for paged tiers compete
 
 The bound is the step time in RAM plus the least time that paging adds to a step under any policy,
 according to the timing model. Each training uses one torch thread; nothing is pinned to a CPU. The
-benchmark needs root. It sets up swap itself, so the machine must not use any. Exit status 0 if
-every goal holds, 1 if not, 2 if something could not be measured.
+benchmark needs root. It sets up swap itself, so no swap may be active when it starts. Exit status 0
+if every goal holds, 1 if not, 2 if something could not be measured.
 """
 
 from __future__ import annotations

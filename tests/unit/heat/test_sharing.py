@@ -25,7 +25,7 @@ FLAT = Curve((0, SHARED), (1.01, 1.0))
 
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
-    """A machine with a shared budget, on which divisions may take any amount of CPU time."""
+    """A machine with a shared budget, without the limit on the CPU time for dividing it."""
     monkeypatch.setattr(sharing, "DIVIDE_SHARE", float("inf"))
     config = replace(Config(), shared_fast=str(SHARED))
     return Machine(config, ToySubstrate(ToyPages()), two_tiers(1e12), [])

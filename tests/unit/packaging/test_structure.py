@@ -205,7 +205,7 @@ def test_c_files_do_not_call_each_other_in_a_cycle(
 
 
 def test_the_pagers_files_are_listed_in_the_order_of_their_calls() -> None:
-    """pages.h says that each file calls functions only of the files above it."""
+    """pages.h says that each file calls only functions of files listed above it."""
     listed = re.findall(r"^ \*   (\w+\.c) ", (SHIM / "pager/pages.h").read_text(), re.MULTILINE)
     graph = calls_between_files(SHIM / "pager")
     assert len(listed) >= 17

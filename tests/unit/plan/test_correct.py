@@ -173,7 +173,8 @@ def test_slow_faults_do_not_delay_other_corrections() -> None:
     steps.corrector.kept()
     steps.run(1, late=len(PLAN.moves))
     assert steps.corrector.needs_times
-    # Other corrections assume the measured latency, although planning with it gave no better plan.
+    # Other corrections assume the measured fault latency, even though replanning for it found no
+    # better plan (kept() above).
     correction = steps.corrector.timed(np.array([TIMES * [1.5, 0.5, 1.0, 1.0]] * WINDOW_STEPS))
     assert correction is not None
     assert correction.tiers == found.tiers

@@ -19,7 +19,7 @@ SIZE_MAX_BYTES = 64 << 20
 
 
 def random_profile(seed: int, tensors: int, stretches: int) -> Profile:
-    """A profile with these numbers of tensors and stretches, drawn with the seed."""
+    """A random profile with these numbers of tensors and stretches, generated from the seed."""
     random = np.random.default_rng(seed)
     slots = tensors - int(random.integers(0, tensors // 2 + 1))
     table = np.zeros(tensors, TENSOR_DTYPE)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The goals of attaches; test_driver.py tests the session that gets them."""
+"""How the goal of an attach (policy, budget, terms) is made and saved; test_driver.py tests
+sessions with such goals."""
 
 from __future__ import annotations
 

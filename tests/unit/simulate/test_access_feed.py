@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The observations that a reactive policy gets of the large toy, and their times."""
+"""The observations of the large toy profile (toys.large_profile()) that a reactive policy gets, and
+the times of these observations."""
 
 from __future__ import annotations
 

@@ -18,9 +18,9 @@
    frame pinned only for a moment after a read or write of the file. If a page stays busy for all
    these tries, its frame is probably pinned for a long time. For example, it may belong to a buffer
    that is registered with io_uring. Often many frames are pinned in this way, and the pager's lock
-   is held during the tries. So pages_evict() then tries each later busy page only once more. This
-   try is necessary: if a forked child shares a page, the page can be moved only after a write to
-   it. */
+   is held during the tries. So pages_evict() then tries each later busy page only once more. This one
+   try is necessary: a page that a forked child shares cannot be moved at first. After the first
+   failure, the pager writes to the page (stop_sharing()), and the next try can then move it. */
 #define BUSY_TRIES 8
 #define BUSY_TRIES_LATER 1
 

@@ -33,8 +33,8 @@
 struct paged_range;
 
 /* A sequence of accesses. If the stream descends, [begin, next) are the pages that its most recent
-   faults have fetched, and `pages` is their number. Otherwise, [next - pages, next) are the pages
-   fetched by the fault that fetched the highest page. */
+   faults have fetched, and `pages` is their number. Otherwise, [next - pages, next) are the pages that
+   were fetched by the fault that fetched the stream's highest page so far. */
 struct stream {
 	struct paged_range *range; /* NULL: unused */
 	uint64_t begin; /* page of the first fault; if the stream descends, the lowest page fetched */
@@ -63,7 +63,7 @@ struct read_ahead_window {
 };
 
 struct read_ahead {
-	struct stream streams[READ_AHEAD_STREAMS]; /* the most recent one comes first */
+	struct stream streams[READ_AHEAD_STREAMS]; /* ordered by their last fault, the most recent first */
 };
 
 struct read_ahead_fault {
@@ -91,8 +91,10 @@ struct read_ahead_window read_ahead_window(struct read_ahead *read_ahead,
 void read_ahead_began(struct read_ahead *read_ahead, uint64_t page, uint32_t pages, uint64_t end,
 		      uint32_t owed);
 
-/* Record that the fault, whose window has pages below the fault's page, fetches all pages from
-   `begin` up to the pages of the stream's previous fault. owed: see struct stream. */
+/* Like read_ahead_began(), for a fault whose window's `below` is not 0. Record that this fault fetches
+   all pages from `begin` up to, but not including, the page that was the stream's first page before
+   the fault. owed: see struct stream. The last call of read_ahead_window() must have been for this
+   fault. */
 void read_ahead_began_below(struct read_ahead *read_ahead, uint64_t begin, uint32_t owed);
 
 /* The most recent stream whose `owed` is not 0, or NULL. */

@@ -60,8 +60,8 @@ void workers_stop(struct workers *workers);
 
 void workers_add(struct workers *workers, struct job *job, enum job_kind kind);
 
-/* Run a job in the calling thread as a demanded job, instead of adding it. This saves the time
-   until another thread wakes up. */
+/* Run a job in the calling thread as a demanded job, instead of adding it. This avoids waiting for
+   another thread to wake up. */
 void workers_run(struct workers *workers, struct job *job);
 
 /* Make a job a demanded job, because a thread now waits for it. The job must have been added and

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernel's automatic weights and the placement by them, checked by hand."""
+"""The kernel's automatic weights and the placement that follows from them, compared with values
+computed by hand."""
 
 from __future__ import annotations
 

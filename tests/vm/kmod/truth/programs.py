@@ -81,7 +81,8 @@ class Region:
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-    """The operations and the mode that all programs of one kind have."""
+    """A kind of program: which optional operations its programs have, and in which mode they
+    run."""
 
     unarming: bool = False  # has operations that unarm pages
     huge: bool = False  # has a region with huge pages
@@ -246,8 +247,8 @@ def _access(draw: DrawFn, name: str, region: Region, start: int, count: int) -> 
         # on the region's last page, a word across the page's end would reach into the next region
         last = region.start + region.count - 1
         start, count = min(start, last - 1), min(count, last - min(start, last - 1))
-    # the last stride must end within the region: each() in access.c refuses one that ends beyond
-    # the arena
+    # the last stride must end within the region: in the arena's last region, a stride that ends
+    # beyond the region ends beyond the arena, too, and each() in access.c refuses it
     stride = min(draw(st.sampled_from((1, 1, 1, 2, 3, 7))), count)
     return f"{name} @ {start} {count // stride} {stride}"
 
