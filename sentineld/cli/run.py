@@ -185,6 +185,8 @@ def environment(base: Mapping[str, str], fast: str | None) -> dict[str, str]:
 def forward_signals() -> Callable[[subprocess.Popen[bytes]], None]:
     """From now on, forward signals to a process instead of acting on them.
 
+    Signals that this process ignores, for example under nohup, stay ignored, also in the process.
+
     Returns a function to call with the process as soon as this process has been started. The
     function also forwards the signals that have arrived in the meantime.
     """
@@ -200,10 +202,12 @@ def forward_signals() -> Callable[[subprocess.Popen[bytes]], None]:
     def stay(number: int, frame: FrameType | None) -> None:
         """Ignore the signal: the terminal has sent it to the process too."""
 
-    for number in SIGNALS:
-        signal.signal(number, send)
-    for number in (signal.SIGINT, signal.SIGQUIT):
-        signal.signal(number, stay)
+    for numbers, handler in ((SIGNALS, send), ((signal.SIGINT, signal.SIGQUIT), stay)):
+        for number in numbers:
+            # A child inherits that a signal is ignored. It does not inherit a handler: exec()
+            # replaces the handler by the default action.
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, handler)
 
     def forward_to(process: subprocess.Popen[bytes]) -> None:
         started.append(process)

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from signal import SIGHUP, SIGINT, SIGTERM
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from sentineld.cli import run as run_module
 from sentineld.cli.output import Daemon
 from sentineld.cli.run import SHIM_FOLDER, Launch, descends, environment
 from sentineld.control.frames import Message
+from tests.sentinelctl import SENTINELCTL
 from tests.unit.cli.answering import answering
 
 
@@ -114,6 +116,22 @@ def test_a_signal_during_the_start_of_the_command_is_forwarded(
 
     monkeypatch.setattr(subprocess, "Popen", interrupted)
     assert launch(tmp_path, "sleep", "60") == 128 + signal.SIGTERM
+
+
+def test_signals_that_are_ignored_stay_ignored_in_the_command(tmp_path: Path) -> None:
+    """nohup ignores SIGHUP. A shell without job control ignores SIGINT and SIGQUIT in a command
+    that it starts by `&`."""
+    run = [*SENTINELCTL, "--socket", str(tmp_path / "none.sock"), "run", "--"]
+    done = subprocess.run(
+        ["sh", "-c", 'trap "" HUP INT; exec "$@"', "-", *run, "cat", "/proc/self/status"],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    fields = dict(line.split(":\t", 1) for line in done.stdout.splitlines())
+    ignored = int(fields["SigIgn"], 16)
+    for number, is_ignored in ((SIGHUP, True), (SIGINT, True), (SIGTERM, False)):
+        assert bool(ignored >> (number - 1) & 1) is is_ignored, number
 
 
 def test_descent_ends_at_the_root() -> None:
