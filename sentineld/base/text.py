@@ -20,9 +20,15 @@ def json_end(text: str, bytes_max: int) -> str:
     return text[len(text) - length :]
 
 
+def printable(text: str) -> str:
+    """The text with "?" for each character that is not printable. Such characters include line
+    ends, control sequences of terminals, and surrogates, which stand for bytes that are not
+    UTF-8."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else "?" for c in text)
+
+
 def text_of(value: object, characters_max: int) -> str:
     """One printable line of at most characters_max characters for a value that a peer sent."""
     if isinstance(value, (list, dict)):
         return f"({type(value).__name__})"  # repr() of deep nesting raises RecursionError
-    line = str(value)[:characters_max]
-    return line if line.isprintable() else "".join(c if c.isprintable() else "?" for c in line)
+    return printable(str(value)[:characters_max])

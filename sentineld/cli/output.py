@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 import click
 
+from sentineld.base.text import printable
 from sentineld.control.client import request, request_file
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -66,18 +67,20 @@ def print_json(value: Any, one_line: bool = False) -> None:
 
 
 def session_title(session: Mapping[str, Any]) -> str:
-    """Names a session's process or group. session: its entry in the answer to `status`."""
-    return session.get("group") or f"process {session['pid']}"
+    """Names a session's process or group; printable. session: its entry in the answer to
+    `status`."""
+    return printable(session.get("group", "")) or f"process {session['pid']}"
 
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Print a table with left-aligned columns.
+    """Print a table with left-aligned columns. Characters that are not printable become "?",
+    because users choose names in the cells.
 
     If the terminal is narrower than the table, the text of the widest columns is wrapped. If the
     table is still too wide, each cell is printed on a line of its own. Without a terminal, the
     width is the value of the environment variable COLUMNS, or unlimited.
     """
-    cells = [[str(cell) for cell in row] for row in [header, *rows]]
+    cells = [[printable(str(cell)) for cell in row] for row in [header, *rows]]
     widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
     columns = terminal_columns()
     surplus = sum(widths) + len(GAP) * (len(widths) - 1) - columns if columns else 0

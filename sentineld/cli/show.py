@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from sentineld.base.errors import SentinelError
+from sentineld.base.text import printable
 from sentineld.base.units import format_bytes
 from sentineld.cli.output import Daemon, json_option, print_json, print_table, session_title
 from sentineld.cli.progress import Progress
@@ -119,7 +120,7 @@ def _print_status(answer: dict[str, Any]) -> None:
         if swap := session["swap"]:
             click.echo(f"{session_title(session)}: {_group_line(session)}{_swap_line(swap)}")
         if session["disturbed"]:
-            click.echo(f"warning: process {session['pid']}: {session['disturbed']}")
+            click.echo(f"warning: process {session['pid']}: {printable(session['disturbed'])}")
 
 
 @click.command("list")
@@ -178,7 +179,7 @@ def _group_line(session: dict[str, Any]) -> str:
     swap, count = session["swap"], len(session["processes"])
     line = f"{count} {'process' if count == 1 else 'processes'}"
     if swap["left_out"]:
-        line += f", {swap['left_out']} left out ({swap['left_out_reason']})"
+        line += f", {swap['left_out']} left out ({printable(swap['left_out_reason'])})"
     return f"{line}; "
 
 

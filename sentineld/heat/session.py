@@ -31,7 +31,7 @@ from sentineld.heat.memory import SessionMemory
 from sentineld.heat.paging_out import PagingOut
 from sentineld.heat.scanning import Scanning
 from sentineld.heat.sharing import HeatSharing
-from sentineld.heat.target import Target
+from sentineld.heat.target import Target, argument_of
 from sentineld.machine.machine import Machine
 from sentineld.migrate.advice import require_advice
 from sentineld.model.records import PAGE_BYTES
@@ -137,8 +137,7 @@ class HeatSession:
         """Change the budget, or the terms of the share. None keeps them. Raises SentinelError."""
 
         def change() -> None:
-            cgroup, pid = self.target.cgroup, self.target.pid
-            named = Attached(self.target.title, f"--cgroup {cgroup}" if cgroup else str(pid))
+            named = Attached(self.target.title, argument_of(self.target))
             goal = changed_goal(self.goal, named, fast, None, terms)
             self._reserve(goal)
             self.goal = goal

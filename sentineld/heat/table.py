@@ -12,7 +12,7 @@ from sentineld.base.log_events import LogEvent, about
 from sentineld.base.units import FastBudget, format_bytes
 from sentineld.heat.paging_out import usable_bytes
 from sentineld.heat.session import TEMPERATURE, HeatSession
-from sentineld.heat.target import CgroupTarget, OneProcess, Target, Tree
+from sentineld.heat.target import CgroupTarget, OneProcess, Target, Tree, argument_of
 from sentineld.host.swap import read_swap
 from sentineld.machine.machine import Machine
 from sentineld.machine.swapped import require_swap
@@ -162,12 +162,10 @@ class HeatTable:
         holder = self.holder(pid)
         if holder is None or not holder.target.is_group or caller_uid not in (0, holder.uid):
             return None
-        cgroup = holder.target.cgroup
-        named = f"--cgroup {cgroup}" if cgroup else str(holder.target.pid)
         return SentinelError(
             "busy",
             f"process {pid} is managed as a part of {holder.target.title}",
-            f"run sentinelctl detach {named} first",
+            f"run sentinelctl detach {argument_of(holder.target)} first",
         )
 
     def leave_out(self, pid: int) -> None:

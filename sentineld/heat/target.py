@@ -6,8 +6,10 @@ from __future__ import annotations
 import errno
 import os
 import select
+import shlex
 from typing import Protocol
 
+from sentineld.base.text import printable
 from sentineld.observe.cgroup import Cgroup
 from sentineld.observe.memory_use import has_memory
 from sentineld.observe.pidfd import Pidfd, children, parent
@@ -35,7 +37,7 @@ class Target(Protocol):
     name: str
     """Differs from the names of all other targets since the boot."""
     title: str
-    """Names the target in messages."""
+    """Names the target in messages; printable."""
     pid: int
     """The process, or the root of the tree; 0 for a cgroup."""
     cgroup: str
@@ -53,6 +55,13 @@ class Target(Protocol):
 
     def close(self) -> None:
         """Close the descriptors."""
+
+
+def argument_of(target: Target) -> str:
+    """The argument by which a command names the target; printable, and quoted for a shell."""
+    if target.cgroup:
+        return f"--cgroup {shlex.quote(printable(target.cgroup))}"
+    return str(target.pid)
 
 
 class OneProcess:
@@ -155,7 +164,7 @@ class CgroupTarget:
         self._group = Cgroup(path)
         self.cgroup = str(self._group.folder)
         self.name = f"cgroup-{self._group.identity}"
-        self.title = f"cgroup {self.cgroup}"
+        self.title = f"cgroup {self._group.shown}"
 
     def pids(self) -> list[int]:
         """See Target."""

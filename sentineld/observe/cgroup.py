@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from sentineld.base.errors import SentinelError
+from sentineld.base.text import printable
 from sentineld.host.mounts import Mount, mounts_of
 
 _GONE = (errno.ENOENT, errno.ENODEV)
@@ -21,6 +22,9 @@ class Cgroup:
         """path: see cgroup_folder(). Raises SentinelError if there is no such cgroup, or if it is
         the root of a hierarchy."""
         self.folder = cgroup_folder(path, mounts_of(mountinfo.read_text()))
+        self.shown = printable(str(self.folder))
+        """The folder for messages; printable. Users choose the names of cgroups below a cgroup that
+        is delegated to them."""
         try:
             self._fd = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -28,7 +32,7 @@ class Cgroup:
         except OSError as error:
             raise SentinelError(
                 "failed",
-                f"cgroup {self.folder} cannot be opened: {error.strerror}",
+                f"cgroup {self.shown} cannot be opened: {error.strerror}",
                 "give the folder of a cgroup",
             ) from None
         stat = os.fstat(self._fd)
@@ -55,7 +59,7 @@ class Cgroup:
                     continue
                 raise SentinelError(
                     "failed",
-                    f"the processes of cgroup {self.folder} cannot be read: {error.strerror}",
+                    f"the processes of cgroup {self.shown} cannot be read: {error.strerror}",
                     "give a cgroup whose cgroup.procs the daemon can read",
                 ) from None
             if len(found) >= most:

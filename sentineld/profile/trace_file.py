@@ -23,6 +23,7 @@ import numpy.typing as npt
 
 from sentineld.base.errors import SentinelError
 from sentineld.base.npz import DAMAGED_ERRORS
+from sentineld.base.text import printable
 from sentineld.model.kernel_events import FAULT_DTYPE
 from sentineld.model.records import (
     OP_ACCESS_DTYPE,
@@ -213,7 +214,7 @@ def _table(
 
 
 def _trace(name: str, tables: dict[str, Table]) -> Trace:
-    texts = json.loads(tables["texts"].tobytes().decode())
+    texts = _printable(json.loads(tables["texts"].tobytes().decode()))
     if not isinstance(texts, dict) or texts.get("format") != TRACE_FORMAT:
         raise _unusable(name, "it is another program's file")
     facts = _of_type(name, texts, "facts", dict)
@@ -241,6 +242,16 @@ def _trace(name: str, tables: dict[str, Table]) -> Trace:
         facts=facts,
         faults=tables.get("faults", np.empty(0, FAULT_DTYPE)),
     )
+
+
+def _printable(value: Any) -> Any:
+    """A JSON value with printable texts. The file may be another user's, and terminals show names
+    and facts from it."""
+    if isinstance(value, dict):
+        return {printable(key): _printable(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_printable(one) for one in value]
+    return printable(value) if isinstance(value, str) else value
 
 
 def _of_type(name: str, texts: dict[str, Any], key: str, kind: type) -> Any:

@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from sentineld.base.text import printable
 from sentineld.model.kernel_events import Disturbance
 
 
@@ -109,9 +110,10 @@ def _subject(row: Disturbance) -> str:
     """Names the program, kernel thread or feature of the kernel that caused a disturbance."""
     if row["deed"] == "numa_misplaced":
         return "NUMA balancing"
-    if row["by"].startswith(_KERNEL_THREADS):
-        return row["by"]
-    program = "the process itself" if row["own"] else f"{row['by']} (process {row['pid']})"
+    by = printable(row["by"])  # each thread chooses its name
+    if by.startswith(_KERNEL_THREADS):
+        return by
+    program = "the process itself" if row["own"] else f"{by} (process {row['pid']})"
     if row["deed"] in ("demotion", "reclaim"):
         # Direct reclaim runs in the context of the task whose allocation found no free memory.
         return f"direct reclaim for {program}"

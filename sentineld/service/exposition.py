@@ -35,8 +35,9 @@ Collect = Callable[[], Iterable[Family]]
 
 
 def exposition(families: Iterable[Family]) -> bytes:
-    """The text of these metrics."""
-    return "".join(_lines(families)).encode()
+    """The text of these metrics. A character that UTF-8 cannot represent becomes "?", because one
+    such label must not prevent the scrape of all other metrics."""
+    return "".join(_lines(families)).encode(errors="replace")
 
 
 def _lines(families: Iterable[Family]) -> Iterator[str]:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sentineld.base.text import json_end, text_of
+from sentineld.base.text import json_end, printable, text_of
 
 
 @pytest.mark.parametrize(
@@ -25,6 +25,15 @@ from sentineld.base.text import json_end, text_of
 )
 def test_what_a_peer_says_is_one_short_line(value: object, line: str) -> None:
     assert text_of(value, 20) == line
+
+
+@given(st.text(st.characters()))
+def test_printable_text_stays_and_other_characters_become_question_marks(text: str) -> None:
+    found = printable(text)
+    assert found.isprintable()
+    assert len(found) == len(text)
+    for before, after in zip(text, found, strict=True):
+        assert after == (before if before.isprintable() else "?")
 
 
 @given(st.text() | st.binary() | st.lists(st.text()) | st.none(), st.integers(0, 30))

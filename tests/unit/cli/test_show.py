@@ -266,6 +266,29 @@ def test_status_names_groups_and_counts_their_processes(tmp_path: Path) -> None:
     assert lines[6].startswith("tree of process 4242: 2 processes; 0 B are")
 
 
+@pytest.mark.parametrize("hostile", ["\x1b[2J", "\udcff"])
+def test_names_that_users_choose_are_printed_without_control_characters(
+    tmp_path: Path, hostile: str
+) -> None:
+    folder = f"/sys/fs/cgroup/{hostile}"
+    session = {**SESSION, "fast": "20%", "reason": hostile, "disturbed": f"{hostile} moved"}
+    session |= {"cgroup": folder, "group": f"cgroup {folder}", "processes": [4]}
+    session["swap"] = {**SWAP, "left_out": 1, "left_out_reason": hostile}
+    answer = {**STATUS, "sessions": [session]}
+    shown = "?[2J" if hostile.startswith("\x1b") else "?"
+    with answering(tmp_path, status=lambda _: answer) as ctl:
+        for verb in ("status", "list"):
+            lines = ctl.output(verb).splitlines()
+            assert all(line.isprintable() for line in lines)
+            assert any(line.startswith(f"/sys/fs/cgroup/{shown} ") for line in lines)
+        status = ctl.output("status")
+        # A program needs the exact name, for example to detach the session.
+        listed = json.loads(ctl.output("status", "--json"))["sessions"]
+    assert f"cgroup /sys/fs/cgroup/{shown}: 1 process, 1 left out ({shown}); " in status
+    assert status.endswith(f"warning: process 4242: {shown} moved\n")
+    assert listed[0]["cgroup"] == folder
+
+
 def test_status_warns_of_problems_and_disturbances(tmp_path: Path) -> None:
     answer = {
         **STATUS,

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from sentineld.base.errors import SentinelError
-from sentineld.heat.target import MAIN_THREAD_EXITED, CgroupTarget, OneProcess, Tree
+from sentineld.heat.target import MAIN_THREAD_EXITED, CgroupTarget, OneProcess, Tree, argument_of
 from sentineld.observe.memory_use import has_memory
 from sentineld.session.lifecycle import CALLED_EXEC, EXITED
 from tests.cgroups import cgroup, join, remove
@@ -122,6 +122,20 @@ def test_a_cgroup_has_the_processes_of_its_descendants(version: str) -> None:
             target.pids()
         target.close()
         again.close()
+
+
+def test_the_title_and_the_argument_of_a_cgroup_with_a_hostile_name_are_printable() -> None:
+    name = os.fsdecode(b"\xff\x1b[2J;x")
+    with cgroup("v1", name) as folder, cgroup("v1") as plain:
+        target = CgroupTarget(str(folder))
+        shown = str(folder).replace(name, "??[2J;x")
+        assert target.title == f"cgroup {shown}"
+        assert target.cgroup == str(folder)
+        assert argument_of(target) == f"--cgroup '{shown}'"
+        target.close()
+        target = CgroupTarget(str(plain))
+        assert argument_of(target) == f"--cgroup {plain}"
+        target.close()
 
 
 def test_missing_processes_and_cgroups() -> None:

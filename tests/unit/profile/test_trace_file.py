@@ -19,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sentineld.base.errors import SentinelError
+from sentineld.base.text import printable
 from sentineld.model.kernel_events import FAULT_KINDS
 from sentineld.model.profile import Profile
 from sentineld.model.protocol import Boundary, Event
@@ -74,6 +75,7 @@ def packed(parts: Parts) -> bytes:
 
 DATA = written(recorded())
 LIVE = profile_of(recorded())
+TEXTS = st.text(max_size=9).map(printable)
 
 
 def test_the_profile_of_a_saved_trace_equals_the_original_s(tmp_path: Path) -> None:
@@ -162,12 +164,10 @@ def traces(draw: st.DrawFn) -> Trace:
         names=draw(
             st.dictionaries(
                 st.integers(0, 1 << 48),
-                st.builds(TensorName, st.text(max_size=5), st.text(max_size=9)),
+                st.builds(TensorName, TEXTS, TEXTS),
             )
         ),
-        mappings=tuple(
-            draw(st.lists(st.builds(MemoryMapping, *[st.integers(0, 99)] * 2, st.text())))
-        ),
+        mappings=tuple(draw(st.lists(st.builds(MemoryMapping, *[st.integers(0, 99)] * 2, TEXTS)))),
         tiers=draw(st.sampled_from([None, two_tiers()])),
         heap_base=draw(st.sampled_from([0, HEAP])),
     )
@@ -178,6 +178,20 @@ def test_any_trace_is_restored(trace: Trace) -> None:
     found = read(written(trace))
     assert (found.names, found.mappings, found.tiers) == (trace.names, trace.mappings, trace.tiers)
     assert same(profile_of(found), profile_of(trace))
+
+
+def test_texts_become_printable() -> None:
+    """The traces of other users can have names that are sequences for a terminal."""
+    parts = parts_of(DATA)
+    text("facts", {"kernel": "6.1\x1b[2J", "notes": ["\udcff"]})(parts)
+    text("layers", ["a\nb"])(parts)
+    text("names", [[4096, "gradient", "\x1b]0;title\x07"]])(parts)
+    text("mappings", [[0, 4096, "/tmp/\x9b1m"]])(parts)
+    found = read(packed(parts))
+    assert found.facts == {"kernel": "6.1?[2J", "notes": ["?"]}
+    assert found.layers == ("a?b",)
+    assert found.names == {4096: TensorName("gradient", "?]0;title?")}
+    assert found.mappings == (MemoryMapping(0, 4096, "/tmp/?1m"),)
 
 
 def refused(data: bytes, match: str | None = None) -> None:

@@ -59,6 +59,11 @@ def own(found: Disturbance) -> Disturbance:
             "to stop it: echo false > /sys/kernel/mm/numa/demotion_enabled",
         ),
         (
+            row("\x1b[2Jx\n", "demotion", 5),
+            "direct reclaim for ?[2Jx? (process 71) demoted 5 of its pages from node 0 to 1; "
+            "to stop it: echo false > /sys/kernel/mm/numa/demotion_enabled",
+        ),
+        (
             own(row("python3", "reclaim", 9, (1, None))),
             "direct reclaim for the process itself reclaimed 9 of its pages; "
             "to stop it: leave more memory free, or swapoff -a",

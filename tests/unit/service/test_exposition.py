@@ -18,6 +18,7 @@ from prometheus_client.registry import Collector
 from sentineld.service.exposition import Family, exposition, exposition_app
 
 TEXTS = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\r"), max_size=9)
+"""Without surrogates, because prometheus_client raises an error for them."""
 
 
 def prepared(help_text: str = "A text.", label: str = "a", value: float = 1.5) -> list[Family]:
@@ -76,6 +77,10 @@ def test_special_values_are_read_back(value: float) -> None:
         one for one in families(exposition(prepared(value=value))) if one[0] == "steps"
     ]
     assert math.isnan(samples[0][2]) if math.isnan(value) else samples[0][2] == value
+
+
+def test_a_label_that_utf8_cannot_represent_does_not_prevent_the_scrape() -> None:
+    assert exposition(prepared(label="a\udcff")) == exposition(prepared(label="a?"))
 
 
 def test_only_get_and_head_are_answered() -> None:
