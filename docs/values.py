@@ -46,6 +46,7 @@ PROTOCOL = "sentineld.model.protocol"
 EMULATED = "sentineld.migrate.emulated"
 SYSCALLS = "sentineld.migrate.syscalls"
 EXECUTOR = "sentineld.migrate.mover"
+CGROUP = "sentineld.observe.cgroup"
 HEAT = "sentineld.policies.temperature.heat"
 HEAT_CURVE = "sentineld.policies.temperature.curve"
 HEAT_MEMBERS = "sentineld.heat.members"
@@ -65,6 +66,7 @@ SOURCES: dict[str, tuple[str, str]] = {
     "heat.report": (HEAT_SHARING, "REPORT_S"),
     "heat.stuck": (HEAT_SHARING, "STUCK_S"),
     "heat.room_share": (HEAT_SHARING, "ROOM_SHARE"),
+    "heat.cgroup_levels": (CGROUP, "LEVELS_MAX"),
     "heat.levels": (HEAT, "LEVELS"),
     "heat.look": (HEAT_MEMBERS, "LOOK_S"),
     "heat.processes": (HEAT_TARGET, "PROCESSES_MAX"),

@@ -12,6 +12,10 @@ from sentineld.base.errors import SentinelError
 from sentineld.base.text import printable
 from sentineld.host.mounts import Mount, mounts_of
 
+LEVELS_MAX = 64
+"""Number of levels of descendants whose processes are listed. A user can nest any number of cgroups
+below a cgroup that is delegated to them. os.fwalk() keeps one descriptor open per level, and in
+Python 3.11 also calls itself once per level."""
 _GONE = (errno.ENOENT, errno.ENODEV)
 
 
@@ -42,11 +46,15 @@ class Cgroup:
     def pids(self, most: int) -> list[int]:
         """The pids of at most `most` processes in the cgroup and in its descendants.
 
-        Processes outside the daemon's PID namespace are left out. Empty if the cgroup was removed.
+        Processes outside the daemon's PID namespace are left out. Processes in descendants more
+        than LEVELS_MAX levels below the cgroup are left out, too. Empty if the cgroup was removed.
         Raises SentinelError.
         """
         found: dict[int, None] = {}
-        for folder, _, _, fd in os.fwalk(".", dir_fd=self._fd):
+        for folder, inner, _, fd in os.fwalk(".", dir_fd=self._fd):
+            if folder.count("/") == LEVELS_MAX:
+                # Raising an error here would let one user of a shared cgroup end its session.
+                inner.clear()  # fwalk() then does not enter these folders
             try:
                 with os.fdopen(_open_list(fd)) as file:
                     found.update((pid, None) for pid in map(int, file) if pid)

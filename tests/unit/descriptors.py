@@ -7,7 +7,7 @@ import gc
 import os
 import resource
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 
 def open_descriptors() -> set[str]:
@@ -21,11 +21,17 @@ def open_descriptors() -> set[str]:
     return set(os.listdir("/proc/self/fd"))
 
 
-@contextmanager
-def no_descriptors() -> Iterator[None]:
+def no_descriptors() -> AbstractContextManager[None]:
     """While this context is active, every call that needs a new descriptor fails with EMFILE."""
+    return descriptor_limit(3)  # descriptors 0 to 2 only
+
+
+@contextmanager
+def descriptor_limit(number: int) -> Iterator[None]:
+    """While this context is active, new descriptors are lower than `number`; if none is free, calls
+    fail with EMFILE."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))  # descriptors 0 to 2 only
+    resource.setrlimit(resource.RLIMIT_NOFILE, (number, hard))
     try:
         yield
     finally:

@@ -10,8 +10,9 @@ import pytest
 
 from sentineld.base.errors import SentinelError
 from sentineld.host.mounts import Mount
-from sentineld.observe.cgroup import Cgroup, cgroup_folder
+from sentineld.observe.cgroup import LEVELS_MAX, Cgroup, cgroup_folder
 from tests.cgroups import cgroup, join
+from tests.unit.descriptors import descriptor_limit, open_descriptors
 
 
 @pytest.fixture
@@ -60,6 +61,24 @@ def test_a_missing_cgroup_is_refused() -> None:
     with cgroup("v2") as folder, pytest.raises(SentinelError) as caught:
         Cgroup(f"{folder}/missing")
     assert caught.value.code == "no-such-process"
+
+
+def test_nested_cgroups_take_a_limited_number_of_descriptors(tmp_path: Path) -> None:
+    """The pid in each folder is the folder's level, and the root's pid is 1000."""
+    mountinfo = tmp_path / "mountinfo"
+    mountinfo.write_text(f"30 1 0:26 / {tmp_path} rw - cgroup2 cgroup2 rw\n")
+    folder = tmp_path / "app"
+    for level in range(3 * LEVELS_MAX):
+        folder.mkdir()
+        (folder / "cgroup.procs").write_text(f"{level or 1000}\n")
+        folder = folder / "inner"
+    group = Cgroup(str(tmp_path / "app"), mountinfo)
+    before = open_descriptors()
+    free = [number for number in range(1024) if str(number) not in before]
+    with descriptor_limit(free[LEVELS_MAX + 10]):
+        assert group.pids(3 * LEVELS_MAX) == [1000, *range(1, LEVELS_MAX + 1)]
+    assert open_descriptors() <= before
+    group.close()
 
 
 def test_the_list_of_processes_is_limited() -> None:
