@@ -94,6 +94,8 @@ class HeatTable:
                     f"process {wanted.pid} is managed without its descendants",
                     f"run sentinelctl detach {wanted.pid} first",
                 )
+            if wanted.is_group:
+                _require_whole(session, caller_uid)
             session.attach(fast, terms)
             return session
         self._require_substrate()
@@ -221,4 +223,16 @@ def _require_own(session: HeatSession, caller_uid: int) -> None:
             "not-permitted",
             f"the session of {session.target.title} belongs to another user",
             "ask its owner, or run as root",
+        )
+
+
+def _require_whole(session: HeatSession, caller_uid: int) -> None:
+    """Raise SentinelError if root attaches a group whose session is another user's. This session
+    manages only the processes of its user, but root attaches all processes of the group."""
+    if caller_uid == 0 and session.uid != 0:
+        raise SentinelError(
+            "busy",
+            f"{session.target.title} was attached by user {session.uid}, whose session leaves out "
+            "the processes of other users",
+            f"run sentinelctl detach {argument_of(session.target)} first",
         )

@@ -432,7 +432,10 @@ def test_a_user_manages_only_processes_of_their_own(daemon: Daemon, group: Path)
         assert found["processes"] == [own]
         assert found["swap"]["left_out"] == 1
         assert found["uid"] == USER
-        # Root may take over a user's session.
+        # The user's session would not manage all processes for root. Root may take it over.
+        line = refused(daemon.ctl("attach", "--cgroup", str(group)), "busy")
+        assert f"was attached by user {USER}" in line
+        assert f"sentinelctl detach --cgroup {group}" in line
         assert daemon.ctl("detach", "--cgroup", str(group)).returncode == 0
         attach(daemon, "--cgroup", str(group))
         assert answer("status")["sessions"] == []
