@@ -109,7 +109,7 @@ class TopApp(App[None]):
         self.reading: Reading | None = None
         """The last answer of the daemon."""
         self._residency: ResidencyReading | None = None
-        self._chosen: int | None = None
+        self._chosen: str | None = None  # the key of a session
         self._columns = 0
         self._answered_s = time.monotonic()
         self._patience_s = interval_s + STALE_S
@@ -167,7 +167,7 @@ class TopApp(App[None]):
     def on_data_table_row_highlighted(self, event: DataTable.RowHighlighted) -> None:
         """Choose the session of the row."""
         if event.data_table.id == "sessions" and event.row_key.value is not None:
-            self._choose(int(event.row_key.value))
+            self._choose(event.row_key.value)
             self._show_chosen()
 
     @work
@@ -312,15 +312,21 @@ class TopApp(App[None]):
         self._history.add(reading)
         self.reading = reading
         self._residency = residency
-        if reading.session(self._chosen) is None:
-            if self._chosen is not None and before is not None and before.pid == reading.pid:
-                self._note = Span(f"process {self._chosen}: its session has ended")
-            self._choose(reading.sessions[0].pid if reading.sessions else None)
+        if reading.session(self._chosen) is not None:
+            return
+        chosen = reading.sessions[0] if reading.sessions else None
+        gone = before.session(self._chosen) if before is not None else None
+        if before is not None and gone is not None:
+            if (continued := reading.continued(gone)) is not None:
+                chosen = continued
+            elif before.pid == reading.pid:
+                self._note = Span(f"{gone.title}: its session has ended")
+        self._choose(chosen.key if chosen is not None else None)
 
-    def _choose(self, pid: int | None) -> None:
-        if pid != self._chosen:
-            self._chosen = pid
-            self._poller.choose(pid)
+    def _choose(self, key: str | None) -> None:
+        if key != self._chosen:
+            self._chosen = key
+            self._poller.choose(key)
 
     def _show(self) -> None:
         width = self._columns - PADDING_COLUMNS
@@ -338,9 +344,9 @@ class TopApp(App[None]):
         table.styles.height = 1 + min(len(reading.sessions), SESSION_ROWS_MAX)
         rows: list[Row] = []
         for session in reading.sessions:
-            cells = session_cells(session, self._history.rates(session.pid))
-            rows.append((str(session.pid), [(cells[column.name],) for column in columns]))
-        chosen = next((at for at, (key, _) in enumerate(rows) if key == str(self._chosen)), 0)
+            cells = session_cells(session, self._history.rates(session.key))
+            rows.append((session.key, [(cells[column.name],) for column in columns]))
+        chosen = next((at for at, (key, _) in enumerate(rows) if key == self._chosen), 0)
         with self.prevent(DataTable.RowHighlighted):
             fill(table, columns, rows, chosen)
 
@@ -351,11 +357,11 @@ class TopApp(App[None]):
         if session is None:
             self._update("details", [(Span(NO_SESSIONS),)])
         else:
-            rates = self._history.rates(session.pid)
+            rates = self._history.rates(session.key)
             self._update("details", detail_lines(session, rates, width - PADDING_COLUMNS))
         table = self._main.query_one("#layers", DataTable)
         residency = self._residency
-        table.display = residency is not None and residency.pid == self._chosen
+        table.display = residency is not None and residency.key == self._chosen
         if residency is not None and table.display:
             columns = layer_columns(width - SCROLLBAR_COLUMNS)
             rows = [(str(at), cells) for at, cells in enumerate(layer_rows(residency, columns))]

@@ -120,7 +120,7 @@ def session_cells(session: SessionReading, rates: Rates) -> dict[str, Span]:
 
 def detail_lines(session: SessionReading, rates: Rates, width: int) -> list[Line]:
     """The chosen session: state, residency by tier, moves, step time, fast share."""
-    title = session.group or f"process {session.pid}"
+    title = session.title
     if session.job:
         title += f" ({session.job})"
     title += f" is {session.state}"

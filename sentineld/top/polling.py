@@ -37,18 +37,18 @@ class Polled:
     error: SentinelError | None = None
 
 
-def poll(control: Control, pid: int | None) -> Polled:
-    """Ask for the state now. pid: the process whose residency is wanted, or None."""
+def poll(control: Control, key: str | None) -> Polled:
+    """Ask for the state now. key: that of the session whose residency is wanted, or None."""
     try:
         reading = Reading.of(control.ask("status"))
     except SentinelError as error:
         return Polled(error=error)
-    session = reading.session(pid)
+    session = reading.session(key)
     if session is None or not session.managed:
         return Polled(reading)
     try:
         return Polled(
-            reading, ResidencyReading.of(session.pid, control.ask("residency", pid=session.pid))
+            reading, ResidencyReading.of(session.key, control.ask("residency", pid=session.pid))
         )
     except SentinelError:
         # Either the session has ended or left its plan after the status was read, or the daemon is
@@ -64,13 +64,13 @@ class Poller:
     ) -> None:
         """report: called in the poller's thread with each result."""
         self._control, self._interval_s, self._report = control, interval_s, report
-        self._pid: int | None = None
+        self._key: str | None = None
         self._wake = threading.Event()
         self._stopping = threading.Event()
 
-    def choose(self, pid: int | None) -> None:
-        """Choose the process whose residency is wanted, and poll now."""
-        self._pid = pid
+    def choose(self, key: str | None) -> None:
+        """Choose the session whose residency is wanted, and poll now."""
+        self._key = key
         self.poll_now()
 
     def poll_now(self) -> None:
@@ -89,7 +89,7 @@ class Poller:
     def _run(self) -> None:
         while not self._stopping.is_set():
             self._wake.clear()
-            polled = poll(self._control, self._pid)
+            polled = poll(self._control, self._key)
             if self._stopping.is_set():
                 return
             self._report(polled)

@@ -66,9 +66,10 @@ class History:
     def __init__(self) -> None:
         self._last: Reading | None = None
         self._cpu_share: float | None = None
-        self._rates: dict[int, Rates] = {}
-        self._marks: dict[int, list[Mark]] = {}
-        self._begun: dict[int, Mark] = {}  # each session's first reading
+        # By the keys of the sessions.
+        self._rates: dict[str, Rates] = {}
+        self._marks: dict[str, list[Mark]] = {}
+        self._begun: dict[str, Mark] = {}  # each session's first reading
 
     @property
     def cpu_share(self) -> float | None:
@@ -76,9 +77,9 @@ class History:
         CPU."""
         return self._cpu_share
 
-    def rates(self, pid: int) -> Rates:
-        """The rates of a session."""
-        return self._rates.get(pid, Rates())
+    def rates(self, key: str) -> Rates:
+        """The rates of the session with this key."""
+        return self._rates.get(key, Rates())
 
     def add(self, reading: Reading) -> None:
         """Take a new reading. A new daemon's counters begin anew, so its first reading has no
@@ -92,27 +93,27 @@ class History:
         if last is not None and elapsed_ns > 0:
             self._cpu_share = (reading.cpu_ns - last.cpu_ns) / elapsed_ns
         self._rates = {
-            one.pid: self._rates_of(last, one, reading.time_ns, elapsed_ns)
+            one.key: self._rates_of(last, one, reading.time_ns, elapsed_ns)
             for one in reading.sessions
         }
-        self._marks = {pid: self._marks[pid] for pid in self._rates}
-        self._begun = {pid: self._begun[pid] for pid in self._rates}
+        self._marks = {key: self._marks[key] for key in self._rates}
+        self._begun = {key: self._begun[key] for key in self._rates}
         self._last = reading
 
     def _rates_of(
         self, last: Reading | None, now: SessionReading, time_ns: int, elapsed_ns: int
     ) -> Rates:
-        before = last.session(now.pid) if last is not None else None
+        before = last.session(now.key) if last is not None else None
         if before is None or now.step < before.step:
-            self._marks[now.pid], self._begun[now.pid] = [], Mark(time_ns, now.step)
+            self._marks[now.key], self._begun[now.key] = [], Mark(time_ns, now.step)
             return Rates()
         moved = move_rates(before, now, elapsed_ns)
-        marks = self._marks[now.pid]
+        marks = self._marks[now.key]
         if now.step > before.step:
             marks.append(Mark(time_ns, now.step))
         while len(marks) > 2 and marks[1].time_ns <= time_ns - STEP_WINDOW_NS:
             del marks[0]
-        latest = marks[-1] if marks else self._begun[now.pid]
+        latest = marks[-1] if marks else self._begun[now.key]
         return Rates(
             moved.promoted_bytes_per_s,
             moved.demoted_bytes_per_s,

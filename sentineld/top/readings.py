@@ -61,6 +61,17 @@ class SessionReading:
         return cls(**known)
 
     @property
+    def key(self) -> str:
+        """Differs from the keys of all other sessions of the daemon. The PID is not enough: if the
+        root of a managed tree begins to run under the shim, it also has a session of its own."""
+        return f"{self.pid} {self.group}".rstrip()
+
+    @property
+    def title(self) -> str:
+        """Names the process or the group."""
+        return self.group or f"process {self.pid}"
+
+    @property
     def attached(self) -> bool:
         """Whether the process is attached; if not, budget and policy are those of an earlier
         attach."""
@@ -102,14 +113,21 @@ class Reading:
             sessions=tuple(
                 sorted(
                     (SessionReading.of(one) for one in answer["sessions"] if one["pid"]),
-                    key=_by_pid,
+                    key=_by_pid_and_group,
                 )
             ),
         )
 
-    def session(self, pid: int | None) -> SessionReading | None:
-        """The session of a process; None if there is none."""
-        return next((one for one in self.sessions if one.pid == pid), None)
+    def session(self, key: str | None) -> SessionReading | None:
+        """The session with this key; None if there is none."""
+        return next((one for one in self.sessions if one.key == key), None)
+
+    def continued(self, earlier: SessionReading) -> SessionReading | None:
+        """The session of an earlier reading's group, if the group's first process has ended since
+        then; None if the group has no session any more, and for a single process."""
+        if not earlier.group:
+            return None
+        return next((one for one in self.sessions if one.group == earlier.group), None)
 
 
 @dataclass(frozen=True)
@@ -122,25 +140,26 @@ class LayerReading:
 
 @dataclass(frozen=True)
 class ResidencyReading:
-    """A process's residency by layer at one moment."""
+    """A session's residency by layer at one moment."""
 
-    pid: int
+    key: str
+    """The session's key."""
     layers: tuple[LayerReading, ...]
     other_bytes: tuple[int, ...]
     """Bytes by tier that belong to no layer, such as dead pages."""
 
     @classmethod
-    def of(cls, pid: int, answer: dict[str, Any]) -> ResidencyReading:
-        """The answer to `residency` for a process."""
+    def of(cls, key: str, answer: dict[str, Any]) -> ResidencyReading:
+        """The answer to `residency` for the session with this key."""
         layers = (
             LayerReading(text_of(one["layer"], TEXT_CHARACTERS_MAX), tuple(one["bytes"]))
             for one in answer["layers"]
         )
-        return cls(pid, tuple(layers), tuple(answer["other_bytes"]))
+        return cls(key, tuple(layers), tuple(answer["other_bytes"]))
 
 
-def _by_pid(session: SessionReading) -> int:
-    return session.pid
+def _by_pid_and_group(session: SessionReading) -> tuple[int, str]:
+    return session.pid, session.group
 
 
 def _tiers_of(answer: dict[str, Any]) -> str:

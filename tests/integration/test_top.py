@@ -36,7 +36,7 @@ def test_readings_agree_with_the_daemon(run: ManagedRun) -> None:
 
     def polled_with_residency() -> Polled | None:
         """A poll while a plan is live; None while the daemon enters a corrected plan."""
-        found = poll(control(run), run.pid)
+        found = poll(control(run), str(run.pid))
         return found if found.residency is not None else None
 
     polled = wait(polled_with_residency)
@@ -44,7 +44,7 @@ def test_readings_agree_with_the_daemon(run: ManagedRun) -> None:
     assert polled.reading.tiers == "emulated tiers (cxl)"
     assert polled.reading.cpu_ns > 0
     assert polled.reading.memory_bytes > 10 << 20
-    session = polled.reading.session(run.pid)
+    session = polled.reading.session(str(run.pid))
     assert session is not None
     assert 0 < session.resident_bytes[0] <= session.charged_bytes
     assert session.resident_bytes[1] > 0

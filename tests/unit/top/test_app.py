@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from sentineld.base.errors import SentinelError
-from tests.unit.top.answers import IDLE, LATER, TRAINING, FakeDaemon, status
+from tests.unit.top.answers import IDLE, LATER, TRAINING, FakeDaemon, session, status
 from tests.unit.top.watching import HOUR_S, View, check_screen, watch
 
 UNREACHABLE = SentinelError(
@@ -152,6 +152,48 @@ def test_the_end_of_the_chosen_session_chooses_another(daemon: FakeDaemon) -> No
         daemon.statuses = [{**status(SECONDS + 1), "sessions": []}]
         await view.press("space")
         await view.until_shown("no sessions")
+
+    watch(daemon, scenario)
+
+
+def test_a_tree_and_its_root_under_the_shim_are_two_sessions(daemon: FakeDaemon) -> None:
+    tree = session(TRAINING, "managed", "the temperatures are known", group=f"tree of {TRAINING}")
+    both = {**status(SECONDS), "sessions": [*status(SECONDS)["sessions"], tree]}
+    daemon.statuses = [both]
+
+    async def scenario(view: View) -> None:
+        await view.until_shown(f"process {TRAINING} is managed")
+        await view.until_shown("LAYER")
+        await view.press("down")
+        await view.until_shown(f"tree of {TRAINING} is managed: the temperatures are known")
+        assert "LAYER" not in view.text()
+        await view.press("up")
+        await view.until_shown("LAYER")
+        await view.press("down")
+        daemon.statuses = [status(SECONDS + 1)]
+        await view.press("space")
+        await view.until_shown(f"tree of {TRAINING}: its session has ended")
+        assert f"process {TRAINING} is managed" in view.text()
+
+    watch(daemon, scenario)
+
+
+def test_a_chosen_cgroup_stays_chosen_when_its_first_process_ends(daemon: FakeDaemon) -> None:
+    def listed(second: float, pid: int) -> dict[str, Any]:
+        cgroup = session(pid, "managed", "the temperatures are known", group="cgroup /a")
+        return {**status(second), "sessions": [session(IDLE, "registered", ""), cgroup]}
+
+    daemon.statuses = [listed(0, IDLE + 1)]
+
+    async def scenario(view: View) -> None:
+        await view.until_shown(f"process {IDLE} is registered")
+        await view.press("down")
+        await view.until_shown("cgroup /a is managed")
+        daemon.statuses = [listed(1, IDLE + 2)]
+        await view.press("space")
+        await view.until_shown(str(IDLE + 2))
+        assert "cgroup /a is managed" in view.text()
+        assert "has ended" not in view.text()
 
     watch(daemon, scenario)
 

@@ -34,7 +34,7 @@ WIDTHS = st.integers(38, 200)
 
 
 def session(pid: int) -> SessionReading:
-    found = READING.session(pid)
+    found = READING.session(str(pid))
     assert found is not None
     return found
 
@@ -108,7 +108,7 @@ def test_a_rank_of_a_job_is_named() -> None:
     job = {"name": "bert-7", "rank": 5, "world_size": 16, "local_rank": 1}
     answer = status()
     answer["sessions"] = [{**one, "job": job} for one in answer["sessions"]]
-    rank = Reading.of(answer).session(IDLE)
+    rank = Reading.of(answer).session(str(IDLE))
     assert rank is not None
     line = plain(detail_lines(rank, RATES, 80)[0])
     assert line.startswith("process 31337 (rank 5 of 16 of job bert-7) is registered: ")
@@ -149,7 +149,7 @@ def test_a_narrow_table_of_sessions_leaves_columns_out(width: int, names: list[s
 
 
 def rows_of_layers(width: int) -> list[list[str]]:
-    found = ResidencyReading.of(TRAINING, residency())
+    found = ResidencyReading.of(str(TRAINING), residency())
     rows = layer_rows(found, layer_columns(width))
     return [[plain(cell) for cell in cells] for cells in rows]
 
@@ -163,7 +163,7 @@ def test_rows_of_layers() -> None:
 
 
 def test_without_other_bytes_there_is_no_row_for_them() -> None:
-    found = ResidencyReading(1, (LayerReading("block", (MIB, 0)),), (0, 0))
+    found = ResidencyReading("1", (LayerReading("block", (MIB, 0)),), (0, 0))
     assert len(list(layer_rows(found, layer_columns(79)))) == 1
 
 
@@ -229,7 +229,7 @@ def test_no_line_is_wider_than_the_terminal(width: int, text: str, up: int, size
     assert all(len(plain(line)) <= width for line in lines)
     columns = session_columns(width + 1)
     assert sum(column.width + GAP_COLUMNS for column in columns) < width + 2
-    reading = ResidencyReading(1, (LayerReading(text, (size, up)),), (up, size))
+    reading = ResidencyReading("1", (LayerReading(text, (size, up)),), (up, size))
     columns = layer_columns(width - 1)
     assert sum(column.width + GAP_COLUMNS for column in columns) < width
     for cells in layer_rows(reading, columns):

@@ -26,12 +26,12 @@ def refused(_: Message) -> Any:
 def test_a_poll_reads_the_chosen_sessions_residency(tmp_path: Path) -> None:
     with answering(tmp_path, status=lambda _: status(), residency=lambda _: residency()) as ctl:
         daemon = Daemon(ctl.socket)
-        polled = poll(daemon, TRAINING)
+        polled = poll(daemon, str(TRAINING))
         assert polled.reading is not None
         assert polled.residency is not None
-        assert polled.residency.pid == TRAINING
-        for pid in (None, IDLE, 1):  # no process, one without a plan, and one that has ended
-            assert poll(daemon, pid).residency is None
+        assert polled.residency.key == str(TRAINING)
+        for key in (None, str(IDLE), "1"):  # no session, one without a plan, and one that has ended
+            assert poll(daemon, key).residency is None
     assert [asked for asked in ctl.asked if asked[0] == "residency"] == [
         ("residency", {"pid": TRAINING})
     ]
@@ -39,7 +39,7 @@ def test_a_poll_reads_the_chosen_sessions_residency(tmp_path: Path) -> None:
 
 def test_a_session_that_ends_during_the_poll_has_no_residency(tmp_path: Path) -> None:
     with answering(tmp_path, status=lambda _: status(), residency=refused) as ctl:
-        polled = poll(Daemon(ctl.socket), TRAINING)
+        polled = poll(Daemon(ctl.socket), str(TRAINING))
     assert polled.reading is not None
     assert (polled.residency, polled.error) == (None, None)
 
@@ -65,7 +65,7 @@ def test_the_poller_goes_on_until_it_is_stopped(
     with answering(tmp_path, status=lambda _: status(), residency=lambda _: residency()):
         while reports.get(timeout=WAIT_S).error is not None:
             pass
-        poller.choose(TRAINING)
+        poller.choose(str(TRAINING))
         while reports.get(timeout=WAIT_S).residency is None:
             pass
         poller.stop()
@@ -78,6 +78,6 @@ def test_a_choice_ends_the_wait_for_the_next_poll(
         poller = Poller(Daemon(ctl.socket), 3600, reports.put)
         poller.start()
         assert reports.get(timeout=WAIT_S).residency is None
-        poller.choose(TRAINING)
+        poller.choose(str(TRAINING))
         assert reports.get(timeout=WAIT_S).residency is not None
         poller.stop()

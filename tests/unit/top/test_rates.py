@@ -48,9 +48,9 @@ def test_the_step_time_is_the_mean_between_marks() -> None:
 
 def test_the_first_reading_has_no_rates() -> None:
     history = History()
-    assert history.rates(PID) == Rates()
+    assert history.rates(BEFORE.key) == Rates()
     history.add(reading(0, 10))
-    assert history.rates(PID) == Rates()
+    assert history.rates(BEFORE.key) == Rates()
     assert history.cpu_share is None
 
 
@@ -58,7 +58,7 @@ def test_readings_give_rates_step_time_and_cpu_share() -> None:
     history = History()
     for second in range(4):
         history.add(reading(second, 10 + 4 * second, promoted_bytes=1000 + 50 * second))
-    assert history.rates(PID) == Rates(50.0, 0.0, 0.0, SECOND_NS / 4, 0)
+    assert history.rates(BEFORE.key) == Rates(50.0, 0.0, 0.0, SECOND_NS / 4, 0)
     assert history.cpu_share == pytest.approx(0.1)
 
 
@@ -66,24 +66,24 @@ def test_a_step_that_began_before_the_first_reading_does_not_count() -> None:
     history = History()
     history.add(reading(0, 10))
     history.add(reading(1, 11))  # the beginning of step 10 was not seen
-    assert history.rates(PID).step_ns is None
+    assert history.rates(BEFORE.key).step_ns is None
     history.add(reading(3, 12))
-    assert history.rates(PID).step_ns == 2 * SECOND_NS
+    assert history.rates(BEFORE.key).step_ns == 2 * SECOND_NS
 
 
 def test_long_steps_keep_their_time_and_the_idle_time_grows() -> None:
     history = History()
     for second, step in ((0, 1), (20, 2), (50, 3), (60, 3), (70, 3)):
         history.add(reading(second, step))
-    assert history.rates(PID).step_ns == 30 * SECOND_NS
-    assert history.rates(PID).idle_ns == 20 * SECOND_NS
+    assert history.rates(BEFORE.key).step_ns == 30 * SECOND_NS
+    assert history.rates(BEFORE.key).idle_ns == 20 * SECOND_NS
 
 
 def test_without_a_step_the_idle_time_counts_from_the_first_reading() -> None:
     history = History()
     for second in (3, 4, 9):
         history.add(reading(second, 1))
-    assert history.rates(PID) == Rates(0.0, 0.0, 0.0, None, 6 * SECOND_NS)
+    assert history.rates(BEFORE.key) == Rates(0.0, 0.0, 0.0, None, 6 * SECOND_NS)
 
 
 def test_old_steps_leave_the_mean() -> None:
@@ -92,7 +92,7 @@ def test_old_steps_leave_the_mean() -> None:
     for second in range(30):
         step += 2 if second < 15 else 10
         history.add(reading(second, step))
-    assert history.rates(PID).step_ns == SECOND_NS / 10
+    assert history.rates(BEFORE.key).step_ns == SECOND_NS / 10
 
 
 @given(st.lists(st.tuples(st.integers(1, 3000), st.integers(0, 5)), min_size=2, max_size=40))
@@ -105,7 +105,7 @@ def test_the_step_time_is_within_the_window(progress: list[tuple[int, int]]) -> 
         if steps:
             slowest = elapsed_ms / steps
             shortest = slowest if shortest is None else min(shortest, slowest)
-    found = history.rates(PID).step_ns
+    found = history.rates(BEFORE.key).step_ns
     if found is not None and shortest is not None:
         assert found >= shortest * 1e6 * (1 - 1e-6)
         assert found <= max(time_ms * 1e6, STEP_WINDOW_NS)
@@ -124,15 +124,15 @@ def test_counters_that_begin_anew_give_no_rates(later: Reading) -> None:
     history.add(reading(0, 10))
     history.add(reading(1, 20))
     history.add(later)
-    assert history.rates(PID) == Rates()
+    assert history.rates(BEFORE.key) == Rates()
 
 
 def test_a_session_that_ended_leaves_no_trace() -> None:
     history = History()
     history.add(reading(0, 10))
     history.add(replace(reading(1, 10), sessions=()))
-    assert history.rates(PID) == Rates()
+    assert history.rates(BEFORE.key) == Rates()
     history.add(reading(2, 900))
-    assert history.rates(PID) == Rates()
+    assert history.rates(BEFORE.key) == Rates()
     history.add(reading(3, 901))
-    assert history.rates(PID).step_ns is None
+    assert history.rates(BEFORE.key).step_ns is None

@@ -13,14 +13,14 @@ def test_sessions_are_sorted_by_process() -> None:
     reading = Reading.of(status())
     assert [one.pid for one in reading.sessions] == [TRAINING, LATER, IDLE]
     assert (reading.version, reading.pid, reading.memory_bytes) == ("0.1.0", 900, 84 * MIB)
-    training = reading.session(TRAINING)
+    training = reading.session(str(TRAINING))
     assert training is not None
     assert training.managed
     assert training.resident_bytes == (45 * MIB, 160 * MIB)
-    later = reading.session(LATER)
+    later = reading.session(str(LATER))
     assert later is not None
     assert not later.managed
-    assert reading.session(1) is None
+    assert reading.session("1") is None
     assert reading.session(None) is None
 
 
@@ -54,6 +54,32 @@ def test_a_cgroup_without_processes_is_left_out() -> None:
     assert [one.group for one in reading.sessions] == ["cgroup /b"]
 
 
+def test_sessions_of_the_same_process_have_different_keys() -> None:
+    """The root of a tree may also have a session of its own, under the shim."""
+    tree = {"pid": 8, "state": "managed", "group": "tree of process 8"}
+    sessions = [tree, {"pid": 8, "state": "registered"}]
+    reading = Reading.of({"version": "0.1.0", "pid": 7, "sessions": sessions})
+    own, group = reading.sessions
+    assert (own.title, group.title) == ("process 8", "tree of process 8")
+    assert reading.session(own.key) == own
+    assert reading.session(group.key) == group
+
+
+def test_a_group_continues_when_its_first_process_has_ended() -> None:
+    def of(pid: int, group: str) -> Reading:
+        sessions = [
+            {"pid": 3, "state": "managed"},
+            {"pid": pid, "state": "managed", "group": group},
+        ]
+        return Reading.of({"version": "0.1.0", "pid": 7, "sessions": sessions})
+
+    before, after = of(8, "cgroup /a"), of(9, "cgroup /a")
+    single, group = before.sessions
+    assert after.continued(group) == after.sessions[1]
+    assert of(8, "cgroup /b").continued(group) is None
+    assert after.continued(single) is None
+
+
 def test_texts_of_trainings_are_made_printable() -> None:
     answer = status()
     answer["sessions"][0]["reason"] = "\x1b[2J" + "x" * 1000
@@ -62,11 +88,11 @@ def test_texts_of_trainings_are_made_printable() -> None:
     assert len(idle.reason) == 300
     named = residency()
     named["layers"][0]["layer"] = "a\nb"
-    assert ResidencyReading.of(TRAINING, named).layers[0].layer == "a?b"
+    assert ResidencyReading.of(str(TRAINING), named).layers[0].layer == "a?b"
 
 
 def test_residency_has_the_bytes_by_tier() -> None:
-    found = ResidencyReading.of(TRAINING, residency())
-    assert found.pid == TRAINING
+    found = ResidencyReading.of(str(TRAINING), residency())
+    assert found.key == str(TRAINING)
     assert found.other_bytes == (MIB, 0)
     assert found.layers[-1].bytes_by_tier == (2 * MIB, 30 * MIB)
