@@ -18,6 +18,7 @@ import pytest
 from tests.integration.shim.daemon_side import ROOT
 from tests.integration.test_daemon import PATIENCE_S, Daemon
 from tests.sentinelctl import SENTINELCTL
+from tests.unit.cli.answering import answering
 
 SCRIPTS = ROOT / "systemd/slurm"
 COMPAT = ROOT / "tests/integration/shim/compat.py"
@@ -34,13 +35,14 @@ class Node:
     """A node of a cluster, with the scripts as `make install PREFIX=folder` installs them. Its
     sentinelctl is that of the working tree, and its systemctl only records how it was called."""
 
-    def __init__(self, folder: Path, daemon: Daemon | None) -> None:
+    def __init__(self, folder: Path, control: Path | None) -> None:
+        """control: the socket of the node's daemon; None if no daemon runs."""
         self.folder = folder
         self._scripts = folder / "lib/sentineld/slurm"
         shutil.copytree(SCRIPTS, self._scripts, dirs_exist_ok=True)
         (folder / "bin").mkdir(exist_ok=True)
         self.called = folder / "systemctl.called"
-        socket = daemon.control if daemon else folder / "none.sock"
+        socket = control or folder / "none.sock"
         self._program("sentinelctl", f'exec {join(SENTINELCTL)} --socket {socket} "$@"')
         self._program("systemctl", f'echo "$@" >>{self.called}')
 
@@ -59,6 +61,7 @@ class Node:
             cwd="/",
             capture_output=True,
             text=True,
+            errors="replace",  # the name of a cgroup need not be UTF-8
             timeout=PATIENCE_S,
         )
 
@@ -72,7 +75,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
 
 @pytest.fixture
 def node(daemon: Daemon, tmp_path: Path) -> Node:
-    return Node(tmp_path, daemon)
+    return Node(tmp_path, daemon.control)
 
 
 @pytest.fixture
@@ -104,7 +107,7 @@ def test_a_node_with_one_tier_is_refused(tmp_path: Path) -> None:
     daemon = Daemon(tmp_path)
     try:
         tiers = daemon.ctl("status").stdout.splitlines()[0]
-        done = Node(tmp_path, daemon).run("prolog", SLURM_JOB_CONSTRAINTS="sentineld")
+        done = Node(tmp_path, daemon.control).run("prolog", SLURM_JOB_CONSTRAINTS="sentineld")
     finally:
         daemon.stop()
     if "tier 1: " in tiers:
@@ -176,3 +179,24 @@ def test_an_epilog_detaches_what_the_job_has_left_behind(
     finally:
         stop.touch()
         assert process.wait(PATIENCE_S) == 0
+
+
+def test_an_epilog_detaches_a_cgroup_by_its_exact_name(tmp_path: Path) -> None:
+    process = subprocess.Popen(["sleep", "1000"], env={**os.environ, **JOB})
+    common = {"pid": process.pid, "uid": os.getuid(), "state": "managed", "job": None}
+    folders = ["/sys/fs/cgroup/plain", "/sys/fs/cgroup/two  words *\x1b\udcff"]
+    sessions = [{**common, "cgroup": folder} for folder in ["", *folders]]
+    answers = {"status": lambda _: {"sessions": sessions}, "detach": lambda _: common}
+    try:
+        with answering(tmp_path, **answers) as ctl:
+            done = Node(tmp_path, ctl.socket).run("epilog")
+    finally:
+        process.kill()
+        process.wait()
+    assert done.returncode == 0
+    detached = [arguments for verb, arguments in ctl.asked if verb == "detach"]
+    assert detached == [{"pid": process.pid}, *({"cgroup": folder} for folder in folders)]
+    first, second, third = done.stderr.splitlines()
+    assert first.endswith(f": process {process.pid} outlives the job: detached")
+    assert second.endswith(": cgroup /sys/fs/cgroup/plain outlives the job: detached")
+    assert "\x1b" not in third
