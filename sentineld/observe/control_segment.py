@@ -25,6 +25,8 @@ ADDRESS_MAX = 1 << 47
 """End of user addresses on x86-64 with four-level page tables."""
 HEADER_BYTES = 512
 CACHE_LINE_BYTES = 64
+_STEP = 1 << 32  # in a position, one step
+_POSITION_MAX = (1 << 64) - 1
 
 
 class ShimWords(NamedTuple):
@@ -129,6 +131,13 @@ class ControlSegment:
         """Publish a position P: the moves that barriers wait for are done up to P. This opens the
         barriers that wait for P or an earlier position."""
         self._header["moves_done"] = position
+
+    def open_barriers(self) -> None:
+        """Open the barriers of the current step and of the next one. The shim reads messages only
+        between two steps, and may just have done so. It may therefore begin one more step before
+        it reads a message that is sent now."""
+        step_after = (self.position() | (_STEP - 1)) + _STEP
+        self.set_moves_done(min(step_after, _POSITION_MAX))
 
     def set_barrier_timeout(self, timeout_ns: int) -> None:
         """Set the longest time that a barrier waits."""

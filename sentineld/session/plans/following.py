@@ -229,10 +229,16 @@ class Following:
         return left
 
     def stop(self) -> None:
-        """Stop following the plan; pages stay where they are."""
+        """Stop following the plan; pages stay where they are.
+
+        The process replays the plan's layout until it reads the next message. No moves are made any
+        longer, so no barrier may wait for them. The next plan's mover publishes its own position
+        when it starts.
+        """
         if self.correcting is not None:
             self.correcting.left()
         self._stop_managed()
+        self._link.segment.open_barriers()
 
     def _stop_managed(self) -> None:
         if self.managed is None:

@@ -30,6 +30,7 @@ from tests.unit.waiting import wait
 SHAPE = Shape(1, "toy")
 PLAN = replace(toy_plan(), policy="sentinel")
 PLANNED = Planned(SHAPE, toy_profile(), toy_profile(), PLAN, 7 * PAGE, 0.5)
+LAST = 0xFFFFFFFF
 BROUGHT = ("promote", "initial", "moved")
 
 
@@ -61,6 +62,9 @@ class Process:
 
     def moved_bytes(self) -> int:
         return sum(self.following.moves().moved_by_entry().values())
+
+    def moves_done(self) -> int:
+        return int(self.linked.writer.header["moves_done"][0])
 
     def close(self) -> None:
         self.following.stop()
@@ -187,6 +191,23 @@ def test_pages_are_moved_to_the_first_plans_initial_tiers(process: Process) -> N
     process.pages.heap[4] = SLOW
     process.enter()
     assert process.following.moves().moved_by_entry()[BROUGHT] == brought
+
+
+def test_no_barrier_waits_once_the_plan_is_not_followed(process: Process) -> None:
+    process.enter()
+    process.linked.set(position=10 << 32 | 1)
+    process.enter()  # the process still follows a plan, so its barriers hold
+    assert process.moves_done() < 10 << 32 | LAST
+    process.following.stop()
+    # The process may begin step 11 before it reads that it is detached.
+    assert process.moves_done() == 11 << 32 | LAST
+
+
+def test_the_barriers_of_the_next_plan_hold_again(process: Process) -> None:
+    process.enter()
+    process.following.stop()
+    process.enter()
+    wait(lambda: process.moves_done() < 10 << 32 | LAST)
 
 
 @pytest.mark.parametrize("entered", [False, True])
