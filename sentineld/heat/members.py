@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from sentineld.base.errors import SentinelError
 from sentineld.heat.member import Member
+from sentineld.heat.quota import Quota
 from sentineld.heat.target import PROCESSES_MAX, Target
 
 log = logging.getLogger(__name__)
@@ -30,10 +31,13 @@ class Members:
     """The open processes of a target. Once the session's thread has started, only that thread uses
     this object."""
 
-    def __init__(self, target: Target, caller_uid: int) -> None:
-        """caller_uid: the user who manages the target; see Member. Raises SentinelError if the
-        target has no process that the user may manage."""
+    def __init__(self, target: Target, caller_uid: int, quota: Quota | None = None) -> None:
+        """caller_uid: the user who manages the target; see Member. quota: of this user; None:
+        unlimited. Raises SentinelError if the target has no process that the user may manage, or
+        more processes than the user may have."""
         self._target = target
+        self._quota = quota or Quota()
+        self._most = PROCESSES_MAX  # number of processes that the session may have
         self._caller_uid = caller_uid
         self._spans = itertools.count()
         self._by_pid: dict[int, Member] = {}
@@ -42,7 +46,7 @@ class Members:
         self.changes = 0
         """Number of times that processes have joined or left."""
         self.beyond = 0
-        """Processes that were left out because the target has too many."""
+        """Processes that were left out because the target has too many, or the user's sessions."""
         try:
             self._require_some()
         except BaseException:
@@ -57,6 +61,13 @@ class Members:
             raise SentinelError(
                 "no-such-process", f"{target.title} has no processes", "start its program first"
             ) from None
+        if self.beyond and self._most < PROCESSES_MAX:
+            raise SentinelError(
+                "busy",
+                f"{target.title} cannot be managed: all sessions of user {self._caller_uid} may "
+                f"have {self._quota.processes_max} processes",
+                "detach other processes, or raise LimitNOFILE of the daemon's unit",
+            )
         if self.beyond:
             raise SentinelError(
                 "wrong-state",
@@ -101,7 +112,11 @@ class Members:
         """Why one of the processes is not managed; empty if all are managed."""
         for error in self._left_out.values():
             return error.message
-        return f"the session has {PROCESSES_MAX} processes already" if self.beyond else ""
+        if not self.beyond:
+            return ""
+        if self._most < PROCESSES_MAX:
+            return f"all sessions of its user have {self._quota.processes_max} processes already"
+        return f"the session has {PROCESSES_MAX} processes already"
 
     def of_span(self, span: int) -> Member | None:
         """The member with this span; None if it has left."""
@@ -122,7 +137,7 @@ class Members:
         if now_s >= self._retry_s:
             self._retry_s = now_s + RETRY_S
             self._left_out = {}
-        found = self._target.pids()
+        found, self._most = self._quota.pids(self, self._target)
         listed = set(found)
         for member in self:
             if member.pid not in listed:
@@ -130,7 +145,7 @@ class Members:
         for pid in [pid for pid in self._left_out if pid not in listed]:
             del self._left_out[pid]
         new = [pid for pid in found if pid not in self._by_pid and pid not in self._left_out]
-        room = PROCESSES_MAX - len(self._by_pid) - len(self._left_out)
+        room = self._most - len(self._by_pid) - len(self._left_out)
         self.beyond = max(len(new) - room, 0)
         for pid in new[: max(room, 0)]:
             self._join(pid)
@@ -188,6 +203,7 @@ class Members:
         """Release all members."""
         for member in self:
             self.lose(member)
+        self._quota.release(self)
 
 
 def _as_refusal(pid: int, error: SentinelError | OSError) -> SentinelError:

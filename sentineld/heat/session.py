@@ -29,6 +29,7 @@ from sentineld.heat.looking import Looking
 from sentineld.heat.members import Members
 from sentineld.heat.memory import SessionMemory
 from sentineld.heat.paging_out import PagingOut
+from sentineld.heat.quota import Quota
 from sentineld.heat.scanning import Scanning
 from sentineld.heat.sharing import HeatSharing
 from sentineld.heat.target import Target, argument_of
@@ -60,9 +61,15 @@ class HeatSession:
     """A managed target. Public methods may be called from any thread."""
 
     def __init__(
-        self, target: Target, caller_uid: int, goal: Goal, machine: Machine, turns: Turns
+        self,
+        target: Target,
+        caller_uid: int,
+        goal: Goal,
+        machine: Machine,
+        turns: Turns,
+        quota: Quota,
     ) -> None:
-        """caller_uid: the user who attaches the target.
+        """caller_uid: the user who attaches the target. quota: of this user.
 
         Takes over the target. Raises SentinelError if the user may not manage the target or if the
         budget does not fit; the caller then still owns the target.
@@ -75,7 +82,7 @@ class HeatSession:
         self.figures = Figures()
         self._machine = machine
         self._turns = turns
-        self._members = Members(target, caller_uid)
+        self._members = Members(target, caller_uid, quota)
         self.uid = caller_uid
         """The user who owns the session: the owner of the single process, or the user who attached
         the group."""

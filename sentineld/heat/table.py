@@ -11,6 +11,7 @@ from sentineld.base.errors import SentinelError
 from sentineld.base.log_events import LogEvent, about
 from sentineld.base.units import FastBudget, format_bytes
 from sentineld.heat.paging_out import usable_bytes
+from sentineld.heat.quota import Quota
 from sentineld.heat.session import TEMPERATURE, HeatSession
 from sentineld.heat.target import CgroupTarget, OneProcess, Target, Tree, argument_of
 from sentineld.host.swap import read_swap
@@ -51,6 +52,7 @@ class HeatTable:
         self._lock = threading.Lock()
         self._sessions: dict[str, HeatSession] = {}
         self._opening: set[str] = set()
+        self._quotas: dict[int, Quota] = {}  # by user ID
 
     def find(self, wanted: Wanted) -> HeatSession | None:
         """The session of a process, of the tree with this root, or of a cgroup; None if there is
@@ -125,7 +127,8 @@ class HeatTable:
     def _opened(self, target: Target, caller_uid: int, goal: Goal) -> HeatSession:
         """Make and start a session. Closes the target if no session can be started."""
         try:
-            session = HeatSession(target, caller_uid, goal, self._machine, self._turns)
+            quota = self._quota(caller_uid)
+            session = HeatSession(target, caller_uid, goal, self._machine, self._turns, quota)
         except ProcessLookupError:
             target.close()
             raise SentinelError(
@@ -150,6 +153,10 @@ class HeatTable:
                 ) from None
             raise
         return session
+
+    def _quota(self, uid: int) -> Quota:
+        with self._lock:
+            return self._quotas.setdefault(uid, Quota.of_user(uid))
 
     def _explained(self, error: SentinelError, target: Target, caller_uid: int) -> SentinelError:
         """The error to raise if a session cannot be opened. If the session of a group already

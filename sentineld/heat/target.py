@@ -45,10 +45,10 @@ class Target(Protocol):
     is_group: bool
     """Whether processes may join the target, and may execute other programs."""
 
-    def pids(self) -> list[int]:
-        """The current processes. If there are more than PROCESSES_MAX, the list may be incomplete,
-        but it is longer than PROCESSES_MAX. Raises ProcessLookupError if there are none, and
-        SentinelError if they cannot be listed."""
+    def pids(self, most: int = PROCESSES_MAX) -> list[int]:
+        """The current processes. If there are more than `most`, the list may be incomplete, but it
+        is longer than `most`. Raises ProcessLookupError if there are none, and SentinelError if
+        they cannot be listed."""
 
     def why_ended(self) -> str:
         """Why the target has ended."""
@@ -77,7 +77,7 @@ class OneProcess:
         self.name = f"{pid}-{self._process.start_ticks}"
         self.title = f"process {pid}"
 
-    def pids(self) -> list[int]:
+    def pids(self, most: int = PROCESSES_MAX) -> list[int]:
         """See Target."""
         if self._process.exited():
             raise ProcessLookupError(errno.ESRCH, f"process {self.pid} is gone")
@@ -116,17 +116,20 @@ class Tree:
         self.name = f"{pid}-{root.start_ticks}-tree"
         self.title = f"tree of process {pid}"
 
-    def pids(self) -> list[int]:
+    def pids(self, most: int = PROCESSES_MAX) -> list[int]:
         """See Target."""
         for pid, process in list(self._known.items()):
             if process.exited():
                 process.close()
                 del self._known[pid]
         unseen = list(self._known)
-        while unseen and len(self._known) <= PROCESSES_MAX:
+        while unseen:
             pid = unseen.pop()
-            found = [child for child in children(pid) if child not in self._known]
-            unseen += [child for child in found if self._add(child, pid)]
+            for child in children(pid):
+                if len(self._known) > most:  # each known process takes a descriptor
+                    return list(self._known)
+                if child not in self._known and self._add(child, pid):
+                    unseen.append(child)
         if not self._known:
             raise ProcessLookupError(errno.ESRCH, f"{self.title} is gone")
         return list(self._known)
@@ -166,9 +169,9 @@ class CgroupTarget:
         self.name = f"cgroup-{self._group.identity}"
         self.title = f"cgroup {self._group.shown}"
 
-    def pids(self) -> list[int]:
+    def pids(self, most: int = PROCESSES_MAX) -> list[int]:
         """See Target."""
-        found = self._group.pids(PROCESSES_MAX + 1)
+        found = self._group.pids(most + 1)
         if not found:
             raise ProcessLookupError(errno.ESRCH, f"{self.title} is empty")
         return found

@@ -11,7 +11,9 @@ import pytest
 
 from sentineld.base.errors import SentinelError
 from sentineld.heat import members as module
+from sentineld.heat import quota as quota_module
 from sentineld.heat.members import Members
+from sentineld.heat.quota import Quota
 from sentineld.heat.target import OneProcess
 
 ME = os.getuid()
@@ -28,7 +30,7 @@ class Listed:
         self.found = list(found)
         self.pid = root
 
-    def pids(self) -> list[int]:
+    def pids(self, most: int = 0) -> list[int]:
         if not self.found:
             raise ProcessLookupError
         return self.found
@@ -193,7 +195,8 @@ def test_groups_without_a_process_that_can_be_managed(sleepers: list[int]) -> No
 def test_groups_with_too_many_processes(
     sleepers: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "PROCESSES_MAX", 2)
+    for where in (module, quota_module):
+        monkeypatch.setattr(where, "PROCESSES_MAX", 2)
     error = refusal(Listed(*sleepers))
     assert error.code == "wrong-state"
     assert "more than 2 processes" in error.message
@@ -210,3 +213,26 @@ def test_groups_with_too_many_processes(
     assert members.pids == tuple(sleepers[1:])
     assert members.left_out == 0
     members.close()
+
+
+def test_users_with_too_many_processes(sleepers: list[int]) -> None:
+    quota = Quota(2)
+    first = Members(OneProcess(sleepers[0]), ME, quota)
+    with pytest.raises(SentinelError) as caught:
+        Members(Listed(*sleepers[1:]), ME, quota)
+    assert caught.value.code == "busy"
+    assert f"all sessions of user {ME} may have 2 processes" in caught.value.message
+    target = Listed(sleepers[1])
+    second = Members(target, ME, quota)
+    with pytest.raises(SentinelError) as caught:
+        Members(OneProcess(sleepers[2]), ME, quota)
+    assert caught.value.code == "busy"
+    # A group that grows does not exceed the limit either.
+    target.found = sleepers[1:]
+    second.look()
+    assert (second.pids, second.left_out) == ((sleepers[1],), 1)
+    assert second.left_out_reason == "all sessions of its user have 2 processes already"
+    first.close()
+    second.look()
+    assert (second.pids, second.left_out) == (tuple(sleepers[1:]), 0)
+    second.close()

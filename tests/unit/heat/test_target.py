@@ -14,9 +14,11 @@ import pytest
 from sentineld.base.errors import SentinelError
 from sentineld.heat.target import MAIN_THREAD_EXITED, CgroupTarget, OneProcess, Tree, argument_of
 from sentineld.observe.memory_use import has_memory
+from sentineld.observe.pidfd import children
 from sentineld.session.lifecycle import CALLED_EXEC, EXITED
 from tests.cgroups import cgroup, join, remove
 from tests.unit.block_process import block_process
+from tests.unit.descriptors import open_descriptors
 
 PATIENCE_S = 60
 
@@ -83,6 +85,22 @@ def test_a_tree_follows_children_and_outlives_its_root() -> None:
     wait(gone)
     assert target.why_ended() == "all processes of the tree have exited"
     target.close()
+    process.communicate()
+
+
+def test_a_tree_opens_only_one_process_more_than_it_may_have() -> None:
+    process = shell("for i in 1 2 3 4 5 6; do sleep 1000 & done; echo; wait")
+    assert process.stdout is not None
+    process.stdout.readline()
+    found = children(process.pid)
+    assert len(found) == 6
+    target, before = Tree(process.pid), open_descriptors()
+    assert len(target.pids(3)) == 4
+    assert len(open_descriptors() - before) == 3  # the root was open before
+    assert sorted(target.pids(7)) == sorted([process.pid, *found])
+    target.close()
+    for pid in (process.pid, *found):
+        os.kill(pid, 9)
     process.communicate()
 
 
