@@ -10,13 +10,14 @@ import numpy as np
 
 from sentineld.base.units import format_bytes
 from sentineld.heat.memory import SessionMemory
-from sentineld.heat.paging_out import PagingOut
-from sentineld.model.records import PAGE_BYTES
+from sentineld.heat.paging_out import PagingOut, split
+from sentineld.model.records import PAGE_BYTES, PAGE_RUN_DTYPE
 from sentineld.policies.temperature.heat import Heat, excess_pages, room_pages
 
 WALK_SHARE = 0.25
 """Limit on the CPU time of reading page tables between two scans, as a share of one core."""
 WITHIN = "the resident memory is within the budget"
+_NO_RUNS = np.zeros(0, PAGE_RUN_DTYPE)
 
 
 class Keeping:
@@ -33,7 +34,8 @@ class Keeping:
         paging_out: PagingOut,
         stopped: Callable[[], bool],
     ) -> None:
-        """stopped: returns whether the session is about to end; page-outs then end early."""
+        """stopped: returns whether the session is about to end; page-outs and prefetches then
+        end early."""
         self._memory = memory
         self._heat = heat
         self._paging_out = paging_out
@@ -41,6 +43,8 @@ class Keeping:
         self._unlisted_pages = 0
         """Resident pages that are in no unit, such as locked ones, at the last walk."""
         self._next_walk_s = 0.0
+        self._to_fetch = _NO_RUNS
+        """Runs to prefetch that the bandwidth has not permitted yet since the last walk."""
         self._exhausted = False  # no page of the units can be paged out until the next scan
         self.paged_out_bytes = 0
         self.prefetched_bytes = 0
@@ -56,6 +60,7 @@ class Keeping:
         self._unlisted_pages = resident - self._listed_pages
         took_s = time.thread_time() - began_s
         self._next_walk_s = time.monotonic() + took_s / WALK_SHARE
+        self._to_fetch = _NO_RUNS
         self._exhausted = False
 
     @property
@@ -110,8 +115,12 @@ class Keeping:
         return self._paging_out.problem
 
     def _prefetch(self, room: int) -> None:
-        runs = self._heat.to_fetch(room)
-        pages = int(runs["pages"].sum())
-        if pages and self._paging_out.grant(pages):
-            self._paging_out.fetch(runs)
-            self.prefetched_bytes += pages * PAGE_BYTES
+        found = self._heat.to_fetch(room)
+        if len(found):
+            self._to_fetch = found
+        wanted = min(int(self._to_fetch["pages"].sum()), room)
+        granted = self._paging_out.grant(wanted) if wanted else 0
+        if granted:
+            runs, self._to_fetch = split(self._to_fetch, granted)
+            self._paging_out.fetch(runs, self._stopped)
+            self.prefetched_bytes += granted * PAGE_BYTES

@@ -74,25 +74,36 @@ class PagingOut:
     def page_out(self, runs: Table, stop: Callable[[], bool]) -> None:
         """Page out runs (PAGE_RUN_DTYPE) until stop() is true. The kernel may refuse individual
         pages. Errors: see Members.each()."""
+        self._advise(runs, Advice.PAGE_OUT, stop)
+
+    def fetch(self, runs: Table, stop: Callable[[], bool]) -> None:
+        """Read runs from swap into memory until stop() is true, so that the processes' first
+        accesses do not wait for the device. Errors: see Members.each()."""
+        self._advise(runs, Advice.WILL_NEED, stop)
+
+    def _advise(self, runs: Table, advice: Advice, stop: Callable[[], bool]) -> None:
         for batch in batches(runs, BATCH_PAGES):
             if stop():
                 return
-            self._advise(batch, Advice.PAGE_OUT)
-
-    def fetch(self, runs: Table) -> None:
-        """Read runs from swap into memory, so that the processes' first accesses do not wait for
-        the device. Errors: see Members.each()."""
-        self._advise(runs, Advice.WILL_NEED)
-
-    def _advise(self, runs: Table, advice: Advice) -> None:
-        for span, own in runs_by_span(runs):
-            member = self._members.of_span(span)
-            if member is not None:
-                self._members.one(member, partial(_advised, runs=own, advice=advice))
+            for span, own in runs_by_span(batch):
+                member = self._members.of_span(span)
+                if member is not None:
+                    self._members.one(member, partial(_advised, runs=own, advice=advice))
 
 
 def _advised(member: Member, runs: Table, advice: Advice) -> None:
     advise(member.process.fileno(), member.pid, runs, advice)
+
+
+def split(runs: Table, pages: int) -> tuple[Table, Table]:
+    """Split runs into those of the first pages, and the rest. A run may be cut."""
+    before = np.cumsum(runs["pages"]) - runs["pages"]
+    taken = np.clip(pages - before, 0, runs["pages"])
+    first, rest = runs.copy(), runs.copy()
+    first["pages"] = taken
+    rest["page"] += taken
+    rest["pages"] -= taken
+    return first[first["pages"] > 0], rest[rest["pages"] > 0]
 
 
 def batches(runs: Table, pages: int) -> list[Table]:

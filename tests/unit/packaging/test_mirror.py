@@ -21,7 +21,6 @@ DATA_ONLY = {
 """Modules without anything to test, each with its contents."""
 
 TESTED_ELSEWHERE = {
-    "heat/keeping": "tests/integration/test_temperature.py",
     "heat/looking": "tests/integration/test_temperature.py",
     "heat/scanning": "tests/integration/test_temperature.py",
     "heat/session": "tests/integration/test_temperature.py",
