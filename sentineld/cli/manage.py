@@ -98,7 +98,8 @@ def detach(
 ) -> None:
     """Stop managing the process PID or a group; the processes continue to run.
 
-    A process tree is detached by the PID of its root.
+    A process tree is detached by the PID of its root, or by the PID that status shows if another
+    process has the root's PID now.
     """
     session = daemon.ask("detach", **target_arguments(pid, cgroup, unit))
     if as_json:

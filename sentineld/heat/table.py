@@ -59,8 +59,7 @@ class HeatTable:
         none. Raises SentinelError if there is no such cgroup."""
         sessions = self.all()
         if not wanted.cgroup:
-            own = [one for one in sessions if one.target.pid == wanted.pid]
-            return own[0] if own else None
+            return next((one for one in sessions if one.target.named_by(wanted.pid)), None)
         target = wanted.open()
         target.close()
         return next((one for one in sessions if one.name == target.name), None)

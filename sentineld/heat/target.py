@@ -9,10 +9,11 @@ import select
 import shlex
 from typing import Protocol
 
+from sentineld.base.errors import SentinelError
 from sentineld.base.text import printable
 from sentineld.observe.cgroup import Cgroup
 from sentineld.observe.memory_use import has_memory
-from sentineld.observe.pidfd import Pidfd, children, parent
+from sentineld.observe.pidfd import Pidfd, children, parent, start_time_ticks
 from sentineld.session.lifecycle import CALLED_EXEC, EXITED
 
 PROCESSES_MAX = 512
@@ -31,6 +32,16 @@ def _has_threads(pid: int) -> bool:
         return False
 
 
+def _replaced(process: Pidfd) -> bool:
+    """Whether a process has exited and another process has its ID now."""
+    if not process.exited():
+        return False
+    try:
+        return start_time_ticks(process.pid) != process.start_ticks
+    except (SentinelError, OSError):  # no process has the ID, or no descriptor is free
+        return False
+
+
 class Target(Protocol):
     """The processes that a session manages."""
 
@@ -39,7 +50,8 @@ class Target(Protocol):
     title: str
     """Names the target in messages; printable."""
     pid: int
-    """The process, or the root of the tree; 0 for a cgroup."""
+    """The process; 0 for a cgroup. Of a tree, it is the root, even after the root's exit. Once
+    another process has the root's ID, it is another process of the tree."""
     cgroup: str
     """The folder of the cgroup; otherwise empty."""
     is_group: bool
@@ -49,6 +61,10 @@ class Target(Protocol):
         """The current processes. If there are more than `most`, the list may be incomplete, but it
         is longer than `most`. Raises ProcessLookupError if there are none, and SentinelError if
         they cannot be listed."""
+
+    def named_by(self, pid: int) -> bool:
+        """Whether the process with this ID, or the last one that had it, names the target: it is
+        the process or the root. May be called from any thread."""
 
     def why_ended(self) -> str:
         """Why the target has ended."""
@@ -83,6 +99,10 @@ class OneProcess:
             raise ProcessLookupError(errno.ESRCH, f"process {self.pid} is gone")
         return [self.pid]
 
+    def named_by(self, pid: int) -> bool:
+        """See Target."""
+        return pid == self.pid and not _replaced(self._process)
+
     def why_ended(self) -> str:
         """See Target. Blocks for up to EXIT_S."""
         poll = select.poll()
@@ -111,7 +131,7 @@ class Tree:
     def __init__(self, pid: int) -> None:
         """pid: the root. Raises SentinelError if there is no such process."""
         self.pid = pid
-        root = Pidfd(pid)
+        self._root = root = Pidfd(pid)
         self._known = {pid: root}
         self.name = f"{pid}-{root.start_ticks}-tree"
         self.title = f"tree of process {pid}"
@@ -122,6 +142,10 @@ class Tree:
             if process.exited():
                 process.close()
                 del self._known[pid]
+        if not self._known:
+            raise ProcessLookupError(errno.ESRCH, f"{self.title} is gone")
+        if _replaced(self._root):
+            self.pid, self._root = next(iter(self._known.items()))
         unseen = list(self._known)
         while unseen:
             pid = unseen.pop()
@@ -130,9 +154,12 @@ class Tree:
                     return list(self._known)
                 if child not in self._known and self._add(child, pid):
                     unseen.append(child)
-        if not self._known:
-            raise ProcessLookupError(errno.ESRCH, f"{self.title} is gone")
         return list(self._known)
+
+    def named_by(self, pid: int) -> bool:
+        """See Target."""
+        root = self._root  # pids() may replace it meanwhile
+        return pid == root.pid and not _replaced(root)
 
     def _add(self, pid: int, parent_pid: int) -> bool:
         try:
@@ -175,6 +202,10 @@ class CgroupTarget:
         if not found:
             raise ProcessLookupError(errno.ESRCH, f"{self.title} is empty")
         return found
+
+    def named_by(self, pid: int) -> bool:
+        """See Target."""
+        return False
 
     def why_ended(self) -> str:
         """See Target."""

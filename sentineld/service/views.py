@@ -85,7 +85,8 @@ def describe_heat(session: HeatSession, share: Share | None) -> dict[str, Any]:
     fields of describe() that apply to it, and `swap`, the session's Figures.
 
     "group" is the title of the tree or the cgroup, empty for a single process. "pid" is the single
-    process, the root of a tree, or one of the processes of a cgroup (0 if the cgroup has none)."""
+    process, the root of a tree (see Target), or one of the processes of a cgroup (0 if the cgroup
+    has none)."""
     status, figures = session.status, session.figures
     return {
         "pid": session.pid,

@@ -35,6 +35,9 @@ class Listed:
             raise ProcessLookupError
         return self.found
 
+    def named_by(self, pid: int) -> bool:
+        return pid == self.pid
+
     def why_ended(self) -> str:
         return "it is empty"
 

@@ -24,6 +24,9 @@ class Listed:
     def pids(self, most: int = PROCESSES_MAX) -> list[int]:
         return list(range(min(self.count, most + 1)))
 
+    def named_by(self, pid: int) -> bool:
+        return False
+
     def why_ended(self) -> str:
         return ""
 

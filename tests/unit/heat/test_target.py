@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from sentineld.base.errors import SentinelError
+from sentineld.heat import target as module
 from sentineld.heat.target import MAIN_THREAD_EXITED, CgroupTarget, OneProcess, Tree, argument_of
 from sentineld.observe.memory_use import has_memory
-from sentineld.observe.pidfd import children
+from sentineld.observe.pidfd import children, start_time_ticks
 from sentineld.session.lifecycle import CALLED_EXEC, EXITED
 from tests.cgroups import cgroup, join, remove
 from tests.unit.block_process import block_process
@@ -72,6 +73,7 @@ def test_a_tree_follows_children_and_outlives_its_root() -> None:
     wait(lambda: process.pid not in target.pids())
     # The orphans have another parent now, but they stay in the tree.
     assert grandchild in target.pids()
+    assert (target.pid, target.named_by(process.pid)) == (process.pid, True)
     for pid in target.pids():
         os.kill(pid, 9)
 
@@ -86,6 +88,35 @@ def test_a_tree_follows_children_and_outlives_its_root() -> None:
     assert target.why_ended() == "all processes of the tree have exited"
     target.close()
     process.communicate()
+
+
+def test_a_later_process_with_the_roots_id_does_not_name_the_tree(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    process = shell("sleep 1000 & echo $!; wait")
+    assert process.stdout is not None
+    child = int(process.stdout.readline())
+    target, single = Tree(process.pid), OneProcess(process.pid)
+    assert set(target.pids()) == {process.pid, child}
+    assert target.named_by(process.pid)
+    assert not target.named_by(child)
+    process.kill()
+    process.wait()
+    assert target.named_by(process.pid)
+    assert single.named_by(process.pid)
+    real = start_time_ticks
+    monkeypatch.setattr(
+        module, "start_time_ticks", lambda pid: 1 if pid == process.pid else real(pid)
+    )
+    assert not target.named_by(process.pid)
+    assert not single.named_by(process.pid)
+    # Another process of the tree names it from the next listing on.
+    wait(lambda: target.pids() == [child])
+    assert (target.pid, target.named_by(child)) == (child, True)
+    assert not target.named_by(process.pid)
+    os.kill(child, 9)
+    target.close()
+    single.close()
 
 
 def test_a_tree_opens_only_one_process_more_than_it_may_have() -> None:
@@ -120,6 +151,7 @@ def test_a_cgroup_has_the_processes_of_its_descendants(version: str) -> None:
         target = CgroupTarget(str(folder))
         with pytest.raises(ProcessLookupError):
             target.pids()
+        assert not target.named_by(target.pid)
         join(folder, processes[0].pid)
         join(inner, processes[1].pid)
         assert sorted(target.pids()) == sorted(process.pid for process in processes)
