@@ -28,9 +28,9 @@ class Look(NamedTuple):
 class Looking:
     """Runs one window at a time."""
 
-    def __init__(self, name: str, pid: int) -> None:
-        """name: of the thread. pid: a process of the session; see accessed_frames()."""
-        self._name, self._pid = name, pid
+    def __init__(self, name: str) -> None:
+        """name: of the thread."""
+        self._name = name
         self._job: Background[tuple[Mask, float]] | None = None
         self._count = 0
 
@@ -65,5 +65,5 @@ class Looking:
                 "the daemon may not read page frame numbers",
                 "give the daemon CAP_SYS_ADMIN",
             )
-        accessed[known] = accessed_frames(frames[known], WINDOW_S, self._pid)
+        accessed[known] = accessed_frames(frames[known], WINDOW_S)
         return accessed, time.thread_time() - began_s

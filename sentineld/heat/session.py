@@ -107,9 +107,8 @@ class HeatSession:
         self._publish_use()
         self._reserve(goal)
         self._stopping = threading.Event()
-        some_pid = self._members.pids[0]
-        self._looking = Looking(f"look-{name}", some_pid)
-        heat = Heat(np.random.default_rng(some_pid))
+        self._looking = Looking(f"look-{name}")
+        heat = Heat(np.random.default_rng(self._members.pids[0]))
         self._paging_out = PagingOut(self._members, machine.page_out_bytes_per_s())
         self._keeping = Keeping(self._memory, heat, self._paging_out, self._stopping.is_set)
         self._scanning = Scanning(

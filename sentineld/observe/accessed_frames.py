@@ -28,10 +28,10 @@ def frames_problem(kdamonds: Path = KDAMONDS) -> SentinelError | None:
     return usable(kdamonds, operations=FRAMES)
 
 
-def accessed_frames(frames: Integers, window_s: float, pid: int, kdamonds: Path = KDAMONDS) -> Mask:
+def accessed_frames(frames: Integers, window_s: float, kdamonds: Path = KDAMONDS) -> Mask:
     """Watch page frames for a window; returns whether each of them was accessed.
 
-    frames: (F,), the numbers of the page frames. pid: see Kdamond.
+    frames: (F,), the numbers of the page frames.
 
     Blocks for one to two windows. Raises SentinelError; the code is "busy" if
     another session is using DAMON.
@@ -44,7 +44,7 @@ def accessed_frames(frames: Integers, window_s: float, pid: int, kdamonds: Path 
     # region to the watched memory divided by the minimum number of regions, which is at most one
     # page here.
     regions = max(len(watched), REGIONS_MIN)
-    kdamond = Kdamond(FRAMES, pid, kdamonds)
+    kdamond = Kdamond(FRAMES, os.getpid(), kdamonds)
     try:
         kdamond.start(
             ((frame * PAGE_BYTES, PAGE_BYTES) for frame in watched.tolist()),

@@ -57,8 +57,8 @@ class Kdamond:
         another session is using DAMON, and "failed" if another program is using it.
 
         operations: ADDRESSES or FRAMES.
-        pid: the process to watch. With FRAMES, DAMON ignores this pid, but a later daemon needs it
-            to recognise the kdamond of a daemon that has died.
+        pid: the process to watch. With FRAMES, DAMON ignores this pid. It must be the daemon's own:
+            a later daemon recognises the kdamond of a daemon that has died by it.
         """
         self._pid = pid
         self._kdamonds = kdamonds
@@ -163,8 +163,9 @@ def usable(
 ) -> SentinelError | None:
     """The reason why DAMON can't be used now, as an error with a hint; None if it can be used.
 
-    pid: the process to watch. A kdamond that already watches this process was left behind by a
-        daemon that has died, so this daemon can take it over.
+    A kdamond that a daemon has left behind can be taken over: the daemon died while it used DAMON.
+
+    pid: see Kdamond. A kdamond that already has this pid was left behind.
     operations: ADDRESSES or FRAMES.
     """
     count = read_text(kdamonds / "nr_kdamonds")
@@ -191,13 +192,27 @@ def usable(
     if count == "0" or (count == "1" and read_text(kdamonds / "0/state") == "off"):
         return _lacking(kdamonds, operations)
     watched = read_text(kdamonds / "0/contexts/0/targets/0/pid_target")
-    if count == "1" and pid is not None and watched == str(pid):
+    if count == "1" and watched and (watched == str(pid) or _owner_died(kdamonds, watched)):
         return None
     return SentinelError(
         "failed",
         f"another program is using DAMON on process {watched or '?'}",
         "stop that program's monitoring, for example with: damo stop",
     )
+
+
+def _owner_died(kdamonds: Path, pid_target: str) -> bool:
+    """Whether the kdamond watches page frames for a daemon that has died. Such a kdamond never ends
+    by itself. Other programs leave the pid of FRAMES at 0."""
+    if read_text(kdamonds / "0/contexts/0/operations") != FRAMES or pid_target == "0":
+        return False
+    try:
+        os.kill(int(pid_target), 0)
+    except ProcessLookupError:
+        return True
+    except (OSError, ValueError):
+        return False
+    return False
 
 
 @functools.cache

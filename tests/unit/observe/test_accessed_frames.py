@@ -43,7 +43,7 @@ def test_accessed_pages_are_distinguished_from_idle_ones() -> None:
         assert process.process.stdin is not None
         process.process.stdin.write(LOOP + "\n")
         process.process.stdin.flush()
-        found = accessed_frames(frames, 0.3, process.pid)
+        found = accessed_frames(frames, 0.3)
         process.process.kill()
         pages.close()
     assert found.tolist() == [True, True, True, False, False, True]
@@ -55,17 +55,17 @@ def test_one_window_at_a_time() -> None:
     first = Kdamond(FRAMES, os.getpid())
     try:
         with pytest.raises(SentinelError) as caught:
-            accessed_frames(frames, 0.01, os.getpid())
+            accessed_frames(frames, 0.01)
         assert caught.value.code == "busy"
     finally:
         first.close()
-    accessed_frames(frames, 0.01, os.getpid())
+    accessed_frames(frames, 0.01)
 
 
 def test_without_frames_there_is_nothing_to_watch(tmp_path: Path) -> None:
-    assert len(accessed_frames(np.zeros(0, np.int64), 1.0, 1, tmp_path)) == 0
+    assert len(accessed_frames(np.zeros(0, np.int64), 1.0, tmp_path)) == 0
 
 
 def test_a_kernel_without_damon(tmp_path: Path) -> None:
     with pytest.raises(SentinelError, match="no DAMON"):
-        accessed_frames(np.array([7]), 1.0, 1, tmp_path / "none")
+        accessed_frames(np.array([7]), 1.0, tmp_path / "none")

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -80,6 +82,28 @@ def test_a_kdamond_that_a_dead_daemon_left_on_the_process_is_taken_over(kdamonds
     write(kdamonds, "0/state", "on\n")
     write(kdamonds, "0/contexts/0/targets/0/pid_target", "417\n")
     assert usable(kdamonds, pid=417) is None
+
+
+@pytest.mark.parametrize("operations", [ADDRESSES, FRAMES])
+def test_a_kdamond_on_frames_is_taken_over_once_its_daemon_has_died(
+    kdamonds: Path, operations: str
+) -> None:
+    daemon = subprocess.Popen(["/bin/sleep", "1000"])
+    write(kdamonds, "nr_kdamonds", "1\n")
+    write(kdamonds, "0/state", "on\n")
+    write(kdamonds, "0/contexts/0/operations", "paddr\n")
+    write(kdamonds, "0/contexts/0/targets/0/pid_target", f"{daemon.pid}\n")
+    assert usable(kdamonds, os.getpid(), operations=operations) is not None
+    daemon.kill()
+    daemon.wait()
+    assert usable(kdamonds, os.getpid(), operations=operations) is None
+    # A kdamond on a process ends when the process exits, so this one is not left behind.
+    write(kdamonds, "0/contexts/0/operations", "fvaddr\n")
+    assert usable(kdamonds, os.getpid(), operations=operations) is not None
+    # This program watches frames, but has not written its pid.
+    write(kdamonds, "0/contexts/0/operations", "paddr\n")
+    write(kdamonds, "0/contexts/0/targets/0/pid_target", "0\n")
+    assert usable(kdamonds, os.getpid(), operations=operations) is not None
 
 
 def test_looks_are_the_samples_of_an_aggregation() -> None:
