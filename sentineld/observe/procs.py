@@ -15,7 +15,7 @@ import os
 import select
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -92,7 +92,8 @@ class ProcessWatcher:
         with self._lock:
             if pid not in self._tracked:
                 self._add(Pidfd(pid), pid)
-            self._scan()
+            # Only this tree: otherwise, resuming many sessions would take quadratic time.
+            self._scan(self._trees[self._tracked[pid][1]])
 
     def untrack(self, root: int) -> None:
         """Stop watching a process and its descendants."""
@@ -140,10 +141,10 @@ class ProcessWatcher:
         if not tree:
             del self._trees[root]
 
-    def _scan(self) -> None:
-        """Find descendants whose fork event did not arrive: they were forked before track(), or the
-        event was lost."""
-        pending = list(self._tracked)
+    def _scan(self, processes: Iterable[int]) -> None:
+        """Find descendants of tracked processes whose fork event did not arrive: they were forked
+        before track(), or the event was lost."""
+        pending = list(processes)
         while pending:
             parent = pending.pop()
             for child in children(parent):
@@ -210,7 +211,7 @@ class ProcessWatcher:
         try:
             # Events of trees that were tracked before the connector was open may have been missed.
             with self._lock:
-                self._scan()
+                self._scan(self._tracked)
             while not self._stopping.is_set():
                 connector.wait(self._closing_fd)
                 self._stopping.wait(GATHER_S)
@@ -236,7 +237,7 @@ class ProcessWatcher:
                     self._handle(event)
         except EventsLostError:
             with self._lock:
-                self._scan()
+                self._scan(self._tracked)
 
     def _handle(self, event: Fork | Exec) -> None:
         """Handle one event of the connector; called with the lock held."""

@@ -102,6 +102,34 @@ def test_a_tree_tracked_late_is_found_completely(
     assert [event.pid for event in seen if event.kind == "fork"] == [child]
 
 
+def test_a_tree_is_tracked_without_a_scan_of_the_others(
+    tree: Tree,
+    watcher: tuple[ProcessWatcher, queue.Queue[ProcessEvent]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    watching, _ = watcher
+    other = Tree()
+    first, child, second = tree.process.pid, int(tree.tell()), other.process.pid
+    watching.track(first)
+    scanned: list[int] = []
+
+    def noted(pid: int) -> list[int]:
+        if threading.current_thread() is threading.main_thread():  # not the listener
+            scanned.append(pid)
+        return children(pid)
+
+    monkeypatch.setattr(procs, "children", noted)
+    try:
+        watching.track(second)
+        assert set(scanned) == {second}
+        # Tracking a tree again finds descendants that were missed.
+        scanned.clear()
+        watching.track(first)
+        assert set(scanned) == {first, child}
+    finally:
+        other.end()
+
+
 def test_lost_events_are_recovered_after_a_flood(tree: Tree) -> None:
     events: queue.Queue[ProcessEvent] = queue.Queue()
     tracked, slow, go_on = threading.Event(), threading.Event(), threading.Event()
