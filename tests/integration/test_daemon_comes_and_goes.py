@@ -97,3 +97,13 @@ def test_a_training_waits_at_most_a_timeout_for_an_absent_daemon(
     assert session["diverged_steps"] == 0
     assert all(step["moved_bytes"] > 0 for step in run.meter(2))
     run.check_losses()
+
+
+def test_a_detached_training_waits_for_no_moves(run: ManagedRun) -> None:
+    run.manage("sentinel+spill")
+    wait_steps(run, 2)
+    before = run.status()["barrier_timeouts"]
+    assert run.ctl("detach").returncode == 0
+    wait_steps(run, 3)
+    assert run.status()["barrier_timeouts"] == before
+    run.check_losses()
