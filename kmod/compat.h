@@ -56,7 +56,7 @@
  */
 static inline pte_t sentinel_pte_mkwrite(pte_t pte)
 {
-#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 7, 0)
+#ifdef pte_mkwrite /* a macro since pte_mkwrite() takes a VMA */
 	return pte_clear_saveddirty(pte_mkwrite_novma(pte));
 #else
 	return pte_mkwrite(pte);
