@@ -326,8 +326,6 @@ static long begin(struct sentinel_session *s, struct sentinel_epoch *epoch, bool
 {
 	long ret;
 
-	if (s->ended)
-		return -ESRCH;
 	if (target_only && current->mm != s->mm)
 		return -EXDEV;
 	ret = sentinel_session_enter(s);
@@ -354,8 +352,9 @@ long sentinel_epoch_ioctl(struct sentinel_session *s, void __user *arg, bool tar
 	if ((epoch.flags & ~SENTINEL_EPOCH_RESIDENCY) ||
 	    memchr_inv(epoch.reserved, 0, sizeof(epoch.reserved)))
 		return -EINVAL;
-	if (mutex_lock_killable(&s->control))
-		return -EINTR;
+	ret = sentinel_session_lock(s);
+	if (ret)
+		return ret;
 	ret = begin(s, &epoch, target_only);
 	mutex_unlock(&s->control);
 	if (ret)

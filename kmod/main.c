@@ -90,7 +90,7 @@ static int do_range(struct sentinel_session *s, unsigned int cmd, struct sentine
 	struct sentinel_area *area;
 	int ret;
 
-	if (s->ended || !atomic_read(&s->mm->mm_users))
+	if (!atomic_read(&s->mm->mm_users))
 		return -ESRCH;
 	if (cmd == SENTINEL_IOC_ADD_RANGE)
 		return sentinel_area_add(s, range->start, end);
@@ -122,8 +122,9 @@ static long ioctl_range(struct sentinel_session *s, unsigned int cmd, void __use
 		return -EINVAL;
 	range.pages_done = 0;
 	range.pages_skipped = 0;
-	if (mutex_lock_killable(&s->control))
-		return -EINTR;
+	ret = sentinel_session_lock(s);
+	if (ret)
+		return ret;
 	ret = do_range(s, cmd, &range);
 	mutex_unlock(&s->control);
 	if (!ret && copy_to_user(arg, &range, sizeof(range)))
@@ -152,7 +153,7 @@ static long ioctl_epoch_fd(struct sentinel_session *s, void __user *arg)
 	struct sentinel_epoch_fd out = {};
 	struct file *file;
 
-	if (READ_ONCE(s->ended))
+	if (sentinel_session_ending(s))
 		return -ESRCH;
 	out.fd = get_unused_fd_flags(O_CLOEXEC);
 	if (out.fd < 0)

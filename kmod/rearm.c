@@ -109,7 +109,7 @@ static void rearm(struct work_struct *work)
 	if (!mutex_trylock(&s->control))
 		return;
 	/* accesses before the first EPOCH belong to no stretch, so they need not be counted */
-	if (!s->ended && s->epoch > 1 && mmget_not_zero(s->mm)) {
+	if (s->epoch > 1 && mmget_not_zero(s->mm)) {
 		if (mmap_read_trylock(s->mm)) {
 			rearm_touched(s);
 			mmap_read_unlock(s->mm);

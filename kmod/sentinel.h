@@ -117,7 +117,6 @@ struct sentinel_session {
 	unsigned long retry; /* delay of end_work, in jiffies */
 	struct completion has_ended;
 	struct mutex control;
-	bool ended; /* guarded by `control` */
 	struct sentinel_areas __rcu *areas; /* writes are guarded by `control` */
 	u64 *resident; /* temporary counts of resident pages by node; guarded by `control` */
 	atomic_long_t armed_pages;
@@ -158,6 +157,8 @@ struct mm_struct *sentinel_process_mm(const struct sentinel_attach *attach, pid_
 /* session.c */
 struct sentinel_session *sentinel_session_attach(const struct sentinel_attach *attach);
 void sentinel_session_end(struct sentinel_session *s);
+bool sentinel_session_ending(struct sentinel_session *s);
+int sentinel_session_lock(struct sentinel_session *s);
 void sentinel_session_put(struct sentinel_session *s);
 
 /* target.c */

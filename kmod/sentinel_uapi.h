@@ -23,7 +23,7 @@
  *   EBUSY     the process or this file has a session already, or ATTACH was called
  *             while kernel.ftrace_enabled is 0
  *   ESRCH     no process has this pid and start time, or the attached process has
- *             exited or called exec
+ *             exited or called exec, or the session's owner has closed the device
  *   EINTR     a fatal signal arrived while the call waited
  *   EEXIST    ranges overlap
  *   ENOENT    the range was not added, or is not a part of an added range
@@ -144,7 +144,7 @@ struct sentinel_epoch_fd {
 #define SENTINEL_IOC_REMOVE_RANGE _IOWR(SENTINEL_IOC_MAGIC, 0x03, struct sentinel_range)
 #define SENTINEL_IOC_ARM _IOWR(SENTINEL_IOC_MAGIC, 0x04, struct sentinel_range)
 #define SENTINEL_IOC_DISARM _IOWR(SENTINEL_IOC_MAGIC, 0x05, struct sentinel_range)
-/* the only ioctl of an epoch fd; EXDEV: wrong address space, ESRCH: the session has ended */
+/* the only ioctl of an epoch fd; EXDEV: wrong address space, ESRCH: the session ends or is over */
 #define SENTINEL_IOC_EPOCH _IOWR(SENTINEL_IOC_MAGIC, 0x06, struct sentinel_epoch)
 #define SENTINEL_IOC_EPOCH_FD _IOR(SENTINEL_IOC_MAGIC, 0x07, struct sentinel_epoch_fd)
 #define SENTINEL_IOC_STATS _IOR(SENTINEL_IOC_MAGIC, 0x08, struct sentinel_stats)

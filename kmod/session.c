@@ -57,7 +57,6 @@ static bool disarm_and_withdraw(struct sentinel_session *s)
 		sentinel_disarm_all(s);
 		sentinel_session_leave(s);
 	}
-	s->ended = true;
 	sentinel_session_withdraw(s);
 	sentinel_notify_unregister(s);
 
@@ -160,6 +159,30 @@ void sentinel_session_end(struct sentinel_session *s)
 		return;
 	sentinel_queue_later(&s->end_work, 0);
 	wait_for_completion_timeout(&s->has_ended, CLOSE_WAIT);
+}
+
+/* Returns true from the call of sentinel_session_end() on, also after the end. */
+bool sentinel_session_ending(struct sentinel_session *s)
+{
+	return test_bit(SENTINEL_ENDING, &s->state);
+}
+
+/*
+ * Locks s->control for a request from user space. Returns -ESRCH if the session is ending, and
+ * -EINTR after a fatal signal. end() does not wait for the lock, so without the first of these
+ * errors, a target whose threads begin epochs all the time could keep its session from ending.
+ */
+int sentinel_session_lock(struct sentinel_session *s)
+{
+	if (sentinel_session_ending(s))
+		return -ESRCH;
+	if (mutex_lock_killable(&s->control))
+		return -EINTR;
+	if (!sentinel_session_ending(s))
+		return 0;
+	/* the session began to end while this task waited; after the end, s->mm is NULL */
+	mutex_unlock(&s->control);
+	return -ESRCH;
 }
 
 static void session_free(struct kref *refs)

@@ -63,13 +63,13 @@ void sentinel_session_withdraw(struct sentinel_session *s)
 }
 
 /*
- * Makes the target's address space safe to walk; s->control is held. Returns
- * -ESRCH if the target has exited or called exec, or if the session has ended, and
- * -EINTR after a fatal signal.
+ * Makes the target's address space safe to walk; the session is locked by
+ * sentinel_session_lock(). Returns -ESRCH if the target has exited or called exec, and -EINTR
+ * after a fatal signal.
  */
 int sentinel_session_enter(struct sentinel_session *s)
 {
-	if (s->ended || !mmget_not_zero(s->mm))
+	if (!mmget_not_zero(s->mm))
 		return -ESRCH;
 	if (mmap_read_lock_killable(s->mm)) {
 		mmput_async(s->mm);

@@ -41,6 +41,7 @@ PLAIN = [
     "age",
     "owner",
     "stalled",
+    "busy",
     "stress",
 ]
 SPECIAL = ["swap", "tracepoint", "unhooked", "locked", "hooking", "race"]

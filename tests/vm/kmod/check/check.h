@@ -120,6 +120,7 @@ void check_hooking(void); /* requires that no session exists */
 void check_race(void); /* requires that no session exists */
 void check_owner(void);
 void check_stalled(void);
+void check_busy(void);
 void check_locked(void); /* requires the module fuse */
 
 #endif

@@ -38,6 +38,7 @@ static const struct {
 	{"age", check_age},
 	{"owner", check_owner},
 	{"stalled", check_stalled},
+	{"busy", check_busy},
 	{"stress", check_stress},
 	{"swap", check_swap},
 	{"tracepoint", check_tracepoint},
