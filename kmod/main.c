@@ -7,6 +7,7 @@
 #include <linux/fs.h>
 #include <linux/miscdevice.h>
 #include <linux/module.h>
+#include <linux/page_table_check.h>
 #include <linux/uaccess.h>
 
 static struct sentinel_session *session_of(struct file *file)
@@ -269,12 +270,30 @@ static struct miscdevice sentinel_device = {
 	.mode = 0600,
 };
 
+/*
+ * Returns true if the kernel counts the page-table entries that map each page. Only the boot
+ * decides this. The module changes entries without updating the counts, so the kernel would stop
+ * with a BUG when it frees a page that was armed.
+ */
+static bool __init page_tables_are_checked(void)
+{
+#ifdef CONFIG_PAGE_TABLE_CHECK
+	return !static_key_enabled(&page_table_check_disabled);
+#else
+	return false;
+#endif
+}
+
 static int __init sentinel_init(void)
 {
 	int ret;
 
 	if (cpu_feature_enabled(X86_FEATURE_XENPV)) {
 		pr_err("Xen PV is not supported: the hypervisor owns the page tables\n");
+		return -ENODEV;
+	}
+	if (page_tables_are_checked()) {
+		pr_err("page table checks (CONFIG_PAGE_TABLE_CHECK) are not supported: boot with page_table_check=off\n");
 		return -ENODEV;
 	}
 	ret = sentinel_queue_init();

@@ -20,15 +20,16 @@ pytestmark = [pytest.mark.guest, pytest.mark.apart]
 
 # The headers of sid are configured for a newer compiler than the one in the image. The image's
 # compiler ignores some attributes in these headers, and would warn about them.
-FLAGS = "CC=gcc KCFLAGS='-Werror -Wno-attributes -fmax-errors=3'"
+FLAGS = "-Werror -Wno-attributes -fmax-errors=3"
 
 REQUIRED = ("CONFIG_NUMA_BALANCING", "CONFIG_DYNAMIC_FTRACE_WITH_ARGS", "CONFIG_MMU_NOTIFIER")
 
 
-def build(folder: Path, suite: str, include: Path | None = None) -> None:
+def build(folder: Path, suite: str, include: Path | None = None, flags: str = FLAGS) -> None:
     """Build a copy of kmod/ in FOLDER with a suite's headers. Raises MachineError if that fails.
 
     include: a folder to mount over the folder `include` of the suite's headers.
+    flags: options of the compiler.
     """
     for path in (REPOSITORY / "kmod").iterdir():
         if path.suffix in (".c", ".h") and not path.name.endswith(".mod.c"):
@@ -40,7 +41,8 @@ def build(folder: Path, suite: str, include: Path | None = None) -> None:
     mounted = {headers: PLACE}
     if include is not None:
         mounted[include] = f"{kernel}/include"
-    in_root(f"make -C {BUILD_PLACE} KDIR={kernel} {FLAGS} 2>&1", {folder: BUILD_PLACE}, mounted)
+    make = f"make -C {BUILD_PLACE} KDIR={kernel} CC=gcc KCFLAGS='{flags}' 2>&1"
+    in_root(make, {folder: BUILD_PLACE}, mounted)
 
 
 @pytest.mark.parametrize("release", [*(name for name in RECIPES if name != MAIN.suite), "sid"])
@@ -72,6 +74,15 @@ def test_without_a_required_option_the_build_fails_with_the_reason(
     auto.write_text(re.sub(rf"^{option}=y\n", "", auto.read_text(), flags=re.MULTILINE))
     with pytest.raises(MachineError, match=f'error "sentinel: needs {option}|#error.*{option}'):
         build(work, "sid", include)
+
+
+def test_the_module_asks_whether_the_kernel_checks_page_tables(tmp_path: Path) -> None:
+    """Debian's kernels lack CONFIG_PAGE_TABLE_CHECK. So if this option is set, the linker does not
+    find the kernel's variable that says whether the checks are enabled."""
+    work = tmp_path / "kmod"
+    work.mkdir()
+    with pytest.raises(MachineError, match=r"page_table_check_disabled.* undefined"):
+        build(work, "sid", flags=f"{FLAGS} -DCONFIG_PAGE_TABLE_CHECK=1")
 
 
 @pytest.mark.parametrize("option", REQUIRED)
