@@ -7,8 +7,8 @@
  * would then mistake the fault for a NUMA hint fault: it would unarm the page, and perhaps
  * migrate the page.
  *
- * The hook runs with preemption off. handle_mm_fault() is never called in
- * interrupt context, so plain spinlocks suffice.
+ * The hook may be preempted while it holds no spinlock: ftrace need not turn preemption off
+ * for it. handle_mm_fault() is never called in interrupt context, so plain spinlocks suffice.
  */
 #include "sentinel.h"
 
