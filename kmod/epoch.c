@@ -174,19 +174,18 @@ static u64 settle_huge(struct sentinel_session *s, struct sentinel_chunk *chunk,
 static u64 settle_table(struct sentinel_session *s, struct sentinel_chunk *chunk,
 			struct ended *ended, pte_t *table)
 {
-	DECLARE_BITMAP(unarmed, SENTINEL_CHUNK_PAGES);
 	struct vm_area_struct *vma = NULL;
 	unsigned int nr;
 	u64 armed = 0;
 
 	/*
 	 * a fault that the kernel resolved may have mapped neighbours of the accessed page, too,
-	 * without arming them; so if there was such a fault, examine all unarmed pages
+	 * without arming them; a NUMA hint fault in a large folio may also have unarmed armed
+	 * pages of the folio, without a call of the notifiers; so if there was such a fault,
+	 * examine all pages
 	 */
-	if (ended->resolved) {
-		bitmap_complement(unarmed, chunk->armed, SENTINEL_CHUNK_PAGES);
-		bitmap_or(ended->examine, ended->examine, unarmed, SENTINEL_CHUNK_PAGES);
-	}
+	if (ended->resolved)
+		bitmap_fill(ended->examine, SENTINEL_CHUNK_PAGES);
 	for_each_set_bit(nr, ended->examine, SENTINEL_CHUNK_PAGES) {
 		unsigned long address = chunk->base + ((unsigned long)nr << PAGE_SHIFT);
 		bool mapped;
