@@ -113,6 +113,8 @@ class Target:
     start_ticks: int | None = None
     # Interval at which the kernel module arms accessed pages again; see PageSampler.attach().
     rearm_us: int = 0
+    # Whether the process has a pager, which maps pages before their first access.
+    paged: bool = False
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,15 @@ class ModuleWatch:
     """A PageSampler and its ranges; closing the watch disarms all pages."""
 
     def __init__(self, target: Target) -> None:
-        """Attach to the target's process. Raises SentinelError."""
+        """Attach to the target's process. Raises SentinelError.
+
+        A process with a pager is refused. The pager maps pages with userfaultfd, before their first
+        access. That access then causes no fault, so the module would not see it.
+        """
+        if target.paged:
+            raise SentinelError(
+                "failed", f"the module does not see the pages that the pager of {target.pid} maps"
+            )
         self.sampler = PageSampler()
         try:
             self.sampler.attach(

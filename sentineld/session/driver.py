@@ -62,7 +62,8 @@ class Driver:
         """on_mover_exit: called from the mover's thread if the mover can't continue, with the
         reason."""
         self.lifecycle = Lifecycle()
-        self.observing = Observing(link, machine.config.log_records)
+        paged = bool(machine.substrate.paged)
+        self.observing = Observing(link, machine.config.log_records, paged)
         self.keeps_files = False
         """Whether end() keeps the state files even if the program has ended."""
         self._link = link

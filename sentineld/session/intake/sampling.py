@@ -221,9 +221,11 @@ class Observing:
     accepts only the module. All calls but samples() come from the session's thread.
     """
 
-    def __init__(self, link: ShimLink, log_records: int) -> None:
+    def __init__(self, link: ShimLink, log_records: int, paged: bool = False) -> None:
+        """paged: whether the process is on paged tiers, where the module is not used."""
         self._link = link
         self._log_records = log_records
+        self._paged = paged
         self._writes: ReceivedWriteFds | None = None
         self._refusal = WriteFds()
         self._asked = False
@@ -239,7 +241,7 @@ class Observing:
         another attach between two steps of the process. The pending answer is valid for the second
         attach, too.
         """
-        if self._asked or MODULE.probe() is None:
+        if self._asked or (not self._paged and MODULE.probe() is None):
             return
         # EOFError means that the process does not read its socket; the session detects this
         # elsewhere.
@@ -289,6 +291,7 @@ class Observing:
                     uid=self._link.uid,
                     start_ticks=self._link.peer.process.start_ticks,
                     rearm_us=rearm_us,
+                    paged=self._paged,
                 )
                 backend, watch = open_best(target)
                 if backend.name == writes.way:
@@ -302,8 +305,10 @@ class Observing:
         # If a sampling is open now, it uses the module, because samplings by other backends end
         # with the profiling.
         if self._sampling is None:
-            watch = MODULE.open(Target(self._link.pid, self._log_records, uid=self._link.uid))
-            self._sampling = Sampling(self._link, MODULE, watch)
+            target = Target(
+                self._link.pid, self._log_records, uid=self._link.uid, paged=self._paged
+            )
+            self._sampling = Sampling(self._link, MODULE, MODULE.open(target))
         return self._sampling
 
     def collect(self) -> None:

@@ -9,6 +9,7 @@ import os
 
 import pytest
 
+from sentineld.base.errors import SentinelError
 from sentineld.observe import module
 from sentineld.observe.backend import Ranges, Target
 from sentineld.observe.module import ModuleWatch
@@ -58,6 +59,11 @@ def areas(monkeypatch: pytest.MonkeyPatch) -> Areas:
 
 def watch() -> ModuleWatch:
     return ModuleWatch(Target(os.getpid(), 1024))
+
+
+def test_a_process_with_a_pager_is_refused(areas: Areas) -> None:
+    with pytest.raises(SentinelError, match="pager"):
+        ModuleWatch(Target(os.getpid(), paged=True))
 
 
 def test_the_range_of_an_earlier_arena_is_removed(areas: Areas) -> None:

@@ -20,9 +20,10 @@ from sentineld.model.records import (
     ACCESS_WRITE,
     SAMPLE_DTYPE,
 )
-from sentineld.observe import module
+from sentineld.observe import backends, module
 from sentineld.observe.backend import Target
 from sentineld.observe.module import MODULE
+from sentineld.observe.shim_only import SHIM_ONLY
 from sentineld.session.intake import sampling
 from sentineld.session.intake.sampling import (
     REPEATS_PER_PAGE_MAX,
@@ -142,6 +143,21 @@ def test_only_profiling_arms_pages_again(monkeypatch: pytest.MonkeyPatch) -> Non
     assert log.periods == [2000, "closed", 0]
     observing.sampling(3000)
     assert log.periods == [2000, "closed", 0, "closed", 3000]
+    observing.stop()
+    linked.close()
+
+
+def test_on_paged_tiers_the_module_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    log, linked = Log(), Linked()
+    monkeypatch.setattr(module, "PageSampler", lambda: log)
+    monkeypatch.setattr(backends, "BACKENDS", (MODULE, SHIM_ONLY))
+    observing = Observing(linked.link, 1024, paged=True)
+    observing.prepare()
+    assert linked.shim.receive() == [{"type": "watch_writes"}]
+    with pytest.raises(SentinelError, match="pager"):
+        observing.exact_sampling()
+    assert observing.sampling(2000).backend is SHIM_ONLY
+    assert log.periods == []
     observing.stop()
     linked.close()
 
