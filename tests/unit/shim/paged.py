@@ -451,6 +451,28 @@ def fork_closes_descriptors(library: ctypes.CDLL, folder: Path) -> None:
     paged.stop()
 
 
+def fork_drops(library: ctypes.CDLL, folder: Path) -> None:
+    """The parent drops 32 MiB that it shares with a child. None of these pages can be moved."""
+    pages = 8192
+    paged = Paged(library, backing_file(folder, pages), pages, pages, pages)
+    paged.born(0, pages)
+    paged.fill(0, pages, 1)
+    go_reading, go_writing = os.pipe()
+    pid = paged.fork()
+    if pid == 0:
+        os.close(go_writing)
+        os.read(go_reading, 1)
+        os._exit(0 if paged.holds(0, pages, 1) else 1)
+    paged.dropped(0, pages)
+    assert paged.counts().frames == 0
+    os.write(go_writing, b"?")
+    assert os.waitpid(pid, 0)[1] == 0, "the child read wrong numbers"
+    paged.born(0, pages)
+    paged.fill(0, pages, 2)
+    assert paged.counts().frames == pages
+    paged.stop()
+
+
 def fork_without_mappings(
     library: ctypes.CDLL, folder: Path, before: Callable[[], None] = lambda: None
 ) -> int:
@@ -527,6 +549,7 @@ CASES: dict[str, Callable[[ctypes.CDLL, Path], None]] = {
         fork_overlaps,
         fork_repeatedly,
         fork_closes_descriptors,
+        fork_drops,
         fork_reads,
         fork_read_fails,
         kernel_reads,

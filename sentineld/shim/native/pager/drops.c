@@ -36,7 +36,8 @@ static void drop_run(struct pager *pager, struct paged_range *range, uint64_t pa
 {
 	/* Number of frames to return together to the kernel if the next frame cannot be moved,
 	   because the kernel has pinned it or a forked child shares it. The number doubles each time,
-	   because often many frames in a row cannot be moved. */
+	   because often many frames in a row cannot be moved. More than TRANSIT_PAGES frames are never
+	   returned together. */
 	uint32_t stuck = 1;
 
 	for (uint64_t at = page, end = page + run, done; at < end; at += done) {
@@ -55,7 +56,8 @@ static void drop_run(struct pager *pager, struct paged_range *range, uint64_t pa
 		} else {
 			done = stuck < some ? stuck : some;
 			return_frames(pager, range, at, done);
-			stuck *= 2;
+			if (stuck < TRANSIT_PAGES)
+				stuck *= 2;
 		}
 		pager->resident -= done;
 	}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pages that the kernel has pinned stay in memory, and cost little time."""
+"""Pages that the kernel has pinned stay in memory until they are dropped, and cost little time."""
 
 from __future__ import annotations
 
@@ -32,5 +32,26 @@ def test_pinned_pages_are_tried_often_only_once(link: Link, tmp_path: Path) -> N
     assert paged.evict(0, 300) == PINNED
     paged.settle()
     assert paged.holds(0, 300, 1)
+    paged.stop()
+    os.close(file)
+
+
+def test_any_number_of_pinned_pages_can_be_dropped(link: Link, tmp_path: Path) -> None:
+    pages = 8192
+    library = link("busy.c")
+    file = backing_file(tmp_path, pages)
+    paged = Paged(library, file, pages, pages, pages)
+    paged.born(0, pages)
+    paged.fill(0, pages, 1)
+    ctypes.c_uint64.in_dll(library, "busy_to").value = paged.words.ctypes.data + pages * PAGE
+    ctypes.c_uint64.in_dll(library, "busy_from").value = paged.words.ctypes.data
+    paged.dropped(0, pages)
+    assert paged.counts().frames == 0
+    # Between two successful moves, the number of frames that drops.c returns together doubles up to
+    # 256. So the kernel refuses 8 tries, then one try for each of the other groups of 256 frames.
+    assert ctypes.c_uint.in_dll(library, "busy_tries").value == 8 + 8192 // 256
+    paged.born(0, pages)
+    paged.fill(0, pages, 2)
+    assert paged.counts().frames == pages
     paged.stop()
     os.close(file)

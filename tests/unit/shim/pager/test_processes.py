@@ -32,6 +32,7 @@ def run_case(library_path: Path, case: str, folder: Path) -> subprocess.Complete
             "fork_overlaps",
             "fork_repeatedly",
             "fork_closes_descriptors",
+            "fork_drops",
             "fork_reads",
             "kernel_reads",
         ),
