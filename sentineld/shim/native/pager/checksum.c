@@ -13,10 +13,16 @@
 #define MULTIPLIER 0x9e3779b97f4a7c15ull
 #define LANE_MULTIPLIER 0x9e3779b1ull
 
+/* mix() carries high bits to lower ones by this shift. A change of bit 63 alone, the sign of a number,
+   changes exactly two bits of the state: 63 and 63 - SHIFT. If the shift were a multiple of 8, these two
+   bits could be the signs of two numbers in the lane's next word, and a change of both signs would give
+   the state its former value. An odd shift never takes a bit to the same place in another number. */
+#define SHIFT 29
+
 static uint64_t mix(uint64_t state, uint64_t word, uint64_t multiplier)
 {
 	state = (state ^ word) * multiplier;
-	return state ^ state >> 32;
+	return state ^ state >> SHIFT;
 }
 
 static uint64_t combine(const uint64_t *lanes, uint64_t bytes)
@@ -63,7 +69,7 @@ __attribute__((target("avx2"))) static uint64_t checksum_avx2(const void *data, 
 			__m256i low = _mm256_mul_epu32(word, multiplier);
 
 			word = _mm256_add_epi64(low, _mm256_slli_epi64(high, 32));
-			state[i] = _mm256_xor_si256(word, _mm256_srli_epi64(word, 32));
+			state[i] = _mm256_xor_si256(word, _mm256_srli_epi64(word, SHIFT));
 		}
 	}
 	for (int i = 0; i < VECTORS; i++)
