@@ -204,6 +204,14 @@ static uint64_t now_ns(void)
 	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
+/* Set pager->serving, and wake the threads that wait for it to become false (wait_until_settled()). */
+static void set_serving(struct pager *pager, bool serving)
+{
+	if (pager->serving && !serving)
+		pthread_cond_broadcast(&pager->changed);
+	pager->serving = serving;
+}
+
 /* Serve the faults that were raised. This thread itself reads the pages of the last fault, because
    waking another thread often takes longer than the read. Then it makes room for the next fault. */
 static void serve_all(struct pager *pager)
@@ -228,7 +236,7 @@ static void serve_all(struct pager *pager)
 		pager->kept_job = NULL;
 		pager->next_pages = 0;
 		again = alone || next_pages;
-		pager->serving = again;
+		set_serving(pager, again);
 		pthread_mutex_unlock(&pager->lock);
 	}
 	if (job) {
@@ -244,8 +252,7 @@ static void serve_all(struct pager *pager)
 	}
 	if (next_pages)
 		make_room_for_stream(pager, next_pages, planned);
-	pager->serving = false;
-	pthread_cond_broadcast(&pager->changed);
+	set_serving(pager, false);
 	pthread_mutex_unlock(&pager->lock);
 }
 

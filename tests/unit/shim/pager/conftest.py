@@ -42,8 +42,8 @@ def link(objects: Path, tmp_path_factory: pytest.TempPathFactory) -> Link:
         defined: tuple[str, str] | None = None,
     ) -> ctypes.CDLL:
         """Link the pager and load it. added: a C file in this folder that is linked with the pager.
-        replaced: the function that the added file replaces, or None. defined: one of the pager's C
-        files, which is compiled again, and a macro's NAME=VALUE for it."""
+        replaced: the functions that the added file replaces, separated by spaces, or None. defined:
+        one of the pager's C files, which is compiled again, and a macro's NAME=VALUE for it."""
         path = tmp_path_factory.mktemp("pager") / "pager.so"
         files, flags = set(objects.glob("*.o")), []
         if defined is not None:
@@ -54,7 +54,7 @@ def link(objects: Path, tmp_path_factory: pytest.TempPathFactory) -> Link:
         if added is not None:
             files |= {Path(__file__).with_name(added)}
             flags += ["-I", str(NATIVE / "pager")]
-            flags += [f"-Wl,--wrap={replaced}"] if replaced is not None else []
+            flags += [f"-Wl,--wrap={function}" for function in (replaced or "").split()]
         command = [COMPILER, *FLAGS, "-shared", *flags, "-o", str(path), *map(str, sorted(files))]
         subprocess.run(command, check=True)
         return load(path)
