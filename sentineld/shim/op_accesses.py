@@ -10,7 +10,9 @@ finish() treat any exception as "not supported by this torch".
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,6 +25,7 @@ from sentineld.shim import op_spans, op_times
 from sentineld.shim.native import Native
 from sentineld.shim.op_times import TimeMap
 from sentineld.shim.quiet import QuietLoggers
+from sentineld.shim.script_profiler import ScriptProfiler
 
 _COLUMNS = ("address", "bytes", "write", "estimated")
 _METADATA_NAMES = """
@@ -236,16 +239,32 @@ def _in_ranges(
 
 
 class AccessStep:
-    """Runs torch.profiler over one step: the constructor starts it, and finish() stops it."""
+    """Runs torch.profiler over one step: the constructor starts it, and finish() stops it.
 
-    def __init__(self, native: Native) -> None:
+    If the script starts a profiler of its own in the same thread, the access step ends before this
+    start. A range (torch.profiler.record_function) that began in the access step must have ended
+    by then: at the end of a range, torch writes to the profiler under which the range began.
+    """
+
+    def __init__(self, native: Native, script: ScriptProfiler) -> None:
+        """Raises RuntimeError if the profiler does not start. No profiler of the script may be
+        active."""
+        self.interrupted = False
+        """Whether the script has started a profiler, so that the step's accesses are unknown."""
         self._native = native
+        self._script = script
+        self._thread = threading.get_ident()
         self._first_record = op_times.ring_head(native)
         self._profiler = torch.profiler.profile(
             activities=[torch.profiler.ProfilerActivity.CPU],
             record_shapes=True,
             profile_memory=True,
         )
+        with script.own():
+            self._start()
+        script.give_way = self._give_way
+
+    def _start(self) -> None:
         self._profiler.prepare_trace()
         # After prepare_trace(), because Kineto sets its log level when it is first used.
         self._loggers = QuietLoggers()
@@ -255,18 +274,32 @@ class AccessStep:
             self._loggers.restore()
             raise
 
+    def _stop(self) -> None:
+        self._script.give_way = None
+        try:
+            with self._script.own():
+                self._profiler.stop_trace()
+        finally:
+            self._loggers.restore()
+
+    def _give_way(self) -> None:
+        # torch can stop a profiler only in the thread in which it started.
+        if threading.get_ident() != self._thread:
+            return
+        self.interrupted = True
+        with suppress(Exception):
+            self._stop()
+
     def finish(self) -> npt.NDArray[np.void]:
-        """Return the step's accesses to heap and arena as OP_ACCESS_DTYPE, sorted by time_ns.
+        """Return the step's accesses to heap and arena as OP_ACCESS_DTYPE, sorted by time_ns. Do
+        not call this if the step was interrupted.
 
         Times are CLOCK_MONOTONIC.
 
         Raises:
             Exception: this version of torch has no event tree, or an incompatible one.
         """
-        try:
-            self._profiler.stop_trace()
-        finally:
-            self._loggers.restore()
+        self._stop()
         results = self._profiler.profiler.kineto_results
         walk = _Walk()
         walk.forest(results.experimental_event_tree())

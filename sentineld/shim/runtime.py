@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from sentineld.shim.hooks import Layers
     from sentineld.shim.names import Names, Row
     from sentineld.shim.op_accesses import AccessStep
+    from sentineld.shim.script_profiler import ScriptProfiler
 
 # Offsets in struct sentinel_control.
 LAYOUT_ID_OFFSET = 0xD0
@@ -50,12 +51,19 @@ class Shim:
     """Applies the daemon's messages between steps and answers them."""
 
     def __init__(
-        self, native: Native, client: Client, layers: Layers, tensors: Names, torch_version: str
+        self,
+        native: Native,
+        client: Client,
+        layers: Layers,
+        tensors: Names,
+        script_profiler: ScriptProfiler,
+        torch_version: str,
     ) -> None:
         self._native = native
         self._client = client
         self._layers = layers
         self._tensors = tensors
+        self._script_profiler = script_profiler
         self._torch_version = torch_version
         self._session = ""
         self._layers_sent = 0
@@ -63,6 +71,7 @@ class Shim:
         self._placed = PlacedRows(native)
         self._access_step: AccessStep | None = None
         self._access_requested = False
+        self._postponement_noted = False
         self._allocates = True
         self._refusal_printed = False
         self._alive = True
@@ -288,15 +297,23 @@ class Shim:
     def _begin_access_step(self) -> None:
         from sentineld.shim.op_accesses import AccessStep
 
+        if self._script_profiler.active:
+            if not self._postponement_noted:
+                self._postponement_noted = True
+                self.note("the access step waits for the end of the script's own profiler")
+            return
         self._access_requested = False
         try:
-            self._access_step = AccessStep(self._native)
+            self._access_step = AccessStep(self._native, self._script_profiler)
         except Exception as error:
             self.note(f"this torch's profiler does not start: {error}")
 
     def _finish_access_step(self) -> None:
         access_step, self._access_step = self._access_step, None
         if access_step is None:
+            return
+        if access_step.interrupted:
+            self._access_requested = True
             return
         try:
             rows = access_step.finish()

@@ -99,10 +99,13 @@ def hook(native: Native, client: Client, torch_version: str) -> Shim:
     # Imported here, because these modules import torch.
     from sentineld.shim.hooks import Hooks, Layers
     from sentineld.shim.names import Names
+    from sentineld.shim.script_profiler import ScriptProfiler
     from sentineld.shim.stepless import MissingSteps
 
     tensors = Names()
     layers = Layers(tensors)
-    shim = Shim(native, client, layers, tensors, torch_version)
+    script_profiler = ScriptProfiler()
+    script_profiler.watch()
+    shim = Shim(native, client, layers, tensors, script_profiler, torch_version)
     Hooks(native, layers, tensors, MissingSteps(shim.note), shim.step_ended).install()
     return shim

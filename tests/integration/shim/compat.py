@@ -258,6 +258,25 @@ def replaced() -> LOSSES:
         yield next(steps)
 
 
+def profiled() -> LOSSES:
+    """In cycles of six steps, the script's own profiler is prepared in one step, then records two
+    steps."""
+
+    def check(profiler: torch.profiler.profile) -> None:
+        assert sum(event.name == "aten::gelu" for event in profiler.events()) == 2 * 3
+
+    model = Residual()
+    steps = plainly(model, adam(model))
+    with torch.profiler.profile(
+        activities=[torch.profiler.ProfilerActivity.CPU],
+        schedule=torch.profiler.schedule(wait=3, warmup=1, active=2),
+        on_trace_ready=check,
+    ) as profiler:
+        while True:
+            yield next(steps)
+            profiler.step()
+
+
 def parallel() -> LOSSES:
     torch.distributed.init_process_group("gloo")
     torch.manual_seed(torch.distributed.get_rank())
@@ -282,6 +301,7 @@ KINDS: dict[str, Callable[[], LOSSES]] = {
     "forks": forks,
     "by-hand": by_hand,
     "replace": replaced,
+    "profile": profiled,
     "parallel": parallel,
 }
 

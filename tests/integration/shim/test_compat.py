@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -123,6 +124,18 @@ def test_steps_of_varying_length_are_recorded(train: Start) -> None:
     for first, second in itertools.pairwise(daemon.record(6)):
         assert side.sequence(first) != side.sequence(second)
     check_losses(training)
+
+
+def test_a_script_that_profiles_its_steps_keeps_its_events(train: Start) -> None:
+    """The script also checks that its profiler sees all operators of the steps that it records."""
+    daemon, training = train("profile")
+    for _ in range(8):
+        daemon.send({"type": "profile_ops"})
+        assert daemon.receive("accesses")["count"] > 100
+        os.close(daemon.take_descriptor())
+    check_losses(training)
+    waits = "sentineld.shim: the access step waits for the end of the script's own profiler"
+    assert training.shim_lines() in ([], [waits])
 
 
 def test_updates_without_an_optimizer_are_reported_once(train: Start) -> None:

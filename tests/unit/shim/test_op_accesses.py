@@ -13,11 +13,12 @@ pytest.importorskip("torch")
 
 OBSERVED = """
 from sentineld.shim.op_accesses import AccessStep
+from sentineld.shim.script_profiler import ScriptProfiler
 torch.set_num_threads(1)
 def observed(act, **tensors):
     "(name, bytes, write, estimated) of each access; the name of any other tensor is ''"
     native.step_begin()
-    step = AccessStep(native)
+    step = AccessStep(native, ScriptProfiler())
     result = act()
     rows = step.finish()
     native.step_end()
@@ -38,7 +39,7 @@ torch.manual_seed(1)
 MATRIX = 64 * 64 * 4
 
 EMPTY = """
-step = AccessStep(native)
+step = AccessStep(native, ScriptProfiler())
 try: step.finish()
 except RuntimeError as error: seen["nothing"] = str(error)
 print(json.dumps(seen))

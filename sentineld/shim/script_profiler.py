@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Watches the profilers that the training script itself starts.
+
+torch can run only one profiler in a thread. If the access step started its profiler while one of
+the script's profilers runs or is prepared (the warm-up of torch.profiler.schedule()), the script's
+profiler would lose its events, and torch 2.13 can even crash. If the script's profiler started
+while that of the access step runs, either torch would raise an error in the script, or the end of
+the access step would also end the script's profiler.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from typing import Any
+
+from torch.autograd import profiler
+
+
+class ScriptProfiler:
+    """Knows whether a profiler of the script is active, and announces its start."""
+
+    def __init__(self) -> None:
+        self.active = False
+        """Whether a profiler of the script is prepared or runs."""
+        self.give_way: Callable[[], None] | None = None
+        """Called before a profiler of the script is prepared or started; None: nothing to do."""
+        self._own_thread: int | None = None
+
+    def watch(self) -> None:
+        """Wrap the private functions of torch by which profilers are prepared, started and stopped.
+        If this torch lacks one of them, the others are wrapped."""
+        for name, active in (
+            ("_prepare_profiler", True),
+            ("_enable_profiler", True),
+            ("_disable_profiler", False),
+        ):
+            if (function := getattr(profiler, name, None)) is not None:
+                setattr(profiler, name, self._watched(function, active))
+
+    @contextmanager
+    def own(self) -> Iterator[None]:
+        """While this context is open, the thread's calls are those of the shim's own profiler."""
+        self._own_thread = threading.get_ident()
+        try:
+            yield
+        finally:
+            self._own_thread = None
+
+    def _watched(self, function: Callable[..., Any], active: bool) -> Callable[..., Any]:
+        """active: whether a profiler of the script is active after this function."""
+
+        @wraps(function)
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            if self._own_thread == threading.get_ident():
+                return function(*args, **kwargs)
+            if active and self.give_way is not None:
+                self.give_way()
+            result = function(*args, **kwargs)
+            self.active = active
+            return result
+
+        return watched
