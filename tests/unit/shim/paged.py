@@ -163,7 +163,17 @@ class Paged:
 
     def discard(self, first: int, pages: int) -> None:
         """Drop pages with madvise() and without calling the pager, as a program can do."""
-        self._map.madvise(mmap.MADV_DONTNEED, first * PAGE, pages * PAGE)
+        self.advise(mmap.MADV_DONTNEED, first, pages)
+
+    def lock(self, first: int, pages: int) -> None:
+        """Lock pages with mlock(2), as a program can do. Pages that are out are fetched."""
+        libc = ctypes.CDLL(None, use_errno=True)
+        if libc.mlock(ctypes.c_void_p(self._base + first * PAGE), ctypes.c_size_t(pages * PAGE)):
+            raise OSError(ctypes.get_errno(), "mlock() failed")
+
+    def advise(self, advice: int, first: int, pages: int) -> None:
+        """Call madvise(2) with this advice, as a program can do."""
+        self._map.madvise(advice, first * PAGE, pages * PAGE)
 
     def begin_stretch(self) -> None:
         """Report that another stretch begins."""

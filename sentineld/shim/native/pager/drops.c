@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Drops pages: frees their frames and their copies in the file. */
-#define _GNU_SOURCE
 #include <string.h>
-#include <sys/mman.h>
 
 #include "progress.h"
 #include "transit.h"
@@ -25,7 +23,7 @@ static uint64_t free_frames(struct pager *pager, struct paged_range *range, uint
 /* Return the frames of [page, page + pages) to the kernel. */
 static void return_frames(struct pager *pager, struct paged_range *range, uint64_t page, uint64_t pages)
 {
-	madvise(page_address(pager, range, page), pages << pager->page_shift, MADV_DONTNEED);
+	frames_release(page_address(pager, range, page), pages << pager->page_shift);
 	for (uint64_t i = page; i < page + pages; i++)
 		frames_forget(&pager->frames, range->home + i);
 }

@@ -13,6 +13,9 @@
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
 #endif
+#ifndef MADV_DONTNEED_LOCKED
+#define MADV_DONTNEED_LOCKED 24 /* Linux 5.18 */
+#endif
 
 /* Maximum number of blocks for huge pages. This many blocks of 2 MiB hold 128 GiB of frames. If the
    budget is larger, the remaining frames are single. */
@@ -86,10 +89,15 @@ void frames_destroy(struct frames *frames)
 	homes_destroy(&frames->homes);
 }
 
+void frames_release(void *address, uint64_t bytes)
+{
+	madvise(address, bytes, MADV_DONTNEED_LOCKED);
+}
+
 /* Return frames to the kernel. They must be at home and must not be marked as free. */
 static void discard(struct frames *frames, uint32_t home, uint32_t pages)
 {
-	madvise(frames_address(frames, home), bytes_of(frames, pages), MADV_DONTNEED);
+	frames_release(frames_address(frames, home), bytes_of(frames, pages));
 	homes_use(&frames->homes, home, pages, false);
 	frames->pages -= pages;
 }
@@ -112,6 +120,10 @@ static uint32_t arrived(const struct frames *frames, const void *to, const void 
 /*
  * Move frames, as uffd_move() does. Returns the number of pages moved.
  *
+ * The kernel refuses to move pages across the edge of a mapping (EINVAL). If the program calls
+ * mlock(), mprotect() or madvise() for a part of a mapping, the kernel splits the mapping there. So
+ * after EINVAL, this function tries the first half of the pages.
+ *
  * Linux 6.18 can move pages without counting them. If reclaim or migration holds a page, an attempt
  * to move it fails with EAGAIN, and move_pages() in mm/userfaultfd.c tries again. But the success of
  * the next attempt does not clear the error of the failed one. So move_pages() does not count the
@@ -119,25 +131,35 @@ static uint32_t arrived(const struct frames *frames, const void *to, const void 
  */
 static uint32_t move(struct frames *frames, char *to, char *from, uint32_t pages, int *error)
 {
-	uint32_t done = 0, uncounted;
+	uint32_t done = 0, some = pages, uncounted;
 
-	for (;;) {
-		uint64_t at = (uint64_t)done << frames->page_shift;
-		uint64_t moved = uffd_move(frames->uffd, to + at, from + at,
-					   (uint64_t)(pages - done) << frames->page_shift, error);
+	while (done < pages) {
+		uint64_t at = bytes_of(frames, done), moved;
 
+		moved = uffd_move(frames->uffd, to + at, from + at, bytes_of(frames, some), error);
 		done += (uint32_t)(moved >> frames->page_shift);
-		if (done == pages || *error != EEXIST)
-			return done;
-		uncounted = arrived(frames, to + at + moved, from + at + moved, pages - done);
+		some -= (uint32_t)(moved >> frames->page_shift);
+		if (!some) {
+			some = pages - done;
+			continue;
+		}
+		if (*error == EINVAL && some > 1) {
+			some /= 2;
+			continue;
+		}
+		if (*error != EEXIST)
+			break;
+		uncounted = arrived(frames, to + at + moved, from + at + moved, some);
 		if (!uncounted)
-			return done;
+			break;
 		/* The kernel has woken only the threads that wait for counted pages, so wake the
 		   others. */
-		uffd_wake(frames->uffd, to + at + moved, (uint64_t)uncounted << frames->page_shift);
+		uffd_wake(frames->uffd, to + at + moved, bytes_of(frames, uncounted));
 		done += uncounted;
+		some = pages - done;
 		*error = 0;
 	}
+	return done;
 }
 
 /* Number of consecutive pages, from the first one on, that have single frames. */
@@ -229,8 +251,9 @@ uint32_t frames_place(struct frames *frames, uint32_t *homes, char *to, uint32_t
 		if (moved == run)
 			continue;
 		/* After a read of the file into a frame, the kernel can keep the frame pinned for a
-		   moment. A pinned frame cannot be moved, so copy the page. */
-		if (*error != EBUSY ||
+		   moment (EBUSY). A pinned frame cannot be moved, so copy the page. Also copy it if the
+		   destination is locked by mlock() or protected by mprotect() (EINVAL). */
+		if ((*error != EBUSY && *error != EINVAL) ||
 		    !uffd_copy(frames->uffd, there + bytes_of(frames, moved), here + bytes_of(frames, moved),
 			       bytes_of(frames, 1), error)) {
 			frames_free(frames, homes + done, pages - done);
@@ -264,7 +287,7 @@ static uint32_t grow_huge(struct frames *frames, uint32_t home)
 	madvise(frames->huge_nursery, 2 * half, MADV_DONTFORK);
 	madvise(frames->huge_nursery, 2 * half, MADV_HUGEPAGE);
 	if (madvise(frames->huge_nursery, 2 * half, MADV_POPULATE_WRITE)) {
-		madvise(frames->huge_nursery, 2 * half, MADV_DONTNEED);
+		frames_release(frames->huge_nursery, 2 * half);
 		return 0;
 	}
 	/* When the kernel splits a huge page, it replaces pages full of zeros with its zero page
@@ -277,7 +300,7 @@ static uint32_t grow_huge(struct frames *frames, uint32_t home)
 		moved += move(frames, frames_address(frames, home) + i * half,
 			      frames->huge_nursery + i * half, BLOCK_PAGES / 2, &error);
 	if (moved < BLOCK_PAGES)
-		madvise(frames->huge_nursery, 2 * half, MADV_DONTNEED);
+		frames_release(frames->huge_nursery, 2 * half);
 	if (!moved)
 		return 0;
 	homes_use(&frames->homes, home, moved, true);
@@ -292,12 +315,12 @@ static uint32_t grow_single(struct frames *frames, uint32_t pages)
 	int error;
 
 	if (madvise(frames->nursery, bytes_of(frames, pages), MADV_POPULATE_WRITE)) {
-		madvise(frames->nursery, bytes_of(frames, pages), MADV_DONTNEED);
+		frames_release(frames->nursery, bytes_of(frames, pages));
 		return 0;
 	}
 	moved = frames_collect(frames, frames->nursery, homes, pages, &error);
 	if (moved < pages)
-		madvise(frames->nursery, bytes_of(frames, pages), MADV_DONTNEED);
+		frames_release(frames->nursery, bytes_of(frames, pages));
 	frames_free(frames, homes, moved);
 	return moved;
 }

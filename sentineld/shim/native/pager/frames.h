@@ -77,10 +77,14 @@ void frames_free(struct frames *frames, const uint32_t *homes, uint32_t pages);
 /* Borrow up to `pages` free frames, and store their homes in homes[]. Returns how many. */
 uint32_t frames_borrow(struct frames *frames, uint32_t pages, uint32_t *homes);
 
-/* Move borrowed frames to the absent pages at `to`. If the kernel has pinned a frame, its content is
-   copied instead. The homes[] entries of single frames, of copies and of pages that did not arrive
+/* Move borrowed frames to the absent pages at `to`. If the kernel has pinned a frame, or the program
+   has locked its destination by mlock(), its content is copied instead. The homes[] entries of single frames, of copies and of pages that did not arrive
    become HOME_NONE. Returns how many pages arrived, and sets *error as uffd_move() does. */
 uint32_t frames_place(struct frames *frames, uint32_t *homes, char *to, uint32_t pages, int *error);
+
+/* Return the frames of these pages to the kernel, even if the program has locked them by mlock(). Does
+   not need the lock. */
+void frames_release(void *address, uint64_t bytes);
 
 /* Record that a page has lost its frame, for example because the page was dropped. Sets *home to
    HOME_NONE. */

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ctypes
+import mmap
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -206,6 +207,75 @@ def test_pages_that_the_program_drops_itself(start: Callable[..., Paged]) -> Non
     assert paged.holds(30, 70, 1)
     assert paged.counts().births_by_fault == 20
     assert paged.counts().frames <= 2 * BLOCK_PAGES
+
+
+def test_pages_of_a_divided_mapping_move_as_before(start: Callable[..., Paged]) -> None:
+    """The kernel divides a mapping if a program gives advice for a part of it."""
+    paged = start(budget=2 * BLOCK_PAGES)
+    paged.advise(mmap.MADV_DONTFORK, 101, 99)
+    paged.born(0, 300)
+    paged.fill(0, 300, 1)
+    for seed in (1, 2):
+        assert paged.evict(0, 300) == 300
+        paged.settle()
+        assert paged.fetch(0, 300) == 300
+        paged.settle()
+        assert paged.holds(0, 300, seed)
+        paged.dropped(0, 300)
+        paged.born(0, 300)
+        paged.fill(0, 300, seed + 1)
+    assert paged.holds(0, 300, 3)
+    assert paged.counts().faults == paged.counts().births_by_fault == 0
+    assert paged.counts().frames <= 2 * BLOCK_PAGES
+
+
+LOCKED = 10  # pages; RLIMIT_MEMLOCK may be small
+
+
+def test_pages_that_the_program_locks_stay(start: Callable[..., Paged]) -> None:
+    paged = start(budget=2 * BLOCK_PAGES)
+    paged.born(0, 300)
+    paged.fill(0, 300, 1)
+    paged.lock(101, LOCKED)
+    assert paged.evict(0, 300) == 300 - LOCKED
+    paged.settle()
+    assert paged.holds(0, 300, 1)
+    assert paged.evict(0, 300) == 300 - LOCKED
+    paged.settle()
+    assert paged.fetch(0, 300) == 300
+    paged.settle()
+    assert paged.holds(0, 300, 1)
+
+
+@pytest.mark.parametrize("moves", [Paged.fetch, lambda *_: None])
+def test_pages_that_are_out_arrive_when_the_program_locks_them(
+    start: Callable[..., Paged], moves: Callable[[Paged, int, int], object]
+) -> None:
+    paged = start(budget=2 * BLOCK_PAGES)
+    paged.fill_and_evict(300)
+    paged.lock(101, LOCKED)
+    moves(paged, 0, 300)
+    paged.settle()
+    assert paged.holds(0, 300, 1)
+    assert paged.counts().frames <= 2 * BLOCK_PAGES
+
+
+def test_locked_pages_can_be_dropped_and_born_again(start: Callable[..., Paged]) -> None:
+    paged = start(budget=2 * BLOCK_PAGES)
+    paged.born(0, 300)
+    paged.fill(0, 300, 1)
+    paged.lock(101, LOCKED)
+    for seed in (2, 3):
+        paged.dropped(50, 200)
+        paged.born(50, 200)
+        paged.fill(50, 200, seed)
+        assert paged.counts().frames <= 2 * BLOCK_PAGES
+    assert paged.holds(0, 50, 1)
+    assert paged.holds(50, 200, 3)
+    assert paged.holds(250, 50, 1)
+    paged.dropped(101, LOCKED)
+    assert not paged.words[101 : 101 + LOCKED].any()  # the accesses are births of zeroed pages
+    assert paged.counts().births_by_fault == LOCKED
 
 
 OPERATIONS = st.lists(
