@@ -91,6 +91,14 @@ static void fetch_below(struct pager *pager, const struct read_ahead_fault *faul
 	pager->next_pages = out_below(fault->range, page - now, left < next ? left : next);
 }
 
+/* Number of pages that kept_job reads; 0 if there is no such job. */
+static uint32_t kept_pages(const struct pager *pager)
+{
+	const struct transit *kept = (const struct transit *)pager->kept_job;
+
+	return kept ? kept->count : 0;
+}
+
 /* Fetch a page that is out, and the pages that follow it. Also fetches pages before it: those that
    its stream of faults has skipped or, if the stream descends, those that the stream will access
    next. */
@@ -109,7 +117,7 @@ static void fetch_run(struct pager *pager, struct paged_range *range, uint64_t p
 	/* If the stream descends, fetch the rest of the row now, because it will certainly be
 	   accessed. */
 	uint32_t now = run < READ_AHEAD_PAGES_MIN || window.below ? run : READ_AHEAD_PAGES_MIN;
-	uint64_t gap = page - window.skipped;
+	uint64_t gap = page - window.skipped, before = pager->fetches;
 	uint32_t owed;
 
 	/* If the window has shrunk, this page was read ahead too early, and was evicted before its
@@ -118,7 +126,7 @@ static void fetch_run(struct pager *pager, struct paged_range *range, uint64_t p
 		note_reuse(pager, range, page);
 	pager->next_planned = range->planned[page];
 	pages_want(pager, range, page, now, &fetch_faulted);
-	pager->kept_alone = now == READ_AHEAD_PAGES_MIN && run == now && !window.below;
+	pager->kept_alone = false;
 	if (window.below) {
 		fetch_below(pager, &fault, window);
 		return;
@@ -128,6 +136,9 @@ static void fetch_run(struct pager *pager, struct paged_range *range, uint64_t p
 	fetch_more(pager, range, gap, out_run(range, gap, (uint32_t)(page - gap)));
 	now += fetch_more(pager, range, page + now, run - now);
 	owed = run - now;
+	/* If few frames are free, kept_job reads only some of the pages, and the rest are queued. */
+	pager->kept_alone =
+		run == READ_AHEAD_PAGES_MIN && kept_pages(pager) == run && pager->fetches - before == run;
 	read_ahead_began(&pager->read_ahead, page, now,
 			 page + now > fault.tensor_end ? tensor_end(range, page + now - 1) : fault.tensor_end,
 			 owed);

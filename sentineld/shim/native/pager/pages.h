@@ -164,7 +164,7 @@ struct pager {
 	unsigned births_count;
 	struct read_ahead read_ahead;
 	struct job *kept_job; /* see fetch_faulted */
-	/* whether the fault that kept_job serves reads READ_AHEAD_PAGES_MIN pages and no further ones */
+	/* whether kept_job reads READ_AHEAD_PAGES_MIN pages, and the fault that it serves reads no others */
 	bool kept_alone;
 	/* number of pages that will probably be fetched next for the last fault's stream (see
 	   read_ahead.h) */

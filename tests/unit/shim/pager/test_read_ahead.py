@@ -7,8 +7,10 @@ from __future__ import annotations
 import ctypes
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+
+import pytest
 
 from tests.unit.shim.paged import PAGE, Paged, backing_file
 from tests.unit.shim.pager.conftest import BUDGET, FILE_PAGES, PAGES, Link
@@ -157,12 +159,30 @@ def test_accesses_at_random_read_few_pages(start: Callable[..., Paged]) -> None:
     assert paged.counts().bytes_read == 4 * 32 * PAGE
 
 
-def test_reads_of_faults_are_timed(link: Link, tmp_path: Path) -> None:
-    # Reads that take longer than FAULT_READ_NS_MAX are not counted. On a busy machine, any read can
-    # be slow, so this test raises the limit.
-    library = link(defined=("faults", f"FAULT_READ_NS_MAX={600 * 10**9}ull"))
+@pytest.fixture(scope="module")
+def timing(link: Link) -> ctypes.CDLL:
+    """The pager. It counts reads that take longer than FAULT_READ_NS_MAX, too: on a busy machine,
+    any read can be slow."""
+    return link(defined=("faults", f"FAULT_READ_NS_MAX={600 * 10**9}ull"))
+
+
+@pytest.fixture
+def timed(timing: ctypes.CDLL, tmp_path: Path) -> Iterator[Callable[[int], Paged]]:
     file = backing_file(tmp_path, FILE_PAGES)
-    paged = Paged(library, file, FILE_PAGES, PAGES, PAGES)
+    started: list[Paged] = []
+
+    def start_timed(budget: int) -> Paged:
+        started.append(Paged(timing, file, FILE_PAGES, PAGES, budget))
+        return started[-1]
+
+    yield start_timed
+    for paged in started:
+        paged.stop()
+    os.close(file)
+
+
+def test_reads_of_faults_are_timed(timed: Callable[[int], Paged]) -> None:
+    paged = timed(PAGES)
     paged.fill_and_evict(1000)
     began_ns = time.monotonic_ns()
     access(paged, (800, 100, 500, 300))
@@ -171,8 +191,30 @@ def test_reads_of_faults_are_timed(link: Link, tmp_path: Path) -> None:
     # Sequential faults also read pages ahead, so their reads are not counted.
     access(paged, (132, 196, 324))
     assert paged.counts().fault_reads == 4
-    paged.stop()
-    os.close(file)
+
+
+def test_the_read_of_a_fault_that_also_reads_skipped_pages_is_not_timed(
+    timed: Callable[[int], Paged],
+) -> None:
+    paged = timed(PAGES)
+    paged.fill_and_evict(72)
+    access(paged, (0, 40))
+    # The second fault reads the last 32 pages and also the pages 32 to 39.
+    assert paged.counts().bytes_read == 72 * PAGE
+    assert paged.counts().fault_reads == 1
+
+
+def test_the_read_of_a_fault_that_finds_few_free_frames_is_not_timed(
+    timed: Callable[[int], Paged],
+) -> None:
+    paged = timed(BUDGET)
+    paged.fill_and_evict(100)
+    paged.born(100, BUDGET - 5)
+    paged.fill(100, BUDGET - 5, 2)
+    # The thread that serves faults reads only five pages.
+    access(paged, (0,))
+    assert paged.counts().fault_reads == 0
+    assert paged.holds(0, 32, 1)
 
 
 def test_reading_ahead_ends_at_the_next_tensor(start: Callable[..., Paged]) -> None:
