@@ -78,8 +78,9 @@ void frames_free(struct frames *frames, const uint32_t *homes, uint32_t pages);
 uint32_t frames_borrow(struct frames *frames, uint32_t pages, uint32_t *homes);
 
 /* Move borrowed frames to the absent pages at `to`. If the kernel has pinned a frame, or the program
-   has locked its destination by mlock(), its content is copied instead. The homes[] entries of single frames, of copies and of pages that did not arrive
-   become HOME_NONE. Returns how many pages arrived, and sets *error as uffd_move() does. */
+   has locked its destination by mlock(), its content is copied instead. The homes[] entries of single
+   frames, of copies and of pages that did not arrive become HOME_NONE. Returns how many pages arrived,
+   and sets *error as uffd_move() does. */
 uint32_t frames_place(struct frames *frames, uint32_t *homes, char *to, uint32_t pages, int *error);
 
 /* Return the frames of these pages to the kernel, even if the program has locked them by mlock(). Does
